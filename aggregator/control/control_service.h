@@ -1,0 +1,42 @@
+// The aggregator's side of the control plane: the table of jobs and their members, over gRPC.
+#ifndef NETSUM_AGGREGATOR_CONTROL_CONTROL_SERVICE_H_
+#define NETSUM_AGGREGATOR_CONTROL_CONTROL_SERVICE_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "aggregator/control/dataplane.h"
+#include "netsum/aggregator.h"
+#include "netsum/options.h"
+
+namespace netsum {
+
+struct ControlServiceOptions {
+  std::string listen = "127.0.0.1:0";
+  std::string token;  // right to create jobs; empty: anybody may
+  TlsOptions tls;
+  int max_jobs = 64;
+  std::chrono::milliseconds join_timeout{60'000};
+  // Embedded shards: this service only coordinates; each member runs a shard and installs the job itself.
+  bool members_bring_shards = false;
+};
+
+class ControlService {
+ public:
+  // `dataplane` must outlive the service; null when members bring their own shards.
+  // Errors: kAddressInUse, kInvalidArgument.
+  static Result<std::unique_ptr<ControlService>> start(const ControlServiceOptions& options,
+                                                       Dataplane* dataplane);
+  virtual ~ControlService() = default;
+
+  virtual std::string address() const = 0;  // "host:port", the port in fact bound
+  virtual AggregatorStatus status() const = 0;
+  // Refuses new jobs, tells members, waits until every job has ended or `deadline` has passed.
+  // Returns true if none is left.
+  virtual bool drain(std::chrono::milliseconds deadline) = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_CONTROL_SERVICE_H_

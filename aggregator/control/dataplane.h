@@ -1,0 +1,52 @@
+// What the control plane asks of a dataplane: the user-space server now, XDP and P4 later.
+// Thread rule: any thread may call any method.
+#ifndef NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
+#define NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+// One job's share of one stripe (a core of an aggregator, or an embedded shard).
+struct DataplaneJob {
+  uint16_t job = 0;    // index below max_jobs
+  uint16_t epoch = 0;  // incarnation of that index: packets of another one are refused
+  uint64_t key = 0;    // random per job; mixed into every packet's check
+  uint16_t members = 0;
+  uint32_t data_slots = 0;   // slots [0, data_slots) carry gradients ...
+  uint32_t scale_slots = 0;  // ... and the next `scale_slots` carry block scales
+  uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
+};
+
+struct DataplaneLimits {
+  int stripes = 1;
+  int max_jobs = 0;
+  uint32_t slots_per_stripe = 0;
+  uint32_t payload_bytes = 0;  // largest that fits the dataplane's MTU
+};
+
+class Dataplane {
+ public:
+  virtual ~Dataplane() = default;
+  virtual std::string_view kind() const = 0;  // "user-space", later "xdp", ...
+  virtual DataplaneLimits limits() const = 0;
+  // UDP endpoint of each stripe. The address may be a wildcard; control then answers with the address at
+  // which the worker reached the control service.
+  virtual std::vector<Address> endpoints() const = 0;
+  virtual uint32_t free_slots() const = 0;  // per stripe
+  // Gives the job its slots on every stripe. Errors: kResourceExhausted (names the limit).
+  virtual Status install(const DataplaneJob& job) = 0;
+  // Frees the slots. Packets of the job are refused from now on. Unknown jobs are ignored.
+  virtual void remove(uint16_t job, uint16_t epoch) = 0;
+  virtual std::vector<AggregatorCounter> counters() const = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_

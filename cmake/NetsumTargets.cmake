@@ -1,0 +1,42 @@
+# How every folder declares itself: one static library per folder, unit tests beside the source.
+
+add_library(netsum_flags INTERFACE)
+target_compile_options(netsum_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  # The same sum must come out on every host, so no fused multiply-add behind our back.
+  -ffp-contract=off -fno-math-errno)
+if(NETSUM_SANITIZE)
+  target_compile_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE})
+endif()
+
+# netsum_library(<name> SOURCES ... DEPS ... [PRIVATE_DEPS ...])
+# Includes are written from the repository root ("src/net/packet_io.h") or as <netsum/status.h>.
+function(netsum_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+    target_link_libraries(${name} PRIVATE ${ARG_PRIVATE_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${name} ${scope} ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} ${scope} netsum_flags ${ARG_DEPS})
+endfunction()
+
+# netsum_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary run by ctest.
+function(netsum_test name)
+  if(NOT NETSUM_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,55 @@
+// An aggregator inside this process: the same one that `netsum aggregator` runs.
+#ifndef NETSUM_AGGREGATOR_H_
+#define NETSUM_AGGREGATOR_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
+
+namespace netsum {
+
+struct AggregatorCounter {
+  std::string name;  // e.g. "packets_received", "drop_bad_check"
+  uint64_t value = 0;
+};
+
+struct AggregatorJobStatus {
+  std::string name;
+  int world_size = 0;
+  std::vector<int> joined;  // ranks present
+  std::string state;        // "joining", "running", "failed: ..."
+  uint64_t age_ms = 0;
+};
+
+struct AggregatorStatus {
+  std::string version;
+  std::vector<std::string> data_addresses;  // one per core
+  std::vector<AggregatorJobStatus> jobs;
+  std::vector<AggregatorCounter> counters;
+  uint64_t unix_time_ms = 0;  // the aggregator's clock
+  bool draining = false;
+};
+
+class NETSUM_EXPORT Aggregator {
+ public:
+  // Binds, allocates all slots and starts the threads. Errors: kInvalidArgument, kAddressInUse.
+  static Result<std::unique_ptr<Aggregator>> start(const AggregatorOptions& options);
+  virtual ~Aggregator() = default;  // stops at once; running jobs see kAggregatorLost
+
+  virtual std::string control_address() const = 0;  // "host:port" with the port in fact bound
+  virtual AggregatorStatus status() const = 0;
+
+  // Refuses new jobs, waits until the running ones have left or `deadline` has passed, then stops.
+  // Returns true if every job had left.
+  virtual bool drain(std::chrono::milliseconds deadline) = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_H_

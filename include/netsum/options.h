@@ -1,0 +1,76 @@
+// What a caller can choose. Every field states its meaning, unit, default and the reason for it.
+#ifndef NETSUM_OPTIONS_H_
+#define NETSUM_OPTIONS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace netsum {
+
+// Transport security for the control connection. Empty strings mean plaintext. Contents are PEM text, not
+// paths: only the command and the Python package read files.
+struct TlsOptions {
+  std::string ca_cert;      // verifies the other end
+  std::string cert;         // this end's certificate; a client needs one where the server asks for it (mTLS)
+  std::string private_key;  // of `cert`
+  bool require_client_cert = false;  // server only
+  bool enabled() const { return !ca_cert.empty() || !cert.empty(); }
+};
+
+struct CommunicatorOptions {
+  // --- Who takes part -------------------------------------------------------------------------------------
+  int rank = 0;
+  int world_size = 1;           // 1 to kMaxMembers
+  std::string job = "default";  // the job's name, the same on every rank; unique per aggregator
+  // Shared secret of the job's ranks, at most 256 bytes; a rank with another token is refused. Also sent to
+  // the aggregator as the right to create jobs when the aggregator was started with a token.
+  std::string token;
+
+  // --- Where the sums happen ------------------------------------------------------------------------------
+  // Control addresses "host:port" of aggregators ("[::1]:5151" for IPv6); chunks are striped over all of
+  // them. Empty: every rank embeds a shard of an aggregator, and `root` must be set.
+  std::vector<std::string> aggregators;
+  // Embedded shards only: "host:port" of rank 0's control service. Rank 0 listens there, the others connect.
+  // With port 0 rank 0 picks a free port and reports it through `on_root_bound`, before it waits for the rest.
+  std::string root;
+  std::function<void(const std::string& address)> on_root_bound;
+  // Embedded shards only: the address that this rank's shard listens on and that the other ranks can reach.
+  // Empty: the address of the route to `root`.
+  std::string bind_address;
+  TlsOptions tls;
+
+  // --- Deadlines ------------------------------------------------------------------------------------------
+  std::chrono::milliseconds connect_timeout{30'000};  // for all ranks to join and every data path to answer
+  std::chrono::milliseconds timeout{30'000};          // default deadline of an operation
+
+  // --- Tuning (defaults are right for most) ---------------------------------------------------------------
+  // Largest IP packet on the path, bytes. 1500 is Ethernet's; set 9000 where every hop has jumbo frames.
+  // The connection handshake sends packets of the full size, so a wrong value is found at once.
+  int mtu = 1500;
+  // Slots (chunks in flight) asked for per stripe, a power of two. 256 x 1440 bytes cover 10 Gbit/s x 290 us.
+  int slots = 256;
+};
+
+struct AggregatorOptions {
+  // Control service, "host:port"; port 0 picks a free one. Data ports follow on the same host.
+  std::string listen = "0.0.0.0:5151";
+  int data_port = 0;  // first UDP data port, one per core in a row; 0: any free ones
+  int cores = 1;      // data-path threads, each with its own socket and slots: no locks between them
+  // Memory bound: slots x 2 rounds x (mtu - headers) bytes per core, allocated at start.
+  int slots_per_core = 4096;
+  int max_jobs = 64;
+  int mtu = 1500;        // largest packet accepted, bytes
+  std::string token;     // when set, only joins that present it may create jobs
+  TlsOptions tls;
+  // A job whose members have all gone is forgotten at once; one whose members never all came, after this.
+  std::chrono::milliseconds join_timeout{60'000};
+};
+
+inline constexpr int kMaxMembers = 64;  // per aggregator: one bit each in a slot's seen-bitmap
+
+}  // namespace netsum
+
+#endif  // NETSUM_OPTIONS_H_

@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "netsum/status.h"
+#include "netsum/types.h"
+#include "src/base/assert.h"
+#include "src/base/rng.h"
+
+namespace netsum {
+namespace {
+
+TEST(StatusTest, DefaultIsOk) {
+  EXPECT_TRUE(Status().ok());
+  EXPECT_EQ(Status().to_string(), "ok");
+}
+
+TEST(StatusTest, SaysCodeMessageAndRank) {
+  const Status status(ErrorCode::kTimeout, "waited 30 s for rank 3", 3);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status.rank(), 3);
+  EXPECT_EQ(status.to_string(), "timeout: waited 30 s for rank 3");
+}
+
+TEST(StatusTest, EveryCodeHasItsOwnName) {
+  std::set<std::string_view> names;
+  for (int code = 0; code <= 14; ++code) names.insert(error_name(static_cast<ErrorCode>(code)));
+  EXPECT_EQ(names.size(), 15u);
+  EXPECT_FALSE(names.contains("unknown"));
+}
+
+TEST(TypesTest, NamesAndSizes) {
+  EXPECT_EQ(data_type_name(DataType::kBFloat16), "bfloat16");
+  EXPECT_EQ(size_of(DataType::kInt64), 8u);
+  EXPECT_TRUE(is_floating(DataType::kFloat16));
+  EXPECT_FALSE(is_floating(DataType::kInt32));
+}
+
+TEST(RngTest, SameSeedSameNumbersWithinBounds) {
+  Rng a(7), b(7), c(8);
+  bool differs = false;
+  for (int i = 0; i < 1000; ++i) {
+    const uint64_t x = a.next();
+    EXPECT_EQ(x, b.next());
+    differs |= x != c.next();
+  }
+  EXPECT_TRUE(differs);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_LT(a.below(10), 10u);
+    EXPECT_LT(a.unit(), 1.0);
+  }
+}
+
+TEST(AssertDeathTest, StopsTheProcessAndNamesTheCondition) {
+  EXPECT_DEATH(NETSUM_ASSERT(1 + 1 == 3), "bug: 1 \\+ 1 == 3 is false");
+}
+
+}  // namespace
+}  // namespace netsum

@@ -1,0 +1,80 @@
+// A worker's side of the control plane: joins a job and hears of its fate.
+#ifndef NETSUM_SRC_CONTROL_CLIENT_H_
+#define NETSUM_SRC_CONTROL_CLIENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
+
+namespace netsum {
+
+struct JoinParameters {
+  std::string address;  // control address of the aggregator, "host:port"
+  std::string job;
+  std::string token;
+  int rank = 0;
+  int world_size = 1;
+  int mtu = 1500;
+  uint32_t slots = 256;
+  std::string shard_endpoint;  // embedded shards only
+  uint32_t shard_payload_bytes = 0;
+  uint32_t shard_slots = 0;
+  TlsOptions tls;
+  std::chrono::milliseconds timeout{30'000};
+};
+
+struct StripeInfo {
+  std::string endpoint;  // numeric, never a wildcard
+  int owner_rank = kNoRank;
+  bool embedded = false;
+};
+
+struct Membership {
+  uint16_t job = 0;
+  uint16_t epoch = 0;
+  uint64_t key = 0;
+  uint32_t data_slots = 0;
+  uint32_t scale_slots = 0;
+  uint32_t payload_bytes = 0;
+  std::string dataplane;
+  std::vector<StripeInfo> stripes;
+};
+
+class ControlClient {
+ public:
+  // Joins and waits for the other ranks; retries a refused or absent connection until the timeout.
+  // `on_failure` is called at most once, on a thread of the client, when the job fails or the aggregator is
+  // lost after a successful join; it must not block, nor destroy the client.
+  // Errors: kUnreachable, kPermissionDenied, kVersionMismatch, kInvalidArgument (world size, rank taken, ...),
+  // kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest).
+  static Result<std::unique_ptr<ControlClient>> join(const JoinParameters& parameters,
+                                                     std::function<void(const Status&)> on_failure);
+  virtual ~ControlClient() = default;  // leaves, in good order, waiting at most a second
+
+  virtual const Membership& membership() const = 0;
+  // Tells the aggregator, and through it all members, that the job has failed. Waits at most a second.
+  virtual void report_failure(const Status& status) = 0;
+};
+
+struct RemoteStatus {
+  AggregatorStatus status;
+  uint32_t protocol_version = 0;
+  std::string dataplane;
+  uint32_t payload_bytes = 0;
+  double round_trip_us = 0;
+};
+
+// One status call. Errors: kUnreachable, kPermissionDenied, kTimeout.
+Result<RemoteStatus> query_status(const std::string& address, const std::string& token, const TlsOptions& tls,
+                                  std::chrono::milliseconds timeout);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_CONTROL_CLIENT_H_

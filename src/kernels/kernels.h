@@ -1,0 +1,93 @@
+// The arithmetic of the data path: scan, quantise, add, dequantise, check. Each kernel has a plain reference
+// (namespace kernels::plain) and a Highway version chosen at run time; both give the same bits for every
+// input on every machine (no fused multiply-add, IEEE round-to-nearest-even).
+//
+// Lanes are little-endian in the packet. Pointers into packets need no alignment; `n` counts elements.
+// Background and error bound: docs/numerics.md.
+#ifndef NETSUM_SRC_KERNELS_KERNELS_H_
+#define NETSUM_SRC_KERNELS_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "netsum/types.h"
+
+namespace netsum::kernels {
+
+// What ranks must agree on before they can add a block: travels as two 8-bit MAX lanes.
+struct BlockScale {
+  // Floating point: biased binary32 exponent field of the largest finite magnitude, at least 1 unless all
+  // finite elements are zero (then 0). So every finite |x| < 2^(exponent - 126). Integers: 0.
+  uint8_t exponent = 0;
+  // 1 if the block needs wide lanes: it holds a NaN or an infinity (floating point), or n_members times its
+  // largest magnitude might not fit the lane (integers).
+  uint8_t wide = 0;
+  bool operator==(const BlockScale&) const = default;
+};
+
+// Largest quantised magnitude is below 2^quantum_bits(members), so that `members` of them sum below 2^31.
+constexpr int quantum_bits(int members) {
+  int log2_members = 0;
+  while ((1 << log2_members) < members) ++log2_members;
+  return 31 - log2_members;
+}
+
+// Reads `n` elements of `type` at `in`.
+BlockScale scan(DataType type, const void* in, size_t n, int members);
+
+// --- Narrow (32-bit) lanes: float32, bfloat16, float16, int32 ---------------------------------------------
+// Floating point: lane = round_to_nearest_even(x * 2^(quantum_bits - (exponent - 126))); exponent 0 gives 0.
+// The block must be finite, and |x| < 2^(exponent - 126) for all x. int32: copied.
+void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+// The reverse, correctly rounded from the exact integer sum to `type`; with `average`, the value (exact sum x
+// quantum, rounded once to binary32, then divided by members in binary32) is rounded to `type`.
+void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
+
+// --- Wide (64-bit) lanes ------------------------------------------------------------------------------------
+// Floating point with NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts
+// of +Inf (bits 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add.
+// int32: sign-extended. int64: see below.
+void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+// Returns false if an integer sum does not fit `type` (the elements that fit are still written).
+bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
+
+// int64 whose sum might pass 64 bits travels as two lanes: the low 32 bits (unsigned) and the high 32 bits
+// (signed), each sign- or zero-extended to 64. `half` 0 is low, 1 is high.
+void int64_to_half_lanes(const int64_t* in, size_t n, int half, uint8_t* lanes);
+// out = high * 2^32 + low, both being summed lanes. Returns false if any does not fit. `low` and `out` may be
+// the same memory.
+bool int64_from_half_lanes(const uint8_t* low, const uint8_t* high, size_t n, int64_t* out);
+
+// --- In the aggregator ----------------------------------------------------------------------------------------
+// acc[i] += lanes[i], two's complement. Returns true if any lane overflowed.
+bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
+bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
+// acc[i] = max(acc[i], lanes[i]), unsigned.
+void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
+
+// --- Integrity ----------------------------------------------------------------------------------------------
+// NH (Black et al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words
+// w: sum over i of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64.
+// `key` has bytes / 4 words; the protocol's key table is in wire/check_key.h.
+uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
+
+// The same functions, written plainly. Tests compare; no production code calls them.
+namespace plain {
+BlockScale scan(DataType type, const void* in, size_t n, int members);
+void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
+void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
+bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
+bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
+uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
+}  // namespace plain
+
+}  // namespace netsum::kernels
+
+#endif  // NETSUM_SRC_KERNELS_KERNELS_H_

@@ -1,0 +1,59 @@
+// An IPv4 or IPv6 UDP endpoint as a plain value.
+#ifndef NETSUM_SRC_NET_ADDRESS_H_
+#define NETSUM_SRC_NET_ADDRESS_H_
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "netsum/status.h"
+
+struct sockaddr_storage;
+
+namespace netsum {
+
+struct Address {
+  std::array<uint8_t, 16> ip{};  // IPv4 in the first four bytes
+  uint32_t scope = 0;            // IPv6 link-local scope
+  uint16_t port = 0;             // host byte order
+  uint8_t family = 0;            // 4, 6, or 0: none
+
+  auto operator<=>(const Address&) const = default;
+  bool valid() const { return family != 0; }
+  bool is_loopback() const;
+  bool is_wildcard() const;
+  std::string to_string() const;  // "10.0.0.1:5151", "[fe80::1%2]:5151"
+
+  // Numeric addresses only: "10.0.0.1:5151", "[::1]:5151".
+  static Result<Address> parse(std::string_view text);
+  // Also names, through getaddrinfo (blocks).
+  static Result<Address> resolve(std::string_view host_and_port);
+
+  // Returns the length written to `out`.
+  uint32_t to_sockaddr(sockaddr_storage* out) const;
+  static Address from_sockaddr(const sockaddr_storage& from);
+};
+
+struct AddressHash {
+  size_t operator()(const Address& address) const {
+    return std::hash<std::string_view>{}(
+               {reinterpret_cast<const char*>(address.ip.data()), address.ip.size()}) * 31 + address.port;
+  }
+};
+
+// Splits "host:port" or "[v6]:port". Error: kInvalidArgument, naming `text` and the form expected.
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+Result<HostPort> split_host_port(std::string_view text);
+
+// The local address from which this host would send to `remote` (by a routing lookup; nothing is sent).
+Result<Address> local_address_towards(const Address& remote);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_NET_ADDRESS_H_

@@ -1,0 +1,65 @@
+// How packets come and go: one virtual call per burst. Implementations: udp/ (sockets), later af_xdp/;
+// decorators: lossy.h; the simulator has its own network behind the same sans-I/O cores.
+//
+// Thread rule: one thread at a time uses an object, except wake(), which any thread may call.
+#ifndef NETSUM_SRC_NET_PACKET_IO_H_
+#define NETSUM_SRC_NET_PACKET_IO_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "src/net/address.h"
+
+namespace netsum {
+
+// A datagram to send. The bytes are read during send() only.
+struct OutPacket {
+  const uint8_t* data = nullptr;
+  uint32_t size = 0;
+  Address to;
+};
+
+// A datagram received. The bytes belong to the PacketIo and stay valid until its next receive().
+struct InPacket {
+  const uint8_t* data = nullptr;
+  uint32_t size = 0;
+  Address from;
+};
+
+struct PacketIoCounters {
+  uint64_t packets_sent = 0;
+  uint64_t packets_received = 0;
+  uint64_t bytes_sent = 0;      // datagram payloads (no UDP, IP or Ethernet headers)
+  uint64_t bytes_received = 0;
+  uint64_t send_calls = 0;      // system calls, for batching figures
+  uint64_t receive_calls = 0;
+  uint64_t send_refused = 0;    // packets that the system would not take (buffer full, unreachable): lost
+  uint64_t truncated = 0;       // received longer than the largest packet, dropped
+};
+
+class PacketIo {
+ public:
+  virtual ~PacketIo() = default;
+
+  // Sends the burst, never waiting: what the system does not take is lost and counted, as on any network.
+  // Runs of packets with equal destination and size (the last may be shorter) are the cheap case.
+  virtual void send(std::span<const OutPacket> burst) = 0;
+
+  // Fills `burst` with what has arrived and returns how many; never waits.
+  virtual size_t receive(std::span<InPacket> burst) = 0;
+
+  // Waits until something can be received, wake() is called or `timeout_us` has passed (< 0: no limit).
+  virtual void wait(int64_t timeout_us) = 0;
+  virtual void wake() = 0;
+
+  virtual Address local_address() const = 0;
+  virtual const PacketIoCounters& counters() const = 0;
+  // "udp (GSO, GRO)": what is in use, for people.
+  virtual std::string_view description() const = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_NET_PACKET_IO_H_
