@@ -14,7 +14,7 @@ namespace netsum {
 
 struct ControlServiceOptions {
   std::string listen = "127.0.0.1:0";
-  std::string token;  // right to create jobs; empty: anybody may
+  std::string token;  // whoever does not present it is refused; empty: nobody is
   TlsOptions tls;
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};

@@ -57,7 +57,8 @@ typedef struct netsum_comm_options {
   int rank;
   int world_size;
   const char* job;          /* NULL: "default" */
-  const char* token;        /* NULL: none */
+  const char* token;        /* of the job; NULL: none */
+  const char* aggregator_token; /* asked for by an aggregator that has one; NULL: none */
   const char* aggregators;  /* comma-separated "host:port", NULL or "": embedded shards */
   const char* root;         /* embedded shards: "host:port" of rank 0 */
   int64_t connect_timeout_ms; /* 0: default, 30 000 */

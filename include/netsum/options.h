@@ -25,9 +25,10 @@ struct CommunicatorOptions {
   int rank = 0;
   int world_size = 1;           // 1 to kMaxMembers
   std::string job = "default";  // the job's name, the same on every rank; unique per aggregator
-  // Shared secret of the job's ranks, at most 256 bytes; a rank with another token is refused. Also sent to
-  // the aggregator as the right to create jobs when the aggregator was started with a token.
+  // Shared secret of the job's ranks, at most 256 bytes; a rank with another token is refused.
   std::string token;
+  // What an aggregator that was started with a token (AggregatorOptions::token) wants to see before anything.
+  std::string aggregator_token;
 
   // --- Where the sums happen ------------------------------------------------------------------------------
   // Control addresses "host:port" of aggregators ("[::1]:5151" for IPv6); chunks are striped over all of

@@ -18,7 +18,8 @@ namespace netsum {
 struct JoinParameters {
   std::string address;  // control address of the aggregator, "host:port"
   std::string job;
-  std::string token;
+  std::string token;             // of the job
+  std::string aggregator_token;  // of the aggregator, when it has one
   int rank = 0;
   int world_size = 1;
   int mtu = 1500;
@@ -72,8 +73,8 @@ struct RemoteStatus {
 };
 
 // One status call. Errors: kUnreachable, kPermissionDenied, kTimeout.
-Result<RemoteStatus> query_status(const std::string& address, const std::string& token, const TlsOptions& tls,
-                                  std::chrono::milliseconds timeout);
+Result<RemoteStatus> query_status(const std::string& address, const std::string& aggregator_token,
+                                  const TlsOptions& tls, std::chrono::milliseconds timeout);
 
 }  // namespace netsum
 
