@@ -1,0 +1,119 @@
+/* The header in front of every netsum payload, and the integrity check. C11, C++20 and BPF C. */
+#ifndef NETSUM_WIRE_PACKET_H_
+#define NETSUM_WIRE_PACKET_H_
+
+#include "wire/check_key.h"
+#include "wire/ids.h"
+
+#ifdef __cplusplus
+#include <cstddef>
+#include <cstdint>
+#define NETSUM_STATIC_ASSERT static_assert
+#else
+#include <stddef.h>
+#include <stdint.h>
+#define NETSUM_STATIC_ASSERT _Static_assert
+#endif
+
+/* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. */
+typedef struct { uint8_t b[2]; } netsum_be16;
+typedef struct { uint8_t b[4]; } netsum_be32;
+typedef struct { uint8_t b[8]; } netsum_be64;
+
+struct netsum_header {
+  uint8_t magic;         /* NETSUM_MAGIC */
+  uint8_t version_type;  /* high nibble NETSUM_VERSION, low nibble NETSUM_TYPE_* */
+  uint8_t format;        /* NETSUM_FORMAT_*: operation and lane width of the payload */
+  uint8_t flags;         /* NETSUM_FLAG_* */
+  netsum_be16 job;       /* index granted by the control plane */
+  netsum_be16 epoch;     /* incarnation of that index */
+  netsum_be16 slot;      /* index below the job's slots */
+  netsum_be16 member;    /* sender's index in the job; NETSUM_MEMBER_ALL where it is for everybody */
+  netsum_be32 round;     /* how often the slot has been used: the generation that makes stale packets harmless */
+  netsum_be32 chunk;     /* position within the tensor (RESULT repeats it) */
+  netsum_be32 signature; /* hash of the operation: sequence number, type, operation, sizes */
+  netsum_be64 check;     /* over header and payload, see netsum_check() */
+};
+
+NETSUM_STATIC_ASSERT(sizeof(struct netsum_header) == NETSUM_HEADER_BYTES, "header is 32 bytes");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, job) == 4, "job at 4");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, slot) == 8, "slot at 8");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, round) == 12, "round at 12");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, chunk) == 16, "chunk at 16");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, signature) == 20, "signature at 20");
+NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, check) == 24, "check at 24");
+/* 1440 of 1514 bytes (Ethernet header included) at MTU 1500 over IPv4 are gradient: 95.1 %. */
+NETSUM_STATIC_ASSERT(1440 * 100 >= 95 * (14 + 20 + 8 + NETSUM_HEADER_BYTES + 1440), "95 % efficiency");
+
+static inline uint16_t netsum_get16(netsum_be16 v) { return (uint16_t)(v.b[0] << 8 | v.b[1]); }
+static inline uint32_t netsum_get32(netsum_be32 v) {
+  return (uint32_t)v.b[0] << 24 | (uint32_t)v.b[1] << 16 | (uint32_t)v.b[2] << 8 | v.b[3];
+}
+static inline uint64_t netsum_get64(netsum_be64 v) {
+  uint64_t x = 0;
+  for (int i = 0; i < 8; ++i) x = x << 8 | v.b[i];
+  return x;
+}
+static inline netsum_be16 netsum_put16(uint16_t x) {
+  netsum_be16 v = {{(uint8_t)(x >> 8), (uint8_t)x}};
+  return v;
+}
+static inline netsum_be32 netsum_put32(uint32_t x) {
+  netsum_be32 v = {{(uint8_t)(x >> 24), (uint8_t)(x >> 16), (uint8_t)(x >> 8), (uint8_t)x}};
+  return v;
+}
+static inline netsum_be64 netsum_put64(uint64_t x) {
+  netsum_be64 v;
+  for (int i = 0; i < 8; ++i) v.b[i] = (uint8_t)(x >> (56 - 8 * i));
+  return v;
+}
+
+/* Little-endian words of memory, at any alignment. All supported machines are little-endian. */
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "netsum lanes are little-endian; this machine would need byte swaps in wire/ and src/kernels"
+#endif
+static inline uint32_t netsum_load32(const void* p) {
+  uint32_t x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+static inline uint64_t netsum_load64(const void* p) {
+  uint64_t x;
+  __builtin_memcpy(&x, p, sizeof x);
+  return x;
+}
+static inline void netsum_store32(void* p, uint32_t x) { __builtin_memcpy(p, &x, sizeof x); }
+static inline void netsum_store64(void* p, uint64_t x) { __builtin_memcpy(p, &x, sizeof x); }
+
+/* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2. */
+static inline uint64_t netsum_mix64(uint64_t h) {
+  h ^= h >> 33;
+  h *= 0xFF51AFD7ED558CCDull;
+  h ^= h >> 33;
+  h *= 0xC4CEB9FE1A85EC53ull;
+  return h ^ h >> 33;
+}
+
+/* The check field: NH of the payload (see kernels::nh; key table netsum_check_key), its length, the job's key
+ * and the 24 bytes of header in front of the check. `header` is the packet's first byte. */
+static inline uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
+                                    uint64_t job_key) {
+  const uint8_t* p = (const uint8_t*)header;
+  uint64_t h = netsum_mix64(payload_nh ^ job_key);
+  h = netsum_mix64(h + payload_bytes ^ netsum_load64(p));
+  h = netsum_mix64(h ^ netsum_load64(p + 8));
+  return netsum_mix64(h ^ netsum_load64(p + 16)) ^ job_key;
+}
+
+/* NH, plainly; src/kernels has the fast one. `bytes` is a multiple of 8, at most NETSUM_MAX_PAYLOAD. */
+static inline uint64_t netsum_nh(const void* payload, uint32_t bytes) {
+  const uint8_t* p = (const uint8_t*)payload;
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < bytes / 8; ++i) {
+    sum += (uint64_t)(uint32_t)(netsum_load32(p + 8 * i) + netsum_check_key[2 * i]) *
+           (uint32_t)(netsum_load32(p + 8 * i + 4) + netsum_check_key[2 * i + 1]);
+  }
+  return sum;
+}
+
+#endif /* NETSUM_WIRE_PACKET_H_ */
