@@ -47,29 +47,30 @@
 #define NETSUM_MEMBER_ALL 0xFFFF
 
 /* ERROR payload: be16 code, be16 member that is to blame, be32 zero. */
-#define NETSUM_ERROR_MISMATCH 1 /* the member's chunk, signature, format or length differs from the first one's */
+#define NETSUM_ERROR_MISMATCH \
+  1 /* the member's chunk, signature, format or length differs from the first one's */
 #define NETSUM_ERROR_BYTES 8
 /* STATUS payload: be64 bitmap of the members that have contributed. */
 #define NETSUM_STATUS_BYTES 8
 
 /* Why a packet was refused: index of a counter. Every refusal has exactly one reason. */
 #define NETSUM_DROP_NONE 0
-#define NETSUM_DROP_TOO_SHORT 1       /* shorter than a header */
-#define NETSUM_DROP_BAD_MAGIC 2       /* not netsum's */
-#define NETSUM_DROP_BAD_VERSION 3     /* another protocol version */
-#define NETSUM_DROP_BAD_TYPE 4        /* a type that this end does not take */
-#define NETSUM_DROP_BAD_FLAGS 5       /* an unknown flag */
-#define NETSUM_DROP_BAD_LENGTH 6      /* payload too long, not a multiple of 8, or wrong for its type */
-#define NETSUM_DROP_BAD_FORMAT 7      /* an operation or lane width that this end does not know */
-#define NETSUM_DROP_UNKNOWN_JOB 8     /* no job with that index */
-#define NETSUM_DROP_STALE_EPOCH 9     /* another incarnation of the job */
-#define NETSUM_DROP_BAD_MEMBER 10     /* member index not below the job's member count */
-#define NETSUM_DROP_BAD_SLOT 11       /* slot index not below the job's slot count */
-#define NETSUM_DROP_BAD_CHECK 12      /* altered on the way, or not of this job */
-#define NETSUM_DROP_STALE_ROUND 13    /* a round that is over */
-#define NETSUM_DROP_FUTURE_ROUND 14   /* a round that cannot have started yet */
-#define NETSUM_DROP_DUPLICATE 15      /* contribution already counted, round still open */
-#define NETSUM_DROP_UNKNOWN_PEER 16   /* from an address that is not the member's (no HELLO, or spoofed) */
+#define NETSUM_DROP_TOO_SHORT 1     /* shorter than a header */
+#define NETSUM_DROP_BAD_MAGIC 2     /* not netsum's */
+#define NETSUM_DROP_BAD_VERSION 3   /* another protocol version */
+#define NETSUM_DROP_BAD_TYPE 4      /* a type that this end does not take */
+#define NETSUM_DROP_BAD_FLAGS 5     /* an unknown flag */
+#define NETSUM_DROP_BAD_LENGTH 6    /* payload too long, not a multiple of 8, or wrong for its type */
+#define NETSUM_DROP_BAD_FORMAT 7    /* an operation or lane width that this end does not know */
+#define NETSUM_DROP_UNKNOWN_JOB 8   /* no job with that index */
+#define NETSUM_DROP_STALE_EPOCH 9   /* another incarnation of the job */
+#define NETSUM_DROP_BAD_MEMBER 10   /* member index not below the job's member count */
+#define NETSUM_DROP_BAD_SLOT 11     /* slot index not below the job's slot count */
+#define NETSUM_DROP_BAD_CHECK 12    /* altered on the way, or not of this job */
+#define NETSUM_DROP_STALE_ROUND 13  /* a round that is over */
+#define NETSUM_DROP_FUTURE_ROUND 14 /* a round that cannot have started yet */
+#define NETSUM_DROP_DUPLICATE 15    /* contribution already counted, round still open */
+#define NETSUM_DROP_UNKNOWN_PEER 16 /* from an address that is not the member's (no HELLO, or spoofed) */
 #define NETSUM_DROP_COUNT 17
 
 #endif /* NETSUM_WIRE_IDS_H_ */

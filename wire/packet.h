@@ -16,21 +16,27 @@
 #endif
 
 /* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. */
-typedef struct { uint8_t b[2]; } netsum_be16;
-typedef struct { uint8_t b[4]; } netsum_be32;
-typedef struct { uint8_t b[8]; } netsum_be64;
+typedef struct {
+  uint8_t b[2];
+} netsum_be16;
+typedef struct {
+  uint8_t b[4];
+} netsum_be32;
+typedef struct {
+  uint8_t b[8];
+} netsum_be64;
 
 struct netsum_header {
-  uint8_t magic;         /* NETSUM_MAGIC */
-  uint8_t version_type;  /* high nibble NETSUM_VERSION, low nibble NETSUM_TYPE_* */
-  uint8_t format;        /* NETSUM_FORMAT_*: operation and lane width of the payload */
-  uint8_t flags;         /* NETSUM_FLAG_* */
-  netsum_be16 job;       /* index granted by the control plane */
-  netsum_be16 epoch;     /* incarnation of that index */
-  netsum_be16 slot;      /* index below the job's slots */
-  netsum_be16 member;    /* sender's index in the job; NETSUM_MEMBER_ALL where it is for everybody */
-  netsum_be32 round;     /* how often the slot has been used: the generation that makes stale packets harmless */
-  netsum_be32 chunk;     /* position within the tensor (RESULT repeats it) */
+  uint8_t magic;        /* NETSUM_MAGIC */
+  uint8_t version_type; /* high nibble NETSUM_VERSION, low nibble NETSUM_TYPE_* */
+  uint8_t format;       /* NETSUM_FORMAT_*: operation and lane width of the payload */
+  uint8_t flags;        /* NETSUM_FLAG_* */
+  netsum_be16 job;      /* index granted by the control plane */
+  netsum_be16 epoch;    /* incarnation of that index */
+  netsum_be16 slot;     /* index below the job's slots */
+  netsum_be16 member;   /* sender's index in the job; NETSUM_MEMBER_ALL where it is for everybody */
+  netsum_be32 round; /* how often the slot has been used: the generation that makes stale packets harmless */
+  netsum_be32 chunk; /* position within the tensor (RESULT repeats it) */
   netsum_be32 signature; /* hash of the operation: sequence number, type, operation, sizes */
   netsum_be64 check;     /* over header and payload, see netsum_check() */
 };
@@ -45,7 +51,9 @@ NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, check) == 24, "check at 24")
 /* 1440 of 1514 bytes (Ethernet header included) at MTU 1500 over IPv4 are gradient: 95.1 %. */
 NETSUM_STATIC_ASSERT(1440 * 100 >= 95 * (14 + 20 + 8 + NETSUM_HEADER_BYTES + 1440), "95 % efficiency");
 
-static inline uint16_t netsum_get16(netsum_be16 v) { return (uint16_t)(v.b[0] << 8 | v.b[1]); }
+static inline uint16_t netsum_get16(netsum_be16 v) {
+  return (uint16_t)(v.b[0] << 8 | v.b[1]);
+}
 static inline uint32_t netsum_get32(netsum_be32 v) {
   return (uint32_t)v.b[0] << 24 | (uint32_t)v.b[1] << 16 | (uint32_t)v.b[2] << 8 | v.b[3];
 }
@@ -82,10 +90,15 @@ static inline uint64_t netsum_load64(const void* p) {
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
-static inline void netsum_store32(void* p, uint32_t x) { __builtin_memcpy(p, &x, sizeof x); }
-static inline void netsum_store64(void* p, uint64_t x) { __builtin_memcpy(p, &x, sizeof x); }
+static inline void netsum_store32(void* p, uint32_t x) {
+  __builtin_memcpy(p, &x, sizeof x);
+}
+static inline void netsum_store64(void* p, uint64_t x) {
+  __builtin_memcpy(p, &x, sizeof x);
+}
 
-/* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2. */
+/* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2.
+ */
 static inline uint64_t netsum_mix64(uint64_t h) {
   h ^= h >> 33;
   h *= 0xFF51AFD7ED558CCDull;
@@ -100,7 +113,7 @@ static inline uint64_t netsum_check(const void* header, uint64_t payload_nh, uin
                                     uint64_t job_key) {
   const uint8_t* p = (const uint8_t*)header;
   uint64_t h = netsum_mix64(payload_nh ^ job_key);
-  h = netsum_mix64(h + payload_bytes ^ netsum_load64(p));
+  h = netsum_mix64((h + payload_bytes) ^ netsum_load64(p));
   h = netsum_mix64(h ^ netsum_load64(p + 8));
   return netsum_mix64(h ^ netsum_load64(p + 16)) ^ job_key;
 }

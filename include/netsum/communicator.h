@@ -34,16 +34,16 @@ struct TensorView {
 
 // Counts since connect. Bytes are whole datagrams plus their UDP, IP and Ethernet headers.
 struct CommunicatorStats {
-  uint64_t operations = 0;         // ended well
-  uint64_t gradient_bytes = 0;     // bytes of tensors reduced, on this rank
+  uint64_t operations = 0;      // ended well
+  uint64_t gradient_bytes = 0;  // bytes of tensors reduced, on this rank
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t packets_sent = 0;
   uint64_t packets_received = 0;
-  uint64_t retransmissions = 0;    // payloads sent again
-  uint64_t probes = 0;             // header-only questions while waiting
-  uint64_t packets_dropped = 0;    // received and refused (wrong check, stale, ...)
-  double srtt_us = 0;              // smoothed round-trip time, slowest stripe
+  uint64_t retransmissions = 0;  // payloads sent again
+  uint64_t probes = 0;           // header-only questions while waiting
+  uint64_t packets_dropped = 0;  // received and refused (wrong check, stale, ...)
+  double srtt_us = 0;            // smoothed round-trip time, slowest stripe
   // Traffic to and from each stripe (an aggregator's core, or a rank's embedded shard), in stripe order.
   struct Stripe {
     std::string address;
@@ -116,8 +116,8 @@ class NETSUM_EXPORT Communicator {
 
   virtual CommunicatorStats stats() const = 0;
 
-  // One line for people: where the sums happen and why, e.g. "summed by 1 aggregator (10.0.0.9:5151, user-space,
-  // 2 cores)" or "summed by 4 embedded shards; no aggregator configured".
+  // One line for people: where the sums happen and why, e.g. "summed by 1 aggregator (10.0.0.9:5151,
+  // user-space, 2 cores)" or "summed by 4 embedded shards; no aggregator configured".
   virtual std::string describe() const = 0;
 };
 

@@ -53,17 +53,17 @@ typedef struct netsum_comm netsum_comm;
 typedef struct netsum_work netsum_work;
 
 typedef struct netsum_comm_options {
-  size_t struct_size;       /* sizeof(netsum_comm_options) */
+  size_t struct_size; /* sizeof(netsum_comm_options) */
   int rank;
   int world_size;
-  const char* job;          /* NULL: "default" */
-  const char* token;        /* of the job; NULL: none */
+  const char* job;              /* NULL: "default" */
+  const char* token;            /* of the job; NULL: none */
   const char* aggregator_token; /* asked for by an aggregator that has one; NULL: none */
-  const char* aggregators;  /* comma-separated "host:port", NULL or "": embedded shards */
-  const char* root;         /* embedded shards: "host:port" of rank 0 */
-  int64_t connect_timeout_ms; /* 0: default, 30 000 */
-  int64_t timeout_ms;         /* 0: default, 30 000 */
-  int mtu;                    /* 0: default, 1500 */
+  const char* aggregators;      /* comma-separated "host:port", NULL or "": embedded shards */
+  const char* root;             /* embedded shards: "host:port" of rank 0 */
+  int64_t connect_timeout_ms;   /* 0: default, 30 000 */
+  int64_t timeout_ms;           /* 0: default, 30 000 */
+  int mtu;                      /* 0: default, 1500 */
 } netsum_comm_options;
 
 NETSUM_API const char* netsum_version(void);

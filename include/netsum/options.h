@@ -35,7 +35,8 @@ struct CommunicatorOptions {
   // them. Empty: every rank embeds a shard of an aggregator, and `root` must be set.
   std::vector<std::string> aggregators;
   // Embedded shards only: "host:port" of rank 0's control service. Rank 0 listens there, the others connect.
-  // With port 0 rank 0 picks a free port and reports it through `on_root_bound`, before it waits for the rest.
+  // With port 0 rank 0 picks a free port and reports it through `on_root_bound`, before it waits for the
+  // rest.
   std::string root;
   std::function<void(const std::string& address)> on_root_bound;
   // Embedded shards only: the address that this rank's shard listens on and that the other ranks can reach.
@@ -63,8 +64,8 @@ struct AggregatorOptions {
   // Memory bound: slots x 2 rounds x (mtu - headers) bytes per core, allocated at start.
   int slots_per_core = 4096;
   int max_jobs = 64;
-  int mtu = 1500;        // largest packet accepted, bytes
-  std::string token;     // when set, only joins that present it may create jobs
+  int mtu = 1500;     // largest packet accepted, bytes
+  std::string token;  // when set, only joins that present it may create jobs
   TlsOptions tls;
   // A job whose members have all gone is forgotten at once; one whose members never all came, after this.
   std::chrono::milliseconds join_timeout{60'000};

@@ -14,20 +14,20 @@ namespace netsum {
 // The numbers are part of the C ABI (netsum.h) and of the control protocol: never reuse one.
 enum class ErrorCode : int32_t {
   kOk = 0,
-  kInvalidArgument = 1,    // the caller's input cannot be served: the message names the argument
-  kUnsupported = 2,        // this type or operation is not summed in the network
-  kTimeout = 3,            // a deadline passed; Status::rank() names a rank that was waited for, if known
-  kPeerLost = 4,           // a member of the job died or left; Status::rank() names it
-  kAggregatorLost = 5,     // the aggregator (or its control connection) went away
-  kUnreachable = 6,        // nothing answers at the address, or packets do not fit the path
-  kMismatch = 7,           // ranks submitted different tensors; Status::rank() names one that differs
-  kOverflow = 8,           // the exact integer sum does not fit the result type
-  kPermissionDenied = 9,   // wrong job token, or a certificate that is not trusted
-  kVersionMismatch = 10,   // the two ends speak different protocol versions
-  kResourceExhausted = 11, // a stated limit was reached (slots, jobs, members)
-  kAddressInUse = 12,      // another process listens on that port
-  kAborted = 13,           // the communicator was aborted or closed
-  kInternal = 14,          // a bug in netsum
+  kInvalidArgument = 1,     // the caller's input cannot be served: the message names the argument
+  kUnsupported = 2,         // this type or operation is not summed in the network
+  kTimeout = 3,             // a deadline passed; Status::rank() names a rank that was waited for, if known
+  kPeerLost = 4,            // a member of the job died or left; Status::rank() names it
+  kAggregatorLost = 5,      // the aggregator (or its control connection) went away
+  kUnreachable = 6,         // nothing answers at the address, or packets do not fit the path
+  kMismatch = 7,            // ranks submitted different tensors; Status::rank() names one that differs
+  kOverflow = 8,            // the exact integer sum does not fit the result type
+  kPermissionDenied = 9,    // wrong job token, or a certificate that is not trusted
+  kVersionMismatch = 10,    // the two ends speak different protocol versions
+  kResourceExhausted = 11,  // a stated limit was reached (slots, jobs, members)
+  kAddressInUse = 12,       // another process listens on that port
+  kAborted = 13,            // the communicator was aborted or closed
+  kInternal = 14,           // a bug in netsum
 };
 
 // "ok", "timeout", ...: stable names, used in messages, JSON and the control protocol.
@@ -59,7 +59,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }

@@ -44,10 +44,11 @@ void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int m
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
 
-// --- Wide (64-bit) lanes ------------------------------------------------------------------------------------
-// Floating point with NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts
-// of +Inf (bits 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add.
-// int32: sign-extended. int64: see below.
+// --- Wide (64-bit) lanes
+// ------------------------------------------------------------------------------------ Floating point with
+// NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts of +Inf (bits
+// 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add. int32:
+// sign-extended. int64: see below.
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 // Returns false if an integer sum does not fit `type` (the elements that fit are still written).
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
@@ -60,17 +61,19 @@ void int64_to_half_lanes(const int64_t* in, size_t n, int half, uint8_t* lanes);
 // the same memory.
 bool int64_from_half_lanes(const uint8_t* low, const uint8_t* high, size_t n, int64_t* out);
 
-// --- In the aggregator ----------------------------------------------------------------------------------------
-// acc[i] += lanes[i], two's complement. Returns true if any lane overflowed.
+// --- In the aggregator
+// ---------------------------------------------------------------------------------------- acc[i] +=
+// lanes[i], two's complement. Returns true if any lane overflowed.
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] = max(acc[i], lanes[i]), unsigned.
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 
-// --- Integrity ----------------------------------------------------------------------------------------------
-// NH (Black et al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words
-// w: sum over i of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64.
-// `key` has bytes / 4 words; the protocol's key table is in wire/check_key.h.
+// --- Integrity
+// ---------------------------------------------------------------------------------------------- NH (Black et
+// al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words w: sum over i
+// of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64. `key` has bytes / 4 words; the
+// protocol's key table is in wire/check_key.h.
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 
 // The same functions, written plainly. Tests compare; no production code calls them.

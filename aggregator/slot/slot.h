@@ -1,0 +1,183 @@
+/* The slot machine: what an aggregator does with one packet. Freestanding C: the user-space server, the
+ * simulator and BPF compile this same file. Rules and their reasons: wire/PROTOCOL.md.
+ *
+ * A slot holds two rounds: `current`, and the finished one before it, whose result stays until every member
+ * has moved on. Round r lives in rounds[r & 1]. A member sends round r + 1 only after it has the result of r,
+ * so the first packet of r + 1 proves that somebody has r, and the completion of r + 1 proves that everybody
+ * has: only then may r + 2 overwrite r. Rounds start at 1.
+ *
+ * Thread rule: one thread at a time per slot. */
+#ifndef NETSUM_AGGREGATOR_SLOT_SLOT_H_
+#define NETSUM_AGGREGATOR_SLOT_SLOT_H_
+
+#include "wire/parse.h"
+
+#define NETSUM_ROUND_EMPTY 0 /* before the first use */
+#define NETSUM_ROUND_OPEN 1
+#define NETSUM_ROUND_COMPLETE 2
+#define NETSUM_ROUND_FAILED 3 /* members disagree on what is being summed: stays so until the job ends */
+
+struct netsum_round {
+  uint64_t seen; /* bitmap of the members that have contributed */
+  uint32_t chunk;
+  uint32_t signature;
+  uint32_t payload_bytes;
+  uint16_t blamed; /* FAILED: the member that differs */
+  uint8_t format;
+  uint8_t flags; /* PART, as contributed */
+  uint8_t state;
+  uint8_t overflow; /* 1 if a lane passed its range: the result says so */
+  uint8_t reserved[6];
+};
+
+struct netsum_slot {
+  uint32_t current;
+  uint32_t reserved;
+  struct netsum_round rounds[2];
+};
+NETSUM_STATIC_ASSERT(sizeof(struct netsum_slot) == 8 + 2 * 32, "slots have no hidden padding");
+
+/* What a job may do on this aggregator. Installed by the control plane. */
+struct netsum_job_rules {
+  uint64_t key;
+  uint16_t epoch;
+  uint16_t members; /* 1 to NETSUM_MAX_MEMBERS; 0: no such job */
+  uint32_t slots;
+  uint32_t payload_bytes; /* largest payload */
+};
+
+/* What to do with a packet. */
+#define NETSUM_ACT_DROP 0         /* count it under `drop` */
+#define NETSUM_ACT_STORE 1        /* first contribution: copy the lanes into rounds[bank] */
+#define NETSUM_ACT_ADD 2          /* combine the lanes with those of rounds[bank] */
+#define NETSUM_ACT_REPLY_RESULT 3 /* send the result of rounds[bank] to the sender */
+#define NETSUM_ACT_REPLY_STATUS 4 /* tell the sender `seen` */
+#define NETSUM_ACT_REPLY_ERROR 5  /* tell the sender that rounds[bank] has failed */
+#define NETSUM_ACT_ERROR_ALL 6    /* tell everybody that rounds[bank] has failed */
+
+struct netsum_verdict {
+  uint8_t action;
+  uint8_t drop;
+  uint8_t bank;
+  uint64_t seen;
+};
+
+static inline uint64_t netsum_member_bit(uint16_t member) {
+  return 1ull << member;
+}
+static inline uint64_t netsum_all_members(uint16_t members) {
+  return members >= 64 ? ~0ull : (1ull << members) - 1;
+}
+
+static inline struct netsum_verdict netsum_dropped(uint8_t reason) {
+  struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0};
+  return v;
+}
+static inline struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, uint64_t seen) {
+  struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, seen};
+  return v;
+}
+
+/* Bounds and identity against the job, for packets that name a slot. The caller has looked up `rules` by
+ * fields->job, and still has to verify the check. */
+static inline int netsum_check_rules(const struct netsum_fields* f, const struct netsum_job_rules* rules) {
+  if (rules->members == 0) return NETSUM_DROP_UNKNOWN_JOB;
+  if (f->epoch != rules->epoch) return NETSUM_DROP_STALE_EPOCH;
+  if (f->member >= rules->members) return NETSUM_DROP_BAD_MEMBER;
+  if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
+  if (f->payload_bytes > rules->payload_bytes) return NETSUM_DROP_BAD_LENGTH;
+  return NETSUM_DROP_NONE;
+}
+
+/* Rounds that are neither open nor next: names the reason. Distances are modulo 2^32. */
+static inline struct netsum_verdict netsum_not_live(uint32_t ahead) {
+  return netsum_dropped(ahead < 0x80000000u ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND);
+}
+
+/* True if the current round is over, so that the next may open. */
+static inline int netsum_current_is_over(const struct netsum_slot* slot) {
+  const uint8_t state = slot->rounds[slot->current & 1].state;
+  return state == NETSUM_ROUND_COMPLETE || (state == NETSUM_ROUND_EMPTY && slot->current == 0);
+}
+
+/* The round before the current one: complete by construction. Its result is owed only to members that have
+ * not yet contributed to the current round; from others the packet is an old copy. */
+static inline struct netsum_verdict netsum_on_previous(const struct netsum_slot* slot, uint64_t bit) {
+  const struct netsum_round* current = &slot->rounds[slot->current & 1];
+  const uint32_t bank = (slot->current & 1) ^ 1;
+  if (slot->rounds[bank].state != NETSUM_ROUND_COMPLETE || (current->seen & bit)) {
+    return netsum_dropped(NETSUM_DROP_STALE_ROUND);
+  }
+  return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+}
+
+/* A CONTRIBUTION that has passed netsum_check_rules() and its integrity check. After STORE or ADD the caller
+ * moves the lanes and then calls netsum_slot_added(). */
+static inline struct netsum_verdict netsum_slot_contribute(struct netsum_slot* slot,
+                                                           const struct netsum_fields* f) {
+  const uint64_t bit = netsum_member_bit(f->member);
+  const uint32_t ahead = f->round - slot->current;
+  const uint32_t bank = f->round & 1;
+  struct netsum_round* round = &slot->rounds[bank];
+
+  if (ahead == 1) { /* opens the next round */
+    if (!netsum_current_is_over(slot)) return netsum_dropped(NETSUM_DROP_FUTURE_ROUND);
+    slot->current = f->round;
+    round->seen = bit;
+    round->chunk = f->chunk;
+    round->signature = f->signature;
+    round->payload_bytes = f->payload_bytes;
+    round->format = f->format;
+    round->flags = f->flags & NETSUM_FLAG_PART;
+    round->overflow = 0;
+    round->state = NETSUM_ROUND_OPEN;
+    return netsum_act(NETSUM_ACT_STORE, bank, bit);
+  }
+  if (ahead == 0xFFFFFFFFu && slot->current != 0) return netsum_on_previous(slot, bit);
+  if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
+
+  if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
+  if (round->seen & bit) {
+    if (round->state == NETSUM_ROUND_COMPLETE) return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+    return netsum_dropped(NETSUM_DROP_DUPLICATE);
+  }
+  if (f->chunk != round->chunk || f->signature != round->signature || f->format != round->format ||
+      f->payload_bytes != round->payload_bytes || (f->flags & NETSUM_FLAG_PART) != round->flags) {
+    round->state = NETSUM_ROUND_FAILED;
+    round->blamed = f->member;
+    return netsum_act(NETSUM_ACT_ERROR_ALL, bank, 0);
+  }
+  round->seen |= bit;
+  return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
+}
+
+/* The lanes of the last STORE or ADD are in place. Returns 1 if that completed the round: its result is now
+ * due to every member. */
+static inline int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow, uint16_t members) {
+  struct netsum_round* round = &slot->rounds[bank & 1];
+  if (overflow) round->overflow = 1;
+  if (round->seen != netsum_all_members(members)) return 0;
+  round->state = NETSUM_ROUND_COMPLETE;
+  return 1;
+}
+
+/* A PROBE that has passed netsum_check_rules() and its integrity check. Changes nothing. */
+static inline struct netsum_verdict netsum_slot_probe(const struct netsum_slot* slot,
+                                                      const struct netsum_fields* f) {
+  const uint32_t ahead = f->round - slot->current;
+  const uint32_t bank = f->round & 1;
+  const struct netsum_round* round = &slot->rounds[bank];
+  if (ahead == 1) {
+    if (!netsum_current_is_over(slot)) return netsum_dropped(NETSUM_DROP_FUTURE_ROUND);
+    return netsum_act(NETSUM_ACT_REPLY_STATUS, bank, 0);
+  }
+  if (ahead == 0xFFFFFFFFu && slot->current != 0) {
+    return netsum_on_previous(slot, netsum_member_bit(f->member));
+  }
+  if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
+  if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
+  if (round->state == NETSUM_ROUND_COMPLETE) return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+  return netsum_act(NETSUM_ACT_REPLY_STATUS, bank, round->seen);
+}
+
+#endif /* NETSUM_AGGREGATOR_SLOT_SLOT_H_ */

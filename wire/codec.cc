@@ -1,0 +1,61 @@
+#include "wire/codec.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace netsum::wire {
+
+uint32_t write_header(const netsum_fields& fields, uint64_t job_key, uint64_t payload_nh, uint8_t* frame) {
+  netsum_header header;
+  header.magic = NETSUM_MAGIC;
+  header.version_type = static_cast<uint8_t>(NETSUM_VERSION << 4 | fields.type);
+  header.format = fields.format;
+  header.flags = fields.flags;
+  header.job = netsum_put16(fields.job);
+  header.epoch = netsum_put16(fields.epoch);
+  header.slot = netsum_put16(fields.slot);
+  header.member = netsum_put16(fields.member);
+  header.round = netsum_put32(fields.round);
+  header.chunk = netsum_put32(fields.chunk);
+  header.signature = netsum_put32(fields.signature);
+  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, job_key));
+  std::memcpy(frame, &header, sizeof header);
+  return NETSUM_HEADER_BYTES + fields.payload_bytes;
+}
+
+uint32_t write_header(const netsum_fields& fields, uint64_t job_key, uint8_t* frame) {
+  return write_header(fields, job_key, netsum_nh(frame + NETSUM_HEADER_BYTES, fields.payload_bytes), frame);
+}
+
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, uint64_t job_key,
+                    uint64_t payload_nh) {
+  return netsum_check(frame, payload_nh, fields.payload_bytes, job_key) == fields.check;
+}
+
+std::string_view drop_name(int reason) {
+  static constexpr std::string_view kNames[] = {
+      "none",       "too_short",   "bad_magic",    "bad_version", "bad_type",    "bad_flags",
+      "bad_length", "bad_format",  "unknown_job",  "stale_epoch", "bad_member",  "bad_slot",
+      "bad_check",  "stale_round", "future_round", "duplicate",   "unknown_peer"};
+  static_assert(sizeof(kNames) / sizeof(kNames[0]) == NETSUM_DROP_COUNT);
+  return reason >= 0 && reason < NETSUM_DROP_COUNT ? kNames[reason] : "unknown";
+}
+
+std::string_view type_name(int type) {
+  static constexpr std::string_view kNames[] = {"none",   "contribution", "result", "probe",
+                                                "status", "error",        "hello",  "welcome"};
+  return type >= 0 && type <= NETSUM_TYPE_WELCOME ? kNames[type] : "unknown";
+}
+
+std::string describe(const netsum_fields& fields) {
+  char text[192];
+  std::snprintf(
+      text, sizeof text,
+      "%s job %u epoch %u member %u slot %u round %u chunk %u signature %08x format %02x flags %02x "
+      "payload %u",
+      std::string(type_name(fields.type)).c_str(), fields.job, fields.epoch, fields.member, fields.slot,
+      fields.round, fields.chunk, fields.signature, fields.format, fields.flags, fields.payload_bytes);
+  return text;
+}
+
+}  // namespace netsum::wire

@@ -1,0 +1,79 @@
+/* Reads a packet's header and names the first rule that it breaks. C11, C++20 and BPF C. */
+#ifndef NETSUM_WIRE_PARSE_H_
+#define NETSUM_WIRE_PARSE_H_
+
+#include "wire/packet.h"
+
+/* The header in host byte order. */
+struct netsum_fields {
+  uint8_t type;
+  uint8_t format;
+  uint8_t flags;
+  uint16_t job;
+  uint16_t epoch;
+  uint16_t slot;
+  uint16_t member;
+  uint32_t round;
+  uint32_t chunk;
+  uint32_t signature;
+  uint64_t check;
+  uint32_t payload_bytes;
+};
+
+/* Payload lengths that a type may have. */
+static inline int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) {
+  switch (type) {
+    case NETSUM_TYPE_CONTRIBUTION:
+    case NETSUM_TYPE_RESULT:
+      return payload_bytes > 0;
+    case NETSUM_TYPE_PROBE:
+      return payload_bytes == 0;
+    case NETSUM_TYPE_STATUS:
+      return payload_bytes == NETSUM_STATUS_BYTES;
+    case NETSUM_TYPE_ERROR:
+      return payload_bytes == NETSUM_ERROR_BYTES;
+    default: /* HELLO, WELCOME: padding */
+      return 1;
+  }
+}
+
+/* Formats that a type may have. */
+static inline int netsum_format_fits_type(uint8_t type, uint8_t format) {
+  if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
+    return format == NETSUM_FORMAT_SUM_I32 || format == NETSUM_FORMAT_SUM_I64 ||
+           format == NETSUM_FORMAT_MAX_U8;
+  }
+  return format == NETSUM_FORMAT_NONE;
+}
+
+/* Everything that can be said of a packet without knowing its job. `size` is the datagram's length.
+ * Returns NETSUM_DROP_NONE and fills `out`, or the reason. The check is left to the caller, who has the key.
+ */
+static inline int netsum_parse(const void* data, uint32_t size, struct netsum_fields* out) {
+  const struct netsum_header* h = (const struct netsum_header*)data;
+  if (size < NETSUM_HEADER_BYTES) return NETSUM_DROP_TOO_SHORT;
+  if (h->magic != NETSUM_MAGIC) return NETSUM_DROP_BAD_MAGIC;
+  if (h->version_type >> 4 != NETSUM_VERSION) return NETSUM_DROP_BAD_VERSION;
+  out->type = h->version_type & 15;
+  if (out->type < NETSUM_TYPE_CONTRIBUTION || out->type > NETSUM_TYPE_WELCOME) return NETSUM_DROP_BAD_TYPE;
+  out->flags = h->flags;
+  if (out->flags & ~NETSUM_FLAGS_KNOWN) return NETSUM_DROP_BAD_FLAGS;
+  out->payload_bytes = size - NETSUM_HEADER_BYTES;
+  if (out->payload_bytes > NETSUM_MAX_PAYLOAD || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||
+      !netsum_length_fits_type(out->type, out->payload_bytes)) {
+    return NETSUM_DROP_BAD_LENGTH;
+  }
+  out->format = h->format;
+  if (!netsum_format_fits_type(out->type, out->format)) return NETSUM_DROP_BAD_FORMAT;
+  out->job = netsum_get16(h->job);
+  out->epoch = netsum_get16(h->epoch);
+  out->slot = netsum_get16(h->slot);
+  out->member = netsum_get16(h->member);
+  out->round = netsum_get32(h->round);
+  out->chunk = netsum_get32(h->chunk);
+  out->signature = netsum_get32(h->signature);
+  out->check = netsum_get64(h->check);
+  return NETSUM_DROP_NONE;
+}
+
+#endif /* NETSUM_WIRE_PARSE_H_ */
