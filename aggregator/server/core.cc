@@ -1,0 +1,258 @@
+#include "aggregator/server/core.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "src/base/assert.h"
+#include "src/kernels/kernels.h"
+#include "wire/codec.h"
+
+namespace netsum {
+namespace {
+
+uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes) {
+  return kernels::nh(frame + NETSUM_HEADER_BYTES, payload_bytes, netsum_check_key);
+}
+
+bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes) {
+  switch (format) {
+    case NETSUM_FORMAT_SUM_I32:
+      return kernels::add_lanes32(acc, lanes, bytes / 4);
+    case NETSUM_FORMAT_SUM_I64:
+      return kernels::add_lanes64(acc, lanes, bytes / 8);
+    default:
+      NETSUM_ASSERT(format == NETSUM_FORMAT_MAX_U8);
+      kernels::max_lanes8(acc, lanes, bytes);
+      return false;
+  }
+}
+
+}  // namespace
+
+AggregatorCore::AggregatorCore(const Limits& limits)
+    : limits_(limits),
+      frame_stride_((NETSUM_HEADER_BYTES + limits.payload_bytes + 63) / 64 * 64),
+      jobs_(static_cast<size_t>(limits.max_jobs)),
+      slot_taken_(limits.slots),
+      slots_(limits.slots),
+      frames_(size_t{limits.slots} * 2 * frame_stride_),
+      free_slots_(limits.slots),
+      scratch_(size_t{kMaxBurst} * frame_stride_) {
+  NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD);
+  NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
+  unicasts_.reserve(kMaxBurst);
+  broadcasts_.reserve(kMaxBurst);
+  outbox_.reserve(static_cast<size_t>(kMaxBurst) * NETSUM_MAX_MEMBERS);
+}
+
+Status AggregatorCore::install(const DataplaneJob& spec) {
+  const uint32_t wanted = spec.data_slots + spec.scale_slots;
+  if (spec.job >= jobs_.size() || spec.members < 1 || spec.members > NETSUM_MAX_MEMBERS ||
+      spec.payload_bytes > limits_.payload_bytes || wanted == 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "job " + std::to_string(spec.job) + " does not fit the dataplane");
+  }
+  remove(spec.job, jobs_[spec.job].rules.epoch);
+  // First fit: jobs are few, and installation is off the data path.
+  uint32_t run = 0, first = 0;
+  for (uint32_t slot = 0; slot < limits_.slots && run < wanted; ++slot) {
+    if (slot_taken_[slot]) {
+      run = 0;
+    } else if (run++ == 0) {
+      first = slot;
+    }
+  }
+  if (run < wanted) {
+    return Status(ErrorCode::kResourceExhausted, "the job asks for " + std::to_string(wanted) +
+                                                     " slots in a row; " + std::to_string(free_slots_) +
+                                                     " of " + std::to_string(limits_.slots) + " are free");
+  }
+  std::fill_n(slot_taken_.begin() + first, wanted, true);
+  std::fill_n(slots_.begin() + first, wanted, netsum_slot{});
+  free_slots_ -= wanted;
+  Job& job = jobs_[spec.job];
+  job.rules = netsum_job_rules{.key = spec.key,
+                               .epoch = spec.epoch,
+                               .members = spec.members,
+                               .slots = wanted,
+                               .payload_bytes = spec.payload_bytes};
+  job.first_slot = first;
+  job.addresses.fill(Address());
+  return Status();
+}
+
+void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
+  if (index >= jobs_.size()) return;
+  Job& job = jobs_[index];
+  if (job.rules.members == 0 || job.rules.epoch != epoch) return;
+  std::fill_n(slot_taken_.begin() + job.first_slot, job.rules.slots, false);
+  free_slots_ += job.rules.slots;
+  job.rules.members = 0;
+}
+
+void AggregatorCore::on_packet(const InPacket& packet) {
+  counters_.packets_received.add();
+  counters_.bytes_received.add(packet.size);
+  netsum_fields fields;
+  int reason = netsum_parse(packet.data, packet.size, &fields);
+  if (reason != NETSUM_DROP_NONE) return drop(reason);
+  const bool lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_PROBE;
+  if (!lanes && fields.type != NETSUM_TYPE_HELLO) return drop(NETSUM_DROP_BAD_TYPE);
+  if (fields.job >= jobs_.size()) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  Job& job = jobs_[fields.job];
+  reason = netsum_check_rules(&fields, &job.rules);
+  if (reason != NETSUM_DROP_NONE) return drop(reason);
+  if (!wire::check_is_right(packet.data, fields, job.rules.key,
+                            payload_nh(packet.data, fields.payload_bytes))) {
+    return drop(NETSUM_DROP_BAD_CHECK);
+  }
+  if (lanes) {
+    on_lanes(packet, fields, job);
+  } else {
+    on_hello(packet, fields, job);
+  }
+}
+
+void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& fields, Job& job) {
+  // The first HELLO fixes the member's address for the job's life: results go there and nowhere else.
+  Address& address = job.addresses[fields.member];
+  if (address.valid() && address != packet.from) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  address = packet.from;
+  counters_.hellos.add();
+  uint8_t* frame = scratch_frame();
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
+  const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
+  reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, fields.payload_bytes), frame),
+        packet.from);
+}
+
+void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job) {
+  if (job.addresses[fields.member] != packet.from) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  const uint32_t index = job.first_slot + fields.slot;
+  netsum_slot& slot = slots_[index];
+  if (fields.type == NETSUM_TYPE_PROBE)
+    return act(netsum_slot_probe(&slot, &fields), fields, job, packet.from);
+
+  const netsum_verdict verdict = netsum_slot_contribute(&slot, &fields);
+  if (verdict.action != NETSUM_ACT_STORE && verdict.action != NETSUM_ACT_ADD) {
+    return act(verdict, fields, job, packet.from);
+  }
+  counters_.contributions.add();
+  counters_.bytes_summed.add(fields.payload_bytes);
+  uint8_t* acc = frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES;
+  const uint8_t* lanes = packet.data + NETSUM_HEADER_BYTES;
+  bool overflow = false;
+  if (verdict.action == NETSUM_ACT_STORE) {
+    std::memcpy(acc, lanes, fields.payload_bytes);
+  } else {
+    overflow = combine(fields.format, acc, lanes, fields.payload_bytes);
+  }
+  if (netsum_slot_added(&slot, verdict.bank, overflow, job.rules.members)) {
+    finish_round(job, fields.job, index, verdict.bank);
+  }
+}
+
+void AggregatorCore::finish_round(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
+  const netsum_round& round = slots_[slot].rounds[bank];
+  if (round.overflow) counters_.overflows.add();
+  netsum_fields result{};
+  result.type = NETSUM_TYPE_RESULT;
+  result.format = round.format;
+  result.flags = static_cast<uint8_t>(round.flags | (round.overflow ? NETSUM_FLAG_OVERFLOW : 0));
+  result.job = job_index;
+  result.epoch = job.rules.epoch;
+  result.slot = static_cast<uint16_t>(slot - job.first_slot);
+  result.member = NETSUM_MEMBER_ALL;
+  result.round = slots_[slot].current;
+  result.chunk = round.chunk;
+  result.signature = round.signature;
+  result.payload_bytes = round.payload_bytes;
+  uint8_t* frame = frame_of(slot, bank);
+  const uint32_t size =
+      wire::write_header(result, job.rules.key, payload_nh(frame, round.payload_bytes), frame);
+  broadcasts_.push_back({frame, size, job_index});
+  counters_.rounds_completed.add();
+}
+
+void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job,
+                         const Address& to) {
+  const uint32_t index = job.first_slot + fields.slot;
+  const netsum_round& round = slots_[index].rounds[verdict.bank];
+  switch (verdict.action) {
+    case NETSUM_ACT_DROP:
+      return drop(verdict.drop);
+    case NETSUM_ACT_REPLY_RESULT:
+      counters_.results_repeated.add();
+      return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
+    case NETSUM_ACT_REPLY_STATUS: {
+      counters_.statuses.add();
+      uint8_t* frame = scratch_frame();
+      const netsum_be64 seen = netsum_put64(verdict.seen);
+      std::memcpy(frame + NETSUM_HEADER_BYTES, &seen, sizeof seen);
+      netsum_fields status = reply_fields(fields, NETSUM_TYPE_STATUS);
+      status.payload_bytes = NETSUM_STATUS_BYTES;
+      return reply(frame, wire::write_header(status, job.rules.key, frame), to);
+    }
+    default: {
+      NETSUM_ASSERT(verdict.action == NETSUM_ACT_REPLY_ERROR || verdict.action == NETSUM_ACT_ERROR_ALL);
+      uint8_t* frame = scratch_frame();
+      uint8_t payload[NETSUM_ERROR_BYTES] = {0, NETSUM_ERROR_MISMATCH};
+      const netsum_be16 blamed = netsum_put16(round.blamed);
+      std::memcpy(payload + 2, &blamed, sizeof blamed);
+      std::memcpy(frame + NETSUM_HEADER_BYTES, payload, sizeof payload);
+      netsum_fields error = reply_fields(fields, NETSUM_TYPE_ERROR);
+      error.member = NETSUM_MEMBER_ALL;
+      error.payload_bytes = NETSUM_ERROR_BYTES;
+      const uint32_t size = wire::write_header(error, job.rules.key, frame);
+      if (verdict.action == NETSUM_ACT_REPLY_ERROR) return reply(frame, size, to);
+      counters_.mismatches.add();
+      broadcasts_.push_back({frame, size, fields.job});
+    }
+  }
+}
+
+netsum_fields AggregatorCore::reply_fields(const netsum_fields& request, uint8_t type) const {
+  netsum_fields fields = request;
+  fields.type = type;
+  fields.format = NETSUM_FORMAT_NONE;
+  fields.flags = 0;
+  return fields;
+}
+
+uint8_t* AggregatorCore::scratch_frame() {
+  NETSUM_ASSERT(scratch_used_ < kMaxBurst);
+  return &scratch_[static_cast<size_t>(scratch_used_++) * frame_stride_];
+}
+
+void AggregatorCore::reply(const uint8_t* frame, uint32_t size, const Address& to) {
+  unicasts_.push_back({frame, size, to});
+}
+
+std::span<const OutPacket> AggregatorCore::outbox() {
+  outbox_.assign(unicasts_.begin(), unicasts_.end());
+  // Broadcasts of one job, member by member: the driver can then hand the kernel one run per member.
+  for (size_t begin = 0; begin < broadcasts_.size();) {
+    size_t end = begin;
+    while (end < broadcasts_.size() && broadcasts_[end].job == broadcasts_[begin].job) ++end;
+    const Job& job = jobs_[broadcasts_[begin].job];
+    for (uint16_t member = 0; member < job.rules.members; ++member) {
+      if (!job.addresses[member].valid()) continue;
+      for (size_t i = begin; i < end; ++i) {
+        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, job.addresses[member]});
+      }
+    }
+    begin = end;
+  }
+  for (const OutPacket& packet : outbox_) counters_.bytes_sent.add(packet.size);
+  counters_.packets_sent.add(outbox_.size());
+  return outbox_;
+}
+
+void AggregatorCore::clear() {
+  scratch_used_ = 0;
+  unicasts_.clear();
+  broadcasts_.clear();
+}
+
+}  // namespace netsum

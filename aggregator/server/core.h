@@ -1,0 +1,105 @@
+// One core's share of the user-space dataplane, without I/O: packets in, packets out. The server drives it
+// with sockets, the simulator with a virtual network.
+//
+// Thread rule: one thread, except counters(), which any thread may read.
+#ifndef NETSUM_AGGREGATOR_SERVER_CORE_H_
+#define NETSUM_AGGREGATOR_SERVER_CORE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+#include "aggregator/slot/slot.h"
+#include "netsum/status.h"
+#include "src/base/counter.h"
+#include "src/net/packet_io.h"
+
+namespace netsum {
+
+struct AggregatorCoreCounters {
+  Counter packets_received;
+  Counter bytes_received;  // datagrams, without UDP, IP and Ethernet headers
+  Counter packets_sent;
+  Counter bytes_sent;
+  Counter contributions;     // lanes taken in
+  Counter bytes_summed;      // payload of contributions that were added or stored for adding
+  Counter rounds_completed;  // results sent to all members
+  Counter results_repeated;  // results sent again to one member
+  Counter statuses;          // probes answered with STATUS
+  Counter mismatches;        // rounds failed because members disagree
+  Counter overflows;         // rounds with a lane out of range
+  Counter hellos;
+  std::array<Counter, NETSUM_DROP_COUNT> drops;  // by reason
+};
+
+class AggregatorCore {
+ public:
+  struct Limits {
+    int max_jobs = 64;
+    uint32_t slots = 4096;
+    uint32_t payload_bytes = 1440;
+  };
+  // Allocates everything: slots x 2 x (payload + header), plus tables.
+  explicit AggregatorCore(const Limits& limits);
+
+  // Gives the job consecutive slots. Errors: kResourceExhausted, kInvalidArgument.
+  Status install(const DataplaneJob& job);
+  void remove(uint16_t job, uint16_t epoch);
+  uint32_t free_slots() const { return free_slots_; }
+
+  // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
+  static constexpr int kMaxBurst = 64;
+  void on_packet(const InPacket& packet);
+
+  // The replies since the last clear(), runs to the same member side by side. They point into this object
+  // and stay valid until clear().
+  std::span<const OutPacket> outbox();
+  void clear();
+
+  const AggregatorCoreCounters& counters() const { return counters_; }
+
+ private:
+  struct Job {
+    netsum_job_rules rules{};
+    uint32_t first_slot = 0;
+    std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
+  };
+  struct Broadcast {
+    const uint8_t* frame;
+    uint32_t size;
+    uint16_t job;
+  };
+
+  void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
+  uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
+  void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
+  void on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job);
+  void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Address& to);
+  void finish_round(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
+  netsum_fields reply_fields(const netsum_fields& request, uint8_t type) const;
+  uint8_t* scratch_frame();
+  void reply(const uint8_t* frame, uint32_t size, const Address& to);
+
+  const Limits limits_;
+  const uint32_t frame_stride_;
+  std::vector<Job> jobs_;
+  std::vector<bool> slot_taken_;
+  std::vector<netsum_slot> slots_;
+  std::vector<uint8_t>
+      frames_;  // header and payload of both rounds of every slot: results are sent from here
+  uint32_t free_slots_;
+
+  std::vector<uint8_t> scratch_;  // frames of replies that are not results
+  int scratch_used_ = 0;
+  std::vector<OutPacket> unicasts_;
+  std::vector<Broadcast> broadcasts_;
+  std::vector<OutPacket> outbox_;
+  AggregatorCoreCounters counters_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_SERVER_CORE_H_

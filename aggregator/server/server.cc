@@ -1,0 +1,184 @@
+#include "aggregator/server/server.h"
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "aggregator/server/core.h"
+#include "src/net/udp/udp_io.h"
+#include "wire/codec.h"
+
+namespace netsum {
+namespace {
+
+// A data-path thread. Other threads reach its core only through run(): commands wait in a mailbox that the
+// loop looks at between bursts, so the data path takes no lock unless somebody has posted.
+class CoreThread {
+ public:
+  CoreThread(std::unique_ptr<PacketIo> io, const AggregatorCore::Limits& limits)
+      : io_(std::move(io)), core_(limits), thread_([this] { loop(); }) {}
+
+  ~CoreThread() {
+    stop_.store(true, std::memory_order_release);
+    io_->wake();
+    thread_.join();
+  }
+
+  // Runs `command` on the core's thread and waits for its end (the loop turns at least every burst).
+  void run(const std::function<void(AggregatorCore&)>& command) {
+    std::unique_lock lock(mutex_);
+    const uint64_t ticket = ++posted_count_;
+    posted_.push_back(&command);
+    has_posted_.store(true, std::memory_order_release);
+    io_->wake();
+    done_.wait(lock, [&] { return done_count_ >= ticket; });
+  }
+
+  const AggregatorCoreCounters& counters() const { return core_.counters(); }
+  Address address() const { return io_->local_address(); }
+
+ private:
+  void loop() {
+    std::array<InPacket, AggregatorCore::kMaxBurst> burst;
+    while (!stop_.load(std::memory_order_acquire)) {
+      const size_t received = io_->receive(burst);
+      for (size_t i = 0; i < received; ++i) core_.on_packet(burst[i]);
+      if (received > 0) {
+        io_->send(core_.outbox());
+        core_.clear();
+      }
+      if (has_posted_.load(std::memory_order_acquire)) run_posted();
+      if (received == 0) io_->wait(-1);
+    }
+  }
+
+  void run_posted() {
+    const std::lock_guard lock(mutex_);
+    has_posted_.store(false, std::memory_order_relaxed);
+    for (const auto* command : posted_) (*command)(core_);
+    done_count_ += posted_.size();
+    posted_.clear();
+    done_.notify_all();
+  }
+
+  std::unique_ptr<PacketIo> io_;
+  AggregatorCore core_;
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<const std::function<void(AggregatorCore&)>*> posted_;
+  uint64_t posted_count_ = 0;
+  uint64_t done_count_ = 0;
+  std::atomic<bool> has_posted_{false};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class UdpDataplane final : public Dataplane {
+ public:
+  UdpDataplane(const UdpDataplaneOptions& options, std::vector<std::unique_ptr<PacketIo>> sockets)
+      : options_(options) {
+    const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
+                                        .slots = options.slots_per_core,
+                                        .payload_bytes = options.payload_bytes};
+    for (auto& socket : sockets) cores_.push_back(std::make_unique<CoreThread>(std::move(socket), limits));
+  }
+
+  std::string_view kind() const override { return "user-space"; }
+
+  DataplaneLimits limits() const override {
+    return {.stripes = options_.cores,
+            .max_jobs = options_.max_jobs,
+            .slots_per_stripe = options_.slots_per_core,
+            .payload_bytes = options_.payload_bytes};
+  }
+
+  std::vector<Address> endpoints() const override {
+    std::vector<Address> addresses;
+    for (const auto& core : cores_) addresses.push_back(core->address());
+    return addresses;
+  }
+
+  uint32_t free_slots() const override {
+    uint32_t least = options_.slots_per_core;
+    for (const auto& core : cores_) {
+      core->run([&](AggregatorCore& c) { least = std::min(least, c.free_slots()); });
+    }
+    return least;
+  }
+
+  Status install(const DataplaneJob& job) override {
+    Status status;
+    for (const auto& core : cores_) {
+      core->run([&](AggregatorCore& c) { status = c.install(job); });
+      if (!status.ok()) break;
+    }
+    if (!status.ok()) remove(job.job, job.epoch);
+    return status;
+  }
+
+  void remove(uint16_t job, uint16_t epoch) override {
+    for (const auto& core : cores_) core->run([&](AggregatorCore& c) { c.remove(job, epoch); });
+  }
+
+  std::vector<AggregatorCounter> counters() const override;
+
+ private:
+  const UdpDataplaneOptions options_;
+  std::vector<std::unique_ptr<CoreThread>> cores_;
+};
+
+std::vector<AggregatorCounter> UdpDataplane::counters() const {
+  using C = AggregatorCoreCounters;
+  static constexpr std::pair<const char*, Counter C::*> kNamed[] = {
+      {"packets_received", &C::packets_received},
+      {"bytes_received", &C::bytes_received},
+      {"packets_sent", &C::packets_sent},
+      {"bytes_sent", &C::bytes_sent},
+      {"contributions", &C::contributions},
+      {"bytes_summed", &C::bytes_summed},
+      {"rounds_completed", &C::rounds_completed},
+      {"results_repeated", &C::results_repeated},
+      {"statuses", &C::statuses},
+      {"mismatches", &C::mismatches},
+      {"overflows", &C::overflows},
+      {"hellos", &C::hellos}};
+  std::vector<AggregatorCounter> counters;
+  for (const auto& [name, member] : kNamed) {
+    uint64_t sum = 0;
+    for (const auto& core : cores_) sum += (core->counters().*member).get();
+    counters.push_back({name, sum});
+  }
+  for (size_t reason = 1; reason < NETSUM_DROP_COUNT; ++reason) {
+    uint64_t sum = 0;
+    for (const auto& core : cores_) sum += core->counters().drops[reason].get();
+    counters.push_back({"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), sum});
+  }
+  return counters;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions& options) {
+  if (options.cores < 1 || options.cores > 256) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "cores must be 1 to 256, not " + std::to_string(options.cores));
+  }
+  std::vector<std::unique_ptr<PacketIo>> sockets;
+  for (int core = 0; core < options.cores; ++core) {
+    UdpIoOptions io;
+    io.bind = options.bind;
+    if (options.bind.port != 0) io.bind.port = static_cast<uint16_t>(options.bind.port + core);
+    io.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
+    auto socket = open_udp(io);
+    if (!socket.ok()) return socket.status();
+    sockets.push_back(std::move(socket).value());
+  }
+  return std::unique_ptr<Dataplane>(std::make_unique<UdpDataplane>(options, std::move(sockets)));
+}
+
+}  // namespace netsum

@@ -1,0 +1,27 @@
+// The user-space dataplane: one thread, one UDP socket and one AggregatorCore per processor core, and nothing
+// shared between them. To a worker each core is a stripe of its own.
+#ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
+#define NETSUM_AGGREGATOR_SERVER_SERVER_H_
+
+#include <memory>
+
+#include "aggregator/control/dataplane.h"
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+struct UdpDataplaneOptions {
+  Address bind;  // port 0: any free ones; otherwise `cores` ports in a row from here
+  int cores = 1;
+  uint32_t slots_per_core = 4096;
+  int max_jobs = 64;
+  uint32_t payload_bytes = 1440;
+};
+
+// Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.
+Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions& options);
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_SERVER_SERVER_H_

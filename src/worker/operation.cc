@@ -1,0 +1,122 @@
+#include "src/worker/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/assert.h"
+#include "wire/packet.h"
+
+namespace netsum {
+namespace {
+
+const uint8_t* at(const void* base, size_t index, DataType type) {
+  return static_cast<const uint8_t*>(base) + index * size_of(type);
+}
+uint8_t* at(void* base, size_t index, DataType type) {
+  return static_cast<uint8_t*>(base) + index * size_of(type);
+}
+
+}  // namespace
+
+Operation::Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                     int members, int64_t deadline_us)
+    : number_(number),
+      type_(type),
+      op_(op),
+      members_(members),
+      deadline_us_(deadline_us),
+      tensors_(std::move(tensors)) {
+  uint64_t hash = netsum_mix64(number ^ static_cast<uint64_t>(type) << 56 ^ static_cast<uint64_t>(op) << 48);
+  for (const TensorView& tensor : tensors_) {
+    count_ += tensor.count;
+    ends_.push_back(count_);
+    hash = netsum_mix64(hash + tensor.count);
+  }
+  signature_ = static_cast<uint32_t>(hash >> 32);
+}
+
+std::string Operation::describe() const {
+  std::string text = "all_reduce #" + std::to_string(number_) + " (" + std::string(data_type_name(type_)) +
+                     "[" + std::to_string(count_) + "]";
+  if (tensors_.size() > 1) text += " in " + std::to_string(tensors_.size()) + " tensors";
+  return text + ", " + std::string(reduce_op_name(op_)) + ")";
+}
+
+template <typename Visit>
+void Operation::for_each_piece(size_t begin, size_t n, Visit visit) const {
+  NETSUM_ASSERT(begin + n <= count_);
+  size_t tensor = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
+  for (size_t done = 0; done < n; ++tensor) {
+    const TensorView& view = tensors_[tensor];
+    const size_t offset = begin + done - (ends_[tensor] - view.count);
+    const size_t piece = std::min(n - done, view.count - offset);
+    if (piece == 0) continue;  // an empty tensor
+    visit(view, offset, piece, done);
+    done += piece;
+  }
+}
+
+kernels::BlockScale Operation::scan(size_t begin, size_t n) const {
+  kernels::BlockScale block;
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t) {
+    const kernels::BlockScale part = kernels::scan(type_, at(view.input, offset, type_), piece, members_);
+    block.exponent = std::max(block.exponent, part.exponent);
+    block.wide = std::max(block.wide, part.wide);
+  });
+  return block;
+}
+
+void Operation::to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    const uint8_t* in = at(view.input, offset, type_);
+    if (type_ == DataType::kInt64) {
+      std::copy_n(in, piece * 8, lanes + done * 8);
+    } else {
+      kernels::to_lanes32(type_, in, piece, exponent, members_, lanes + done * 4);
+    }
+  });
+}
+
+void Operation::to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    kernels::to_lanes64(type_, at(view.input, offset, type_), piece, exponent, members_, lanes + done * 8);
+  });
+}
+
+void Operation::to_half_lanes(size_t begin, size_t n, int half, uint8_t* lanes) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    kernels::int64_to_half_lanes(static_cast<const int64_t*>(view.input) + offset, piece, half,
+                                 lanes + done * 8);
+  });
+}
+
+void Operation::from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    uint8_t* out = at(view.output, offset, type_);
+    if (type_ == DataType::kInt64) {
+      std::copy_n(lanes + done * 8, piece * 8, out);
+    } else {
+      kernels::from_lanes32(type_, lanes + done * 4, piece, exponent, members_, op_ == ReduceOp::kAvg, out);
+    }
+  });
+}
+
+bool Operation::from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const {
+  bool fits = true;
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    fits &= kernels::from_lanes64(type_, lanes + done * 8, piece, exponent, members_, op_ == ReduceOp::kAvg,
+                                  at(view.output, offset, type_));
+  });
+  return fits;
+}
+
+bool Operation::from_half_lanes(const uint8_t* low, const uint8_t* high, size_t begin, size_t n) const {
+  bool fits = true;
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    fits &= kernels::int64_from_half_lanes(low + done * 8, high + done * 8, piece,
+                                           static_cast<int64_t*>(view.output) + offset);
+  });
+  return fits;
+}
+
+}  // namespace netsum

@@ -1,0 +1,66 @@
+// One all-reduce on this rank: where its elements lie, and how a run of them turns into lanes and back.
+#ifndef NETSUM_SRC_WORKER_OPERATION_H_
+#define NETSUM_SRC_WORKER_OPERATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "netsum/types.h"
+#include "src/kernels/kernels.h"
+
+namespace netsum {
+
+class Operation {
+ public:
+  // `number` counts the job's operations from 0, equally on every rank.
+  Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors, int members,
+            int64_t deadline_us);
+
+  uint64_t number() const { return number_; }
+  DataType type() const { return type_; }
+  size_t count() const { return count_; }  // elements of all tensors together
+  int64_t deadline_us() const { return deadline_us_; }
+  // Equal on two ranks only if they mean the same operation (up to a 2^-32 chance).
+  uint32_t signature() const { return signature_; }
+  // "all_reduce #12 (float32[1024], sum)"
+  std::string describe() const;
+
+  // Elements of one chunk: what a packet of `payload_bytes` carries in the type's narrow lanes.
+  size_t chunk_elements(uint32_t payload_bytes) const { return payload_bytes / narrow_lane_bytes(); }
+  size_t narrow_lane_bytes() const { return type_ == DataType::kInt64 ? 8 : 4; }
+
+  // Elements [begin, begin + n), across tensor borders.
+  kernels::BlockScale scan(size_t begin, size_t n) const;
+  void to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
+  void to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
+  void to_half_lanes(size_t begin, size_t n, int half, uint8_t* lanes) const;
+  void from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const;
+  // Return false if an integer sum does not fit.
+  bool from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const;
+  bool from_half_lanes(const uint8_t* low, const uint8_t* high, size_t begin, size_t n) const;
+
+  // Scale groups (see stripe.h) not finished yet, over all stripes; the operation ends at 0.
+  size_t groups_left = 0;
+
+ private:
+  // Calls visit(view, element offset in the view, elements, elements done before) for each piece.
+  template <typename Visit>
+  void for_each_piece(size_t begin, size_t n, Visit visit) const;
+
+  uint64_t number_;
+  DataType type_;
+  ReduceOp op_;
+  int members_;
+  int64_t deadline_us_;
+  std::vector<TensorView> tensors_;
+  std::vector<size_t> ends_;  // running element count behind each tensor
+  size_t count_ = 0;
+  uint32_t signature_ = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_WORKER_OPERATION_H_
