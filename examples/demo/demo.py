@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Trains two real models with Gloo and with netsum, side by side, and shows what each cost and gave.
+
+examples:
+  demo.py                                  both models, both backends: under 5 minutes on 2 cores
+  demo.py --quick                          the same with a fifth of the steps
+  demo.py --models digits --steps 100      only the classifier, 100 steps
+  demo.py --aggregator embedded            no aggregator: every worker embeds a shard of one
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import children
+import report
+import summary
+
+# Gloo takes about as long as netsum; the language model's arithmetic takes most of the time of both.
+STEPS = {"digits": 300, "lm": 80}
+STALL_S = 120  # longer than any step, and than starting four workers on a slow machine
+PLAIN_INTERVAL_S = 5
+
+
+@dataclasses.dataclass
+class Run:
+    """One training: a model with a backend."""
+
+    model: str
+    backend: str
+    workers: int
+    steps: int
+    seed: int
+    folder: pathlib.Path
+    stall_s: int = STALL_S
+
+    @property
+    def title(self):
+        return f"{summary.TITLES[self.model]} with {summary.BACKENDS[self.backend]}"
+
+
+class ProgressLine:
+    """One updating line on a terminal; elsewhere a plain line every few seconds."""
+
+    def __init__(self, run, number, total, out=sys.stdout):
+        self._run, self._prefix, self._out = run, f"[{number}/{total}] {run.title}", out
+        self._last_plain = -math.inf
+        self._live = out.isatty()
+
+    def __call__(self, progress, elapsed_s):
+        if progress:
+            share = progress["step"] / self._run.steps
+            bar = "#" * round(20 * share) + "." * (20 - round(20 * share))
+            text = f"{bar} step {progress['step']}/{self._run.steps}  loss {progress['loss']:.3f}"
+        else:
+            text = "starting the workers"
+        line = f"{self._prefix}: {text}  {elapsed_s:.0f} s"
+        if self._live:
+            self._out.write(f"\r\033[K{line}")
+            self._out.flush()
+        elif elapsed_s - self._last_plain >= PLAIN_INTERVAL_S:
+            self._last_plain = elapsed_s
+            print(line, file=self._out, flush=True)
+
+    def end(self, text):
+        self._out.write("\r\033[K" if self._live else "")
+        print(f"{self._prefix}: {text}", file=self._out, flush=True)
+
+
+def train_once(run, number, total, aggregator_mode):
+    """Trains, and returns the Summary."""
+    line = ProgressLine(run, number, total)
+    environment = {"NETSUM_AGGREGATOR": None}
+    daemon = None
+    run.folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        stack.callback(sys.stdout.flush)
+        if run.backend == "netsum" and aggregator_mode == "daemon":
+            daemon = stack.enter_context(children.Aggregator(run.folder / "aggregator.log"))
+            environment["NETSUM_AGGREGATOR"] = daemon.address
+        wall_s = children.run_training(run, line, environment)
+    result = summary.summarise(run, wall_s, daemon.counters() if daemon else {})
+    line.end(f"loss {result.final_loss:.3f}, accuracy {result.accuracy_percent:.1f} %, {wall_s:.0f} s")
+    return result
+
+
+def run_demo(options):
+    check_requirements(options)
+    options.output.mkdir(parents=True, exist_ok=True)
+    runs = [
+        Run(model, backend, options.workers, steps_for(model, options), options.seed,
+            options.output / "runs" / f"{model}-{backend}")
+        for model in options.models
+        for backend in options.backends
+    ]  # fmt: skip
+    print(f"{len(runs)} runs of {options.workers} workers each, on {os.cpu_count()} cores", flush=True)
+    start = time.monotonic()
+    summaries = [
+        train_once(run, number, len(runs), options.aggregator) for number, run in enumerate(runs, start=1)
+    ]
+    comparisons = compare_backends(summaries)
+    total_s = time.monotonic() - start
+    print(f"\n{summary.text_table(summaries)}\n")
+    print("Bytes include Ethernet, IP and UDP or TCP headers. Time of a step: median (10th-90th percentile).")
+    for where in sorted({(summary.BACKENDS[s.backend], s.where) for s in summaries}):
+        print(": ".join(where))
+    for comparison in comparisons:
+        print(f"{summary.TITLES[comparison.model]}: {comparison.sentence()}")
+    facts = report.machine_facts(options, total_s)
+    write_results(options.output / "results.json", summaries, comparisons, facts)
+    page = options.output / "index.html"
+    page.write_text(report.render(summaries, comparisons, facts))
+    print(f"\nTook {total_s:.0f} s. Report: {page}")
+    return 0 if all(comparison.agrees for comparison in comparisons) else 1
+
+
+def compare_backends(summaries):
+    """One comparison with the first backend for each further one, per model."""
+    comparisons = []
+    for model in dict.fromkeys(s.model for s in summaries):
+        base, *others = (s for s in summaries if s.model == model)
+        comparisons += [summary.compare(base, other) for other in others]
+    return comparisons
+
+
+def write_results(path, summaries, comparisons, facts):
+    results = {
+        "facts": facts,
+        "runs": [dataclasses.asdict(s) for s in summaries],
+        "comparisons": [{**dataclasses.asdict(c), "agrees": c.agrees} for c in comparisons],
+    }
+    path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def steps_for(model, options):
+    steps = options.steps or STEPS[model]
+    return max(5, steps // 5) if options.quick and not options.steps else steps
+
+
+def check_requirements(options):
+    try:
+        import sklearn  # noqa: F401
+        import torch  # noqa: F401
+
+        if "netsum" in options.backends:
+            import netsum.torch  # noqa: F401
+    except ImportError as error:
+        raise children.DemoError(
+            f"{sys.executable} cannot import {error.name}: {error}\n"
+            "Run `make demo`, which installs all that is needed into .venv."
+        ) from error
+    if "netsum" in options.backends and options.aggregator == "daemon":
+        children.find_netsum_command()
+
+
+def parse_arguments(arguments=None):
+    def names(allowed):
+        def parse(text):
+            chosen = text.split(",")
+            for name in chosen:
+                if name not in allowed:
+                    raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(allowed)}")
+            return list(dict.fromkeys(chosen))
+
+        return parse
+
+    def number_from(least, most):
+        def parse(text):
+            if not text.isdecimal() or not least <= int(text) <= most:
+                raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
+            return int(text)
+
+        return parse
+
+    summary_line, _, examples = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=summary_line, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", type=names(summary.TITLES), default=list(summary.TITLES),
+                        help="comma-separated: digits (a classifier), lm (a language model); default both")
+    parser.add_argument("--backends", type=names(summary.BACKENDS), default=list(summary.BACKENDS),
+                        help="comma-separated: gloo, netsum; default both")
+    parser.add_argument("--workers", type=number_from(2, 16), default=4, help="default 4")
+    parser.add_argument("--steps", type=number_from(5, 100_000),
+                        help="training steps of every run; default %s" % ", ".join(
+                            f"{steps} for {model}" for model, steps in STEPS.items()))
+    parser.add_argument("--quick", action="store_true", help="a fifth of the default steps")
+    parser.add_argument("--seed", type=number_from(0, 1_000_000), default=1, help="default 1")
+    parser.add_argument("--aggregator", choices=["daemon", "embedded"], default="daemon",
+                        help="where netsum adds up: in an aggregator that the demo starts (default), or in "
+                        "shards inside the workers")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("demo-report"),
+                        help="folder of the report; default demo-report")  # fmt: skip
+    return parser.parse_args(arguments)
+
+
+def main():
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    try:
+        return run_demo(parse_arguments())
+    except children.DemoError as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: stopped; all workers and the aggregator have been ended", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""One worker of the demo, started by torchrun: trains one model with one backend and writes what it saw.
+
+Nothing here knows how gradients are summed: the backend's name is the only difference between the runs.
+"""
+
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import pathlib
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+import data
+import models
+import traffic
+
+ALLREDUCE_PROBES = 7
+
+
+def main():
+    options = parse_arguments()
+    die_with_parent()
+    rank = int(os.environ["RANK"])
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    if options.backend == "netsum":
+        import netsum.torch  # noqa: F401  (registers the backend)
+    dist.init_process_group(options.backend, timeout=datetime.timedelta(seconds=options.timeout_s))
+    try:
+        result = run(options, rank, dist.get_world_size())
+        (options.run_dir / f"rank{rank}.json").write_text(json.dumps(result))
+    finally:
+        dist.destroy_process_group()
+
+
+def run(options, rank, world_size):
+    if options.model == "digits":
+        model, examples = models.DigitClassifier(), data.Digits(rank, world_size, options.seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    else:
+        model = models.ByteLanguageModel()
+        examples = data.StandardLibraryText(rank, world_size, options.seed)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    progress = Progress(options, rank)
+    parallel = DistributedDataParallel(model)
+    dist.barrier()
+
+    before = books(options.backend)
+    losses, step_s = train(parallel, optimizer, examples, options, progress)
+    after = books(options.backend)
+
+    probes = time_allreduce(models.parameter_count(model))
+    held_out = evaluate(model, examples)
+    return {
+        "parameters": models.parameter_count(model),
+        "data": examples.description,
+        "losses": losses,
+        "step_s": step_s,
+        "allreduce_s": probes,
+        "held_out": held_out,
+        "tcp": traffic.difference(after["tcp"], before["tcp"]),
+        "netsum": after["netsum"] and {"before": before["netsum"], "after": after["netsum"]},
+        "describe": after["describe"],
+    }
+
+
+def train(parallel, optimizer, examples, options, progress):
+    losses, step_s = [], []
+    batches = examples.train_batches()
+    for step in range(1, options.steps + 1):
+        start = time.perf_counter()
+        inputs, targets = next(batches)
+        optimizer.zero_grad()
+        loss = loss_of(parallel(inputs), targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
+        optimizer.step()
+        step_s.append(time.perf_counter() - start)
+        losses.append(loss.item())
+        progress.report(step, losses[-1])
+    return losses, step_s
+
+
+def loss_of(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+@torch.no_grad()
+def evaluate(model, examples):
+    """Sums over this rank's share of the held-out data; whoever reads all ranks' results divides."""
+    loss, right, count = 0.0, 0, 0
+    for inputs, targets in examples.held_out_batches():
+        logits = model(inputs)
+        loss += loss_of(logits, targets).item() * targets.numel()
+        right += (logits.argmax(-1) == targets).sum().item()
+        count += targets.numel()
+    return {"loss_sum": loss, "right": right, "count": count}
+
+
+def time_allreduce(elements):
+    """Seconds for one all-reduce as large as all gradients, with no training at the same time."""
+    tensor = torch.ones(elements)
+    seconds = []
+    for _ in range(ALLREDUCE_PROBES):
+        tensor.fill_(1.0)
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_reduce(tensor)
+        seconds.append(time.perf_counter() - start)
+        if not torch.equal(tensor, torch.full_like(tensor, dist.get_world_size())):
+            raise RuntimeError("the all-reduce of a tensor of ones did not give the world size everywhere")
+    return seconds[1:]  # the first one warms up
+
+
+def books(backend):
+    """The counters as they stand now: the kernel's for TCP, netsum's own for its packets."""
+    stats = describe = None
+    if backend == "netsum":
+        import netsum.torch
+
+        stats, describe = netsum.torch.stats(), netsum.torch.describe()
+    return {"tcp": traffic.tcp_sockets(), "netsum": stats, "describe": describe}
+
+
+class Progress:
+    """Rank 0's notes for whoever watches, one JSON line per step."""
+
+    def __init__(self, options, rank):
+        self._file = (options.run_dir / "progress.jsonl").open("w", buffering=1) if rank == 0 else None
+
+    def report(self, step, loss):
+        if self._file:
+            self._file.write(json.dumps({"step": step, "loss": loss}) + "\n")
+
+
+def die_with_parent():
+    """Asks Linux to end this worker should torchrun be killed: a demo must not leave workers behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=["digits", "lm"], required=True)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--timeout-s", type=int, default=60)
+    parser.add_argument("--run-dir", type=pathlib.Path, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
