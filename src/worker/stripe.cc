@@ -1,0 +1,100 @@
+// What a stripe is made of, and its timers. Sending: stripe_send.cc; receiving: stripe_receive.cc.
+#include "src/worker/stripe.h"
+
+#include <algorithm>
+
+#include "src/base/assert.h"
+
+namespace netsum {
+
+Stripe::Stripe(const StripeOptions& options)
+    : options_(options),
+      group_chunks_(options.payload_bytes / 2),
+      groups_(options.scale_slots),
+      slots_(options.data_slots + options.scale_slots),
+      window_(options.data_slots) {
+  NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
+  NETSUM_ASSERT(options.payload_bytes >= 64 && options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
+  for (Group& group : groups_) group.lanes.resize(options.payload_bytes);
+  for (auto& half : halves_) half.resize(options.payload_bytes);
+}
+
+size_t Stripe::chunk_of_operation(const Operation& operation, size_t local_chunk) const {
+  // Chunk i goes to stripe (i + number) % stripes: small operations spread over the stripes, too.
+  const size_t shift = operation.number() % options_.stripes;
+  const size_t first = (options_.index + options_.stripes - shift) % options_.stripes;
+  return first + local_chunk * options_.stripes;
+}
+
+std::pair<size_t, size_t> Stripe::elements_of_chunk(const Operation& operation, size_t chunk) const {
+  const size_t per_chunk = operation.chunk_elements(options_.payload_bytes);
+  const size_t begin = chunk * per_chunk;
+  return {begin, std::min(per_chunk, operation.count() - begin)};
+}
+
+uint32_t Stripe::steps_of_chunk(const Group& group, uint32_t chunk_in_group) const {
+  if (group.lanes[2 * chunk_in_group + 1] == 0) return 1;
+  if (group.operation->type() == DataType::kInt64) return 2;
+  const size_t chunk = chunk_of_operation(*group.operation, group.first_chunk + chunk_in_group);
+  return elements_of_chunk(*group.operation, chunk).second > options_.payload_bytes / 8 ? 2 : 1;
+}
+
+void Stripe::enqueue(Operation* operation) {
+  const size_t per_chunk = operation->chunk_elements(options_.payload_bytes);
+  const size_t chunks = (operation->count() + per_chunk - 1) / per_chunk;
+  const size_t first = chunk_of_operation(*operation, 0);
+  if (first >= chunks) return;
+  const size_t local_chunks = (chunks - first + options_.stripes - 1) / options_.stripes;
+  queue_.push_back({operation, local_chunks});
+  operation->groups_left += (local_chunks + group_chunks_ - 1) / group_chunks_;
+}
+
+void Stripe::on_tick(int64_t now_us) {
+  if (now_us < next_tick_us_) return;
+  next_tick_us_ = INT64_MAX;
+  if (!welcomed_) {
+    // Waits double from 2 to 256 ms: an embedded shard may learn of the job a little later than we did.
+    const int64_t retry_at = hello_sent_at_us_ + (int64_t{1000} << std::min(hellos_sent_, 8u));
+    if (now_us >= retry_at) hello_due_ = true;
+    schedule(std::max(retry_at, now_us + 1000));
+    return;
+  }
+  // While everybody waits for a straggler, a few probes tell as much as one per slot; after a loss, ask about
+  // all that is overdue.
+  uint32_t probe_budget = lost_since_tick_ ? UINT32_MAX : kProbesPerTick;
+  lost_since_tick_ = false;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
+    if (now_us < slot.probe_at_us) {
+      schedule(slot.probe_at_us);
+    } else if (probe_budget > 0) {
+      --probe_budget;
+      slot.probe_due = true;
+      mark_urgent(i);
+    } else {
+      schedule(now_us + round_trip_.timeout_us());
+    }
+  }
+}
+
+Stripe::Waiting Stripe::waiting(int64_t now_us) const {
+  Waiting result;
+  result.silent_us = now_us - last_heard_us_;
+  const Slot* oldest = nullptr;
+  for (const Slot& slot : slots_) {
+    if (!slot.waiting) continue;
+    const bool older =
+        oldest == nullptr || slot.step.operation->number() < oldest->step.operation->number() ||
+        (slot.step.operation == oldest->step.operation && slot.sent_at_us < oldest->sent_at_us);
+    if (older) oldest = &slot;
+  }
+  if (oldest != nullptr) {
+    result.operation = oldest->step.operation;
+    result.answered = oldest->answered;
+    result.contributed = oldest->contributed;
+  }
+  return result;
+}
+
+}  // namespace netsum

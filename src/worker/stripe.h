@@ -1,0 +1,220 @@
+// A worker's conversation with one stripe (one core of an aggregator, or one rank's embedded shard), without
+// I/O. It walks the operations in order, and for each the chunks that fall on this stripe:
+//
+//   scale group: up to payload/2 consecutive chunks of one operation. The ranks first agree on the scales of
+//     a group (one small packet of 8-bit MAX lanes in a scale slot), then send its chunks. Groups run ahead
+//     of the data, so in a stream nobody waits for them.
+//   step: one packet's worth of a chunk in a data slot. The q-th step of the stripe uses slot q % S in round
+//     q / S + 1, on every rank alike: what a chunk needs (one step, or two of wide lanes) follows from the
+//     agreed scales.
+//
+// Nothing is kept for retransmission: a step is built again from the caller's tensor, which is overwritten
+// only by the step's own result.
+//
+// Rules for loss and waiting: wire/PROTOCOL.md. Thread rule: one thread.
+#ifndef NETSUM_SRC_WORKER_STRIPE_H_
+#define NETSUM_SRC_WORKER_STRIPE_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/base/counter.h"
+#include "src/net/address.h"
+#include "src/worker/congestion.h"
+#include "src/worker/operation.h"
+#include "wire/codec.h"
+
+namespace netsum {
+
+struct StripeOptions {
+  Address address;
+  bool local = false;  // embedded in this process
+  uint16_t job = 0;
+  uint16_t epoch = 0;
+  uint64_t key = 0;
+  uint32_t data_slots = 256;
+  uint32_t scale_slots = 4;
+  uint32_t payload_bytes = 1440;
+  // Set by the WorkerCore:
+  uint16_t member = 0;
+  uint16_t members = 1;
+  uint32_t index = 0;    // of this stripe ...
+  uint32_t stripes = 1;  // ... among these
+};
+
+struct StripeCounters {
+  Counter packets_sent;
+  Counter packets_received;
+  Counter bytes_sent;  // datagrams, without UDP, IP and Ethernet headers
+  Counter bytes_received;
+  Counter retransmissions;
+  Counter probes;
+  Counter dropped;
+  Counter srtt_us;
+  Counter window_packets;
+};
+
+class Stripe {
+ public:
+  explicit Stripe(const StripeOptions& options);
+
+  const StripeOptions& options() const { return options_; }
+  const StripeCounters& counters() const { return counters_; }
+  StripeCounters& counters() { return counters_; }
+
+  // Adds the chunks of `operation` that fall on this stripe to its work, and their groups to
+  // operation->groups_left. The operation must live until its groups are finished or the stripe is gone.
+  void enqueue(Operation* operation);
+
+  // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
+  // size, or 0 if nothing is due now.
+  uint32_t next_packet(int64_t now_us, uint8_t* frame);
+
+  // A parsed packet of this stripe whose check is right. `payload` has fields.payload_bytes. Returns an error
+  // if it means the end of the job. Finished groups lower their operation's groups_left.
+  Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
+
+  // True once after on_packet() has finished the last group of some operation.
+  bool take_operation_finished() { return std::exchange(operation_finished_, false); }
+
+  // Time of the next on_tick() that could have something to do.
+  int64_t next_tick_us() const { return next_tick_us_; }
+  void on_tick(int64_t now_us);
+
+  // True when the aggregator has answered a full-size HELLO.
+  bool welcomed() const { return welcomed_; }
+  // True when only small HELLOs are answered: the path's MTU is smaller than configured.
+  bool only_small_packets_pass() const { return small_welcomed_ && !welcomed_; }
+
+  // Why the oldest step waits, for error messages.
+  struct Waiting {
+    const Operation* operation = nullptr;
+    bool answered = false;     // the aggregator has said who contributed ...
+    uint64_t contributed = 0;  // ... namely these members
+    int64_t silent_us = 0;     // time since anything valid came from the aggregator
+  };
+  Waiting waiting(int64_t now_us) const;
+
+ private:
+  enum class Kind : uint8_t { kScale, kNarrow, kWide, kHalfLow, kHalfHigh };
+
+  struct Step {
+    Operation* operation = nullptr;
+    Kind kind = Kind::kScale;
+    uint8_t exponent = 0;
+    bool part = false;   // second packet of a chunk
+    uint32_t group = 0;  // index in groups_
+    uint32_t chunk = 0;  // on the wire: chunk of the operation, or group of the operation on this stripe
+    size_t begin = 0;    // elements [begin, begin + count)
+    size_t count = 0;
+    uint32_t payload_bytes = 0;
+  };
+
+  struct Slot {
+    Step step;
+    uint32_t round = 0;  // of the latest step
+    bool waiting = false;
+    bool resend_due = false;
+    bool probe_due = false;
+    bool resent = false;       // its result says nothing about the round-trip time
+    bool gap_probed = false;   // asked because later steps were finished first
+    bool answered = false;     // a STATUS has come
+    uint64_t contributed = 0;  // the members that it named
+    uint64_t sequence = 0;     // q of a data step
+    int64_t sent_at_us = 0;
+    int64_t probed_at_us = 0;
+    int64_t probe_at_us = 0;
+    uint32_t backoff = 0;
+  };
+
+  enum class GroupState : uint8_t { kFree, kAgreeing, kReady };
+  struct Group {
+    Operation* operation = nullptr;
+    GroupState state = GroupState::kFree;
+    size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
+    uint32_t chunks = 0;
+    uint32_t steps_left = 0;
+    std::vector<uint8_t> lanes;  // own scales while agreeing, then the agreed ones
+  };
+
+  struct Job {  // an operation and the stripe's share of it
+    Operation* operation = nullptr;
+    size_t local_chunks = 0;
+  };
+
+  // Sending.
+  uint32_t build_hello(int64_t now_us, uint8_t* frame);
+  uint32_t build_urgent(int64_t now_us, uint8_t* frame);
+  bool open_group(int64_t now_us);
+  std::optional<Step> next_step();
+  uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
+  uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
+  void start(int64_t now_us, uint32_t slot_index, const Step& step);
+  netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
+  void mark_urgent(uint32_t slot_index) { urgent_.push_back(slot_index); }
+
+  // Receiving.
+  Status on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
+  void on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
+  Status on_error(const netsum_fields& fields, const uint8_t* payload);
+  void on_welcome(int64_t now_us, const netsum_fields& fields);
+  Status deliver(const Step& step, const uint8_t* payload);
+  Status deliver_half(const Step& step, const uint8_t* payload);
+  void finish_step(const Step& step);
+  void look_for_gaps(int64_t now_us);
+  void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
+
+  size_t chunk_of_operation(const Operation& operation, size_t local_chunk) const;
+  std::pair<size_t, size_t> elements_of_chunk(const Operation& operation, size_t chunk) const;
+  uint32_t steps_of_chunk(const Group& group, uint32_t chunk_in_group) const;
+
+  const StripeOptions options_;
+  const uint32_t group_chunks_;  // most chunks in a group
+
+  std::deque<Job> queue_;      // operations with groups still to open
+  size_t queue_group_ = 0;     // next group of queue_.front()
+  std::vector<Group> groups_;  // group t lives in groups_[t % scale_slots], and its scales in that scale slot
+  uint64_t groups_opened_ = 0;
+  uint64_t data_group_ = 0;  // group whose chunks are being sent
+  uint32_t data_chunk_ = 0;
+  uint32_t data_part_ = 0;
+
+  std::vector<Slot> slots_;  // data slots, then scale slots
+  uint64_t next_sequence_ = 0;
+  uint64_t lowest_waiting_ = 0;    // all data steps below are finished
+  uint64_t highest_finished_ = 0;  // one above the highest finished data step
+  uint32_t in_flight_ = 0;
+  std::deque<uint32_t> urgent_;  // slots with resend_due or probe_due
+
+  // int64 chunks that might overflow travel as two half-lane packets, whose results must both be in before
+  // the tensor may be written. They are rare: one such chunk at a time.
+  std::vector<uint8_t> halves_[2];
+  bool half_arrived_[2] = {false, false};
+  bool halves_busy_ = false;
+
+  RoundTrip round_trip_;
+  CongestionWindow window_;
+  bool operation_finished_ = false;
+  int64_t next_tick_us_ = 0;
+  int64_t last_heard_us_ = 0;
+  int64_t gaps_looked_at_us_ = 0;
+  static constexpr uint32_t kProbesPerTick = 8;
+  bool lost_since_tick_ = false;
+
+  bool welcomed_ = false;
+  bool small_welcomed_ = false;
+  bool hello_due_ = true;
+  uint32_t hellos_sent_ = 0;
+  int64_t hello_sent_at_us_ = 0;
+
+  StripeCounters counters_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_WORKER_STRIPE_H_

@@ -1,0 +1,193 @@
+// The receiving half of a stripe: one function per packet type.
+#include <algorithm>
+#include <cstring>
+
+#include "src/base/assert.h"
+#include "src/worker/stripe.h"
+
+namespace netsum {
+
+Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
+  last_heard_us_ = now_us;
+  if (fields.type == NETSUM_TYPE_WELCOME) {
+    on_welcome(now_us, fields);
+    return Status();
+  }
+  if (fields.slot >= slots_.size()) {
+    counters_.dropped.add();
+    return Status();
+  }
+  const Slot& slot = slots_[fields.slot];
+  if (!slot.waiting || fields.round != slot.round) {
+    counters_.dropped.add();  // an answer that we no longer need, or a copy of one
+    return Status();
+  }
+  switch (fields.type) {
+    case NETSUM_TYPE_RESULT:
+      return on_result(now_us, fields, payload);
+    case NETSUM_TYPE_STATUS:
+      on_status(now_us, fields, payload);
+      return Status();
+    case NETSUM_TYPE_ERROR:
+      return on_error(fields, payload);
+    default:
+      counters_.dropped.add();
+      return Status();
+  }
+}
+
+void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
+  if (fields.payload_bytes == options_.payload_bytes) {
+    if (!welcomed_ && fields.round + 1 == hellos_sent_) round_trip_.sample(now_us - hello_sent_at_us_);
+    welcomed_ = true;
+  } else {
+    small_welcomed_ = true;
+  }
+}
+
+Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
+  Slot& slot = slots_[fields.slot];
+  const Step step = slot.step;
+  if (fields.payload_bytes != step.payload_bytes || fields.chunk != step.chunk ||
+      fields.signature != step.operation->signature()) {
+    return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
+                                            step.operation->describe() +
+                                            " with the result of something else");
+  }
+  if (fields.flags & NETSUM_FLAG_OVERFLOW) {
+    return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
+  }
+  const Status delivered = deliver(step, payload);
+  if (!delivered.ok()) return delivered;
+
+  slot.waiting = false;
+  if (!slot.resent && slot.backoff == 0) {
+    round_trip_.sample(now_us - slot.sent_at_us);
+    counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
+  }
+  if (step.kind != Kind::kScale) {
+    --in_flight_;
+    if (slot.gap_probed) {
+      window_.on_loss(now_us, round_trip_.srtt_us());
+    } else {
+      window_.on_result();
+    }
+    counters_.window_packets.set(window_.packets());
+    highest_finished_ = std::max(highest_finished_, slot.sequence + 1);
+    while (lowest_waiting_ < next_sequence_ && !slots_[lowest_waiting_ % options_.data_slots].waiting) {
+      ++lowest_waiting_;
+    }
+    look_for_gaps(now_us);
+  }
+  finish_step(step);
+  return Status();
+}
+
+Status Stripe::deliver(const Step& step, const uint8_t* payload) {
+  switch (step.kind) {
+    case Kind::kScale: {
+      Group& group = groups_[step.group];
+      std::memcpy(group.lanes.data(), payload, step.payload_bytes);
+      group.state = GroupState::kReady;
+      group.steps_left = 0;
+      for (uint32_t i = 0; i < group.chunks; ++i) group.steps_left += steps_of_chunk(group, i);
+      return Status();
+    }
+    case Kind::kNarrow:
+      step.operation->from_narrow_lanes(payload, step.begin, step.count, step.exponent);
+      return Status();
+    case Kind::kWide:
+      if (step.operation->from_wide_lanes(payload, step.begin, step.count, step.exponent)) return Status();
+      break;
+    case Kind::kHalfLow:
+    case Kind::kHalfHigh:
+      return deliver_half(step, payload);
+  }
+  return Status(ErrorCode::kOverflow, step.operation->describe() + ": the exact sum of an element of [" +
+                                          std::to_string(step.begin) + ", " +
+                                          std::to_string(step.begin + step.count) +
+                                          ") does not fit the type");
+}
+
+Status Stripe::deliver_half(const Step& step, const uint8_t* payload) {
+  const int half = step.kind == Kind::kHalfHigh;
+  std::memcpy(halves_[half].data(), payload, step.payload_bytes);
+  half_arrived_[half] = true;
+  if (!half_arrived_[0] || !half_arrived_[1]) return Status();
+  half_arrived_[0] = half_arrived_[1] = halves_busy_ = false;
+  if (step.operation->from_half_lanes(halves_[0].data(), halves_[1].data(), step.begin, step.count)) {
+    return Status();
+  }
+  return Status(ErrorCode::kOverflow,
+                step.operation->describe() + ": the exact sum of an element does not fit 64 bits");
+}
+
+void Stripe::finish_step(const Step& step) {
+  if (step.kind == Kind::kScale) return;
+  Group& group = groups_[step.group];
+  NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
+  if (--group.steps_left > 0) return;
+  group.state = GroupState::kFree;
+  NETSUM_ASSERT(group.operation->groups_left > 0);
+  if (--group.operation->groups_left == 0) operation_finished_ = true;
+}
+
+// Results come about in the order of sending, so a step that stays behind while later ones finish has
+// probably lost a packet: ask at once instead of waiting for the timeout.
+void Stripe::look_for_gaps(int64_t now_us) {
+  constexpr uint64_t kReorderPackets = 8;  // more than the reordering within a burst
+  if (lowest_waiting_ + kReorderPackets >= highest_finished_) return;
+  const int64_t pause_us = static_cast<int64_t>(round_trip_.srtt_us());
+  if (now_us - gaps_looked_at_us_ < pause_us / 4) return;
+  gaps_looked_at_us_ = now_us;
+  for (uint64_t q = lowest_waiting_; q + kReorderPackets < highest_finished_; ++q) {
+    const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
+    Slot& slot = slots_[index];
+    if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
+    if (now_us - std::max(slot.probed_at_us, slot.sent_at_us) < pause_us) continue;
+    slot.probe_due = slot.gap_probed = true;
+    mark_urgent(index);
+  }
+}
+
+void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
+  Slot& slot = slots_[fields.slot];
+  if (fields.member != options_.member) {
+    counters_.dropped.add();
+    return;
+  }
+  netsum_be64 seen;
+  std::memcpy(&seen, payload, sizeof seen);
+  slot.contributed = netsum_get64(seen);
+  slot.answered = true;
+  const bool ours_is_in = (slot.contributed >> options_.member & 1) != 0;
+  if (ours_is_in || slot.resend_due) return;  // a straggler: the next probe is scheduled already
+  window_.on_loss(now_us, round_trip_.srtt_us());
+  counters_.window_packets.set(window_.packets());
+  slot.resend_due = true;
+  mark_urgent(fields.slot);
+  lost_since_tick_ = true;
+  schedule(now_us);
+}
+
+Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
+  const Operation& operation = *slots_[fields.slot].step.operation;
+  netsum_be16 code, blamed;
+  std::memcpy(&code, payload, sizeof code);
+  std::memcpy(&blamed, payload + 2, sizeof blamed);
+  if (netsum_get16(code) != NETSUM_ERROR_MISMATCH) {
+    return Status(ErrorCode::kInternal, operation.describe() + ": the aggregator reports error " +
+                                            std::to_string(netsum_get16(code)));
+  }
+  const int rank = netsum_get16(blamed);
+  std::string message = "rank " + std::to_string(options_.member) + " is in " + operation.describe() + "; ";
+  if (rank == options_.member) {
+    message += "at least one other rank is in another operation";
+  } else {
+    message += "rank " + std::to_string(rank) + " is not, or differs in count, type or operation";
+  }
+  return Status(ErrorCode::kMismatch, message + ": all ranks must reduce the same tensors in the same order",
+                rank);
+}
+
+}  // namespace netsum

@@ -1,0 +1,229 @@
+// The sending half of a stripe: which packet is due next, and what is in it.
+#include <algorithm>
+#include <cstring>
+
+#include "src/base/assert.h"
+#include "src/kernels/kernels.h"
+#include "src/worker/stripe.h"
+
+namespace netsum {
+
+uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
+  uint32_t size = 0;
+  if (!welcomed_) {
+    size = hello_due_ ? build_hello(now_us, frame) : 0;
+  } else if (!urgent_.empty()) {
+    size = build_urgent(now_us, frame);
+  }
+  if (size == 0 && welcomed_) {
+    // Data first: scanning the next group can wait until the window is full.
+    if (const std::optional<Step> step = next_step()) {
+      const uint32_t slot = static_cast<uint32_t>(next_sequence_ % options_.data_slots);
+      slots_[slot].sequence = next_sequence_++;
+      ++in_flight_;
+      start(now_us, slot, *step);
+      size = build_contribution(now_us, slot, frame);
+    } else if (open_group(now_us)) {
+      const uint64_t group = groups_opened_ - 1;
+      const uint32_t slot = options_.data_slots + static_cast<uint32_t>(group % options_.scale_slots);
+      size = build_contribution(now_us, slot, frame);
+    }
+  }
+  if (size > 0) {
+    counters_.packets_sent.add();
+    counters_.bytes_sent.add(size);
+  }
+  return size;
+}
+
+netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
+  const Slot& slot = slots_[slot_index];
+  netsum_fields fields{};
+  fields.type = type;
+  fields.job = options_.job;
+  fields.epoch = options_.epoch;
+  fields.slot = static_cast<uint16_t>(slot_index);
+  fields.member = options_.member;
+  fields.round = slot.round;
+  fields.chunk = slot.step.chunk;
+  fields.signature = slot.step.operation->signature();
+  return fields;
+}
+
+uint32_t Stripe::build_hello(int64_t now_us, uint8_t* frame) {
+  // Every third HELLO is small, to tell a path with a smaller MTU from an aggregator that is not there.
+  const bool small = hellos_sent_ % 3 == 2;
+  netsum_fields fields{};
+  fields.type = NETSUM_TYPE_HELLO;
+  fields.job = options_.job;
+  fields.epoch = options_.epoch;
+  fields.member = options_.member;
+  fields.round = hellos_sent_;  // echoed, so that the answer tells which HELLO it is for
+  fields.payload_bytes = small ? 0 : options_.payload_bytes;
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
+  ++hellos_sent_;
+  hello_due_ = false;
+  hello_sent_at_us_ = now_us;
+  if (hellos_sent_ == 1) last_heard_us_ = now_us;
+  next_tick_us_ = 0;
+  return wire::write_header(fields, options_.key, frame);
+}
+
+uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
+  while (!urgent_.empty()) {
+    const uint32_t index = urgent_.front();
+    urgent_.pop_front();
+    Slot& slot = slots_[index];
+    if (!slot.waiting) continue;  // finished meanwhile
+    if (slot.resend_due) {
+      slot.resend_due = slot.probe_due = false;
+      slot.resent = true;
+      counters_.retransmissions.add();
+      return build_contribution(now_us, index, frame);
+    }
+    if (slot.probe_due) {
+      slot.probe_due = false;
+      counters_.probes.add();
+      return build_probe(now_us, index, frame);
+    }
+  }
+  return 0;
+}
+
+// Starts the agreement on the scales of the next group, if its place is free.
+bool Stripe::open_group(int64_t now_us) {
+  if (queue_.empty()) return false;
+  const uint32_t place = static_cast<uint32_t>(groups_opened_ % options_.scale_slots);
+  Group& group = groups_[place];
+  if (group.state != GroupState::kFree) return false;
+  const Job job = queue_.front();
+  const Operation& operation = *job.operation;
+  group.operation = job.operation;
+  group.state = GroupState::kAgreeing;
+  group.first_chunk = queue_group_ * group_chunks_;
+  group.chunks = static_cast<uint32_t>(std::min<size_t>(group_chunks_, job.local_chunks - group.first_chunk));
+  Step step;
+  step.operation = job.operation;
+  step.kind = Kind::kScale;
+  step.group = place;
+  step.chunk = static_cast<uint32_t>(queue_group_);
+  step.payload_bytes = (2 * group.chunks + 7) / 8 * 8;
+  std::fill_n(group.lanes.begin(), step.payload_bytes, uint8_t{0});
+  for (uint32_t i = 0; i < group.chunks; ++i) {
+    const auto [begin, count] =
+        elements_of_chunk(operation, chunk_of_operation(operation, group.first_chunk + i));
+    const kernels::BlockScale scale = operation.scan(begin, count);
+    group.lanes[2 * i] = scale.exponent;
+    group.lanes[2 * i + 1] = scale.wide;
+  }
+  ++groups_opened_;
+  ++queue_group_;
+  if (group.first_chunk + group.chunks == job.local_chunks) {
+    queue_.pop_front();
+    queue_group_ = 0;
+  }
+  start(now_us, options_.data_slots + place, step);
+  return true;
+}
+
+// The next step of data, if its slot is free, its scales are agreed on, and the window has room.
+std::optional<Stripe::Step> Stripe::next_step() {
+  if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
+  if (data_group_ == groups_opened_) return {};
+  const uint32_t place = static_cast<uint32_t>(data_group_ % options_.scale_slots);
+  const Group& group = groups_[place];
+  if (group.state != GroupState::kReady) return {};
+
+  Step step;
+  step.operation = group.operation;
+  step.group = place;
+  step.chunk = static_cast<uint32_t>(chunk_of_operation(*group.operation, group.first_chunk + data_chunk_));
+  step.exponent = group.lanes[2 * data_chunk_];
+  step.part = data_part_ == 1;
+  std::tie(step.begin, step.count) = elements_of_chunk(*group.operation, step.chunk);
+  const uint32_t steps = steps_of_chunk(group, data_chunk_);
+  const bool wide = group.lanes[2 * data_chunk_ + 1] != 0;
+  size_t lane_bytes = 8;
+  if (!wide) {
+    step.kind = Kind::kNarrow;
+    lane_bytes = group.operation->narrow_lane_bytes();
+  } else if (group.operation->type() == DataType::kInt64) {
+    if (halves_busy_ && data_part_ == 0) return {};
+    halves_busy_ = true;
+    step.kind = data_part_ == 0 ? Kind::kHalfLow : Kind::kHalfHigh;
+  } else {
+    step.kind = Kind::kWide;
+    const size_t half = options_.payload_bytes / 8;
+    if (data_part_ == 1) step.begin += half;
+    step.count = data_part_ == 1 ? step.count - half : std::min(step.count, half);
+  }
+  step.payload_bytes = static_cast<uint32_t>((step.count * lane_bytes + 7) / 8 * 8);
+
+  if (++data_part_ == steps) {
+    data_part_ = 0;
+    if (++data_chunk_ == group.chunks) {
+      data_chunk_ = 0;
+      ++data_group_;
+    }
+  }
+  return step;
+}
+
+void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
+  Slot& slot = slots_[slot_index];
+  NETSUM_ASSERT(!slot.waiting);
+  slot.step = step;
+  ++slot.round;
+  slot.waiting = true;
+  slot.resend_due = slot.probe_due = slot.resent = slot.gap_probed = slot.answered = false;
+  slot.contributed = 0;
+  slot.backoff = 0;
+  slot.probed_at_us = now_us;
+}
+
+uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
+  Slot& slot = slots_[slot_index];
+  const Step& step = slot.step;
+  uint8_t* lanes = frame + NETSUM_HEADER_BYTES;
+  // Padding of the last lanes; the lanes themselves overwrite the rest.
+  if (step.payload_bytes >= 8) std::memset(lanes + step.payload_bytes - 8, 0, 8);
+  netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_CONTRIBUTION);
+  fields.payload_bytes = step.payload_bytes;
+  fields.flags = step.part ? NETSUM_FLAG_PART : 0;
+  fields.format = NETSUM_FORMAT_SUM_I64;
+  switch (step.kind) {
+    case Kind::kScale:
+      fields.format = NETSUM_FORMAT_MAX_U8;
+      std::memcpy(lanes, groups_[step.group].lanes.data(), step.payload_bytes);
+      break;
+    case Kind::kNarrow:
+      if (step.operation->type() != DataType::kInt64) fields.format = NETSUM_FORMAT_SUM_I32;
+      step.operation->to_narrow_lanes(step.begin, step.count, step.exponent, lanes);
+      break;
+    case Kind::kWide:
+      step.operation->to_wide_lanes(step.begin, step.count, step.exponent, lanes);
+      break;
+    case Kind::kHalfLow:
+    case Kind::kHalfHigh:
+      step.operation->to_half_lanes(step.begin, step.count, step.kind == Kind::kHalfHigh, lanes);
+      break;
+  }
+  slot.sent_at_us = now_us;
+  slot.probe_at_us = now_us + round_trip_.timeout_us();
+  schedule(slot.probe_at_us);
+  return wire::write_header(fields, options_.key, kernels::nh(lanes, step.payload_bytes, netsum_check_key),
+                            frame);
+}
+
+uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
+  Slot& slot = slots_[slot_index];
+  slot.probed_at_us = now_us;
+  // A straggler may keep us waiting for long: ask ever more rarely, but at least four times a second.
+  const int64_t wait_us = std::min<int64_t>(round_trip_.timeout_us() << std::min(slot.backoff, 8u), 250'000);
+  ++slot.backoff;
+  slot.probe_at_us = now_us + wait_us;
+  schedule(slot.probe_at_us);
+  return wire::write_header(fields_of(slot_index, NETSUM_TYPE_PROBE), options_.key, frame);
+}
+
+}  // namespace netsum

@@ -1,0 +1,202 @@
+#include "src/worker/worker_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/assert.h"
+#include "src/kernels/kernels.h"
+#include "wire/codec.h"
+
+namespace netsum {
+namespace {
+
+// "rank 3" or "ranks 3, 5"
+std::string rank_list(uint64_t bitmap, int* lowest) {
+  std::string text;
+  int count = 0;
+  for (int rank = 0; rank < 64; ++rank) {
+    if ((bitmap >> rank & 1) == 0) continue;
+    if (count++ == 0) *lowest = rank;
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return (count == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string seconds(int64_t us) {
+  const int64_t tenths = (us + 50'000) / 100'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+WorkerCore::WorkerCore(const WorkerOptions& options) : options_(options) {
+  NETSUM_ASSERT(!options.stripes.empty());
+  NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= NETSUM_MAX_MEMBERS);
+  NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
+  uint32_t payload_bytes = 0;
+  for (size_t i = 0; i < options.stripes.size(); ++i) {
+    StripeOptions stripe = options.stripes[i];
+    stripe.member = static_cast<uint16_t>(options.rank);
+    stripe.members = static_cast<uint16_t>(options.world_size);
+    stripe.index = static_cast<uint32_t>(i);
+    stripe.stripes = static_cast<uint32_t>(options.stripes.size());
+    // Chunks are cut alike for all stripes.
+    NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
+    payload_bytes = stripe.payload_bytes;
+    stripes_.push_back(std::make_unique<Stripe>(stripe));
+  }
+  frame_stride_ = (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
+  frames_.resize(kBurst * frame_stride_);
+  outbox_.reserve(kBurst);
+}
+
+bool WorkerCore::connected() const {
+  return std::all_of(stripes_.begin(), stripes_.end(), [](const auto& stripe) { return stripe->welcomed(); });
+}
+
+std::string WorkerCore::not_connected_reason() const {
+  std::string text;
+  for (const auto& stripe : stripes_) {
+    if (stripe->welcomed()) continue;
+    if (!text.empty()) text += "; ";
+    text += "the data port at " + stripe->options().address.to_string();
+    if (stripe->only_small_packets_pass()) {
+      text += " answers small packets but not those of " +
+              std::to_string(NETSUM_HEADER_BYTES + stripe->options().payload_bytes) +
+              " bytes: the path's MTU is smaller than configured, lower it (NETSUM_MTU, --mtu)";
+    } else {
+      text += " does not answer UDP packets: is a firewall in between?";
+    }
+  }
+  return text;
+}
+
+void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                        int64_t deadline_us) {
+  if (!status_.ok()) {
+    completions_.push_back({id, status_});
+    return;
+  }
+  auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
+                                               options_.world_size, deadline_us);
+  for (auto& stripe : stripes_) stripe->enqueue(operation.get());
+  operations_.push_back({id, std::move(operation)});
+  complete_finished();  // one without elements is finished already
+}
+
+std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
+  outbox_.clear();
+  if (!status_.ok()) return {};
+  for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
+    Stripe& stripe = *stripes_[next_stripe_];
+    next_stripe_ = (next_stripe_ + 1) % stripes_.size();
+    while (outbox_.size() < kBurst) {
+      uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
+      const uint32_t size = stripe.next_packet(now_us, frame);
+      if (size == 0) break;
+      outbox_.push_back({frame, size, stripe.options().address});
+    }
+  }
+  return outbox_;
+}
+
+Stripe* WorkerCore::stripe_from(const Address& from) {
+  if (stripes_[last_from_]->options().address == from) return stripes_[last_from_].get();
+  for (size_t i = 0; i < stripes_.size(); ++i) {
+    if (stripes_[i]->options().address == from) {
+      last_from_ = i;
+      return stripes_[i].get();
+    }
+  }
+  return nullptr;
+}
+
+void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
+  if (!status_.ok()) return;
+  Stripe* stripe = stripe_from(packet.from);
+  if (stripe == nullptr) return;  // not ours; PacketIo has counted it
+  stripe->counters().packets_received.add();
+  stripe->counters().bytes_received.add(packet.size);
+  const StripeOptions& options = stripe->options();
+  const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
+  netsum_fields fields;
+  if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE || fields.job != options.job ||
+      fields.epoch != options.epoch || fields.payload_bytes > options.payload_bytes ||
+      !wire::check_is_right(packet.data, fields, options.key,
+                            kernels::nh(payload, fields.payload_bytes, netsum_check_key))) {
+    stripe->counters().dropped.add();
+    return;
+  }
+  const Status status = stripe->on_packet(now_us, fields, payload);
+  if (!status.ok()) return fail(status);
+  if (stripe->take_operation_finished()) complete_finished();
+}
+
+void WorkerCore::on_tick(int64_t now_us) {
+  if (!status_.ok()) return;
+  for (const Pending& pending : operations_) {
+    if (now_us >= pending.operation->deadline_us()) return fail(timeout_status(now_us, *pending.operation));
+  }
+  for (auto& stripe : stripes_) stripe->on_tick(now_us);
+}
+
+int64_t WorkerCore::next_tick_us() const {
+  if (!status_.ok()) return INT64_MAX;
+  int64_t next = INT64_MAX;
+  if (!operations_.empty() || !connected()) {
+    for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
+  }
+  for (const Pending& pending : operations_) next = std::min(next, pending.operation->deadline_us());
+  return next;
+}
+
+void WorkerCore::complete_finished() {
+  // Operations may finish out of order (other stripes), but mostly the first one does.
+  for (auto it = operations_.begin(); it != operations_.end();) {
+    if (it->operation->groups_left > 0) {
+      ++it;
+      continue;
+    }
+    completions_.push_back({it->id, Status()});
+    it = operations_.erase(it);
+  }
+}
+
+void WorkerCore::take_completions(std::vector<Completion>* out) {
+  std::move(completions_.begin(), completions_.end(), std::back_inserter(*out));
+  completions_.clear();
+}
+
+void WorkerCore::fail(const Status& status) {
+  if (!status_.ok()) return;
+  NETSUM_ASSERT(!status.ok());
+  status_ = status;
+  for (const Pending& pending : operations_) completions_.push_back({pending.id, status});
+  // The operations stay alive: stripes still point at them.
+}
+
+Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) const {
+  const std::string what = operation.describe() + " is not finished by its deadline: ";
+  constexpr int64_t kSilenceUs = 1'000'000;  // four probes
+  uint64_t missing = 0;
+  for (const auto& stripe : stripes_) {
+    const Stripe::Waiting waiting = stripe->waiting(now_us);
+    if (waiting.operation == nullptr) continue;
+    if (waiting.silent_us > kSilenceUs || !waiting.answered) {
+      return Status(ErrorCode::kTimeout, what + "the aggregator's data port at " +
+                                             stripe->options().address.to_string() +
+                                             " has not answered for " + seconds(waiting.silent_us));
+    }
+    missing |= ~waiting.contributed;
+  }
+  if (options_.world_size < 64) missing &= (uint64_t{1} << options_.world_size) - 1;
+  if (missing == 0) {
+    return Status(ErrorCode::kTimeout, what + "all ranks take part, but the network or a rank is too slow");
+  }
+  int lowest = kNoRank;
+  const std::string ranks = rank_list(missing, &lowest);
+  return Status(ErrorCode::kTimeout,
+                what + "waiting for " + ranks + " (stopped, unreachable, or not in this operation)", lowest);
+}
+
+}  // namespace netsum
