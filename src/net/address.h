@@ -27,20 +27,25 @@ struct Address {
   bool is_wildcard() const;
   std::string to_string() const;  // "10.0.0.1:5151", "[fe80::1%2]:5151"
 
-  // Numeric addresses only: "10.0.0.1:5151", "[::1]:5151".
+  // Numeric addresses only: "10.0.0.1:5151", "[::1]:5151". An IPv4-mapped IPv6 address becomes the IPv4 one.
   static Result<Address> parse(std::string_view text);
-  // Also names, through getaddrinfo (blocks).
+  // Also names, through getaddrinfo (blocks). A name with both kinds of address gives the IPv4 one, because
+  // an aggregator listens on 0.0.0.0 unless told otherwise. Errors: kInvalidArgument, kUnreachable (no such
+  // name).
   static Result<Address> resolve(std::string_view host_and_port);
 
-  // Returns the length written to `out`.
+  // Returns the length written to `out`: 0 for an address that is not valid().
   uint32_t to_sockaddr(sockaddr_storage* out) const;
+  // Not valid() unless `from` holds an IPv4 or IPv6 address.
   static Address from_sockaddr(const sockaddr_storage& from);
 };
 
 struct AddressHash {
   size_t operator()(const Address& address) const {
     return std::hash<std::string_view>{}(
-               {reinterpret_cast<const char*>(address.ip.data()), address.ip.size()}) * 31 + address.port;
+               {reinterpret_cast<const char*>(address.ip.data()), address.ip.size()}) *
+               31 +
+           address.port;
   }
 };
 
@@ -51,7 +56,8 @@ struct HostPort {
 };
 Result<HostPort> split_host_port(std::string_view text);
 
-// The local address from which this host would send to `remote` (by a routing lookup; nothing is sent).
+// The local address, with port 0, from which this host would send to `remote` (by a routing lookup; nothing
+// is sent). Errors: kInvalidArgument, kUnreachable (no route).
 Result<Address> local_address_towards(const Address& remote);
 
 }  // namespace netsum

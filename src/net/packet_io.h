@@ -31,12 +31,12 @@ struct InPacket {
 struct PacketIoCounters {
   uint64_t packets_sent = 0;
   uint64_t packets_received = 0;
-  uint64_t bytes_sent = 0;      // datagram payloads (no UDP, IP or Ethernet headers)
+  uint64_t bytes_sent = 0;  // datagram payloads (no UDP, IP or Ethernet headers)
   uint64_t bytes_received = 0;
-  uint64_t send_calls = 0;      // system calls, for batching figures
+  uint64_t send_calls = 0;  // system calls, for batching figures
   uint64_t receive_calls = 0;
-  uint64_t send_refused = 0;    // packets that the system would not take (buffer full, unreachable): lost
-  uint64_t truncated = 0;       // received longer than the largest packet, dropped
+  uint64_t send_refused = 0;  // packets that the system would not take (buffer full, unreachable): lost
+  uint64_t truncated = 0;     // received longer than the largest packet, dropped
 };
 
 class PacketIo {
@@ -47,10 +47,12 @@ class PacketIo {
   // Runs of packets with equal destination and size (the last may be shorter) are the cheap case.
   virtual void send(std::span<const OutPacket> burst) = 0;
 
-  // Fills `burst` with what has arrived and returns how many; never waits.
+  // Fills `burst` with what has arrived and returns how many; never waits. A short count does not mean that
+  // nothing is left: call again until 0, or wait(), which returns at once while anything is left.
   virtual size_t receive(std::span<InPacket> burst) = 0;
 
-  // Waits until something can be received, wake() is called or `timeout_us` has passed (< 0: no limit).
+  // Waits until something can be received, wake() is called or `timeout_us` has passed (< 0: no limit). A
+  // wake() with nobody waiting ends the next wait().
   virtual void wait(int64_t timeout_us) = 0;
   virtual void wake() = 0;
 

@@ -1,0 +1,132 @@
+// A PacketIo decorator that loses, duplicates, reorders and corrupts packets on purpose, for tests and demos.
+#ifndef NETSUM_SRC_NET_LOSSY_H_
+#define NETSUM_SRC_NET_LOSSY_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/rng.h"
+#include "src/net/packet_io.h"
+
+namespace netsum {
+
+// Probabilities are per packet, from 0 to 1, and independent of each other.
+struct LossyRates {
+  double loss = 0;
+  double corruption = 0;   // one bit is flipped, in a copy
+  double duplication = 0;  // a second copy follows at once
+  double reordering = 0;   // the packet (of a duplicated one: a copy) is held back
+};
+
+struct LossyOptions {
+  uint64_t seed = 1;
+  LossyRates send;
+  LossyRates receive;
+  // A held packet goes on after 1 to this many later packets of its direction, drawn evenly, ...
+  uint32_t hold_packets = 16;
+  // ... or at the first call after this long, so that the last packets of a stream are not held for ever.
+  // Time makes runs differ: where that matters, set 0 (no limit in time) or a `now_us` of your own.
+  int64_t hold_us = 2'000;
+  std::function<int64_t()> now_us;  // empty: monotonic_us
+  // Room for packets held or altered at one time, in each direction. A packet that finds none passes unharmed
+  // (counted in no_room).
+  uint32_t max_held = 256;
+  uint32_t max_packet = 9216;  // bytes; longer packets are not held or altered either
+};
+
+struct LossyCounters {
+  uint64_t lost = 0;
+  uint64_t corrupted = 0;
+  uint64_t duplicated = 0;
+  uint64_t reordered = 0;
+  uint64_t no_room = 0;
+};
+
+// One direction of the lossy network: packets go in one by one and come out, or not, in a list. The same seed
+// and the same calls give the same outcome.
+class LossyLane {
+ public:
+  static constexpr size_t kChunk = 256;  // packets per list that there is room for from the start
+
+  LossyLane(uint64_t seed, const LossyRates& rates, const LossyOptions& limits);
+
+  struct Parcel {
+    const uint8_t* data = nullptr;
+    uint32_t size = 0;
+    Address peer;
+  };
+
+  // Starts a new list: the last list's parcels are invalid from here on. First come those held since before.
+  void begin(int64_t now_us);
+  // Appends what becomes of `packet` to the list: by reference where it is unaltered and not held.
+  void push(const Parcel& packet, int64_t now_us);
+  const std::vector<Parcel>& list() const { return list_; }
+
+  // When a held packet falls due in time, or -1.
+  int64_t next_due_us() const;
+  const LossyCounters& counters() const { return counters_; }
+
+ private:
+  struct Held {
+    uint32_t buffer = 0;
+    Parcel parcel;
+    uint32_t packets_left = 0;
+    int64_t due_us = 0;
+  };
+
+  // A copy of `packet` in a buffer of ours, or false when there is no room for it.
+  bool copy(const Parcel& packet, uint32_t* buffer, Parcel* out);
+  bool hold(const Parcel& packet, int64_t now_us);
+  void release_passed();
+  void deliver(const Held& held);
+
+  Rng rng_;
+  LossyRates rates_;
+  uint32_t hold_packets_;
+  int64_t hold_us_;
+  uint32_t max_packet_;
+  std::vector<uint8_t> buffers_;
+  std::vector<uint32_t> free_;     // indices of buffers
+  std::vector<uint32_t> in_list_;  // buffers that the list refers to: free at the next begin()
+  std::vector<Held> held_;         // in the order in which they came
+  std::vector<Parcel> list_;
+  LossyCounters counters_;
+};
+
+class LossyIo final : public PacketIo {
+ public:
+  LossyIo(std::unique_ptr<PacketIo> inner, const LossyOptions& options);
+
+  void send(std::span<const OutPacket> burst) override;
+  size_t receive(std::span<InPacket> burst) override;
+  // Also returns when a held packet falls due; it leaves with the next call.
+  void wait(int64_t timeout_us) override;
+  void wake() override { inner_->wake(); }
+
+  Address local_address() const override { return inner_->local_address(); }
+  // Those of the inner PacketIo: what the network saw.
+  const PacketIoCounters& counters() const override { return inner_->counters(); }
+  std::string_view description() const override;
+
+  const LossyCounters& send_counters() const { return send_lane_.counters(); }
+  const LossyCounters& receive_counters() const { return receive_lane_.counters(); }
+
+ private:
+  void flush_send_lane();
+
+  std::unique_ptr<PacketIo> inner_;
+  std::function<int64_t()> now_us_;
+  LossyLane send_lane_;
+  LossyLane receive_lane_;
+  std::vector<OutPacket> outgoing_;
+  std::vector<InPacket> incoming_;
+  size_t handed_out_ = 0;  // of the receive lane's list
+  mutable std::string description_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_NET_LOSSY_H_

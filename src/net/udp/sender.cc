@@ -1,0 +1,146 @@
+#include "src/net/udp/sender.h"
+
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace netsum {
+namespace {
+
+constexpr size_t kMaxSegments = 64;            // UDP_MAX_SEGMENTS of the oldest kernels that have it
+constexpr size_t kMaxSegmentedBytes = 65'507;  // the whole run is one IPv4 datagram until it is cut up
+
+// What to do about a message that the kernel did not take.
+enum class Refusal {
+  kTryAgain,   // the error was not about this message
+  kUnsegment,  // perhaps only the segmentation was refused
+  kFull,       // no buffer: neither this message nor those after it
+  kDrop,       // this message cannot be sent
+};
+
+Refusal judge(int error, bool segmented, bool tried_again) {
+  switch (error) {
+    case EINTR:
+      return Refusal::kTryAgain;
+    case EAGAIN:
+      return Refusal::kFull;
+    case EMSGSIZE:  // a segment is longer than the path's MTU
+    case EINVAL:    // the same on older kernels
+    case EIO:       // the device does not compute checksums
+      return segmented ? Refusal::kUnsegment : Refusal::kDrop;
+    case ECONNREFUSED:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      // May be an ICMP error that an earlier packet left on the socket, and that is gone once reported. If it
+      // comes twice it is about this message.
+      return tried_again ? Refusal::kDrop : Refusal::kTryAgain;
+    default:
+      return Refusal::kDrop;
+  }
+}
+
+}  // namespace
+
+size_t segment_run(std::span<const OutPacket> burst) {
+  if (burst.empty()) return 0;
+  const uint32_t size = burst[0].size;
+  if (size == 0) return 1;
+  const size_t limit = std::min({burst.size(), kMaxSegments, std::max<size_t>(1, kMaxSegmentedBytes / size)});
+  size_t count = 1;
+  while (count < limit && burst[count].size == size && burst[count].to == burst[0].to) ++count;
+  const bool shorter_tail =
+      count < limit && burst[count].size > 0 && burst[count].size < size && burst[count].to == burst[0].to;
+  return shorter_tail ? count + 1 : count;
+}
+
+void UdpSender::Batch::add(std::span<const OutPacket> run) {
+  const size_t index = messages++;
+  packets[index] = run;
+  msghdr& header = headers[index].msg_hdr;
+  header = {};
+  header.msg_namelen = run[0].to.to_sockaddr(&names[index]);
+  header.msg_name = &names[index];
+  header.msg_iov = &iovecs[pieces];
+  header.msg_iovlen = run.size();
+  for (const OutPacket& packet : run) iovecs[pieces++] = {const_cast<uint8_t*>(packet.data), packet.size};
+  if (run.size() == 1) return;
+
+  header.msg_control = controls[index].bytes.data();
+  header.msg_controllen = controls[index].bytes.size();
+  cmsghdr* control = CMSG_FIRSTHDR(&header);
+  control->cmsg_level = IPPROTO_UDP;
+  control->cmsg_type = UDP_SEGMENT;
+  control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+  const auto segment_size = static_cast<uint16_t>(run[0].size);
+  std::memcpy(CMSG_DATA(control), &segment_size, sizeof segment_size);
+}
+
+void UdpSender::send(std::span<const OutPacket> burst, PacketIoCounters* counters) {
+  while (!burst.empty()) {
+    batch_.clear();
+    while (!burst.empty()) {
+      const size_t run = gso_ ? segment_run(burst) : 1;
+      if (!batch_.has_room(run)) break;
+      batch_.add(burst.first(run));
+      burst = burst.subspan(run);
+    }
+    if (!flush(&batch_, counters)) {
+      counters->send_refused += burst.size();
+      return;
+    }
+  }
+}
+
+bool UdpSender::flush(Batch* batch, PacketIoCounters* counters) {
+  size_t next = 0;
+  bool tried_again = false;
+  while (next < batch->messages) {
+    ++counters->send_calls;
+    const int sent = sendmmsg(fd_, &batch->headers[next], batch->messages - next, MSG_DONTWAIT);
+    if (sent > 0) {
+      for (const size_t end = next + sent; next < end; ++next) {
+        counters->packets_sent += batch->packets[next].size();
+        counters->bytes_sent += batch->headers[next].msg_len;
+      }
+      tried_again = false;
+      continue;
+    }
+    const std::span<const OutPacket> run = batch->packets[next];
+    bool full = false;
+    switch (judge(errno, run.size() > 1, tried_again)) {
+      case Refusal::kTryAgain:
+        tried_again = true;
+        continue;
+      case Refusal::kUnsegment:
+        full = !send_unsegmented(run, counters);
+        ++next;
+        break;
+      case Refusal::kFull:
+        full = true;
+        break;
+      case Refusal::kDrop:
+        counters->send_refused += run.size();
+        ++next;
+        break;
+    }
+    tried_again = false;
+    if (!full) continue;
+    for (; next < batch->messages; ++next) counters->send_refused += batch->packets[next].size();
+    return false;
+  }
+  return true;
+}
+
+bool UdpSender::send_unsegmented(std::span<const OutPacket> run, PacketIoCounters* counters) {
+  const uint64_t sent_before = counters->packets_sent;
+  single_.clear();
+  for (size_t i = 0; i < run.size(); ++i) single_.add(run.subspan(i, 1));
+  const bool room = flush(&single_, counters);
+  // Taken one by one but not as a run: it is the segmentation that this route cannot do.
+  if (counters->packets_sent > sent_before) gso_ = false;
+  return room;
+}
+
+}  // namespace netsum

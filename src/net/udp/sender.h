@@ -1,0 +1,68 @@
+// The sending half of a UDP PacketIo: sendmmsg batches in which a run of equal packets is one segmented
+// message.
+#ifndef NETSUM_SRC_NET_UDP_SENDER_H_
+#define NETSUM_SRC_NET_UDP_SENDER_H_
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "src/net/packet_io.h"
+
+namespace netsum {
+
+// How many packets at the front of `burst` can leave as one segmented datagram: equal destination and size
+// (the last may be shorter), within the kernel's limits. At least 1 unless the burst is empty.
+size_t segment_run(std::span<const OutPacket> burst);
+
+class UdpSender {
+ public:
+  // `fd` is borrowed: a non-blocking UDP socket that outlives this object.
+  UdpSender(int fd, bool gso) : fd_(fd), gso_(gso) {}
+
+  void send(std::span<const OutPacket> burst, PacketIoCounters* counters);
+
+  // Segmented sends are in use: they were asked for and no route has refused them so far.
+  bool gso() const { return gso_; }
+
+ private:
+  static constexpr size_t kMessages = 64;
+  static constexpr size_t kPieces = 1024;
+
+  // What one sendmmsg call needs. Packets are never copied: each is one piece (iovec) of its message.
+  struct Batch {
+    size_t messages = 0;
+    size_t pieces = 0;
+    std::array<mmsghdr, kMessages> headers{};
+    std::array<iovec, kPieces> iovecs{};
+    std::array<sockaddr_storage, kMessages> names{};
+    struct Control {
+      alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t))> bytes{};
+    };
+    std::array<Control, kMessages> controls{};
+    std::array<std::span<const OutPacket>, kMessages> packets{};
+
+    void clear() { messages = pieces = 0; }
+    bool has_room(size_t packet_count) const {
+      return messages < kMessages && pieces + packet_count <= kPieces;
+    }
+    void add(std::span<const OutPacket> run);
+  };
+
+  // Both return false when the socket's buffer is full: the rest of the burst is not worth a try.
+  bool flush(Batch* batch, PacketIoCounters* counters);
+  bool send_unsegmented(std::span<const OutPacket> run, PacketIoCounters* counters);
+
+  int fd_;
+  bool gso_;
+  Batch batch_;
+  Batch single_;  // for a run that was refused as one message, while batch_ is still being sent
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_NET_UDP_SENDER_H_

@@ -1,0 +1,98 @@
+#include "src/net/udp/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace netsum {
+namespace {
+
+constexpr uint32_t kLargestDatagram = 65'507;  // what an IPv4 packet can carry
+
+Status open_error(const Address& address, int error) {
+  const std::string where = "UDP socket on " + address.to_string() + ": ";
+  switch (error) {
+    case EADDRINUSE:
+      return Status(ErrorCode::kAddressInUse,
+                    where + "another socket has this port; stop the other process or choose another port");
+    case EADDRNOTAVAIL:
+    case EINVAL:
+    case ENODEV:
+      return Status(ErrorCode::kInvalidArgument,
+                    where + "this host has no such address; see `ip address` for those it has");
+    case EAFNOSUPPORT:
+      return Status(ErrorCode::kInvalidArgument,
+                    where + "this host does not speak IPv" + std::to_string(address.family));
+    case EACCES:
+    case EPERM:
+      return Status(ErrorCode::kInvalidArgument,
+                    where + "not permitted; choose a port from 1024 up, or 0 for any free one");
+    default:
+      return Status(ErrorCode::kResourceExhausted, where + std::strerror(error));
+  }
+}
+
+bool set_option(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+// The forced form passes the system's limit but needs CAP_NET_ADMIN; the plain one is cut to the limit.
+void set_buffers(int fd, const UdpIoOptions& options) {
+  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, options.receive_buffer)) {
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, options.receive_buffer);
+  }
+  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, options.send_buffer)) {
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, options.send_buffer);
+  }
+}
+
+bool set_fragmentation(int fd, const UdpIoOptions& options) {
+  if (options.bind.family == 4) {
+    const int mode = options.dont_fragment ? IP_PMTUDISC_DO : IP_PMTUDISC_DONT;
+    return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, mode);
+  }
+  const int mode = options.dont_fragment ? IPV6_PMTUDISC_DO : IPV6_PMTUDISC_DONT;
+  return set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, mode);
+}
+
+}  // namespace
+
+Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
+  if (!options.bind.valid()) {
+    return Status(ErrorCode::kInvalidArgument, "UDP socket: no address to bind; use 0.0.0.0 or [::] for all");
+  }
+  if (options.max_packet == 0 || options.max_packet > kLargestDatagram) {
+    return Status(ErrorCode::kInvalidArgument, "UDP socket: largest packet " +
+                                                   std::to_string(options.max_packet) + " is not from 1 to " +
+                                                   std::to_string(kLargestDatagram) + " bytes");
+  }
+  const int domain = options.bind.family == 4 ? AF_INET : AF_INET6;
+  UdpSocket out;
+  out.fd = FileDescriptor(socket(domain, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!out.fd.valid()) return open_error(options.bind, errno);
+  const int fd = out.fd.get();
+
+  set_buffers(fd, options);
+  if (domain == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1))
+    return open_error(options.bind, errno);
+  if (!set_fragmentation(fd, options)) return open_error(options.bind, errno);
+
+  sockaddr_storage name{};
+  socklen_t size = options.bind.to_sockaddr(&name);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0) return open_error(options.bind, errno);
+  size = sizeof name;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return open_error(options.bind, errno);
+  out.local = Address::from_sockaddr(name);
+
+  int segment = 0;
+  socklen_t segment_size = sizeof segment;
+  out.gso = options.gso && getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, &segment_size) == 0;
+  out.gro = options.gro && set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
+  return out;
+}
+
+}  // namespace netsum

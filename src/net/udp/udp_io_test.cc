@@ -1,0 +1,198 @@
+#include "src/net/udp/udp_io.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/net/udp/sender.h"
+#include "src/net/udp/socket.h"
+
+namespace netsum {
+namespace {
+
+using testing::HasSubstr;
+
+Address at(const char* text) {
+  return Address::parse(text).value();
+}
+
+std::unique_ptr<PacketIo> open_loopback(UdpIoOptions options = {}) {
+  options.bind = at("127.0.0.1:0");
+  Result<std::unique_ptr<PacketIo>> io = open_udp(options);
+  EXPECT_TRUE(io.ok()) << io.status().to_string();
+  return std::move(io).value();
+}
+
+void expect_error(const UdpIoOptions& options, ErrorCode code, const char* text) {
+  const Result<std::unique_ptr<PacketIo>> io = open_udp(options);
+  ASSERT_FALSE(io.ok());
+  EXPECT_EQ(io.status().code(), code) << io.status().to_string();
+  EXPECT_THAT(io.status().message(), HasSubstr(text));
+}
+
+TEST(UdpIoTest, PortInUseIsSaid) {
+  const std::unique_ptr<PacketIo> first = open_loopback();
+  UdpIoOptions options;
+  options.bind = first->local_address();
+  expect_error(options, ErrorCode::kAddressInUse, options.bind.to_string().c_str());
+}
+
+TEST(UdpIoTest, AddressOfAnotherHostIsSaid) {
+  UdpIoOptions options;
+  options.bind = at("198.51.100.7:0");
+  expect_error(options, ErrorCode::kInvalidArgument, "198.51.100.7:0");
+}
+
+TEST(UdpIoTest, RefusesOptionsThatCannotWork) {
+  UdpIoOptions options;
+  expect_error(options, ErrorCode::kInvalidArgument, "no address");
+  options.bind = at("127.0.0.1:0");
+  options.max_packet = 0;
+  expect_error(options, ErrorCode::kInvalidArgument, "largest packet 0");
+  options.max_packet = 65'508;
+  expect_error(options, ErrorCode::kInvalidArgument, "largest packet 65508");
+}
+
+TEST(UdpIoTest, DescribesWhatIsInUse) {
+  UdpIoOptions options;
+  options.gso = options.gro = false;
+  EXPECT_EQ(open_loopback(options)->description(), "udp (no GSO, no GRO)");
+  EXPECT_THAT(std::string(open_loopback()->description()), HasSubstr("udp ("));
+}
+
+// Runs of sizes, as {packets, bytes, destination port} triples, and how the first message is cut.
+std::vector<OutPacket> packets(std::initializer_list<std::array<uint32_t, 3>> runs) {
+  static const uint8_t kByte = 0;
+  std::vector<OutPacket> out;
+  for (const auto& [count, size, port] : runs) {
+    Address to = at("10.0.0.1:0");
+    to.port = static_cast<uint16_t>(port);
+    out.insert(out.end(), count, OutPacket{&kByte, size, to});
+  }
+  return out;
+}
+
+TEST(SegmentRunTest, CutsWhereTheKernelMust) {
+  EXPECT_EQ(segment_run({}), 0u);
+  EXPECT_EQ(segment_run(packets({{1, 1472, 1}})), 1u);
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}})), 5u);
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}, {5, 1472, 2}})), 5u);
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}, {5, 1473, 1}})), 5u);
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}, {5, 100, 1}})), 6u) << "one shorter tail";
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}, {5, 100, 2}})), 5u);
+  EXPECT_EQ(segment_run(packets({{5, 1472, 1}, {1, 0, 1}})), 5u) << "an empty packet is no segment";
+  EXPECT_EQ(segment_run(packets({{5, 0, 1}})), 1u);
+  EXPECT_EQ(segment_run(packets({{100, 8, 1}})), 64u);
+  EXPECT_EQ(segment_run(packets({{64, 8, 1}, {1, 4, 1}})), 64u) << "the tail counts";
+  EXPECT_EQ(segment_run(packets({{63, 8, 1}, {1, 4, 1}})), 64u);
+  EXPECT_EQ(segment_run(packets({{100, 1472, 1}})), 44u) << "65507 / 1472";
+  EXPECT_EQ(segment_run(packets({{44, 1472, 1}, {1, 8, 1}})), 44u);
+  EXPECT_EQ(segment_run(packets({{100, 9000, 1}})), 7u);
+  EXPECT_EQ(segment_run(packets({{3, 65'507, 1}})), 1u);
+}
+
+// Sends `count` packets of `size` bytes and returns how many of them came, all checked.
+size_t exchange(PacketIo* from, PacketIo* to, size_t count, uint32_t size) {
+  std::vector<std::vector<uint8_t>> bytes(count, std::vector<uint8_t>(size));
+  std::vector<OutPacket> burst;
+  for (size_t i = 0; i < count; ++i) {
+    std::memset(bytes[i].data(), static_cast<int>(i), size);
+    burst.push_back({bytes[i].data(), size, to->local_address()});
+  }
+  const uint64_t refused_before = from->counters().send_refused;
+  from->send(burst);
+  const size_t expected = count - (from->counters().send_refused - refused_before);
+  std::vector<InPacket> got(count);
+  size_t received = 0;
+  for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+       received < expected && monotonic_us() < deadline_us;) {
+    to->wait(100'000);
+    const size_t n = to->receive(got);
+    for (size_t i = 0; i < n; ++i, ++received) {
+      EXPECT_EQ(std::vector<uint8_t>(got[i].data, got[i].data + got[i].size), bytes[received]);
+      EXPECT_EQ(got[i].from, from->local_address());
+    }
+  }
+  return received;
+}
+
+// Runs `body` in a network namespace of its own, with a loopback of the given MTU. The namespace is the
+// thread's and ends with it. Returns what kept it from being made, or an empty string.
+std::string in_namespace(int mtu, const std::function<void()>& body) {
+  std::string obstacle;
+  std::thread thread([&] {
+    if (unshare(CLONE_NEWNET) != 0) {
+      obstacle = std::string("cannot make a network namespace: ") + std::strerror(errno);
+      return;
+    }
+    const FileDescriptor control(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    request.ifr_mtu = mtu;
+    ASSERT_EQ(ioctl(control.get(), SIOCSIFMTU, &request), 0) << std::strerror(errno);
+    request.ifr_flags = IFF_UP;
+    ASSERT_EQ(ioctl(control.get(), SIOCSIFFLAGS, &request), 0) << std::strerror(errno);
+    body();
+  });
+  thread.join();
+  return obstacle;
+}
+
+TEST(UdpIoTest, SegmentationIsSwitchedOffWhereOnlyItIsRefused) {
+  std::string obstacle = in_namespace(1500, [] {
+    // Packets over the MTU may leave as fragments, but a segment may not.
+    UdpIoOptions options;
+    options.max_packet = 4000;
+    options.dont_fragment = false;
+    const std::unique_ptr<PacketIo> from = open_loopback(options);
+    const std::unique_ptr<PacketIo> to = open_loopback(options);
+    if (from->description().find("kernel has no GSO") != std::string_view::npos) return;
+    EXPECT_EQ(exchange(from.get(), to.get(), 100, 1400), 100u);
+    EXPECT_THAT(std::string(from->description()), testing::Not(HasSubstr("refused")));
+    EXPECT_EQ(exchange(from.get(), to.get(), 100, 4000), 100u);
+    EXPECT_THAT(std::string(from->description()), HasSubstr("GSO refused by the route"));
+    EXPECT_EQ(from->counters().send_refused, 0u);
+    EXPECT_EQ(exchange(from.get(), to.get(), 100, 1400), 100u);
+    EXPECT_EQ(from->counters().packets_sent, 300u);
+  });
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+}
+
+TEST(UdpIoTest, PacketsOverTheMtuAreRefusedAndTheRestGoes) {
+  std::string obstacle = in_namespace(1500, [] {
+    UdpIoOptions options;
+    options.max_packet = 4000;
+    const std::unique_ptr<PacketIo> from = open_loopback(options);
+    const std::unique_ptr<PacketIo> to = open_loopback(options);
+    const std::string described(from->description());
+    EXPECT_EQ(exchange(from.get(), to.get(), 10, 1472), 10u);
+    EXPECT_EQ(exchange(from.get(), to.get(), 10, 1473), 0u);
+    EXPECT_EQ(from->counters().send_refused, 10u);
+    EXPECT_EQ(exchange(from.get(), to.get(), 10, 1472), 10u);
+    EXPECT_EQ(from->description(), described) << "it was not the segmentation that was refused";
+  });
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+}
+
+TEST(UdpIoTest, SegmentingSavesMessages) {
+  const std::unique_ptr<PacketIo> from = open_loopback();
+  const std::unique_ptr<PacketIo> to = open_loopback();
+  EXPECT_EQ(exchange(from.get(), to.get(), 880, 1472), 880u);
+  // 20 messages of 44 segments, of which one call takes 23: without segmentation it would be 14 calls of 64.
+  if (from->description() == "udp (GSO, GRO)") {
+    EXPECT_EQ(from->counters().send_calls, 1u);
+  }
+}
+
+}  // namespace
+}  // namespace netsum
