@@ -38,9 +38,11 @@
 #define NETSUM_FORMAT_SUM_I64 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I64)
 #define NETSUM_FORMAT_MAX_U8 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U8)
 
-/* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming). */
-#define NETSUM_FLAG_PART 0x01     /* second half of a chunk that travels as two packets */
-#define NETSUM_FLAG_OVERFLOW 0x02 /* RESULT: a lane passed its range, the sum must not be used */
+/* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming).
+ * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
+ * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. */
+#define NETSUM_FLAG_PART 0x01
+#define NETSUM_FLAG_OVERFLOW 0x02
 #define NETSUM_FLAGS_KNOWN 0x03
 
 /* `member` of packets that are the same for every member. */

@@ -15,6 +15,13 @@
 #define NETSUM_STATIC_ASSERT _Static_assert
 #endif
 
+/* BPF has no calls that pass structs, so there everything is inlined. */
+#ifdef __bpf__
+#define NETSUM_INLINE static inline __attribute__((always_inline))
+#else
+#define NETSUM_INLINE static inline
+#endif
+
 /* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. */
 typedef struct {
   uint8_t b[2];
@@ -51,26 +58,26 @@ NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, check) == 24, "check at 24")
 /* 1440 of 1514 bytes (Ethernet header included) at MTU 1500 over IPv4 are gradient: 95.1 %. */
 NETSUM_STATIC_ASSERT(1440 * 100 >= 95 * (14 + 20 + 8 + NETSUM_HEADER_BYTES + 1440), "95 % efficiency");
 
-static inline uint16_t netsum_get16(netsum_be16 v) {
+NETSUM_INLINE uint16_t netsum_get16(netsum_be16 v) {
   return (uint16_t)(v.b[0] << 8 | v.b[1]);
 }
-static inline uint32_t netsum_get32(netsum_be32 v) {
+NETSUM_INLINE uint32_t netsum_get32(netsum_be32 v) {
   return (uint32_t)v.b[0] << 24 | (uint32_t)v.b[1] << 16 | (uint32_t)v.b[2] << 8 | v.b[3];
 }
-static inline uint64_t netsum_get64(netsum_be64 v) {
+NETSUM_INLINE uint64_t netsum_get64(netsum_be64 v) {
   uint64_t x = 0;
   for (int i = 0; i < 8; ++i) x = x << 8 | v.b[i];
   return x;
 }
-static inline netsum_be16 netsum_put16(uint16_t x) {
+NETSUM_INLINE netsum_be16 netsum_put16(uint16_t x) {
   netsum_be16 v = {{(uint8_t)(x >> 8), (uint8_t)x}};
   return v;
 }
-static inline netsum_be32 netsum_put32(uint32_t x) {
+NETSUM_INLINE netsum_be32 netsum_put32(uint32_t x) {
   netsum_be32 v = {{(uint8_t)(x >> 24), (uint8_t)(x >> 16), (uint8_t)(x >> 8), (uint8_t)x}};
   return v;
 }
-static inline netsum_be64 netsum_put64(uint64_t x) {
+NETSUM_INLINE netsum_be64 netsum_put64(uint64_t x) {
   netsum_be64 v;
   for (int i = 0; i < 8; ++i) v.b[i] = (uint8_t)(x >> (56 - 8 * i));
   return v;
@@ -80,26 +87,26 @@ static inline netsum_be64 netsum_put64(uint64_t x) {
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "netsum lanes are little-endian; this machine would need byte swaps in wire/ and src/kernels"
 #endif
-static inline uint32_t netsum_load32(const void* p) {
+NETSUM_INLINE uint32_t netsum_load32(const void* p) {
   uint32_t x;
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
-static inline uint64_t netsum_load64(const void* p) {
+NETSUM_INLINE uint64_t netsum_load64(const void* p) {
   uint64_t x;
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
-static inline void netsum_store32(void* p, uint32_t x) {
+NETSUM_INLINE void netsum_store32(void* p, uint32_t x) {
   __builtin_memcpy(p, &x, sizeof x);
 }
-static inline void netsum_store64(void* p, uint64_t x) {
+NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
   __builtin_memcpy(p, &x, sizeof x);
 }
 
 /* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2.
  */
-static inline uint64_t netsum_mix64(uint64_t h) {
+NETSUM_INLINE uint64_t netsum_mix64(uint64_t h) {
   h ^= h >> 33;
   h *= 0xFF51AFD7ED558CCDull;
   h ^= h >> 33;
@@ -109,7 +116,7 @@ static inline uint64_t netsum_mix64(uint64_t h) {
 
 /* The check field: NH of the payload (see kernels::nh; key table netsum_check_key), its length, the job's key
  * and the 24 bytes of header in front of the check. `header` is the packet's first byte. */
-static inline uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
+NETSUM_INLINE uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
                                     uint64_t job_key) {
   const uint8_t* p = (const uint8_t*)header;
   uint64_t h = netsum_mix64(payload_nh ^ job_key);
@@ -119,7 +126,7 @@ static inline uint64_t netsum_check(const void* header, uint64_t payload_nh, uin
 }
 
 /* NH, plainly; src/kernels has the fast one. `bytes` is a multiple of 8, at most NETSUM_MAX_PAYLOAD. */
-static inline uint64_t netsum_nh(const void* payload, uint32_t bytes) {
+NETSUM_INLINE uint64_t netsum_nh(const void* payload, uint32_t bytes) {
   const uint8_t* p = (const uint8_t*)payload;
   uint64_t sum = 0;
   for (uint32_t i = 0; i < bytes / 8; ++i) {

@@ -21,7 +21,7 @@ struct netsum_fields {
 };
 
 /* Payload lengths that a type may have. */
-static inline int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) {
+NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) {
   switch (type) {
     case NETSUM_TYPE_CONTRIBUTION:
     case NETSUM_TYPE_RESULT:
@@ -38,7 +38,7 @@ static inline int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) 
 }
 
 /* Formats that a type may have. */
-static inline int netsum_format_fits_type(uint8_t type, uint8_t format) {
+NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
   if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
     return format == NETSUM_FORMAT_SUM_I32 || format == NETSUM_FORMAT_SUM_I64 ||
            format == NETSUM_FORMAT_MAX_U8;
@@ -49,7 +49,7 @@ static inline int netsum_format_fits_type(uint8_t type, uint8_t format) {
 /* Everything that can be said of a packet without knowing its job. `size` is the datagram's length.
  * Returns NETSUM_DROP_NONE and fills `out`, or the reason. The check is left to the caller, who has the key.
  */
-static inline int netsum_parse(const void* data, uint32_t size, struct netsum_fields* out) {
+NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fields* out) {
   const struct netsum_header* h = (const struct netsum_header*)data;
   if (size < NETSUM_HEADER_BYTES) return NETSUM_DROP_TOO_SHORT;
   if (h->magic != NETSUM_MAGIC) return NETSUM_DROP_BAD_MAGIC;

@@ -62,25 +62,25 @@ struct netsum_verdict {
   uint64_t seen;
 };
 
-static inline uint64_t netsum_member_bit(uint16_t member) {
+NETSUM_INLINE uint64_t netsum_member_bit(uint16_t member) {
   return 1ull << member;
 }
-static inline uint64_t netsum_all_members(uint16_t members) {
+NETSUM_INLINE uint64_t netsum_all_members(uint16_t members) {
   return members >= 64 ? ~0ull : (1ull << members) - 1;
 }
 
-static inline struct netsum_verdict netsum_dropped(uint8_t reason) {
+NETSUM_INLINE struct netsum_verdict netsum_dropped(uint8_t reason) {
   struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0};
   return v;
 }
-static inline struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, uint64_t seen) {
+NETSUM_INLINE struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, uint64_t seen) {
   struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, seen};
   return v;
 }
 
 /* Bounds and identity against the job, for packets that name a slot. The caller has looked up `rules` by
  * fields->job, and still has to verify the check. */
-static inline int netsum_check_rules(const struct netsum_fields* f, const struct netsum_job_rules* rules) {
+NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct netsum_job_rules* rules) {
   if (rules->members == 0) return NETSUM_DROP_UNKNOWN_JOB;
   if (f->epoch != rules->epoch) return NETSUM_DROP_STALE_EPOCH;
   if (f->member >= rules->members) return NETSUM_DROP_BAD_MEMBER;
@@ -90,19 +90,19 @@ static inline int netsum_check_rules(const struct netsum_fields* f, const struct
 }
 
 /* Rounds that are neither open nor next: names the reason. Distances are modulo 2^32. */
-static inline struct netsum_verdict netsum_not_live(uint32_t ahead) {
+NETSUM_INLINE struct netsum_verdict netsum_not_live(uint32_t ahead) {
   return netsum_dropped(ahead < 0x80000000u ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND);
 }
 
 /* True if the current round is over, so that the next may open. */
-static inline int netsum_current_is_over(const struct netsum_slot* slot) {
+NETSUM_INLINE int netsum_current_is_over(const struct netsum_slot* slot) {
   const uint8_t state = slot->rounds[slot->current & 1].state;
   return state == NETSUM_ROUND_COMPLETE || (state == NETSUM_ROUND_EMPTY && slot->current == 0);
 }
 
 /* The round before the current one: complete by construction. Its result is owed only to members that have
  * not yet contributed to the current round; from others the packet is an old copy. */
-static inline struct netsum_verdict netsum_on_previous(const struct netsum_slot* slot, uint64_t bit) {
+NETSUM_INLINE struct netsum_verdict netsum_on_previous(const struct netsum_slot* slot, uint64_t bit) {
   const struct netsum_round* current = &slot->rounds[slot->current & 1];
   const uint32_t bank = (slot->current & 1) ^ 1;
   if (slot->rounds[bank].state != NETSUM_ROUND_COMPLETE || (current->seen & bit)) {
@@ -111,9 +111,14 @@ static inline struct netsum_verdict netsum_on_previous(const struct netsum_slot*
   return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
 }
 
+/* A contribution may itself be a sum that overflowed: an aggregator passes on to its parent what it saw. */
+NETSUM_INLINE uint8_t netsum_says_overflow(const struct netsum_fields* f) {
+  return (f->flags & NETSUM_FLAG_OVERFLOW) != 0;
+}
+
 /* A CONTRIBUTION that has passed netsum_check_rules() and its integrity check. After STORE or ADD the caller
  * moves the lanes and then calls netsum_slot_added(). */
-static inline struct netsum_verdict netsum_slot_contribute(struct netsum_slot* slot,
+NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* slot,
                                                            const struct netsum_fields* f) {
   const uint64_t bit = netsum_member_bit(f->member);
   const uint32_t ahead = f->round - slot->current;
@@ -129,11 +134,11 @@ static inline struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     round->payload_bytes = f->payload_bytes;
     round->format = f->format;
     round->flags = f->flags & NETSUM_FLAG_PART;
-    round->overflow = 0;
+    round->overflow = netsum_says_overflow(f);
     round->state = NETSUM_ROUND_OPEN;
     return netsum_act(NETSUM_ACT_STORE, bank, bit);
   }
-  if (ahead == 0xFFFFFFFFu && slot->current != 0) return netsum_on_previous(slot, bit);
+  if (ahead == 0xFFFFFFFFu) return netsum_on_previous(slot, bit);
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
 
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
@@ -148,12 +153,13 @@ static inline struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     return netsum_act(NETSUM_ACT_ERROR_ALL, bank, 0);
   }
   round->seen |= bit;
+  round->overflow |= netsum_says_overflow(f);
   return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
 }
 
 /* The lanes of the last STORE or ADD are in place. Returns 1 if that completed the round: its result is now
  * due to every member. */
-static inline int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow, uint16_t members) {
+NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow, uint16_t members) {
   struct netsum_round* round = &slot->rounds[bank & 1];
   if (overflow) round->overflow = 1;
   if (round->seen != netsum_all_members(members)) return 0;
@@ -162,7 +168,7 @@ static inline int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int
 }
 
 /* A PROBE that has passed netsum_check_rules() and its integrity check. Changes nothing. */
-static inline struct netsum_verdict netsum_slot_probe(const struct netsum_slot* slot,
+NETSUM_INLINE struct netsum_verdict netsum_slot_probe(const struct netsum_slot* slot,
                                                       const struct netsum_fields* f) {
   const uint32_t ahead = f->round - slot->current;
   const uint32_t bank = f->round & 1;
@@ -171,9 +177,7 @@ static inline struct netsum_verdict netsum_slot_probe(const struct netsum_slot* 
     if (!netsum_current_is_over(slot)) return netsum_dropped(NETSUM_DROP_FUTURE_ROUND);
     return netsum_act(NETSUM_ACT_REPLY_STATUS, bank, 0);
   }
-  if (ahead == 0xFFFFFFFFu && slot->current != 0) {
-    return netsum_on_previous(slot, netsum_member_bit(f->member));
-  }
+  if (ahead == 0xFFFFFFFFu) return netsum_on_previous(slot, netsum_member_bit(f->member));
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
   if (round->state == NETSUM_ROUND_COMPLETE) return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);

@@ -1,0 +1,100 @@
+// Test support: a handful of slots with their lanes, driven as a dataplane drives them.
+#ifndef NETSUM_AGGREGATOR_SLOT_SLOT_BENCH_H_
+#define NETSUM_AGGREGATOR_SLOT_SLOT_BENCH_H_
+
+#include <array>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "aggregator/slot/lanes.h"
+#include "aggregator/slot/slot.h"
+
+namespace netsum {
+
+struct SlotOutcome {
+  uint8_t action = NETSUM_ACT_DROP;
+  uint8_t drop = NETSUM_DROP_NONE;
+  uint8_t bank = 0;
+  uint64_t seen = 0;
+  bool completed = false;
+  bool operator==(const SlotOutcome&) const = default;
+};
+
+class SlotBench {
+ public:
+  explicit SlotBench(uint16_t members, uint32_t slots = 1, uint32_t payload_bytes = 64)
+      : slots_(slots), lanes_(slots) {
+    rules_.epoch = 1;
+    rules_.members = members;
+    rules_.slots = slots;
+    rules_.payload_bytes = payload_bytes;
+    for (auto& banks : lanes_) banks.fill(std::vector<uint8_t>(payload_bytes));
+  }
+
+  // A contribution of 32-bit sums unless the caller changes the fields.
+  netsum_fields contribution(uint16_t member, uint32_t round, uint32_t slot = 0) const {
+    netsum_fields f{};
+    f.type = NETSUM_TYPE_CONTRIBUTION;
+    f.format = NETSUM_FORMAT_SUM_I32;
+    f.epoch = rules_.epoch;
+    f.slot = static_cast<uint16_t>(slot);
+    f.member = member;
+    f.round = round;
+    f.chunk = round * 10;
+    f.signature = 0x51C4;
+    f.payload_bytes = 8;
+    return f;
+  }
+
+  SlotOutcome feed(const netsum_fields& f, std::span<const uint8_t> payload) {
+    const int reason = netsum_check_rules(&f, &rules_);
+    if (reason != NETSUM_DROP_NONE) return {NETSUM_ACT_DROP, static_cast<uint8_t>(reason)};
+    netsum_slot& slot = slots_[f.slot];
+    const netsum_verdict v =
+        f.type == NETSUM_TYPE_PROBE ? netsum_slot_probe(&slot, &f) : netsum_slot_contribute(&slot, &f);
+    SlotOutcome outcome{v.action, v.drop, v.bank, v.seen};
+    int overflow = 0;
+    if (v.action == NETSUM_ACT_STORE) {
+      netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
+    } else if (v.action == NETSUM_ACT_ADD) {
+      overflow = netsum_lanes_add(f.format, lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
+    } else {
+      return outcome;
+    }
+    outcome.completed = netsum_slot_added(&slot, v.bank, overflow, rules_.members);
+    return outcome;
+  }
+
+  // Two 32-bit lanes.
+  SlotOutcome contribute(uint16_t member, uint32_t round, int32_t a, int32_t b = 0, uint32_t slot = 0) {
+    const int32_t values[2] = {a, b};
+    uint8_t payload[8];
+    std::memcpy(payload, values, sizeof payload);
+    return feed(contribution(member, round, slot), payload);
+  }
+
+  SlotOutcome probe(uint16_t member, uint32_t round, uint32_t slot = 0) {
+    netsum_fields f = contribution(member, round, slot);
+    f.type = NETSUM_TYPE_PROBE;
+    f.format = NETSUM_FORMAT_NONE;
+    f.payload_bytes = 0;
+    return feed(f, {});
+  }
+
+  int32_t lane(uint32_t round, int index = 0, uint32_t slot = 0) const {
+    return static_cast<int32_t>(netsum_load32(lanes_[slot][round & 1].data() + 4 * index));
+  }
+  const std::vector<uint8_t>& lanes(uint32_t slot, uint32_t round) const { return lanes_[slot][round & 1]; }
+  netsum_slot& slot(uint32_t index = 0) { return slots_[index]; }
+  netsum_job_rules& rules() { return rules_; }
+
+ private:
+  netsum_job_rules rules_{};
+  std::vector<netsum_slot> slots_;
+  std::vector<std::array<std::vector<uint8_t>, 2>> lanes_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_SLOT_SLOT_BENCH_H_
