@@ -1,0 +1,175 @@
+"""How the ranks of a new process group find each other and agree on a job.
+
+Everything passes through the group's store, under these keys:
+
+hello/<rank>   JSON: the rank's settings that all must share, or why it cannot take part; rank 0 adds the job's
+               name and token, which are new and random for every group.
+root           embedded shards: where rank 0 listens, once it does; or why it does not.
+error/<rank>   why the rank could not join the job, so that the others can say so too.
+"""
+
+import contextlib
+import datetime
+import json
+import secrets
+import socket
+import warnings
+
+import torch.distributed as dist
+
+from netsum.torch import _C, _settings
+
+
+def meet(store, rank, size, group_name, timeout):
+    """Waits (at most `timeout`) until every rank is here; returns this rank's CommunicatorOptions.
+
+    Returns None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
+    """
+    if size > _C.MAX_MEMBERS:
+        if rank == 0:
+            warnings.warn(
+                f"netsum sums over at most {_C.MAX_MEMBERS} ranks in the network; group {group_name} has "
+                f"{size}, so Gloo sums over the hosts instead",
+                stacklevel=2,
+            )
+        return None
+    settings, problem = None, None
+    try:
+        settings = _settings.from_environment()
+    except ValueError as error:
+        problem = error
+    hello = {"settings": settings.shared()} if settings else {"problem": str(problem)}
+    if settings and rank == 0:
+        hello["job"] = f"{settings.job_prefix}-{group_name}-{secrets.token_hex(8)}"
+        hello["token"] = secrets.token_hex(32)
+    store.set(f"hello/{rank}", json.dumps(hello))
+    if problem:
+        raise problem
+    hellos = _gather_hellos(store, size, timeout)
+    _check_hellos(hellos)
+    return _options(settings, hellos[0], store, rank, size, timeout)
+
+
+@contextlib.contextmanager
+def sharing_errors(store, rank, size):
+    """Around joining the job: a rank that fails tells the others why, and repeats what they have told."""
+    try:
+        yield
+    except _C.Error as error:
+        store.set(f"error/{rank}", str(error))
+        if rank == 0:
+            # Nobody waits for an address that will not come. Harmless if the address is there already: the others
+            # read it before they get here.
+            store.set("root", json.dumps({"problem": str(error)}))
+        others = [r for r in range(size) if r != rank and store.check([f"error/{r}"])]
+        notes = "".join(f"\n  rank {r} reports: {store.get(f'error/{r}').decode()}" for r in others)
+        raise _error(f"{error}{notes}", error.code, error.rank) from None
+
+
+def _gather_hellos(store, size, timeout):
+    keys = [f"hello/{r}" for r in range(size)]
+    try:
+        store.wait(keys, timeout)
+    except RuntimeError as error:  # DistStoreError, or what a store written in Python raises
+        missing = [r for r, key in enumerate(keys) if not store.check([key])]
+        if not missing:
+            raise
+        raise _error(
+            f"Timed out: waited {timeout.total_seconds():g} s for ranks {missing} of {size} to make the process group",
+            "timeout",
+            missing[0],
+        ) from error
+    return [json.loads(store.get(key)) for key in keys]
+
+
+def _check_hellos(hellos):
+    for r, hello in enumerate(hellos):
+        if "problem" in hello:
+            raise _error(f"rank {r} cannot take part: {hello['problem']}", "invalid_argument", r)
+        for name, value in hello["settings"].items():
+            first = hellos[0]["settings"][name]
+            if value != first:
+                raise _error(
+                    f'{name} is "{value}" on rank {r} but "{first}" on rank 0; set it to the same on every rank',
+                    "mismatch",
+                    r,
+                )
+
+
+def _options(settings, first_hello, store, rank, size, timeout):
+    connect_timeout = datetime.timedelta(seconds=settings.connect_timeout_s)
+    options = _C.CommunicatorOptions()
+    options.rank = rank
+    options.world_size = size
+    options.job = first_hello["job"]
+    options.token = first_hello["token"]
+    options.aggregator_token = settings.aggregator_token
+    options.aggregators = list(settings.aggregators)
+    options.mtu = settings.mtu
+    options.slots = settings.slots
+    options.connect_timeout = connect_timeout
+    options.timeout = timeout
+    tls = _C.TlsOptions()
+    tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
+    options.tls = tls
+    if not settings.aggregators:
+        options.bind_address = settings.bind_address or local_address(store)
+        if rank == 0:
+            options.root = _with_port(options.bind_address, 0)
+            options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
+        else:
+            options.root = _wait_for_root(store, connect_timeout, options.bind_address)
+    return options
+
+
+def _wait_for_root(store, connect_timeout, own_address):
+    try:
+        store.wait(["root"], connect_timeout)
+    except RuntimeError as error:
+        raise _error(
+            f"Timed out: waited {connect_timeout.total_seconds():g} s for rank 0 to publish its address", "timeout", 0
+        ) from error
+    root = json.loads(store.get("root"))
+    if "problem" in root:
+        raise _error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
+    if _is_loopback(root["address"].rpartition(":")[0]) and not _is_loopback(own_address):
+        raise _error(
+            f"rank 0 listens at {root['address']}, which only its own machine can reach; set NETSUM_BIND_ADDRESS "
+            "on rank 0's machine to an address that the others can reach, or MASTER_ADDR to one that is not in "
+            "its /etc/hosts as 127.x",
+            "unreachable",
+            0,
+        )
+    return root["address"]
+
+
+def local_address(store):
+    """This machine's address on the way to the store, where the other ranks find it too."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    host = getattr(store, "host", None) or socket.gethostname()
+    port = getattr(store, "port", None) or 1
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)  # chooses a route; sends nothing
+            address = probe.getsockname()[0]
+    except OSError:
+        return "127.0.0.1"
+    return "127.0.0.1" if address.startswith("127.") else address
+
+
+def _is_loopback(host):
+    host = host.strip("[]")
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
+def _with_port(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _error(message, code, rank):
+    error = _C.Error(message)
+    error.code = code
+    error.rank = rank
+    return error

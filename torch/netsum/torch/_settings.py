@@ -1,0 +1,99 @@
+"""The one place that reads netsum's environment variables."""
+
+import dataclasses
+import os
+
+MAX_SLOTS = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a user can choose for the backend. Meaning of each: docs/pytorch.md."""
+
+    aggregators: tuple[str, ...] = ()
+    aggregator_token: str = dataclasses.field(default="", repr=False)
+    job_prefix: str = "torch"
+    mtu: int = 1500
+    slots: int = 256
+    bind_address: str = ""
+    tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
+    tls_cert: str = ""
+    tls_key: str = dataclasses.field(default="", repr=False)
+    connect_timeout_s: float = 30.0
+
+    def shared(self):
+        """Those that must be the same on every rank, by the name of their variable."""
+        return {
+            "NETSUM_AGGREGATOR": ",".join(self.aggregators),
+            "NETSUM_JOB": self.job_prefix,
+            "NETSUM_MTU": self.mtu,
+            "NETSUM_SLOTS": self.slots,
+        }
+
+
+def from_environment(environ=os.environ):
+    """Raises ValueError, which names the variable, for a value that cannot be used."""
+    settings = Settings(
+        aggregators=_addresses(environ, "NETSUM_AGGREGATOR"),
+        aggregator_token=environ.get("NETSUM_AGGREGATOR_TOKEN", ""),
+        job_prefix=environ.get("NETSUM_JOB", "") or "torch",
+        mtu=_integer(environ, "NETSUM_MTU", default=1500, low=576, high=9216),
+        slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=MAX_SLOTS),
+        bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
+        tls_ca=_file(environ, "NETSUM_TLS_CA"),
+        tls_cert=_file(environ, "NETSUM_TLS_CERT"),
+        tls_key=_file(environ, "NETSUM_TLS_KEY"),
+        connect_timeout_s=_seconds(environ, "NETSUM_CONNECT_TIMEOUT", default=30.0),
+    )
+    if settings.slots & (settings.slots - 1):
+        raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ValueError("NETSUM_TLS_CERT and NETSUM_TLS_KEY belong together: set both or neither")
+    return settings
+
+
+def _addresses(environ, name):
+    addresses = tuple(part.strip() for part in environ.get(name, "").split(",") if part.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
+        if not host or bare_ipv6 or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f'{name}: "{address}" is not "host:port" (IPv6: "[::1]:5151")')
+    return addresses
+
+
+def _integer(environ, name, default, low, high):
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = None
+    if value is None or not low <= value <= high:
+        raise ValueError(f'{name}="{text}": must be a whole number from {low} to {high}')
+    return value
+
+
+def _seconds(environ, name, default):
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 86400.0:
+        raise ValueError(f'{name}="{text}": must be a number of seconds, above 0 and at most 86400')
+    return value
+
+
+def _file(environ, name):
+    path = environ.get(name, "").strip()
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f'{name}="{path}": cannot read the file: {error.strerror}') from error

@@ -1,0 +1,141 @@
+// The Python module netsum.torch._C.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "netsum/communicator.h"
+#include "netsum/version.h"
+#include "torch/src/error.h"
+#include "torch/src/process_group.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+namespace py = pybind11;
+
+// netsum.torch.Error; set once when the module is loaded, kept as long as the process lives.
+PyObject* g_error_class = nullptr;
+
+void bind_error(py::module_& module) {
+  const py::object base = py::module_::import("torch.distributed").attr("DistBackendError");
+  g_error_class = PyErr_NewExceptionWithDoc(
+      "netsum.torch.Error",
+      "An operation of the netsum backend failed.\n\n"
+      "code: the kind of error, as a stable name such as \"peer_lost\" or \"timeout\"\n"
+      "rank: the rank that the error is about, or None",
+      base.ptr(), nullptr);
+  module.attr("Error") = py::reinterpret_borrow<py::object>(g_error_class);
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const BackendError& e) {
+      py::object instance = py::reinterpret_borrow<py::object>(g_error_class)(e.what_without_backtrace());
+      instance.attr("code") = std::string(error_name(e.code()));
+      instance.attr("rank") = e.rank() == kNoRank ? py::object(py::none()) : py::object(py::int_(e.rank()));
+      PyErr_SetObject(g_error_class, instance.ptr());
+    }
+  });
+}
+
+void bind_options(py::module_& module) {
+  py::class_<TlsOptions>(module, "TlsOptions")
+      .def(py::init<>())
+      .def_readwrite("ca_cert", &TlsOptions::ca_cert)
+      .def_readwrite("cert", &TlsOptions::cert)
+      .def_readwrite("private_key", &TlsOptions::private_key);
+  py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
+      .def(py::init<>())
+      .def_readwrite("rank", &CommunicatorOptions::rank)
+      .def_readwrite("world_size", &CommunicatorOptions::world_size)
+      .def_readwrite("job", &CommunicatorOptions::job)
+      .def_readwrite("token", &CommunicatorOptions::token)
+      .def_readwrite("aggregator_token", &CommunicatorOptions::aggregator_token)
+      .def_readwrite("aggregators", &CommunicatorOptions::aggregators)
+      .def_readwrite("root", &CommunicatorOptions::root)
+      .def_readwrite("on_root_bound", &CommunicatorOptions::on_root_bound)
+      .def_readwrite("bind_address", &CommunicatorOptions::bind_address)
+      .def_readwrite("tls", &CommunicatorOptions::tls)
+      .def_readwrite("connect_timeout", &CommunicatorOptions::connect_timeout)
+      .def_readwrite("timeout", &CommunicatorOptions::timeout)
+      .def_readwrite("mtu", &CommunicatorOptions::mtu)
+      .def_readwrite("slots", &CommunicatorOptions::slots);
+}
+
+py::dict to_dict(const CommunicatorStats& stats) {
+  py::list stripes;
+  for (const auto& stripe : stats.stripes) {
+    py::dict item;
+    item["address"] = stripe.address;
+    item["bytes_sent"] = stripe.bytes_sent;
+    item["bytes_received"] = stripe.bytes_received;
+    item["local"] = stripe.local;
+    stripes.append(item);
+  }
+  py::dict result;
+  result["operations"] = stats.operations;
+  result["gradient_bytes"] = stats.gradient_bytes;
+  result["bytes_sent"] = stats.bytes_sent;
+  result["bytes_received"] = stats.bytes_received;
+  result["packets_sent"] = stats.packets_sent;
+  result["packets_received"] = stats.packets_received;
+  result["retransmissions"] = stats.retransmissions;
+  result["probes"] = stats.probes;
+  result["packets_dropped"] = stats.packets_dropped;
+  result["srtt_us"] = stats.srtt_us;
+  result["stripes"] = stripes;
+  result["shard_bytes_received"] = stats.shard_bytes_received;
+  result["shard_bytes_sent"] = stats.shard_bytes_sent;
+  return result;
+}
+
+c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
+                                                          const c10::intrusive_ptr<c10d::Backend>& hosts,
+                                                          const std::optional<CommunicatorOptions>& options,
+                                                          std::chrono::milliseconds timeout) {
+  std::shared_ptr<Communicator> communicator;
+  if (options) {
+    auto connected = Communicator::connect(*options);
+    if (!connected.ok()) {
+      throw BackendError("init_process_group on rank " + std::to_string(rank) + " of " + std::to_string(size),
+                         connected.status());
+    }
+    communicator = std::move(connected).value();
+  }
+  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), timeout);
+}
+
+std::string describe(const ProcessGroupNetsum& group) {
+  const auto communicator = group.communicator();
+  return communicator ? communicator->describe() : "summed by the hosts";
+}
+
+void bind_process_group(py::module_& module) {
+  py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
+                                                                                        "ProcessGroupNetsum")
+      .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
+           py::arg("options"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+      .def("stats",
+           [](const ProcessGroupNetsum& group) {
+             const auto communicator = group.communicator();
+             return to_dict(communicator ? communicator->stats() : CommunicatorStats{});
+           })
+      .def("describe", &describe);
+}
+
+}  // namespace
+}  // namespace netsum::torch_backend
+
+PYBIND11_MODULE(_C, module) {
+  namespace tb = netsum::torch_backend;
+  pybind11::module_::import("torch.distributed");  // the base classes of ours
+  module.attr("MAX_MEMBERS") = netsum::kMaxMembers;
+  tb::bind_error(module);
+  tb::bind_options(module);
+  tb::bind_process_group(module);
+}

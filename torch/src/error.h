@@ -1,0 +1,30 @@
+// A netsum::Status as the exception that PyTorch users expect from a backend.
+#ifndef NETSUM_TORCH_SRC_ERROR_H_
+#define NETSUM_TORCH_SRC_ERROR_H_
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include "netsum/status.h"
+
+namespace netsum::torch_backend {
+
+// Becomes netsum.torch.Error in Python; where PyTorch itself translates (autograd, say), its base class
+// torch.distributed.DistBackendError.
+class BackendError : public c10::DistBackendError {
+ public:
+  // `where` says which operation of which rank failed: "all_reduce #12 on rank 1 of 4".
+  BackendError(const std::string& where, const Status& status);
+
+  ErrorCode code() const { return code_; }
+  int rank() const { return rank_; }  // the rank that the error is about, or kNoRank
+
+ private:
+  ErrorCode code_;
+  int rank_;
+};
+
+}  // namespace netsum::torch_backend
+
+#endif  // NETSUM_TORCH_SRC_ERROR_H_

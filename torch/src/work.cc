@@ -1,0 +1,88 @@
+#include "torch/src/work.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "torch/src/error.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+// Lazily negated tensors hold other bits than values.
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_neg();
+}
+
+}  // namespace
+
+std::string OperationName::to_string() const {
+  const char* what = type == c10d::OpType::ALLREDUCE_COALESCED ? "all_reduce_coalesced" : "all_reduce";
+  return std::string(what) + " #" + std::to_string(sequence) + " on rank " + std::to_string(rank) + " of " +
+         std::to_string(world_size);
+}
+
+AllReduceWork::AllReduceWork(OperationName name, const char* profiling_title, std::vector<at::Tensor> tensors)
+    : Work(name.rank, name.type, profiling_title, tensors),
+      name_(name),
+      tensors_(std::move(tensors)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (const auto& tensor : tensors_) {
+    if (is_plain(tensor)) {
+      buffers_.push_back(tensor);
+    } else {
+      buffers_.push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous).copy_(tensor));
+    }
+  }
+}
+
+std::vector<TensorView> AllReduceWork::views() const {
+  std::vector<TensorView> views;
+  views.reserve(buffers_.size());
+  for (const auto& buffer : buffers_) {
+    views.push_back({.input = buffer.const_data_ptr(),
+                     .output = buffer.data_ptr(),
+                     .count = static_cast<size_t>(buffer.numel())});
+  }
+  return views;
+}
+
+bool AllReduceWork::has_copies() const {
+  return !std::equal(tensors_.begin(), tensors_.end(), buffers_.begin(),
+                     [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
+}
+
+void AllReduceWork::end_on_engine(const Status& status) {
+  if (!status.ok()) error_ = std::make_exception_ptr(BackendError(name_.to_string(), status));
+  // Waking the waiter here rather than on the completion thread saves it one thread switch.
+  if (error_ || !has_copies()) finish(error_);
+}
+
+void AllReduceWork::end_on_completion() {
+  if (!error_ && has_copies()) {
+    try {
+      copy_back();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    finish(error_);
+  }
+  buffers_.clear();
+  if (error_) {
+    future_->setError(error_);
+  } else {
+    future_->markCompleted(c10::IValue(tensors_));
+  }
+}
+
+void AllReduceWork::copy_back() {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].is_same(buffers_[i])) tensors_[i].copy_(buffers_[i]);
+  }
+}
+
+}  // namespace netsum::torch_backend
