@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Checks that includes go only through the doors between folders, and that no file names a path of one machine.
+
+The table below is the architecture: a folder may include from itself and from the folders listed with it.
+Tests beside a source (*_test.cc) may besides use what TESTS_ALSO lists. Run from anywhere; prints one line per
+offence and exits with 1 if there is any.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+API = "include/netsum"
+DOORS = {
+    API: [],
+    "src/base": [API],
+    "wire": [API, "src/base"],
+    "src/kernels": [API, "src/base"],
+    "src/net": [API, "src/base"],
+    "src/control": [API, "src/base", "src/net", "wire"],
+    # Of net only the values that packets come and go as: the core does no I/O.
+    "src/worker": [API, "src/base", "src/kernels", "src/net/address.h", "src/net/packet_io.h", "wire"],
+    "aggregator/slot": ["wire"],
+    # Only the interface that it implements, not the rest of the control plane.
+    "aggregator/server": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot",
+                          "aggregator/control/dataplane.h"],
+    "aggregator/control": [API, "src/base", "src/net", "src/control", "wire"],
+    "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/control", "wire",
+                       "aggregator/server", "aggregator/control"],
+    "tools": [API, "src", "wire"],
+    "torch": [API],
+    "examples": [API],
+    "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot"],
+    "bench": [API, "src", "wire", "aggregator"],
+    "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
+}
+TESTS_ALSO = ["src/base", "src/kernels", "wire"]
+
+# Libraries whose headers are quoted by custom; all others are written <...>.
+QUOTED_LIBRARIES = ("hwy/",)
+
+SOURCES = {".h", ".c", ".cc", ".cpp", ".p4"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+# Written in pieces so that this file does not catch itself.
+MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:" + "|".join(["home", "Users", "root", "work"]) + r")/[\w.-]+")
+TEXT = SOURCES | {".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml", ".proto", ".yml", ".yaml", ""}
+
+
+def files_of(root):
+    """Tracked and new files, or every file where there is no git (a source archive)."""
+    listing = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"],
+                             capture_output=True, check=False)
+    if listing.returncode == 0:
+        names = sorted(name for name in listing.stdout.decode().split("\0") if name)
+        return [name for name in names if (root / name).is_file()]
+    skipped = ("build/", ".venv/", ".git/")
+    names = (path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.is_file())
+    return [name for name in names if not name.startswith(skipped)]
+
+
+def is_within(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def room_of(path):
+    """The most specific folder of the table that holds `path`."""
+    rooms = [folder for folder in DOORS if is_within(path, folder)]
+    return max(rooms, key=len) if rooms else None
+
+
+def target_of(include):
+    """The path in the repository that an include names, or None if it is not ours."""
+    if include.startswith("netsum/"):
+        return "include/" + include
+    first = include.split("/")[0]
+    return include if first in {folder.split("/")[0] for folder in DOORS} else None
+
+
+def check_includes(path, text):
+    room = room_of(path)
+    if room is None:
+        yield f"{path}: lies in no folder that scripts/check_includes.py knows; add the folder to its table"
+        return
+    allowed = [room] + DOORS[room] + (TESTS_ALSO if "_test." in path else [])
+    for match in INCLUDE.finditer(text):
+        if match.group(1).startswith(QUOTED_LIBRARIES):
+            continue
+        target = target_of(match.group(1))
+        line = text.count("\n", 0, match.start(1)) + 1
+        if target is None:
+            yield (f'{path}:{line}: "{match.group(1)}" is not written from the repository root; '
+                   "use the full path, or <...> for a system header")
+        elif not any(is_within(target, folder) for folder in allowed):
+            yield (f'{path}:{line}: {room} may not include "{match.group(1)}"; '
+                   f"it may use {', '.join(allowed[1:]) or 'nothing else'}")
+
+
+def check_paths(path, text):
+    for match in MACHINE_PATH.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield f"{path}:{line}: '{match.group(0)}' is a path of one machine; write it relative to the repository"
+
+
+def check(root):
+    offences = []
+    for path in files_of(root):
+        suffix = pathlib.PurePosixPath(path).suffix
+        if suffix not in TEXT:
+            continue
+        try:
+            text = (root / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if suffix in SOURCES:
+            offences += check_includes(path, text)
+        offences += check_paths(path, text)
+    return offences
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("root", nargs="?", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent)
+    offences = check(parser.parse_args().root)
+    print("\n".join(offences) if offences else "include directions and paths: in order")
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+// netsum aggregator: the daemon around netsum::Aggregator.
+#include "netsum/aggregator.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+#include "src/net/address.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/log.h"
+#include "tools/netsum/machine.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kMaxDefaultCores = 4;
+constexpr milliseconds kPollInterval{500};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  netsum aggregator\n"
+    "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
+    "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
+    "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
+    "\n"
+    "The control service (TCP) is at --listen; data (UDP) goes to one port per core.\n"
+    "SIGTERM or SIGINT drains: no new jobs, and an end when the running ones have left or\n"
+    "--drain-timeout has passed. A second signal stops at once.\n"
+    "Exit status: 0 drained; 2 bad flags; 3 could not start; 4 stopped with jobs still running.";
+
+// SIGTERM and SIGINT are taken by waiting for them, never by a handler: blocked before any thread starts.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGTERM);
+    sigaddset(&set_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  // The signal that came within `timeout`, or 0.
+  int wait(milliseconds timeout) const {
+    const timespec limit = {timeout.count() / 1000, (timeout.count() % 1000) * 1'000'000};
+    const int signal = sigtimedwait(&set_, nullptr, &limit);
+    return signal > 0 ? signal : 0;
+  }
+
+ private:
+  sigset_t set_;
+};
+
+// Logs jobs coming, changing and going, from successive looks at the aggregator's status.
+class JobWatcher {
+ public:
+  explicit JobWatcher(Log& log) : log_(log) {}
+
+  void look(const AggregatorStatus& status) {
+    std::map<std::string, AggregatorJobStatus> now;
+    for (const AggregatorJobStatus& job : status.jobs) now[job.name] = job;
+    for (const auto& [name, job] : now) {
+      const auto before = jobs_.find(name);
+      const bool is_new = before == jobs_.end() || before->second.age_ms > job.age_ms;
+      if (is_new) log_.info("job began", describe(job));
+      if (!is_new && before->second.state != job.state) log_.info("job changed", describe(job));
+    }
+    for (const auto& [name, job] : jobs_) {
+      if (!now.contains(name)) log_.info("job ended", {{"job", name}, {"last_state", job.state}});
+    }
+    jobs_ = std::move(now);
+  }
+
+ private:
+  static Json describe(const AggregatorJobStatus& job) {
+    return {{"job", job.name},
+            {"state", job.state},
+            {"joined", job.joined.size()},
+            {"world_size", job.world_size}};
+  }
+
+  Log& log_;
+  std::map<std::string, AggregatorJobStatus> jobs_;
+};
+
+std::string names_of(const std::vector<AggregatorJobStatus>& jobs) {
+  std::string names;
+  for (const AggregatorJobStatus& job : jobs) {
+    if (!names.empty()) names += ", ";
+    names += "'" + job.name + "' (" + std::to_string(job.joined.size()) + " of " +
+             std::to_string(job.world_size) + " ranks)";
+  }
+  return names;
+}
+
+class AggregatorCommand : public Subcommand {
+ public:
+  explicit AggregatorCommand(CLI::App& root);
+  bool chosen() const override { return app_->parsed(); }
+  int run() override;
+
+ private:
+  int report_start_failure(const Status& status, Log& log) const;
+  void announce(const Aggregator& aggregator) const;
+  int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
+
+  CLI::App* app_;
+  AggregatorOptions options_;
+  TlsFlags tls_;
+  TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
+  std::string drain_timeout_ = "60s";
+  std::string log_level_ = "info";
+  std::string log_format_ = "text";
+};
+
+AggregatorCommand::AggregatorCommand(CLI::App& root) {
+  app_ = root.add_subcommand("aggregator", "Run an aggregator: sums what workers send, returns the sums");
+  options_.cores = std::min(this_machine().cores, kMaxDefaultCores);
+  app_->add_option("--listen", options_.listen, "Address of the control service; port 0: any free one")
+      ->check(host_port())
+      ->capture_default_str();
+  app_->add_option("--data-port", options_.data_port,
+                   "First UDP data port, one per core in a row; 0: free ones")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app_->add_option("--cores", options_.cores, "Data threads, each with its own port and slots")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app_->add_option("--slots", options_.slots_per_core, "Slots per core, a power of two: bounds the memory")
+      ->check(CLI::Range(1, 1 << 20))
+      ->check(power_of_two())
+      ->capture_default_str();
+  app_->add_option("--max-jobs", options_.max_jobs, "Jobs served at the same time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, bytes")
+      ->check(CLI::Range(576, 9000))
+      ->capture_default_str();
+  token_.declare(*app_, "File with the token that members must present");
+  tls_.declare_server(*app_);
+  app_->add_option("--drain-timeout", drain_timeout_, "How long a drain waits for running jobs")
+      ->check(duration())
+      ->capture_default_str();
+  app_->add_option("--log-level", log_level_, "Least important lines to write")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app_->add_option("--log-format", log_format_, "Form of the log on standard error")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app_->footer(kExamples);
+}
+
+int AggregatorCommand::report_start_failure(const Status& status, Log& log) const {
+  std::string message = status.to_string();
+  if (status.code() == ErrorCode::kAddressInUse) {
+    const Result<HostPort> listen = split_host_port(options_.listen);
+    const std::string port = listen.ok() ? std::to_string(listen.value().port) : options_.listen;
+    message = "port " + port +
+              " is in use by another process: stop it or choose another with --listen host:port (" +
+              status.message() + ")";
+    if (options_.data_port != 0 && status.message().find(port) == std::string::npos) {
+      message = "a data port from --data-port " + std::to_string(options_.data_port) +
+                " on is in use by another process: stop it or choose others (" + status.message() + ")";
+    }
+  }
+  log.error(message);
+  return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+void AggregatorCommand::announce(const Aggregator& aggregator) const {
+  std::string control = aggregator.control_address();
+  std::string data;
+  for (const std::string& address : aggregator.status().data_addresses) {
+    data += (data.empty() ? "" : ", ") + address;
+  }
+  // A wildcard is no address to send to: put this host's name there.
+  std::string reachable = control;
+  if (const Result<Address> parsed = Address::parse(control); parsed.ok() && parsed.value().is_wildcard()) {
+    char name[256] = "localhost";
+    gethostname(name, sizeof(name) - 1);
+    reachable = std::string(name) + ":" + std::to_string(parsed.value().port);
+  }
+  std::printf("ready: control %s, data %s\n", control.c_str(), data.c_str());
+  std::printf("set on workers: NETSUM_AGGREGATOR=%s\n", reachable.c_str());
+  std::fflush(stdout);
+}
+
+int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const {
+  const milliseconds limit{parse_duration_ms(drain_timeout_).value()};
+  const std::vector<AggregatorJobStatus> jobs = aggregator.status().jobs;
+  if (!jobs.empty()) {
+    log.info("draining: waiting at most " + drain_timeout_ + " for " + names_of(jobs) +
+             "; a second signal stops at once");
+  }
+  std::atomic<bool> done = false;
+  bool all_left = false;
+  std::thread drainer([&] {
+    all_left = aggregator.drain(limit);
+    done = true;
+  });
+  // drain() returns by its own deadline, so this loop does too.
+  std::string waiting_for = names_of(jobs);
+  while (!done) {
+    if (signals.wait(milliseconds(50)) != 0) {
+      log.warn("second signal: stopping at once");
+      // The drainer cannot be interrupted; members see their connections close, as after any death.
+      std::_Exit(kExitUndrained);
+    }
+    const std::string left = names_of(aggregator.status().jobs);
+    if (!left.empty() && left != waiting_for) log.info("draining: still waiting for " + left);
+    waiting_for = left;
+  }
+  drainer.join();
+  if (all_left) {
+    log.info("drained: every job had left");
+    return kExitOk;
+  }
+  log.warn("stopped after " + drain_timeout_ + " with jobs still running: " + waiting_for);
+  return kExitUndrained;
+}
+
+int AggregatorCommand::run() {
+  options_.token = token_.load();
+  options_.tls = tls_.load();
+  const StopSignals signals;
+  Log log(log_level_, log_format_ == "json");
+  Result<std::unique_ptr<Aggregator>> started = Aggregator::start(options_);
+  if (!started.ok()) return report_start_failure(started.status(), log);
+  Aggregator& aggregator = *started.value();
+  announce(aggregator);
+
+  JobWatcher watcher(log);
+  while (signals.wait(kPollInterval) == 0) watcher.look(aggregator.status());
+
+  const int code = drain(aggregator, signals, log);
+  Json counters = Json::object();
+  for (const AggregatorCounter& counter : aggregator.status().counters) {
+    if (counter.value != 0) counters[counter.name] = counter.value;
+  }
+  log.info("counters", counters);
+  return code;
+}
+
+}  // namespace
+
+std::unique_ptr<Subcommand> make_aggregator_command(CLI::App& root) {
+  return std::make_unique<AggregatorCommand>(root);
+}
+
+}  // namespace netsum::tool

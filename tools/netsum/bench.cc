@@ -1,0 +1,282 @@
+// netsum bench: flags of the benchmark and which of its forms to run.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "netsum/communicator.h"
+#include "tools/netsum/bench_local.h"
+#include "tools/netsum/bench_report.h"
+#include "tools/netsum/bench_worker.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
+                                                {"bfloat16", DataType::kBFloat16},
+                                                {"float16", DataType::kFloat16},
+                                                {"int32", DataType::kInt32},
+                                                {"int64", DataType::kInt64}};
+const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  netsum bench allreduce --workers 4                        local workers, embedded shards\n"
+    "  netsum bench allreduce --workers 4 --with-aggregator --bytes 64Mi --json\n"
+    "  netsum bench allreduce --workers 2 --aggregator 10.0.0.9:5151 --dtype bfloat16\n"
+    "  netsum bench allreduce --rank 0 --world-size 2 --aggregator 10.0.0.9:5151    on one host\n"
+    "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
+    "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
+    "\n"
+    "Every result of every iteration is checked, outside the timed part, against the sum\n"
+    "recomputed from the ranks' seeds; all ranks must have the same bits.\n"
+    "sent/recv: what a worker's datagrams carried, headers included; link: what its network link\n"
+    "carried (with embedded shards also the shard's traffic, without what stays in the process).\n"
+    "Exit status: 0 all right; 1 a wrong result; 2 bad flags; 3 it could not be run to the end.";
+
+class BenchCommand : public Subcommand {
+ public:
+  BenchCommand(CLI::App& root, std::string command_line);
+  bool chosen() const override { return allreduce_->parsed(); }
+  int run() override;
+
+ private:
+  void declare_what();
+  void declare_where();
+  void check_together() const;
+  CommunicatorOptions communicator_options() const;
+  LocalBench local_bench() const;
+  int run_one_rank(BenchReport* report);
+  int conclude(const BenchReport& report) const;
+  bool one_rank() const { return rank_option_->count() > 0; }
+
+  std::string command_line_;
+  CLI::App* bench_;
+  CLI::App* allreduce_;
+  CLI::Option* rank_option_ = nullptr;
+  CLI::Option* workers_option_ = nullptr;
+  CLI::Option* job_option_ = nullptr;
+
+  BenchSettings settings_;
+  std::string bytes_ = "64Mi";
+  std::string type_ = "float32";
+  std::string op_ = "sum";
+  int workers_ = 2;
+  int rank_ = 0;
+  int world_size_ = 0;
+  std::string aggregator_;
+  std::string root_;
+  std::string job_ = "bench";
+  bool with_aggregator_ = false;
+  int aggregator_cores_ = 1;
+  int mtu_ = 1500;
+  int slots_ = 256;
+  std::string timeout_ = "30s";
+  std::string connect_timeout_ = "30s";
+  TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
+  TokenFlag aggregator_token_{"--aggregator-token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
+  TlsFlags tls_;
+  bool json_ = false;
+  bool report_events_ = false;
+};
+
+BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
+    : command_line_(std::move(command_line)) {
+  bench_ = root.add_subcommand("bench", "Measure, verifying every result");
+  bench_->require_subcommand(1);
+  allreduce_ = bench_->add_subcommand("allreduce", "Sum tensors over workers");
+  bench_->footer("Examples:\n  netsum bench allreduce --workers 4\n  netsum bench allreduce --help");
+  declare_what();
+  declare_where();
+  allreduce_->footer(kExamples);
+}
+
+void BenchCommand::declare_what() {
+  allreduce_->add_option("--bytes", bytes_, "Size of a tensor; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
+      ->check(byte_count())
+      ->capture_default_str();
+  allreduce_->add_option("--dtype", type_, "Element type")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "int32", "int64"}))
+      ->capture_default_str();
+  allreduce_->add_option("--op", op_, "Reduction; avg for floating-point types only")
+      ->check(CLI::IsMember({"sum", "avg"}))
+      ->capture_default_str();
+  allreduce_->add_option("--iterations", settings_.iterations, "Timed iterations")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  allreduce_->add_option("--warmup", settings_.warmup, "Iterations before those, verified but not timed")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  allreduce_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  allreduce_->add_option("--seed", settings_.seed, "Of the inputs; the same on all ranks")
+      ->capture_default_str();
+  allreduce_->add_flag("--json", json_, "Print one JSON object");
+}
+
+void BenchCommand::declare_where() {
+  workers_option_ = allreduce_->add_option("--workers", workers_, "Start so many local worker processes")
+                        ->check(CLI::Range(1, kMaxMembers))
+                        ->capture_default_str();
+  rank_option_ = allreduce_->add_option("--rank", rank_, "Be this one rank of a group started by hand")
+                     ->check(CLI::Range(0, kMaxMembers - 1))
+                     ->excludes(workers_option_);
+  allreduce_->add_option("--world-size", world_size_, "Ranks in the group, with --rank")
+      ->check(CLI::Range(1, kMaxMembers))
+      ->needs(rank_option_);
+  allreduce_
+      ->add_option("--aggregator", aggregator_,
+                   "Aggregators, host:port[,host:port...]; none: every rank embeds a shard of one")
+      ->envname("NETSUM_AGGREGATOR")
+      ->check(host_port_list());
+  allreduce_->add_option("--root", root_, "With --rank and no aggregator: where rank 0 listens, host:port")
+      ->check(host_port())
+      ->needs(rank_option_);
+  allreduce_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the time of the run")
+      ->excludes(rank_option_);
+  allreduce_->add_option("--aggregator-cores", aggregator_cores_, "Cores of the one from --with-aggregator")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  job_option_ =
+      allreduce_->add_option("--job", job_, "Name of the job, the same on all ranks; default bench");
+  job_token_.declare(*allreduce_, "File with the job's token");
+  aggregator_token_.declare(*allreduce_, "File with the token that the aggregator asks for");
+  tls_.declare_client(*allreduce_);
+  allreduce_->add_option("--mtu", mtu_, "Largest IP packet on the path, bytes")
+      ->check(CLI::Range(576, 9000))
+      ->capture_default_str();
+  allreduce_->add_option("--slots", slots_, "Chunks in flight per stripe, a power of two")
+      ->check(CLI::Range(1, 1 << 20))
+      ->check(power_of_two())
+      ->capture_default_str();
+  allreduce_->add_option("--timeout", timeout_, "Deadline of one sum")
+      ->check(duration())
+      ->capture_default_str();
+  allreduce_->add_option("--connect-timeout", connect_timeout_, "Deadline for all ranks to join")
+      ->check(duration())
+      ->capture_default_str();
+  // How the ranks of --workers talk to their parent: not for people, so without a description in --help.
+  allreduce_->add_flag("--report-events", report_events_)->group("");
+}
+
+void BenchCommand::check_together() const {
+  if (settings_.bytes == 0 || settings_.bytes % size_of(settings_.type) != 0) {
+    throw UsageError("--bytes " + bytes_ + ": must be a positive multiple of the element size, " +
+                     std::to_string(size_of(settings_.type)) + " for " + type_);
+  }
+  if (settings_.op == ReduceOp::kAvg && !is_floating(settings_.type)) {
+    throw UsageError("--op avg: integers have no average of their own type; use --op sum or a float --dtype");
+  }
+  if (!one_rank()) return;
+  if (world_size_ == 0) throw UsageError("--rank needs --world-size, the number of ranks in the group");
+  if (rank_ >= world_size_) {
+    throw UsageError("--rank " + std::to_string(rank_) + ": must be below --world-size " +
+                     std::to_string(world_size_));
+  }
+  if (aggregator_.empty() && root_.empty()) {
+    throw UsageError("--rank needs --aggregator host:port, or --root host:port of rank 0");
+  }
+}
+
+CommunicatorOptions BenchCommand::communicator_options() const {
+  CommunicatorOptions options;
+  options.rank = rank_;
+  options.world_size = world_size_;
+  options.job = job_;
+  options.token = job_token_.load();
+  options.aggregator_token = aggregator_token_.load();
+  options.aggregators = split_list(aggregator_);
+  options.root = root_;
+  options.tls = tls_.load();
+  options.connect_timeout = milliseconds(parse_duration_ms(connect_timeout_).value());
+  options.timeout = milliseconds(parse_duration_ms(timeout_).value());
+  options.mtu = mtu_;
+  options.slots = slots_;
+  return options;
+}
+
+LocalBench BenchCommand::local_bench() const {
+  LocalBench local;
+  local.workers = workers_;
+  local.with_aggregator = with_aggregator_;
+  local.aggregator_cores = aggregator_cores_;
+  local.mtu = mtu_;
+  local.total_iterations = settings_.warmup + settings_.iterations;
+  local.show_progress = isatty(STDERR_FILENO) != 0;
+  if (!with_aggregator_) local.aggregators = split_list(aggregator_);
+  // Making and checking the inputs costs each rank time in proportion to all ranks' data.
+  constexpr int64_t kElementsPerMs = 20'000;
+  const auto elements = static_cast<int64_t>(settings_.count()) * settings_.inflight;
+  local.silence_limit =
+      milliseconds(parse_duration_ms(timeout_).value() + parse_duration_ms(connect_timeout_).value() +
+                   30'000 + elements * workers_ * workers_ / kElementsPerMs);
+  local.worker_flags = {"--bytes", bytes_, "--dtype", type_, "--op", op_, "--iterations",
+                        std::to_string(settings_.iterations), "--warmup", std::to_string(settings_.warmup),
+                        "--inflight", std::to_string(settings_.inflight), "--seed",
+                        std::to_string(settings_.seed),
+                        // Of its own, so that two people can measure at one aggregator.
+                        "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()),
+                        "--mtu", std::to_string(mtu_), "--slots", std::to_string(slots_), "--timeout",
+                        timeout_, "--connect-timeout", connect_timeout_};
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--token-file", &job_token_.path},
+      {"--aggregator-token-file", &aggregator_token_.path},
+      {"--tls-ca", &tls_.ca_path},
+      {"--tls-cert", &tls_.cert_path},
+      {"--tls-key", &tls_.key_path}};
+  for (const auto& [flag, path] : files) {
+    if (!path->empty()) local.worker_flags.insert(local.worker_flags.end(), {flag, *path});
+  }
+  return local;
+}
+
+int BenchCommand::run_one_rank(BenchReport* report) {
+  const CommunicatorOptions options = communicator_options();
+  const Status status = run_bench_worker(options, settings_, [&](const Json& event) {
+    report->on_event(rank_, event);
+    if (!report_events_) return;
+    std::printf("%s\n", event.dump().c_str());
+    std::fflush(stdout);
+  });
+  if (report_events_) return status.ok() ? kExitOk : kExitFailed;
+  return conclude(*report);
+}
+
+int BenchCommand::conclude(const BenchReport& report) const {
+  std::printf("%s\n", json_ ? report.to_json().dump(2).c_str() : report.to_table().c_str());
+  for (const auto& [rank, message] : report.failures()) {
+    std::fprintf(stderr, "netsum bench allreduce: rank %d: %s\n", rank, message.c_str());
+  }
+  if (!report.failures().empty()) return kExitFailed;
+  return report.verified() ? kExitOk : kExitWrong;
+}
+
+int BenchCommand::run() {
+  settings_.bytes = parse_bytes(bytes_).value();
+  settings_.type = kTypes.at(type_);
+  settings_.op = kOps.at(op_);
+  check_together();
+  BenchReport report(settings_, mtu_, one_rank() ? world_size_ : workers_, command_line_);
+  if (one_rank()) return run_one_rank(&report);
+  communicator_options();  // reads the files named, so that a wrong one is said once, here
+  if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
+    std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());
+    return kExitFailed;
+  }
+  return conclude(report);
+}
+
+}  // namespace
+
+std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string command_line) {
+  return std::make_unique<BenchCommand>(root, std::move(command_line));
+}
+
+}  // namespace netsum::tool

@@ -1,0 +1,188 @@
+#include "tools/netsum/bench_data.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "src/base/rng.h"
+#include "src/kernels/kernels.h"
+
+// Every element is an integer number of steps, so the exact sum is an integer sum. Floating-point elements
+// are (odd integer of the type's precision) x 2^-(0..8) x 2^-precision x 2^scale: magnitudes below 2^scale
+// that differ within a block, so that fixed-point rounding really happens, and are exact in their own type.
+
+namespace netsum::tool {
+namespace {
+
+constexpr int kSpread = 8;  // binades over which magnitudes within a block differ
+constexpr size_t kBlock = 4096;
+
+int precision_bits(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return 24;
+    case DataType::kBFloat16:
+      return 8;
+    case DataType::kFloat16:
+      return 11;
+    default:
+      return 0;
+  }
+}
+
+// Magnitudes stay below 2^scale; from -4 to 4, as float16 has little range.
+int scale_of(TensorId id) {
+  return (id.iteration * 5 + id.index) % 9 - 4;
+}
+
+// The value must be exact in the type, as all inputs here are.
+uint16_t to_half(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
+  const float magnitude = std::fabs(value);
+  if (magnitude < 0x1.0p-14F) return sign | static_cast<uint16_t>(magnitude * 0x1.0p24F);
+  return sign | static_cast<uint16_t>(((bits & 0x7FFFFFFF) >> 13) - (112u << 10));
+}
+
+double from_half(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int fraction = half & 1023;
+  double magnitude = 0;
+  if (exponent == 31) {
+    magnitude = fraction == 0 ? INFINITY : NAN;
+  } else if (exponent == 0) {
+    magnitude = fraction * 0x1.0p-24;
+  } else {
+    magnitude = std::ldexp(1024 + fraction, exponent - 25);
+  }
+  return (half & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+void store(DataType type, int64_t steps, double step_size, void* out, size_t i) {
+  switch (type) {
+    case DataType::kFloat32:
+      static_cast<float*>(out)[i] = static_cast<float>(static_cast<double>(steps) * step_size);
+      break;
+    case DataType::kBFloat16: {
+      const auto value = static_cast<float>(static_cast<double>(steps) * step_size);
+      static_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+      break;
+    }
+    case DataType::kFloat16:
+      static_cast<uint16_t*>(out)[i] = to_half(static_cast<float>(static_cast<double>(steps) * step_size));
+      break;
+    case DataType::kInt32:
+      static_cast<int32_t*>(out)[i] = static_cast<int32_t>(steps);
+      break;
+    case DataType::kInt64:
+      static_cast<int64_t*>(out)[i] = steps;
+      break;
+  }
+}
+
+double load_float(DataType type, const void* in, size_t i) {
+  if (type == DataType::kFloat32) return static_cast<const float*>(in)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(in)[i];
+  if (type == DataType::kFloat16) return from_half(bits);
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+int64_t load_integer(DataType type, const void* in, size_t i) {
+  return type == DataType::kInt32 ? static_cast<const int32_t*>(in)[i] : static_cast<const int64_t*>(in)[i];
+}
+
+// Not for secrets: tells equal results from different ones.
+uint64_t checksum_of(const void* data, size_t bytes) {
+  uint64_t hash = bytes;
+  const auto* from = static_cast<const uint8_t*>(data);
+  while (bytes > 0) {
+    uint64_t word = 0;
+    const size_t n = std::min(bytes, sizeof(word));
+    std::memcpy(&word, from, n);
+    hash = std::rotl((hash ^ word) * 0x9E3779B97F4A7C15ull, 29);
+    from += n;
+    bytes -= n;
+  }
+  return hash;
+}
+
+}  // namespace
+
+uint64_t BenchData::stream(int rank, TensorId id) const {
+  return Rng(seed_ ^ (static_cast<uint64_t>(rank) << 48) ^ (static_cast<uint64_t>(id.iteration) << 16) ^
+             static_cast<uint64_t>(id.index))
+      .next();
+}
+
+int64_t BenchData::steps(uint64_t stream, size_t element) const {
+  const auto random = static_cast<int64_t>(Rng(stream + element * 0xD1B54A32D192ED03ull).next());
+  if (!is_floating(type_)) {
+    // So that world_size of them still fit the type.
+    const int bits = kernels::quantum_bits(world_size_) + (type_ == DataType::kInt64 ? 32 : 0);
+    return random >> (63 - bits);
+  }
+  const int64_t odd = (random >> (63 - precision_bits(type_))) | 1;
+  const int shift = static_cast<int>(static_cast<uint64_t>(random) & 0xFF) % (kSpread + 1);
+  return odd * (int64_t{1} << (kSpread - shift));
+}
+
+double BenchData::step_size(TensorId id) const {
+  return is_floating(type_) ? std::ldexp(1.0, scale_of(id) - precision_bits(type_) - kSpread) : 1.0;
+}
+
+double BenchData::tolerance(TensorId id, double expected) const {
+  // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale ...
+  const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_));
+  double error = world_size_ * quantum / 2;
+  if (op_ == ReduceOp::kAvg) error /= world_size_;
+  // ... and the sum is rounded to the type: half a unit in its last place. An average is first rounded to
+  // binary32 and divided there.
+  double relative = std::ldexp(1.0, -precision_bits(type_));
+  if (op_ == ReduceOp::kAvg) relative += 0x1.0p-23;
+  constexpr double kHalfSmallest = 0x1.0p-25;  // of float16, whose sums may be subnormal
+  return error + (std::fabs(expected) + error) * relative + (type_ == DataType::kFloat16 ? kHalfSmallest : 0);
+}
+
+void BenchData::fill(int rank, TensorId id, void* out, size_t count) const {
+  const double size = step_size(id);
+  const uint64_t from = stream(rank, id);
+  for (size_t i = 0; i < count; ++i) store(type_, steps(from, i), size, out, i);
+}
+
+Verdict BenchData::verify(TensorId id, const void* result, size_t count) const {
+  Verdict verdict;
+  std::vector<int64_t> sums(kBlock);
+  const double size = step_size(id) / (op_ == ReduceOp::kAvg ? world_size_ : 1);
+  auto wrong = [&](size_t i, const std::string& got, const std::string& expected) {
+    if (verdict.wrong++ > 0) return;
+    verdict.first_wrong = "element " + std::to_string(i) + ": got " + got + ", expected " + expected;
+  };
+  for (size_t start = 0; start < count; start += kBlock) {
+    const size_t n = std::min(kBlock, count - start);
+    std::fill(sums.begin(), sums.end(), 0);
+    for (int rank = 0; rank < world_size_; ++rank) {
+      const uint64_t from = stream(rank, id);
+      for (size_t i = 0; i < n; ++i) sums[i] += steps(from, start + i);
+    }
+    for (size_t i = 0; i < n; ++i) {
+      if (!is_floating(type_)) {
+        const int64_t got = load_integer(type_, result, start + i);
+        if (got != sums[i]) wrong(start + i, std::to_string(got), std::to_string(sums[i]));
+        continue;
+      }
+      const double expected = static_cast<double>(sums[i]) * size;
+      const double got = load_float(type_, result, start + i);
+      const double error = std::fabs(got - expected);
+      // Written so that a NaN is wrong.
+      if (!(error <= tolerance(id, expected)))
+        wrong(start + i, std::to_string(got), std::to_string(expected));
+      verdict.worst_error = std::max(verdict.worst_error, error);
+    }
+  }
+  verdict.checksum = checksum_of(result, count * size_of(type_));
+  return verdict;
+}
+
+}  // namespace netsum::tool

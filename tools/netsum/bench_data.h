@@ -1,0 +1,51 @@
+// Inputs that every rank can recompute, and the check of the sums made from them.
+#ifndef NETSUM_TOOLS_NETSUM_BENCH_DATA_H_
+#define NETSUM_TOOLS_NETSUM_BENCH_DATA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "netsum/types.h"
+
+namespace netsum::tool {
+
+// Which tensor of the run: each has other contents.
+struct TensorId {
+  int iteration = 0;
+  int index = 0;  // among those in flight
+};
+
+struct Verdict {
+  uint64_t wrong = 0;       // elements outside the bound
+  double worst_error = 0;   // largest |result - expected|, floating point only
+  std::string first_wrong;  // "element 17: got 1.5, expected 2"
+  uint64_t checksum = 0;    // of the result's bytes: equal on all ranks
+};
+
+class BenchData {
+ public:
+  BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed)
+      : type_(type), op_(op), world_size_(world_size), seed_(seed) {}
+
+  // What `rank` contributes to tensor `id`.
+  void fill(int rank, TensorId id, void* out, size_t count) const;
+  // Recomputes every rank's contribution, sums them exactly and compares: integers must be equal, floating
+  // point within the bound of docs/numerics.md.
+  Verdict verify(TensorId id, const void* result, size_t count) const;
+
+ private:
+  uint64_t stream(int rank, TensorId id) const;
+  int64_t steps(uint64_t stream, size_t element) const;
+  double step_size(TensorId id) const;
+  double tolerance(TensorId id, double expected) const;
+
+  DataType type_;
+  ReduceOp op_;
+  int world_size_;
+  uint64_t seed_;
+};
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_BENCH_DATA_H_

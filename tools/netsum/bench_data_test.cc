@@ -1,0 +1,84 @@
+#include "tools/netsum/bench_data.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace netsum::tool {
+namespace {
+
+constexpr size_t kCount = 10'000;
+constexpr int kRanks = 4;
+constexpr TensorId kTensor{3, 1};
+
+template <typename T>
+std::vector<T> fill(const BenchData& data, int rank, TensorId id = kTensor) {
+  std::vector<T> values(kCount);
+  data.fill(rank, id, values.data(), kCount);
+  return values;
+}
+
+template <typename T>
+std::vector<T> sum(const BenchData& data) {
+  std::vector<double> total(kCount);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::vector<T> values = fill<T>(data, rank);
+    for (size_t i = 0; i < kCount; ++i) total[i] += static_cast<double>(values[i]);
+  }
+  return {total.begin(), total.end()};
+}
+
+TEST(BenchDataTest, RanksAndIterationsDiffer) {
+  const BenchData data(DataType::kFloat32, ReduceOp::kSum, kRanks, 1);
+  EXPECT_EQ(fill<float>(data, 0), fill<float>(data, 0));
+  EXPECT_NE(fill<float>(data, 0), fill<float>(data, 1));
+  EXPECT_NE(fill<float>(data, 0), fill<float>(data, 0, {4, 1}));
+  EXPECT_NE(fill<float>(data, 0), fill<float>(data, 0, {3, 2}));
+}
+
+TEST(BenchDataTest, TheExactSumIsRight) {
+  const BenchData floats(DataType::kFloat32, ReduceOp::kSum, kRanks, 1);
+  const std::vector<float> result = sum<float>(floats);
+  const Verdict verdict = floats.verify(kTensor, result.data(), kCount);
+  EXPECT_EQ(verdict.wrong, 0u) << verdict.first_wrong;
+  const BenchData integers(DataType::kInt32, ReduceOp::kSum, kRanks, 1);
+  const std::vector<int32_t> exact = sum<int32_t>(integers);
+  EXPECT_EQ(integers.verify(kTensor, exact.data(), kCount).wrong, 0u);
+}
+
+TEST(BenchDataTest, OneWrongElementIsFound) {
+  const BenchData data(DataType::kInt32, ReduceOp::kSum, kRanks, 1);
+  std::vector<int32_t> result = sum<int32_t>(data);
+  const uint64_t checksum = data.verify(kTensor, result.data(), kCount).checksum;
+  result[777] += 1;
+  const Verdict verdict = data.verify(kTensor, result.data(), kCount);
+  EXPECT_EQ(verdict.wrong, 1u);
+  EXPECT_EQ(verdict.first_wrong.find("element 777: got "), 0u) << verdict.first_wrong;
+  EXPECT_NE(verdict.checksum, checksum);
+}
+
+TEST(BenchDataTest, NotANumberIsWrongAndSoIsAnErrorBeyondTheBound) {
+  const BenchData data(DataType::kFloat32, ReduceOp::kSum, kRanks, 1);
+  std::vector<float> result = sum<float>(data);
+  result[0] = NAN;
+  result[1] += 1e-4F;
+  EXPECT_EQ(data.verify(kTensor, result.data(), kCount).wrong, 2u);
+}
+
+TEST(BenchDataTest, HalfTypesAreExactInTheirType) {
+  // Averages of equal inputs would be trivial; here one rank alone must give back its own bits.
+  for (const DataType type : {DataType::kBFloat16, DataType::kFloat16}) {
+    const BenchData data(type, ReduceOp::kSum, 1, 9);
+    for (int iteration = 0; iteration < 9; ++iteration) {
+      const std::vector<uint16_t> input = fill<uint16_t>(data, 0, {iteration, 0});
+      const Verdict verdict = data.verify({iteration, 0}, input.data(), kCount);
+      EXPECT_EQ(verdict.wrong, 0u) << data_type_name(type) << " " << verdict.first_wrong;
+      EXPECT_EQ(verdict.worst_error, 0.0) << data_type_name(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace netsum::tool

@@ -1,0 +1,40 @@
+// One rank of `netsum bench allreduce`: joins, sums, verifies, and tells what happened event by event.
+#ifndef NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
+#define NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
+
+#include <functional>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "netsum/types.h"
+#include "tools/netsum/log.h"
+
+namespace netsum::tool {
+
+struct BenchSettings {
+  size_t bytes = 64 << 20;  // of one tensor
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int iterations = 10;  // timed ones
+  int warmup = 2;       // verified like the others, but not timed
+  int inflight = 1;     // tensors submitted together in each iteration
+  uint64_t seed = 1;    // the same on every rank, so that each can recompute the others' inputs
+
+  size_t count() const { return bytes / size_of(type); }
+};
+
+// Events, as JSON objects with a member "event":
+//   root      {address}            rank 0 with embedded shards: where the other ranks connect
+//   joined    {summed_by}
+//   iteration {n, timed, time_us, verified, wrong, first_wrong, worst_error, checksum}
+//   end       {stats of the timed part}
+//   error     {code, message, rank}
+using BenchEvents = std::function<void(const Json&)>;
+
+// Runs the whole of one rank. The status returned has also been reported as an event.
+Status run_bench_worker(CommunicatorOptions options, const BenchSettings& settings,
+                        const BenchEvents& report);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_

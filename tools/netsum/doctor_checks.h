@@ -1,0 +1,38 @@
+// What `netsum doctor` looks at. Every check says what it found and, unless all is well, what to change.
+#ifndef NETSUM_TOOLS_NETSUM_DOCTOR_CHECKS_H_
+#define NETSUM_TOOLS_NETSUM_DOCTOR_CHECKS_H_
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "netsum/options.h"
+
+namespace netsum::tool {
+
+enum class Grade { kOk, kWarn, kFail };
+
+struct Finding {
+  Grade grade = Grade::kOk;
+  std::string subject;  // "kernel", "10.0.0.9:5151 path MTU", ...
+  std::string found;
+  std::string advice;  // what to change; empty if nothing
+};
+
+// Checks of this machine; nothing is sent, nothing is changed.
+std::vector<Finding> check_machine();
+
+struct GroupCheck {
+  std::string address;  // control address of an aggregator, or of a `netsum doctor --serve`
+  std::string aggregator_token;
+  TlsOptions tls;
+  int mtu = 1500;
+  std::chrono::milliseconds timeout{5'000};  // of each step
+};
+
+// Checks of the way to one aggregator or peer: control connection, versions, clocks, full-size packets.
+std::vector<Finding> check_group(const GroupCheck& check);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_DOCTOR_CHECKS_H_

@@ -1,0 +1,132 @@
+#include <spdlog/fmt/fmt.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "netsum/communicator.h"
+#include "netsum/version.h"
+#include "src/control/client.h"
+#include "tools/netsum/doctor_checks.h"
+#include "wire/ids.h"
+
+namespace netsum::tool {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
+
+constexpr double kClockLimitMs = 1000;
+
+std::string advice_for(const Status& status) {
+  switch (status.code()) {
+    case ErrorCode::kPermissionDenied:
+      return "check the token (--token-file, NETSUM_AGGREGATOR_TOKEN) and the certificates (--tls-...)";
+    case ErrorCode::kVersionMismatch:
+      return "install the same netsum on both ends; this end is " NETSUM_VERSION_STRING;
+    case ErrorCode::kResourceExhausted:
+      return "wait for a job to end, or start the aggregator with more --max-jobs or --slots";
+    default:
+      return "check the address, that `netsum aggregator` (or `netsum doctor --serve`) runs there, and that "
+             "no "
+             "firewall blocks TCP to it";
+  }
+}
+
+Finding check_versions(const std::string& address, const RemoteStatus& remote) {
+  Finding finding{Grade::kOk, address + " version",
+                  remote.status.version + ", protocol " + std::to_string(remote.protocol_version), ""};
+  if (remote.protocol_version != NETSUM_VERSION) {
+    finding.grade = Grade::kFail;
+    finding.advice =
+        "this end speaks protocol " + std::to_string(NETSUM_VERSION) + "; install the same netsum on both";
+  } else if (remote.status.version != NETSUM_VERSION_STRING) {
+    finding.grade = Grade::kWarn;
+    finding.advice = "this end is " NETSUM_VERSION_STRING
+                     "; the two work together, but one version is easier to reason about";
+  }
+  return finding;
+}
+
+// `local_ms` is this clock in the middle of the call, so half a round trip is the uncertainty.
+Finding check_clock(const std::string& address, const RemoteStatus& remote, double local_ms) {
+  const double difference = static_cast<double>(remote.status.unix_time_ms) - local_ms;
+  Finding finding{Grade::kOk, address + " clock",
+                  fmt::format("{:+.0f} ms from this one's, give or take {:.1f} ms", difference,
+                              remote.round_trip_us / 2000 + 1),
+                  ""};
+  if (std::fabs(difference) > kClockLimitMs) {
+    finding.grade = Grade::kWarn;
+    finding.advice =
+        "sums do not depend on it, but logs and certificates do; synchronise both clocks (chrony)";
+  }
+  return finding;
+}
+
+// A job of one rank: its handshake sends packets of the full size to every data port and wants them back.
+Status try_path(const GroupCheck& check, int mtu) {
+  CommunicatorOptions options;
+  options.rank = 0;
+  options.world_size = 1;
+  options.job = "doctor-" + std::to_string(getpid()) + "-" + std::to_string(mtu);
+  options.aggregators = {check.address};
+  options.aggregator_token = check.aggregator_token;
+  options.tls = check.tls;
+  options.mtu = mtu;
+  options.slots = 1;
+  options.connect_timeout = check.timeout;
+  options.timeout = check.timeout;
+  return Communicator::connect(options).status();
+}
+
+Finding check_path(const GroupCheck& check) {
+  const std::string subject = check.address + " data path";
+  const Status status = try_path(check, check.mtu);
+  if (status.ok()) {
+    return {Grade::kOk, subject, "packets of " + std::to_string(check.mtu) + " bytes pass both ways", ""};
+  }
+  if (status.code() != ErrorCode::kUnreachable && status.code() != ErrorCode::kTimeout) {
+    return {Grade::kFail, subject, status.to_string(), advice_for(status)};
+  }
+  for (const int smaller : {4000, 1500, 1450, 1400, 1280, 576}) {
+    if (smaller >= check.mtu || !try_path(check, smaller).ok()) continue;
+    return {Grade::kFail, subject,
+            fmt::format("packets of {} bytes are lost, those of {} pass", check.mtu, smaller),
+            fmt::format("use --mtu {} on all ranks, or raise the MTU of every hop", smaller)};
+  }
+  return {Grade::kFail, subject, status.to_string(),
+          "no UDP packet comes back: open the aggregator's data ports (UDP) in firewalls on the way; "
+          "`netsum aggregator --data-port` makes them known numbers"};
+}
+
+}  // namespace
+
+std::vector<Finding> check_group(const GroupCheck& check) {
+  const Result<RemoteStatus> asked =
+      query_status(check.address, check.aggregator_token, check.tls, check.timeout);
+  const double after_ms = static_cast<double>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                                  system_clock::now().time_since_epoch())
+                                                  .count()) *
+                          1e-3;
+  if (!asked.ok()) {
+    return {
+        {Grade::kFail, check.address + " control", asked.status().to_string(), advice_for(asked.status())}};
+  }
+  const RemoteStatus& remote = asked.value();
+  std::vector<Finding> findings;
+  findings.push_back(
+      {Grade::kOk, check.address + " control",
+       fmt::format("answers in {:.2f} ms; {} dataplane, {} data ports, {} jobs{}",
+                   remote.round_trip_us / 1000, remote.dataplane, remote.status.data_addresses.size(),
+                   remote.status.jobs.size(), remote.status.draining ? ", draining" : ""),
+       ""});
+  if (remote.status.draining) {
+    findings.back().grade = Grade::kWarn;
+    findings.back().advice = "it is about to stop and takes no new jobs; use another";
+  }
+  findings.push_back(check_versions(check.address, remote));
+  findings.push_back(check_clock(check.address, remote, after_ms - remote.round_trip_us / 2000));
+  if (findings[1].grade != Grade::kFail && !remote.status.draining) findings.push_back(check_path(check));
+  return findings;
+}
+
+}  // namespace netsum::tool

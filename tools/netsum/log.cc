@@ -1,0 +1,48 @@
+#include "tools/netsum/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+
+namespace netsum::tool {
+
+Log::Log(const std::string& level, bool json)
+    : logger_(std::make_shared<spdlog::logger>("netsum", std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      json_(json) {
+  logger_->set_level(spdlog::level::from_str(level));
+  logger_->flush_on(spdlog::level::debug);
+  // Every line carries its date and zone, so that logs of several machines can be laid side by side.
+  logger_->set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                            : "%Y-%m-%dT%H:%M:%S.%e%z %-5l %v");
+}
+
+void Log::debug(const std::string& message, const Json& fields) {
+  write(spdlog::level::debug, message, fields);
+}
+void Log::info(const std::string& message, const Json& fields) {
+  write(spdlog::level::info, message, fields);
+}
+void Log::warn(const std::string& message, const Json& fields) {
+  write(spdlog::level::warn, message, fields);
+}
+void Log::error(const std::string& message, const Json& fields) {
+  write(spdlog::level::err, message, fields);
+}
+
+void Log::write(spdlog::level::level_enum level, const std::string& message, const Json& fields) {
+  if (!logger_->should_log(level)) return;
+  std::string line;
+  if (json_) {
+    Json object = {{"message", message}};
+    object.update(fields);
+    // The pattern supplies the outer braces.
+    line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    line = line.substr(1, line.size() - 2);
+  } else {
+    line = message;
+    for (const auto& [key, value] : fields.items()) {
+      line += " " + key + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  logger_->log(level, "{}", line);
+}
+
+}  // namespace netsum::tool

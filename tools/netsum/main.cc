@@ -1,0 +1,92 @@
+// The netsum command. Only under tools/ are flags, files and the environment read; all else gets options.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/version.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+std::string command_line(int argc, char** argv) {
+  std::string line = "netsum";
+  for (int i = 1; i < argc; ++i) line += std::string(" ") + argv[i];
+  return line;
+}
+
+// "netsum bench allreduce": the deepest subcommand named so far, whose --help is the one to read.
+const CLI::App* innermost(const CLI::App* app, std::string* name) {
+  *name = app->get_name();
+  for (auto named = app->get_subcommands(); !named.empty(); named = app->get_subcommands()) {
+    app = named.front();
+    *name += " " + app->get_name();
+  }
+  return app;
+}
+
+int report(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  std::string name;
+  innermost(&app, &name);
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    // CLI11 lists what it could not place in reverse order; the first offender is what people look for.
+    const std::string rest = message.substr(message.find(':') + 1);
+    message = "unknown flag or argument:" + rest;
+  }
+  std::fprintf(stderr, "%s: %s\nSee: %s --help\n", name.c_str(), message.c_str(), name.c_str());
+  return kExitUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Sums gradients of data-parallel training in the network.", "netsum");
+  app.set_version_flag("--version", "netsum " NETSUM_VERSION_STRING);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit status: 0 done; 1 a wrong result or a failed check; 2 the command line is wrong;\n"
+      "3 it could not be done (the message says why); 4 aggregator stopped with jobs still running.\n"
+      "Each subcommand has --help with examples.");
+  std::vector<std::unique_ptr<Subcommand>> commands;
+  commands.push_back(make_aggregator_command(app));
+  commands.push_back(make_bench_command(app, command_line(argc, argv)));
+  commands.push_back(make_doctor_command(app));
+  commands.push_back(make_version_command(app));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return report(app, error);
+  }
+  for (const auto& command : commands) {
+    if (!command->chosen()) continue;
+    try {
+      return command->run();
+    } catch (const UsageError& error) {
+      std::string name;
+      innermost(&app, &name);
+      std::fprintf(stderr, "%s: %s\nSee: %s --help\n", name.c_str(), error.what(), name.c_str());
+      return kExitUsage;
+    }
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace netsum::tool
+
+int main(int argc, char** argv) {
+  try {
+    return netsum::tool::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "netsum: %s\n", error.what());
+    return netsum::tool::kExitFailed;
+  }
+}
