@@ -1,0 +1,382 @@
+// Tensor elements to lanes and back, vectorised. Where plain.cc computes in doubles, this mostly gets by with
+// floats; the comments say why the bits agree.
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "src/base/assert.h"
+#include "src/kernels/float_mode.h"
+#include "src/kernels/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/kernels/convert.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "src/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace netsum::kernels::HWY_NAMESPACE {
+
+// --- Scan
+// ------------------------------------------------------------------------------------------------------
+
+// Magnitudes of floating-point numbers order like integers, so the largest is an integer maximum.
+// T: signed integer of the element's size. Returns the bits of the largest magnitude below `infinity`, and
+// whether any element is not below it.
+template <typename T>
+T max_finite(const uint8_t* in, size_t n, T infinity, bool* has_special) {
+  const hn::ScalableTag<T> d;
+  const auto magnitude_mask = hn::Set(d, std::numeric_limits<T>::max());
+  auto largest = hn::Zero(d);
+  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
+    largest = hn::Max(largest, hn::And(load(d, from), magnitude_mask));
+  });
+  const T result = hn::GetLane(hn::MaxOfLanes(d, largest));
+  *has_special = result >= infinity;
+  if (!*has_special) return result;
+  // Rare, so a second pass rather than a comparison for every element.
+  const auto limit = hn::Set(d, infinity);
+  largest = hn::Zero(d);
+  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
+    const auto magnitude = hn::And(load(d, from), magnitude_mask);
+    largest = hn::Max(largest, hn::IfThenElseZero(hn::Lt(magnitude, limit), magnitude));
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
+}
+
+template <typename T>
+bool any_beyond(const uint8_t* in, size_t n, T limit) {
+  const hn::ScalableTag<T> d;
+  const auto high = hn::Set(d, limit);
+  const auto low = hn::Set(d, static_cast<T>(-limit));
+  auto beyond = hn::Zero(d);
+  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
+    const auto x = load(d, from);
+    beyond = hn::Or(beyond, hn::VecFromMask(d, hn::Or(hn::Gt(x, high), hn::Lt(x, low))));
+  });
+  return !hn::AllTrue(d, hn::Eq(beyond, hn::Zero(d)));
+}
+
+BlockScale scan_block(DataType type, const uint8_t* in, size_t n, int members) {
+  bool wide = false;
+  uint32_t exponent = 0;
+  switch (type) {
+    case DataType::kFloat32: {
+      const auto bits = static_cast<uint32_t>(max_finite<int32_t>(in, n, 0x7F800000, &wide));
+      exponent = bits == 0 ? 0 : std::max(bits >> 23, 1u);
+      break;
+    }
+    case DataType::kBFloat16: {
+      const auto bits = static_cast<uint32_t>(max_finite<int16_t>(in, n, 0x7F80, &wide));
+      exponent = bits == 0 ? 0 : std::max(bits >> 7, 1u);
+      break;
+    }
+    case DataType::kFloat16: {
+      const auto bits = static_cast<uint16_t>(max_finite<int16_t>(in, n, 0x7C00, &wide));
+      exponent = std::bit_cast<uint32_t>(float16_to_float(bits)) >> 23;
+      break;
+    }
+    case DataType::kInt32:
+      wide = any_beyond<int32_t>(in, n, std::numeric_limits<int32_t>::max() / members);
+      break;
+    case DataType::kInt64:
+      wide = any_beyond<int64_t>(in, n, std::numeric_limits<int64_t>::max() / members);
+      break;
+  }
+  return {.exponent = static_cast<uint8_t>(exponent), .wide = static_cast<uint8_t>(wide)};
+}
+
+// --- Quantise
+// --------------------------------------------------------------------------------------------------
+
+float power_of_two(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+// x * 2^s in two multiplications, because 2^s for s in -104 to 156 may be no float. Exact: upwards there are
+// bits to spare, and downwards only a product below 2^-126 is ever rounded, which becomes lane 0 either way.
+struct Scale {
+  Scale(uint8_t exponent, int members) {
+    if (exponent == 0) return;
+    const int s = quantum_bits(members) + 126 - exponent;
+    first = power_of_two(s / 2);
+    second = power_of_two(s - s / 2);
+  }
+  float first = 0;
+  float second = 0;
+};
+
+template <class DF>
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise(DF df, hn::VFromD<DF> x, const Scale& scale) {
+  return nearest_int(df, hn::Mul(hn::Mul(x, hn::Set(df, scale.first)), hn::Set(df, scale.second)));
+}
+
+template <DataType kType>
+void floats_to_lanes32(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const Scale scale(exponent, members);
+  for_each_vector<size_of(kType), 4>(n, hn::Lanes(df), in, lanes,
+                                     [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+                                       store(quantise(df, load_floats<kType>(df, from), scale), di, to);
+                                     });
+}
+
+template <DataType kType>
+void floats_to_lanes64(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  const hn::ScalableTag<int64_t> di64;
+  const hn::Rebind<float, decltype(di64)> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const hn::RebindToUnsigned<decltype(di64)> du64;
+  const Scale scale(exponent, members);
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto x = load_floats<kType>(df, from);
+    const auto magnitude = hn::BitCast(di, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7FFFFFFF)));
+    const auto infinity = hn::Set(di, 0x7F800000);
+    const auto is_finite = hn::Lt(magnitude, infinity);
+    const auto is_nan = hn::Gt(magnitude, infinity);
+    const auto is_negative = hn::Lt(hn::BitCast(di, x), hn::Zero(di));
+    // The upper half of the lane: counts of +Inf from its bit 2, of -Inf from bit 12, of NaN from bit 22.
+    auto counts = hn::IfThenElse(is_negative, hn::Set(di, 1 << 12), hn::Set(di, 1 << 2));
+    counts = hn::IfThenElse(is_nan, hn::Set(di, 1 << 22), counts);
+    counts = hn::IfThenZeroElse(is_finite, counts);
+    const auto finite = hn::IfThenElseZero(hn::RebindMask(df, is_finite), x);
+    const auto value = hn::PromoteTo(di64, quantise(df, finite, scale));
+    const auto upper = hn::ShiftLeft<32>(hn::PromoteTo(du64, hn::BitCast(du, counts)));
+    store(hn::Add(value, hn::BitCast(di64, upper)), di64, to);
+  };
+  for_each_vector<size_of(kType), 8>(n, hn::Lanes(di64), in, lanes, body);
+}
+
+// --- Dequantise
+// ------------------------------------------------------------------------------------------------
+
+// What becomes of the sums of one block, after they are floats.
+class Averager {
+ public:
+  Averager(int members, bool average)
+      : divisor_(average ? static_cast<float>(members) : 1.0f),
+        // Multiplying by an exact reciprocal rounds as the division does, and is several times faster.
+        exact_(!average || std::has_single_bit(static_cast<unsigned>(members))) {}
+
+  template <class DF>
+  HWY_INLINE hn::VFromD<DF> operator()(DF df, hn::VFromD<DF> v) const {
+    return exact_ ? hn::Mul(v, hn::Set(df, 1.0f / divisor_)) : hn::Div(v, hn::Set(df, divisor_));
+  }
+
+ private:
+  float divisor_;
+  bool exact_;
+};
+
+// The general way to a float with one rounding: in doubles, where sum * quantum is exact.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> dequantise(DF df, hn::VFromD<hn::Rebind<double, DF>> sum, double quantum) {
+  const hn::Rebind<double, DF> dd;
+  return round_to_float(df, hn::Mul(sum, hn::Set(dd, quantum)));
+}
+
+double quantum(uint8_t exponent, int members) {
+  return exponent == 0 ? 0.0 : std::ldexp(1.0, exponent - 126 - quantum_bits(members));
+}
+
+template <DataType kType>
+void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                       uint8_t* out) {
+  const Averager averager(members, average);
+  const double step = quantum(exponent, members);
+  if (exponent == 0 || exponent >= quantum_bits(members)) {
+    // The quantum is a normal float, so no multiple of it is subnormal: the conversion to float is the only
+    // rounding, and scaling its result is exact or overflows to infinity as it should.
+    const hn::ScalableTag<float> df;
+    const hn::RebindToSigned<decltype(df)> di;
+    const auto step32 = hn::Set(df, static_cast<float>(step));
+    // A zero quantum must not give -0.
+    const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+      const auto value = hn::Mul(hn::ConvertTo(df, load(di, from)), step32);
+      store_floats<kType>(df, averager(df, exponent == 0 ? hn::Zero(df) : value), to);
+    };
+    for_each_vector<4, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
+  } else {
+    const hn::ScalableTag<double> dd;
+    const hn::Rebind<float, decltype(dd)> df;
+    const hn::Rebind<int32_t, decltype(dd)> di;
+    const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+      const auto value = dequantise(df, hn::PromoteTo(dd, load(di, from)), step);
+      store_floats<kType>(df, averager(df, value), to);
+    };
+    for_each_vector<4, size_of(kType)>(n, hn::Lanes(dd), lanes, out, body);
+  }
+}
+
+template <DataType kType>
+void lanes64_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                       uint8_t* out) {
+  const hn::ScalableTag<int64_t> di64;
+  const hn::RebindToUnsigned<decltype(di64)> du64;
+  const hn::RebindToFloat<decltype(di64)> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const Averager averager(members, average);
+  const double step = quantum(exponent, members);
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto lane = load(di64, from);
+    const auto sum = hn::ShiftRight<30>(hn::ShiftLeft<30>(lane));
+    // A negative sum has borrowed from the counts above it: taking it out restores them.
+    const auto counts64 = hn::ShiftRight<34>(hn::BitCast(du64, hn::Sub(lane, sum)));
+    const auto counts = hn::TruncateTo(du, counts64);
+    const auto field = hn::Set(du, 1023);
+    const auto no_plus = hn::Eq(hn::And(counts, field), hn::Zero(du));
+    const auto no_minus = hn::Eq(hn::And(hn::ShiftRight<10>(counts), field), hn::Zero(du));
+    const auto no_nan = hn::And(hn::Eq(hn::ShiftRight<20>(counts), hn::Zero(du)), hn::Or(no_plus, no_minus));
+
+    auto scaled = hn::ConvertTo(dd, sum);
+    if (exponent == 0) scaled = hn::Zero(dd);
+    auto value = hn::BitCast(du, averager(df, dequantise(df, scaled, step)));
+    value = hn::IfThenElse(no_plus, value, hn::Set(du, 0x7F800000));
+    value = hn::IfThenElse(no_minus, value, hn::Set(du, 0xFF800000));
+    value = hn::IfThenElse(no_nan, value, hn::Set(du, kNaNBits));
+    store_floats<kType>(df, hn::BitCast(df, value), to);
+  };
+  for_each_vector<8, size_of(kType)>(n, hn::Lanes(di64), lanes, out, body);
+}
+
+// --- int32 in wide lanes
+// ---------------------------------------------------------------------------------------
+
+void int32_to_lanes64(const uint8_t* in, size_t n, uint8_t* lanes) {
+  const hn::ScalableTag<int64_t> di64;
+  const hn::Rebind<int32_t, decltype(di64)> di;
+  for_each_vector<4, 8>(n, hn::Lanes(di64), in, lanes, [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    store(hn::PromoteTo(di64, load(di, from)), di64, to);
+  });
+}
+
+bool lanes64_to_int32(const uint8_t* lanes, size_t n, uint8_t* out) {
+  const hn::ScalableTag<int64_t> di64;
+  const hn::RebindToUnsigned<decltype(di64)> du64;
+  const hn::Rebind<int32_t, decltype(di64)> di;
+  const hn::RebindToUnsigned<decltype(di)> du;
+  auto lost = hn::Zero(di64);
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto lane = load(di64, from);
+    const auto low = hn::BitCast(di, hn::TruncateTo(du, hn::BitCast(du64, lane)));
+    lost = hn::Or(lost, hn::Xor(lane, hn::PromoteTo(di64, low)));
+    store(low, di, to);
+  };
+  for_each_vector<8, 4>(n, hn::Lanes(di64), lanes, out, body);
+  return hn::AllTrue(di64, hn::Eq(lost, hn::Zero(di64)));
+}
+
+// --- One entry per direction and width: a dispatch costs as much as a few vectors of work
+// -----------------------
+
+void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                         uint8_t* lanes) {
+  if (type == DataType::kFloat32)
+    return floats_to_lanes32<DataType::kFloat32>(in, n, exponent, members, lanes);
+  if (type == DataType::kBFloat16)
+    return floats_to_lanes32<DataType::kBFloat16>(in, n, exponent, members, lanes);
+  floats_to_lanes32<DataType::kFloat16>(in, n, exponent, members, lanes);
+}
+
+void lanes32_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                         bool average, uint8_t* out) {
+  if (type == DataType::kFloat32) {
+    lanes32_to_floats<DataType::kFloat32>(lanes, n, exponent, members, average, out);
+  } else if (type == DataType::kBFloat16) {
+    lanes32_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
+  } else {
+    lanes32_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
+  }
+}
+
+void elements_to_lanes64(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                         uint8_t* lanes) {
+  if (type == DataType::kInt32) return int32_to_lanes64(in, n, lanes);
+  if (type == DataType::kFloat32)
+    return floats_to_lanes64<DataType::kFloat32>(in, n, exponent, members, lanes);
+  if (type == DataType::kBFloat16)
+    return floats_to_lanes64<DataType::kBFloat16>(in, n, exponent, members, lanes);
+  floats_to_lanes64<DataType::kFloat16>(in, n, exponent, members, lanes);
+}
+
+bool lanes64_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                         bool average, uint8_t* out) {
+  if (type == DataType::kInt32) return lanes64_to_int32(lanes, n, out);
+  if (type == DataType::kFloat32) {
+    lanes64_to_floats<DataType::kFloat32>(lanes, n, exponent, members, average, out);
+  } else if (type == DataType::kBFloat16) {
+    lanes64_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
+  } else {
+    lanes64_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
+  }
+  return true;
+}
+
+}  // namespace netsum::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace netsum::kernels {
+namespace {
+
+HWY_EXPORT(scan_block);
+HWY_EXPORT(elements_to_lanes32);
+HWY_EXPORT(lanes32_to_elements);
+HWY_EXPORT(elements_to_lanes64);
+HWY_EXPORT(lanes64_to_elements);
+
+const uint8_t* bytes(const void* p) {
+  return static_cast<const uint8_t*>(p);
+}
+
+// memcpy() with a null pointer is undefined even for no bytes, and an empty tensor may have one.
+void copy(void* to, const void* from, size_t count) {
+  if (count != 0) std::memcpy(to, from, count);
+}
+
+}  // namespace
+
+BlockScale scan(DataType type, const void* in, size_t n, int members) {
+  return HWY_DYNAMIC_DISPATCH(scan_block)(type, bytes(in), n, members);
+}
+
+void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(type != DataType::kInt64);
+  if (type == DataType::kInt32) return copy(lanes, in, n * 4);
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_lanes32)(type, bytes(in), n, exponent, members, lanes);
+}
+
+void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  NETSUM_ASSERT(type != DataType::kInt64);
+  NETSUM_ASSERT(is_floating(type) || !average);
+  if (type == DataType::kInt32) return copy(out, lanes, n * 4);
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(lanes32_to_elements)
+  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+}
+
+void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  if (type == DataType::kInt64) return copy(lanes, in, n * 8);
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_lanes64)(type, bytes(in), n, exponent, members, lanes);
+}
+
+bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  NETSUM_ASSERT(is_floating(type) || !average);
+  if (type == DataType::kInt64) {
+    copy(out, lanes, n * 8);
+    return true;
+  }
+  const FloatMode mode;
+  return HWY_DYNAMIC_DISPATCH(lanes64_to_elements)(type, lanes, n, exponent, members, average,
+                                                   static_cast<uint8_t*>(out));
+}
+
+}  // namespace netsum::kernels
+#endif  // HWY_ONCE

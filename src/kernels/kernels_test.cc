@@ -1,0 +1,452 @@
+// The vector kernels against the plain ones, bit for bit, on every target this CPU has; and the plain ones
+// against answers worked out by hand or by other arithmetic.
+#include "src/kernels/kernels.h"
+
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <cfenv>
+#include <cmath>
+#include <limits>
+
+#include "src/kernels/float_mode.h"
+#include "src/kernels/half.h"
+#include "src/kernels/test_data.h"
+
+namespace netsum::kernels {
+namespace {
+
+constexpr int kMembers[] = {1, 2, 3, 4, 7, 8, 33, 64};
+
+// --- half.h, exhaustively
+// ------------------------------------------------------------------------------------------
+
+// Between each two neighbours: below the midpoint goes down, above goes up, the midpoint to the even one.
+void check_rounding(uint16_t infinity, float past_largest, float (*widen)(uint16_t),
+                    uint16_t (*narrow)(float)) {
+  for (uint16_t low = 0; low < infinity; ++low) {
+    const uint16_t high = low + 1;
+    const double upper = high == infinity ? past_largest : widen(high);
+    const double middle = (widen(low) + upper) / 2;
+    const auto midpoint = static_cast<float>(middle);
+    ASSERT_EQ(midpoint, middle) << low;
+    ASSERT_EQ(narrow(widen(low)), low);
+    ASSERT_EQ(narrow(std::nextafter(midpoint, 0.0f)), low);
+    ASSERT_EQ(narrow(midpoint), low % 2 == 0 ? low : high) << low;
+    ASSERT_EQ(narrow(std::nextafter(midpoint, INFINITY)), high);
+    ASSERT_EQ(narrow(-midpoint), narrow(midpoint) | 0x8000);
+  }
+  EXPECT_EQ(narrow(INFINITY), infinity);
+  EXPECT_EQ(widen(infinity), INFINITY);
+  EXPECT_EQ(narrow(-INFINITY), infinity | 0x8000);
+  EXPECT_TRUE(std::isnan(widen(infinity + 1)));
+  EXPECT_TRUE(std::isnan(widen(narrow(NAN))));
+}
+
+TEST(Half, Float16RoundsToNearestEven) {
+  check_rounding(0x7C00, 65536.0f, float16_to_float, float_to_float16);
+}
+
+TEST(Half, BFloat16RoundsToNearestEvenAndOverflowsToInfinity) {
+  EXPECT_EQ(float_to_bfloat16(std::numeric_limits<float>::max()), 0x7F80);
+  // The last midpoint is past any float's neighbour, so this loop stops at the largest finite number.
+  for (uint16_t low = 0; low < 0x7F7F; ++low) {
+    const uint32_t bits = uint32_t{low} << 16;
+    ASSERT_EQ(float_to_bfloat16(std::bit_cast<float>(bits)), low);
+    ASSERT_EQ(float_to_bfloat16(std::bit_cast<float>(bits | 0x7FFF)), low);
+    ASSERT_EQ(float_to_bfloat16(std::bit_cast<float>(bits | 0x8000)), low % 2 == 0 ? low : low + 1);
+    ASSERT_EQ(float_to_bfloat16(std::bit_cast<float>(bits | 0x8001)), low + 1);
+  }
+  EXPECT_EQ(float_to_bfloat16(-NAN), 0x7FC0);
+  EXPECT_EQ(float_to_float16(-NAN), 0x7E00);
+}
+
+// --- The plain kernels, by hand
+// --------------------------------------------------------------------------------------
+
+TEST(Plain, QuantumBitsLeaveRoomForTheSum) {
+  EXPECT_EQ(quantum_bits(1), 31);
+  EXPECT_EQ(quantum_bits(2), 30);
+  EXPECT_EQ(quantum_bits(3), 29);
+  EXPECT_EQ(quantum_bits(4), 29);
+  EXPECT_EQ(quantum_bits(5), 28);
+  EXPECT_EQ(quantum_bits(64), 25);
+}
+
+TEST(Plain, ScanFindsTheLargestFiniteExponent) {
+  const auto scan_floats = [](std::vector<float> v) {
+    return plain::scan(DataType::kFloat32, v.data(), v.size(), 4);
+  };
+  EXPECT_EQ(scan_floats({}), (BlockScale{0, 0}));
+  EXPECT_EQ(scan_floats({0.0f, -0.0f}), (BlockScale{0, 0}));
+  EXPECT_EQ(scan_floats({1.0f, -1.5f, 0.1f}), (BlockScale{127, 0}));
+  EXPECT_EQ(scan_floats({std::numeric_limits<float>::denorm_min()}), (BlockScale{1, 0}));
+  EXPECT_EQ(scan_floats({std::numeric_limits<float>::max()}), (BlockScale{254, 0}));
+  EXPECT_EQ(scan_floats({INFINITY, 2.0f}), (BlockScale{128, 1}));
+  EXPECT_EQ(scan_floats({-NAN, -INFINITY}), (BlockScale{0, 1}));
+}
+
+TEST(Plain, ScanOfIntegersAsksForWideLanesWhereTheSumMightNotFit) {
+  const auto scan32 = [](int32_t x, int members) {
+    return plain::scan(DataType::kInt32, &x, 1, members).wide;
+  };
+  EXPECT_EQ(scan32(std::numeric_limits<int32_t>::max(), 1), 0);
+  EXPECT_EQ(scan32(std::numeric_limits<int32_t>::min(), 2), 1);
+  EXPECT_EQ(scan32(536870911, 4), 0);
+  EXPECT_EQ(scan32(536870912, 4), 1);
+  EXPECT_EQ(scan32(-536870912, 4), 1);
+  const auto scan64 = [](int64_t x, int members) {
+    return plain::scan(DataType::kInt64, &x, 1, members).wide;
+  };
+  EXPECT_EQ(scan64(std::numeric_limits<int64_t>::max() / 64, 64), 0);
+  EXPECT_EQ(scan64(std::numeric_limits<int64_t>::max() / 64 + 1, 64), 1);
+}
+
+TEST(Plain, QuantisesToTheNearestMultipleWithTiesToEven) {
+  // Exponent 127, 4 members: one unit is 2^(127 - 126 - 29) = 2^-28.
+  const float in[] = {1.0f, -1.0f, 0x1p-28f, 0x1p-29f, 0x3p-29f, 0x5p-29f, -0x3p-29f, 0x1.000002p-29f, -0.0f};
+  int32_t lanes[9];
+  plain::to_lanes32(DataType::kFloat32, in, 9, 127, 4, reinterpret_cast<uint8_t*>(lanes));
+  EXPECT_THAT(lanes, testing::ElementsAre(1 << 28, -(1 << 28), 1, 0, 2, 2, -2, 1, 0));
+}
+
+TEST(Plain, DequantisesWithOneRounding) {
+  // 2^24 + 1 and + 3 units are not floats: ties to even. Exponent 154 with 4 members has a unit of 0.5.
+  const int32_t lanes[] = {(1 << 24) + 1, (1 << 24) + 3, -1, 0, 7};
+  float out[5];
+  plain::from_lanes32(DataType::kFloat32, reinterpret_cast<const uint8_t*>(lanes), 5, 154, 4, false, out);
+  EXPECT_THAT(out, testing::ElementsAre(8388608.0f, 8388610.0f, -0.5f, 0.0f, 3.5f));
+  plain::from_lanes32(DataType::kFloat32, reinterpret_cast<const uint8_t*>(lanes), 5, 154, 4, true, out);
+  EXPECT_THAT(out, testing::ElementsAre(2097152.0f, 2097152.5f, -0.125f, 0.0f, 0.875f));
+}
+
+TEST(Plain, NhMatchesItsDefinition) {
+  const uint32_t payload[] = {1, 2, 0xFFFFFFFF, 5};
+  const uint32_t key[] = {10, 20, 3, 0};
+  // (1 + 10)(2 + 20) + (2^32 - 1 + 3 mod 2^32)(5 + 0)
+  EXPECT_EQ(plain::nh(reinterpret_cast<const uint8_t*>(payload), 16, key), 11u * 22 + 2 * 5);
+}
+
+// --- Vector against plain
+// --------------------------------------------------------------------------------------------
+
+class KernelTest : public TargetTest {
+ protected:
+  void expect_same_to_lanes(DataType type, const std::vector<uint8_t>& elements, uint8_t exponent,
+                            int members, bool wide, size_t misalignment) {
+    const size_t n = elements.size() / size_of(type);
+    GuardedBytes in(elements.size(), misalignment * 7 % 16);
+    in.fill(elements);
+    GuardedBytes expected(n * (wide ? 8 : 4), misalignment);
+    GuardedBytes actual(n * (wide ? 8 : 4), misalignment);
+    if (wide) {
+      plain::to_lanes64(type, in.data(), n, exponent, members, expected.data());
+      to_lanes64(type, in.data(), n, exponent, members, actual.data());
+    } else {
+      plain::to_lanes32(type, in.data(), n, exponent, members, expected.data());
+      to_lanes32(type, in.data(), n, exponent, members, actual.data());
+    }
+    ASSERT_EQ(expected, actual) << data_type_name(type) << " n=" << n << " exponent=" << int{exponent}
+                                << " members=" << members << " wide=" << wide << " at=" << misalignment;
+  }
+
+  void expect_same_from_lanes(DataType type, const std::vector<uint8_t>& lanes, uint8_t exponent, int members,
+                              bool average, bool wide, size_t misalignment) {
+    const size_t n = lanes.size() / (wide ? 8 : 4);
+    GuardedBytes in(lanes.size(), misalignment);
+    in.fill(lanes);
+    GuardedBytes expected(n * size_of(type), misalignment * 5 % 16);
+    GuardedBytes actual(n * size_of(type), misalignment * 5 % 16);
+    if (wide) {
+      const bool fits = plain::from_lanes64(type, in.data(), n, exponent, members, average, expected.data());
+      ASSERT_EQ(from_lanes64(type, in.data(), n, exponent, members, average, actual.data()), fits);
+    } else {
+      plain::from_lanes32(type, in.data(), n, exponent, members, average, expected.data());
+      from_lanes32(type, in.data(), n, exponent, members, average, actual.data());
+    }
+    ASSERT_EQ(expected, actual) << data_type_name(type) << " n=" << n << " exponent=" << int{exponent}
+                                << " members=" << members << " wide=" << wide << " average=" << average;
+  }
+
+  // Lanes of every magnitude, as plain sums or with counts of specials above them.
+  std::vector<uint8_t> random_lanes(size_t n, bool wide) {
+    std::vector<int64_t> lanes64(n);
+    std::vector<int32_t> lanes32(n);
+    for (size_t i = 0; i < n; ++i) {
+      lanes32[i] = static_cast<int32_t>(rng_.next()) >> rng_.below(32);
+      uint64_t counts = 0;
+      for (const int shift : {34, 44, 54}) {
+        if (rng_.chance(0.2)) counts += (1 + rng_.below(64)) << shift;
+      }
+      lanes64[i] = static_cast<int64_t>(counts + static_cast<uint64_t>(int64_t{lanes32[i]}));
+    }
+    return wide ? to_bytes(std::span<const int64_t>(lanes64)) : to_bytes(std::span<const int32_t>(lanes32));
+  }
+
+  int random_members() { return kMembers[rng_.below(std::size(kMembers))]; }
+};
+
+TEST_P(KernelTest, ScanAgreesOnRandomBitsAtEverySizeAndAlignment) {
+  for (const DataType type : kAllTypes) {
+    for (const size_t n : interesting_sizes()) {
+      GuardedBytes in(n * size_of(type), n % 16);
+      in.fill(random_bytes(rng_, in.size()));
+      const int members = random_members();
+      ASSERT_EQ(scan(type, in.data(), n, members), plain::scan(type, in.data(), n, members))
+          << data_type_name(type) << " n=" << n;
+    }
+  }
+}
+
+TEST_P(KernelTest, ScanSeesOneElementAnywhere) {
+  for (const DataType type : kFloatTypes) {
+    for (const float value : {1.0f, -65504.0f, 0x1p-14f, 0x1p-24f, -INFINITY, NAN}) {
+      for (size_t at = 0; at < 67; ++at) {
+        std::vector<float> values(67);
+        values[at] = value;
+        const auto in = elements_of(type, values);
+        const BlockScale scale = scan(type, in.data(), 67, 4);
+        ASSERT_EQ(scale, plain::scan(type, in.data(), 67, 4)) << at;
+        ASSERT_EQ(scale.wide, std::isfinite(value) ? 0 : 1);
+        ASSERT_EQ(scale.exponent != 0, std::isfinite(value) && element(type, in.data(), at) != 0);
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ScanOfIntegersAgreesAroundTheLimit) {
+  for (const int members : kMembers) {
+    const int64_t limit32 = std::numeric_limits<int32_t>::max() / members;
+    const int64_t limit64 = std::numeric_limits<int64_t>::max() / members;
+    for (const int sign : {1, -1}) {
+      for (const int beyond : {0, 1}) {
+        std::vector<int32_t> in32(37);
+        std::vector<int64_t> in64(37);
+        const size_t at = rng_.below(37);
+        in32[at] = static_cast<int32_t>(static_cast<uint32_t>(sign * (limit32 + beyond)));
+        in64[at] =
+            static_cast<int64_t>(static_cast<uint64_t>(sign) * static_cast<uint64_t>(limit64 + beyond));
+        ASSERT_EQ(scan(DataType::kInt32, in32.data(), 37, members).wide, beyond) << members;
+        ASSERT_EQ(scan(DataType::kInt64, in64.data(), 37, members).wide, beyond) << members;
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ToLanesAgreesForEveryExponent) {
+  for (const DataType type : kFloatTypes) {
+    for (int exponent = 0; exponent <= 254; ++exponent) {
+      for (const int members : kMembers) {
+        const auto biased = static_cast<uint8_t>(exponent);
+        auto elements = finite_elements(rng_, type, 101, biased, members);
+        const size_t misalignment = rng_.below(16);
+        expect_same_to_lanes(type, elements, biased, members, false, misalignment);
+        sprinkle_specials(rng_, type, elements);
+        expect_same_to_lanes(type, elements, biased, members, true, misalignment);
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, ToLanesAgreesForEverySizeAndAlignment) {
+  for (const DataType type : kAllTypes) {
+    for (const size_t n : interesting_sizes()) {
+      for (const size_t misalignment : {0, 1, 3, 4, 8, 15}) {
+        const auto exponent = static_cast<uint8_t>(1 + rng_.below(254));
+        const int members = random_members();
+        auto elements = is_floating(type) ? finite_elements(rng_, type, n, exponent, members)
+                                          : random_bytes(rng_, n * size_of(type));
+        if (type != DataType::kInt64) {
+          expect_same_to_lanes(type, elements, exponent, members, false, misalignment);
+        }
+        if (is_floating(type)) sprinkle_specials(rng_, type, elements);
+        expect_same_to_lanes(type, elements, exponent, members, true, misalignment);
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, FromLanesAgreesForEveryExponent) {
+  for (const DataType type : kFloatTypes) {
+    for (int exponent = 0; exponent <= 255; ++exponent) {
+      for (const int members : kMembers) {
+        for (const bool wide : {false, true}) {
+          for (const bool average : {false, true}) {
+            expect_same_from_lanes(type, random_lanes(101, wide), static_cast<uint8_t>(exponent), members,
+                                   average, wide, rng_.below(16));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, FromLanesAgreesForEverySizeAndAlignment) {
+  for (const DataType type : kAllTypes) {
+    for (const size_t n : interesting_sizes()) {
+      for (const size_t misalignment : {0, 1, 3, 4, 8, 15}) {
+        const auto exponent = static_cast<uint8_t>(1 + rng_.below(254));
+        const int members = random_members();
+        const bool average = is_floating(type) && rng_.chance(0.5);
+        if (type != DataType::kInt64) {
+          expect_same_from_lanes(type, random_bytes(rng_, n * 4), exponent, members, average, false,
+                                 misalignment);
+        }
+        expect_same_from_lanes(type, random_bytes(rng_, n * 8), exponent, members, average, true,
+                               misalignment);
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, AddLanesAgreesAndReportsOverflow) {
+  for (const size_t n : interesting_sizes()) {
+    const auto first = random_bytes(rng_, n * 8);
+    const auto second = random_bytes(rng_, n * 8);
+    GuardedBytes lanes(n * 8, n % 13);
+    lanes.fill(second);
+    for (const bool wide : {false, true}) {
+      GuardedBytes expected(n * 8, n % 16);
+      GuardedBytes actual(n * 8, n % 16);
+      expected.fill(first);
+      actual.fill(first);
+      const auto reference = wide ? plain::add_lanes64 : plain::add_lanes32;
+      const auto kernel = wide ? add_lanes64 : add_lanes32;
+      const size_t count = wide ? n : 2 * n;
+      const bool overflow = reference(expected.data(), lanes.data(), count);
+      ASSERT_EQ(kernel(actual.data(), lanes.data(), count), overflow) << n;
+      ASSERT_EQ(expected, actual) << n;
+    }
+  }
+}
+
+TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
+  for (size_t at = 0; at < 45; ++at) {
+    for (const int sign : {1, -1}) {
+      std::vector<int32_t> acc32(45, 1), lanes32(45, -1);
+      std::vector<int64_t> acc64(45, 1), lanes64(45, -1);
+      acc32[at] = sign > 0 ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
+      acc64[at] = sign > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
+      const auto add = [&](int32_t by) {
+        lanes32[at] = by;
+        lanes64[at] = by;
+        auto sum32 = acc32;
+        auto sum64 = acc64;
+        return std::pair{add_lanes32(reinterpret_cast<uint8_t*>(sum32.data()),
+                                     reinterpret_cast<uint8_t*>(lanes32.data()), 45),
+                         add_lanes64(reinterpret_cast<uint8_t*>(sum64.data()),
+                                     reinterpret_cast<uint8_t*>(lanes64.data()), 45)};
+      };
+      ASSERT_EQ(add(sign), std::pair(true, true)) << at;
+      ASSERT_EQ(add(0), std::pair(false, false)) << at;
+      ASSERT_EQ(add(-sign), std::pair(false, false)) << at;
+    }
+  }
+}
+
+TEST_P(KernelTest, MaxLanesAndNhAgree) {
+  for (const size_t n : interesting_sizes()) {
+    const auto first = random_bytes(rng_, n * 8);
+    GuardedBytes payload(n * 8, n % 16);
+    payload.fill(random_bytes(rng_, n * 8));
+    GuardedBytes expected(n, n % 11), actual(n, n % 11);
+    expected.fill(std::span(first).first(n));
+    actual.fill(std::span(first).first(n));
+    plain::max_lanes8(expected.data(), payload.data(), n);
+    max_lanes8(actual.data(), payload.data(), n);
+    ASSERT_EQ(expected, actual) << n;
+
+    std::vector<uint32_t> key(2 * n + 1);
+    for (auto& word : key) word = static_cast<uint32_t>(rng_.next());
+    ASSERT_EQ(nh(payload.data(), n * 8, key.data() + 1), plain::nh(payload.data(), n * 8, key.data() + 1))
+        << n;
+  }
+}
+
+// 64 members' halves, summed, against 128-bit sums.
+TEST_P(KernelTest, Int64HalvesAddUpExactlyOrSayThatTheyDoNot) {
+  for (const size_t n : interesting_sizes()) {
+    for (const bool large : {false, true}) {
+      std::vector<__int128> exact(n, 0);
+      std::vector<int64_t> low(n), high(n), half(n);
+      for (int member = 0; member < 64; ++member) {
+        std::vector<int64_t> values(n);
+        for (size_t i = 0; i < n; ++i) {
+          values[i] = static_cast<int64_t>(rng_.next()) >> (large ? rng_.below(4) : 6);
+          exact[i] += values[i];
+        }
+        for (auto* sums : {&low, &high}) {
+          int64_to_half_lanes(values.data(), n, sums == &high ? 1 : 0,
+                              reinterpret_cast<uint8_t*>(half.data()));
+          ASSERT_FALSE(add_lanes64(reinterpret_cast<uint8_t*>(sums->data()),
+                                   reinterpret_cast<const uint8_t*>(half.data()), n));
+        }
+      }
+      bool all_fit = true;
+      for (const auto sum : exact) all_fit &= sum == static_cast<int64_t>(sum);
+      ASSERT_TRUE(all_fit || large);
+      std::vector<int64_t> out(n);
+      const auto* low_bytes = reinterpret_cast<const uint8_t*>(low.data());
+      const auto* high_bytes = reinterpret_cast<const uint8_t*>(high.data());
+      ASSERT_EQ(int64_from_half_lanes(low_bytes, high_bytes, n, out.data()), all_fit) << n;
+      for (size_t i = 0; i < n; ++i) {
+        const auto wrapped = static_cast<int64_t>(exact[i]);
+        if (exact[i] == wrapped) {
+          ASSERT_EQ(out[i], wrapped) << i;
+        }
+      }
+      ASSERT_EQ(int64_from_half_lanes(low_bytes, high_bytes, n, low.data()), all_fit);
+      ASSERT_EQ(low, out) << "in place";
+    }
+  }
+}
+
+TEST_P(KernelTest, EmptyBlocksMayHaveNoMemory) {
+  for (const DataType type : kAllTypes) {
+    EXPECT_EQ(scan(type, nullptr, 0, 4), BlockScale{});
+    to_lanes64(type, nullptr, 0, 1, 4, nullptr);
+    EXPECT_TRUE(from_lanes64(type, nullptr, 0, 1, 4, false, nullptr));
+    if (type == DataType::kInt64) continue;
+    to_lanes32(type, nullptr, 0, 1, 4, nullptr);
+    from_lanes32(type, nullptr, 0, 1, 4, false, nullptr);
+  }
+  EXPECT_FALSE(add_lanes32(nullptr, nullptr, 0));
+  EXPECT_EQ(nh(nullptr, 0, nullptr), 0u);
+  EXPECT_TRUE(int64_from_half_lanes(nullptr, nullptr, 0, nullptr));
+}
+
+// What torch.set_flush_denormal(True) or fesetround() did to the calling thread must not reach the sums, nor
+// may the kernels undo it.
+TEST_P(KernelTest, TheCallersFloatingPointModeDoesNotMatter) {
+  const auto elements = finite_elements(rng_, DataType::kFloat32, 360, 1, 4);
+  const auto sums = random_lanes(360, false);
+  std::vector<uint8_t> lanes(1440), expected_lanes(1440), out(1440), expected_out(1440);
+  plain::to_lanes32(DataType::kFloat32, elements.data(), 360, 1, 4, expected_lanes.data());
+  plain::from_lanes32(DataType::kFloat32, sums.data(), 360, 3, 4, true, expected_out.data());
+
+  std::fenv_t saved;
+  std::fegetenv(&saved);
+  std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
+  const unsigned mode = _mm_getcsr();
+#endif
+  to_lanes32(DataType::kFloat32, elements.data(), 360, 1, 4, lanes.data());
+  from_lanes32(DataType::kFloat32, sums.data(), 360, 3, 4, true, out.data());
+#if defined(__x86_64__)
+  const unsigned mode_after = _mm_getcsr();
+#endif
+  const int rounding_after = std::fegetround();
+  std::fesetenv(&saved);
+#if defined(__x86_64__)
+  EXPECT_EQ(mode_after & 0xFFC0, mode & 0xFFC0);
+#endif
+  EXPECT_EQ(rounding_after, FE_UPWARD);
+  EXPECT_EQ(lanes, expected_lanes);
+  EXPECT_EQ(out, expected_out);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, KernelTest, testing::ValuesIn(all_targets()), target_name);
+
+}  // namespace
+}  // namespace netsum::kernels

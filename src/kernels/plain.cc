@@ -1,0 +1,203 @@
+// The reference: one element at a time, in doubles, where every product with a power of two is exact.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "src/base/assert.h"
+#include "src/kernels/half.h"
+#include "src/kernels/kernels.h"
+
+namespace netsum::kernels::plain {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "lanes are read and written in place");
+
+// Memory of the user and of packets has any alignment.
+template <typename T>
+T load(const void* base, size_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const uint8_t*>(base) + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(void* base, size_t index, T value) {
+  std::memcpy(static_cast<uint8_t*>(base) + index * sizeof(T), &value, sizeof(T));
+}
+
+float load_float(DataType type, const void* base, size_t index) {
+  switch (type) {
+    case DataType::kBFloat16:
+      return bfloat16_to_float(load<uint16_t>(base, index));
+    case DataType::kFloat16:
+      return float16_to_float(load<uint16_t>(base, index));
+    default:
+      return load<float>(base, index);
+  }
+}
+
+void store_float(DataType type, void* base, size_t index, float value) {
+  switch (type) {
+    case DataType::kBFloat16:
+      return store(base, index, float_to_bfloat16(value));
+    case DataType::kFloat16:
+      return store(base, index, float_to_float16(value));
+    default:
+      return store(base, index, std::isnan(value) ? std::bit_cast<float>(kNaNBits) : value);
+  }
+}
+
+template <typename T>
+BlockScale scan_integers(const void* in, size_t n, int members) {
+  const T limit = std::numeric_limits<T>::max() / members;
+  BlockScale scale;
+  for (size_t i = 0; i < n; ++i) {
+    const T x = load<T>(in, i);
+    if (x > limit || x < -limit) scale.wide = 1;
+  }
+  return scale;
+}
+
+// The power of two that one unit of a lane stands for.
+int quantum_exponent(uint8_t exponent, int members) {
+  return exponent - 126 - quantum_bits(members);
+}
+
+int64_t quantise(float x, uint8_t exponent, int members) {
+  if (exponent == 0) return 0;
+  return static_cast<int64_t>(
+      std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent(exponent, members))));
+}
+
+float dequantise(int64_t sum, uint8_t exponent, int members, bool average) {
+  if (exponent == 0) return 0.0f;
+  const auto value =
+      static_cast<float>(std::ldexp(static_cast<double>(sum), quantum_exponent(exponent, members)));
+  return average ? value / static_cast<float>(members) : value;
+}
+
+// Adding wraps by definition of the lanes; the builtin tells whether it did.
+template <typename T>
+bool add_lanes(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  bool overflow = false;
+  for (size_t i = 0; i < n; ++i) {
+    T sum;
+    overflow |= __builtin_add_overflow(load<T>(acc, i), load<T>(lanes, i), &sum);
+    store(acc, i, sum);
+  }
+  return overflow;
+}
+
+}  // namespace
+
+BlockScale scan(DataType type, const void* in, size_t n, int members) {
+  if (type == DataType::kInt32) return scan_integers<int32_t>(in, n, members);
+  if (type == DataType::kInt64) return scan_integers<int64_t>(in, n, members);
+  BlockScale scale;
+  for (size_t i = 0; i < n; ++i) {
+    const float x = load_float(type, in, i);
+    if (!std::isfinite(x)) {
+      scale.wide = 1;
+    } else if (x != 0) {
+      const auto field = static_cast<uint8_t>((std::bit_cast<uint32_t>(x) >> 23) & 255);
+      scale.exponent = std::max({scale.exponent, field, uint8_t{1}});
+    }
+  }
+  return scale;
+}
+
+void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(type != DataType::kInt64);
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t lane = type == DataType::kInt32 ? load<int32_t>(in, i)
+                                                  : quantise(load_float(type, in, i), exponent, members);
+    store(lanes, i, static_cast<int32_t>(lane));
+  }
+}
+
+void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  NETSUM_ASSERT(type != DataType::kInt64);
+  for (size_t i = 0; i < n; ++i) {
+    const auto lane = load<int32_t>(lanes, i);
+    if (type == DataType::kInt32) {
+      store(out, i, lane);
+    } else {
+      store_float(type, out, i, dequantise(lane, exponent, members, average));
+    }
+  }
+}
+
+void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  for (size_t i = 0; i < n; ++i) {
+    int64_t lane = 0;
+    if (type == DataType::kInt64) {
+      lane = load<int64_t>(in, i);
+    } else if (type == DataType::kInt32) {
+      lane = load<int32_t>(in, i);
+    } else {
+      const float x = load_float(type, in, i);
+      if (std::isnan(x)) {
+        lane = int64_t{1} << 54;
+      } else if (std::isinf(x)) {
+        lane = int64_t{1} << (x > 0 ? 34 : 44);
+      } else {
+        lane = quantise(x, exponent, members);
+      }
+    }
+    store(lanes, i, lane);
+  }
+}
+
+bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  bool fits = true;
+  for (size_t i = 0; i < n; ++i) {
+    const auto lane = load<int64_t>(lanes, i);
+    if (type == DataType::kInt64) {
+      store(out, i, lane);
+    } else if (type == DataType::kInt32) {
+      fits &= lane == static_cast<int32_t>(lane);
+      store(out, i, static_cast<int32_t>(lane));
+    } else {
+      // A negative sum has borrowed from the counts above it: taking it out restores them.
+      const int64_t sum = static_cast<int64_t>(static_cast<uint64_t>(lane) << 30) >> 30;
+      const uint64_t counts = (static_cast<uint64_t>(lane) - static_cast<uint64_t>(sum)) >> 34;
+      const bool plus = (counts & 1023) != 0;
+      const bool minus = ((counts >> 10) & 1023) != 0;
+      const bool nan = (counts >> 20) != 0 || (plus && minus);
+      float value = dequantise(sum, exponent, members, average);
+      if (plus) value = INFINITY;
+      if (minus) value = -INFINITY;
+      if (nan) value = NAN;
+      store_float(type, out, i, value);
+    }
+  }
+  return fits;
+}
+
+bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add_lanes<int32_t>(acc, lanes, n);
+}
+bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add_lanes<int64_t>(acc, lanes, n);
+}
+
+void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  for (size_t i = 0; i < n; ++i) acc[i] = std::max(acc[i], lanes[i]);
+}
+
+uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key) {
+  NETSUM_ASSERT(bytes % 8 == 0);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < bytes / 4; i += 2) {
+    const uint32_t even = load<uint32_t>(payload, i) + key[i];
+    const uint32_t odd = load<uint32_t>(payload, i + 1) + key[i + 1];
+    sum += uint64_t{even} * odd;
+  }
+  return sum;
+}
+
+}  // namespace netsum::kernels::plain
