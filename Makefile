@@ -1,0 +1,44 @@
+# The few commands people type. Each is a thin call into scripts/ or CMake; `make help` lists them.
+
+PRESET ?= release
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-asan test-tsan lint format install clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what is needed (Debian packages, and Python packages in .venv)
+	@scripts/bootstrap.sh
+
+build: setup ## Build the library, the command and the tests (PRESET=release|dev|asan|tsan)
+	@scripts/build.sh $(PRESET) $(JOBS)
+
+demo: setup ## Train two models with Gloo and with netsum, and compare
+	@scripts/build.sh release $(JOBS)
+	@scripts/install_wheel.sh
+	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
+
+test: setup ## Run every test; the last line counts them
+	@scripts/test.sh release $(JOBS)
+
+test-asan: setup ## Run the C++ tests under AddressSanitizer and UBSan
+	@scripts/test.sh asan $(JOBS)
+
+test-tsan: setup ## Run the C++ tests under ThreadSanitizer
+	@scripts/test.sh tsan $(JOBS)
+
+lint: setup ## Check formatting, include directions, and clang-tidy on changed files (ALL=1: on all)
+	@scripts/build.sh release $(JOBS)
+	@scripts/lint.sh $(if $(ALL),--all,--changed)
+
+format: ## Rewrite own C and C++ files as clang-format wants them
+	@scripts/lint.sh --fix-format
+
+install: build ## Install the library and the command under PREFIX=/usr/local
+	@cmake --install build/$(PRESET) --prefix $(PREFIX) --component netsum
+
+clean: ## Remove what was built; .venv stays
+	@rm -rf build dist demo-report

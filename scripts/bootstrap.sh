@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need: Debian packages, and Python packages in .venv.
+# Safe to run again: when nothing has changed it only compares a stamp and ends at once.
+#
+#   scripts/bootstrap.sh            everything
+#   scripts/bootstrap.sh --system   Debian packages only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+stamp=.deps-stamp
+python_list=scripts/requirements.txt
+# One package per line; comments start with '#'.
+mapfile -t packages < <(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' scripts/packages.txt)
+
+fingerprint() {
+  { cat scripts/packages.txt "$python_list"; uname -m; python3 --version 2>&1 || true; } | sha256sum | cut -d' ' -f1
+}
+
+missing_packages() {
+  local name
+  for name in "${packages[@]}"; do
+    dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed || echo "$name"
+  done
+}
+
+# apt, as root or through sudo; otherwise says what an administrator has to type.
+install_packages() {
+  local -a missing as_root=()
+  mapfile -t missing < <(missing_packages)
+  [ ${#missing[@]} -eq 0 ] && return
+  local command="apt-get install -y --no-install-recommends ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null || ! { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+      echo "bootstrap: ${#missing[@]} Debian packages are missing, and installing them needs root. As root, run:" >&2
+      echo "  apt-get update && $command" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  echo "bootstrap: installing ${#missing[@]} Debian packages"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+install_python() {
+  # A folder without pip is what an interrupted first run leaves.
+  if [ ! -x .venv/bin/pip ]; then
+    rm -rf .venv
+    python3 -m venv .venv
+  fi
+  echo "bootstrap: installing Python packages in .venv"
+  .venv/bin/pip install --quiet --disable-pip-version-check -r "$python_list"
+}
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "bootstrap: this is not a Debian system; install the equivalents of scripts/packages.txt by hand" >&2
+  exit 1
+fi
+install_packages
+[ "${1:-}" = "--system" ] && exit 0
+if [ -x .venv/bin/pip ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then
+  exit 0
+fi
+install_python
+# Last, so that a run cut short is done again.
+fingerprint > "$stamp"

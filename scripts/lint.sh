@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Formatting, include directions and clang-tidy.
+#   scripts/lint.sh [--changed]             all three; clang-tidy on files that differ from the main branch
+#   scripts/lint.sh --all                   all three; clang-tidy on every source of the release build
+#   scripts/lint.sh --format [--junit FILE] formatting alone, optionally with its result as JUnit
+#   scripts/lint.sh --fix-format            rewrites the files
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=build/release
+
+own_sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.c' | while read -r file; do
+  if [ -f "$file" ]; then echo "$file"; fi
+done; }
+
+check_format() {
+  own_sources | xargs -r clang-format-14 --dry-run -Werror
+}
+
+# What a change touches: commits since the main branch, and what is not committed.
+changed_sources() {
+  local base
+  base=$(git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD~1 2>/dev/null || git rev-parse HEAD)
+  { git diff --name-only "$base"; git ls-files -o --exclude-standard; } | sort -u
+}
+
+# Only what the release build compiles: clang-tidy needs its flags.
+compiled() { python3 -c '
+import json, os, sys
+root = os.getcwd() + "/"
+known = {entry["file"].removeprefix(root) for entry in json.load(open(sys.argv[1]))}
+wanted = known if sys.argv[2] == "--all" else known & {line.strip() for line in sys.stdin}
+print("\n".join(sorted(name for name in wanted if not name.startswith("build/"))))
+' "$build/compile_commands.json" "$1"; }
+
+tidy() {
+  local -a files
+  mapfile -t files < <(changed_sources | compiled "$1" | sed '/^$/d')
+  echo "clang-tidy: ${#files[@]} files"
+  [ ${#files[@]} -eq 0 ] && return
+  printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 -p "$build" --quiet
+}
+
+junit() {
+  local failure=""
+  [ "$2" -eq 0 ] || failure='<failure message="scripts/lint.sh --fix-format puts it right"/>'
+  echo "<testsuite name=\"lint\"><testcase classname=\"lint\" name=\"format\">$failure</testcase></testsuite>" > "$1"
+}
+
+case "${1:---changed}" in
+  --format)
+    result=0
+    check_format || result=1
+    if [ "${2:-}" = --junit ]; then junit "$3" "$result"; fi
+    exit "$result" ;;
+  --fix-format)
+    own_sources | xargs -r clang-format-14 -i ;;
+  --changed | --all)
+    check_format
+    python3 scripts/check_includes.py
+    if [ ! -f "$build/compile_commands.json" ]; then
+      echo "lint: clang-tidy needs $build/compile_commands.json; run make build first" >&2
+      exit 1
+    fi
+    tidy "${1:---changed}"
+    echo "lint: in order" ;;
+  *)
+    sed -n '2,6p' "$0" >&2
+    exit 2 ;;
+esac
