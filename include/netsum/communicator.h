@@ -14,13 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "netsum/export.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
-
-#ifndef NETSUM_EXPORT
-#define NETSUM_EXPORT __attribute__((visibility("default")))
-#endif
 
 namespace netsum {
 

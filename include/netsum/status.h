@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "netsum/export.h"
+
 namespace netsum {
 
 // The numbers are part of the C ABI (netsum.h) and of the control protocol: never reuse one.
@@ -31,11 +33,11 @@ enum class ErrorCode : int32_t {
 };
 
 // "ok", "timeout", ...: stable names, used in messages, JSON and the control protocol.
-std::string_view error_name(ErrorCode code);
+NETSUM_EXPORT std::string_view error_name(ErrorCode code);
 
 inline constexpr int kNoRank = -1;
 
-class [[nodiscard]] Status {
+class [[nodiscard]] NETSUM_EXPORT Status {
  public:
   Status() = default;
   Status(ErrorCode code, std::string message, int rank = kNoRank)

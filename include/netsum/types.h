@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "netsum/export.h"
+
 namespace netsum {
 
 // The numbers are part of the C ABI and of the operation signature on the wire: never reuse one.
@@ -34,8 +36,8 @@ constexpr bool is_floating(DataType type) {
   return type == DataType::kFloat32 || type == DataType::kBFloat16 || type == DataType::kFloat16;
 }
 
-std::string_view data_type_name(DataType type);  // "float32", "bfloat16", ...
-std::string_view reduce_op_name(ReduceOp op);    // "sum", "avg"
+NETSUM_EXPORT std::string_view data_type_name(DataType type);  // "float32", "bfloat16", ...
+NETSUM_EXPORT std::string_view reduce_op_name(ReduceOp op);    // "sum", "avg"
 
 }  // namespace netsum
 

@@ -1,0 +1,7 @@
+// What the shared library shows to its users; everything else in it is hidden.
+#ifndef NETSUM_EXPORT_H_
+#define NETSUM_EXPORT_H_
+
+#define NETSUM_EXPORT __attribute__((visibility("default")))
+
+#endif  // NETSUM_EXPORT_H_

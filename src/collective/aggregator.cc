@@ -1,0 +1,68 @@
+// The public Aggregator: a dataplane and its control service.
+#include "netsum/aggregator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "aggregator/control/control_service.h"
+#include "aggregator/server/server.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+class LocalAggregator final : public Aggregator {
+ public:
+  LocalAggregator(std::unique_ptr<Dataplane> dataplane, std::unique_ptr<ControlService> control)
+      : dataplane_(std::move(dataplane)), control_(std::move(control)) {}
+
+  std::string control_address() const override { return control_->address(); }
+  AggregatorStatus status() const override { return control_->status(); }
+  bool drain(std::chrono::milliseconds deadline) override { return control_->drain(deadline); }
+
+ private:
+  std::unique_ptr<Dataplane> dataplane_;  // outlives the service, which uses it
+  std::unique_ptr<ControlService> control_;
+};
+
+Status out_of_range(const char* name, int value, int low, int high) {
+  return Status(ErrorCode::kInvalidArgument, std::string(name) + " must be " + std::to_string(low) + " to " +
+                                                 std::to_string(high) + ", not " + std::to_string(value));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& options) {
+  if (options.mtu < wire::kMinMtu || options.mtu > wire::kMaxMtu)
+    return out_of_range("mtu", options.mtu, wire::kMinMtu, wire::kMaxMtu);
+  if (options.max_jobs < 1 || options.max_jobs > 4096)
+    return out_of_range("max_jobs", options.max_jobs, 1, 4096);
+  if (options.slots_per_core < 8 || options.slots_per_core > 65536) {
+    return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
+  }
+  const Result<Address> listen = Address::resolve(options.listen);
+  if (!listen.ok()) return listen.status();
+
+  UdpDataplaneOptions data;
+  data.bind = listen.value();
+  data.bind.port = static_cast<uint16_t>(options.data_port);
+  data.cores = options.cores;
+  data.slots_per_core = static_cast<uint32_t>(options.slots_per_core);
+  data.max_jobs = options.max_jobs;
+  data.payload_bytes = wire::payload_for_mtu(options.mtu, 4);
+  auto dataplane = start_udp_dataplane(data);
+  if (!dataplane.ok()) return dataplane.status();
+
+  ControlServiceOptions control;
+  control.listen = options.listen;
+  control.token = options.token;
+  control.tls = options.tls;
+  control.max_jobs = options.max_jobs;
+  control.join_timeout = options.join_timeout;
+  auto service = ControlService::start(control, dataplane.value().get());
+  if (!service.ok()) return service.status();
+  return std::unique_ptr<Aggregator>(
+      std::make_unique<LocalAggregator>(std::move(dataplane).value(), std::move(service).value()));
+}
+
+}  // namespace netsum

@@ -1,0 +1,147 @@
+// The C ABI over the C++ API: no exception crosses it, every failure leaves a message for its thread.
+#include "netsum/netsum.h"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "netsum/communicator.h"
+
+struct netsum_comm {
+  std::unique_ptr<netsum::Communicator> communicator;
+};
+struct netsum_work {
+  netsum::Work work;
+};
+
+namespace {
+
+using netsum::ErrorCode;
+using netsum::Status;
+
+static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
+static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
+static_assert(NETSUM_AVG == static_cast<int>(netsum::ReduceOp::kAvg));
+
+thread_local Status last_error;
+
+int finish(const Status& status) {
+  last_error = status;
+  return static_cast<int>(status.code());
+}
+
+// Runs `body`, turning what it throws (memory, threads: set-up only) into a code.
+template <typename Body>
+int guarded(Body body) {
+  try {
+    return finish(body());
+  } catch (const std::exception& error) {
+    return finish(Status(ErrorCode::kInternal, error.what()));
+  }
+}
+
+std::string text_or(const char* text, const char* fallback) {
+  return text != nullptr ? text : fallback;
+}
+
+Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* out) {
+  if (in == nullptr || in->struct_size != sizeof(netsum_comm_options)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "netsum_comm_connect: set options.struct_size to sizeof(netsum_comm_options)");
+  }
+  out->rank = in->rank;
+  out->world_size = in->world_size;
+  out->job = text_or(in->job, "default");
+  out->token = text_or(in->token, "");
+  out->aggregator_token = text_or(in->aggregator_token, "");
+  out->root = text_or(in->root, "");
+  std::string_view list = in->aggregators != nullptr ? in->aggregators : "";
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    out->aggregators.emplace_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  if (in->connect_timeout_ms != 0) out->connect_timeout = std::chrono::milliseconds(in->connect_timeout_ms);
+  if (in->timeout_ms != 0) out->timeout = std::chrono::milliseconds(in->timeout_ms);
+  if (in->mtu != 0) out->mtu = in->mtu;
+  return Status();
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* netsum_version(void) {
+  return NETSUM_VERSION_STRING;
+}
+
+const char* netsum_code_name(int code) {
+  return netsum::error_name(static_cast<ErrorCode>(code)).data();
+}
+
+const char* netsum_last_error(void) {
+  return last_error.message().c_str();
+}
+
+int netsum_last_error_rank(void) {
+  return last_error.rank();
+}
+
+int netsum_comm_connect(const netsum_comm_options* options, netsum_comm** comm) {
+  return guarded([&]() -> Status {
+    netsum::CommunicatorOptions parsed;
+    const Status read = read_options(options, &parsed);
+    if (!read.ok()) return read;
+    if (comm == nullptr) return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: comm is NULL");
+    auto connected = netsum::Communicator::connect(parsed);
+    if (!connected.ok()) return connected.status();
+    *comm = new netsum_comm{std::move(connected).value()};
+    return Status();
+  });
+}
+
+void netsum_comm_close(netsum_comm* comm) {
+  delete comm;
+}
+
+void netsum_comm_abort(netsum_comm* comm, const char* reason) {
+  if (comm != nullptr) comm->communicator->abort(text_or(reason, "no reason given"));
+}
+
+int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count, netsum_dtype type,
+                      netsum_redop op, int64_t timeout_ms, netsum_work** work) {
+  return guarded([&]() -> Status {
+    if (comm == nullptr || work == nullptr) {
+      return Status(ErrorCode::kInvalidArgument, "netsum_all_reduce: comm or work is NULL");
+    }
+    netsum::AllReduceOptions options;
+    options.type = static_cast<netsum::DataType>(type);
+    options.op = static_cast<netsum::ReduceOp>(op);
+    options.timeout = std::chrono::milliseconds(timeout_ms);
+    *work =
+        new netsum_work{comm->communicator->all_reduce(netsum::TensorView{input, output, count}, options)};
+    return Status();
+  });
+}
+
+int netsum_work_wait(netsum_work* work, int64_t timeout_ms) {
+  return guarded([&] {
+    return timeout_ms < 0 ? work->work.wait() : work->work.wait(std::chrono::milliseconds(timeout_ms));
+  });
+}
+
+int netsum_work_done(const netsum_work* work) {
+  return work->work.done() ? 1 : 0;
+}
+
+void netsum_work_free(netsum_work* work) {
+  delete work;
+}
+
+int netsum_barrier(netsum_comm* comm, int64_t timeout_ms) {
+  return guarded([&] { return comm->communicator->barrier(std::chrono::milliseconds(timeout_ms)); });
+}
+
+}  // extern "C"

@@ -1,0 +1,132 @@
+#include "src/collective/engine.h"
+
+#include <array>
+#include <utility>
+
+#include "src/base/clock.h"
+#include "src/collective/work_state.h"
+
+namespace netsum {
+
+Engine::Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
+               std::function<void(const Status&)> on_failed)
+    : io_(std::move(io)), core_(options), on_failed_(std::move(on_failed)), thread_([this] { loop(); }) {}
+
+Engine::~Engine() {
+  stop_.store(true, std::memory_order_release);
+  io_->wake();
+  thread_.join();
+}
+
+Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return connected_ || !status_.ok(); });
+  if (!status_.ok()) return status_;
+  if (connected_) return Status();
+  return Status(ErrorCode::kUnreachable, not_connected_reason_);
+}
+
+Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                    std::chrono::milliseconds timeout) {
+  auto state = std::make_shared<Work::State>();
+  const int64_t deadline_us = monotonic_us() + timeout.count() * 1000;
+  {
+    const std::lock_guard lock(mutex_);
+    submissions_.push_back({state, type, op, std::move(tensors), deadline_us});
+    has_mail_.store(true, std::memory_order_release);
+  }
+  io_->wake();
+  return Work(std::move(state));
+}
+
+void Engine::fail(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_from_outside_.ok()) return;
+    failure_from_outside_ = status;
+    has_mail_.store(true, std::memory_order_release);
+  }
+  io_->wake();
+}
+
+Status Engine::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_.ok() ? failure_from_outside_ : status_;
+}
+
+void Engine::loop() {
+  std::array<InPacket, WorkerCore::kBurst> burst;
+  while (!stop_.load(std::memory_order_acquire)) {
+    if (has_mail_.load(std::memory_order_acquire)) take_mail();
+    const size_t received = io_->receive(burst);
+    const int64_t now_us = monotonic_us();
+    for (size_t i = 0; i < received; ++i) core_.on_packet(now_us, burst[i]);
+    if (now_us >= core_.next_tick_us()) core_.on_tick(now_us);
+    const std::span<const OutPacket> due = core_.collect(now_us);
+    if (!due.empty()) io_->send(due);
+    finish_operations();
+    note_state();
+    if (received > 0 || !due.empty()) continue;
+    const int64_t next_us = core_.next_tick_us();
+    io_->wait(next_us == INT64_MAX ? -1 : std::max<int64_t>(0, next_us - monotonic_us()));
+  }
+  take_mail();
+  core_.fail(Status(ErrorCode::kAborted, "the communicator was closed"));
+  finish_operations();
+}
+
+void Engine::take_mail() {
+  std::vector<Submission> submissions;
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    has_mail_.store(false, std::memory_order_relaxed);
+    submissions.swap(submissions_);
+    failure = failure_from_outside_;
+  }
+  if (!failure.ok()) {
+    noted_failure_ = noted_failure_ || core_.status().ok();  // whoever called fail() knows
+    core_.fail(failure);
+    const std::lock_guard lock(mutex_);
+    status_ = core_.status();
+    changed_.notify_all();
+  }
+  for (Submission& submission : submissions) {
+    const uint64_t id = next_id_++;
+    works_.emplace(id, std::move(submission.work));
+    core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us);
+  }
+}
+
+void Engine::finish_operations() {
+  core_.take_completions(&completions_);
+  for (const WorkerCore::Completion& completion : completions_) {
+    const auto found = works_.find(completion.id);
+    const std::shared_ptr<Work::State> work = std::move(found->second);
+    works_.erase(found);
+    work->finish(completion.status);
+  }
+  completions_.clear();
+}
+
+// Tells waiters about connection and failure, once each.
+void Engine::note_state() {
+  if (!noted_connected_) {
+    const bool connected = core_.connected();
+    std::string reason = connected ? "" : core_.not_connected_reason();
+    const std::lock_guard lock(mutex_);
+    not_connected_reason_ = std::move(reason);
+    noted_connected_ = connected_ = connected;
+    if (connected) changed_.notify_all();
+  }
+  if (noted_failure_ || core_.status().ok()) return;
+  noted_failure_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = core_.status();
+    changed_.notify_all();
+  }
+  on_failed_(core_.status());
+}
+
+}  // namespace netsum

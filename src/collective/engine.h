@@ -1,0 +1,81 @@
+// Runs a WorkerCore on a thread of its own over a PacketIo.
+#ifndef NETSUM_SRC_COLLECTIVE_ENGINE_H_
+#define NETSUM_SRC_COLLECTIVE_ENGINE_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "src/net/packet_io.h"
+#include "src/worker/worker_core.h"
+
+namespace netsum {
+
+class Engine {
+ public:
+  // `on_failed` is called once, on the engine's thread, when the core fails by itself (not by fail()), after
+  // all operations have ended.
+  Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
+         std::function<void(const Status&)> on_failed);
+  ~Engine();  // operations in flight end with kAborted
+
+  // Waits until every stripe has answered. Errors: kUnreachable, or what fail() was called with.
+  Status wait_connected(std::chrono::steady_clock::time_point deadline);
+
+  // Any thread. `timeout` runs from now.
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
+  // Any thread. The first failure counts.
+  void fail(const Status& status);
+  Status status() const;
+
+  const WorkerCore& core() const { return core_; }  // for its counters
+
+ private:
+  struct Submission {
+    std::shared_ptr<Work::State> work;
+    DataType type;
+    ReduceOp op;
+    std::vector<TensorView> tensors;
+    int64_t deadline_us;
+  };
+
+  void loop();
+  void take_mail();
+  void finish_operations();
+  void note_state();
+
+  std::unique_ptr<PacketIo> io_;
+  WorkerCore core_;
+  const std::function<void(const Status&)> on_failed_;
+
+  // The engine thread's own.
+  std::unordered_map<uint64_t, std::shared_ptr<Work::State>> works_;
+  uint64_t next_id_ = 0;
+  std::vector<WorkerCore::Completion> completions_;
+  bool noted_connected_ = false;
+  bool noted_failure_ = false;
+
+  // The mailbox: `has_mail_` lets the loop look without taking the lock.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> has_mail_{false};
+  std::atomic<bool> stop_{false};
+  std::vector<Submission> submissions_;
+  Status failure_from_outside_;
+  bool connected_ = false;
+  Status status_;
+  std::string not_connected_reason_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_COLLECTIVE_ENGINE_H_
