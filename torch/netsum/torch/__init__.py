@@ -42,29 +42,15 @@ def _backend_of(group):
 
 def _create(backend_options, _process_group_options):
     """What torch.distributed calls, on every rank of a new group, to make the group's backend."""
-    options = _rendezvous.meet(
-        store=backend_options.store,
-        rank=backend_options.group_rank,
-        size=backend_options.group_size,
-        group_name=backend_options.group_id,
-        timeout=backend_options.timeout,
-    )
-    hosts = dist.ProcessGroupGloo(
-        dist.PrefixStore("hosts", backend_options.store),
-        backend_options.group_rank,
-        backend_options.group_size,
-        timeout=backend_options.timeout,
-    )
-    with _rendezvous.sharing_errors(backend_options.store, backend_options.group_rank, backend_options.group_size):
-        backend = ProcessGroupNetsum(
-            rank=backend_options.group_rank,
-            size=backend_options.group_size,
-            hosts=hosts,
-            options=options,
-            timeout=backend_options.timeout,
-        )
+    store, timeout = backend_options.store, backend_options.timeout
+    rank, size = backend_options.group_rank, backend_options.group_size
+    agreement = _rendezvous.meet(store, rank, size, backend_options.group_id, timeout)
+    hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
+    with _rendezvous.sharing_errors(store, rank, size):
+        options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
+        backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout)
     _leave_at_exit()
-    if backend_options.group_rank == 0:
+    if rank == 0:
         _logger.info("process group %s: %s", backend_options.group_id, backend.describe())
     return backend
 

@@ -9,6 +9,7 @@ error/<rank>   why the rank could not join the job, so that the others can say s
 """
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import secrets
@@ -21,7 +22,7 @@ from netsum.torch import _C, _settings
 
 
 def meet(store, rank, size, group_name, timeout):
-    """Waits (at most `timeout`) until every rank is here; returns this rank's CommunicatorOptions.
+    """Waits (at most `timeout`) until every rank is here, and returns what they agreed on: an Agreement.
 
     Returns None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
@@ -47,7 +48,14 @@ def meet(store, rank, size, group_name, timeout):
         raise problem
     hellos = _gather_hellos(store, size, timeout)
     _check_hellos(hellos)
-    return _options(settings, hellos[0], store, rank, size, timeout)
+    return Agreement(settings, hellos[0]["job"], hellos[0]["token"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    settings: _settings.Settings
+    job: str
+    token: str = dataclasses.field(repr=False)
 
 
 @contextlib.contextmanager
@@ -96,13 +104,16 @@ def _check_hellos(hellos):
                 )
 
 
-def _options(settings, first_hello, store, rank, size, timeout):
+def communicator_options(agreement, store, rank, size, timeout):
+    """This rank's CommunicatorOptions. With embedded shards it waits until rank 0 listens, so nothing that needs
+    all ranks may come between this and the joining of the job."""
+    settings = agreement.settings
     connect_timeout = datetime.timedelta(seconds=settings.connect_timeout_s)
     options = _C.CommunicatorOptions()
     options.rank = rank
     options.world_size = size
-    options.job = first_hello["job"]
-    options.token = first_hello["token"]
+    options.job = agreement.job
+    options.token = agreement.token
     options.aggregator_token = settings.aggregator_token
     options.aggregators = list(settings.aggregators)
     options.mtu = settings.mtu
