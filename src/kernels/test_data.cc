@@ -136,12 +136,7 @@ void TargetTest::TearDown() {
 }
 
 std::vector<int64_t> all_targets() {
-  auto targets = hwy::SupportedAndGeneratedTargets();
-  // Highway falls back to its static target by itself and does not list it.
-  if (std::find(targets.begin(), targets.end(), HWY_STATIC_TARGET) == targets.end()) {
-    targets.push_back(HWY_STATIC_TARGET);
-  }
-  return targets;
+  return hwy::SupportedAndGeneratedTargets();
 }
 std::string target_name(const testing::TestParamInfo<int64_t>& info) {
   return hwy::TargetName(info.param);
