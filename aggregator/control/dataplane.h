@@ -19,8 +19,8 @@ struct DataplaneJob {
   uint16_t epoch = 0;  // incarnation of that index: packets of another one are refused
   uint64_t key = 0;    // random per job; mixed into every packet's check
   uint16_t members = 0;
-  uint32_t data_slots = 0;   // slots [0, data_slots) carry gradients ...
-  uint32_t scale_slots = 0;  // ... and the next `scale_slots` carry block scales
+  uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
+  uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
 };
 

@@ -53,8 +53,8 @@ class ControlClient {
   // Joins and waits for the other ranks; retries a refused or absent connection until the timeout.
   // `on_failure` is called at most once, on a thread of the client, when the job fails or the aggregator is
   // lost after a successful join; it must not block, nor destroy the client.
-  // Errors: kUnreachable, kPermissionDenied, kVersionMismatch, kInvalidArgument (world size, rank taken, ...),
-  // kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest).
+  // Errors: kUnreachable, kPermissionDenied, kVersionMismatch, kInvalidArgument (world size, rank taken,
+  // ...), kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest).
   static Result<std::unique_ptr<ControlClient>> join(const JoinParameters& parameters,
                                                      std::function<void(const Status&)> on_failure);
   virtual ~ControlClient() = default;  // leaves, in good order, waiting at most a second

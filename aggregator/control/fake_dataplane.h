@@ -1,0 +1,59 @@
+// A dataplane that only keeps books, for the tests of the control plane.
+#ifndef NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_
+#define NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_
+
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+
+namespace netsum {
+
+class FakeDataplane final : public Dataplane {
+ public:
+  explicit FakeDataplane(DataplaneLimits limits = {2, 8, 1024, 1440}) : limits_(limits) {
+    for (int i = 0; i < limits.stripes; ++i)
+      endpoints_.push_back(*Address::parse("10.0.0.9:700" + std::to_string(i)));
+  }
+
+  std::string_view kind() const override { return "fake"; }
+  DataplaneLimits limits() const override { return limits_; }
+  std::vector<Address> endpoints() const override { return endpoints_; }
+  uint32_t free_slots() const override { return limits_.slots_per_stripe; }
+  Status install(const DataplaneJob& job) override {
+    const std::lock_guard lock(mutex_);
+    if (!install_error_.ok()) return install_error_;
+    installed_.push_back(job);
+    return {};
+  }
+  void remove(uint16_t job, uint16_t epoch) override {
+    const std::lock_guard lock(mutex_);
+    removed_.emplace_back(job, epoch);
+  }
+  std::vector<AggregatorCounter> counters() const override { return {{"packets_received", 42}}; }
+
+  void set_endpoints(std::vector<Address> endpoints) { endpoints_ = std::move(endpoints); }
+  void set_install_error(Status error) { install_error_ = std::move(error); }
+  std::vector<DataplaneJob> installed() const {
+    const std::lock_guard lock(mutex_);
+    return installed_;
+  }
+  std::vector<std::pair<uint16_t, uint16_t>> removed() const {
+    const std::lock_guard lock(mutex_);
+    return removed_;
+  }
+
+ private:
+  const DataplaneLimits limits_;
+  std::vector<Address> endpoints_;  // set before the service starts, like the error
+  Status install_error_;
+  mutable std::mutex mutex_;
+  std::vector<DataplaneJob> installed_;
+  std::vector<std::pair<uint16_t, uint16_t>> removed_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_

@@ -1,0 +1,173 @@
+// What JobTable refuses, and how it says so.
+#include <bit>
+
+#include "aggregator/control/job_table.h"
+#include "src/base/assert.h"
+#include "src/control/ranks.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+constexpr uint32_t kIpv4HeaderBytes = 20;
+constexpr uint32_t kIpv6HeaderBytes = 40;
+constexpr uint32_t kUdpHeaderBytes = 8;
+// A slot's lanes are processed 32 bytes at a time.
+constexpr uint32_t kPayloadStep = 32;
+
+static_assert(kMinMtu >= kIpv6HeaderBytes + kUdpHeaderBytes + NETSUM_HEADER_BYTES + kPayloadStep);
+static_assert(NETSUM_MAX_PAYLOAD % kPayloadStep == 0);
+static_assert(kMaxMembers == NETSUM_MAX_MEMBERS);
+
+std::string number(uint64_t value) {
+  return std::to_string(value);
+}
+
+bool printable(std::string_view text) {
+  for (const char c : text)
+    if (c < 0x20 || c > 0x7e) return false;
+  return true;
+}
+
+Status invalid(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+Status check_name(const std::string& name) {
+  if (name.empty() || name.size() > kMaxJobNameBytes)
+    return invalid("the job name has " + number(name.size()) + " bytes; 1 to " + number(kMaxJobNameBytes) +
+                   " are allowed");
+  if (!printable(name)) return invalid("the job name may hold printable ASCII characters only");
+  return {};
+}
+
+}  // namespace
+
+uint32_t payload_for_mtu(uint32_t mtu, bool ipv6) {
+  const uint32_t headers =
+      (ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes + NETSUM_HEADER_BYTES;
+  NETSUM_ASSERT(mtu >= headers + kPayloadStep);
+  const uint32_t payload = (mtu - headers) / kPayloadStep * kPayloadStep;
+  return payload < NETSUM_MAX_PAYLOAD ? payload : NETSUM_MAX_PAYLOAD;
+}
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  // Volatile, so that the compiler cannot stop at the first difference.
+  volatile unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
+  return difference == 0;
+}
+
+Status JobTable::check_aggregator_token(const std::string& presented) const {
+  if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
+  if (presented.empty())
+    return {ErrorCode::kPermissionDenied,
+            "this aggregator asks for a token and none was given: set aggregator_token to the token that the "
+            "aggregator was started with"};
+  return {ErrorCode::kPermissionDenied,
+          "wrong aggregator token: it differs from the one that the aggregator was started with"};
+}
+
+Status JobTable::check_job(const JobRequest& request) const {
+  // The version first: with another one, the other fields may mean something else.
+  if (request.protocol_version != NETSUM_VERSION)
+    return {ErrorCode::kVersionMismatch, "the worker speaks protocol version " +
+                                             number(request.protocol_version) + ", this aggregator version " +
+                                             number(NETSUM_VERSION) +
+                                             ": install the same release of netsum on both"};
+  if (Status status = check_aggregator_token(request.aggregator_token); !status.ok()) return status;
+  if (Status status = check_name(request.name); !status.ok()) return status;
+  if (request.token.size() > kMaxTokenBytes)
+    return invalid("the token of job '" + request.name + "' has " + number(request.token.size()) +
+                   " bytes; at most " + number(kMaxTokenBytes) + " are allowed");
+  if (request.world_size < 1 || request.world_size > kMaxMembers)
+    return invalid("world size " + number(request.world_size) + " of job '" + request.name +
+                   "' is out of range: an aggregator serves 1 to " + number(kMaxMembers) + " ranks per job");
+  if (request.mtu < kMinMtu || request.mtu > kMaxMtu)
+    return invalid("mtu " + number(request.mtu) + " is out of range: " + number(kMinMtu) + " to " +
+                   number(kMaxMtu) + " are possible, 1500 is usual");
+  if (!std::has_single_bit(request.slots))
+    return invalid("slots must be a power of two, and " + number(request.slots) + " is not; 256 is usual");
+  // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
+  const uint32_t payload = payload_for_mtu(request.mtu, true);
+  if (payload > payload_limit())
+    return invalid("mtu " + number(request.mtu) + " carries " + number(payload) +
+                   " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
+                   ": ask for a smaller mtu, or start the aggregator with a larger one");
+  return {};
+}
+
+Status JobTable::check_same(const JobRequest& request, const Job& job) const {
+  const JobRequest& first = job.request;
+  // Before anything about the job is told.
+  if (!equal_in_constant_time(request.token, first.token))
+    return {ErrorCode::kPermissionDenied,
+            "wrong token for job '" + request.name + "': a job of that name exists with another token"};
+  const auto differs = [&](const char* what, uint32_t asked, uint32_t expected) {
+    return invalid("job '" + request.name + "' was created with " + what + " " + number(expected) +
+                   ", and this rank asks for " + number(asked) + ": all ranks must agree");
+  };
+  if (request.world_size != first.world_size)
+    return differs("world size", request.world_size, first.world_size);
+  if (request.mtu != first.mtu) return differs("mtu", request.mtu, first.mtu);
+  if (request.slots != first.slots) return differs("slots", request.slots, first.slots);
+  return {};
+}
+
+Status JobTable::check_capacity(const JobRequest& request) const {
+  if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
+  if (dataplane_ != nullptr) {
+    const uint32_t slots = dataplane_->limits().slots_per_stripe;
+    const uint32_t reserved = reserved_slots();
+    const uint32_t free = reserved < slots ? slots - reserved : 0;
+    if (request.slots > free || free - request.slots < kScaleSlots)
+      return {ErrorCode::kResourceExhausted,
+              "job '" + request.name + "' asks for " + number(request.slots) + " slots (and " +
+                  number(kScaleSlots) + " for scales) per stripe; the aggregator has " + number(slots) +
+                  ", of which " + number(free) +
+                  " are free: ask for fewer, or start the aggregator with more slots per core"};
+  }
+  if (free_indices_.empty())
+    return {ErrorCode::kResourceExhausted,
+            "the aggregator serves at most " + number(options_.max_jobs) +
+                " jobs at once and none is free: wait for one to end, or start it with more"};
+  return {};
+}
+
+Status JobTable::check_family(const MemberRequest& request) const {
+  if (request.peer.family != 6) return {};
+  for (const Address& endpoint : dataplane_->endpoints())
+    if (endpoint.family == 4 && endpoint.is_wildcard())
+      return invalid("rank " + number(request.rank) +
+                     " reached this aggregator over IPv6, but it takes data over IPv4 only: use its IPv4 "
+                     "address, or start it listening on [::]");
+  return {};
+}
+
+Status JobTable::check_shard(const MemberRequest& request) const {
+  const std::string who = "rank " + number(request.rank);
+  if (!options_.members_bring_shards) {
+    if (request.shard_endpoint.empty()) return check_family(request);
+    return invalid(who +
+                   " brings a shard of its own, but this is an aggregator that sums by itself: "
+                   "configure aggregators on all ranks or on none");
+  }
+  if (request.shard_endpoint.empty())
+    return invalid(who +
+                   " brings no shard, but this job is summed by its members' shards: configure "
+                   "aggregators on all ranks or on none");
+  const Result<Address> endpoint = Address::parse(request.shard_endpoint);
+  if (!endpoint.ok() || endpoint->port == 0)
+    return invalid(who + "'s shard endpoint '" + request.shard_endpoint.substr(0, 64) +
+                   "' is not a numeric address with a port");
+  if (request.shard_payload_bytes < kPayloadStep)
+    return invalid(who + "'s shard takes " + number(request.shard_payload_bytes) +
+                   " bytes of payload; at least " + number(kPayloadStep) + " are needed");
+  if (request.shard_slots <= kScaleSlots)
+    return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
+                                               " slots; more than " + number(kScaleSlots) + " are needed"};
+  return {};
+}
+
+}  // namespace netsum

@@ -1,0 +1,184 @@
+#include "aggregator/control/job_desk.h"
+
+#include <sys/random.h>
+
+#include <utility>
+
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/control/rpc_status.h"
+
+namespace netsum {
+namespace {
+
+uint64_t system_random() {
+  uint64_t value = 0;
+  // Reads of up to 256 bytes are never cut short.
+  NETSUM_ASSERT(::getrandom(&value, sizeof(value), 0) == sizeof(value));
+  return value;
+}
+
+control::Ready to_ready(const JobGrant& grant) {
+  control::Ready ready;
+  ready.set_job(grant.job.job);
+  ready.set_epoch(grant.job.epoch);
+  ready.set_key(grant.job.key);
+  ready.set_data_slots(grant.job.data_slots);
+  ready.set_scale_slots(grant.job.scale_slots);
+  ready.set_payload_bytes(grant.job.payload_bytes);
+  ready.set_dataplane(grant.dataplane);
+  for (const StripeGrant& grant_of_stripe : grant.stripes) {
+    control::Stripe& stripe = *ready.add_stripes();
+    stripe.set_endpoint(grant_of_stripe.endpoint);
+    stripe.set_embedded(grant_of_stripe.embedded);
+    if (grant_of_stripe.embedded) stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
+  }
+  return ready;
+}
+
+void enqueue(MemberStream& stream, const JobEvent& told) {
+  control::Event event;
+  switch (told.kind) {
+    case JobEvent::Kind::kJoined:
+      event.mutable_joined()->set_member(told.to);
+      for (const int rank : told.missing)
+        event.mutable_joined()->add_missing_ranks(static_cast<uint32_t>(rank));
+      return stream.enqueue(std::move(event));
+    case JobEvent::Kind::kReady:
+      *event.mutable_ready() = to_ready(*told.grant);
+      return stream.enqueue(std::move(event));
+    case JobEvent::Kind::kDraining:
+      event.mutable_draining();
+      return stream.enqueue(std::move(event));
+    case JobEvent::Kind::kFailed:
+      *event.mutable_failed() = to_failed(told.failure);
+      stream.enqueue(std::move(event));
+      return stream.enqueue_end(grpc::Status::OK);
+    case JobEvent::Kind::kEnd:
+      return stream.enqueue_end(grpc::Status::OK);
+  }
+}
+
+}  // namespace
+
+JobDesk::JobDesk(JobTableOptions options, Dataplane* dataplane)
+    : table_(std::move(options), dataplane, system_random) {}
+
+// Events are queued under the lock, so that every stream gets them in the table's order, and sent outside it,
+// because gRPC may call back from within.
+template <typename Function>
+auto JobDesk::with_table(Function function) {
+  std::vector<std::shared_ptr<MemberStream>> touched;
+  std::unique_lock lock(mutex_);
+  auto result = function(table_);
+  for (const JobEvent& event : table_.take_events()) {
+    const auto stream = streams_.find(event.to);
+    if (stream == streams_.end()) continue;
+    enqueue(*stream->second, event);
+    touched.push_back(stream->second);
+  }
+  changed_.notify_all();
+  lock.unlock();
+  for (const auto& stream : touched) stream->pump();
+  return result;
+}
+
+Status JobDesk::create(const JobRequest& request, int64_t deadline_us) {
+  return with_table([&](JobTable& table) { return table.create(monotonic_us(), request, deadline_us); });
+}
+
+void JobDesk::join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) {
+  const Status status = with_table([&](JobTable& table) -> Status {
+    const Result<MemberId> id = table.join(monotonic_us(), request);
+    if (!id.ok()) return id.status();
+    streams_[*id] = stream;
+    stream->set_on_over([self = shared_from_this(), id = *id] { self->stream_over(id); });
+    return {};
+  });
+  if (status.ok()) return;
+  stream->enqueue_end(to_rpc_status(status));
+  stream->pump();
+}
+
+void JobDesk::stream_over(MemberId id) {
+  with_table([&](JobTable& table) {
+    table.stream_ended(id);
+    return streams_.erase(id);
+  });
+}
+
+Status JobDesk::leave(const MemberClaim& claim) {
+  return with_table([&](JobTable& table) { return table.leave(claim); });
+}
+
+Status JobDesk::report(const MemberClaim& claim, const Status& failure) {
+  return with_table([&](JobTable& table) { return table.report(claim, failure); });
+}
+
+void JobDesk::drain() {
+  with_table([](JobTable& table) {
+    table.drain();
+    return true;
+  });
+}
+
+void JobDesk::stop(const Status& reason) {
+  with_table([&](JobTable& table) {
+    table.stop(reason);
+    return true;
+  });
+}
+
+void JobDesk::watch_deadlines() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (halted_) return;
+      const std::optional<int64_t> next_us = table_.next_deadline_us();
+      const int64_t now_us = monotonic_us();
+      // Woken by every change of the table; the bound is for an idle one.
+      const int64_t sleep_us = next_us ? *next_us - now_us : 60'000'000;
+      if (sleep_us > 0) {
+        changed_.wait_for(lock, std::chrono::microseconds(sleep_us));
+        continue;
+      }
+    }
+    with_table([](JobTable& table) {
+      table.on_tick(monotonic_us());
+      return true;
+    });
+  }
+}
+
+void JobDesk::halt() {
+  const std::lock_guard lock(mutex_);
+  halted_ = true;
+  changed_.notify_all();
+}
+
+bool JobDesk::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
+}
+
+Status JobDesk::check_aggregator_token(const std::string& presented) {
+  const std::lock_guard lock(mutex_);
+  return table_.check_aggregator_token(presented);
+}
+
+std::vector<AggregatorJobStatus> JobDesk::jobs() {
+  const std::lock_guard lock(mutex_);
+  return table_.jobs(monotonic_us());
+}
+
+uint32_t JobDesk::payload_limit() {
+  const std::lock_guard lock(mutex_);
+  return table_.payload_limit();
+}
+
+bool JobDesk::draining() {
+  const std::lock_guard lock(mutex_);
+  return table_.draining();
+}
+
+}  // namespace netsum

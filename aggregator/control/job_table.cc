@@ -1,0 +1,351 @@
+#include "aggregator/control/job_table.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "src/base/assert.h"
+#include "src/control/ranks.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+std::string host_of(const Address& address) {
+  if (!address.valid()) return "unknown host";
+  const std::string text = address.to_string();
+  const std::string host = text.substr(0, text.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string rank_at(int rank, const std::string& host) {
+  return "rank " + std::to_string(rank) + " (" + host + ")";
+}
+
+}  // namespace
+
+std::vector<int> JobTable::Job::ranks(bool present) const {
+  std::vector<int> found;
+  for (size_t rank = 0; rank < members.size(); ++rank)
+    if (members[rank].has_value() == present) found.push_back(static_cast<int>(rank));
+  return found;
+}
+
+bool JobTable::Job::has_members() const {
+  return std::any_of(members.begin(), members.end(), [](const auto& member) { return member.has_value(); });
+}
+
+int64_t JobTable::Job::join_deadline_us() const {
+  // The first member to give up ends the job for all: without it the job cannot become whole.
+  int64_t earliest_us = deadline_us;
+  for (const auto& member : members)
+    if (member) earliest_us = std::min(earliest_us, member->deadline_us);
+  return earliest_us;
+}
+
+JobTable::JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random)
+    : options_(std::move(options)), dataplane_(dataplane), random_(std::move(random)) {
+  NETSUM_ASSERT((dataplane_ == nullptr) == options_.members_bring_shards);
+  if (dataplane_ != nullptr) options_.max_jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
+  NETSUM_ASSERT(options_.max_jobs > 0 && options_.max_jobs <= std::numeric_limits<uint16_t>::max());
+  for (int i = 0; i < options_.max_jobs; ++i)
+    free_indices_.push_back({static_cast<uint16_t>(i), static_cast<uint16_t>(random_())});
+}
+
+uint32_t JobTable::payload_limit() const {
+  const uint32_t limit = dataplane_ != nullptr ? dataplane_->limits().payload_bytes : NETSUM_MAX_PAYLOAD;
+  return std::min<uint32_t>(limit, NETSUM_MAX_PAYLOAD);
+}
+
+Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadline_us) {
+  if (Status status = check_job(request); !status.ok()) return status;
+  const Result<JobNumber> number = find_or_create(now_us, request, deadline_us);
+  if (!number.ok()) return number.status();
+  jobs_.at(*number).created_ahead = true;
+  return {};
+}
+
+Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRequest& request,
+                                                     int64_t deadline_us) {
+  if (const auto named = by_name_.find(request.name); named != by_name_.end()) {
+    if (Status status = check_same(request, jobs_.at(named->second)); !status.ok()) return status;
+    return named->second;
+  }
+  if (Status status = check_capacity(request); !status.ok()) return status;
+  Job job;
+  job.request = request;
+  job.created_us = now_us;
+  job.deadline_us = now_us + options_.join_timeout_us;
+  if (deadline_us > 0) job.deadline_us = std::min(job.deadline_us, now_us + deadline_us);
+  job.members.resize(request.world_size);
+  job.grant.job = free_indices_.front().index;
+  job.grant.epoch = free_indices_.front().epoch;
+  free_indices_.pop_front();
+  const JobNumber number = next_number_++;
+  by_name_[request.name] = number;
+  jobs_.emplace(number, std::move(job));
+  return number;
+}
+
+Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
+  if (Status status = check_job(request.job); !status.ok()) return status;
+  if (request.rank >= request.job.world_size)
+    return Status(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(request.rank) + " is out of range: job '" + request.job.name +
+                      "' has world size " + std::to_string(request.job.world_size) + ", so ranks 0 to " +
+                      std::to_string(request.job.world_size - 1));
+  if (Status status = check_shard(request); !status.ok()) return status;
+  const Result<JobNumber> number = find_or_create(now_us, request.job, 0);
+  if (!number.ok()) return number.status();
+  Job& job = jobs_.at(*number);
+  const int rank = static_cast<int>(request.rank);
+  if (const auto& holder = job.members[request.rank])
+    return Status(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank) + " of job '" + request.job.name +
+                      "' is already taken, by " + holder->host + ": is another run using the same job name?",
+                  rank);
+
+  Member member;
+  do member.id = random_();
+  while (member.id == 0 || members_.contains(member.id));
+  member.host = host_of(request.peer);
+  member.peer = request.peer;
+  member.shard_endpoint = request.shard_endpoint;
+  member.shard_payload_bytes = request.shard_payload_bytes;
+  member.shard_slots = request.shard_slots;
+  member.deadline_us =
+      request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
+  const MemberId id = member.id;
+  job.members[request.rank] = std::move(member);
+  members_[id] = {*number, rank};
+  tell_missing(job);
+  if (job.ranks(false).empty()) make_ready(*number);
+  return id;
+}
+
+void JobTable::tell_missing(const Job& job) {
+  const std::vector<int> missing = job.ranks(false);
+  for (const auto& member : job.members)
+    if (member) events_.push_back({member->id, JobEvent::Kind::kJoined, missing, nullptr, {}});
+}
+
+void JobTable::make_ready(JobNumber number) {
+  Job& job = jobs_.at(number);
+  Result<JobGrant> grant = grant_for(job);
+  if (grant.ok() && dataplane_ != nullptr)
+    if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
+  if (!grant.ok()) return fail(number, grant.status(), kNoRank);
+  job.grant = grant->job;
+  job.state = State::kRunning;
+  const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
+  for (const auto& member : job.members)
+    events_.push_back({member->id, JobEvent::Kind::kReady, {}, shared, {}});
+  if (!draining_) return;
+  for (const auto& member : job.members)
+    events_.push_back({member->id, JobEvent::Kind::kDraining, {}, nullptr, {}});
+}
+
+Result<JobGrant> JobTable::grant_for(const Job& job) {
+  JobGrant grant;
+  grant.job = job.grant;
+  grant.job.key = random_();
+  grant.job.members = static_cast<uint16_t>(job.request.world_size);
+  grant.job.scale_slots = kScaleSlots;
+  uint32_t slots = job.request.slots;
+  uint32_t payload = payload_limit();
+  bool ipv6 = false;
+  for (const auto& member : job.members) ipv6 |= member->peer.family == 6;
+
+  if (dataplane_ != nullptr) {
+    grant.dataplane = dataplane_->kind();
+    for (const Address& endpoint : dataplane_->endpoints()) {
+      // A wildcard is replaced by the address that the worker reached us at, so of its own family.
+      ipv6 |= endpoint.family == 6 && !endpoint.is_wildcard();
+      grant.stripes.push_back({endpoint.to_string(), kNoRank, false});
+    }
+  } else {
+    grant.dataplane = "embedded";
+    for (size_t rank = 0; rank < job.members.size(); ++rank) {
+      const Member& member = *job.members[rank];
+      const Result<Address> parsed = Address::parse(member.shard_endpoint);
+      NETSUM_ASSERT(parsed.ok());  // by check_shard
+      Address endpoint = *parsed;
+      if (endpoint.is_wildcard()) {
+        if (!member.peer.valid())
+          return Status(ErrorCode::kInvalidArgument,
+                        rank_at(static_cast<int>(rank), member.host) +
+                            " gave no address for its shard, and its connection has none: set bind_address",
+                        static_cast<int>(rank));
+        endpoint = member.peer;
+        endpoint.port = parsed->port;
+      }
+      ipv6 |= endpoint.family == 6;
+      payload = std::min(payload, member.shard_payload_bytes / 32 * 32);
+      slots = std::min(slots, member.shard_slots - kScaleSlots);
+      grant.stripes.push_back({endpoint.to_string(), static_cast<int>(rank), true});
+    }
+  }
+  // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
+  grant.job.data_slots = std::bit_floor(slots);
+  grant.job.payload_bytes = std::min(payload, payload_for_mtu(job.request.mtu, ipv6));
+  return grant;
+}
+
+Result<JobTable::JobNumber> JobTable::find_member(const MemberClaim& claim) const {
+  if (Status status = check_aggregator_token(claim.aggregator_token); !status.ok()) return status;
+  const auto found = members_.find(claim.member);
+  const Job* job = found == members_.end() ? nullptr : &jobs_.at(found->second.first);
+  if (job == nullptr || job->request.name != claim.job ||
+      static_cast<uint32_t>(found->second.second) != claim.rank)
+    return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
+                                                   " is not a member of job '" +
+                                                   claim.job.substr(0, kMaxJobNameBytes) + "'");
+  if (!equal_in_constant_time(job->request.token, claim.token))
+    return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + job->request.name + "'");
+  return found->second.first;
+}
+
+Status JobTable::leave(const MemberClaim& claim) {
+  const Result<JobNumber> number = find_member(claim);
+  if (!number.ok()) return number.status();
+  Job& job = jobs_.at(*number);
+  job.members[claim.rank].reset();
+  members_.erase(claim.member);
+  if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
+  if (job.state == State::kJoining) tell_missing(job);
+  if (job.state == State::kRunning) unlink_name(*number);
+  forget_if_over(*number);
+  return {};
+}
+
+Status JobTable::report(const MemberClaim& claim, const Status& failure) {
+  const Result<JobNumber> number = find_member(claim);
+  if (!number.ok()) return number.status();
+  Job& job = jobs_.at(*number);
+  if (job.state == State::kFailed) return {};
+  const int rank = static_cast<int>(claim.rank);
+  const Status told(failure.code(),
+                    rank_at(rank, job.members[claim.rank]->host) + " reported: " + failure.message(),
+                    failure.rank());
+  fail(*number, told, rank);
+  return {};
+}
+
+void JobTable::stream_ended(MemberId id) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  const auto [number, rank] = found->second;
+  members_.erase(found);
+  Job& job = jobs_.at(number);
+  const std::string who = rank_at(rank, job.members[static_cast<size_t>(rank)]->host);
+  job.members[static_cast<size_t>(rank)].reset();
+  if (job.state == State::kFailed) return forget_if_over(number);
+  fail(number,
+       {ErrorCode::kPeerLost, who + " left without a goodbye: its process died or its host is unreachable",
+        rank},
+       kNoRank);
+}
+
+void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
+  Job& job = jobs_.at(number);
+  unlink_name(number);
+  release(job);
+  job.state = State::kFailed;
+  job.failure = failure.to_string();
+  for (const int rank : job.ranks(true)) {
+    const MemberId id = job.members[static_cast<size_t>(rank)]->id;
+    if (rank == except_rank)
+      events_.push_back({id, JobEvent::Kind::kEnd, {}, nullptr, {}});
+    else
+      events_.push_back({id, JobEvent::Kind::kFailed, {}, nullptr, failure});
+  }
+  forget_if_over(number);
+}
+
+void JobTable::release(Job& job) {
+  if (job.state == State::kRunning && dataplane_ != nullptr)
+    dataplane_->remove(job.grant.job, job.grant.epoch);
+  free_indices_.push_back({job.grant.job, static_cast<uint16_t>(job.grant.epoch + 1)});
+}
+
+void JobTable::unlink_name(JobNumber number) {
+  const auto named = by_name_.find(jobs_.at(number).request.name);
+  if (named != by_name_.end() && named->second == number) by_name_.erase(named);
+}
+
+void JobTable::forget_if_over(JobNumber number) {
+  Job& job = jobs_.at(number);
+  if (job.has_members() || (job.state == State::kJoining && job.created_ahead)) return;
+  if (job.state != State::kFailed) {
+    unlink_name(number);
+    release(job);
+  }
+  jobs_.erase(number);
+}
+
+void JobTable::on_tick(int64_t now_us) {
+  std::vector<JobNumber> late;
+  for (const auto& [number, job] : jobs_)
+    if (job.state == State::kJoining && now_us >= job.join_deadline_us()) late.push_back(number);
+  for (const JobNumber number : late) {
+    const Job& job = jobs_.at(number);
+    fail(number,
+         ranks_missing(job.request.name, static_cast<int>(job.request.world_size), job.ranks(false),
+                       (now_us - job.created_us) / 1000),
+         kNoRank);
+  }
+}
+
+std::optional<int64_t> JobTable::next_deadline_us() const {
+  std::optional<int64_t> next_us;
+  for (const auto& [number, job] : jobs_)
+    if (job.state == State::kJoining)
+      next_us = std::min(next_us.value_or(std::numeric_limits<int64_t>::max()), job.join_deadline_us());
+  return next_us;
+}
+
+void JobTable::drain() {
+  if (std::exchange(draining_, true)) return;
+  for (const auto& [number, job] : jobs_)
+    if (job.state != State::kFailed)
+      for (const auto& member : job.members)
+        if (member) events_.push_back({member->id, JobEvent::Kind::kDraining, {}, nullptr, {}});
+}
+
+void JobTable::stop(const Status& reason) {
+  draining_ = true;
+  std::vector<JobNumber> alive;
+  for (const auto& [number, job] : jobs_)
+    if (job.state != State::kFailed) alive.push_back(number);
+  for (const JobNumber number : alive) fail(number, reason, kNoRank);
+}
+
+bool JobTable::empty() const {
+  return std::all_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& entry) { return entry.second.state == State::kFailed; });
+}
+
+uint32_t JobTable::reserved_slots() const {
+  uint32_t reserved = 0;
+  for (const auto& [number, job] : jobs_)
+    if (job.state != State::kFailed) reserved += job.request.slots + kScaleSlots;
+  return reserved;
+}
+
+std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) const {
+  std::vector<AggregatorJobStatus> all;
+  for (const auto& [number, job] : jobs_) {
+    AggregatorJobStatus status;
+    status.name = job.request.name;
+    status.world_size = static_cast<int>(job.request.world_size);
+    status.joined = job.ranks(true);
+    status.state = job.state == State::kJoining   ? "joining"
+                   : job.state == State::kRunning ? "running"
+                                                  : "failed: " + job.failure;
+    status.age_ms = static_cast<uint64_t>((now_us - job.created_us) / 1000);
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace netsum

@@ -1,0 +1,203 @@
+// The jobs of one aggregator: who may join, who has, what each job is granted, and whom to tell what. Pure:
+// time and randomness are parameters, the only collaborator is the Dataplane interface, and everything to be
+// sent comes out as events. Not thread-safe: the service calls it under its lock.
+//
+//   joining --(all ranks)--> running --(all left)--> gone
+//      |                        |
+//      +--(death, report, deadline, stop)--> failed --(all streams ended)--> gone
+//
+// A failed job, and one that a member has left, gives up its name at once: new joins under that name form a
+// new job beside it.
+#ifndef NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
+#define NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+#include "netsum/aggregator.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+// One membership; random, so that knowing a job's name and token is not enough to end another one's.
+using MemberId = uint64_t;
+
+// Slots that carry block scales, beside a job's data slots: one scale packet covers many data packets.
+inline constexpr uint32_t kScaleSlots = 4;
+inline constexpr size_t kMaxJobNameBytes = 128;
+inline constexpr size_t kMaxTokenBytes = 256;
+inline constexpr uint32_t kMinMtu = 128;   // 32 bytes of payload and the headers over IPv6, rounded up
+inline constexpr uint32_t kMaxMtu = 9000;  // what NETSUM_MAX_PAYLOAD was chosen for
+
+// What a job is; every member must ask for the same.
+struct JobRequest {
+  uint32_t protocol_version = 0;
+  std::string name;
+  std::string token;
+  std::string aggregator_token;
+  uint32_t world_size = 0;
+  uint32_t mtu = 0;
+  uint32_t slots = 0;
+};
+
+struct MemberRequest {
+  JobRequest job;
+  uint32_t rank = 0;
+  int64_t deadline_us = 0;     // how long the member will wait for the others; 0: as long as the table allows
+  std::string shard_endpoint;  // embedded shards only, as are the next two
+  uint32_t shard_payload_bytes = 0;
+  uint32_t shard_slots = 0;
+  Address peer;  // whence the member's control connection comes
+};
+
+// What a member shows when it leaves or reports a failure.
+struct MemberClaim {
+  std::string job;
+  std::string token;
+  std::string aggregator_token;
+  uint32_t rank = 0;
+  MemberId member = 0;
+};
+
+struct StripeGrant {
+  std::string endpoint;
+  int owner_rank = kNoRank;
+  bool embedded = false;
+};
+
+struct JobGrant {
+  DataplaneJob job;
+  std::string dataplane;
+  std::vector<StripeGrant> stripes;
+};
+
+struct JobEvent {
+  enum class Kind { kJoined, kReady, kFailed, kDraining, kEnd };
+  MemberId to = 0;
+  Kind kind = Kind::kEnd;                 // kFailed and kEnd are the last event of a membership
+  std::vector<int> missing;               // kJoined
+  std::shared_ptr<const JobGrant> grant;  // kReady
+  Status failure;                         // kFailed
+};
+
+struct JobTableOptions {
+  std::string token;  // of the aggregator; empty: none asked for
+  int max_jobs = 64;
+  int64_t join_timeout_us = 60'000'000;
+  bool members_bring_shards = false;
+};
+
+class JobTable {
+ public:
+  // `dataplane` outlives the table; null exactly when members bring their own shards. `random` gives 64
+  // unpredictable bits: keys, first epochs and member ids come from it.
+  JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random);
+
+  // Creates the job ahead of its members, or finds it in place with the same parameters.
+  Status create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
+  Result<MemberId> join(int64_t now_us, const MemberRequest& request);
+  // An orderly goodbye.
+  Status leave(const MemberClaim& claim);
+  // A member says that the job has failed: every other member is told.
+  Status report(const MemberClaim& claim, const Status& failure);
+  // The member's stream is over, for whatever reason; unknown members are ignored.
+  void stream_ended(MemberId id);
+  // Fails the jobs whose members did not come in time.
+  void on_tick(int64_t now_us);
+  std::optional<int64_t> next_deadline_us() const;
+  // From now on no job is created. Members are told.
+  void drain();
+  // Fails every job.
+  void stop(const Status& reason);
+
+  Status check_aggregator_token(const std::string& presented) const;
+  bool draining() const { return draining_; }
+  bool empty() const;  // no job is joining or running
+  uint32_t payload_limit() const;
+  std::vector<AggregatorJobStatus> jobs(int64_t now_us) const;
+  std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
+
+ private:
+  enum class State { kJoining, kRunning, kFailed };
+  using JobNumber = uint64_t;
+
+  struct Member {
+    MemberId id = 0;
+    std::string host;  // for messages
+    Address peer;
+    std::string shard_endpoint;
+    uint32_t shard_payload_bytes = 0;
+    uint32_t shard_slots = 0;
+    int64_t deadline_us = 0;  // when it stops waiting for the others
+  };
+  struct Job {
+    JobRequest request;
+    State state = State::kJoining;
+    bool created_ahead = false;  // by create(): stays when its last member goes while joining
+    int64_t created_us = 0;
+    int64_t deadline_us = 0;                     // while joining
+    std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
+    DataplaneJob grant;
+    std::string failure;
+
+    std::vector<int> ranks(bool present) const;
+    bool has_members() const;
+    int64_t join_deadline_us() const;
+  };
+  struct Index {
+    uint16_t index = 0;
+    uint16_t epoch = 0;
+  };
+
+  // Each names the first rule that the request breaks (job_checks.cc).
+  Status check_job(const JobRequest& request) const;
+  Status check_same(const JobRequest& request, const Job& job) const;
+  Status check_capacity(const JobRequest& request) const;
+  Status check_shard(const MemberRequest& request) const;
+  Status check_family(const MemberRequest& request) const;
+
+  Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
+  Result<JobNumber> find_member(const MemberClaim& claim) const;
+  void tell_missing(const Job& job);
+  void make_ready(JobNumber number);
+  Result<JobGrant> grant_for(const Job& job);
+  void fail(JobNumber number, const Status& failure, int except_rank);
+  void forget_if_over(JobNumber number);
+  void release(Job& job);
+  void unlink_name(JobNumber number);
+  uint32_t reserved_slots() const;
+
+  JobTableOptions options_;
+  Dataplane* dataplane_;
+  std::function<uint64_t()> random_;
+  bool draining_ = false;
+  JobNumber next_number_ = 1;
+  std::map<JobNumber, Job> jobs_;
+  std::map<std::string, JobNumber> by_name_;  // jobs that can still be joined, or are whole
+  std::unordered_map<MemberId, std::pair<JobNumber, int>> members_;  // until their stream ends
+  // Longest unused first: what still travels of an index's last job has the most time to die out.
+  std::deque<Index> free_indices_;
+  std::vector<JobEvent> events_;
+};
+
+// Largest payload, a multiple of 32, of a packet of `mtu` bytes.
+uint32_t payload_for_mtu(uint32_t mtu, bool ipv6);
+
+// Takes the same time wherever the first difference is.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_

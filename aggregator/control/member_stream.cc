@@ -1,0 +1,81 @@
+#include "aggregator/control/member_stream.h"
+
+#include <utility>
+
+namespace netsum {
+
+std::shared_ptr<MemberStream> MemberStream::create() {
+  std::shared_ptr<MemberStream> stream(new MemberStream);
+  const std::lock_guard lock(stream->mutex_);
+  stream->self_ = stream;
+  return stream;
+}
+
+void MemberStream::set_on_over(std::function<void()> on_over) {
+  const std::lock_guard lock(mutex_);
+  on_over_ = std::move(on_over);
+}
+
+void MemberStream::enqueue(control::Event event) {
+  const std::lock_guard lock(mutex_);
+  if (!ending_) queue_.push_back(std::move(event));
+}
+
+void MemberStream::enqueue_end(grpc::Status status) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(ending_, true)) return;
+  end_ = std::move(status);
+}
+
+// gRPC may call back within StartWrite or Finish, so neither is called under the lock; `writing_` and
+// `finished_` see to it that only one thread gets that far.
+void MemberStream::pump() {
+  std::unique_lock lock(mutex_);
+  if (writing_ || finished_) return;
+  if (!queue_.empty()) {
+    writing_ = true;
+    writing_event_ = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    StartWrite(&writing_event_);
+  } else if (ending_) {
+    finished_ = true;
+    const grpc::Status end = end_;
+    lock.unlock();
+    Finish(end);
+  }
+}
+
+void MemberStream::OnWriteDone(bool ok) {
+  {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) queue_.clear();  // the other end is gone: OnCancel tells
+  }
+  pump();
+}
+
+void MemberStream::OnCancel() {
+  std::function<void()> on_over;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.clear();
+    on_over = on_over_;
+  }
+  if (on_over) on_over();
+  enqueue_end(grpc::Status::CANCELLED);
+  pump();
+}
+
+void MemberStream::OnDone() {
+  std::shared_ptr<MemberStream> keep;
+  std::function<void()> on_over;
+  {
+    const std::lock_guard lock(mutex_);
+    keep = std::move(self_);
+    on_over = std::move(on_over_);
+  }
+  if (on_over) on_over();
+}
+
+}  // namespace netsum

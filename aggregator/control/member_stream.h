@@ -1,0 +1,51 @@
+// The aggregator's end of one Join call: events queue here and leave one at a time, on gRPC's threads.
+#ifndef NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
+#define NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "src/control/control.pb.h"
+
+namespace netsum {
+
+// Keeps itself alive until gRPC has done with it. Thread rule: any thread may call any method, without
+// holding a lock in pump().
+class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
+ public:
+  static std::shared_ptr<MemberStream> create();
+
+  // Called when the stream is over, for whatever reason; maybe twice, on gRPC's threads. Set it before the
+  // Join handler returns.
+  void set_on_over(std::function<void()> on_over);
+
+  // Queue only; pump() then sends. Nothing can follow an end.
+  void enqueue(control::Event event);
+  void enqueue_end(grpc::Status status);
+  void pump();
+
+ private:
+  MemberStream() = default;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  std::mutex mutex_;
+  std::shared_ptr<MemberStream> self_;  // until OnDone
+  std::function<void()> on_over_;
+  // Bounded by what a job can tell one member: its ranks coming and going, and one end.
+  std::deque<control::Event> queue_;
+  control::Event writing_event_;  // gRPC reads it while writing_
+  bool writing_ = false;
+  bool ending_ = false;
+  bool finished_ = false;
+  grpc::Status end_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_

@@ -1,0 +1,226 @@
+// The gRPC part: calls in, streams out. What they mean is JobTable's business.
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "aggregator/control/control_service.h"
+#include "aggregator/control/job_desk.h"
+#include "aggregator/control/listen.h"
+#include "netsum/version.h"
+#include "src/control/channel.h"
+#include "src/control/control.grpc.pb.h"
+#include "src/control/rpc_status.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+// Requests are small; whoever sends more is no worker.
+constexpr int kMaxRequestBytes = 64 << 10;
+// For the last words to the members; what has not gone out by then is cut off.
+constexpr std::chrono::milliseconds kShutdownGrace{500};
+
+JobRequest from_description(const control::JobDescription& job) {
+  return {job.protocol_version(), job.name(), job.token(), job.aggregator_token(),
+          job.world_size(),       job.mtu(),  job.slots()};
+}
+
+MemberClaim from_claim(const control::MemberRequest& member) {
+  return {member.job(), member.token(), member.aggregator_token(), member.rank(), member.member()};
+}
+
+class Service final : public ControlService, public control::Aggregator::CallbackService {
+ public:
+  Service(const ControlServiceOptions& options, Dataplane* dataplane)
+      : dataplane_(dataplane),
+        desk_(
+            std::make_shared<JobDesk>(JobTableOptions{options.token, options.max_jobs,
+                                                      std::chrono::microseconds(options.join_timeout).count(),
+                                                      options.members_bring_shards},
+                                      dataplane)) {}
+
+  ~Service() override {
+    desk_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    desk_->halt();
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+  Status listen(const std::string& listen, const TlsOptions& tls);
+
+  std::string address() const override { return address_; }
+  AggregatorStatus status() const override;
+  bool drain(std::chrono::milliseconds deadline) override {
+    desk_->drain();
+    return desk_->wait_until_empty(std::chrono::steady_clock::now() + deadline);
+  }
+
+ private:
+  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
+                                      const control::CreateJobRequest* request,
+                                      control::CreateJobReply*) override {
+    return answer(context,
+                  desk_->create(from_description(request->job()), request->deadline_ms() * int64_t{1000}));
+  }
+
+  grpc::ServerWriteReactor<control::Event>* Join(grpc::CallbackServerContext* context,
+                                                 const control::JoinRequest* request) override {
+    MemberRequest member;
+    member.job = from_description(request->job());
+    member.rank = request->rank();
+    member.deadline_us = request->deadline_ms() * int64_t{1000};
+    member.shard_endpoint = request->shard_endpoint();
+    member.shard_payload_bytes = request->shard_payload_bytes();
+    member.shard_slots = request->shard_slots();
+    member.peer = peer_address(context->peer());
+    const auto stream = MemberStream::create();
+    desk_->join(member, stream);
+    return stream.get();
+  }
+
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const control::MemberRequest* request,
+                                  control::Empty*) override {
+    return answer(context, desk_->leave(from_claim(*request)));
+  }
+
+  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const control::FailRequest* request,
+                                 control::Empty*) override {
+    return answer(context, desk_->report(from_claim(request->member()), from_failed(request->failure())));
+  }
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const control::StatusRequest* request,
+                                      control::StatusReply* reply) override;
+
+  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Status& status) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(to_rpc_status(status));
+    return reactor;
+  }
+
+  Dataplane* const dataplane_;
+  const std::shared_ptr<JobDesk> desk_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread watcher_;
+};
+
+Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const TlsOptions& tls) {
+  const auto invalid = [](const char* what) { return Status(ErrorCode::kInvalidArgument, what); };
+  if (tls.require_client_cert && tls.ca_cert.empty())
+    return invalid("TLS: requiring client certificates needs the CA certificate that signs them");
+  if (!tls.enabled()) return grpc::InsecureServerCredentials();
+  if (tls.cert.empty() || tls.private_key.empty())
+    return invalid("TLS: a listening end needs its certificate and the private key of it");
+  grpc::SslServerCredentialsOptions options(tls.require_client_cert
+                                                ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  options.pem_root_certs = tls.ca_cert;
+  options.pem_key_cert_pairs.push_back({tls.private_key, tls.cert});
+  return grpc::SslServerCredentials(options);
+}
+
+Status Service::listen(const std::string& listen, const TlsOptions& tls) {
+  const Result<HostPort> parts = split_host_port(listen);
+  if (!parts.ok()) return parts.status();
+  const Result<Address> address = Address::resolve(listen);
+  if (!address.ok()) return address.status();
+  const auto creds = credentials(tls);
+  if (!creds.ok()) return creds.status();
+  if (Status status = check_listen(*address); !status.ok()) return status;
+
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(address->to_string(), *creds, &port);
+  // By default gRPC would share the port with whoever listens on it already.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The members' own keepalive pings are welcome.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    server_.reset();
+    if (Status status = check_listen(*address); !status.ok()) return status;  // somebody was quicker
+    return {
+        ErrorCode::kInvalidArgument,
+        "cannot serve on " + listen +
+            (tls.enabled() ? ": the TLS certificate, its key or the CA certificate is not valid PEM, or they "
+                             "do not belong together"
+                           : ": gRPC gave no reason")};
+  }
+  const bool v6 = parts->host.find(':') != std::string::npos;
+  address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(port);
+  watcher_ = std::thread([desk = desk_] { desk->watch_deadlines(); });
+  return {};
+}
+
+AggregatorStatus Service::status() const {
+  AggregatorStatus status;
+  status.version = NETSUM_VERSION_STRING;
+  status.jobs = desk_->jobs();
+  status.draining = desk_->draining();
+  status.unix_time_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  std::chrono::system_clock::now().time_since_epoch())
+                                                  .count());
+  if (dataplane_ == nullptr) return status;
+  for (const Address& endpoint : dataplane_->endpoints())
+    status.data_addresses.push_back(endpoint.to_string());
+  status.counters = dataplane_->counters();
+  return status;
+}
+
+grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
+                                             const control::StatusRequest* request,
+                                             control::StatusReply* reply) {
+  if (Status refusal = desk_->check_aggregator_token(request->aggregator_token()); !refusal.ok())
+    return answer(context, refusal);
+  const AggregatorStatus now = status();
+  reply->set_version(now.version);
+  reply->set_protocol_version(NETSUM_VERSION);
+  reply->set_dataplane(dataplane_ != nullptr ? std::string(dataplane_->kind()) : "embedded");
+  reply->set_payload_bytes(desk_->payload_limit());
+  reply->set_unix_time_ms(now.unix_time_ms);
+  reply->set_draining(now.draining);
+  for (const std::string& endpoint : now.data_addresses) reply->add_data_endpoints(endpoint);
+  for (const AggregatorJobStatus& job : now.jobs) {
+    control::JobStatus& entry = *reply->add_jobs();
+    entry.set_name(job.name);
+    entry.set_world_size(static_cast<uint32_t>(job.world_size));
+    for (const int rank : job.joined) entry.add_joined(static_cast<uint32_t>(rank));
+    entry.set_state(job.state);
+    entry.set_age_ms(job.age_ms);
+  }
+  for (const AggregatorCounter& counter : now.counters) {
+    control::Counter& entry = *reply->add_counters();
+    entry.set_name(counter.name);
+    entry.set_value(counter.value);
+  }
+  return answer(context, {});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServiceOptions& options,
+                                                              Dataplane* dataplane) {
+  if ((dataplane == nullptr) != options.members_bring_shards)
+    return Status(ErrorCode::kInvalidArgument,
+                  "a control service needs a dataplane, or members that bring shards");
+  if (options.max_jobs < 1 || options.max_jobs > 65535)
+    return Status(ErrorCode::kInvalidArgument,
+                  "max_jobs is " + std::to_string(options.max_jobs) + "; 1 to 65535 are possible");
+  if (options.join_timeout.count() <= 0)
+    return Status(ErrorCode::kInvalidArgument, "join_timeout must be positive");
+  auto service = std::make_unique<Service>(options, dataplane);
+  if (Status status = service->listen(options.listen, options.tls); !status.ok()) return status;
+  return std::unique_ptr<ControlService>(std::move(service));
+}
+
+}  // namespace netsum

@@ -1,0 +1,30 @@
+// What both ends of a control connection share: how it is kept alive, and who is at its other end.
+#ifndef NETSUM_SRC_CONTROL_CHANNEL_H_
+#define NETSUM_SRC_CONTROL_CHANNEL_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+// A process that dies closes its connection, which the other end sees at once; only a host that vanishes has
+// to be asked. It is known to be gone after at most the sum of the two; a stall of less is forgiven.
+inline constexpr int kKeepaliveTimeMs = 2000;
+inline constexpr int kKeepaliveTimeoutMs = 5000;
+
+// A connection of its own, shared with no other client of the process, made on the first call.
+// Errors: kInvalidArgument (address, TLS options).
+Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, const TlsOptions& tls);
+
+// From gRPC's name for a peer ("ipv4:10.0.0.3:4711", "ipv6:%5B::1%5D:4711"); invalid if it is no IP address.
+Address peer_address(const std::string& peer);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_CONTROL_CHANNEL_H_

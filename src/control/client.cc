@@ -1,0 +1,200 @@
+#include "src/control/client.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "netsum/version.h"
+#include "src/control/channel.h"
+#include "src/control/connection_errors.h"
+#include "src/control/join_stream.h"
+#include "src/control/ranks.h"
+#include "src/control/rpc_status.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kRetryPause{100};
+constexpr milliseconds kGoodbye{1000};
+// The rest of it is for the stream to end after Leave or Fail has been answered.
+constexpr milliseconds kGoodbyeCall{700};
+// The aggregator gives up this much earlier than its client (or a tenth of the time), so that what it has to
+// say arrives in time.
+constexpr int64_t kHeadStartMs = 250;
+
+milliseconds until(Clock::time_point deadline) {
+  return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
+
+control::JoinRequest to_request(const JoinParameters& parameters) {
+  control::JoinRequest request;
+  control::JobDescription& job = *request.mutable_job();
+  job.set_protocol_version(NETSUM_VERSION);
+  job.set_name(parameters.job);
+  job.set_token(parameters.token);
+  job.set_aggregator_token(parameters.aggregator_token);
+  // A negative number becomes a huge one, which the aggregator refuses by name.
+  job.set_world_size(static_cast<uint32_t>(parameters.world_size));
+  job.set_mtu(static_cast<uint32_t>(parameters.mtu));
+  job.set_slots(parameters.slots);
+  request.set_rank(static_cast<uint32_t>(parameters.rank));
+  request.set_software_version(NETSUM_VERSION_STRING);
+  request.set_shard_endpoint(parameters.shard_endpoint);
+  request.set_shard_payload_bytes(parameters.shard_payload_bytes);
+  request.set_shard_slots(parameters.shard_slots);
+  return request;
+}
+
+Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator) {
+  Membership membership;
+  membership.job = static_cast<uint16_t>(ready.job());
+  membership.epoch = static_cast<uint16_t>(ready.epoch());
+  membership.key = ready.key();
+  membership.data_slots = ready.data_slots();
+  membership.scale_slots = ready.scale_slots();
+  membership.payload_bytes = ready.payload_bytes();
+  membership.dataplane = ready.dataplane();
+  for (const control::Stripe& stripe : ready.stripes()) {
+    const Result<Address> parsed = Address::parse(stripe.endpoint());
+    if (!parsed.ok()) return parsed.status();
+    Address endpoint = *parsed;
+    if (endpoint.is_wildcard()) {
+      endpoint = aggregator;
+      endpoint.port = parsed->port;
+    }
+    membership.stripes.push_back({endpoint.to_string(),
+                                  stripe.embedded() ? static_cast<int>(stripe.owner_rank()) : kNoRank,
+                                  stripe.embedded()});
+  }
+  return membership;
+}
+
+class Client final : public ControlClient {
+ public:
+  Client(JoinParameters parameters, std::shared_ptr<grpc::Channel> channel)
+      : parameters_(std::move(parameters)), channel_(std::move(channel)) {}
+
+  ~Client() override {
+    const auto deadline = Clock::now() + kGoodbye;
+    if (stream_ == nullptr) return;
+    stream_->disarm(deadline);
+    leave(Clock::now() + std::min(kGoodbyeCall, until(deadline)));
+    stream_->close(deadline);
+  }
+
+  Status connect(const std::function<void(const Status&)>& on_failure);
+
+  const Membership& membership() const override { return membership_; }
+
+  void report_failure(const Status& status) override {
+    stream_->disarm(Clock::now());
+    control::FailRequest request;
+    *request.mutable_member() = claim();
+    *request.mutable_failure() = to_failed(status);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kGoodbye);
+    control::Empty reply;
+    // No answer means that the aggregator is gone, and then the others hear of that instead.
+    (void)control::Aggregator::NewStub(channel_)->Fail(&context, request, &reply);
+  }
+
+ private:
+  // nullopt: try again, for the reason in `last_error_`.
+  std::optional<Status> attempt(Clock::time_point deadline,
+                                const std::function<void(const Status&)>& on_failure);
+  Status timed_out() const;
+
+  control::MemberRequest claim() const {
+    control::MemberRequest request;
+    request.set_job(parameters_.job);
+    request.set_token(parameters_.token);
+    request.set_aggregator_token(parameters_.aggregator_token);
+    request.set_rank(static_cast<uint32_t>(parameters_.rank));
+    request.set_member(stream_->member().value_or(0));
+    return request;
+  }
+
+  void leave(Clock::time_point deadline) {
+    if (stream_->over() || !stream_->member()) return;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + until(deadline));
+    control::Empty reply;
+    // Whatever comes of it, the stream ends next.
+    (void)control::Aggregator::NewStub(channel_)->Leave(&context, claim(), &reply);
+  }
+
+  const JoinParameters parameters_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  std::shared_ptr<JoinStream> stream_;  // the latest attempt's
+  Status last_error_;
+  Membership membership_;
+};
+
+Status Client::connect(const std::function<void(const Status&)>& on_failure) {
+  const auto deadline = Clock::now() + parameters_.timeout;
+  while (until(deadline).count() > 0) {
+    if (const auto end = attempt(deadline, on_failure)) return *end;
+    std::this_thread::sleep_for(std::min(kRetryPause, until(deadline)));
+  }
+  return timed_out();
+}
+
+std::optional<Status> Client::attempt(Clock::time_point deadline,
+                                      const std::function<void(const Status&)>& on_failure) {
+  const int64_t left_ms = until(deadline).count();
+  control::JoinRequest request = to_request(parameters_);
+  request.set_deadline_ms(
+      static_cast<uint32_t>(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs))));
+  stream_ = JoinStream::start(channel_, parameters_.address, request);
+  switch (stream_->wait(deadline)) {
+    case JoinStream::Outcome::kReady: {
+      Result<Membership> membership = to_membership(stream_->ready(), stream_->peer());
+      if (!membership.ok()) return membership.status();
+      membership_ = *membership;
+      return stream_->arm(on_failure);
+    }
+    case JoinStream::Outcome::kFailed:
+      return stream_->failure();
+    case JoinStream::Outcome::kWaiting:
+      return timed_out();
+    case JoinStream::Outcome::kEnded:
+      break;
+  }
+  const grpc::Status ended = stream_->rpc_status();
+  if (!ended.ok())
+    if (const auto answer = from_rpc_status(ended)) return *answer;
+  const ConnectionError error = explain(parameters_.address, parameters_.tls, ended);
+  last_error_ = error.status;
+  if (error.final) return last_error_;
+  return std::nullopt;
+}
+
+Status Client::timed_out() const {
+  if (stream_ != nullptr && stream_->member() && !stream_->missing().empty())
+    return ranks_missing(parameters_.job, parameters_.world_size, stream_->missing(),
+                         parameters_.timeout.count());
+  if (!last_error_.ok()) return last_error_;
+  return {ErrorCode::kUnreachable, "nothing answered at " + parameters_.address + " within " +
+                                       describe_ms(parameters_.timeout.count()) +
+                                       ": is `netsum aggregator` running there? (NETSUM_AGGREGATOR)"};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlClient>> ControlClient::join(const JoinParameters& parameters,
+                                                           std::function<void(const Status&)> on_failure) {
+  auto channel = make_channel(parameters.address, parameters.tls);
+  if (!channel.ok()) return channel.status();
+  if (parameters.timeout.count() <= 0)
+    return Status(ErrorCode::kInvalidArgument, "the timeout of joining must be positive");
+  auto client = std::make_unique<Client>(parameters, *channel);
+  if (Status status = client->connect(on_failure); !status.ok()) return status;
+  return std::unique_ptr<ControlClient>(std::move(client));
+}
+
+}  // namespace netsum

@@ -1,0 +1,145 @@
+#include "src/control/join_stream.h"
+
+#include <utility>
+
+#include "src/control/channel.h"
+#include "src/control/rpc_status.h"
+
+namespace netsum {
+
+JoinStream::JoinStream(std::shared_ptr<grpc::Channel> channel, std::string address)
+    : channel_(std::move(channel)),
+      stub_(control::Aggregator::NewStub(channel_)),
+      address_(std::move(address)) {}
+
+std::shared_ptr<JoinStream> JoinStream::start(std::shared_ptr<grpc::Channel> channel, std::string address,
+                                              const control::JoinRequest& request) {
+  std::shared_ptr<JoinStream> stream(new JoinStream(std::move(channel), std::move(address)));
+  {
+    const std::lock_guard lock(stream->mutex_);
+    stream->self_ = stream;
+    stream->request_ = request;
+  }
+  stream->stub_->async()->Join(&stream->context_, &stream->request_, stream.get());
+  stream->StartRead(&stream->event_);
+  stream->StartCall();
+  return stream;
+}
+
+JoinStream::Outcome JoinStream::wait(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline, [&] { return is_ready_ || failure_ || over_; });
+  if (failure_) return Outcome::kFailed;
+  if (over_) return Outcome::kEnded;
+  return is_ready_ ? Outcome::kReady : Outcome::kWaiting;
+}
+
+Status JoinStream::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.value_or(Status());
+}
+
+grpc::Status JoinStream::rpc_status() const {
+  const std::lock_guard lock(mutex_);
+  return rpc_status_;
+}
+
+std::optional<uint64_t> JoinStream::member() const {
+  const std::lock_guard lock(mutex_);
+  return member_;
+}
+
+std::vector<int> JoinStream::missing() const {
+  const std::lock_guard lock(mutex_);
+  return missing_;
+}
+
+bool JoinStream::over() const {
+  const std::lock_guard lock(mutex_);
+  return over_;
+}
+
+Status JoinStream::arm(std::function<void(const Status&)> on_failure) {
+  const std::lock_guard lock(mutex_);
+  if (failure_) return *failure_;
+  on_failure_ = std::move(on_failure);
+  return {};
+}
+
+void JoinStream::disarm(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  on_failure_ = nullptr;
+  changed_.wait_until(lock, deadline, [&] { return !calling_; });
+}
+
+bool JoinStream::close(TimePoint deadline) {
+  context_.TryCancel();
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return over_; });
+}
+
+void JoinStream::OnReadDone(bool ok) {
+  if (!ok) return;  // OnDone follows
+  take_event();
+  StartRead(&event_);
+}
+
+void JoinStream::take_event() {
+  std::unique_lock lock(mutex_);
+  switch (event_.kind_case()) {
+    case control::Event::kJoined:
+      member_ = event_.joined().member();
+      missing_.assign(event_.joined().missing_ranks().begin(), event_.joined().missing_ranks().end());
+      break;
+    case control::Event::kReady:
+      is_ready_ = true;
+      ready_ = event_.ready();
+      peer_ = peer_address(context_.peer());
+      break;
+    case control::Event::kFailed: {
+      const Status failure = from_failed(event_.failed());
+      lock.unlock();
+      fail(failure);
+      return;
+    }
+    case control::Event::kDraining:  // running jobs go on: nothing to do
+    case control::Event::KIND_NOT_SET:
+      break;
+  }
+  changed_.notify_all();
+}
+
+void JoinStream::OnDone(const grpc::Status& status) {
+  bool lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    rpc_status_ = status;
+    lost = is_ready_;
+  }
+  if (lost) {
+    const std::string why = status.ok() ? "it ended the membership" : status.error_message();
+    fail({ErrorCode::kAggregatorLost, "lost the aggregator at " + address_ + ": " + why});
+  }
+  std::shared_ptr<JoinStream> keep;  // declared first: the lock must go before the object does
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  keep = std::move(self_);
+  changed_.notify_all();
+}
+
+void JoinStream::fail(const Status& failure) {
+  std::unique_lock lock(mutex_);
+  if (failure_) return;
+  failure_ = failure;
+  changed_.notify_all();
+  const auto on_failure = std::exchange(on_failure_, nullptr);
+  if (!on_failure) return;
+  calling_ = true;
+  lock.unlock();
+  on_failure(failure);
+  lock.lock();
+  calling_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace netsum

@@ -1,0 +1,91 @@
+// One Join call: the stream of events of one membership, read on gRPC's threads.
+#ifndef NETSUM_SRC_CONTROL_JOIN_STREAM_H_
+#define NETSUM_SRC_CONTROL_JOIN_STREAM_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/control/control.grpc.pb.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+// Keeps itself alive until gRPC has done with it, so its owner may let go at any time.
+// Thread rule: any thread may call any method.
+class JoinStream final : public grpc::ClientReadReactor<control::Event> {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // `address` is for messages.
+  static std::shared_ptr<JoinStream> start(std::shared_ptr<grpc::Channel> channel, std::string address,
+                                           const control::JoinRequest& request);
+
+  enum class Outcome {
+    kWaiting,  // the deadline passed first
+    kReady,    // every rank has joined
+    kFailed,   // the aggregator says so: failure()
+    kEnded,    // the call is over without a word about the job: rpc_status()
+  };
+  Outcome wait(TimePoint deadline);
+
+  const control::Ready& ready() const { return ready_; }  // after kReady
+  Address peer() const { return peer_; }                  // after kReady: the aggregator's numeric address
+  Status failure() const;
+  grpc::Status rpc_status() const;
+  std::optional<uint64_t> member() const;  // once the aggregator has let us in
+  std::vector<int> missing() const;        // ranks, as last heard
+
+  // From now on `on_failure` is called, at most once, when the job fails or the stream breaks; ok unless that
+  // has happened already, and then it is never called.
+  Status arm(std::function<void(const Status&)> on_failure);
+  // No call of `on_failure` starts from now on, and none is in progress on return (unless `deadline` passed).
+  void disarm(TimePoint deadline);
+
+  bool over() const;
+  // Ends the call and waits until it is over. Returns false if `deadline` passed first.
+  bool close(TimePoint deadline);
+
+ private:
+  JoinStream(std::shared_ptr<grpc::Channel> channel, std::string address);
+
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+  void take_event();
+  void fail(const Status& failure);
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<control::Aggregator::Stub> stub_;
+  const std::string address_;
+  grpc::ClientContext context_;
+  control::JoinRequest request_;
+  control::Event event_;  // gRPC writes it between StartRead and OnReadDone
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<JoinStream> self_;  // until OnDone
+  bool over_ = false;
+  bool is_ready_ = false;
+  bool calling_ = false;
+  std::function<void(const Status&)> on_failure_;
+  std::optional<Status> failure_;
+  grpc::Status rpc_status_;
+  std::optional<uint64_t> member_;
+  std::vector<int> missing_;
+  control::Ready ready_;
+  Address peer_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_CONTROL_JOIN_STREAM_H_

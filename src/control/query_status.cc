@@ -1,0 +1,61 @@
+#include <grpcpp/client_context.h>
+
+#include "src/base/clock.h"
+#include "src/control/channel.h"
+#include "src/control/client.h"
+#include "src/control/connection_errors.h"
+#include "src/control/control.grpc.pb.h"
+#include "src/control/rpc_status.h"
+
+namespace netsum {
+namespace {
+
+RemoteStatus from_reply(const control::StatusReply& reply) {
+  RemoteStatus remote;
+  remote.protocol_version = reply.protocol_version();
+  remote.dataplane = reply.dataplane();
+  remote.payload_bytes = reply.payload_bytes();
+  AggregatorStatus& status = remote.status;
+  status.version = reply.version();
+  status.data_addresses.assign(reply.data_endpoints().begin(), reply.data_endpoints().end());
+  for (const control::JobStatus& job : reply.jobs())
+    status.jobs.push_back({job.name(), static_cast<int>(job.world_size()),
+                           std::vector<int>(job.joined().begin(), job.joined().end()), job.state(),
+                           job.age_ms()});
+  for (const control::Counter& counter : reply.counters())
+    status.counters.push_back({counter.name(), counter.value()});
+  status.unix_time_ms = reply.unix_time_ms();
+  status.draining = reply.draining();
+  return remote;
+}
+
+}  // namespace
+
+Result<RemoteStatus> query_status(const std::string& address, const std::string& aggregator_token,
+                                  const TlsOptions& tls, std::chrono::milliseconds timeout) {
+  const auto channel = make_channel(address, tls);
+  if (!channel.ok()) return channel.status();
+  const auto stub = control::Aggregator::NewStub(*channel);
+  control::StatusRequest request;
+  request.set_aggregator_token(aggregator_token);
+  const auto deadline = std::chrono::system_clock::now() + timeout;
+
+  // Twice: the first call makes the connection, the second measures the round trip.
+  RemoteStatus remote;
+  for (int i = 0; i < 2; ++i) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    control::StatusReply reply;
+    const int64_t start_us = monotonic_us();
+    const grpc::Status result = stub->GetStatus(&context, request, &reply);
+    if (!result.ok()) {
+      if (const auto answer = from_rpc_status(result)) return *answer;
+      return explain(address, tls, result).status;
+    }
+    remote = from_reply(reply);
+    remote.round_trip_us = static_cast<double>(monotonic_us() - start_us);
+  }
+  return remote;
+}
+
+}  // namespace netsum

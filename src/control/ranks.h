@@ -1,0 +1,25 @@
+// How ranks and addresses are named in messages, on both sides of the control plane.
+#ifndef NETSUM_SRC_CONTROL_RANKS_H_
+#define NETSUM_SRC_CONTROL_RANKS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+
+namespace netsum {
+
+// "rank 3", "ranks 1 and 3", "ranks 1, 2, 3 and 17 more".
+std::string describe_ranks(std::span<const int> ranks);
+
+// 1500 -> "1.5 s", 200 -> "200 ms".
+std::string describe_ms(int64_t ms);
+
+// kTimeout: not every rank joined `job` within `waited_ms`. `missing` is ascending and not empty.
+Status ranks_missing(const std::string& job, int world_size, std::span<const int> missing, int64_t waited_ms);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_CONTROL_RANKS_H_
