@@ -1,0 +1,332 @@
+#include "emulate/checker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "src/base/rng.h"
+#include "src/kernels/half.h"
+#include "wire/packet.h"
+
+namespace netsum::emulate {
+namespace {
+
+using kernels::bfloat16_to_float;
+using kernels::float16_to_float;
+using kernels::float_to_bfloat16;
+using kernels::float_to_float16;
+
+template <typename T>
+T load(const std::vector<uint8_t>& bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(std::vector<uint8_t>* bytes, size_t index, T value) {
+  std::memcpy(bytes->data() + index * sizeof(T), &value, sizeof(T));
+}
+
+float load_float(DataType type, const std::vector<uint8_t>& bytes, size_t index) {
+  switch (type) {
+    case DataType::kBFloat16:
+      return bfloat16_to_float(load<uint16_t>(bytes, index));
+    case DataType::kFloat16:
+      return float16_to_float(load<uint16_t>(bytes, index));
+    default:
+      return load<float>(bytes, index);
+  }
+}
+
+void store_float(DataType type, std::vector<uint8_t>* bytes, size_t index, float value) {
+  switch (type) {
+    case DataType::kBFloat16:
+      return store(bytes, index, float_to_bfloat16(value));
+    case DataType::kFloat16:
+      return store(bytes, index, float_to_float16(value));
+    default:
+      return store(bytes, index, std::isnan(value) ? kernels::kNaNBits : std::bit_cast<uint32_t>(value));
+  }
+}
+
+int log2_ceil(int n) {
+  int log2 = 0;
+  while ((1 << log2) < n) ++log2;
+  return log2;
+}
+
+// Relative spacing of results, their least distance, and the largest of them.
+struct Precision {
+  long double relative, absolute, largest;
+};
+Precision precision_of(DataType type) {
+  switch (type) {
+    case DataType::kBFloat16:
+      return {0x1p-8L, 0x1p-133L, 0x1.FEp127L};
+    case DataType::kFloat16:
+      return {0x1p-11L, 0x1p-24L, 65504.0L};
+    default:
+      return {0x1p-24L, 0x1p-149L, 0x1.FFFFFEp127L};
+  }
+}
+
+}  // namespace
+
+OperationMemory::OperationMemory(const OperationPlan& plan, int ranks, uint32_t payload_bytes, uint64_t seed)
+    : plan_(plan),
+      ranks_(ranks),
+      chunk_(payload_bytes / (plan.type == DataType::kInt64 ? 8 : 4)),
+      seed_(seed) {
+  for (const TensorPlan& tensor : plan_.tensors) count_ += tensor.count;
+  inputs_.assign(static_cast<size_t>(ranks), std::vector<uint8_t>(count_ * element_bytes()));
+  for (size_t i = 0; i < count_; ++i) fill_element(i);
+}
+
+uint8_t* OperationMemory::input_of(int rank, size_t i) {
+  return inputs_[static_cast<size_t>(rank)].data() + i * element_bytes();
+}
+
+void OperationMemory::set_input(int rank, size_t i, const void* value) {
+  std::memcpy(input_of(rank, i), value, element_bytes());
+}
+
+void OperationMemory::fill_element(size_t i) {
+  const uint64_t seed = netsum_mix64(seed_ ^ netsum_mix64(i + 1));
+  if (is_floating(plan_.type)) {
+    fill_float(i, seed);
+  } else {
+    fill_integer(i, seed);
+  }
+}
+
+void OperationMemory::fill_float(size_t i, uint64_t seed) {
+  Rng rng(seed);
+  const bool half = plan_.type == DataType::kFloat16;
+  // Neighbours are of a similar magnitude, or blocks would never hold small numbers only.
+  const int lowest = half ? -24 : -149;
+  const int range = half ? 30 : 270;
+  const int base = lowest + static_cast<int>(netsum_mix64(seed_ + i / 16) % static_cast<uint64_t>(range));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const double sign = rng.chance(0.5) ? -1 : 1;
+    double value = 0;
+    switch (plan_.content) {
+      case Content::kZeros:
+        break;
+      case Content::kWideRange:
+        value = std::ldexp(1 + rng.unit(), base + static_cast<int>(rng.below(10)));
+        break;
+      case Content::kExtremes:
+        value = (half ? 65504.0 : 0x1.FEp127) * (1 - rng.unit() / 4);
+        break;
+      case Content::kSpecial:
+        if (rng.chance(0.02)) value = rng.chance(0.3) ? NAN : INFINITY;
+        [[fallthrough]];
+      case Content::kPlain:
+        if (value == 0) value = std::ldexp(rng.unit(), static_cast<int>(rng.below(6)));
+        break;
+    }
+    store_float(plan_.type, &inputs_[static_cast<size_t>(rank)], i, static_cast<float>(sign * value));
+  }
+}
+
+void OperationMemory::fill_integer(size_t i, uint64_t seed) {
+  Rng rng(seed);
+  const bool narrow = plan_.type == DataType::kInt32;
+  const int64_t largest = narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+  const int64_t smallest = -largest - 1;
+  const bool extreme =
+      plan_.content == Content::kExtremes || (plan_.content == Content::kSpecial && rng.chance(0.02));
+  __int128 sum = 0;
+  for (int n = 0; n < ranks_; ++n) {
+    // Pairs of opposite numbers: sums fit, partial sums in an unlucky order do not.
+    const int rank = static_cast<int>((static_cast<size_t>(n) + i) % static_cast<size_t>(ranks_));
+    int64_t value = 0;
+    if (plan_.content == Content::kPlain || plan_.content == Content::kSpecial) {
+      value = static_cast<int64_t>(rng.below(2001)) - 1000;
+    } else if (plan_.content == Content::kWideRange) {
+      const int shift = static_cast<int>((narrow ? 32 : 0) + rng.below(narrow ? 32 : 64));
+      value = (static_cast<int64_t>(rng.next()) >> shift) / ranks_;
+    }
+    if (extreme && n + 1 < ranks_ && n % 2 == 0) {
+      value = rng.chance(0.5) ? largest - static_cast<int64_t>(rng.below(3))
+                              : smallest + static_cast<int64_t>(rng.below(3));
+    } else if (extreme) {
+      const __int128 opposite = -sum + static_cast<int64_t>(rng.below(2001)) - 1000;
+      value = static_cast<int64_t>(std::clamp<__int128>(opposite, smallest, largest));
+    }
+    sum += value;
+    if (narrow) {
+      const auto value32 = static_cast<int32_t>(value);
+      set_input(rank, i, &value32);
+    } else {
+      set_input(rank, i, &value);
+    }
+  }
+}
+
+std::vector<TensorView> OperationMemory::views(int rank) {
+  if (memory_.empty()) memory_.resize(static_cast<size_t>(ranks_));
+  std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  pieces.clear();
+  pieces.resize(plan_.tensors.size());
+  std::vector<TensorView> views;
+  size_t begin = 0;
+  for (size_t t = 0; t < pieces.size(); ++t) {
+    const size_t bytes = plan_.tensors[t].count * element_bytes();
+    const size_t padded = (bytes + 7) / 8 * 8;
+    Piece& piece = pieces[t];
+    piece.output = plan_.tensors[t].in_place ? kGuardBytes : kGuardBytes + padded + kGuardBytes;
+    piece.bytes.assign(piece.output + padded + kGuardBytes, kGuardByte);
+    if (bytes > 0) std::memcpy(&piece.bytes[kGuardBytes], input_of(rank, 0) + begin, bytes);
+    views.push_back({&piece.bytes[kGuardBytes], &piece.bytes[piece.output], plan_.tensors[t].count});
+    begin += bytes;
+  }
+  return views;
+}
+
+std::string OperationMemory::check(int rank, bool ended) const {
+  expect();
+  const std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  const uint8_t* input = inputs_[static_cast<size_t>(rank)].data();
+  const uint8_t* expected = expected_.data();
+  size_t done = 0;
+  for (size_t t = 0; t < pieces.size(); ++t) {
+    const Piece& piece = pieces[t];
+    const size_t bytes = plan_.tensors[t].count * element_bytes();
+    const std::string where = "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
+    for (size_t i = 0; i < piece.bytes.size(); ++i) {
+      const bool in_output = i >= piece.output && i < piece.output + bytes;
+      const bool in_input = i >= kGuardBytes && i < kGuardBytes + bytes;
+      if (in_output) {
+        if (ended && piece.bytes[i] != expected[done + i - piece.output]) {
+          return where + "wrong result at element " + std::to_string((i - piece.output) / element_bytes()) +
+                 " of " + std::to_string(plan_.tensors[t].count);
+        }
+      } else if (in_input) {
+        if (piece.bytes[i] != input[done + i - kGuardBytes]) return where + "an input was written";
+      } else if (piece.bytes[i] != kGuardByte) {
+        return where + "byte " + std::to_string(i) + " outside of the tensors was written";
+      }
+    }
+    done += bytes;
+  }
+  return "";
+}
+
+int64_t OperationMemory::input_integer(int rank, size_t i) const {
+  const std::vector<uint8_t>& bytes = inputs_[static_cast<size_t>(rank)];
+  return plan_.type == DataType::kInt32 ? load<int32_t>(bytes, i) : load<int64_t>(bytes, i);
+}
+
+double OperationMemory::input_value(int rank, size_t i) const {
+  return load_float(plan_.type, inputs_[static_cast<size_t>(rank)], i);
+}
+
+bool OperationMemory::representable() const {
+  if (is_floating(plan_.type)) return true;
+  for (size_t i = 0; i < count_; ++i) {
+    __int128 sum = 0;
+    for (int rank = 0; rank < ranks_; ++rank) sum += input_integer(rank, i);
+    if (sum != (plan_.type == DataType::kInt32 ? __int128{static_cast<int32_t>(sum)}
+                                               : __int128{static_cast<int64_t>(sum)})) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void OperationMemory::expect_floats(size_t begin, size_t end) const {
+  int exponent = 0;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    for (size_t i = begin; i < end; ++i) {
+      const double x = input_value(rank, i);
+      // frexp gives |x| = f * 2^e with f in [1/2, 1); the binary32 exponent field of a normal x is e + 126.
+      int e = 0;
+      if (std::isfinite(x) && x != 0) {
+        std::frexp(x, &e);
+        exponent = std::max({exponent, e + 126, 1});
+      }
+    }
+  }
+  const int quantum = exponent - 126 - (31 - log2_ceil(ranks_));
+  for (size_t i = begin; i < end; ++i) {
+    int64_t sum = 0;
+    double specials = 0;  // adds up NaN and infinities as IEEE does
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const double x = input_value(rank, i);
+      if (std::isfinite(x)) {
+        sum += exponent == 0 ? 0 : static_cast<int64_t>(std::nearbyint(std::ldexp(x, -quantum)));
+      } else {
+        specials += x;
+      }
+    }
+    auto value = exponent == 0 ? 0.0f : static_cast<float>(std::ldexp(static_cast<double>(sum), quantum));
+    if (plan_.op == ReduceOp::kAvg) value /= static_cast<float>(ranks_);
+    store_float(plan_.type, &expected_, i, specials == 0 ? value : static_cast<float>(specials));
+  }
+}
+
+void OperationMemory::expect() const {
+  if (expected_.size() == count_ * element_bytes()) return;
+  expected_.resize(count_ * element_bytes());
+  if (is_floating(plan_.type)) {
+    for (size_t begin = 0; begin < count_; begin += chunk_) {
+      expect_floats(begin, std::min(begin + chunk_, count_));
+    }
+    return;
+  }
+  for (size_t i = 0; i < count_; ++i) {
+    uint64_t sum = 0;
+    for (int rank = 0; rank < ranks_; ++rank) sum += static_cast<uint64_t>(input_integer(rank, i));
+    if (plan_.type == DataType::kInt32) {
+      store(&expected_, i, static_cast<uint32_t>(sum));
+    } else {
+      store(&expected_, i, sum);
+    }
+  }
+}
+
+std::string OperationMemory::check_bound() const {
+  if (!is_floating(plan_.type)) return "";
+  expect();
+  const Precision precision = precision_of(plan_.type);
+  const long double divisor = plan_.op == ReduceOp::kAvg ? ranks_ : 1;
+  for (size_t begin = 0; begin < count_; begin += chunk_) {
+    const size_t end = std::min(begin + chunk_, count_);
+    long double largest = 0;
+    for (size_t i = begin; i < end; ++i) {
+      for (int rank = 0; rank < ranks_; ++rank) {
+        const long double x = input_value(rank, i);
+        if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+      }
+    }
+    // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank.
+    const long double half_quantum = std::ldexp(std::max(2 * largest, 0x1p-125L), -(32 - log2_ceil(ranks_)));
+    for (size_t i = begin; i < end; ++i) {
+      long double sum = 0;
+      for (int rank = 0; rank < ranks_; ++rank) sum += input_value(rank, i);
+      const long double truth = sum / divisor;
+      const long double got = load_float(plan_.type, expected_, i);
+      if (!std::isfinite(truth)) {
+        if (std::isnan(truth) ? !std::isnan(got) : got != truth) {
+          return "element " + std::to_string(i) + ": NaN or infinity expected";
+        }
+        continue;
+      }
+      const long double bound =
+          ranks_ * half_quantum / divisor + 2 * precision.relative * std::fabs(truth) + precision.absolute;
+      // The sum of an average passes through binary32, so it may leave the range before the division.
+      const bool may_overflow =
+          std::fabs(sum) + ranks_ * half_quantum >= precision.largest * (1 - precision.relative);
+      if (!(std::fabs(got - truth) <= bound) && !may_overflow) {
+        return "element " + std::to_string(i) + " is off by more than the error bound";
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace netsum::emulate

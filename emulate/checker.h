@@ -1,0 +1,63 @@
+// One operation's memory on every rank, what must come out of it, and whether that came out. The expectation
+// is computed here a second time, element by element, from the definition of the numerics: a chunk is a
+// block, quantised by the largest exponent in it over all ranks.
+#ifndef NETSUM_EMULATE_CHECKER_H_
+#define NETSUM_EMULATE_CHECKER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "emulate/scenario.h"
+#include "netsum/communicator.h"
+
+namespace netsum::emulate {
+
+class OperationMemory {
+ public:
+  OperationMemory(const OperationPlan& plan, int ranks, uint32_t payload_bytes, uint64_t seed);
+
+  // The tensors of `rank`, filled with its input.
+  std::vector<TensorView> views(int rank);
+  // What is wrong with the memory of `rank`: its result if the operation has `ended` there (ok), its inputs
+  // where they lie elsewhere, and the bytes around all of them. Empty if nothing is.
+  std::string check(int rank, bool ended) const;
+  // What is wrong with the expectation itself, against the true sum and the documented error bound.
+  std::string check_bound() const;
+
+  // Element `i` of all tensors together: for tests that choose their own values, before views() is used.
+  void set_input(int rank, size_t i, const void* value);
+  // False if an exact integer sum does not fit the type: the operation must end with kOverflow.
+  bool representable() const;
+
+ private:
+  static constexpr size_t kGuardBytes = 64;
+  static constexpr uint8_t kGuardByte = 0xA7;
+  struct Piece {  // guard, input, guard, and if out of place output and guard
+    std::vector<uint8_t> bytes;
+    size_t output = 0;  // offset
+  };
+
+  size_t element_bytes() const { return size_of(plan_.type); }
+  uint8_t* input_of(int rank, size_t i);
+  void fill_element(size_t i);
+  void fill_float(size_t i, uint64_t seed);
+  void fill_integer(size_t i, uint64_t seed);
+  double input_value(int rank, size_t i) const;
+  int64_t input_integer(int rank, size_t i) const;
+  void expect_floats(size_t begin, size_t end) const;
+  void expect() const;
+
+  const OperationPlan plan_;
+  const int ranks_;
+  const size_t chunk_;  // elements
+  const uint64_t seed_;
+  size_t count_ = 0;
+  std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, one after the other
+  std::vector<std::vector<Piece>> memory_;    // [rank][tensor]
+  mutable std::vector<uint8_t> expected_;     // all tensors, one after the other; computed when needed
+};
+
+}  // namespace netsum::emulate
+
+#endif  // NETSUM_EMULATE_CHECKER_H_

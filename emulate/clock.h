@@ -1,0 +1,54 @@
+// Virtual time: events run in the order of their times, those of one time in the order of scheduling. So a
+// run depends on nothing but its inputs.
+#ifndef NETSUM_EMULATE_CLOCK_H_
+#define NETSUM_EMULATE_CLOCK_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace netsum::emulate {
+
+class VirtualClock {
+ public:
+  using Event = std::function<void()>;
+
+  int64_t now_us() const { return now_us_; }
+  bool empty() const { return events_.empty(); }
+  int64_t next_us() const { return events_.front().at_us; }
+
+  // Runs `event` at `at_us`, or at once if that is past.
+  void at(int64_t at_us, Event event) {
+    events_.push_back({std::max(at_us, now_us_), next_sequence_++, std::move(event)});
+    std::push_heap(events_.begin(), events_.end(), later);
+  }
+
+  // Runs the next event. There must be one.
+  void step() {
+    std::pop_heap(events_.begin(), events_.end(), later);
+    Scheduled next = std::move(events_.back());
+    events_.pop_back();
+    now_us_ = next.at_us;
+    next.event();
+  }
+
+ private:
+  struct Scheduled {
+    int64_t at_us;
+    uint64_t sequence;
+    Event event;
+  };
+  static bool later(const Scheduled& a, const Scheduled& b) {
+    return a.at_us != b.at_us ? a.at_us > b.at_us : a.sequence > b.sequence;
+  }
+
+  int64_t now_us_ = 0;
+  uint64_t next_sequence_ = 0;
+  std::vector<Scheduled> events_;  // a heap, the next one in front
+};
+
+}  // namespace netsum::emulate
+
+#endif  // NETSUM_EMULATE_CLOCK_H_

@@ -1,0 +1,95 @@
+// A virtual network: every host hangs on a middle without limits by an up-link and a down-link. Links delay,
+// reorder, lose, duplicate, damage and queue packets as their options and the seed say.
+#ifndef NETSUM_EMULATE_NETWORK_H_
+#define NETSUM_EMULATE_NETWORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "emulate/clock.h"
+#include "src/base/rng.h"
+#include "src/net/packet_io.h"
+
+namespace netsum::emulate {
+
+struct LinkOptions {
+  int64_t delay_us = 10;
+  int64_t jitter_us = 0;  // added, uniform in [0, jitter_us]: more than the packets' spacing reorders them
+  double loss = 0;        // probabilities per packet from here on
+  double duplicate = 0;
+  double corrupt = 0;        // one to three bits flip
+  double truncate = 0;       // the tail is cut off
+  double late = 0;           // takes up to late_us longer ...
+  int64_t late_us = 0;       // ... uniform in [late_us / 2, late_us]
+  double bytes_per_us = 0;   // bandwidth; 0: no limit
+  uint32_t queue_bytes = 0;  // with a bandwidth: what may wait for it; the rest is dropped at the tail
+  uint32_t mtu_bytes = 0;    // longer datagrams vanish; 0: no limit
+};
+
+struct NetworkCounters {
+  uint64_t sent = 0;
+  uint64_t delivered = 0;
+  uint64_t lost = 0;  // by chance, by the filter, or too long
+  uint64_t duplicated = 0;
+  uint64_t damaged = 0;
+  uint64_t late = 0;
+  uint64_t tail_dropped = 0;
+};
+
+class Network {
+ public:
+  using Receiver = std::function<void(const InPacket&)>;
+  // Sees every packet before it leaves; false loses it.
+  using Filter = std::function<bool(const Address& from, const OutPacket&)>;
+
+  Network(VirtualClock* clock, uint64_t seed) : clock_(clock), rng_(seed) {}
+
+  void attach(const Address& address, const LinkOptions& up, const LinkOptions& down, Receiver receiver);
+  void detach(const Address& address) { hosts_.erase(address); }
+  void set_filter(Filter filter) { filter_ = std::move(filter); }
+
+  // Copies the bytes. A packet from or to an address that is not attached is lost.
+  void send(const Address& from, const OutPacket& packet);
+
+  const NetworkCounters& counters() const { return counters_; }
+  // Of all packets sent and delivered: bytes, addresses and times. Equal runs have equal hashes.
+  uint64_t trace_hash() const { return trace_hash_; }
+
+ private:
+  struct Link {
+    LinkOptions options;
+    double free_at_us = 0;  // when the last queued byte has left
+  };
+  struct Host {
+    Link up;
+    Link down;
+    Receiver receiver;
+  };
+  struct Packet {
+    Address from;
+    Address to;
+    std::vector<uint8_t> bytes;
+  };
+
+  // The time at which a packet that enters now leaves the far end; -1: dropped.
+  int64_t pass(Link* link, uint32_t size);
+  void damage(const LinkOptions& options, std::vector<uint8_t>* bytes);
+  void enter_up_link(Link* link, std::shared_ptr<Packet> packet);
+  void enter_down_link(const std::shared_ptr<Packet>& packet);
+  void deliver(const Packet& packet);
+  void trace(uint64_t what, const Address& from, const Address& to, const uint8_t* data, size_t size);
+
+  VirtualClock* clock_;
+  Rng rng_;
+  std::map<Address, Host> hosts_;
+  Filter filter_;
+  NetworkCounters counters_;
+  uint64_t trace_hash_ = 0;
+};
+
+}  // namespace netsum::emulate
+
+#endif  // NETSUM_EMULATE_NETWORK_H_
