@@ -94,7 +94,7 @@ def tail_of(path, lines):
 
 
 def find_netsum_command():
-    """The `netsum` command that belongs to this Python, else the one on PATH."""
+    """The `netsum` command that came with the wheel, else the one on PATH."""
     beside = pathlib.Path(sys.executable).parent / "netsum"
     found = str(beside) if beside.is_file() else shutil.which("netsum")
     if not found:
@@ -194,13 +194,12 @@ def read_progress(path):
 
 
 def _explain_failure(child, run, reason):
-    parts = [f"training {run.model} with {run.backend} failed ({reason}). Ends of the workers' logs:"]
-    for log in sorted((run.folder / "logs").rglob("stderr.log")):
-        # A traceback's last lines say what happened; the ranks' versions of it often differ.
-        if text := tail_of(log, 12):
-            parts.append(f"  worker {log.parent.name}:\n{text}")
+    parts = [f"training {run.model} with {run.backend} failed ({reason})."]
+    for said, ranks in last_words(run.folder / "logs").items():
+        who = "worker" if len(ranks) == 1 else "workers"
+        parts.append(f"End of the log of {who} {', '.join(ranks)}:\n{said}")
     if len(parts) == 1:
-        parts.append(f"  no worker wrote anything; torchrun said:\n{child.tail()}")
+        parts.append(f"No worker wrote anything; torchrun said:\n{child.tail()}")
     parts.append(
         f"All logs: {run.folder}. To try this run alone:\n"
         f"    {sys.executable} {HERE / 'demo.py'} --models {run.model} --backends {run.backend} --quick"
@@ -208,3 +207,13 @@ def _explain_failure(child, run, reason):
     if run.backend == "netsum":
         parts.append("`netsum doctor` checks this machine for what netsum needs.")
     return "\n".join(parts)
+
+
+def last_words(logs, lines=12):
+    """{end of the error output: [ranks that wrote it]}: mostly, all ranks fail in the same way."""
+    words = {}
+    for log in sorted(logs.rglob("stderr.log")):
+        rank = log.parent.name
+        if said := tail_of(log, lines).replace(f"[rank{rank}]: ", ""):
+            words.setdefault(said, []).append(rank)
+    return words

@@ -59,6 +59,8 @@ class ProgressLine:
             share = progress["step"] / self._run.steps
             bar = "#" * round(20 * share) + "." * (20 - round(20 * share))
             text = f"{bar} step {progress['step']}/{self._run.steps}  loss {progress['loss']:.3f}"
+            if progress["step"] == self._run.steps:
+                text += ", evaluating"
         else:
             text = "starting the workers"
         line = f"{self._prefix}: {text}  {elapsed_s:.0f} s"

@@ -69,20 +69,22 @@ def render(summaries, comparisons, facts):
 
 
 def _head(summaries, comparisons):
+    in_network = any("A" in flow for s in summaries for flow in s.flows)
     if not comparisons:
         title = "Training with " + ", ".join(dict.fromkeys(BACKENDS[s.backend] for s in summaries))
-    elif all(c.agrees for c in comparisons):
-        title = "Same training, gradients summed in the network"
-    else:
+    elif not all(c.agrees for c in comparisons):
         title = "The two backends do not agree"
+    elif in_network:
+        title = "The same training, with gradients summed in the network"
+    else:
+        title = "The same training, with gradients summed by netsum"
     cards = []
     for comparison in comparisons:
         base, other = (s for s in summaries if s.model == comparison.model)
-        saved = 1 - statistics.mean(other.sent) / statistics.mean(base.sent)
-        less = "fewer" if saved >= 0 else "more"
+        ratio = statistics.mean(other.sent) / statistics.mean(base.sent)
         cards.append(
             f'<div class="card"><h3>{TITLES[base.model]}</h3>'
-            f'<p class="big">{abs(saved):.0%} {less} bytes</p>'
+            f'<p class="big">{_in_words(ratio)} bytes sent</p>'
             f"<p>Each worker sent {human_bytes(statistics.mean(other.sent))} with {BACKENDS[other.backend]}, "
             f"{human_bytes(statistics.mean(base.sent))} with {BACKENDS[base.backend]}.</p>"
             f'<p class="big {"good" if comparison.agrees else "bad"}">'
@@ -99,6 +101,14 @@ def _head(summaries, comparisons):
     )
 
 
+def _in_words(ratio):
+    if abs(ratio - 1) < 0.02:
+        return "as many"
+    if ratio < 1:
+        return f"{1 - ratio:.0%} fewer"
+    return f"{ratio - 1:.0%} more" if ratio < 2 else f"{ratio:.1f} times the"
+
+
 def _table(summaries):
     heads, lines = table_cells(summaries)
     models = "".join(
@@ -107,14 +117,19 @@ def _table(summaries):
     )
     backends = "".join(f"<th>{backend}</th>" for _, backend in heads)
     body = "".join(
-        f"<tr><th>{html.escape(label)}</th>{''.join(f'<td>{html.escape(v)}</td>' for v in values)}</tr>"
-        for label, values in lines
+        f"<tr><th>{html.escape(label)}</th>{_cells(values, summaries)}</tr>" for label, values in lines
     )
     return (
         "<h2>The numbers</h2><div class=scroll><table><thead>"
         f"<tr><td></td>{models}</tr><tr><td></td>{backends}</tr></thead><tbody>{body}</tbody></table></div>"
         "<p class=small>Bytes and retransmissions are those of the training steps, with Ethernet, IP and UDP or "
         "TCP headers. Times: median (10th to 90th percentile) over all workers.</p>"
+    )
+
+
+def _cells(values, summaries):
+    return "".join(
+        f'<td class="{s.backend}">{html.escape(value)}</td>' for value, s in zip(values, summaries, strict=True)
     )
 
 
@@ -138,20 +153,35 @@ def _curves(model, summaries, comparisons):
     base, *others = (s for s in summaries if s.model == model)
     other = others[0] if others else None
     legend = f'<span class="key broad {base.backend}"></span>{BACKENDS[base.backend]}'
-    figures = ""
+    figures = checks = ""
     if other:
         comparison = next(c for c in comparisons if c.model == model)
+        checks = _checks(comparison)
         legend += f' <span class="key thin {other.backend}"></span>{BACKENDS[other.backend]}'
         figures = (
-            f"<figure>{pictures.difference_strip(base, other, comparison.noise)}"
-            f"<figcaption>{BACKENDS[other.backend]} minus {BACKENDS[base.backend]}, step by step. The band is the "
-            f"noise of the {BACKENDS[base.backend]} curve itself. Verdict: {html.escape(comparison.sentence())}."
-            "</figcaption></figure>"
+            f"<figure><h3>{BACKENDS[other.backend]} minus {BACKENDS[base.backend]}</h3>"
+            f"{pictures.difference_strip(base, other, comparison.noise)}"
+            f"<figcaption>The grey band is the {BACKENDS[base.backend]} curve's own noise: how far it lies on "
+            "average from its moving average over 9 steps.</figcaption></figure>"
         )
     return (
         f"<h2>{TITLES[model]}: training loss</h2><p>{base.parameters:,} parameters, {html.escape(base.data)}, "
-        f'{base.steps} steps.</p><div class="pair"><figure>{pictures.loss_curves(base, other)}'
-        f"<figcaption>{legend}</figcaption></figure>{figures}</div>"
+        f'{base.steps} steps.</p><div class="pair"><figure><h3>Loss of each step, mean of {base.workers} workers</h3>'
+        f"{pictures.loss_curves(base, other)}"
+        f"<figcaption>{legend}</figcaption></figure>{figures}</div>{checks}"
+    )
+
+
+def _checks(comparison):
+    lines = "".join(
+        f"<tr><th>{html.escape(what[0].upper() + what[1:])}</th><td>{html.escape(by)}</td>"
+        f"<td>{html.escape(limit)}</td>"
+        f'<td class="{"good" if holds else "bad"}">{"agrees" if holds else "does not agree"}</td></tr>'
+        for what, by, limit, holds in comparison.checks()
+    )
+    return (
+        "<div class=scroll><table class=plain><thead><tr><th></th><th>difference</th><th>allowed</th><th></th></tr>"
+        f"</thead><tbody>{lines}</tbody></table></div>"
     )
 
 

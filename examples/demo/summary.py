@@ -169,22 +169,37 @@ class Comparison:
     held_out_allowed: float
     accuracy_difference_points: float
 
+    def checks(self):
+        """[(what, difference, allowed, holds)], for people."""
+        return [
+            (
+                "training loss, mean over the steps",
+                f"{self.curve_difference:.2g}",
+                f"{self.noise:.2g}, the noise from step to step",
+                self.curve_difference <= self.noise,
+            ),
+            (
+                "held-out loss",
+                f"{self.held_out_difference:+.2g}",
+                f"{self.held_out_allowed:.2g}",
+                abs(self.held_out_difference) <= self.held_out_allowed,
+            ),
+            (
+                "held-out accuracy",
+                f"{self.accuracy_difference_points:+.2f} points",
+                f"{ACCURACY_POINTS:.2f}",
+                abs(self.accuracy_difference_points) <= ACCURACY_POINTS,
+            ),
+        ]
+
     @property
     def agrees(self):
-        return (
-            self.curve_difference <= self.noise
-            and abs(self.held_out_difference) <= self.held_out_allowed
-            and abs(self.accuracy_difference_points) <= ACCURACY_POINTS
-        )
+        return all(holds for *_, holds in self.checks())
 
     def sentence(self):
-        verdict = "agree" if self.agrees else "DO NOT AGREE"
-        return (
-            f"the two runs {verdict}: training losses differ by {self.curve_difference:.2g} per step on average "
-            f"(noise from step to step: {self.noise:.2g}), held-out loss by {self.held_out_difference:+.2g} "
-            f"(allowed: {self.held_out_allowed:.2g}), accuracy by {self.accuracy_difference_points:+.2f} points "
-            f"(allowed: {ACCURACY_POINTS:g})"
-        )
+        verdict = "the runs agree" if self.agrees else "THE RUNS DO NOT AGREE"
+        differences = "; ".join(f"{what} {by} (allowed: {limit})" for what, by, limit, _ in self.checks())
+        return f"{verdict}. Differences: {differences}"
 
 
 def compare(base, other):
