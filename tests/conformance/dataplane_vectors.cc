@@ -1,0 +1,175 @@
+#include "tests/conformance/dataplane_vectors.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+namespace netsum::conformance {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string hex(const Bytes& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+Bytes unhex(const std::string& text) {
+  if (text.size() % 2 != 0) throw std::invalid_argument("odd number of hex digits: " + text);
+  Bytes bytes;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    size_t used = 0;
+    bytes.push_back(static_cast<uint8_t>(std::stoul(text.substr(i, 2), &used, 16)));
+    if (used != 2) throw std::invalid_argument("not hex: " + text);
+  }
+  return bytes;
+}
+
+std::string hex64(uint64_t x) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(x));
+  return text;
+}
+
+std::string show(const Reply& reply) {
+  netsum_fields f;
+  const int reason = netsum_parse(reply.datagram.data(), static_cast<uint32_t>(reply.datagram.size()), &f);
+  const std::string meaning =
+      reason == NETSUM_DROP_NONE ? wire::describe(f) : "malformed: " + std::string(wire::drop_name(reason));
+  return "  to peer " + std::to_string(reply.to) + ": " + meaning + "\n    " + hex(reply.datagram) + "\n";
+}
+
+std::string show(const std::vector<Reply>& replies) {
+  std::string text;
+  for (const Reply& reply : replies) text += show(reply);
+  return text.empty() ? "  nothing\n" : text;
+}
+
+std::string show(const std::map<std::string, uint64_t>& drops) {
+  std::string text;
+  for (const auto& [name, count] : drops) text += " " + name + "=" + std::to_string(count);
+  return text.empty() ? " none" : text;
+}
+
+}  // namespace
+
+std::string to_json(const Vector& vector) {
+  Json json;
+  json["name"] = vector.name;
+  json["description"] = vector.description;
+  json["jobs"] = Json::array();
+  for (const VectorJob& job : vector.jobs) {
+    json["jobs"].push_back({{"job", job.job},
+                            {"epoch", job.epoch},
+                            {"key", hex64(job.key)},
+                            {"members", job.members},
+                            {"data_slots", job.data_slots},
+                            {"scale_slots", job.scale_slots},
+                            {"payload_bytes", job.payload_bytes}});
+  }
+  json["start"] = Json::array();
+  for (const VectorStart& start : vector.start) {
+    json["start"].push_back({{"job", start.job}, {"slot", start.slot}, {"round", start.round}});
+  }
+  json["steps"] = Json::array();
+  for (const VectorStep& step : vector.steps) {
+    Json replies = Json::array();
+    for (const VectorReply& reply : step.replies) {
+      replies.push_back({{"what", reply.what}, {"to", reply.to}, {"packet", hex(reply.packet)}});
+    }
+    json["steps"].push_back(
+        {{"what", step.what}, {"from", step.from}, {"packet", hex(step.packet)}, {"replies", replies}});
+  }
+  json["drops"] = Json::object();
+  for (const auto& [name, count] : vector.drops) json["drops"][name] = count;
+  return json.dump(1) + "\n";
+}
+
+Vector from_json(const std::string& text) {
+  const Json json = Json::parse(text);
+  Vector vector;
+  vector.name = json.at("name");
+  vector.description = json.at("description");
+  for (const Json& job : json.at("jobs")) {
+    const std::string key = job.at("key");
+    vector.jobs.push_back({.job = job.at("job"),
+                           .epoch = job.at("epoch"),
+                           .key = std::stoull(key, nullptr, 16),
+                           .members = job.at("members"),
+                           .data_slots = job.at("data_slots"),
+                           .scale_slots = job.at("scale_slots"),
+                           .payload_bytes = job.at("payload_bytes")});
+  }
+  for (const Json& start : json.at("start")) {
+    vector.start.push_back({.job = start.at("job"), .slot = start.at("slot"), .round = start.at("round")});
+  }
+  for (const Json& step : json.at("steps")) {
+    VectorStep read{.what = step.at("what"), .from = step.at("from"), .packet = unhex(step.at("packet"))};
+    for (const Json& reply : step.at("replies")) {
+      read.replies.push_back({.to = reply.at("to").get<std::vector<Peer>>(),
+                              .what = reply.at("what"),
+                              .packet = unhex(reply.at("packet"))});
+    }
+    vector.steps.push_back(std::move(read));
+  }
+  for (const auto& [name, count] : json.at("drops").items()) vector.drops[name] = count;
+  return vector;
+}
+
+std::vector<Vector> load_vectors(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  std::vector<Vector> vectors;
+  for (const auto& path : paths) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    try {
+      vectors.push_back(from_json(text.str()));
+    } catch (const std::exception& error) {
+      throw std::runtime_error(path.string() + ": " + error.what());
+    }
+  }
+  return vectors;
+}
+
+ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
+  for (const VectorJob& job : vector.jobs) dataplane.install(job);
+  for (const VectorStart& start : vector.start) {
+    if (!dataplane.start_at(start)) return {Outcome::kNotApplicable, "the start cannot be set"};
+  }
+  for (size_t i = 0; i < vector.steps.size(); ++i) {
+    const VectorStep& step = vector.steps[i];
+    std::vector<Reply> expected;
+    for (const VectorReply& reply : step.replies) {
+      for (Peer to : reply.to) expected.push_back({to, reply.packet});
+    }
+    std::vector<Reply> got = dataplane.feed(step.from, step.packet);
+    std::sort(expected.begin(), expected.end());
+    std::sort(got.begin(), got.end());
+    if (got != expected) {
+      return {Outcome::kFailed, vector.name + ", step " + std::to_string(i) + " (" + step.what +
+                                    ")\nexpected\n" + show(expected) + "got\n" + show(got)};
+    }
+  }
+  std::map<std::string, uint64_t> drops = dataplane.drops();
+  std::erase_if(drops, [](const auto& entry) { return entry.second == 0; });
+  if (drops != vector.drops) {
+    return {Outcome::kFailed, vector.name + ": drops expected" + show(vector.drops) + ", got" + show(drops)};
+  }
+  return {};
+}
+
+}  // namespace netsum::conformance

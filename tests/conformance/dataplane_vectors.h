@@ -1,0 +1,92 @@
+// Golden vectors: packets with meaning and the replies that every dataplane must give, and a replayer.
+//
+// A dataplane joins by implementing DataplaneUnderTest and calling replay() on every vector of
+// wire/vectors (see vectors_test.cc). The files' format: wire/vectors/README.md.
+#ifndef NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_
+#define NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "wire/codec.h"
+
+namespace netsum::conformance {
+
+using Bytes = std::vector<uint8_t>;
+
+// An address that packets come from and go to. Which member sits there is for HELLO to say.
+using Peer = int;
+
+struct Reply {
+  Peer to = 0;
+  Bytes datagram;
+  bool operator==(const Reply&) const = default;
+  auto operator<=>(const Reply&) const = default;
+};
+
+struct VectorJob {
+  uint16_t job = 0, epoch = 0;
+  uint64_t key = 0;
+  uint16_t members = 0;
+  uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
+};
+
+// The slot stands as after `round` completed there: the only state that vectors cannot reach by packets.
+struct VectorStart {
+  uint16_t job = 0, slot = 0;
+  uint32_t round = 0;
+};
+
+class DataplaneUnderTest {
+ public:
+  virtual ~DataplaneUnderTest() = default;
+  virtual void install(const VectorJob& job) = 0;
+  // False if this dataplane cannot be put into that state; the vector then does not apply to it.
+  virtual bool start_at(const VectorStart& start) = 0;
+  // One datagram in, all replies out, in any order; one Reply per addressee, also where one frame is
+  // multicast.
+  virtual std::vector<Reply> feed(Peer from, const Bytes& datagram) = 0;
+  // Packets refused so far, by drop_name(); zero counts may be left out.
+  virtual std::map<std::string, uint64_t> drops() = 0;
+};
+
+struct VectorReply {
+  std::vector<Peer> to;
+  std::string what;
+  Bytes packet;
+};
+struct VectorStep {
+  std::string what;
+  Peer from = 0;
+  Bytes packet;
+  std::vector<VectorReply> replies;
+};
+struct Vector {
+  std::string name, description;
+  std::vector<VectorJob> jobs;
+  std::vector<VectorStart> start;
+  std::vector<VectorStep> steps;
+  std::map<std::string, uint64_t> drops;  // after the last step
+};
+
+std::string to_json(const Vector& vector);
+Vector from_json(const std::string& text);  // throws std::exception if malformed
+// Every *.json below `folder`, by name.
+std::vector<Vector> load_vectors(const std::string& folder);
+
+enum class Outcome { kPassed, kNotApplicable, kFailed };
+struct ReplayResult {
+  Outcome outcome = Outcome::kPassed;
+  std::string detail;  // kFailed: the step, what was expected and what came
+};
+// `dataplane` must be fresh.
+ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane);
+
+// All vectors, written from the rules of PROTOCOL.md and not by running a dataplane.
+std::vector<Vector> make_vectors();
+
+}  // namespace netsum::conformance
+
+#endif  // NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_

@@ -1,0 +1,420 @@
+// What the golden vectors say.
+#include <algorithm>
+
+#include "tests/conformance/dataplane_vectors.h"
+#include "tests/conformance/vector_writer.h"
+
+namespace netsum::conformance {
+namespace {
+
+const Round kFirst{.slot = 0, .round = 1, .chunk = 5};
+
+Vector hello_welcome() {
+  VectorWriter w("hello_welcome",
+                 "HELLO is answered by a WELCOME of the same size; the first one fixes the member's address");
+  const Bytes early = w.contribution(0, kFirst, lanes32({1, 2}));
+  w.feed(0, "a contribution before any HELLO", early).expect_drop("unknown_peer");
+  w.everybody_says_hello();
+  w.feed(0, "HELLO again (the WELCOME was lost)", w.hello(0, 77));
+  w.expect({0}, "answered each time, repeating the number in `round`", w.welcome(0, 77));
+  w.feed(9, "HELLO of member 0 from elsewhere", w.hello(0, 78)).expect_drop("unknown_peer");
+  w.feed(9, "a contribution of member 0 from elsewhere", early).expect_drop("unknown_peer");
+  w.feed(1, "a contribution of member 0 from member 1's address", early).expect_drop("unknown_peer");
+  w.feed(9, "a probe of member 0 from elsewhere", w.probe(0, kFirst)).expect_drop("unknown_peer");
+  w.contribute(0, kFirst, lanes32({1, 2}));
+  w.contribute(1, kFirst, lanes32({10, 20})).expect_result_for_all(kFirst, lanes32({11, 22}));
+  return w.done();
+}
+
+Vector single_member() {
+  VectorWriter w("single_member", "a job of one: its contribution is the result", 1);
+  w.everybody_says_hello();
+  for (uint32_t round = 1; round <= 3; ++round) {
+    const Round r{.slot = 1, .round = round, .chunk = round};
+    const Bytes lanes = lanes32({static_cast<int32_t>(round), -7, INT32_MIN, INT32_MAX});
+    w.contribute(0, r, lanes).expect_result_for_all(r, lanes);
+    w.contribute(0, r, lanes, "the same again: the result was lost").expect_result_for(0, r, lanes);
+  }
+  return w.done();
+}
+
+Vector four_members() {
+  VectorWriter w("four_members_in_order", "four members, one round, negative and large lanes", 4);
+  w.everybody_says_hello();
+  w.contribute(0, kFirst, lanes32({1, -1, 1 << 29, 0}));
+  w.contribute(1, kFirst, lanes32({2, -2, 1 << 29, 0}));
+  w.contribute(2, kFirst, lanes32({3, -3, 1 << 29, 0}));
+  w.contribute(3, kFirst, lanes32({4, -4, (1 << 29) - 1, 0}));
+  w.expect_result_for_all(kFirst, lanes32({10, -10, INT32_MAX, 0}));
+  return w.done();
+}
+
+Vector lost_result() {
+  VectorWriter w("lost_result",
+                 "a member that lacks a result sends its contribution again, also when others have moved on");
+  w.everybody_says_hello();
+  const Round next{.slot = 0, .round = 2, .chunk = 7};
+  w.contribute(0, kFirst, lanes32({1, 2}));
+  w.contribute(1, kFirst, lanes32({10, 20})).expect_result_for_all(kFirst, lanes32({11, 22}));
+  w.contribute(1, kFirst, lanes32({10, 20}), "member 1 lost the result")
+      .expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.contribute(0, next, lanes32({100, 0}), "member 0 moves on");
+  w.contribute(1, kFirst, lanes32({10, 20}), "member 1 lost it again; round 2 is open")
+      .expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.contribute(0, kFirst, lanes32({1, 2}), "an old copy of member 0, who has that result");
+  w.expect_drop("stale_round");
+  w.contribute(1, next, lanes32({1000, 5})).expect_result_for_all(next, lanes32({1100, 5}));
+  w.contribute(1, kFirst, lanes32({10, 20}), "round 1 again: everybody has it").expect_drop("stale_round");
+  return w.done();
+}
+
+Vector duplicates() {
+  VectorWriter w("duplicates", "a contribution counts once, however often it arrives", 3);
+  w.everybody_says_hello();
+  w.contribute(0, kFirst, lanes32({1, 0}));
+  for (int i = 0; i < 2; ++i) {
+    w.contribute(0, kFirst, lanes32({1, 0}), "a copy").expect_drop("duplicate");
+  }
+  w.contribute(1, kFirst, lanes32({10, 0}));
+  w.contribute(0, kFirst, lanes32({1, 0}), "a copy").expect_drop("duplicate");
+  w.contribute(2, kFirst, lanes32({100, 0})).expect_result_for_all(kFirst, lanes32({111, 0}));
+  return w.done();
+}
+
+Vector stale_epoch() {
+  VectorWriter w("stale_epoch", "packets of another incarnation of the job are refused, the key aside");
+  w.everybody_says_hello();
+  VectorJob old = w.job();
+  w.contribute(0, kFirst, lanes32({1, 2}));
+  for (uint16_t epoch : {6, 8}) {
+    old.epoch = epoch;
+    w.pretend(old);
+    w.contribute(1, kFirst, lanes32({9, 9}), "epoch " + std::to_string(epoch)).expect_drop("stale_epoch");
+    w.ask(1, kFirst, "a probe of that epoch").expect_drop("stale_epoch");
+    w.feed(1, "a hello of that epoch", w.hello(1, 5)).expect_drop("stale_epoch");
+  }
+  w.speak_for(0).contribute(1, kFirst, lanes32({10, 20}));
+  w.expect_result_for_all(kFirst, lanes32({11, 22}));
+  return w.done();
+}
+
+Vector stale_round() {
+  VectorWriter w("stale_round", "packets of rounds long over change nothing and get no reply");
+  w.everybody_says_hello();
+  for (uint32_t round = 1; round <= 4; ++round) {
+    const Round r{.slot = 0, .round = round, .chunk = round};
+    w.contribute(0, r, lanes32({1, 1}));
+    if (round == 4) break;
+    w.contribute(1, r, lanes32({2, 2})).expect_result_for_all(r, lanes32({3, 3}));
+  }
+  for (uint32_t round = 0; round <= 2; ++round) {
+    const Round r{.slot = 0, .round = round, .chunk = round};
+    w.contribute(1, r, lanes32({500, 500}), "a packet of round " + std::to_string(round) + ", much delayed");
+    w.expect_drop("stale_round");
+    w.ask(1, r, "a probe of that round").expect_drop("stale_round");
+  }
+  const Round last{.slot = 0, .round = 4, .chunk = 4};
+  w.contribute(1, last, lanes32({2, 2})).expect_result_for_all(last, lanes32({3, 3}));
+  return w.done();
+}
+
+Vector future_round() {
+  VectorWriter w("future_round", "a round opens only when the one before is complete");
+  w.everybody_says_hello();
+  for (uint32_t round : {0u, 2u, 100u, 0x7FFFFFFFu}) {
+    const Round r{.slot = 0, .round = round};
+    w.contribute(0, r, lanes32({1, 1}), "round " + std::to_string(round) + " of a slot never used");
+    w.expect_drop("future_round");
+  }
+  const Round second{.slot = 0, .round = 2, .chunk = 6}, third{.slot = 0, .round = 3, .chunk = 7};
+  w.contribute(0, kFirst, lanes32({1, 1}));
+  w.contribute(0, second, lanes32({1, 1}), "round 2 while round 1 is open").expect_drop("future_round");
+  w.ask(0, second, "a probe of it").expect_drop("future_round");
+  w.contribute(1, kFirst, lanes32({2, 2})).expect_result_for_all(kFirst, lanes32({3, 3}));
+  w.contribute(0, third, lanes32({1, 1}), "round 3 after round 1").expect_drop("future_round");
+  w.contribute(0, second, lanes32({1, 1}));
+  w.contribute(1, second, lanes32({4, 4})).expect_result_for_all(second, lanes32({5, 5}));
+  return w.done();
+}
+
+Vector bad_check() {
+  VectorWriter w("bad_check", "a packet altered on the way is refused: payload, header, or check itself");
+  w.everybody_says_hello();
+  const Bytes good = w.contribution(0, kFirst, lanes32({1, 2, 3, 4}));
+  const auto feed = [&](const char* what, size_t at, uint8_t flip) {
+    Bytes bad = good;
+    bad[at] ^= flip;
+    w.feed(0, what, bad).expect_drop("bad_check");
+  };
+  feed("a bit of the first lane", 32, 1);
+  feed("a bit of the last lane", 47, 0x80);
+  feed("a bit of the round", 15, 2);
+  feed("a bit of the chunk", 16, 1);
+  feed("a bit of the signature", 23, 1);
+  feed("a bit of the flags", 3, 1);
+  feed("a bit of the check", 24, 0x80);
+  feed("the format turned to 64-bit lanes", 2, NETSUM_FORMAT_SUM_I32 ^ NETSUM_FORMAT_SUM_I64);
+  Bytes swapped = good;
+  std::swap_ranges(swapped.begin() + 32, swapped.begin() + 40, swapped.begin() + 40);
+  w.feed(0, "two pairs of lanes swapped, which the UDP checksum does not see", swapped);
+  w.expect_drop("bad_check");
+  VectorJob other = w.job();
+  other.key ^= 1;
+  w.pretend(other);
+  w.contribute(0, kFirst, lanes32({1, 2, 3, 4}), "right but for the job's key").expect_drop("bad_check");
+  w.speak_for(0).contribute(0, kFirst, lanes32({1, 2, 3, 4}));
+  w.contribute(1, kFirst, lanes32({1, 1, 1, 1})).expect_result_for_all(kFirst, lanes32({2, 3, 4, 5}));
+  return w.done();
+}
+
+Vector malformed() {
+  VectorWriter w("malformed", "truncated, padded and nonsensical packets are refused by name");
+  w.everybody_says_hello();
+  const Bytes good = w.contribution(0, kFirst, lanes32({1, 2, 3, 4}));
+  const auto sized = [&](const char* what, size_t size, const char* reason) {
+    Bytes bad = good;
+    bad.resize(size);
+    w.feed(0, what, bad).expect_drop(reason);
+  };
+  sized("an empty datagram", 0, "too_short");
+  sized("one byte short of a header", 31, "too_short");
+  sized("a header without lanes", 32, "bad_length");
+  sized("half a lane is missing", 46, "bad_length");
+  sized("the second pair of lanes is missing", 40, "bad_check");
+  sized("zeros behind", 56, "bad_check");
+  sized("longer than the job's payload", 32 + 40, "bad_length");
+  sized("longer than any payload", 32 + NETSUM_MAX_PAYLOAD + 8, "bad_length");
+  const auto byte = [&](const char* what, size_t at, uint8_t value, const char* reason) {
+    Bytes bad = good;
+    bad[at] = value;
+    w.feed(0, what, bad).expect_drop(reason);
+  };
+  byte("not netsum's", 0, 0x00, "bad_magic");
+  byte("version 2", 1, 0x21, "bad_version");
+  byte("type 0", 1, 0x10, "bad_type");
+  byte("type 15", 1, 0x1F, "bad_type");
+  byte("an unknown flag", 3, 0x08, "bad_flags");
+  byte("the maximum of 32-bit lanes, which nobody knows", 2, 0x24, "bad_format");
+  byte("16-bit lanes, kept for later", 2, 0x12, "bad_format");
+  w.feed(0, "a RESULT, which an aggregator does not take", w.result(kFirst, lanes32({1, 2})));
+  w.expect_drop("bad_type");
+  w.feed(0, "a STATUS", w.status(0, kFirst, 1)).expect_drop("bad_type");
+  w.feed(0, "an ERROR", w.error(kFirst, 0)).expect_drop("bad_type");
+  w.feed(0, "a WELCOME", w.welcome(0, 1)).expect_drop("bad_type");
+  w.contribute(0, kFirst, lanes32({1, 2, 3, 4}));
+  w.contribute(1, kFirst, lanes32({1, 1, 1, 1})).expect_result_for_all(kFirst, lanes32({2, 3, 4, 5}));
+  return w.done();
+}
+
+Vector bounds() {
+  VectorWriter w("slot_and_member_bounds", "job, slot and member indices are checked against the grant");
+  w.everybody_says_hello();
+  for (uint16_t slot : {3, 4, 8192, 65535}) {
+    const Round r{.slot = slot, .round = 1};
+    w.contribute(0, r, lanes32({1, 1}), "slot " + std::to_string(slot) + " of 3").expect_drop("bad_slot");
+  }
+  for (uint16_t member : {2, 64, 65535}) {
+    const std::string who = "member " + std::to_string(member) + " of 2";
+    w.feed(0, who, w.contribution(member, kFirst, lanes32({1, 1}))).expect_drop("bad_member");
+    w.feed(5, who + " says hello", w.hello(member, 1)).expect_drop("bad_member");
+  }
+  VectorJob other = w.job();
+  for (uint16_t job : {0, 4, 65535}) {
+    other.job = job;
+    w.pretend(other);
+    w.contribute(0, kFirst, lanes32({1, 1}), "job " + std::to_string(job) + ", which does not exist");
+    w.expect_drop("unknown_job");
+  }
+  return w.done();
+}
+
+Vector two_jobs() {
+  VectorJob first{.job = 1, .epoch = 4, .key = 0x1111, .members = 2, .data_slots = 1, .payload_bytes = 32};
+  VectorJob second{.job = 2, .epoch = 4, .key = 0x2222, .members = 2, .data_slots = 1, .payload_bytes = 32};
+  VectorWriter w("two_jobs", "two jobs with the same slot and round numbers do not meet", {first, second});
+  w.everybody_says_hello(0);
+  w.speak_for(1).everybody_says_hello(10);
+  const Round r{.slot = 0, .round = 1, .chunk = 5};
+  w.speak_for(0).feed(0, "job 1, member 0", w.contribution(0, r, lanes32({1, 1})));
+  w.speak_for(1).feed(10, "job 2, member 0", w.contribution(0, r, lanes32({100, 100})));
+  w.feed(11, "job 2, member 1", w.contribution(1, r, lanes32({200, 200})));
+  w.expect({10, 11}, "the result of job 2", w.result(r, lanes32({300, 300})));
+  VectorJob forged = first;
+  forged.key = second.key;
+  w.pretend(forged).feed(11, "job 2's member in job 1's name", w.contribution(1, r, lanes32({9, 9})));
+  w.expect_drop("bad_check");
+  w.speak_for(0).feed(11, "even with the key, not from its address", w.contribution(1, r, lanes32({9, 9})));
+  w.expect_drop("unknown_peer");
+  const Round beyond{.slot = 1, .round = 1};
+  w.feed(0, "job 1 reaches for the slot behind its own", w.contribution(0, beyond, lanes32({9, 9})));
+  w.expect_drop("bad_slot");
+  w.feed(1, "job 1, member 1", w.contribution(1, r, lanes32({2, 2})));
+  w.expect({0, 1}, "the result of job 1", w.result(r, lanes32({3, 3})));
+  return w.done();
+}
+
+Vector mismatch(const char* name, const char* what, Round other, const Bytes& lanes) {
+  VectorWriter w(std::string("mismatch_") + name,
+                 std::string("members that differ in ") + what + " are told so, all of them", 3);
+  w.everybody_says_hello();
+  w.contribute(0, kFirst, lanes32({1, 2, 3, 4}));
+  w.contribute(2, other, lanes, std::string("member 2 differs in ") + what);
+  w.expect({0, 1, 2}, "an error that blames member 2, one frame for all", w.error(other, 2));
+  w.contribute(1, kFirst, lanes32({1, 1, 1, 1}), "member 1, who missed it, contributes");
+  w.expect({1}, "the error, again", w.error(kFirst, 2));
+  w.ask(0, kFirst, "member 0 asks").expect({0}, "the error, again", w.error(kFirst, 2));
+  w.contribute(2, other, lanes, "member 2 again").expect({2}, "the error, again", w.error(other, 2));
+  Round next = kFirst;
+  next.round = 2;
+  w.contribute(0, next, lanes32({1, 1, 1, 1}), "the slot is of no use any more").expect_drop("future_round");
+  const Round elsewhere{.slot = 1, .round = 1, .chunk = 6};
+  w.contribute(0, elsewhere, lanes32({1, 1}), "other slots are not affected");
+  w.contribute(1, elsewhere, lanes32({1, 1}));
+  w.contribute(2, elsewhere, lanes32({1, 1})).expect_result_for_all(elsewhere, lanes32({3, 3}));
+  return w.done();
+}
+
+std::vector<Vector> mismatches() {
+  Round signature = kFirst, chunk = kFirst, format = kFirst, part = kFirst;
+  signature.signature ^= 0x10;
+  chunk.chunk = 6;
+  format.format = NETSUM_FORMAT_SUM_I64;
+  part.flags = NETSUM_FLAG_PART;
+  const Bytes same = lanes32({9, 9, 9, 9});
+  return {mismatch("signature", "the operation's signature", signature, same),
+          mismatch("chunk", "the chunk", chunk, same),
+          mismatch("format", "the format of the lanes", format, same),
+          mismatch("length", "the length", kFirst, lanes32({9, 9})),
+          mismatch("part", "the half of a wide chunk", part, same)};
+}
+
+Vector overflow() {
+  VectorWriter w("overflow", "a lane out of range is flagged in the result; lanes wrap");
+  w.everybody_says_hello();
+  Round flagged = kFirst;
+  flagged.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(0, kFirst, lanes32({INT32_MAX, 5}));
+  w.contribute(1, kFirst, lanes32({1, 5})).expect_result_for_all(flagged, lanes32({INT32_MIN, 10}));
+  w.contribute(0, kFirst, lanes32({INT32_MAX, 5}), "asked again");
+  w.expect_result_for(0, flagged, lanes32({INT32_MIN, 10}));
+  const Round second{.slot = 0, .round = 2, .chunk = 6}, third{.slot = 0, .round = 3, .chunk = 7};
+  w.contribute(0, second, lanes32({INT32_MIN, INT32_MAX}), "the extremes themselves are in range");
+  w.contribute(1, second, lanes32({0, 0}));
+  w.expect_result_for_all(second, lanes32({INT32_MIN, INT32_MAX}));
+  w.contribute(0, third, lanes32({1, 1}));
+  w.contribute(1, third, lanes32({1, 1})).expect_result_for_all(third, lanes32({2, 2}));
+  Round child = third, wide = third;
+  child.round = 4;
+  w.contribute(0, child, lanes32({1, 1}));
+  Round says_so = child;
+  says_so.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(1, says_so, lanes32({1, 1}), "a contribution that says its own sum overflowed");
+  w.expect_result_for_all(says_so, lanes32({2, 2}));
+  wide.round = 5;
+  wide.format = NETSUM_FORMAT_SUM_I64;
+  Round wide_flagged = wide;
+  wide_flagged.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(0, wide, lanes64({INT64_MIN, 1}));
+  w.contribute(1, wide, lanes64({-1, 1})).expect_result_for_all(wide_flagged, lanes64({INT64_MAX, 2}));
+  return w.done();
+}
+
+Vector wide() {
+  VectorWriter w("wide_lanes", "64-bit lanes; a wide chunk is two packets, the second marked PART");
+  w.everybody_says_hello();
+  Round low{.slot = 0, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_SUM_I64};
+  Round high = low;
+  high.slot = 1;
+  high.flags = NETSUM_FLAG_PART;
+  w.contribute(0, low, lanes64({1ll << 40, -1, 0xFFFFFFFFll}));
+  w.contribute(1, high, lanes64({1, 2, 3, 4}));
+  w.contribute(1, low, lanes64({1ll << 40, -1, 1}));
+  w.expect_result_for_all(low, lanes64({1ll << 41, -2, 1ll << 32}));
+  w.contribute(0, high, lanes64({10, 20, 30, 40}));
+  w.expect_result_for_all(high, lanes64({11, 22, 33, 44}));
+  return w.done();
+}
+
+Vector scales() {
+  VectorWriter w("scales", "8-bit maxima, unsigned, in a scale slot", 3);
+  w.everybody_says_hello();
+  const Round r{.slot = 2, .round = 1, .chunk = 0, .format = NETSUM_FORMAT_MAX_U8};
+  w.contribute(0, r, {0, 1, 127, 128, 255, 0, 9, 200});
+  w.contribute(1, r, {0, 2, 128, 127, 0, 0, 9, 100});
+  w.contribute(2, r, {0, 1, 1, 1, 1, 255, 8, 201});
+  w.expect_result_for_all(r, {0, 2, 128, 128, 255, 255, 9, 201});
+  return w.done();
+}
+
+Vector probes() {
+  VectorWriter w("probes", "a probe gets an answer in every state of the slot and changes none");
+  w.everybody_says_hello();
+  const Round second{.slot = 0, .round = 2, .chunk = 6};
+  w.ask(0, kFirst, "a slot never used").expect_status(0, kFirst, 0);
+  w.contribute(1, kFirst, lanes32({1, 2}));
+  w.ask(0, kFirst, "open, the asker's contribution is missing").expect_status(0, kFirst, 2);
+  w.ask(1, kFirst, "open, the asker's contribution is in").expect_status(1, kFirst, 2);
+  w.contribute(0, kFirst, lanes32({10, 20})).expect_result_for_all(kFirst, lanes32({11, 22}));
+  w.ask(1, kFirst, "complete").expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.ask(1, second, "the next one, not begun").expect_status(1, second, 0);
+  w.contribute(0, second, lanes32({3, 3}));
+  w.ask(1, kFirst, "the one before, still owed").expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.ask(0, kFirst, "the one before, not owed").expect_drop("stale_round");
+  w.ask(1, second, "open").expect_status(1, second, 1);
+  w.contribute(1, second, lanes32({4, 4})).expect_result_for_all(second, lanes32({7, 7}));
+  w.ask(1, kFirst, "the one before, everybody has it").expect_drop("stale_round");
+  return w.done();
+}
+
+Vector slot_reuse() {
+  VectorWriter w("slot_reuse", "both slots over three rounds, members taking turns to be first");
+  w.everybody_says_hello();
+  for (uint32_t round = 1; round <= 3; ++round) {
+    for (uint16_t slot = 0; slot < 2; ++slot) {
+      const Round r{.slot = slot, .round = round, .chunk = 2 * (round - 1) + slot};
+      const int32_t base = static_cast<int32_t>(r.chunk);
+      const uint16_t first = (round + slot) & 1;
+      // Lengths vary, so that nothing of a longer round shows in a shorter one.
+      const bool is_long = round != 2;
+      w.contribute(first, r, is_long ? lanes32({base, 1, 1, 1}) : lanes32({base, 1}));
+      w.contribute(first ^ 1, r, is_long ? lanes32({100, 2, 2, 2}) : lanes32({100, 2}));
+      w.expect_result_for_all(r, is_long ? lanes32({base + 100, 3, 3, 3}) : lanes32({base + 100, 3}));
+    }
+  }
+  return w.done();
+}
+
+Vector round_wrap() {
+  VectorWriter w("round_wrap", "after round 2^32 - 1 comes round 0, with all rules in force");
+  w.start_at(0, 0xFFFFFFFD);
+  w.everybody_says_hello();
+  uint32_t round = 0xFFFFFFFE;
+  Round before{};
+  for (int i = 0; i < 4; ++i, ++round) {
+    const Round r{.slot = 0, .round = round, .chunk = static_cast<uint32_t>(i)};
+    w.contribute(0, r, lanes32({i, 0}));
+    if (i > 0) {
+      const Bytes sum = lanes32({i - 1 + 10, 0});
+      w.contribute(1, before, lanes32({10, 0}), "the result before was lost")
+          .expect_result_for(1, before, sum);
+      w.ask(1, before, "and once more, by a probe").expect_result_for(1, before, sum);
+      w.contribute(0, before, lanes32({i - 1, 0}), "an old copy").expect_drop("stale_round");
+    }
+    w.contribute(1, r, lanes32({10, 0})).expect_result_for_all(r, lanes32({i + 10, 0}));
+    before = r;
+  }
+  return w.done();
+}
+
+}  // namespace
+
+std::vector<Vector> make_vectors() {
+  std::vector<Vector> all = {hello_welcome(), single_member(), four_members(), lost_result(), duplicates(),
+                             stale_epoch(),   stale_round(),   future_round(), bad_check(),   malformed(),
+                             bounds(),        two_jobs(),      overflow(),     wide(),        scales(),
+                             probes(),        slot_reuse(),    round_wrap()};
+  for (Vector& vector : mismatches()) all.push_back(std::move(vector));
+  return all;
+}
+
+}  // namespace netsum::conformance

@@ -1,0 +1,132 @@
+#include "tests/conformance/reference_dataplane.h"
+
+#include <cstring>
+
+#include "aggregator/slot/lanes.h"
+
+namespace netsum::conformance {
+
+void ReferenceDataplane::install(const VectorJob& spec) {
+  Job job;
+  job.rules = {.key = spec.key,
+               .epoch = spec.epoch,
+               .members = spec.members,
+               .slots = spec.data_slots + spec.scale_slots,
+               .payload_bytes = spec.payload_bytes};
+  job.slots.resize(job.rules.slots);
+  for (SlotState& slot : job.slots) {
+    for (Bytes& lanes : slot.lanes) lanes.resize(spec.payload_bytes);
+  }
+  jobs_[spec.job] = std::move(job);
+}
+
+bool ReferenceDataplane::start_at(const VectorStart& start) {
+  netsum_slot& slot = jobs_.at(start.job).slots.at(start.slot).machine;
+  slot.current = start.round;
+  slot.rounds[start.round & 1].state = NETSUM_ROUND_COMPLETE;
+  return true;
+}
+
+std::vector<Reply> ReferenceDataplane::drop(int reason) {
+  ++drops_[std::string(wire::drop_name(reason))];
+  return {};
+}
+
+std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
+  netsum_fields f;
+  if (int reason = netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f)) {
+    return drop(reason);
+  }
+  if (f.type != NETSUM_TYPE_CONTRIBUTION && f.type != NETSUM_TYPE_PROBE && f.type != NETSUM_TYPE_HELLO) {
+    return drop(NETSUM_DROP_BAD_TYPE);
+  }
+  const auto found = jobs_.find(f.job);
+  if (found == jobs_.end()) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  Job& job = found->second;
+  if (int reason = netsum_check_rules(&f, &job.rules)) return drop(reason);
+  const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
+  if (!wire::check_is_right(datagram.data(), f, job.rules.key, netsum_nh(payload, f.payload_bytes))) {
+    return drop(NETSUM_DROP_BAD_CHECK);
+  }
+  if (f.type == NETSUM_TYPE_HELLO) return on_hello(job, f, from);
+  const auto peer = job.peers.find(f.member);
+  if (peer == job.peers.end() || peer->second != from) return drop(NETSUM_DROP_UNKNOWN_PEER);
+
+  SlotState& slot = job.slots[f.slot];
+  if (f.type == NETSUM_TYPE_PROBE) return on_verdict(job, f, netsum_slot_probe(&slot.machine, &f), from);
+  const netsum_verdict verdict = netsum_slot_contribute(&slot.machine, &f);
+  uint8_t* lanes = slot.lanes[verdict.bank].data();
+  int overflow = 0;
+  if (verdict.action == NETSUM_ACT_STORE) {
+    netsum_lanes_store(lanes, payload, f.payload_bytes);
+  } else if (verdict.action == NETSUM_ACT_ADD) {
+    overflow = netsum_lanes_add(f.format, lanes, payload, f.payload_bytes);
+  } else {
+    return on_verdict(job, f, verdict, from);
+  }
+  if (!netsum_slot_added(&slot.machine, verdict.bank, overflow, job.rules.members)) return {};
+  return to_all(job, result(job, f, verdict.bank));
+}
+
+std::vector<Reply> ReferenceDataplane::on_hello(Job& job, const netsum_fields& f, Peer from) {
+  if (job.peers.emplace(f.member, from).first->second != from) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  netsum_fields welcome = f;
+  welcome.type = NETSUM_TYPE_WELCOME;
+  welcome.flags = 0;
+  return {{from, build(job, welcome, Bytes(f.payload_bytes))}};
+}
+
+std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields& f,
+                                                  const netsum_verdict& verdict, Peer from) {
+  netsum_fields reply = f;
+  reply.format = NETSUM_FORMAT_NONE;
+  reply.flags = 0;
+  switch (verdict.action) {
+    case NETSUM_ACT_REPLY_RESULT:
+      return {{from, result(job, f, verdict.bank)}};
+    case NETSUM_ACT_REPLY_STATUS: {
+      reply.type = NETSUM_TYPE_STATUS;
+      const netsum_be64 seen = netsum_put64(verdict.seen);
+      return {{from, build(job, reply, Bytes(seen.b, seen.b + sizeof seen))}};
+    }
+    case NETSUM_ACT_REPLY_ERROR:
+    case NETSUM_ACT_ERROR_ALL: {
+      reply.type = NETSUM_TYPE_ERROR;
+      reply.member = NETSUM_MEMBER_ALL;
+      const netsum_be16 blamed = netsum_put16(job.slots[f.slot].machine.rounds[verdict.bank].blamed);
+      const Bytes frame = build(job, reply, {0, NETSUM_ERROR_MISMATCH, blamed.b[0], blamed.b[1], 0, 0, 0, 0});
+      return verdict.action == NETSUM_ACT_ERROR_ALL ? to_all(job, frame) : std::vector<Reply>{{from, frame}};
+    }
+    default:
+      return drop(verdict.drop);
+  }
+}
+
+Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_t bank) const {
+  const SlotState& slot = job.slots[f.slot];
+  const netsum_round& round = slot.machine.rounds[bank];
+  netsum_fields reply = f;  // job, epoch, slot and round are those asked for
+  reply.type = NETSUM_TYPE_RESULT;
+  reply.format = round.format;
+  reply.flags = static_cast<uint8_t>(round.flags | (round.overflow ? NETSUM_FLAG_OVERFLOW : 0));
+  reply.member = NETSUM_MEMBER_ALL;
+  reply.chunk = round.chunk;
+  reply.signature = round.signature;
+  return build(job, reply, Bytes(slot.lanes[bank].begin(), slot.lanes[bank].begin() + round.payload_bytes));
+}
+
+Bytes ReferenceDataplane::build(const Job& job, netsum_fields f, const Bytes& payload) {
+  Bytes frame(NETSUM_HEADER_BYTES);
+  frame.insert(frame.end(), payload.begin(), payload.end());
+  f.payload_bytes = static_cast<uint32_t>(payload.size());
+  wire::write_header(f, job.rules.key, frame.data());
+  return frame;
+}
+
+std::vector<Reply> ReferenceDataplane::to_all(const Job& job, const Bytes& frame) {
+  std::vector<Reply> replies;
+  for (const auto& [member, peer] : job.peers) replies.push_back({peer, frame});
+  return replies;
+}
+
+}  // namespace netsum::conformance

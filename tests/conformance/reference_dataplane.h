@@ -1,0 +1,45 @@
+// The smallest whole dataplane: the slot machine, its lanes and the members' addresses, without speed or I/O.
+#ifndef NETSUM_TESTS_CONFORMANCE_REFERENCE_DATAPLANE_H_
+#define NETSUM_TESTS_CONFORMANCE_REFERENCE_DATAPLANE_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "aggregator/slot/slot.h"
+#include "tests/conformance/dataplane_vectors.h"
+
+namespace netsum::conformance {
+
+class ReferenceDataplane : public DataplaneUnderTest {
+ public:
+  void install(const VectorJob& job) override;
+  bool start_at(const VectorStart& start) override;
+  std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
+  std::map<std::string, uint64_t> drops() override { return drops_; }
+
+ private:
+  struct SlotState {
+    netsum_slot machine{};
+    Bytes lanes[2];
+  };
+  struct Job {
+    netsum_job_rules rules{};
+    std::vector<SlotState> slots;
+    std::map<uint16_t, Peer> peers;  // by member
+  };
+
+  std::vector<Reply> drop(int reason);
+  std::vector<Reply> on_hello(Job& job, const netsum_fields& f, Peer from);
+  std::vector<Reply> on_verdict(Job& job, const netsum_fields& f, const netsum_verdict& verdict, Peer from);
+  Bytes result(const Job& job, const netsum_fields& f, uint32_t bank) const;
+  static Bytes build(const Job& job, netsum_fields f, const Bytes& payload);
+  static std::vector<Reply> to_all(const Job& job, const Bytes& frame);
+
+  std::map<uint16_t, Job> jobs_;
+  std::map<std::string, uint64_t> drops_;
+};
+
+}  // namespace netsum::conformance
+
+#endif  // NETSUM_TESTS_CONFORMANCE_REFERENCE_DATAPLANE_H_
