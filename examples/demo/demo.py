@@ -207,8 +207,8 @@ def main():
     def stop(number, frame):
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, stop)
     try:
         return run_demo(parse_arguments())
     except children.DemoError as error:
