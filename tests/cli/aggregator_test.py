@@ -1,0 +1,194 @@
+"""The daemon and its jobs under bad input, deaths and signals."""
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import unittest
+
+from harness import PATIENCE_S, CommandTest, clean_environment
+
+
+class AggregatorTest(CommandTest):
+    def test_announces_itself_and_serves(self):
+        daemon = self.start_aggregator()
+        self.assertIn("control " + daemon.address, daemon.ready)
+        self.assert_serves(daemon)
+        daemon.wait_for("job began")
+        daemon.wait_for("job ended")
+
+    def test_a_second_start_on_the_port_says_so(self):
+        daemon = self.start_aggregator()
+        port = daemon.address.split(":")[1]
+        second = self.run_command("aggregator", "--listen", daemon.address, "--cores", 1)
+        self.assertEqual(second.status, 3)
+        self.assertIn(f"port {port} is in use by another process: stop it or choose another with --listen",
+                      second.text("err"))
+        self.assert_serves(daemon)
+
+    def test_data_port_in_use(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.bind(("127.0.0.1", 0))
+            port = other.getsockname()[1]
+            second = self.run_command("aggregator", "--listen", "127.0.0.1:0", "--cores", 1, "--data-port", port)
+        self.assertEqual(second.status, 3)
+        self.assertIn(str(port), second.text("err"))
+        self.assertIn("--data-port", second.text("err"))
+
+    def test_wrong_aggregator_token(self):
+        token, other = self.write_file("secret\n"), self.write_file("guess\n")
+        daemon = self.start_aggregator("--token-file", token)
+        for more in ([], ["--aggregator-token-file", other]):
+            bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", *more)
+            self.assertEqual(bench.end(), 3)
+            self.assert_all_ranks_say(bench, 2, "permission")
+        self.assert_serves(daemon, "--aggregator-token-file", token)
+
+    def test_the_token_from_the_environment(self):
+        secret = clean_environment(NETSUM_AGGREGATOR_TOKEN="secret")
+        daemon = self.start_aggregator(environment=secret)
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", environment=secret)
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+
+    def test_wrong_job_token(self):
+        daemon = self.start_aggregator()
+        tokens = [self.write_file("ours\n"), self.write_file("theirs\n")]
+        first = self.start_bench(daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[0])
+        daemon.wait_for("job began")
+        second = self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[1])
+        self.assertEqual(second.end(), 3)
+        self.assertIn("permission", second.text("err"))
+        # The stranger did the job no harm: the right rank still completes it.
+        third = self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[0])
+        self.assertEqual(third.end(), 0, third.text("err"))
+        self.assertEqual(first.end(), 0, first.text("err"))
+
+    def test_wrong_version(self):
+        daemon = self.start_aggregator()
+        answer = subprocess.run([os.environ["NETSUM_JOIN_AS_VERSION"], daemon.address, "999"], text=True,
+                                capture_output=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("999", answer.stdout)
+        self.assertIn("version", answer.stdout)
+        self.assert_serves(daemon)
+
+    def test_more_slots_than_exist(self):
+        daemon = self.start_aggregator("--slots", 64)
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--slots", 4096)
+        self.assertEqual(bench.end(), 3)
+        self.assert_all_ranks_say(bench, 2, "slots")
+        self.assert_serves(daemon, "--slots", 16)
+
+    def test_a_job_name_in_use(self):
+        daemon = self.start_aggregator()
+        self.start_long_job(daemon, "--job", "mine")
+        other = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--job", "mine")
+        self.assertEqual(other.end(), 3)
+        self.assert_all_ranks_say(other, 2, "mine", "rank")
+        self.assert_serves(daemon)
+
+    def test_aggregator_not_there(self):
+        with socket.socket() as taken:
+            # Bound but not listening: nobody else can take the port, and connections are refused.
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            bench = self.run_command("bench", "allreduce", "--workers", 2, "--aggregator", address,
+                                     "--connect-timeout", "2s", "--bytes", "4Ki")
+        self.assertEqual(bench.status, 3)
+        for rank in range(2):
+            self.assertIn(address, bench.wait_for(f"rank {rank}:", "unreachable"))
+
+    def test_aggregator_killed_in_the_middle(self):
+        daemon = self.start_aggregator()
+        bench = self.start_long_job(daemon, workers=3)
+        self.send_signal(daemon, signal.SIGKILL)
+        self.assertEqual(bench.end(), 3)
+        self.assert_all_ranks_say(bench, 3, "aggregator_lost", "aggregator-lost", "aggregator lost")
+
+    def test_worker_killed_in_the_middle(self):
+        daemon = self.start_aggregator()
+        ranks = [self.start_bench(daemon, "--rank", rank, "--world-size", 3, "--bytes", "256Ki", "--iterations",
+                                  1_000_000) for rank in range(3)]
+        daemon.wait_for("job", "state=running")
+        self.send_signal(ranks[1], signal.SIGKILL)
+        for survivor in (ranks[0], ranks[2]):
+            self.assertEqual(survivor.end(), 3)
+            self.assertRegex(survivor.text("err"), r"peer.lost.*rank 1")
+        daemon.wait_for("job ended")
+        self.assert_serves(daemon)
+
+    def test_random_bytes_to_every_port_while_a_job_runs(self):
+        daemon = self.start_aggregator()
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "1Mi", "--iterations", 20, "--json")
+        daemon.wait_for("job", "state=running")
+        ports = [int(port) for port in re.findall(r":(\d+)", daemon.ready.split("data")[1])]
+        generator = random.Random(1)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            for _ in range(2000):
+                noise = generator.randbytes(generator.randrange(1, 1473))
+                # Half of them start like ours, so that they get past the first check.
+                if generator.random() < 0.5:
+                    noise = b"\xa5" + noise[1:]
+                udp.sendto(noise, ("127.0.0.1", generator.choice(ports)))
+        host, port = daemon.address.split(":")
+        for _ in range(20):
+            with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as tcp:
+                try:
+                    tcp.sendall(generator.randbytes(generator.randrange(1, 5000)))
+                except OSError:
+                    pass  # it may hang up on us at the first bytes
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+        self.assertTrue(json.loads(bench.text("out"))["verified"])
+        self.assert_serves(daemon)
+        # The noise was counted under the names of the rules that it broke.
+        self.send_signal(daemon)
+        self.assertEqual(daemon.end(), 0)
+        self.assertRegex(daemon.wait_for("counters"), r"drop_\w+=\d+")
+
+    def test_sigterm_drains(self):
+        daemon = self.start_aggregator()
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 60, "--job", "last")
+        daemon.wait_for("job", "state=running")
+        self.send_signal(daemon)
+        daemon.wait_for("draining: waiting", "last")
+        late = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--connect-timeout", "2s")
+        self.assertEqual(late.end(), 3, "new jobs are refused")
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+        self.assertEqual(daemon.end(), 0, daemon.text("err"))
+        daemon.wait_for("drained: every job had left")
+
+    def test_drain_gives_up_after_its_timeout(self):
+        daemon = self.start_aggregator("--drain-timeout", "500ms")
+        bench = self.start_long_job(daemon)
+        self.send_signal(daemon, signal.SIGINT)
+        self.assertEqual(daemon.end(), 4, daemon.text("err"))
+        daemon.wait_for("jobs still running")
+        self.assertEqual(bench.end(), 3)
+
+    def test_a_second_signal_stops_at_once(self):
+        daemon = self.start_aggregator("--drain-timeout", "10m")
+        bench = self.start_long_job(daemon)
+        self.send_signal(daemon)
+        daemon.wait_for("draining: waiting")
+        self.send_signal(daemon)
+        self.assertEqual(daemon.end(), 4)
+        daemon.wait_for("stopping at once")
+        self.assertEqual(bench.end(), 3)
+
+    def test_the_log_as_json(self):
+        daemon = self.start_aggregator("--log-format", "json")
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--job", 'quo"te')
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+        daemon.wait_for("job ended")
+        self.send_signal(daemon)
+        self.assertEqual(daemon.end(), 0)
+        lines = [json.loads(line) for line in daemon.lines["err"]]
+        self.assertIn('quo"te', [line.get("job") for line in lines])
+        for line in lines:
+            self.assertLessEqual({"time", "level", "message"}, set(line))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,87 @@
+"""netsum bench: every form of it, every type, and the report."""
+import json
+import unittest
+
+from harness import CommandTest, free_port
+
+
+class BenchTest(CommandTest):
+    def bench(self, *arguments):
+        command = self.run_command("bench", "allreduce", "--bytes", "200000", "--iterations", 3, "--warmup", 1,
+                                   "--json", *arguments)
+        self.assertEqual(command.status, 0, command.text("err") + command.text("out"))
+        return json.loads(command.text("out"))
+
+    def test_embedded_shards(self):
+        report = self.bench("--workers", 3, "--inflight", 2)
+        self.assertTrue(report["verified"])
+        self.assertEqual(report["results_verified"], 3 * 2 * (3 + 1))
+        self.assertEqual(report["results_wrong"], 0)
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1, 2])
+        for rank in report["ranks"]:
+            self.assertEqual(rank["gradient_bytes"], 200000 * 2 * 3)
+            self.assertGreater(rank["bytes_sent"], rank["gradient_bytes"])
+            # A third of what is sent stays in the process.
+            self.assertGreater(rank["link_bytes_sent"], 0)
+
+    def test_private_aggregator(self):
+        report = self.bench("--workers", 2, "--with-aggregator")
+        self.assertTrue(report["verified"])
+        self.assertGreater(report["aggregator_cpu_seconds"], 0)
+        for rank in report["ranks"]:
+            self.assertEqual(rank["link_bytes_sent"], rank["bytes_sent"])
+            self.assertGreater(rank["payload_share"], 0.5)
+
+    def test_every_type_and_operation(self):
+        daemon = self.start_aggregator()
+        for dtype in ("float32", "bfloat16", "float16", "int32", "int64"):
+            for op in ("sum", "avg"):
+                if op == "avg" and dtype.startswith("int"):
+                    continue
+                report = self.bench("--workers", 2, "--aggregator", daemon.address, "--dtype", dtype, "--op", op)
+                self.assertTrue(report["verified"], f"{dtype} {op}: {report['first_wrong']}")
+
+    def test_two_aggregators(self):
+        addresses = ",".join(self.start_aggregator().address for _ in range(2))
+        self.assertTrue(self.bench("--workers", 2, "--aggregator", addresses)["verified"])
+
+    def test_a_group_started_by_hand(self):
+        root = f"127.0.0.1:{free_port()}"
+        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
+                            "--iterations", 2, "--json") for rank in range(2)]
+        for number, rank in enumerate(ranks):
+            self.assertEqual(rank.end(), 0, rank.text("err"))
+            report = json.loads(rank.text("out"))
+            self.assertTrue(report["verified"])
+            self.assertEqual(report["workers"], 2)
+            self.assertEqual([entry["rank"] for entry in report["ranks"]], [number])
+
+    def test_ranks_with_other_inputs_than_agreed_are_found_wrong(self):
+        root = f"127.0.0.1:{free_port()}"
+        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
+                            "--iterations", 1, "--seed", 1 + rank, "--json") for rank in range(2)]
+        for rank in ranks:
+            self.assertEqual(rank.end(), 1, rank.text("err"))
+            report = json.loads(rank.text("out"))
+            self.assertFalse(report["verified"])
+            self.assertIn("expected", report["first_wrong"])
+
+    def test_the_report_says_where_and_how(self):
+        report = self.bench("--workers", 2)
+        self.assertIn("bench allreduce", report["command"])
+        for key in ("cpu", "cores", "kernel"):
+            self.assertTrue(report["machine"][key])
+        self.assertLessEqual(report["time_us"]["min"], report["time_us"]["median"])
+        self.assertLessEqual(report["time_us"]["median"], report["time_us"]["p99"])
+        self.assertLessEqual(report["time_us"]["p99"], report["time_us"]["max"])
+        self.assertRegex(report["version"], r"^\d+\.")
+
+    def test_the_table(self):
+        command = self.run_command("bench", "allreduce", "--workers", 2, "--bytes", "64Ki", "--iterations", 1)
+        self.assertEqual(command.status, 0, command.text("err"))
+        self.assertIn("verified: true", command.text("out"))
+        self.assertIn("payload", command.text("out"))
+
+
+if __name__ == "__main__":
+    unittest.main()

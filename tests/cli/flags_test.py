@@ -1,0 +1,86 @@
+"""The command line: help, versions, and clear errors for what cannot be served."""
+import json
+import unittest
+
+from harness import CommandTest, clean_environment
+
+
+class FlagsTest(CommandTest):
+    def assert_usage_error(self, arguments, *words, **more):
+        command = self.run_command(*arguments, **more)
+        self.assertEqual(command.status, 2, command.text("err"))
+        for word in words:
+            self.assertIn(word, command.text("err"))
+        self.assertIn("--help", command.text("err"), "says where to read on")
+        self.assertEqual(command.text("out"), "")
+
+    def test_every_help_has_examples(self):
+        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["version"]):
+            command = self.run_command(*arguments, "--help")
+            self.assertEqual(command.status, 0)
+            self.assertIn("Examples:", command.text("out"))
+            self.assertIn("netsum " + arguments[0], command.text("out"))
+
+    def test_version(self):
+        command = self.run_command("version", "--json")
+        self.assertEqual(command.status, 0)
+        facts = json.loads(command.text("out"))
+        self.assertRegex(facts["version"], r"^\d+\.\d+\.\d+$")
+        self.assertGreaterEqual(facts["protocol_version"], 1)
+        self.assertRegex(facts["grpc"], r"^\d+\.\d+")
+        self.assertIn(facts["version"], self.run_command("version").text("out"))
+
+    def test_unknown_flag(self):
+        for arguments in (["aggregator"], ["bench", "allreduce"], ["doctor"], ["version"]):
+            self.assert_usage_error([*arguments, "--frobnicate"], "unknown", "--frobnicate",
+                                    "netsum " + " ".join(arguments) + " --help")
+
+    def test_no_or_unknown_subcommand(self):
+        self.assert_usage_error([], "subcommand")
+        self.assert_usage_error(["aggregate"], "aggregate")
+
+    def test_bad_address(self):
+        for text in ("nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"):
+            self.assert_usage_error(["aggregator", "--listen", text], "--listen", text, "host:port")
+        self.assert_usage_error(["bench", "allreduce", "--aggregator", "127.0.0.1:1,nonsense"], "--aggregator",
+                                "nonsense", "host:port")
+        self.assert_usage_error(["doctor", "--peer", "nonsense"], "--peer", "host:port")
+
+    def test_bad_address_in_the_environment(self):
+        self.assert_usage_error(["doctor"], "nonsense", "host:port",
+                                environment=clean_environment(NETSUM_AGGREGATOR="nonsense"))
+
+    def test_bad_values(self):
+        bench = ["bench", "allreduce"]
+        for arguments, words in [
+                (["aggregator", "--slots", "1000"], ["--slots", "power of two"]),
+                (["aggregator", "--cores", "0"], ["--cores", "range"]),
+                (["aggregator", "--mtu", "100"], ["--mtu", "576"]),
+                (["aggregator", "--data-port", "70000"], ["--data-port", "65535"]),
+                (["aggregator", "--log-level", "loud"], ["--log-level", "loud", "debug"]),
+                (["aggregator", "--drain-timeout", "soon"], ["--drain-timeout", "soon", "30s"]),
+                (bench + ["--bytes", "12X"], ["--bytes", "12X", "64Mi"]),
+                (bench + ["--bytes", "7"], ["--bytes", "7", "multiple"]),
+                (bench + ["--dtype", "float64"], ["--dtype", "float64", "bfloat16"]),
+                (bench + ["--dtype", "int32", "--op", "avg"], ["--op avg", "--op sum"]),
+                (bench + ["--rank", "0"], ["--rank", "--world-size"]),
+                (bench + ["--rank", "2", "--world-size", "2", "--root", "127.0.0.1:1"], ["--rank 2", "below"]),
+                (bench + ["--rank", "0", "--world-size", "2"], ["--rank", "--aggregator", "--root"])]:
+            self.assert_usage_error(arguments, *words)
+
+    def test_world_size_over_the_limit(self):
+        self.assert_usage_error(["bench", "allreduce", "--workers", "65"], "--workers", "65", "64")
+        self.assert_usage_error(["bench", "allreduce", "--rank", "0", "--world-size", "65", "--root", "127.0.0.1:1"],
+                                "--world-size", "65", "64")
+
+    def test_files_that_cannot_be_read(self):
+        self.assert_usage_error(["aggregator", "--token-file", "no/such/file"], "--token-file", "no/such/file")
+        self.assert_usage_error(["aggregator", "--tls-cert", "no/such/file"], "--tls-cert", "--tls-key")
+        path = self.write_file("no certificate")
+        self.assert_usage_error(["aggregator", "--tls-cert", path, "--tls-key", path], "--tls-cert", "PEM")
+        empty = self.write_file("\n")
+        self.assert_usage_error(["aggregator", "--token-file", empty], "--token-file", "empty")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,136 @@
+"""Starts the netsum command for tests: every wait has a deadline, and nothing is left running."""
+import json
+import os
+import pathlib
+import queue
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+NETSUM = os.environ["NETSUM_COMMAND"]
+# Generous: sanitizer builds and busy machines are slow. The deadlines under test are netsum's own.
+PATIENCE_S = 60
+
+
+def clean_environment(**more):
+    """Without variables that would change what the command does."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
+    return {**kept, **more}
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Running:
+    """A started command. Its lines of output are collected as they come."""
+
+    def __init__(self, *arguments, environment=None):
+        self.process = subprocess.Popen([NETSUM, *map(str, arguments)], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+                                        env=environment or clean_environment())
+        self.lines = {"out": [], "err": []}
+        self.news = queue.Queue()
+        self.readers = [threading.Thread(target=self._read, args=(name, stream), daemon=True)
+                        for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))]
+        for reader in self.readers:
+            reader.start()
+
+    def _read(self, name, stream):
+        for line in stream:
+            self.lines[name].append(line.rstrip("\n"))
+            self.news.put(line)
+        self.news.put(None)
+
+    def text(self, name):
+        return "\n".join(self.lines[name])
+
+    def wait_for(self, *words, name="err"):
+        """The first line that has all of `words`."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            for line in list(self.lines[name]):
+                if all(word in line for word in words):
+                    return line
+            left = deadline - time.monotonic()
+            if left <= 0 or (self.process.poll() is not None and not any(r.is_alive() for r in self.readers)):
+                raise AssertionError(f"no line with {words} in:\n{self.text('out')}\n{self.text('err')}")
+            try:
+                self.news.get(timeout=min(left, 0.2))
+            except queue.Empty:
+                pass
+
+    def end(self):
+        """Waits for the end; returns the exit status."""
+        status = self.process.wait(timeout=PATIENCE_S)
+        for reader in self.readers:
+            reader.join(timeout=PATIENCE_S)
+        return status
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for reader in self.readers:
+            reader.join(timeout=PATIENCE_S)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+class CommandTest(unittest.TestCase):
+    def start(self, *arguments, **more):
+        running = Running(*arguments, **more)
+        self.addCleanup(running.stop)
+        return running
+
+    def run_command(self, *arguments, **more):
+        running = self.start(*arguments, **more)
+        running.status = running.end()
+        return running
+
+    def start_aggregator(self, *arguments, **more):
+        """Returns the running daemon, with .address for --aggregator."""
+        daemon = self.start("aggregator", "--listen", "127.0.0.1:0", "--cores", 1, *arguments, **more)
+        daemon.address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]
+        daemon.ready = daemon.wait_for("ready:", name="out")
+        return daemon
+
+    def start_bench(self, daemon, *arguments, **more):
+        return self.start("bench", "allreduce", "--aggregator", daemon.address, "--timeout", "8s",
+                          "--connect-timeout", "30s", *arguments, **more)
+
+    def start_long_job(self, daemon, *arguments, workers=2):
+        """A bench that runs until it is stopped or something happens to it; returns when the job runs."""
+        bench = self.start_bench(daemon, "--workers", workers, "--bytes", "256Ki", "--iterations", 1_000_000,
+                                 *arguments)
+        daemon.wait_for("job", "state=running")
+        return bench
+
+    def assert_serves(self, daemon, *arguments):
+        """The daemon must go on serving: another job runs and its sums are right."""
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 2, "--json", *arguments)
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+        self.assertTrue(json.loads(bench.text("out"))["verified"])
+
+    def assert_all_ranks_say(self, bench, workers, *words):
+        """Every rank's failure is reported, each with one of `words`."""
+        for rank in range(workers):
+            line = bench.wait_for(f"rank {rank}:")
+            self.assertTrue(any(word in line for word in words), line)
+
+    def write_file(self, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name) / "file"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    @staticmethod
+    def send_signal(running, number=signal.SIGTERM):
+        running.process.send_signal(number)
