@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -33,7 +34,7 @@ class GuardedBytes {
   uint8_t* data() { return storage_.data() + start_; }
   const uint8_t* data() const { return storage_.data() + start_; }
   size_t size() const { return size_; }
-  void fill(std::span<const uint8_t> bytes) { std::memcpy(data(), bytes.data(), bytes.size()); }
+  void fill(std::span<const uint8_t> bytes) { std::copy(bytes.begin(), bytes.end(), data()); }
   bool guards_intact() const;
   // Same contents, and nobody wrote outside either.
   bool operator==(const GuardedBytes& other) const;
