@@ -3,8 +3,6 @@
 import dataclasses
 import os
 
-MAX_SLOTS = 1 << 16
-
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -37,8 +35,8 @@ def from_environment(environ=os.environ):
         aggregators=_addresses(environ, "NETSUM_AGGREGATOR"),
         aggregator_token=environ.get("NETSUM_AGGREGATOR_TOKEN", ""),
         job_prefix=environ.get("NETSUM_JOB", "") or "torch",
-        mtu=_integer(environ, "NETSUM_MTU", default=1500, low=576, high=9216),
-        slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=MAX_SLOTS),
+        mtu=_integer(environ, "NETSUM_MTU", default=1500, low=128, high=9000),
+        slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),

@@ -1,0 +1,169 @@
+"""Runs a function as every rank of a process group, in processes forked from this one.
+
+Forking saves the seconds that importing torch takes. It is safe only while this process has no threads, so nothing
+may compute with torch outside run().
+"""
+
+import contextlib
+import datetime
+import multiprocessing
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import netsum.torch  # noqa: F401
+
+WORLD_SIZE = 4
+DEADLINE_S = 120
+EXIT_DEADLINE_S = 30
+torch.set_num_threads(1)  # no pool of threads here, where the ranks are forked from; they share few cores anyway
+_CONTEXT = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Outcome:
+    """How one rank ended."""
+
+    value: Any = None
+    error: str = ""  # the traceback
+    error_type: str = ""
+    code: str = ""  # of a netsum.torch.Error
+    seconds: float = 0.0
+    exit_code: int | None = None  # of a rank that ended without a word
+
+
+def run(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None):
+    """Calls function(rank) in every rank of a new default group; returns their values, in rank order.
+
+    Fails with the tracebacks if any rank raises.
+    """
+    outcomes = run_all_outcomes(function, world_size=world_size, backend=backend, timeout_s=timeout_s, env=env)
+    failures = [f"rank {r} (exit code {o.exit_code}):\n{o.error}" for r, o in enumerate(outcomes) if o.error]
+    assert not failures, "\n".join(failures)
+    return [o.value for o in outcomes]
+
+
+def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None):
+    """As run(), but a rank may fail: returns an Outcome per rank. Ranks still running after DEADLINE_S are killed.
+
+    `env` is added to the environment of every rank, or, as a list, of each rank its own.
+    """
+    envs = env if isinstance(env, list) else [env] * world_size
+    # The last rank to let go of the store removes its file, perhaps while we clean up.
+    with tempfile.TemporaryDirectory(prefix="netsum-test-", ignore_cleanup_errors=True) as folder:
+        processes = []
+        for rank in range(world_size):
+            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            process = _CONTEXT.Process(
+                target=_rank_main,
+                args=(function, rank, world_size, backend, timeout_s, envs[rank], f"{folder}/store", sender),
+            )
+            process.start()
+            sender.close()
+            processes.append((process, receiver))
+        deadline = time.monotonic() + DEADLINE_S
+        return [_collect(process, receiver, deadline) for process, receiver in processes]
+
+
+def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sender):
+    os.environ.update(env or {})
+    outcome = Outcome()
+    start = time.monotonic()
+    try:
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=world_size,
+            timeout=datetime.timedelta(seconds=timeout_s),
+        )
+        outcome.value = function(rank)
+    except BaseException as error:  # noqa: B036  every way to end is reported
+        outcome.error = traceback.format_exc()
+        outcome.error_type = type(error).__name__
+        outcome.code = getattr(error, "code", "")
+    outcome.seconds = time.monotonic() - start
+    # Pickled by hand: multiprocessing would share a tensor's memory, which ends with this process.
+    sender.send_bytes(pickle.dumps(outcome))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _collect(process, receiver, deadline):
+    outcome = None
+    with receiver, contextlib.suppress(EOFError):  # the end of the pipe: the rank is dead or about to be
+        if receiver.poll(max(0.0, deadline - time.monotonic())):
+            outcome = pickle.loads(receiver.recv_bytes())
+        else:
+            process.kill()
+            process.join()
+            return Outcome(error=f"the rank had not ended after {DEADLINE_S} s and was killed", error_type="Hung")
+    process.join(EXIT_DEADLINE_S)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return Outcome(error="the rank did not exit after its work was done", error_type="Hung")
+    outcome = outcome or Outcome(error="the rank died", error_type="Died")
+    outcome.exit_code = process.exitcode
+    return outcome
+
+
+def command():
+    """The netsum command that came with the package under test."""
+    beside_python = pathlib.Path(sysconfig.get_path("scripts")) / "netsum"
+    return os.environ.get("NETSUM_COMMAND", str(beside_python))
+
+
+@contextlib.contextmanager
+def aggregator(*flags, env=None):
+    """A running `netsum aggregator`: yields its process, with its address as `process.address`."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [command(), "aggregator", "--listen", "127.0.0.1:0", "--cores", "1", "--drain-timeout", "1s", *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        try:
+            ready = process.stdout.readline()
+            if not ready.startswith("ready: control "):
+                process.wait(10)
+                log.seek(0)
+                raise RuntimeError(f"netsum aggregator did not start: {ready}{log.read()}")
+            process.address = ready.split()[2].rstrip(",")
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+
+
+def run_script(text, *arguments, launcher=(), env=None):
+    """Runs a Python script in a new process, or several by a launcher such as torchrun's; returns the process."""
+    with tempfile.TemporaryDirectory(prefix="netsum-test-") as folder:
+        path = pathlib.Path(folder) / "script.py"
+        path.write_text(text, encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, *launcher, str(path), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            check=False,
+        )

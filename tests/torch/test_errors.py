@@ -1,0 +1,248 @@
+"""Every failure ends in a clear error on every rank, within the deadline, and nothing hangs."""
+
+import datetime
+import os
+import signal
+import socket
+import time
+import warnings
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+
+import netsum.torch
+from netsum.torch import _C
+
+# Failures are noticed by watching connections, long before this deadline of an operation.
+LONG_TIMEOUT_S = 90.0
+NOTICED_WITHIN_S = 30.0
+
+
+def ping_until_error(rank):
+    """Sums until something breaks; the error that it gives."""
+    deadline = time.monotonic() + LONG_TIMEOUT_S
+    while time.monotonic() < deadline:
+        dist.all_reduce(torch.ones(1000))
+    raise AssertionError("nothing broke")
+
+
+def assert_all_failed(outcomes, *, codes, within_s=NOTICED_WITHIN_S):
+    for rank, outcome in enumerate(outcomes):
+        assert outcome.error_type == "Error", f"rank {rank}: {outcome.error or outcome.value}"
+        assert outcome.code in codes, f"rank {rank}: {outcome.error}"
+        assert outcome.seconds < within_s, f"rank {rank} took {outcome.seconds:.0f} s"
+
+
+@pytest.mark.parametrize(
+    "tensor_of",
+    [
+        pytest.param(lambda rank: torch.ones(100 + (rank == 2)), id="size"),
+        pytest.param(lambda rank: torch.ones(100, dtype=torch.int32 if rank == 2 else torch.float32), id="type"),
+    ],
+)
+def test_mismatch_is_told_to_every_rank(tensor_of):
+    outcomes = ranks.run_all_outcomes(lambda rank: dist.all_reduce(tensor_of(rank)), timeout_s=LONG_TIMEOUT_S)
+    assert_all_failed(outcomes, codes={"mismatch"})
+
+
+def test_mismatch_of_operation():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10), op=dist.ReduceOp.AVG if rank == 1 else dist.ReduceOp.SUM)
+
+    assert_all_failed(ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S), codes={"mismatch"})
+
+
+def test_absent_rank_times_out():
+    def on_rank(rank):
+        if rank == 3:
+            time.sleep(6)
+            return "absent"
+        try:
+            dist.all_reduce(torch.ones(10))
+        except dist.DistBackendError as error:
+            assert "Timed out" in str(error) and "timeout" in str(error)
+            return netsum.torch.Error is type(error) and (error.code, error.rank)
+        return "no error"
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=2.0)
+    assert [o.value for o in outcomes] == [("timeout", 3)] * 3 + ["absent"], outcomes
+
+
+def test_wait_with_its_own_timeout():
+    def on_rank(rank):
+        if rank == 1:
+            time.sleep(3)
+        tensor = torch.ones(10)
+        work = dist.all_reduce(tensor, async_op=True)
+        if rank == 0:
+            with pytest.raises(RuntimeError, match="timed out"):
+                work.wait(datetime.timedelta(seconds=0.2))
+        work.wait()  # the operation itself went on
+        return tensor[0].item()
+
+    assert ranks.run(on_rank, world_size=2) == [2.0, 2.0]
+
+
+def test_after_an_error_everything_raises_it_at_once():
+    def on_rank(rank):
+        with pytest.raises(netsum.torch.Error):
+            dist.all_reduce(torch.ones(10 + rank))
+        start = time.monotonic()
+        for operation in (
+            lambda: dist.all_reduce(torch.ones(10)),
+            lambda: dist.broadcast(torch.ones(10), src=0),
+            dist.barrier,
+        ):
+            with pytest.raises(netsum.torch.Error) as caught:
+                operation()
+            assert caught.value.code == "mismatch"
+        return time.monotonic() - start
+
+    assert max(ranks.run(on_rank, timeout_s=LONG_TIMEOUT_S)) < NOTICED_WITHIN_S
+
+
+def test_error_reaches_the_future():
+    def on_rank(rank):
+        work = dist.all_reduce(torch.ones(10 + rank), async_op=True)
+        with pytest.raises(RuntimeError, match="mismatch"):
+            work.get_future().wait()
+        assert work.is_completed() and not work.is_success()
+
+    ranks.run(on_rank, world_size=2)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_killed_worker(victim):
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ping_until_error(rank)
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes.pop(victim).exit_code == -signal.SIGKILL
+    # With embedded shards rank 0 is also where the ranks meet.
+    assert_all_failed(outcomes, codes={"peer_lost", "aggregator_lost"})
+
+
+def test_worker_that_fails_by_itself():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        if rank == 1:
+            raise KeyError("a bug in the script")
+        ping_until_error(rank)
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes.pop(1).error_type == "KeyError"
+    assert_all_failed(outcomes, codes={"peer_lost", "aggregator_lost", "aborted"})
+
+
+def test_sums_in_an_aggregator():
+    with ranks.aggregator() as process:
+
+        def on_rank(rank):
+            tensor = torch.full((100_000,), float(rank))
+            dist.all_reduce(tensor)
+            assert tensor[0] == sum(range(WORLD_SIZE)) and "aggregator" in netsum.torch.describe()
+            stats = netsum.torch.stats()
+            assert stats["shard_bytes_received"] == 0 and 400_000 < stats["bytes_sent"] < 500_000
+            return process.address in netsum.torch.describe()
+
+        assert ranks.run(on_rank, env={"NETSUM_AGGREGATOR": process.address}) == [True] * WORLD_SIZE
+
+
+def test_killed_aggregator():
+    with ranks.aggregator() as process:
+
+        def on_rank(rank):
+            dist.all_reduce(torch.ones(10))
+            if rank == 0:
+                os.kill(process.pid, signal.SIGKILL)
+            ping_until_error(rank)
+
+        outcomes = ranks.run_all_outcomes(
+            on_rank, timeout_s=LONG_TIMEOUT_S, env={"NETSUM_AGGREGATOR": process.address}
+        )
+        assert_all_failed(outcomes, codes={"aggregator_lost"})
+
+
+def test_absent_aggregator():
+    # A port that nobody listens on: bound, so that nobody else can take it, but not listening.
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        outcomes = ranks.run_all_outcomes(
+            lambda rank: None, env={"NETSUM_AGGREGATOR": address, "NETSUM_CONNECT_TIMEOUT": "2"}
+        )
+    assert_all_failed(outcomes, codes={"unreachable", "timeout"})
+    assert all(address in outcome.error for outcome in outcomes)
+
+
+def test_wrong_aggregator_token():
+    with ranks.aggregator(env={"NETSUM_AGGREGATOR_TOKEN": "right"}) as process:
+        settings = {"NETSUM_AGGREGATOR": process.address, "NETSUM_CONNECT_TIMEOUT": "5"}
+        good = {**settings, "NETSUM_AGGREGATOR_TOKEN": "right"}
+        ranks.run(lambda rank: dist.all_reduce(torch.ones(10)), env=good)
+
+        wrong = {**settings, "NETSUM_AGGREGATOR_TOKEN": "wrong"}
+        outcomes = ranks.run_all_outcomes(lambda rank: None, env=wrong)
+        assert_all_failed(outcomes, codes={"permission_denied"})
+
+        outcomes = ranks.run_all_outcomes(lambda rank: None, env=[good, good, wrong, good])
+        assert_all_failed(outcomes, codes={"permission_denied", "timeout", "peer_lost"})
+        assert outcomes[2].code == "permission_denied"
+
+
+def test_settings_that_differ_between_ranks():
+    outcomes = ranks.run_all_outcomes(lambda rank: None, env=[{}, {"NETSUM_MTU": "9000"}, {}, {}])
+    assert_all_failed(outcomes, codes={"mismatch"})
+    assert all("NETSUM_MTU" in outcome.error and "rank 1" in outcome.error for outcome in outcomes)
+
+
+def test_bad_setting_on_one_rank():
+    outcomes = ranks.run_all_outcomes(lambda rank: None, env=[{}, {}, {"NETSUM_SLOTS": "many"}, {}])
+    assert outcomes.pop(2).error_type == "ValueError"
+    assert_all_failed(outcomes, codes={"invalid_argument"})
+    assert all("NETSUM_SLOTS" in outcome.error and "rank 2" in outcome.error for outcome in outcomes)
+
+
+def test_rank_that_never_comes():
+    def on_rank(rank):
+        if rank == 1:
+            time.sleep(4)
+        else:
+            dist.new_group(timeout=datetime.timedelta(seconds=2))
+
+    outcomes = ranks.run_all_outcomes(on_rank)
+    assert not outcomes.pop(1).error
+    assert_all_failed(outcomes, codes={"timeout"})
+    assert all("[1]" in outcome.error for outcome in outcomes)
+
+
+def test_abort_ends_waiting_ranks():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        if rank == 1:
+            dist.group.WORLD.abort()
+        ping_until_error(rank)
+
+    assert_all_failed(ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S), codes={"aborted"})
+
+
+def test_group_that_is_too_large_says_so_and_uses_the_hosts():
+    def on_rank(rank):
+        _C.MAX_MEMBERS = 2  # 65 ranks are more than a test machine can bear
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            group = dist.new_group()
+        told = [str(w.message) for w in caught if "at most 2 ranks" in str(w.message)]
+        assert len(told) == (1 if rank == 0 else 0)
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=group)
+        assert "hosts" in netsum.torch.describe(group) and netsum.torch.stats(group)["operations"] == 0
+        return tensor[0].item()
+
+    assert ranks.run(on_rank, world_size=3) == [3.0] * 3

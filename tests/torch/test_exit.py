@@ -1,0 +1,48 @@
+"""A script may end in any way: with or without destroy_process_group(), by torchrun or alone, after an error."""
+
+import socket
+
+import pytest
+import ranks
+
+SCRIPT = """
+import sys
+import torch
+import torch.distributed as dist
+import netsum.torch
+
+dist.init_process_group(sys.argv[1])
+tensor = torch.ones(1000)
+work = dist.all_reduce(tensor, async_op=True)
+work.get_future().then(lambda future: future.value()[0].sum().item())
+work.wait()
+assert tensor[0] == dist.get_world_size()
+print("summed", flush=True)
+ending = sys.argv[2]
+if ending == "destroy":
+    dist.destroy_process_group()
+elif ending == "exception":
+    raise KeyError("on purpose")
+elif ending == "sys_exit":
+    sys.exit(0)
+elif ending == "in_flight":
+    dist.all_reduce(torch.ones(10), async_op=True)
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("ending", ["destroy", "nothing", "sys_exit", "exception", "in_flight"])
+def test_torchrun(ending):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
+    assert result.stdout.count("summed") == 2, result.stderr
+    if ending == "exception":
+        assert result.returncode == 1 and "KeyError" in result.stderr
+        assert "signal" not in result.stderr.lower().replace("closing signal sigterm", "")
+    else:
+        assert result.returncode == 0, result.stderr

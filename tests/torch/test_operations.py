@@ -1,0 +1,298 @@
+"""All-reduce in the network, and every other collective over the hosts."""
+
+import math
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+
+import netsum.torch
+
+NETWORK_TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64]
+HOST_TYPES = [torch.float64, torch.int8, torch.uint8]
+SUM_OF_RANKS = sum(range(1, WORLD_SIZE + 1))
+
+
+def operations_in_network():
+    return netsum.torch.stats()["operations"]
+
+
+def test_all_reduce_sums_every_type():
+    def on_rank(rank):
+        for dtype in NETWORK_TYPES + HOST_TYPES:
+            before = operations_in_network()
+            tensor = torch.full((1000,), rank + 1).to(dtype)
+            dist.all_reduce(tensor)
+            assert torch.equal(tensor, torch.full((1000,), SUM_OF_RANKS).to(dtype)), dtype
+            in_network = operations_in_network() - before
+            assert in_network == (1 if dtype in NETWORK_TYPES else 0), dtype
+
+    ranks.run(on_rank)
+
+
+def test_all_reduce_averages():
+    def on_rank(rank):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            before = operations_in_network()
+            tensor = torch.full((100,), float(rank + 1), dtype=dtype)
+            dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+            assert torch.equal(tensor, torch.full((100,), SUM_OF_RANKS / WORLD_SIZE, dtype=dtype))
+            assert operations_in_network() == before + 1
+
+    ranks.run(on_rank)
+
+
+def test_other_operations_run_over_the_hosts():
+    def on_rank(rank):
+        expected = {
+            dist.ReduceOp.MAX: WORLD_SIZE,
+            dist.ReduceOp.MIN: 1,
+            dist.ReduceOp.PRODUCT: math.factorial(WORLD_SIZE),
+            dist.ReduceOp.BAND: 0,
+            dist.ReduceOp.BOR: 7,
+            dist.ReduceOp.BXOR: 4,
+        }
+        before = operations_in_network()
+        for op, result in expected.items():
+            tensor = torch.full((5,), rank + 1, dtype=torch.int32)
+            dist.all_reduce(tensor, op=op)
+            assert tensor.tolist() == [result] * 5, op
+        complex_numbers = torch.full((3,), complex(rank, 1))
+        dist.all_reduce(complex_numbers)
+        assert complex_numbers.tolist() == [complex(SUM_OF_RANKS - WORLD_SIZE, WORLD_SIZE)] * 3
+        sparse = torch.sparse_coo_tensor([[rank]], [1.0], (WORLD_SIZE,))
+        dist.all_reduce(sparse)
+        assert sparse.to_dense().tolist() == [1.0] * WORLD_SIZE
+        # PyTorch shows a complex tensor to the backend as float32.
+        assert operations_in_network() == before + 1
+
+    ranks.run(on_rank)
+
+
+def test_layouts_that_are_not_contiguous():
+    def on_rank(rank):
+        base = torch.arange(24.0).reshape(4, 6)
+        transposed = (base * (rank + 1)).t()
+        dist.all_reduce(transposed)
+        assert torch.equal(transposed, base.t() * SUM_OF_RANKS)
+
+        every_second = (base * (rank + 1))[:, ::2]
+        work = dist.all_reduce(every_second, async_op=True)
+        work.wait()
+        assert torch.equal(every_second, base[:, ::2] * SUM_OF_RANKS)
+
+        # Ranks whose memory is laid out differently hold the same tensor all the same.
+        image = torch.arange(120.0).reshape(2, 3, 4, 5) * (rank + 1)
+        if rank % 2:
+            image = image.contiguous(memory_format=torch.channels_last)
+        dist.all_reduce(image)
+        assert torch.equal(image.contiguous(), torch.arange(120.0).reshape(2, 3, 4, 5) * SUM_OF_RANKS)
+
+    ranks.run(on_rank)
+
+
+def test_odd_shapes():
+    def on_rank(rank):
+        scalar = torch.tensor(float(rank))
+        dist.all_reduce(scalar)
+        assert scalar.item() == sum(range(WORLD_SIZE))
+        empty = torch.empty(0)
+        dist.all_reduce(empty)
+        assert empty.numel() == 0
+        parameter = torch.nn.Parameter(torch.ones(3))
+        dist.all_reduce(parameter.detach())
+        assert parameter.tolist() == [WORLD_SIZE] * 3
+        with torch.inference_mode():
+            inference = torch.ones(3)
+            dist.all_reduce(inference)
+            assert inference.tolist() == [WORLD_SIZE] * 3
+
+    ranks.run(on_rank)
+
+
+def test_nan_and_infinity_survive_as_in_gloo():
+    def on_rank(rank):
+        tensor = torch.ones(1000)
+        if rank == 1:
+            tensor[3], tensor[500], tensor[700] = math.inf, math.nan, -math.inf
+        if rank == 2:
+            tensor[700] = math.inf
+        dist.all_reduce(tensor)
+        return tensor
+
+    summed = {backend: ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo")}
+    for ours, gloo in zip(summed["netsum"], summed["gloo"], strict=True):
+        assert torch.allclose(ours, gloo, equal_nan=True)
+
+
+def test_many_in_flight():
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(7)
+        sizes = torch.randint(1, 20_000, (60,), generator=generator).tolist()
+        tensors = [torch.full((size,), float(rank + i)) for i, size in enumerate(sizes)]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+        barrier = dist.barrier(async_op=True)
+        for work in reversed(works):
+            work.wait()
+        barrier.wait()
+        for i, tensor in enumerate(tensors):
+            expected = float(sum(r + i for r in range(WORLD_SIZE)))
+            assert torch.allclose(tensor, torch.full_like(tensor, expected), rtol=1e-5)
+
+    ranks.run(on_rank)
+
+
+def test_futures():
+    def on_rank(rank):
+        tensor = torch.full((10,), float(rank))
+        work = dist.all_reduce(tensor, async_op=True)
+        doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+        assert doubled.wait().tolist() == [2.0 * sum(range(WORLD_SIZE))] * 10
+        assert work.is_completed() and work.is_success()
+        assert work.result()[0].tolist() == tensor.tolist()
+
+    ranks.run(on_rank)
+
+
+def test_coalesced_is_one_operation():
+    def on_rank(rank):
+        tensors = [torch.full((size,), float(rank + size)) for size in (1, 7, 1000)]
+        before = operations_in_network()
+        dist.all_reduce_coalesced(tensors)
+        assert operations_in_network() == before + 1
+        for tensor, size in zip(tensors, (1, 7, 1000), strict=True):
+            assert tensor.tolist() == [float(sum(r + size for r in range(WORLD_SIZE)))] * size
+
+    ranks.run(on_rank)
+
+
+def test_sub_groups_at_the_same_time():
+    def on_rank(rank):
+        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        mine = pairs[rank // 2]
+        tensor, everywhere = torch.full((5000,), float(rank)), torch.ones(5000)
+        works = [dist.all_reduce(tensor, group=mine, async_op=True), dist.all_reduce(everywhere, async_op=True)]
+        for work in works:
+            work.wait()
+        assert torch.equal(tensor, torch.full((5000,), 1.0 if rank < 2 else 5.0))
+        assert torch.equal(everywhere, torch.full((5000,), float(WORLD_SIZE)))
+        assert netsum.torch.stats(mine)["operations"] == 1
+        alone = [dist.new_group([r]) for r in range(WORLD_SIZE)][rank]
+        dist.all_reduce(tensor, group=alone)
+        assert tensor[0] == (1.0 if rank < 2 else 5.0)
+        dist.destroy_process_group(mine)
+        dist.all_reduce(everywhere)
+        assert everywhere[0] == WORLD_SIZE**2
+
+    ranks.run(on_rank)
+
+
+@pytest.mark.parametrize("backend", ["netsum", "cpu:netsum"])
+def test_every_other_collective(backend):
+    def on_rank(rank):
+        others = [torch.full((3,), r, dtype=torch.float32) for r in range(WORLD_SIZE)]
+        mine, total = others[rank].clone(), float(sum(range(WORLD_SIZE)))
+
+        tensor = mine.clone()
+        dist.broadcast(tensor, src=2)
+        assert tensor.tolist() == [2.0] * 3
+        gathered = [torch.empty(3) for _ in range(WORLD_SIZE)]
+        dist.all_gather(gathered, mine)
+        assert torch.equal(torch.stack(gathered), torch.stack(others))
+        flat = torch.empty(3 * WORLD_SIZE)
+        dist.all_gather_into_tensor(flat, mine)
+        assert torch.equal(flat, torch.cat(others))
+        at_root = [torch.empty(3) for _ in range(WORLD_SIZE)] if rank == 1 else None
+        dist.gather(mine, at_root, dst=1)
+        assert rank != 1 or torch.equal(torch.stack(at_root), torch.stack(others))
+        tensor = torch.empty(3)
+        dist.scatter(tensor, others if rank == 0 else None, src=0)
+        assert torch.equal(tensor, mine)
+        tensor = mine.clone()
+        dist.reduce(tensor, dst=3)
+        assert rank != 3 or tensor.tolist() == [total] * 3
+        tensor = torch.empty(3)
+        dist.reduce_scatter(tensor, [torch.full((3,), float(rank + r)) for r in range(WORLD_SIZE)])
+        assert tensor.tolist() == [total + WORLD_SIZE * rank] * 3
+        tensor = torch.empty(3)
+        dist.reduce_scatter_tensor(tensor, torch.full((3 * WORLD_SIZE,), float(rank)))
+        assert tensor.tolist() == [total] * 3
+        received = [torch.empty(1) for _ in range(WORLD_SIZE)]
+        dist.all_to_all(received, [torch.tensor([10.0 * rank + r]) for r in range(WORLD_SIZE)])
+        assert [t.item() for t in received] == [10.0 * r + rank for r in range(WORLD_SIZE)]
+        flat = torch.empty(WORLD_SIZE)
+        dist.all_to_all_single(flat, torch.tensor([10.0 * rank + r for r in range(WORLD_SIZE)]))
+        assert flat.tolist() == [10.0 * r + rank for r in range(WORLD_SIZE)]
+        tensor = torch.empty(3)
+        requests = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, mine, (rank + 1) % WORLD_SIZE),
+                dist.P2POp(dist.irecv, tensor, (rank - 1) % WORLD_SIZE),
+            ]
+        )
+        for request in requests:
+            request.wait()
+        assert tensor.tolist() == [float((rank - 1) % WORLD_SIZE)] * 3
+        if rank == 0:
+            sources = sorted(dist.recv(tensor) for _ in range(WORLD_SIZE - 1))
+            assert sources == list(range(1, WORLD_SIZE))
+        else:
+            dist.send(mine, dst=0)
+        objects = [None] * WORLD_SIZE
+        dist.all_gather_object(objects, {"rank": rank})
+        assert [o["rank"] for o in objects] == list(range(WORLD_SIZE))
+        dist.barrier()
+        assert operations_in_network() == 0
+
+    ranks.run(on_rank, backend=backend)
+
+
+def test_group_of_one():
+    def on_rank(_rank):
+        tensor = torch.arange(10.0)
+        dist.all_reduce(tensor)
+        dist.barrier()
+        assert tensor.tolist() == list(range(10))
+
+    ranks.run(on_rank, world_size=1)
+
+
+def test_statistics_and_description():
+    def on_rank(_rank):
+        dist.all_reduce(torch.ones(100_000))
+        stats = netsum.torch.stats()
+        assert stats["operations"] == 1
+        assert stats["gradient_bytes"] == 400_000
+        # A shard per rank, one of them our own; three quarters of the data go to the others.
+        assert [stripe["local"] for stripe in stats["stripes"]].count(True) == 1
+        assert len(stats["stripes"]) == WORLD_SIZE
+        sent_away = sum(stripe["bytes_sent"] for stripe in stats["stripes"] if not stripe["local"])
+        assert 0.7 * 400_000 < sent_away < stats["bytes_sent"]
+        assert stats["shard_bytes_received"] > 0 and stats["shard_bytes_sent"] > 0
+        assert "embedded shards" in netsum.torch.describe()
+        gloo = dist.new_group(backend="gloo")
+        with pytest.raises(ValueError, match="gloo"):
+            netsum.torch.stats(gloo)
+
+    ranks.run(on_rank)
+
+
+def test_profiler_names_the_operation():
+    def on_rank(_rank):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            dist.all_reduce(torch.ones(10))
+        assert "netsum:all_reduce" in {event.key for event in profile.key_averages()}
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_checking_layer_of_pytorch():
+    def on_rank(rank):
+        tensor = torch.full((100,), float(rank))
+        dist.all_reduce(tensor)
+        assert tensor[0] == sum(range(WORLD_SIZE))
+        assert netsum.torch.stats()["operations"] == 1
+
+    ranks.run(on_rank, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})

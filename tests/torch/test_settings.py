@@ -1,0 +1,70 @@
+"""The environment variables: what they mean, and that wrong ones are refused by name."""
+
+import pytest
+
+from netsum.torch import _settings
+
+
+def test_defaults():
+    settings = _settings.from_environment({})
+    assert settings.aggregators == ()
+    assert (settings.mtu, settings.slots, settings.connect_timeout_s) == (1500, 256, 30.0)
+    assert settings.job_prefix == "torch"
+
+
+def test_all_set(tmp_path):
+    files = {name: tmp_path / name for name in ("ca", "cert", "key")}
+    for name, path in files.items():
+        path.write_text(f"pem of {name}")
+    settings = _settings.from_environment(
+        {
+            "NETSUM_AGGREGATOR": " a:1 , [::1]:2 ",
+            "NETSUM_AGGREGATOR_TOKEN": "secret",
+            "NETSUM_JOB": "mine",
+            "NETSUM_MTU": "9000",
+            "NETSUM_SLOTS": "64",
+            "NETSUM_BIND_ADDRESS": "10.0.0.1",
+            "NETSUM_TLS_CA": str(files["ca"]),
+            "NETSUM_TLS_CERT": str(files["cert"]),
+            "NETSUM_TLS_KEY": str(files["key"]),
+            "NETSUM_CONNECT_TIMEOUT": "2.5",
+        }
+    )
+    assert settings.aggregators == ("a:1", "[::1]:2")
+    assert settings.shared() == {
+        "NETSUM_AGGREGATOR": "a:1,[::1]:2",
+        "NETSUM_JOB": "mine",
+        "NETSUM_MTU": 9000,
+        "NETSUM_SLOTS": 64,
+    }
+    assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
+    assert settings.connect_timeout_s == 2.5
+    assert "secret" not in repr(settings) and "pem of key" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NETSUM_AGGREGATOR", "justahost"),
+        ("NETSUM_AGGREGATOR", "host:0"),
+        ("NETSUM_AGGREGATOR", "host:65536"),
+        ("NETSUM_AGGREGATOR", "host:1,:2"),
+        ("NETSUM_AGGREGATOR", "::1:5151"),
+        ("NETSUM_MTU", "big"),
+        ("NETSUM_MTU", "9001"),
+        ("NETSUM_SLOTS", "100"),
+        ("NETSUM_SLOTS", "2048"),
+        ("NETSUM_CONNECT_TIMEOUT", "0"),
+        ("NETSUM_CONNECT_TIMEOUT", "nan"),
+        ("NETSUM_TLS_CA", "/nonexistent/ca.pem"),
+    ],
+)
+def test_wrong_value_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        _settings.from_environment({name: value})
+
+
+def test_certificate_without_key(tmp_path):
+    (tmp_path / "cert").write_text("pem")
+    with pytest.raises(ValueError, match="NETSUM_TLS_KEY"):
+        _settings.from_environment({"NETSUM_TLS_CERT": str(tmp_path / "cert")})

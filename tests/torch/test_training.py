@@ -1,0 +1,122 @@
+"""Unmodified DistributedDataParallel on netsum: the same training as on Gloo, the same weights on every rank."""
+
+import contextlib
+
+import pytest
+import ranks
+import torch
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 8
+
+
+def make_model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 100), nn.Tanh(), nn.Linear(100, 3))
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(16, 20, generator=generator)
+    return x, torch.stack([x.sum(1), x[:, 0], -x[:, 1]], dim=1)
+
+
+def train(rank, *, accumulate=1, dtype=torch.float32, hook=None, autocast=False, **ddp_options):
+    """Trains for STEPS steps; returns the weights as one flat float32 tensor."""
+    model = DistributedDataParallel(make_model().to(dtype), bucket_cap_mb=0.05, **ddp_options)
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(STEPS):
+        for part in range(accumulate):
+            last = part == accumulate - 1
+            with contextlib.nullcontext() if last else model.no_sync():
+                x, y = batch(rank, step * accumulate + part)
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                    output = model(x.to(dtype))
+                nn.functional.mse_loss(output.float(), y).div(accumulate).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.cat([p.detach().float().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [
+        pytest.param({}, 1e-4, id="plain"),
+        pytest.param({"accumulate": 3}, 1e-4, id="no_sync"),
+        pytest.param({"gradient_as_bucket_view": True, "static_graph": True}, 1e-4, id="static_graph"),
+        pytest.param({"find_unused_parameters": True}, 1e-4, id="find_unused"),
+        pytest.param({"dtype": torch.bfloat16}, 5e-2, id="bfloat16"),
+        pytest.param({"dtype": torch.float16}, 1e-2, id="float16"),
+        pytest.param({"autocast": True}, 1e-2, id="autocast"),
+        pytest.param({"hook": default_hooks.fp16_compress_hook}, 1e-2, id="fp16_hook"),
+    ],
+)
+def test_same_training_as_gloo(options, tolerance):
+    def on_rank(rank):
+        return train(rank, **options)
+
+    ours, gloo = (ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo"))
+    start = torch.cat([p.detach().flatten() for p in make_model().parameters()])
+    for rank in range(1, WORLD_SIZE):
+        assert torch.equal(ours[rank], ours[0]), f"rank {rank} has other weights than rank 0"
+    moved = (gloo[0] - start).norm()
+    assert moved > 0.1
+    assert (ours[0] - gloo[0]).norm() < tolerance * moved
+
+
+def test_two_runs_give_the_same_bits():
+    first, second = (ranks.run(train) for _ in range(2))
+    assert torch.equal(first[0], second[0])
+
+
+def test_grad_scaler_skips_the_step_on_every_rank():
+    def on_rank(rank):
+        model = DistributedDataParallel(make_model())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        history = []
+        for step in range(3):
+            x, y = batch(rank, step)
+            if step == 1 and rank == 2:  # one rank's gradients overflow; the sum must tell all of them
+                y = y * torch.inf
+            before = [p.detach().clone() for p in model.parameters()]
+            scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+            history.append((moved, scaler.get_scale()))
+        return history
+
+    expected = [(True, 1024.0), (False, 512.0), (True, 512.0)]
+    assert ranks.run(on_rank) == [expected] * WORLD_SIZE
+
+
+def test_data_loader_workers_do_not_disturb_the_group():
+    def on_rank(rank):
+        data = torch.utils.data.TensorDataset(torch.arange(12.0))
+        loader = torch.utils.data.DataLoader(data, batch_size=4, num_workers=2)
+        total = torch.zeros(1)
+        for (values,) in loader:
+            part = values.sum().reshape(1)
+            dist.all_reduce(part)
+            total += part
+        return total.item()
+
+    assert ranks.run(on_rank, world_size=2) == [2 * sum(range(12))] * 2
+
+
+def test_training_in_a_sub_group():
+    def on_rank(rank):
+        groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        return train(rank, process_group=groups[rank // 2])
+
+    weights = ranks.run(on_rank)
+    assert torch.equal(weights[0], weights[1]) and torch.equal(weights[2], weights[3])
+    assert not torch.equal(weights[0], weights[2])
