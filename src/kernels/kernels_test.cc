@@ -224,8 +224,8 @@ TEST_P(KernelTest, ScanOfIntegersAgreesAroundTheLimit) {
         std::vector<int64_t> in64(37);
         const size_t at = rng_.below(37);
         in32[at] = static_cast<int32_t>(static_cast<uint32_t>(sign * (limit32 + beyond)));
-        in64[at] =
-            static_cast<int64_t>(static_cast<uint64_t>(sign) * static_cast<uint64_t>(limit64 + beyond));
+        in64[at] = static_cast<int64_t>(static_cast<uint64_t>(sign) *
+                                        (static_cast<uint64_t>(limit64) + static_cast<uint64_t>(beyond)));
         ASSERT_EQ(scan(DataType::kInt32, in32.data(), 37, members).wide, beyond) << members;
         ASSERT_EQ(scan(DataType::kInt64, in64.data(), 37, members).wide, beyond) << members;
       }
