@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "netsum/version.h"
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetryPause{100};
+constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
 constexpr milliseconds kGoodbye{1000};
 // The rest of it is for the stream to end after Leave or Fail has been answered.
 constexpr milliseconds kGoodbyeCall{700};
@@ -84,7 +86,7 @@ class Client final : public ControlClient {
     if (stream_ == nullptr) return;
     stream_->disarm(deadline);
     leave(Clock::now() + std::min(kGoodbyeCall, until(deadline)));
-    stream_->close(deadline);
+    drop_stream(deadline);
   }
 
   Status connect(const std::function<void(const Status&)>& on_failure);
@@ -119,6 +121,13 @@ class Client final : public ControlClient {
     return request;
   }
 
+  void drop_stream(Clock::time_point deadline) {
+    if (stream_ == nullptr) return;
+    // A cancelled call ends at once. If gRPC does not get round to it, a leak is better than a hang.
+    if (!stream_->close(deadline)) (void)stream_.release();
+    stream_.reset();
+  }
+
   void leave(Clock::time_point deadline) {
     if (stream_->over() || !stream_->member()) return;
     grpc::ClientContext context;
@@ -130,8 +139,9 @@ class Client final : public ControlClient {
 
   const JoinParameters parameters_;
   const std::shared_ptr<grpc::Channel> channel_;
-  std::shared_ptr<JoinStream> stream_;  // the latest attempt's
+  std::unique_ptr<JoinStream> stream_;  // the latest attempt's
   Status last_error_;
+  int brief_retries_ = 0;
   Membership membership_;
 };
 
@@ -150,6 +160,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
   control::JoinRequest request = to_request(parameters_);
   request.set_deadline_ms(
       static_cast<uint32_t>(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs))));
+  drop_stream(deadline);
   stream_ = JoinStream::start(channel_, parameters_.address, request);
   switch (stream_->wait(deadline)) {
     case JoinStream::Outcome::kReady: {
@@ -170,7 +181,9 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
     if (const auto answer = from_rpc_status(ended)) return *answer;
   const ConnectionError error = explain(parameters_.address, parameters_.tls, ended);
   last_error_ = error.status;
-  if (error.final) return last_error_;
+  if (error.retry == Retry::kYes) brief_retries_ = 0;
+  if (error.retry == Retry::kBriefly) ++brief_retries_;
+  if (error.retry == Retry::kNo || brief_retries_ > kBriefRetries) return last_error_;
   return std::nullopt;
 }
 

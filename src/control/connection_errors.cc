@@ -1,6 +1,7 @@
 #include "src/control/connection_errors.h"
 
 #include <string_view>
+#include <utility>
 
 namespace netsum {
 namespace {
@@ -9,38 +10,80 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != text.npos;
 }
 
+ConnectionError unreachable(std::string message, Retry retry) {
+  return {{ErrorCode::kUnreachable, std::move(message)}, retry};
+}
+
+ConnectionError untrusted(std::string message) {
+  return {{ErrorCode::kPermissionDenied, std::move(message)}, Retry::kNo};
+}
+
+// The connection was taken and then dropped before a word was said.
+ConnectionError hung_up(const std::string& address, const TlsOptions& tls, const std::string& quoted) {
+  if (!tls.enabled())
+    return unreachable(address +
+                           " hangs up on a connection without TLS: if the aggregator was started with TLS, "
+                           "configure its CA certificate here; if not, something else listens there" +
+                           quoted,
+                       Retry::kBriefly);
+  if (tls.cert.empty())
+    return {{ErrorCode::kPermissionDenied,
+             address +
+                 " hangs up after the TLS handshake: it probably asks for a client certificate, and none "
+                 "is configured here" +
+                 quoted},
+            Retry::kBriefly};
+  return {{ErrorCode::kPermissionDenied,
+           address +
+               " hangs up after the TLS handshake: it probably does not trust the client certificate "
+               "configured here" +
+               quoted},
+          Retry::kBriefly};
+}
+
 }  // namespace
 
-// gRPC tells these cases apart in its messages only; an unknown text falls through to the general answer,
-// which quotes it.
+// gRPC tells these cases apart in its messages only. A text that is unknown here falls through to a general
+// answer; every answer quotes it.
 ConnectionError explain(const std::string& address, const TlsOptions& tls, const grpc::Status& failure) {
   const std::string& text = failure.error_message();
   const std::string quoted = " (" + text + ")";
-  if (contains(text, "CERTIFICATE_VERIFY_FAILED") || contains(text, "certificate verify failed") ||
-      contains(text, "Peer name"))
-    return {{ErrorCode::kPermissionDenied, "the certificate of " + address +
-                                               " is not trusted: it must name that host and be signed by the "
-                                               "configured CA" +
-                                               quoted},
-            true};
-  if (contains(text, "WRONG_VERSION_NUMBER") || contains(text, "wrong version number"))
-    return {{ErrorCode::kUnreachable,
-             address +
-                 " does not speak TLS, and TLS is configured here: configure it on both ends or on "
-                 "neither" +
-                 quoted},
-            true};
-  if (failure.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
-    return {{ErrorCode::kTimeout, address + " did not answer in time" + quoted}, false};
   if (failure.error_code() == grpc::StatusCode::UNIMPLEMENTED)
-    return {{ErrorCode::kUnreachable, address + " is not a netsum aggregator's control address" + quoted},
-            true};
-  if (contains(text, "Connection refused") || failure.error_code() != grpc::StatusCode::UNAVAILABLE)
+    return unreachable(address + " is not the control address of a netsum aggregator" + quoted, Retry::kNo);
+  if (failure.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
+    return {{ErrorCode::kTimeout, address + " did not answer in time" + quoted}, Retry::kYes};
+  if (contains(text, "certificate verify failed"))
+    return untrusted("the certificate of " + address + " is not signed by the CA configured here" + quoted);
+  if (contains(text, "is not in peer certificate"))
+    return untrusted("the certificate of " + address + " was made for another host name" + quoted);
+  if (contains(text, "wrong version number"))
+    return unreachable(address +
+                           " does not speak TLS, and TLS is configured here: configure it on both ends or "
+                           "on neither" +
+                           quoted,
+                       Retry::kNo);
+  if (contains(text, "Ssl handshake failed"))
+    return {{ErrorCode::kPermissionDenied,
+             "no TLS with " + address + ": its certificate is probably not signed by the CA configured here" +
+                 quoted},
+            Retry::kBriefly};
+  // gRPC cannot even build a connection, which only TLS options can cause.
+  if (contains(text, "empty address list"))
     return {
-        {ErrorCode::kUnreachable, "nothing answers at " + address +
-                                      ": is `netsum aggregator` running there? (NETSUM_AGGREGATOR)" + quoted},
-        false};
-  return {{ErrorCode::kUnreachable, ""}, false};
+        {ErrorCode::kInvalidArgument,
+         "the TLS options cannot be used: the CA certificate, the certificate or its key is not valid PEM" +
+             quoted},
+        Retry::kNo};
+  if (contains(text, "DNS resolution failed"))
+    return unreachable("the host name in " + address + " cannot be resolved" + quoted, Retry::kYes);
+  if (contains(text, "failed to connect") &&
+      (contains(text, "Socket closed") || contains(text, "reset by peer")))
+    return hung_up(address, tls, quoted);
+  if (contains(text, "failed to connect"))
+    return unreachable("nothing answers at " + address +
+                           ": is `netsum aggregator` running there? (NETSUM_AGGREGATOR)" + quoted,
+                       Retry::kYes);
+  return unreachable("the connection to " + address + " broke" + quoted, Retry::kYes);
 }
 
 }  // namespace netsum

@@ -11,9 +11,16 @@
 
 namespace netsum {
 
+enum class Retry {
+  kNo,       // trying again cannot help
+  kBriefly,  // it hardly can: only an aggregator that is just starting or stopping looks like this for a
+             // moment
+  kYes,
+};
+
 struct ConnectionError {
   Status status;
-  bool final = false;  // trying again cannot help
+  Retry retry = Retry::kYes;
 };
 
 // `failure` is what a call to `address` came back with, having no answer of the aggregator in it.

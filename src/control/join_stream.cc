@@ -2,28 +2,24 @@
 
 #include <utility>
 
+#include "src/base/assert.h"
 #include "src/control/channel.h"
 #include "src/control/rpc_status.h"
 
 namespace netsum {
 
-JoinStream::JoinStream(std::shared_ptr<grpc::Channel> channel, std::string address)
-    : channel_(std::move(channel)),
-      stub_(control::Aggregator::NewStub(channel_)),
-      address_(std::move(address)) {}
-
-std::shared_ptr<JoinStream> JoinStream::start(std::shared_ptr<grpc::Channel> channel, std::string address,
-                                              const control::JoinRequest& request) {
-  std::shared_ptr<JoinStream> stream(new JoinStream(std::move(channel), std::move(address)));
-  {
-    const std::lock_guard lock(stream->mutex_);
-    stream->self_ = stream;
-    stream->request_ = request;
-  }
-  stream->stub_->async()->Join(&stream->context_, &stream->request_, stream.get());
+std::unique_ptr<JoinStream> JoinStream::start(const std::shared_ptr<grpc::Channel>& channel,
+                                              std::string address, const control::JoinRequest& request) {
+  std::unique_ptr<JoinStream> stream(new JoinStream(std::move(address)));
+  stream->request_ = request;
+  control::Aggregator::NewStub(channel)->async()->Join(&stream->context_, &stream->request_, stream.get());
   stream->StartRead(&stream->event_);
   stream->StartCall();
   return stream;
+}
+
+JoinStream::~JoinStream() {
+  NETSUM_ASSERT(over());
 }
 
 JoinStream::Outcome JoinStream::wait(TimePoint deadline) {
@@ -120,10 +116,9 @@ void JoinStream::OnDone(const grpc::Status& status) {
     const std::string why = status.ok() ? "it ended the membership" : status.error_message();
     fail({ErrorCode::kAggregatorLost, "lost the aggregator at " + address_ + ": " + why});
   }
-  std::shared_ptr<JoinStream> keep;  // declared first: the lock must go before the object does
+  // Under the lock to the end: the owner may destroy this object as soon as it sees `over_`.
   const std::lock_guard lock(mutex_);
   over_ = true;
-  keep = std::move(self_);
   changed_.notify_all();
 }
 

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "netsum/status.h"
@@ -21,15 +22,17 @@
 
 namespace netsum {
 
-// Keeps itself alive until gRPC has done with it, so its owner may let go at any time.
+// Destroy it only after close() has returned true, and never on a thread of gRPC's: the last reference to a
+// channel, which it holds, joins those threads.
 // Thread rule: any thread may call any method.
 class JoinStream final : public grpc::ClientReadReactor<control::Event> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // `address` is for messages.
-  static std::shared_ptr<JoinStream> start(std::shared_ptr<grpc::Channel> channel, std::string address,
+  static std::unique_ptr<JoinStream> start(const std::shared_ptr<grpc::Channel>& channel, std::string address,
                                            const control::JoinRequest& request);
+  ~JoinStream() override;
 
   enum class Outcome {
     kWaiting,  // the deadline passed first
@@ -57,15 +60,13 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   bool close(TimePoint deadline);
 
  private:
-  JoinStream(std::shared_ptr<grpc::Channel> channel, std::string address);
+  explicit JoinStream(std::string address) : address_(std::move(address)) {}
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void take_event();
   void fail(const Status& failure);
 
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<control::Aggregator::Stub> stub_;
   const std::string address_;
   grpc::ClientContext context_;
   control::JoinRequest request_;
@@ -73,7 +74,6 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<JoinStream> self_;  // until OnDone
   bool over_ = false;
   bool is_ready_ = false;
   bool calling_ = false;

@@ -1,0 +1,243 @@
+// Members and aggregators as processes of their own, killed or stopped without a chance to say goodbye.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "aggregator/control/control_service.h"
+#include "aggregator/control/fake_dataplane.h"
+#include "src/base/assert.h"
+#include "src/base/clock.h"
+#include "src/control/client.h"
+
+extern char** environ;
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kPatience{30'000};
+constexpr unsigned kChildSeconds = 60;  // a child that is forgotten ends itself
+
+JoinParameters parameters(const std::string& address, int rank, int world_size) {
+  JoinParameters join;
+  join.address = address;
+  join.job = "train";
+  join.rank = rank;
+  join.world_size = world_size;
+  join.timeout = kPatience;
+  return join;
+}
+
+// This test program again, in one of the roles of child_main(). Killed at the latest by the destructor.
+class Child {
+ public:
+  explicit Child(const std::vector<std::string>& arguments) {
+    int ends[2];
+    NETSUM_ASSERT(::pipe2(ends, O_CLOEXEC) == 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    std::vector<char*> argv;
+    std::string self = "/proc/self/exe";
+    std::vector<std::string> copies = arguments;
+    argv.push_back(self.data());
+    for (std::string& copy : copies) argv.push_back(copy.data());
+    argv.push_back(nullptr);
+    NETSUM_ASSERT(::posix_spawn(&pid_, self.c_str(), &actions, nullptr, argv.data(), environ) == 0);
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(ends[1]);
+    output_ = ends[0];
+  }
+  ~Child() {
+    send(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    ::close(output_);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void send(int signal) const { ::kill(pid_, signal); }
+
+  // The next line that it prints; "" if none comes.
+  std::string line() const {
+    std::string text;
+    const int64_t deadline_us = monotonic_us() + std::chrono::microseconds(kPatience).count();
+    while (true) {
+      pollfd readable{output_, POLLIN, 0};
+      const int64_t left_ms = (deadline_us - monotonic_us()) / 1000;
+      char c = 0;
+      if (left_ms <= 0 || ::poll(&readable, 1, static_cast<int>(left_ms)) <= 0) return "";
+      if (::read(output_, &c, 1) != 1) return "";
+      if (c == '\n') return text;
+      text += c;
+    }
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+class FailureBox {
+ public:
+  void put(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    failure_ = status;
+    changed_.notify_all();
+  }
+  Status wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [&] { return failure_.has_value(); }))
+      return {ErrorCode::kInternal, "no failure came"};
+    return *failure_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Status> failure_;
+};
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  // Rank 0 here, rank 1 as a child, in a job that runs.
+  void run_job_with_child() {
+    auto service = ControlService::start({}, &dataplane_);
+    ASSERT_TRUE(service.ok()) << service.status().to_string();
+    service_ = std::move(service).value();
+    child_.emplace(std::vector<std::string>{"member", service_->address()});
+    join(service_->address(), 2);
+    ASSERT_EQ(child_->line(), "joined");
+  }
+  void join(const std::string& address, int world_size) {
+    auto client = ControlClient::join(parameters(address, 0, world_size),
+                                      [this](const Status& status) { failure_.put(status); });
+    ASSERT_TRUE(client.ok()) << client.status().to_string();
+    client_ = std::move(client).value();
+  }
+
+  FakeDataplane dataplane_;
+  std::unique_ptr<ControlService> service_;
+  FailureBox failure_;
+  std::optional<Child> child_;
+  std::unique_ptr<ControlClient> client_;
+};
+
+TEST_F(ProcessTest, AMemberThatIsKilledIsNamedToTheOthers) {
+  run_job_with_child();
+  child_->send(SIGKILL);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(failure.rank(), 1);
+  EXPECT_EQ(failure.message(),
+            "rank 1 (127.0.0.1) left without a goodbye: its process died or its host is unreachable");
+  EXPECT_EQ(dataplane_.removed().size(), 1u);
+
+  // The next run may use the name at once, although this member has not left yet.
+  const auto again = ControlClient::join(parameters(service_->address(), 0, 1), [](const Status&) {});
+  EXPECT_TRUE(again.ok()) << again.status().to_string();
+}
+
+TEST_F(ProcessTest, AMemberThatIsKilledWhileJoiningIsNamedToTheOthers) {
+  auto service = ControlService::start({}, &dataplane_);
+  ASSERT_TRUE(service.ok()) << service.status().to_string();
+  service_ = std::move(service).value();
+  Child child({"member", service_->address()});
+  const int64_t deadline_us = monotonic_us() + std::chrono::microseconds(kPatience).count();
+  while (service_->status().jobs.empty() && monotonic_us() < deadline_us)
+    std::this_thread::sleep_for(milliseconds(5));
+  ASSERT_EQ(service_->status().jobs.size(), 1u);
+  std::thread killing([&] { child.send(SIGKILL); });
+  // Whoever comes first: told of the death while waiting, joined in time and told then, or alone in a new
+  // job.
+  JoinParameters how = parameters(service_->address(), 0, 2);
+  how.timeout = milliseconds(1000);
+  const auto client = ControlClient::join(how, [this](const Status& status) { failure_.put(status); });
+  killing.join();
+  const Status status = client.ok() ? failure_.wait() : client.status();
+  EXPECT_THAT(status.code(), ::testing::AnyOf(ErrorCode::kPeerLost, ErrorCode::kTimeout))
+      << status.to_string();
+  EXPECT_EQ(status.rank(), 1);
+}
+
+TEST_F(ProcessTest, AnAggregatorThatIsKilledIsNamed) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  const std::string address = child_->line();
+  join(address, 1);
+  ASSERT_NE(client_, nullptr);
+  child_->send(SIGKILL);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+  EXPECT_THAT(failure.message(), HasSubstr("lost the aggregator at " + address));
+}
+
+// A stopped process keeps its connections but answers nothing, as a host that has vanished.
+TEST_F(ProcessTest, AMemberThatFallsSilentIsFoundOut) {
+  run_job_with_child();
+  child_->send(SIGSTOP);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(failure.rank(), 1);
+}
+
+TEST_F(ProcessTest, AnAggregatorThatFallsSilentIsFoundOut) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  join(child_->line(), 1);
+  ASSERT_NE(client_, nullptr);
+  child_->send(SIGSTOP);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+}
+
+TEST_F(ProcessTest, LeavingASilentAggregatorDoesNotHang) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  join(child_->line(), 1);
+  ASSERT_NE(client_, nullptr);
+  child_->send(SIGSTOP);
+  client_->report_failure({ErrorCode::kAborted, "stop"});
+  client_.reset();  // the test's own time limit is what a hang would meet
+  SUCCEED();
+}
+
+int child_main(int argc, char** argv) {
+  ::alarm(kChildSeconds);
+  const std::string role = argv[1];
+  FakeDataplane dataplane;
+  if (role == "aggregator") {
+    const auto service = ControlService::start({}, &dataplane);
+    if (!service.ok()) return EXIT_FAILURE;
+    std::printf("%s\n", service.value()->address().c_str());
+    std::fflush(stdout);
+    ::pause();
+  } else if (role == "member" && argc == 3) {
+    const auto client = ControlClient::join(parameters(argv[2], 1, 2), [](const Status&) {});
+    if (!client.ok()) return EXIT_FAILURE;
+    std::printf("joined\n");
+    std::fflush(stdout);
+    ::pause();
+  }
+  return EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace netsum
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (argc > 1) return netsum::child_main(argc, argv);
+  return RUN_ALL_TESTS();
+}
