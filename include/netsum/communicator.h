@@ -83,7 +83,7 @@ struct AllReduceOptions {
 
 class NETSUM_EXPORT Communicator {
  public:
-  // Joins the job and waits until every rank has joined and every data path has answered.
+  // Joins the job and waits until every rank has joined and every data path has carried a sum.
   // Errors: kInvalidArgument, kUnreachable, kPermissionDenied, kVersionMismatch, kResourceExhausted, kTimeout
   // (naming the ranks that are missing), kAddressInUse.
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
@@ -102,7 +102,7 @@ class NETSUM_EXPORT Communicator {
     return all_reduce(std::span(&tensor, 1), options);
   }
 
-  // Returns when every rank has called it.
+  // Returns when every rank has called it. `timeout` 0: CommunicatorOptions::timeout.
   virtual Status barrier(std::chrono::milliseconds timeout) = 0;
 
   // Ends all operations with kAborted, here and (through the aggregator) on every other rank. Idempotent.

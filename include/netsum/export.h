@@ -2,6 +2,6 @@
 #ifndef NETSUM_EXPORT_H_
 #define NETSUM_EXPORT_H_
 
-#define NETSUM_EXPORT __attribute__((visibility("default")))
+#define NETSUM_EXPORT [[gnu::visibility("default")]]
 
 #endif  // NETSUM_EXPORT_H_

@@ -68,6 +68,7 @@ class NetworkCommunicator final : public Communicator {
  private:
   Status join_all(Clock::time_point deadline);
   Status open_engine(Clock::time_point deadline);
+  Status sum_one(std::chrono::milliseconds timeout);
   Result<StripeOptions> stripe_options(const Membership& membership, const StripeInfo& info) const;
   void on_control_failure(const Status& status);
   void report(const Status& status);
@@ -186,7 +187,16 @@ Status NetworkCommunicator::open_engine(Clock::time_point deadline) {
     engine_for_failures_ = engine_.get();
     if (!early_failure_.ok()) engine_->fail(early_failure_);
   }
-  return engine_->wait_connected(deadline);
+  const Status connected = engine_->wait_connected(deadline);
+  if (!connected.ok()) return connected;
+  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
+  return sum_one(left_until(deadline));
+}
+
+// Sums a single number, so that it ends when every rank has called it.
+Status NetworkCommunicator::sum_one(std::chrono::milliseconds timeout) {
+  int32_t token = 0;
+  return engine_->submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout).wait();
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
@@ -239,12 +249,7 @@ Work NetworkCommunicator::all_reduce(std::span<const TensorView> tensors, const 
 }
 
 Status NetworkCommunicator::barrier(std::chrono::milliseconds timeout) {
-  int32_t token = 0;
-  const TensorView view{&token, &token, 1};
-  AllReduceOptions options;
-  options.type = DataType::kInt32;
-  options.timeout = timeout;
-  return all_reduce(std::span(&view, 1), options).wait();
+  return sum_one(timeout.count() > 0 ? timeout : options_.timeout);
 }
 
 void NetworkCommunicator::abort(const std::string& reason) {

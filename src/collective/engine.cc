@@ -57,38 +57,44 @@ Status Engine::status() const {
 void Engine::loop() {
   std::array<InPacket, WorkerCore::kBurst> burst;
   while (!stop_.load(std::memory_order_acquire)) {
-    if (has_mail_.load(std::memory_order_acquire)) take_mail();
     const size_t received = io_->receive(burst);
     const int64_t now_us = monotonic_us();
     for (size_t i = 0; i < received; ++i) core_.on_packet(now_us, burst[i]);
+    if (has_mail_.load(std::memory_order_acquire)) take_mail(received == 0);
     if (now_us >= core_.next_tick_us()) core_.on_tick(now_us);
     const std::span<const OutPacket> due = core_.collect(now_us);
     if (!due.empty()) io_->send(due);
-    finish_operations();
     note_state();
+    finish_operations();
+    if (report_due_) {
+      report_due_ = false;
+      on_failed_(core_.status());
+    }
     if (received > 0 || !due.empty()) continue;
     const int64_t next_us = core_.next_tick_us();
     io_->wait(next_us == INT64_MAX ? -1 : std::max<int64_t>(0, next_us - monotonic_us()));
   }
-  take_mail();
+  take_mail(true);
   core_.fail(Status(ErrorCode::kAborted, "the communicator was closed"));
   finish_operations();
 }
 
-void Engine::take_mail() {
+void Engine::take_mail(bool socket_is_empty) {
   std::vector<Submission> submissions;
   Status failure;
   {
     const std::lock_guard lock(mutex_);
-    has_mail_.store(false, std::memory_order_relaxed);
     submissions.swap(submissions_);
-    failure = failure_from_outside_;
+    // The news of another rank's failure waits until we have read what it helped to sum before.
+    const bool take_failure = socket_is_empty || failure_from_outside_.ok();
+    if (take_failure) failure = failure_from_outside_;
+    has_mail_.store(!take_failure, std::memory_order_relaxed);
   }
-  if (!failure.ok()) {
-    noted_failure_ = noted_failure_ || core_.status().ok();  // whoever called fail() knows
+  if (!failure.ok() && core_.status().ok()) {
+    noted_failure_ = true;  // whoever called fail() knows: no report
     core_.fail(failure);
     const std::lock_guard lock(mutex_);
-    status_ = core_.status();
+    status_ = failure;
     changed_.notify_all();
   }
   for (Submission& submission : submissions) {
@@ -120,13 +126,10 @@ void Engine::note_state() {
     if (connected) changed_.notify_all();
   }
   if (noted_failure_ || core_.status().ok()) return;
-  noted_failure_ = true;
-  {
-    const std::lock_guard lock(mutex_);
-    status_ = core_.status();
-    changed_.notify_all();
-  }
-  on_failed_(core_.status());
+  noted_failure_ = report_due_ = true;
+  const std::lock_guard lock(mutex_);
+  status_ = core_.status();
+  changed_.notify_all();
 }
 
 }  // namespace netsum

@@ -47,7 +47,7 @@ class Engine {
   };
 
   void loop();
-  void take_mail();
+  void take_mail(bool socket_is_empty);
   void finish_operations();
   void note_state();
 
@@ -61,6 +61,7 @@ class Engine {
   std::vector<WorkerCore::Completion> completions_;
   bool noted_connected_ = false;
   bool noted_failure_ = false;
+  bool report_due_ = false;  // on_failed_ is still to be called: after the operations have ended
 
   // The mailbox: `has_mail_` lets the loop look without taking the lock.
   mutable std::mutex mutex_;

@@ -1,0 +1,278 @@
+// End to end through the public API, over loopback sockets: ranks are threads of this process.
+#include "netsum/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <future>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "netsum/aggregator.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+using Body = std::function<void(int rank, Communicator& communicator)>;
+
+// Runs `body` on `world_size` ranks that meet at rank 0 (embedded shards) or at `aggregators`.
+class Job {
+ public:
+  explicit Job(int world_size, std::vector<std::string> aggregators = {})
+      : world_size_(world_size), aggregators_(std::move(aggregators)) {}
+
+  CommunicatorOptions options(int rank) const {
+    CommunicatorOptions options;
+    options.rank = rank;
+    options.world_size = world_size_;
+    options.job = "communicator_test";
+    options.token = "secret";
+    options.aggregators = aggregators_;
+    options.connect_timeout = seconds(30);
+    options.timeout = seconds(30);
+    return options;
+  }
+
+  void run(const Body& body) {
+    std::promise<std::string> root_promise;
+    std::shared_future<std::string> root = root_promise.get_future().share();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      threads.emplace_back([&, rank] {
+        CommunicatorOptions mine = options(rank);
+        if (aggregators_.empty() && rank == 0) {
+          mine.root = "127.0.0.1:0";
+          mine.on_root_bound = [&](const std::string& address) { root_promise.set_value(address); };
+        } else if (aggregators_.empty()) {
+          mine.root = root.get();
+        }
+        auto communicator = Communicator::connect(mine);
+        ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
+        body(rank, *communicator.value());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  const int world_size_;
+  const std::vector<std::string> aggregators_;
+};
+
+std::unique_ptr<Aggregator> start_aggregator(int cores = 1) {
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.cores = cores;
+  auto aggregator = Aggregator::start(options);
+  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
+  return std::move(aggregator).value();
+}
+
+void expect_sums(int rank, int world_size, Communicator& communicator, size_t count) {
+  std::vector<float> data(count);
+  std::vector<int64_t> whole(count / 2 + 1);
+  for (size_t i = 0; i < data.size(); ++i)
+    data[i] = static_cast<float>(rank + 1) * static_cast<float>(i % 97);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = (rank + 1) * static_cast<int64_t>(i) - 5'000'000'000;
+  const Work floats = communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {});
+  AllReduceOptions integers;
+  integers.type = DataType::kInt64;
+  const Work longs = communicator.all_reduce(TensorView{whole.data(), whole.data(), whole.size()}, integers);
+  const Status float_status = floats.wait(), long_status = longs.wait();
+  ASSERT_TRUE(float_status.ok()) << float_status.to_string();
+  ASSERT_TRUE(long_status.ok()) << long_status.to_string();
+  const int factor = world_size * (world_size + 1) / 2;
+  for (size_t i = 0; i < data.size(); ++i) {
+    ASSERT_FLOAT_EQ(data[i], static_cast<float>(factor) * static_cast<float>(i % 97)) << i;
+  }
+  for (size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_EQ(whole[i], factor * static_cast<int64_t>(i) - world_size * 5'000'000'000) << i;
+  }
+}
+
+TEST(CommunicatorTest, EmbeddedShardsSum) {
+  Job(4).run([](int rank, Communicator& communicator) {
+    for (const size_t count : {1u, 360u, 100'000u, 1'000'003u}) expect_sums(rank, 4, communicator, count);
+    EXPECT_TRUE(communicator.barrier(seconds(10)).ok());
+    const CommunicatorStats stats = communicator.stats();
+    EXPECT_EQ(stats.stripes.size(), 4u);
+    EXPECT_EQ(stats.operations, 8u);
+    EXPECT_GT(stats.bytes_sent, stats.gradient_bytes / 2);
+    EXPECT_GT(stats.shard_bytes_received, 0u);
+    EXPECT_NE(communicator.describe().find("4 embedded shards"), std::string::npos);
+  });
+}
+
+TEST(CommunicatorTest, SingleRank) {
+  Job(1).run([](int rank, Communicator& communicator) { expect_sums(rank, 1, communicator, 10'000); });
+}
+
+TEST(CommunicatorTest, AggregatorWithSeveralCoresSums) {
+  const auto aggregator = start_aggregator(2);
+  Job(3, {aggregator->control_address()}).run([](int rank, Communicator& communicator) {
+    for (const size_t count : {1u, 5'000u, 300'001u}) expect_sums(rank, 3, communicator, count);
+    EXPECT_EQ(communicator.stats().stripes.size(), 2u);
+    EXPECT_NE(communicator.describe().find("in the network by 1 aggregator"), std::string::npos);
+  });
+}
+
+TEST(CommunicatorTest, SeveralAggregatorsShareTheChunks) {
+  const auto first = start_aggregator(), second = start_aggregator();
+  Job(2, {first->control_address(), second->control_address()}).run([](int rank, Communicator& communicator) {
+    expect_sums(rank, 2, communicator, 200'000);
+    const CommunicatorStats stats = communicator.stats();
+    ASSERT_EQ(stats.stripes.size(), 2u);
+    EXPECT_GT(stats.stripes[0].bytes_sent, stats.bytes_sent / 3);
+    EXPECT_GT(stats.stripes[1].bytes_sent, stats.bytes_sent / 3);
+  });
+}
+
+TEST(CommunicatorTest, ManySmallTensorsInOneOperationAndManyOperationsInFlight) {
+  Job(3).run([](int rank, Communicator& communicator) {
+    constexpr int kTensors = 50, kOperations = 200;
+    std::vector<std::vector<int32_t>> tensors(kTensors);
+    std::vector<TensorView> views;
+    for (int t = 0; t < kTensors; ++t) {
+      tensors[t].assign(static_cast<size_t>(t % 7), rank + t);
+      views.push_back({tensors[t].data(), tensors[t].data(), tensors[t].size()});
+    }
+    AllReduceOptions options;
+    options.type = DataType::kInt32;
+    ASSERT_TRUE(communicator.all_reduce(views, options).wait().ok());
+    for (int t = 0; t < kTensors; ++t) {
+      for (const int32_t x : tensors[t]) ASSERT_EQ(x, 3 + 3 * t);
+    }
+    std::vector<int32_t> values(kOperations, rank);
+    std::vector<Work> works;
+    for (int32_t& value : values)
+      works.push_back(communicator.all_reduce(TensorView{&value, &value, 1}, options));
+    for (const Work& work : works) ASSERT_TRUE(work.wait().ok());
+    for (const int32_t value : values) ASSERT_EQ(value, 3);
+  });
+}
+
+TEST(CommunicatorTest, NanAndInfSurvive) {
+  Job(2).run([](int rank, Communicator& communicator) {
+    const float inf = std::numeric_limits<float>::infinity();
+    std::vector<float> data(1000, 1.0f);
+    if (rank == 0) data[3] = std::nanf("");
+    if (rank == 1) data[500] = inf;
+    data[700] = rank == 0 ? inf : -inf;
+    ASSERT_TRUE(communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait().ok());
+    EXPECT_TRUE(std::isnan(data[3]));
+    EXPECT_EQ(data[500], inf);
+    EXPECT_TRUE(std::isnan(data[700]));
+    EXPECT_EQ(data[0], 2.0f);
+    EXPECT_EQ(data[999], 2.0f);
+  });
+}
+
+TEST(CommunicatorTest, DifferentTensorsAreAMismatchOnEveryRank) {
+  Job(3).run([](int rank, Communicator& communicator) {
+    std::vector<float> data(rank == 1 ? 2000 : 1000, 1.0f);
+    const Status status =
+        communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
+    EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+    EXPECT_EQ(communicator.status().code(), ErrorCode::kMismatch);
+    // Later operations say so at once.
+    EXPECT_EQ(communicator.barrier(seconds(10)).code(), ErrorCode::kMismatch);
+  });
+}
+
+TEST(CommunicatorTest, MissingRankIsNamedAtTheDeadline) {
+  Job(3).run([](int rank, Communicator& communicator) {
+    std::vector<float> data(10'000, 1.0f);
+    if (rank == 2) {
+      std::this_thread::sleep_for(milliseconds(1500));
+      return;
+    }
+    AllReduceOptions options;
+    options.timeout = milliseconds(500);
+    const Status status =
+        communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, options).wait();
+    EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.rank(), 2) << status.to_string();
+  });
+}
+
+TEST(CommunicatorTest, AggregatorThatStopsIsReported) {
+  auto aggregator = start_aggregator();
+  std::promise<void> running;
+  std::shared_future<void> stopped_future;
+  std::promise<void> stopped;
+  stopped_future = stopped.get_future().share();
+  std::thread stopper([&] {
+    running.get_future().wait();
+    std::this_thread::sleep_for(milliseconds(100));  // rank 1 has its sums, too
+    aggregator.reset();
+    stopped.set_value();
+  });
+  Job(2, {aggregator->control_address()}).run([&](int rank, Communicator& communicator) {
+    expect_sums(rank, 2, communicator, 1000);
+    if (rank == 0) running.set_value();
+    stopped_future.wait();
+    std::vector<float> data(1000, 1.0f);
+    const Status status =
+        communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
+    EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
+  });
+  stopper.join();
+}
+
+TEST(CommunicatorTest, AbortEndsEveryRanksOperations) {
+  Job(2).run([](int rank, Communicator& communicator) {
+    if (rank == 1) {
+      communicator.abort("the test says so");
+      EXPECT_EQ(communicator.status().code(), ErrorCode::kAborted);
+      return;
+    }
+    const Status status = communicator.barrier(seconds(20));
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.code(), ErrorCode::kTimeout) << status.to_string();
+  });
+}
+
+TEST(CommunicatorTest, BadOptionsAreRefusedWithTheirName) {
+  CommunicatorOptions options;
+  EXPECT_NE(Communicator::connect(options).status().message().find("root"), std::string::npos);
+  options.root = "127.0.0.1:0";
+  options.world_size = 65;
+  EXPECT_NE(Communicator::connect(options).status().message().find("world_size"), std::string::npos);
+  options.world_size = 2;
+  options.rank = 2;
+  EXPECT_NE(Communicator::connect(options).status().message().find("rank"), std::string::npos);
+  options.rank = 0;
+  options.mtu = 20;
+  EXPECT_NE(Communicator::connect(options).status().message().find("mtu"), std::string::npos);
+  options.mtu = 1500;
+  options.slots = 3;
+  EXPECT_NE(Communicator::connect(options).status().message().find("slots"), std::string::npos);
+}
+
+TEST(CommunicatorTest, AbsentAggregatorIsUnreachable) {
+  Job job(2, {"127.0.0.1:1"});
+  CommunicatorOptions options = job.options(0);
+  options.connect_timeout = milliseconds(500);
+  const Status status = Communicator::connect(options).status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnreachable) << status.to_string();
+}
+
+TEST(CommunicatorTest, UnsupportedOperationsAreRefusedAtOnce) {
+  Job(1).run([](int, Communicator& communicator) {
+    int32_t value = 1;
+    AllReduceOptions options;
+    options.type = DataType::kInt32;
+    options.op = ReduceOp::kAvg;
+    EXPECT_EQ(communicator.all_reduce(TensorView{&value, &value, 1}, options).wait().code(),
+              ErrorCode::kUnsupported);
+    EXPECT_TRUE(communicator.status().ok());
+  });
+}
+
+}  // namespace
+}  // namespace netsum
