@@ -17,10 +17,11 @@ fingerprint() {
 }
 
 missing_packages() {
-  local name
-  for name in "${packages[@]}"; do
-    dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed || echo "$name"
-  done
+  local installed
+  # dpkg-query fails when it does not know one of the names; what it knows it prints all the same.
+  installed=$(dpkg-query -W -f='${binary:Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
+  installed=$(sed -n 's/^\([^: ]*\).* installed$/\1/p' <<< "$installed" | sort -u)
+  comm -23 <(printf '%s\n' "${packages[@]}" | sort -u) <(echo "$installed")
 }
 
 # apt, as root or through sudo; otherwise says what an administrator has to type.

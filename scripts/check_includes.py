@@ -31,7 +31,8 @@ DOORS = {
     "tools": [API, "src", "wire"],
     "torch": [API],
     "examples": [API],
-    "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot"],
+    "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot",
+                "aggregator/server/core.h"],
     "bench": [API, "src", "wire", "aggregator"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
