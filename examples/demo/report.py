@@ -162,7 +162,8 @@ def _curves(model, summaries, comparisons):
             f"<figure><h3>{BACKENDS[other.backend]} minus {BACKENDS[base.backend]}</h3>"
             f"{pictures.difference_strip(base, other, comparison.noise)}"
             f"<figcaption>The grey band is the {BACKENDS[base.backend]} curve's own noise: how far it lies on "
-            "average from its moving average over 9 steps.</figcaption></figure>"
+            "average from its moving average over 9 steps. The largest difference is "
+            f"{comparison.largest_difference:.2g}.</figcaption></figure>"
         )
     return (
         f"<h2>{TITLES[model]}: training loss</h2><p>{base.parameters:,} parameters, {html.escape(base.data)}, "
@@ -205,7 +206,10 @@ def _notes(summaries):
         if s.aggregator.get("bytes_summed"):
             notes.append(
                 f"{TITLES[s.model]}: the aggregator's own counter, for the whole run with the idle all-reduces and "
-                f"the start, says {human_bytes(s.aggregator['bytes_summed'])} summed."
+                f"the start, says {human_bytes(s.aggregator['bytes_summed'])} summed. "
+                f"It sent {s.aggregator.get('results_repeated', 0):,} results again, to workers that had asked "
+                f"whether theirs was lost; {s.aggregator.get('rounds_completed', 0):,} packets' worth of sums came "
+                "out in all, each sent to every worker."
             )
         if s.control_sent and sum(s.control_sent):
             notes.append(

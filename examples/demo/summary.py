@@ -164,6 +164,7 @@ class Comparison:
 
     model: str
     curve_difference: float  # mean over the steps of |other - base|
+    largest_difference: float
     noise: float  # how much the base's own loss jumps from step to step
     held_out_difference: float
     held_out_allowed: float
@@ -203,11 +204,11 @@ class Comparison:
 
 
 def compare(base, other):
+    differences = [abs(a - b) for a, b in zip(base.losses, other.losses, strict=True)]
     return Comparison(
         model=base.model,
-        curve_difference=statistics.mean(
-            abs(a - b) for a, b in zip(base.losses, other.losses, strict=True)
-        ),
+        curve_difference=statistics.mean(differences),
+        largest_difference=max(differences),
         noise=step_noise(base.losses),
         held_out_difference=other.held_out_loss - base.held_out_loss,
         held_out_allowed=max(HELD_OUT_ABSOLUTE, HELD_OUT_RELATIVE * base.held_out_loss),
