@@ -197,8 +197,8 @@ def _notes(summaries):
         "In a ring, each of N workers sends 2(N-1)/N of its gradients and waits 2(N-1) steps for the result. "
         "With an aggregator it sends its gradients once and waits one round trip, whatever N is; the "
         "aggregator's own links then carry N times the gradients, in each direction.",
-        "Agreement, set before any run: the training losses differ on average by no more than the "
-        "curve's own noise; held-out loss by at most 1 % or 0.02, whichever is more; accuracy by at most "
+        "Agreement, by limits set before the backends were first compared: the training losses differ on average "
+        "by no more than the curve's own noise; held-out loss by at most 1 % or 0.02, whichever is more; accuracy by at most "
         f"{ACCURACY_POINTS:g} point. netsum adds integers scaled per block and Gloo adds floats in ring order, so "
         "equality to the last bit is not to be expected.",
     ]
@@ -207,8 +207,8 @@ def _notes(summaries):
             notes.append(
                 f"{TITLES[s.model]}: the aggregator's own counter, for the whole run with the idle all-reduces and "
                 f"the start, says {human_bytes(s.aggregator['bytes_summed'])} summed. "
-                f"It sent {s.aggregator.get('results_repeated', 0):,} results again, to workers that had asked "
-                f"whether theirs was lost; {s.aggregator.get('rounds_completed', 0):,} packets' worth of sums came "
+                f"It sent {s.aggregator.get('results_repeated', 0):,} results again, to one worker each (in "
+                f"answer to a probe, or to a contribution that it had already); {s.aggregator.get('rounds_completed', 0):,} packets' worth of sums came "
                 "out in all, each sent to every worker."
             )
         if s.control_sent and sum(s.control_sent):
