@@ -225,17 +225,14 @@ double OperationMemory::input_value(int rank, size_t i) const {
   return load_float(plan_.type, inputs_[static_cast<size_t>(rank)], i);
 }
 
-bool OperationMemory::representable() const {
-  if (is_floating(plan_.type)) return true;
-  for (size_t i = 0; i < count_; ++i) {
-    __int128 sum = 0;
-    for (int rank = 0; rank < ranks_; ++rank) sum += input_integer(rank, i);
-    if (sum != (plan_.type == DataType::kInt32 ? __int128{static_cast<int32_t>(sum)}
-                                               : __int128{static_cast<int64_t>(sum)})) {
-      return false;
-    }
-  }
-  return true;
+double OperationMemory::result(int rank, size_t i) const {
+  const std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
+  size_t tensor = 0;
+  for (; i >= plan_.tensors[tensor].count; ++tensor) i -= plan_.tensors[tensor].count;
+  std::vector<uint8_t> element(element_bytes());
+  std::memcpy(element.data(), &pieces[tensor].bytes[pieces[tensor].output + i * element_bytes()],
+              element.size());
+  return load_float(plan_.type, element, 0);
 }
 
 void OperationMemory::expect_floats(size_t begin, size_t end) const {

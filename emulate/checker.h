@@ -27,8 +27,8 @@ class OperationMemory {
 
   // Element `i` of all tensors together: for tests that choose their own values, before views() is used.
   void set_input(int rank, size_t i, const void* value);
-  // False if an exact integer sum does not fit the type: the operation must end with kOverflow.
-  bool representable() const;
+  // The result's element `i` in the memory of `rank`; floating-point types only.
+  double result(int rank, size_t i) const;
 
  private:
   static constexpr size_t kGuardBytes = 64;

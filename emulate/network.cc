@@ -1,5 +1,6 @@
 #include "emulate/network.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,11 @@ namespace netsum::emulate {
 void Network::attach(const Address& address, const LinkOptions& up, const LinkOptions& down,
                      Receiver receiver) {
   hosts_[address] = Host{{up}, {down}, std::move(receiver)};
+}
+
+void Network::hold(const Address& address, int64_t until_us) {
+  Host& host = hosts_.at(address);
+  host.up.held_until_us = host.down.held_until_us = until_us;
 }
 
 void Network::send(const Address& from, const OutPacket& packet) {
@@ -31,7 +37,7 @@ void Network::send(const Address& from, const OutPacket& packet) {
 
 int64_t Network::pass(Link* link, uint32_t size) {
   const LinkOptions& options = link->options;
-  const auto now_us = static_cast<double>(clock_->now_us());
+  const auto now_us = static_cast<double>(std::max(clock_->now_us(), link->held_until_us));
   if ((options.mtu_bytes > 0 && size > options.mtu_bytes) || rng_.chance(options.loss)) {
     ++counters_.lost;
     return -1;
@@ -45,7 +51,7 @@ int64_t Network::pass(Link* link, uint32_t size) {
     }
     leaves_us = link->free_at_us = now_us + queued_us + size / options.bytes_per_us;
   }
-  int64_t delay_us = options.delay_us;
+  int64_t delay_us = options.delay_us + extra_delay_us_;
   if (options.jitter_us > 0) {
     delay_us += static_cast<int64_t>(rng_.below(static_cast<uint64_t>(options.jitter_us) + 1));
   }

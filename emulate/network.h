@@ -51,6 +51,11 @@ class Network {
   void detach(const Address& address) { hosts_.erase(address); }
   void set_filter(Filter filter) { filter_ = std::move(filter); }
 
+  // From now on every link takes this much longer.
+  void set_extra_delay(int64_t us) { extra_delay_us_ = us; }
+  // What enters the links of `address` before `until_us` leaves them only then, in order: a host that sleeps.
+  void hold(const Address& address, int64_t until_us);
+
   // Copies the bytes. A packet from or to an address that is not attached is lost.
   void send(const Address& from, const OutPacket& packet);
 
@@ -62,6 +67,7 @@ class Network {
   struct Link {
     LinkOptions options;
     double free_at_us = 0;  // when the last queued byte has left
+    int64_t held_until_us = 0;
   };
   struct Host {
     Link up;
@@ -88,6 +94,7 @@ class Network {
   Filter filter_;
   NetworkCounters counters_;
   uint64_t trace_hash_ = 0;
+  int64_t extra_delay_us_ = 0;
 };
 
 }  // namespace netsum::emulate

@@ -1,0 +1,313 @@
+// Faults that earlier systems got wrong, one by one, on the real engine: stale packets, retransmission of the
+// first window, short tensors, stragglers, NaN and overflow, strangers' packets.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "emulate/simulation.h"
+#include "wire/codec.h"
+
+namespace netsum::emulate {
+namespace {
+
+netsum_fields parse(const OutPacket& packet) {
+  netsum_fields fields{};
+  EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+  return fields;
+}
+
+void set_everywhere(Scenario* scenario, void (*change)(LinkOptions*)) {
+  change(&scenario->worker_up);
+  change(&scenario->worker_down);
+}
+
+TEST(NamedRuns, LossOfEachPacketOfTheFirstWindowIsRepaired) {
+  // The bug to catch: the packet is sent again with the neighbour's slot.
+  for (int lost = 0; lost < 24; ++lost) {
+    Scenario scenario = quiet_scenario(2, DataType::kFloat32, 16 * 40);
+    Simulation simulation(scenario);
+    int contributions = 0;
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      if (from != Simulation::worker_address(0, 1)) return true;
+      return parse(packet).type != NETSUM_TYPE_CONTRIBUTION || contributions++ != lost;
+    });
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "") << "packet " << lost;
+    EXPECT_EQ(report.jobs[0][1].retransmissions, 1u);
+    EXPECT_EQ(report.jobs[0][0].retransmissions, 0u);
+  }
+}
+
+TEST(NamedRuns, LossOfEachResultIsRepairedWithoutSendingAPayloadAgain) {
+  for (int lost = 0; lost < 24; ++lost) {
+    Scenario scenario = quiet_scenario(3, DataType::kInt32, 16 * 40);
+    Simulation simulation(scenario);
+    int results = 0;
+    simulation.set_filter([&](const Address&, const OutPacket& packet) {
+      if (packet.to != Simulation::worker_address(0, 2)) return true;
+      return parse(packet).type != NETSUM_TYPE_RESULT || results++ != lost;
+    });
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "") << "result " << lost;
+    EXPECT_EQ(report.retransmissions(), 0u);
+  }
+}
+
+TEST(NamedRuns, TensorsShorterThanTheWindow) {
+  for (size_t count = 0; count <= 70; ++count) {
+    Scenario scenario = quiet_scenario(3, DataType::kFloat16, count, 3);
+    scenario.seed = count;
+    scenario.jobs[0].data_slots = 64;
+    set_everywhere(&scenario, [](LinkOptions* link) { link->loss = 0.1; });
+    EXPECT_EQ(Simulation(scenario).run().first_problem(), "") << count << " elements";
+  }
+}
+
+// 300 runs each, like the model that found the predecessors' protocol wrong in most of them.
+Report run_model(uint64_t seed, double loss, double late) {
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 64 * 4);
+  scenario.seed = seed;
+  scenario.jobs[0].data_slots = 16;
+  for (LinkOptions* link : {&scenario.worker_up, &scenario.worker_down}) {
+    link->loss = loss;
+    link->late = late;
+    link->late_us = 20 * 100;  // round trips
+  }
+  return Simulation(scenario).run();
+}
+
+TEST(NamedRuns, OnePercentOfThePacketsIsTwentyRoundTripsLate) {
+  uint64_t late = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Report report = run_model(seed, 0, 0.01);
+    ASSERT_EQ(report.first_problem(), "") << "seed " << seed;
+    late += report.network.late;
+  }
+  EXPECT_GT(late, 300u * 10);
+}
+
+TEST(NamedRuns, OnePercentLoss) {
+  uint64_t lost = 0, again = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Report report = run_model(seed, 0.01, 0);
+    ASSERT_EQ(report.first_problem(), "") << "seed " << seed;
+    lost += report.network.lost;
+    again += report.retransmissions();
+  }
+  // Only lost contributions are sent again: about half of what is lost.
+  EXPECT_GT(again, lost / 4);
+  EXPECT_LT(again, lost);
+}
+
+TEST(NamedRuns, APerMilleLoss) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    ASSERT_EQ(run_model(seed, 0.001, 0).first_problem(), "") << "seed " << seed;
+  }
+}
+
+TEST(NamedRuns, TheRoundTripGrowsFarBeyondTheTimeout) {
+  // HELLO measured 100 us, then every packet takes 25 ms: the timeout follows, and no payload goes twice.
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 16 * 400);
+  scenario.jobs[0].data_slots = 16;
+  scenario.jobs[0].operations[0].submit_at_us = {200, 200};
+  Simulation simulation(scenario);
+  simulation.at(150, [&] { simulation.network().set_extra_delay(12'500); });
+  const Report report = simulation.run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_EQ(report.retransmissions(), 0u);
+  EXPECT_GT(report.jobs[0][0].srtt_us, 10'000u);
+  // 400 chunks; while the estimate is still wrong some are asked for, several times each.
+  EXPECT_LT(report.jobs[0][0].probes, 200u);
+}
+
+TEST(NamedRuns, WhileOneRankIsLateTheOthersProbeAndSendNoPayloadAgain) {
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 1000);
+  scenario.jobs[0].data_slots = 64;
+  scenario.jobs[0].operations[0].submit_at_us = {0, 0, 0, 3'000'000};
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_EQ(report.retransmissions(), 0u);
+  for (int rank = 0; rank < 3; ++rank) {
+    const uint64_t probes = report.jobs[0][static_cast<size_t>(rank)].probes;
+    EXPECT_GT(probes, 0u);
+    EXPECT_LT(probes, 250u) << "up to four slots of scales wait: a few probes a second each";
+  }
+}
+
+TEST(NamedRuns, ARankThatPausesInTheMiddleCostsNoPayloads) {
+  // Its data slots fill up and wait, not only those of the scales.
+  Scenario scenario = quiet_scenario(3, DataType::kFloat32, 16 * 2000);
+  scenario.jobs[0].data_slots = 64;
+  Simulation simulation(scenario);
+  // Everything of rank 2 is held up for 2 s, and nothing is lost.
+  simulation.at(700, [&] { simulation.network().hold(Simulation::worker_address(0, 2), 2'000'700); });
+  const Report report = simulation.run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_EQ(report.jobs[0][0].retransmissions, 0u);
+  EXPECT_EQ(report.jobs[0][1].retransmissions, 0u);
+  EXPECT_GT(report.ended_at_us, 2'000'000);
+  EXPECT_LT(report.jobs[0][0].probes, 64u * 20);
+}
+
+TEST(NamedRuns, NanAndInfinitiesComeOutAsTheFrameworkWouldGiveThem) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
+    Scenario scenario = quiet_scenario(4, type, 256);
+    Simulation simulation(scenario);
+    // One of each in the same chunk; checker.cc knows what must come out, here we look once ourselves.
+    const uint32_t inf = type == DataType::kFloat16    ? 0x7C00u
+                         : type == DataType::kBFloat16 ? 0x7F80u
+                                                       : 0x7F800000u;
+    const uint32_t sign = type == DataType::kFloat32 ? 0x80000000u : 0x8000u;
+    const uint32_t nan = inf + (type == DataType::kFloat32    ? 0x400000u
+                                : type == DataType::kBFloat16 ? 0x40u
+                                                              : 0x200u);
+    const uint32_t minus_inf = inf | sign;
+    OperationMemory& memory = simulation.memory(0, 0);
+    memory.set_input(1, 3, &inf);
+    memory.set_input(2, 4, &minus_inf);
+    memory.set_input(0, 5, &inf);
+    memory.set_input(3, 5, &minus_inf);
+    memory.set_input(3, 6, &nan);
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "");
+    EXPECT_EQ(memory.result(0, 3), INFINITY);
+    EXPECT_EQ(memory.result(1, 4), -INFINITY);
+    EXPECT_TRUE(std::isnan(memory.result(2, 5)));
+    EXPECT_TRUE(std::isnan(memory.result(3, 6)));
+    for (const size_t i : {0u, 1u, 2u, 7u, 15u, 16u}) EXPECT_TRUE(std::isfinite(memory.result(0, i)));
+  }
+}
+
+TEST(NamedRuns, SmallAndLargeMagnitudesSurvive) {
+  for (const float value : {1e-30f, 1e-38f, 1e-45f, 1.6e38f, 3e38f}) {
+    Scenario scenario = quiet_scenario(4, DataType::kFloat32, 256);
+    Simulation simulation(scenario);
+    OperationMemory& memory = simulation.memory(0, 0);
+    for (int rank = 0; rank < 4; ++rank) {
+      for (size_t i = 0; i < 256; ++i) memory.set_input(rank, i, &value);
+    }
+    EXPECT_EQ(simulation.run().first_problem(), "");
+    for (const size_t i : {0u, 100u, 255u}) EXPECT_EQ(memory.result(1, i), 4 * value) << value;
+  }
+}
+
+// Runs one operation where element 20 of rank r is values[r], the rest is small.
+template <typename T>
+Report run_integers(DataType type, const std::vector<T>& values) {
+  Scenario scenario = quiet_scenario(static_cast<int>(values.size()), type, 100);
+  scenario.jobs[0].operations[0].timeout_us = 5'000'000;
+  Simulation simulation(scenario);
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    simulation.memory(0, 0).set_input(static_cast<int>(rank), 20, &values[rank]);
+  }
+  return simulation.run();
+}
+
+void expect_overflow_everywhere(const Report& report) {
+  EXPECT_TRUE(report.violations.empty());
+  for (const RankReport& rank : report.jobs[0]) {
+    ASSERT_TRUE(rank.operations[0].ended);
+    EXPECT_EQ(rank.operations[0].status.code(), ErrorCode::kOverflow)
+        << rank.operations[0].status.to_string();
+  }
+}
+
+TEST(NamedRuns, AnIntegerSumThatDoesNotFitIsAnErrorOnEveryRank) {
+  constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kMin32 = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min();
+  expect_overflow_everywhere(run_integers<int32_t>(DataType::kInt32, {kMax32, 1, 0}));
+  expect_overflow_everywhere(run_integers<int32_t>(DataType::kInt32, {kMin32, -1}));
+  expect_overflow_everywhere(run_integers<int32_t>(DataType::kInt32, {kMin32, kMin32, kMin32, kMin32}));
+  expect_overflow_everywhere(run_integers<int64_t>(DataType::kInt64, {kMax64, 1, 0}));
+  expect_overflow_everywhere(run_integers<int64_t>(DataType::kInt64, {kMin64, -1}));
+  expect_overflow_everywhere(run_integers<int64_t>(DataType::kInt64, {kMax64, kMax64, 2}));  // wraps to 0
+}
+
+TEST(NamedRuns, AnIntegerSumThatFitsIsExactThoughPartialSumsDoNot) {
+  constexpr int32_t kMax32 = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kMin32 = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kMax64 = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMin64 = std::numeric_limits<int64_t>::min();
+  EXPECT_EQ(run_integers<int32_t>(DataType::kInt32, {kMax32, kMax32, kMin32, kMin32}).first_problem(), "");
+  EXPECT_EQ(run_integers<int32_t>(DataType::kInt32, {kMax32, 0}).first_problem(), "");
+  EXPECT_EQ(run_integers<int64_t>(DataType::kInt64, {kMax64, kMax64, kMin64, kMin64}).first_problem(), "");
+  EXPECT_EQ(run_integers<int64_t>(DataType::kInt64, {kMin64, 0, 0}).first_problem(), "");
+  EXPECT_EQ(run_integers<int64_t>(DataType::kInt64, {kMin64, kMax64, 1}).first_problem(), "");
+}
+
+// Sends, every 20 us, whatever `make` writes to a frame, in the name of rank 0 and of the aggregator.
+template <typename Make>
+Report run_attacked(Make make) {
+  Scenario scenario = quiet_scenario(3, DataType::kFloat32, 16 * 300, 3);
+  auto simulation = std::make_unique<Simulation>(scenario);
+  auto rng = std::make_shared<Rng>(77);
+  for (int64_t at_us = 1; at_us < 4'000; at_us += 20) {
+    simulation->at(at_us, [&, rng, sim = simulation.get()] {
+      std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + 64);
+      const uint32_t size = make(rng.get(), frame.data());
+      sim->network().send(Simulation::worker_address(0, 0),
+                          {frame.data(), size, Simulation::aggregator_address(0)});
+      sim->network().send(Simulation::aggregator_address(0),
+                          {frame.data(), size, Simulation::worker_address(0, 1)});
+    });
+  }
+  return simulation->run();
+}
+
+TEST(NamedRuns, PacketsWithoutTheJobsKeyChangeNothing) {
+  for (const uint8_t type : {NETSUM_TYPE_CONTRIBUTION, NETSUM_TYPE_RESULT, NETSUM_TYPE_STATUS,
+                             NETSUM_TYPE_ERROR, NETSUM_TYPE_HELLO}) {
+    const Report report = run_attacked([&](Rng* rng, uint8_t* frame) {
+      netsum_fields fields{};
+      fields.type = type;
+      const bool lanes = type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT;
+      fields.format = lanes ? NETSUM_FORMAT_SUM_I32 : NETSUM_FORMAT_NONE;
+      fields.epoch = 1;
+      fields.slot = static_cast<uint16_t>(rng->below(12));
+      fields.round = static_cast<uint32_t>(1 + rng->below(20));
+      fields.chunk = static_cast<uint32_t>(rng->below(64));
+      fields.payload_bytes = lanes || type == NETSUM_TYPE_HELLO ? 64 : 8;
+      std::memset(frame + NETSUM_HEADER_BYTES, 0xFF, 64);
+      return wire::write_header(fields, /*job_key=*/rng->next(), frame);
+    });
+    EXPECT_EQ(report.first_problem(), "") << wire::type_name(type);
+    EXPECT_GT(report.jobs[0][1].dropped, 100u);
+  }
+}
+
+TEST(NamedRuns, PacketsOfAnotherEpochChangeNothingThoughTheKeyIsRight) {
+  const Report report = run_attacked([](Rng* rng, uint8_t* frame) {
+    netsum_fields fields{};
+    fields.type = NETSUM_TYPE_RESULT;
+    fields.format = NETSUM_FORMAT_SUM_I32;
+    fields.epoch = 2;
+    fields.slot = static_cast<uint16_t>(rng->below(12));
+    fields.round = static_cast<uint32_t>(1 + rng->below(20));
+    fields.payload_bytes = 64;
+    return wire::write_header(fields, 0x1234567890ABCDEF, frame);
+  });
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_GT(report.jobs[0][1].dropped, 100u);
+}
+
+TEST(NamedRuns, RandomBytesChangeNothing) {
+  const Report report = run_attacked([](Rng* rng, uint8_t* frame) {
+    const auto size = static_cast<uint32_t>(rng->below(NETSUM_HEADER_BYTES + 64 + 1));
+    for (uint32_t i = 0; i < size; ++i) frame[i] = static_cast<uint8_t>(rng->next());
+    // Half of them look like ours at first sight.
+    if (size > 2 && rng->chance(0.5)) {
+      frame[0] = NETSUM_MAGIC;
+      frame[1] = static_cast<uint8_t>(NETSUM_VERSION << 4 | rng->below(8));
+    }
+    return size;
+  });
+  EXPECT_EQ(report.first_problem(), "");
+}
+
+}  // namespace
+}  // namespace netsum::emulate

@@ -1,0 +1,109 @@
+// How much a run sends and how long it takes, in virtual time: exact, so it can be asserted.
+#include <gtest/gtest.h>
+
+#include "emulate/simulation.h"
+#include "wire/codec.h"
+
+namespace netsum::emulate {
+namespace {
+
+constexpr int64_t kRoundTripUs = 100;  // of quiet_scenario()
+
+TEST(Traffic, QueuedOperationsPipeline) {
+  constexpr int kOperations = 200;
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16, kOperations);
+  scenario.jobs[0].scale_slots = 4;
+  scenario.jobs[0].data_slots = 64;
+  const int64_t four = Simulation(scenario).run().ended_at_us;
+  // One after the other would take two round trips each (scales, data).
+  EXPECT_LT(four, kOperations * kRoundTripUs * 6 / 10);
+  scenario.jobs[0].scale_slots = 32;
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_LT(report.ended_at_us, kOperations * kRoundTripUs / 10);
+}
+
+TEST(Traffic, AStreamHasNoPauseBetweenScaleGroups) {
+  // 32 chunks per group, 8 groups, a window of 8: 32 round trips of data, plus HELLO and the first scales.
+  Scenario scenario = quiet_scenario(3, DataType::kFloat32, 16 * 32 * 8);
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_LE(report.ended_at_us, (32 + 2 + 1) * kRoundTripUs);
+}
+
+TEST(Traffic, ScalesCostOneSmallPacketPerGroup) {
+  constexpr size_t kChunks = 1000;
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 16 * kChunks);
+  Simulation simulation(scenario);
+  uint64_t scales = 0, data = 0;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    netsum_fields fields{};
+    EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+    if (from == Simulation::worker_address(0, 0) && fields.type == NETSUM_TYPE_CONTRIBUTION) {
+      ++(fields.format == NETSUM_FORMAT_MAX_U8 ? scales : data);
+    }
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  EXPECT_EQ(data, kChunks);
+  EXPECT_EQ(scales, (kChunks + 31) / 32);  // payload 64: scales of 32 chunks in a packet
+}
+
+TEST(Traffic, WithoutLossEveryPayloadIsSentOnceAndNothingIsAsked) {
+  Scenario scenario = quiet_scenario(8, DataType::kFloat32, 16 * 500);
+  scenario.aggregators = 2;
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  for (const RankReport& rank : report.jobs[0]) {
+    EXPECT_EQ(rank.retransmissions, 0u);
+    EXPECT_EQ(rank.probes, 0u);
+    EXPECT_EQ(rank.packets_sent, 2u + 500u + 2 * 8u);  // HELLO, data, scales of 250 chunks on each stripe
+  }
+}
+
+TEST(Traffic, RetransmissionsAreAboutAsManyAsLosses) {
+  for (const double loss : {0.001, 0.01, 0.05}) {
+    Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 20'000);
+    scenario.jobs[0].data_slots = 64;
+    scenario.worker_up.loss = loss;  // contributions, probes and HELLOs; results all arrive
+    const Report report = Simulation(scenario).run();
+    EXPECT_EQ(report.first_problem(), "");
+    EXPECT_LE(report.retransmissions(), report.network.lost) << loss;
+    EXPECT_GE(report.retransmissions() * 2, report.network.lost) << loss;
+  }
+}
+
+TEST(Traffic, TheWindowFitsANarrowQueue) {
+  // 10 bytes/us with room for 20 packets, in front of an aggregator that grants 256 slots to each of 2 ranks.
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 360 * 4000);
+  scenario.payload_bytes = 1440;
+  scenario.jobs[0].data_slots = 256;
+  scenario.worker_up.bytes_per_us = 10;
+  scenario.worker_up.queue_bytes = 20 * 1472;
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_GT(report.network.tail_dropped, 0u);
+  for (const RankReport& rank : report.jobs[0]) EXPECT_LT(rank.window_packets, 64u);
+  EXPECT_LT(report.retransmissions(), 2u * 4000 / 10);
+  const double least_us = 4000 * 1472 / 10.0;
+  EXPECT_LT(static_cast<double>(report.ended_at_us), least_us / 0.8) << "goodput below 80 % of the link";
+}
+
+TEST(Traffic, IncastAtTheAggregatorIsSurvived) {
+  // 8 ranks send at 10 bytes/us each into a down-link of 10 bytes/us with room for 64 packets.
+  Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 500);
+  scenario.payload_bytes = 1440;
+  scenario.jobs[0].data_slots = 64;
+  scenario.worker_up.bytes_per_us = 10;
+  scenario.worker_up.queue_bytes = 1 << 20;
+  scenario.aggregator_down.bytes_per_us = 10;
+  scenario.aggregator_down.queue_bytes = 64 * 1472;
+  const Report report = Simulation(scenario).run();
+  EXPECT_EQ(report.first_problem(), "");
+  EXPECT_GT(report.network.tail_dropped, 0u);
+  const double least_us = 8 * 500 * 1472 / 10.0;
+  EXPECT_LT(static_cast<double>(report.ended_at_us), least_us / 0.6);
+}
+
+}  // namespace
+}  // namespace netsum::emulate
