@@ -12,11 +12,17 @@ Stripe::Stripe(const StripeOptions& options)
       group_chunks_(options.payload_bytes / 2),
       groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
+      urgent_(slots_.size()),
       window_(options.data_slots) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= 64 && options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
   for (Group& group : groups_) group.lanes.resize(options.payload_bytes);
   for (auto& half : halves_) half.resize(options.payload_bytes);
+}
+
+void Stripe::mark_urgent(uint32_t slot_index) {
+  if (std::exchange(slots_[slot_index].urgent, true)) return;
+  urgent_[(urgent_first_ + urgent_count_++) % urgent_.size()] = slot_index;
 }
 
 size_t Stripe::chunk_of_operation(const Operation& operation, size_t local_chunk) const {
@@ -79,21 +85,21 @@ void Stripe::on_tick(int64_t now_us) {
 }
 
 Stripe::Waiting Stripe::waiting(int64_t now_us) const {
-  Waiting result;
-  result.silent_us = now_us - last_heard_us_;
+  // The lowest step of data that is not finished, or else the scales of the next group: every rank that is
+  // alive gets as far as that. Later steps may lack ranks only because their windows are smaller.
   const Slot* oldest = nullptr;
-  for (const Slot& slot : slots_) {
-    if (!slot.waiting) continue;
-    const bool older =
-        oldest == nullptr || slot.step.operation->number() < oldest->step.operation->number() ||
-        (slot.step.operation == oldest->step.operation && slot.sent_at_us < oldest->sent_at_us);
-    if (older) oldest = &slot;
+  if (lowest_waiting_ < next_sequence_) {
+    oldest = &slots_[lowest_waiting_ % options_.data_slots];
+  } else if (data_group_ < groups_opened_) {
+    oldest = &slots_[options_.data_slots + data_group_ % options_.scale_slots];
   }
-  if (oldest != nullptr) {
-    result.operation = oldest->step.operation;
-    result.answered = oldest->answered;
-    result.contributed = oldest->contributed;
-  }
+  Waiting result;
+  if (oldest == nullptr || !oldest->waiting) return result;
+  result.operation = oldest->step.operation;
+  result.answered = oldest->answered;
+  result.contributed = oldest->contributed;
+  // Before it was asked, the aggregator had no reason to speak.
+  result.silent_us = now_us - std::max(last_heard_us_, oldest->sent_at_us);
   return result;
 }
 

@@ -96,7 +96,7 @@ class Stripe {
     const Operation* operation = nullptr;
     bool answered = false;     // the aggregator has said who contributed ...
     uint64_t contributed = 0;  // ... namely these members
-    int64_t silent_us = 0;     // time since anything valid came from the aggregator
+    int64_t silent_us = 0;     // time since the aggregator said anything valid, or was first asked
   };
   Waiting waiting(int64_t now_us) const;
 
@@ -121,6 +121,7 @@ class Stripe {
     bool waiting = false;
     bool resend_due = false;
     bool probe_due = false;
+    bool urgent = false;       // is in urgent_; survives the step
     bool resent = false;       // its result says nothing about the round-trip time
     bool gap_probed = false;   // asked because later steps were finished first
     bool answered = false;     // a STATUS has come
@@ -156,13 +157,14 @@ class Stripe {
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);
   netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
-  void mark_urgent(uint32_t slot_index) { urgent_.push_back(slot_index); }
+  void mark_urgent(uint32_t slot_index);
 
   // Receiving.
   Status on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
   void on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
   Status on_error(const netsum_fields& fields, const uint8_t* payload);
   void on_welcome(int64_t now_us, const netsum_fields& fields);
+  bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
   Status deliver_half(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
@@ -189,7 +191,11 @@ class Stripe {
   uint64_t lowest_waiting_ = 0;    // all data steps below are finished
   uint64_t highest_finished_ = 0;  // one above the highest finished data step
   uint32_t in_flight_ = 0;
-  std::deque<uint32_t> urgent_;  // slots with resend_due or probe_due
+  // Ring of the slots with resend_due or probe_due, each at most once (Slot::urgent), so all of them fit. It
+  // may still name a slot whose step has ended meanwhile.
+  std::vector<uint32_t> urgent_;
+  size_t urgent_first_ = 0;
+  size_t urgent_count_ = 0;
 
   // int64 chunks that might overflow travel as two half-lane packets, whose results must both be in before
   // the tensor may be written. They are rare: one such chunk at a time.

@@ -61,7 +61,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   if (!delivered.ok()) return delivered;
 
   slot.waiting = false;
-  if (!slot.resent && slot.backoff == 0) {
+  if (measures_round_trip(slot, now_us)) {
     round_trip_.sample(now_us - slot.sent_at_us);
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
@@ -81,6 +81,16 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   }
   finish_step(step);
   return Status();
+}
+
+// Whether the time to the result that came now is one round trip, and not a wait for a loss or a straggler.
+bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
+  if (slot.resent || slot.answered) return false;
+  // Overdue, but the tick's probes went to other slots: a straggler.
+  if (slot.backoff == 0) return now_us <= slot.probe_at_us;
+  // Too early to be the answer to the probe, or several probes had no answer yet: the path has become longer
+  // than the timeout, which without this sample would never follow.
+  return slot.backoff >= 2 || static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
 }
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
@@ -144,7 +154,9 @@ void Stripe::look_for_gaps(int64_t now_us) {
     const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
     Slot& slot = slots_[index];
     if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
-    if (now_us - std::max(slot.probed_at_us, slot.sent_at_us) < pause_us) continue;
+    // Twice as long before asking again: the answer to the first probe may be just about to come.
+    const int64_t since_us = now_us - std::max(slot.probed_at_us, slot.sent_at_us);
+    if (since_us < (slot.gap_probed ? 2 * pause_us : pause_us)) continue;
     slot.probe_due = slot.gap_probed = true;
     mark_urgent(index);
   }
@@ -158,10 +170,12 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   }
   netsum_be64 seen;
   std::memcpy(&seen, payload, sizeof seen);
-  slot.contributed = netsum_get64(seen);
+  slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
   slot.answered = true;
   const bool ours_is_in = (slot.contributed >> options_.member & 1) != 0;
   if (ours_is_in || slot.resend_due) return;  // a straggler: the next probe is scheduled already
+  // Less than a round trip after the payload was sent again, this answers a probe from before that.
+  if (slot.resent && static_cast<double>(now_us - slot.sent_at_us) <= round_trip_.srtt_us()) return;
   window_.on_loss(now_us, round_trip_.srtt_us());
   counters_.window_packets.set(window_.packets());
   slot.resend_due = true;

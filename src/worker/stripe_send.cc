@@ -12,7 +12,7 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
   uint32_t size = 0;
   if (!welcomed_) {
     size = hello_due_ ? build_hello(now_us, frame) : 0;
-  } else if (!urgent_.empty()) {
+  } else if (urgent_count_ > 0) {
     size = build_urgent(now_us, frame);
   }
   if (size == 0 && welcomed_) {
@@ -70,10 +70,12 @@ uint32_t Stripe::build_hello(int64_t now_us, uint8_t* frame) {
 }
 
 uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
-  while (!urgent_.empty()) {
-    const uint32_t index = urgent_.front();
-    urgent_.pop_front();
+  while (urgent_count_ > 0) {
+    const uint32_t index = urgent_[urgent_first_];
+    urgent_first_ = (urgent_first_ + 1) % urgent_.size();
+    --urgent_count_;
     Slot& slot = slots_[index];
+    slot.urgent = false;
     if (!slot.waiting) continue;  // finished meanwhile
     if (slot.resend_due) {
       slot.resend_due = slot.probe_due = false;
