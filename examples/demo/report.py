@@ -198,8 +198,8 @@ def _notes(summaries):
         "With an aggregator it sends its gradients once and waits one round trip, whatever N is; the "
         "aggregator's own links then carry N times the gradients, in each direction.",
         "Agreement, by limits set before the backends were first compared: the training losses differ on average "
-        "by no more than the curve's own noise; held-out loss by at most 1 % or 0.02, whichever is more; accuracy by at most "
-        f"{ACCURACY_POINTS:g} point. netsum adds integers scaled per block and Gloo adds floats in ring order, so "
+        "by no more than the curve's own noise; held-out loss by at most 1 % or 0.02, whichever is more; accuracy by "
+        f"at most {ACCURACY_POINTS:g} point. netsum adds integers scaled per block and Gloo adds floats in ring order, so "
         "equality to the last bit is not to be expected.",
     ]
     for s in summaries:
@@ -208,8 +208,8 @@ def _notes(summaries):
                 f"{TITLES[s.model]}: the aggregator's own counter, for the whole run with the idle all-reduces and "
                 f"the start, says {human_bytes(s.aggregator['bytes_summed'])} summed. "
                 f"It sent {s.aggregator.get('results_repeated', 0):,} results again, to one worker each (in "
-                f"answer to a probe, or to a contribution that it had already); {s.aggregator.get('rounds_completed', 0):,} packets' worth of sums came "
-                "out in all, each sent to every worker."
+                f"answer to a probe, or to a contribution that it had already), and completed "
+                f"{s.aggregator.get('rounds_completed', 0):,} rounds, whose results went to every worker."
             )
         if s.control_sent and sum(s.control_sent):
             notes.append(
