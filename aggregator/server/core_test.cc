@@ -1,0 +1,325 @@
+#include "aggregator/server/core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "wire/codec.h"
+
+namespace netsum {
+namespace {
+
+constexpr uint64_t kKey = 0xC0FFEE;
+constexpr uint32_t kPayload = 64;
+
+Address host(uint8_t last) {
+  Address address;
+  address.ip = {10, 0, 0, last};
+  address.port = 4000;
+  address.family = 4;
+  return address;
+}
+
+DataplaneJob job_of(uint16_t job, uint16_t members, uint32_t slots = 4) {
+  return {.job = job,
+          .epoch = 7,
+          .key = kKey + job,
+          .members = members,
+          .data_slots = slots - 1,
+          .scale_slots = 1,
+          .payload_bytes = kPayload};
+}
+
+struct Reply {
+  netsum_fields fields{};
+  Address to;
+  std::vector<uint8_t> payload;
+};
+
+class AggregatorCoreTest : public testing::Test {
+ protected:
+  AggregatorCore core_{{.max_jobs = 4, .slots = 16, .payload_bytes = kPayload}};
+
+  void send(netsum_fields fields, const Address& from, int32_t lane = 1, uint64_t key = 0) {
+    std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
+    for (uint32_t i = 0; i < fields.payload_bytes; i += 4) {
+      std::memcpy(&frame[NETSUM_HEADER_BYTES + i], &lane, sizeof lane);
+    }
+    if (key == 0) key = kKey + fields.job;
+    const uint32_t size = wire::write_header(fields, key, frame.data());
+    core_.on_packet({frame.data(), size, from});
+  }
+  static netsum_fields fields(uint8_t type, uint16_t job, uint16_t member) {
+    netsum_fields f{};
+    f.type = type;
+    f.job = job;
+    f.epoch = 7;
+    f.member = member;
+    f.round = 1;
+    f.signature = 99;
+    f.payload_bytes = type == NETSUM_TYPE_PROBE ? 0 : kPayload;
+    if (type == NETSUM_TYPE_CONTRIBUTION) f.format = NETSUM_FORMAT_SUM_I32;
+    return f;
+  }
+  void hello(uint16_t job, uint16_t member, const Address& from) {
+    send(fields(NETSUM_TYPE_HELLO, job, member), from);
+  }
+  void contribute(uint16_t job, uint16_t member, const Address& from, uint32_t round = 1, int32_t lane = 1,
+                  uint16_t slot = 0) {
+    netsum_fields f = fields(NETSUM_TYPE_CONTRIBUTION, job, member);
+    f.round = round;
+    f.slot = slot;
+    send(f, from, lane);
+  }
+  // The outbox, parsed and checked, and clears it.
+  std::vector<Reply> replies() {
+    std::vector<Reply> result;
+    for (const OutPacket& packet : core_.outbox()) {
+      Reply reply;
+      EXPECT_EQ(netsum_parse(packet.data, packet.size, &reply.fields), NETSUM_DROP_NONE);
+      const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
+      EXPECT_TRUE(wire::check_is_right(packet.data, reply.fields, kKey + reply.fields.job,
+                                       netsum_nh(payload, reply.fields.payload_bytes)));
+      reply.to = packet.to;
+      reply.payload.assign(payload, payload + reply.fields.payload_bytes);
+      result.push_back(reply);
+    }
+    core_.clear();
+    return result;
+  }
+  uint64_t drops(int reason) const { return core_.counters().drops[static_cast<size_t>(reason)].get(); }
+  static int32_t lane(const Reply& reply, size_t i) {
+    int32_t value;
+    std::memcpy(&value, &reply.payload[i * 4], sizeof value);
+    return value;
+  }
+};
+
+TEST_F(AggregatorCoreTest, GrantsSlotsAndTakesThemBack) {
+  EXPECT_EQ(core_.free_slots(), 16u);
+  ASSERT_TRUE(core_.install(job_of(0, 2, 6)).ok());
+  ASSERT_TRUE(core_.install(job_of(1, 2, 6)).ok());
+  EXPECT_EQ(core_.free_slots(), 4u);
+  const Status full = core_.install(job_of(2, 2, 5));
+  EXPECT_EQ(full.code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(full.message(), testing::HasSubstr("4 of 16 are free"));
+  core_.remove(0, 8);  // another epoch: not this job
+  EXPECT_EQ(core_.free_slots(), 4u);
+  core_.remove(0, 7);
+  EXPECT_EQ(core_.free_slots(), 10u);
+  core_.remove(0, 7);
+  core_.remove(77, 7);
+  EXPECT_EQ(core_.free_slots(), 10u);
+  // 6 in front of job 1 and 4 behind it: not 7 in a row.
+  EXPECT_EQ(core_.install(job_of(2, 2, 7)).code(), ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(core_.install(job_of(2, 2, 6)).ok());
+}
+
+TEST_F(AggregatorCoreTest, RefusesJobsThatDoNotFit) {
+  EXPECT_EQ(core_.install(job_of(4, 2)).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(core_.install(job_of(0, 0)).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(core_.install(job_of(0, 65)).code(), ErrorCode::kInvalidArgument);
+  DataplaneJob large = job_of(0, 2);
+  large.payload_bytes = kPayload + 8;
+  EXPECT_EQ(core_.install(large).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(core_.free_slots(), 16u);
+}
+
+TEST_F(AggregatorCoreTest, InstallingAgainReplacesTheJob) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  contribute(0, 0, host(1));
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  EXPECT_EQ(core_.free_slots(), 12u);
+  contribute(0, 0, host(1));  // nobody has said HELLO to the new one
+  EXPECT_EQ(drops(NETSUM_DROP_UNKNOWN_PEER), 1u);
+}
+
+TEST_F(AggregatorCoreTest, AnswersHelloInFullSizeWithZeros) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 1, host(1));
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_WELCOME);
+  EXPECT_EQ(got[0].to, host(1));
+  EXPECT_EQ(got[0].payload, std::vector<uint8_t>(kPayload, 0));
+}
+
+TEST_F(AggregatorCoreTest, TheFirstHelloFixesTheAddress) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  hello(0, 0, host(9));
+  contribute(0, 0, host(9));
+  contribute(0, 0, host(2));  // a member, but not this one
+  EXPECT_EQ(drops(NETSUM_DROP_UNKNOWN_PEER), 3u);
+  EXPECT_EQ(core_.counters().contributions.get(), 0u);
+  hello(0, 0, host(1));
+  EXPECT_EQ(core_.counters().hellos.get(), 3u);
+}
+
+TEST_F(AggregatorCoreTest, SumsAndSendsTheResultToEveryMember) {
+  ASSERT_TRUE(core_.install(job_of(0, 3)).ok());
+  for (uint16_t m = 0; m < 3; ++m) hello(0, m, host(static_cast<uint8_t>(m + 1)));
+  replies();
+  contribute(0, 0, host(1), 1, 100);
+  contribute(0, 1, host(2), 1, 20);
+  EXPECT_TRUE(replies().empty());
+  contribute(0, 2, host(3), 1, 3);
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 3u);
+  for (size_t m = 0; m < 3; ++m) {
+    EXPECT_EQ(got[m].to, host(static_cast<uint8_t>(m + 1)));
+    EXPECT_EQ(got[m].fields.type, NETSUM_TYPE_RESULT);
+    EXPECT_EQ(lane(got[m], 0), 123);
+    EXPECT_EQ(lane(got[m], 15), 123);
+  }
+  EXPECT_EQ(core_.counters().bytes_summed.get(), 3 * kPayload);
+}
+
+TEST_F(AggregatorCoreTest, TwoJobsDoNotTouchEachOther) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  ASSERT_TRUE(core_.install(job_of(1, 2)).ok());
+  for (uint16_t job = 0; job < 2; ++job) {
+    hello(job, 0, host(1));
+    hello(job, 1, host(2));
+  }
+  replies();
+  // The last slot of job 0 lies beside the first one of job 1.
+  contribute(0, 0, host(1), 1, 1, 3);
+  contribute(1, 0, host(1), 1, 10, 0);
+  contribute(1, 1, host(2), 1, 10, 0);
+  contribute(0, 1, host(2), 1, 1, 3);
+  contribute(0, 1, host(2), 1, 1, 4);
+  EXPECT_EQ(drops(NETSUM_DROP_BAD_SLOT), 1u);
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 4u);
+  for (const Reply& reply : got) EXPECT_EQ(lane(reply, 0), reply.fields.job == 0 ? 2 : 20);
+  core_.remove(0, 7);
+  contribute(1, 0, host(1), 2, 5, 0);
+  contribute(1, 1, host(2), 2, 5, 0);
+  EXPECT_EQ(replies().size(), 2u);
+}
+
+TEST_F(AggregatorCoreTest, ResultsOfOneBurstAreGroupedByMember) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  replies();
+  for (uint16_t slot = 0; slot < 3; ++slot) contribute(0, 0, host(1), 1, 1, slot);
+  for (uint16_t slot = 0; slot < 3; ++slot) contribute(0, 1, host(2), 1, 1, slot);
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(got[i].to, host(i < 3 ? 1 : 2));
+    EXPECT_EQ(got[i].fields.slot, i % 3);
+  }
+  EXPECT_EQ(core_.counters().packets_sent.get(), 2u + 6u);
+}
+
+TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  replies();
+  const netsum_fields good = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
+  const auto refused = [&](int reason, netsum_fields f, uint64_t key = 0) {
+    const uint64_t before = drops(reason);
+    send(f, host(1), 1, key);
+    EXPECT_EQ(drops(reason), before + 1) << wire::drop_name(reason);
+    EXPECT_TRUE(replies().empty());
+  };
+  netsum_fields f = good;
+  f.job = 3;
+  refused(NETSUM_DROP_UNKNOWN_JOB, f);
+  f.job = 999;
+  refused(NETSUM_DROP_UNKNOWN_JOB, f);
+  f = good;
+  f.epoch = 6;
+  refused(NETSUM_DROP_STALE_EPOCH, f);
+  f = good;
+  f.member = 2;
+  refused(NETSUM_DROP_BAD_MEMBER, f);
+  f = good;
+  f.slot = 4;
+  refused(NETSUM_DROP_BAD_SLOT, f);
+  f = good;
+  f.payload_bytes = kPayload + 8;
+  refused(NETSUM_DROP_BAD_LENGTH, f);
+  f = good;
+  f.type = NETSUM_TYPE_RESULT;
+  refused(NETSUM_DROP_BAD_TYPE, f);
+  refused(NETSUM_DROP_BAD_CHECK, good, kKey + 1);
+  f = good;
+  f.round = 2;
+  refused(NETSUM_DROP_FUTURE_ROUND, f);
+  const uint8_t garbage[NETSUM_HEADER_BYTES] = {1, 2, 3};
+  core_.on_packet({garbage, 5, host(1)});
+  EXPECT_EQ(drops(NETSUM_DROP_TOO_SHORT), 1u);
+  core_.on_packet({garbage, sizeof garbage, host(1)});
+  EXPECT_EQ(drops(NETSUM_DROP_BAD_MAGIC), 1u);
+  send(good, host(1));
+  refused(NETSUM_DROP_DUPLICATE, good);
+  EXPECT_EQ(core_.counters().contributions.get(), 1u);
+}
+
+TEST_F(AggregatorCoreTest, RepeatsTheResultAndTellsWhoIsMissing) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  contribute(0, 1, host(2));
+  replies();
+  send(fields(NETSUM_TYPE_PROBE, 0, 0), host(1));
+  std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_STATUS);
+  EXPECT_EQ(got[0].payload, (std::vector<uint8_t>{0, 0, 0, 0, 0, 0, 0, 2}));
+  contribute(0, 0, host(1));
+  replies();
+  send(fields(NETSUM_TYPE_PROBE, 0, 1), host(2));
+  got = replies();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_RESULT);
+  EXPECT_EQ(got[0].to, host(2));
+  EXPECT_EQ(core_.counters().results_repeated.get(), 1u);
+}
+
+TEST_F(AggregatorCoreTest, AMismatchIsToldToAllAndAgainToWhoeverAsks) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  contribute(0, 0, host(1));
+  replies();
+  netsum_fields f = fields(NETSUM_TYPE_CONTRIBUTION, 0, 1);
+  f.signature = 98;
+  send(f, host(2));
+  const std::vector<Reply> got = replies();
+  ASSERT_EQ(got.size(), 2u);
+  for (const Reply& reply : got) {
+    EXPECT_EQ(reply.fields.type, NETSUM_TYPE_ERROR);
+    EXPECT_EQ(reply.payload, (std::vector<uint8_t>{0, NETSUM_ERROR_MISMATCH, 0, 1, 0, 0, 0, 0}));
+  }
+  send(fields(NETSUM_TYPE_PROBE, 0, 0), host(1));
+  const std::vector<Reply> again = replies();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].fields.type, NETSUM_TYPE_ERROR);
+  EXPECT_EQ(core_.counters().mismatches.get(), 1u);
+}
+
+TEST_F(AggregatorCoreTest, AnOverflowIsMarked) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  replies();
+  contribute(0, 0, host(1), 1, INT32_MAX);
+  contribute(0, 1, host(2), 1, 1);
+  for (const Reply& reply : replies()) EXPECT_EQ(reply.fields.flags, NETSUM_FLAG_OVERFLOW);
+  contribute(0, 0, host(1), 2, 1);
+  contribute(0, 1, host(2), 2, 1);
+  for (const Reply& reply : replies()) EXPECT_EQ(reply.fields.flags, 0);
+  EXPECT_EQ(core_.counters().overflows.get(), 1u);
+}
+
+}  // namespace
+}  // namespace netsum

@@ -1,0 +1,241 @@
+// Rules of one stripe that a simulated run shows only by accident. The test plays the aggregator.
+#include "src/worker/stripe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace netsum {
+namespace {
+
+constexpr uint32_t kPayload = 64;
+constexpr int64_t kRoundTripUs = 1'000;
+
+class StripeTest : public testing::Test {
+ protected:
+  struct Sent {
+    netsum_fields fields{};
+    std::vector<uint8_t> payload;
+  };
+
+  static StripeOptions options() {
+    StripeOptions options;
+    options.address.family = 4;
+    options.data_slots = 16;
+    options.scale_slots = 2;
+    options.payload_bytes = kPayload;
+    options.member = 1;
+    options.members = 3;
+    return options;
+  }
+
+  // Everything due at `now_`.
+  std::vector<Sent> collect() {
+    std::vector<Sent> all;
+    uint8_t frame[NETSUM_HEADER_BYTES + kPayload];
+    if (stripe_.next_tick_us() <= now_) stripe_.on_tick(now_);
+    while (const uint32_t size = stripe_.next_packet(now_, frame)) {
+      Sent sent;
+      EXPECT_EQ(netsum_parse(frame, size, &sent.fields), NETSUM_DROP_NONE);
+      sent.payload.assign(frame + NETSUM_HEADER_BYTES, frame + size);
+      all.push_back(sent);
+    }
+    return all;
+  }
+  Status answer(const Sent& sent, uint8_t type, std::vector<uint8_t> payload) {
+    netsum_fields fields = sent.fields;
+    fields.type = type;
+    if (type == NETSUM_TYPE_RESULT || type == NETSUM_TYPE_ERROR) fields.member = NETSUM_MEMBER_ALL;
+    fields.payload_bytes = static_cast<uint32_t>(payload.size());
+    return stripe_.on_packet(now_, fields, payload.data());
+  }
+  Status result(const Sent& sent) { return answer(sent, NETSUM_TYPE_RESULT, sent.payload); }
+  Status status(const Sent& sent, uint8_t seen) {
+    return answer(sent, NETSUM_TYPE_STATUS, {0, 0, 0, 0, 0, 0, 0, seen});
+  }
+
+  // HELLO, scales of one group, and returns the first window of data.
+  std::vector<Sent> start(size_t chunks) {
+    memory_.assign(chunks * 16, 5);
+    const TensorView view{memory_.data(), memory_.data(), memory_.size()};
+    operation_ =
+        std::make_unique<Operation>(0, DataType::kInt32, ReduceOp::kSum, std::vector{view}, 3, 1'000'000);
+    stripe_.enqueue(operation_.get());
+    std::vector<Sent> hello = collect();
+    EXPECT_EQ(hello.size(), 1u);
+    now_ += kRoundTripUs;
+    EXPECT_TRUE(answer(hello[0], NETSUM_TYPE_WELCOME, hello[0].payload).ok());
+    std::vector<Sent> scales = collect();
+    EXPECT_GE(scales.size(), 1u);
+    now_ += kRoundTripUs;
+    EXPECT_TRUE(result(scales[0]).ok());
+    std::vector<Sent> data = collect();
+    std::erase_if(data, [](const Sent& sent) { return sent.fields.format != NETSUM_FORMAT_SUM_I32; });
+    return data;
+  }
+
+  Stripe stripe_{options()};
+  int64_t now_ = 1'000'000;
+  std::vector<int32_t> memory_;
+  std::unique_ptr<Operation> operation_;
+};
+
+TEST_F(StripeTest, EveryThirdHelloIsSmallAndTheyBecomeRarer) {
+  std::vector<uint32_t> sizes;
+  std::vector<int64_t> times;
+  while (sizes.size() < 12) {
+    for (const Sent& sent : collect()) {
+      EXPECT_EQ(sent.fields.type, NETSUM_TYPE_HELLO);
+      sizes.push_back(sent.fields.payload_bytes);
+      times.push_back(now_);
+    }
+    if (stripe_.next_tick_us() <= now_) stripe_.on_tick(now_);
+    now_ = stripe_.next_tick_us();
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(sizes[i], i % 3 == 2 ? 0u : kPayload);
+  for (size_t i = 2; i < times.size(); ++i) {
+    EXPECT_EQ(times[i] - times[i - 1], std::min<int64_t>(int64_t{1000} << i, 256'000));
+  }
+}
+
+TEST_F(StripeTest, AWelcomeOfASmallHelloDoesNotConnect) {
+  netsum_fields fields{};
+  fields.type = NETSUM_TYPE_WELCOME;
+  EXPECT_TRUE(stripe_.on_packet(now_, fields, nullptr).ok());
+  EXPECT_FALSE(stripe_.welcomed());
+  EXPECT_TRUE(stripe_.only_small_packets_pass());
+  fields.payload_bytes = kPayload;
+  EXPECT_TRUE(stripe_.on_packet(now_, fields, nullptr).ok());
+  EXPECT_TRUE(stripe_.welcomed());
+  EXPECT_FALSE(stripe_.only_small_packets_pass());
+}
+
+TEST_F(StripeTest, StepsUseTheSlotsInTurnAndRoundsCountUp) {
+  std::vector<Sent> data = start(32);
+  ASSERT_EQ(data.size(), 16u);
+  for (uint32_t q = 0; q < 16; ++q) {
+    EXPECT_EQ(data[q].fields.slot, q);
+    EXPECT_EQ(data[q].fields.round, 1u);
+    EXPECT_EQ(data[q].fields.chunk, q);
+  }
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(result(data[1]).ok());
+  EXPECT_TRUE(collect().empty()) << "slot 0 is next, and still waits";
+  EXPECT_TRUE(result(data[0]).ok());
+  const std::vector<Sent> next = collect();
+  ASSERT_EQ(next.size(), 2u);
+  EXPECT_EQ(next[0].fields.slot, 0u);
+  EXPECT_EQ(next[0].fields.round, 2u);
+  EXPECT_EQ(next[0].fields.chunk, 16u);
+}
+
+TEST_F(StripeTest, AStaleOrRepeatedResultIsDropped) {
+  const std::vector<Sent> data = start(32);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(result(data[0]).ok());
+  EXPECT_EQ(collect().size(), 1u);  // round 2 of slot 0
+  memory_[0] = memory_[16 * 16] = -1;
+  EXPECT_TRUE(result(data[0]).ok());
+  EXPECT_EQ(memory_[0], -1);
+  EXPECT_EQ(memory_[16 * 16], -1);
+  EXPECT_EQ(stripe_.counters().dropped.get(), 1u);
+}
+
+TEST_F(StripeTest, AResultOfSomethingElseInALiveRoundEndsTheJob) {
+  std::vector<Sent> data = start(4);
+  data[0].fields.chunk = 2;
+  EXPECT_EQ(result(data[0]).code(), ErrorCode::kInternal);
+  data[1].fields.signature ^= 1;
+  EXPECT_EQ(result(data[1]).code(), ErrorCode::kInternal);
+}
+
+TEST_F(StripeTest, AnOverdueStepIsAskedForAndSentAgainOnlyIfItIsMissing) {
+  const std::vector<Sent> data = start(2);
+  ASSERT_EQ(data.size(), 2u);
+  now_ += 10 * kRoundTripUs;
+  const std::vector<Sent> probes = collect();
+  ASSERT_EQ(probes.size(), 2u);
+  for (const Sent& probe : probes) EXPECT_EQ(probe.fields.type, NETSUM_TYPE_PROBE);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(status(probes[0], 0b010).ok());  // ours is in
+  EXPECT_TRUE(status(probes[1], 0b101).ok());  // ours is not
+  const std::vector<Sent> again = collect();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].fields.type, NETSUM_TYPE_CONTRIBUTION);
+  EXPECT_EQ(again[0].fields.slot, 1u);
+  EXPECT_EQ(again[0].payload, data[1].payload);
+  // A second answer from before the payload went again says nothing new.
+  now_ += kRoundTripUs / 2;
+  EXPECT_TRUE(status(probes[1], 0b101).ok());
+  EXPECT_TRUE(collect().empty());
+}
+
+TEST_F(StripeTest, AStatusForAnotherMemberIsDropped) {
+  std::vector<Sent> data = start(1);
+  data[0].fields.member = 2;
+  EXPECT_TRUE(status(data[0], 0b100).ok());
+  EXPECT_TRUE(collect().empty());
+  EXPECT_EQ(stripe_.counters().dropped.get(), 1u);
+}
+
+TEST_F(StripeTest, AnOlderStatusDoesNotMakeAMemberMissingAgain) {
+  const std::vector<Sent> data = start(1);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(status(data[0], 0b011).ok());
+  EXPECT_TRUE(status(data[0], 0b010).ok());
+  const Stripe::Waiting waiting = stripe_.waiting(now_);
+  EXPECT_EQ(waiting.operation, operation_.get());
+  EXPECT_TRUE(waiting.answered);
+  EXPECT_EQ(waiting.contributed, 0b011u);
+}
+
+TEST_F(StripeTest, AGapIsAskedForBeforeTheTimeout) {
+  const std::vector<Sent> data = start(32);
+  now_ += kRoundTripUs;
+  for (size_t q = 1; q <= 7; ++q) EXPECT_TRUE(result(data[q]).ok());
+  EXPECT_TRUE(collect().empty()) << "up to seven may have overtaken it";
+  EXPECT_TRUE(result(data[8]).ok());
+  const std::vector<Sent> probes = collect();
+  ASSERT_EQ(probes.size(), 1u);
+  EXPECT_EQ(probes[0].fields.type, NETSUM_TYPE_PROBE);
+  EXPECT_EQ(probes[0].fields.slot, 0u);
+}
+
+TEST_F(StripeTest, WaitingIsJudgedByTheLowestStepNotByTheOneSentFirst) {
+  const std::vector<Sent> data = start(2);
+  now_ += 10 * kRoundTripUs;
+  const std::vector<Sent> probes = collect();
+  EXPECT_TRUE(status(probes[0], 0b001).ok());
+  EXPECT_TRUE(status(probes[1], 0b010).ok());
+  EXPECT_EQ(collect().size(), 1u);  // slot 0 again: now slot 1 is the one sent first
+  EXPECT_EQ(stripe_.waiting(now_).contributed, 0b001u);
+}
+
+TEST_F(StripeTest, AnErrorNamesTheRankThatDiffers) {
+  const std::vector<Sent> data = start(1);
+  const Status other = answer(data[0], NETSUM_TYPE_ERROR, {0, NETSUM_ERROR_MISMATCH, 0, 2, 0, 0, 0, 0});
+  EXPECT_EQ(other.code(), ErrorCode::kMismatch);
+  EXPECT_EQ(other.rank(), 2);
+  EXPECT_THAT(other.message(), testing::HasSubstr("rank 2 is not"));
+  const Status self = answer(data[0], NETSUM_TYPE_ERROR, {0, NETSUM_ERROR_MISMATCH, 0, 1, 0, 0, 0, 0});
+  EXPECT_EQ(self.rank(), 1);
+  EXPECT_THAT(self.message(), testing::HasSubstr("at least one other rank"));
+  EXPECT_EQ(answer(data[0], NETSUM_TYPE_ERROR, {0, 99, 0, 1, 0, 0, 0, 0}).code(), ErrorCode::kInternal);
+}
+
+TEST_F(StripeTest, TheOperationIsFinishedWithItsLastGroup) {
+  const std::vector<Sent> data = start(3);
+  EXPECT_EQ(operation_->groups_left, 1u);
+  for (const Sent& sent : data) {
+    EXPECT_FALSE(stripe_.take_operation_finished());
+    EXPECT_TRUE(result(sent).ok());
+  }
+  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_FALSE(stripe_.take_operation_finished());
+  EXPECT_EQ(operation_->groups_left, 0u);
+  EXPECT_EQ(stripe_.waiting(now_).operation, nullptr);
+}
+
+}  // namespace
+}  // namespace netsum
