@@ -37,7 +37,8 @@ class FlagsTest(CommandTest):
 
     def test_no_or_unknown_subcommand(self):
         self.assert_usage_error([], "subcommand")
-        self.assert_usage_error(["aggregate"], "aggregate")
+        self.assert_usage_error(["aggregate"], "unknown", "aggregate")
+        self.assert_usage_error(["bench", "broadcast"], "unknown", "broadcast", "netsum bench --help")
 
     def test_bad_address(self):
         for text in ("nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"):

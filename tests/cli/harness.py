@@ -101,9 +101,9 @@ class CommandTest(unittest.TestCase):
         daemon.ready = daemon.wait_for("ready:", name="out")
         return daemon
 
-    def start_bench(self, daemon, *arguments, **more):
+    def start_bench(self, daemon, *arguments, connect_timeout="30s", **more):
         return self.start("bench", "allreduce", "--aggregator", daemon.address, "--timeout", "8s",
-                          "--connect-timeout", "30s", *arguments, **more)
+                          "--connect-timeout", connect_timeout, *arguments, **more)
 
     def start_long_job(self, daemon, *arguments, workers=2):
         """A bench that runs until it is stopped or something happens to it; returns when the job runs."""

@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  context.TryCancel();
+  // A stream that has told of its failure need not end by itself.
+  if (failed) context.TryCancel();
   const grpc::Status status = stream->Finish();
   if (!failed) std::printf("%s\n", status.error_message().c_str());
   return failed || !status.ok() ? 0 : 1;

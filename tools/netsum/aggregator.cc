@@ -160,14 +160,12 @@ int AggregatorCommand::report_start_failure(const Status& status, Log& log) cons
   std::string message = status.to_string();
   if (status.code() == ErrorCode::kAddressInUse) {
     const Result<HostPort> listen = split_host_port(options_.listen);
-    const std::string port = listen.ok() ? std::to_string(listen.value().port) : options_.listen;
-    message = "port " + port +
-              " is in use by another process: stop it or choose another with --listen host:port (" +
-              status.message() + ")";
-    if (options_.data_port != 0 && status.message().find(port) == std::string::npos) {
-      message = "a data port from --data-port " + std::to_string(options_.data_port) +
-                " on is in use by another process: stop it or choose others (" + status.message() + ")";
-    }
+    const int port = listen.ok() ? listen.value().port : 0;
+    const bool control = port != 0 && status.message().find(":" + std::to_string(port)) != std::string::npos;
+    message = control ? "port " + std::to_string(port) +
+                            " is in use by another process: stop it or choose another with --listen host:port"
+                      : "a data port is in use by another process: stop it or choose others with --data-port";
+    message += " (" + status.message() + ")";
   }
   log.error(message);
   return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;

@@ -43,6 +43,9 @@ int report(const CLI::App& app, const CLI::ParseError& error) {
     const std::string rest = message.substr(message.find(':') + 1);
     message = "unknown flag or argument:" + rest;
   }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !app.remaining(true).empty()) {
+    message = "unknown subcommand or flag '" + app.remaining(true).front() + "'; " + message;
+  }
   std::fprintf(stderr, "%s: %s\nSee: %s --help\n", name.c_str(), message.c_str(), name.c_str());
   return kExitUsage;
 }
