@@ -23,7 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMaxDefaultCores = 4;
-constexpr milliseconds kPollInterval{500};
+// A look costs microseconds; jobs shorter than this may pass unlogged.
+constexpr milliseconds kPollInterval{50};
 
 constexpr char kExamples[] =
     "Examples:\n"
