@@ -86,6 +86,7 @@ void Simulation::stop_worker(size_t job, int rank, int64_t at_us) {
     WorkerNode& worker = jobs_[job]->workers[static_cast<size_t>(rank)];
     worker.stopped = true;
     network_.detach(worker.address);
+    start_waiting_jobs();
   });
 }
 
@@ -178,6 +179,7 @@ void Simulation::start_job(size_t job_index) {
       clock_.at(at_us, [this, job_index, rank, i] { submit(job_index, rank, i); });
     }
   }
+  start_waiting_jobs();  // those who wait for this one, if all its workers have stopped already
 }
 
 void Simulation::submit(size_t job_index, int rank, size_t i) {

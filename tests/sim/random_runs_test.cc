@@ -2,6 +2,7 @@
 // just that one is run, with NETSUM_SIM_TRACE=1 printing its packets).
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,7 +20,15 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 uint64_t only_seed = 0;
 bool has_only_seed = false;
 
+uint64_t running_seed = 0;
+
+// An assertion of the engine ends the process: say which run it was.
+void on_abort(int) {
+  std::fprintf(stderr, "rerun: sim_test --seed=%llu\n", static_cast<unsigned long long>(running_seed));
+}
+
 Report run(uint64_t seed) {
+  running_seed = seed;
   Simulation simulation(random_scenario(seed));
   if (std::getenv("NETSUM_SIM_TRACE") != nullptr) simulation.trace_packets();
   return simulation.run();
@@ -52,6 +61,35 @@ TEST(RandomRuns, EverySumIsRightAndEveryOperationEnds) {
       static_cast<unsigned long long>(sum.duplicated), static_cast<unsigned long long>(sum.tail_dropped));
 }
 
+TEST(RandomRuns, WhoeverDiesTheOthersEndInTimeAndNothingIsWrong) {
+  const uint64_t first = has_only_seed ? only_seed : number_from("NETSUM_SIM_SEED", 1);
+  const uint64_t runs = has_only_seed ? 1 : number_from("NETSUM_SIM_RUNS", NETSUM_SIM_DEFAULT_RUNS) / 10;
+  uint64_t failed = 0;
+  for (uint64_t seed = first; seed < first + runs; ++seed) {
+    running_seed = seed;
+    Scenario scenario = random_scenario(seed);
+    for (JobPlan& job : scenario.jobs) {
+      for (OperationPlan& operation : job.operations) operation.timeout_us = 2'000'000;
+    }
+    Rng rng(seed);
+    Simulation simulation(scenario);
+    const auto at_us = static_cast<int64_t>(rng.below(1ull << (6 + rng.below(14))));
+    if (rng.chance(0.6)) {
+      const size_t job = rng.below(scenario.jobs.size());
+      simulation.stop_worker(
+          job, static_cast<int>(rng.below(static_cast<uint64_t>(scenario.jobs[job].ranks))), at_us);
+    } else {
+      simulation.stop_aggregator(static_cast<int>(rng.below(static_cast<uint64_t>(scenario.aggregators))),
+                                 at_us);
+    }
+    const Report report = simulation.run();
+    ASSERT_EQ(report.violations.empty() ? "" : report.violations.front(), "") << rerun_line(seed);
+    if (!report.all_ok()) ++failed;
+  }
+  // Some machines die after their work is done.
+  EXPECT_TRUE(runs < 50 || failed > runs / 4) << failed;
+}
+
 TEST(RandomRuns, ASeedReplaysToTheLastBit) {
   const uint64_t first = has_only_seed ? only_seed : number_from("NETSUM_SIM_SEED", 1);
   for (uint64_t seed = first; seed < first + 20; ++seed) {
@@ -64,6 +102,10 @@ TEST(RandomRuns, ASeedReplaysToTheLastBit) {
 }
 
 }  // namespace
+
+void install_abort_handler() {
+  std::signal(SIGABRT, on_abort);
+}
 
 void take_arguments(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -79,5 +121,6 @@ void take_arguments(int argc, char** argv) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   netsum::emulate::take_arguments(argc, argv);
+  netsum::emulate::install_abort_handler();
   return RUN_ALL_TESTS();
 }
