@@ -230,7 +230,7 @@ void AggregatorCore::reply(const uint8_t* frame, uint32_t size, const Address& t
 }
 
 std::span<const OutPacket> AggregatorCore::outbox() {
-  outbox_.assign(unicasts_.begin(), unicasts_.end());
+  outbox_.clear();
   // Broadcasts of one job, member by member: the driver can then hand the kernel one run per member.
   for (size_t begin = 0; begin < broadcasts_.size();) {
     size_t end = begin;
@@ -244,6 +244,8 @@ std::span<const OutPacket> AggregatorCore::outbox() {
     }
     begin = end;
   }
+  // After the broadcasts: a repeated result must not overtake earlier ones, or the worker would see a gap.
+  outbox_.insert(outbox_.end(), unicasts_.begin(), unicasts_.end());
   for (const OutPacket& packet : outbox_) counters_.bytes_sent.add(packet.size);
   counters_.packets_sent.add(outbox_.size());
   return outbox_;

@@ -7,6 +7,11 @@
 #include "src/collective/work_state.h"
 
 namespace netsum {
+namespace {
+
+constexpr int64_t kTickPatienceUs = 50'000;
+
+}  // namespace
 
 Engine::Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
                std::function<void(const Status&)> on_failed)
@@ -61,7 +66,10 @@ void Engine::loop() {
     const int64_t now_us = monotonic_us();
     for (size_t i = 0; i < received; ++i) core_.on_packet(now_us, burst[i]);
     if (has_mail_.load(std::memory_order_acquire)) take_mail(received == 0);
-    if (now_us >= core_.next_tick_us()) core_.on_tick(now_us);
+    // Timers fire when all that has arrived is read: an answer in our own socket is not late. Only so long,
+    // though: deadlines count under a never-ending stream, too.
+    const int64_t overdue_us = now_us - core_.next_tick_us();
+    if (overdue_us >= (received == 0 ? 0 : kTickPatienceUs)) core_.on_tick(now_us);
     const std::span<const OutPacket> due = core_.collect(now_us);
     if (!due.empty()) io_->send(due);
     note_state();

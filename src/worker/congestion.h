@@ -29,7 +29,7 @@ class RoundTrip {
   }
 
   static constexpr int64_t kInitialTimeoutUs = 20'000;
-  static constexpr int64_t kMinTimeoutUs = 2'000;
+  static constexpr int64_t kMinTimeoutUs = 5'000;
   static constexpr int64_t kMaxTimeoutUs = 500'000;
 
  private:
