@@ -162,8 +162,9 @@ TEST_F(ControlTest, FourRanksJoinAndLeave) {
   EXPECT_THAT(service_->status().jobs.at(0).joined, ElementsAre(2, 3));
   ranks[2].client.reset();
   ranks[3].client.reset();
+  // At once, but for a goodbye that a busy machine has cut short.
+  EXPECT_TRUE(eventually([&] { return service_->status().jobs.empty(); }));
   EXPECT_THAT(dataplane_.removed(), ElementsAre(std::pair(job.job, job.epoch)));
-  EXPECT_THAT(service_->status().jobs, IsEmpty());
   for (Rank& rank : ranks) EXPECT_EQ(rank.failures.count(), 0u) << "leaving is no failure";
 }
 

@@ -11,7 +11,11 @@ namespace netsum {
 std::unique_ptr<JoinStream> JoinStream::start(const std::shared_ptr<grpc::Channel>& channel,
                                               std::string address, const control::JoinRequest& request) {
   std::unique_ptr<JoinStream> stream(new JoinStream(std::move(address)));
-  stream->request_ = request;
+  {
+    // The events come on other threads; passing on what is built here is not left to gRPC alone.
+    const std::lock_guard lock(stream->mutex_);
+    stream->request_ = request;
+  }
   control::Aggregator::NewStub(channel)->async()->Join(&stream->context_, &stream->request_, stream.get());
   stream->StartRead(&stream->event_);
   stream->StartCall();

@@ -46,10 +46,14 @@ class Outcome:
 def run(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, env=None):
     """Calls function(rank) in every rank of a new default group; returns their values, in rank order.
 
-    Fails with the tracebacks if any rank raises.
+    Fails with the tracebacks if any rank raises, or crashes on its way out.
     """
     outcomes = run_all_outcomes(function, world_size=world_size, backend=backend, timeout_s=timeout_s, env=env)
-    failures = [f"rank {r} (exit code {o.exit_code}):\n{o.error}" for r, o in enumerate(outcomes) if o.error]
+    failures = [
+        f"rank {r} (exit code {o.exit_code}):\n{o.error}"
+        for r, o in enumerate(outcomes)
+        if o.error or o.exit_code != 0
+    ]
     assert not failures, "\n".join(failures)
     return [o.value for o in outcomes]
 
