@@ -27,7 +27,7 @@ constexpr uint32_t payload_for_mtu(int mtu, int family) {
   return static_cast<uint32_t>(std::min(room, NETSUM_MAX_PAYLOAD) / 32 * 32);
 }
 static_assert(payload_for_mtu(1500, 4) == 1440 && payload_for_mtu(1500, 6) == 1408);
-static_assert(payload_for_mtu(9000, 4) == NETSUM_MAX_PAYLOAD);
+static_assert(payload_for_mtu(kMaxMtu, 4) == NETSUM_MAX_PAYLOAD && payload_for_mtu(kMinMtu, 6) == 32);
 
 }  // namespace netsum::wire
 

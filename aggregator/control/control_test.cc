@@ -147,7 +147,7 @@ TEST_F(ControlTest, FourRanksJoinAndLeave) {
     EXPECT_EQ(membership.epoch, job.epoch);
     EXPECT_EQ(membership.key, job.key);
     EXPECT_EQ(membership.data_slots, 256u);
-    EXPECT_EQ(membership.scale_slots, 4u);
+    EXPECT_EQ(membership.scale_slots, 16u);
     EXPECT_EQ(membership.payload_bytes, 1440u);
     EXPECT_EQ(membership.dataplane, "fake");
     ASSERT_THAT(membership.stripes, SizeIs(2));
@@ -460,7 +460,7 @@ TEST_F(ControlTest, EmbeddedShardsBecomeTheStripes) {
   for (size_t rank = 0; rank < how.size(); ++rank) {
     how[rank].shard_endpoint = (rank == 1 ? "0.0.0.0:" : "127.0.0.5:") + std::to_string(6000 + rank);
     how[rank].shard_payload_bytes = rank == 2 ? 1024 : 1440;
-    how[rank].shard_slots = 132;
+    how[rank].shard_slots = 144;
   }
   std::vector<Rank> ranks(3);
   join_all(ranks, how);

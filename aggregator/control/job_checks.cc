@@ -5,18 +5,13 @@
 #include "src/base/assert.h"
 #include "src/control/ranks.h"
 #include "wire/ids.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
 
-constexpr uint32_t kIpv4HeaderBytes = 20;
-constexpr uint32_t kIpv6HeaderBytes = 40;
-constexpr uint32_t kUdpHeaderBytes = 8;
-// A slot's lanes are processed 32 bytes at a time.
-constexpr uint32_t kPayloadStep = 32;
+constexpr uint32_t kLeastPayload = wire::payload_for_mtu(wire::kMinMtu, 6);
 
-static_assert(kMinMtu >= kIpv6HeaderBytes + kUdpHeaderBytes + NETSUM_HEADER_BYTES + kPayloadStep);
-static_assert(NETSUM_MAX_PAYLOAD % kPayloadStep == 0);
 static_assert(kMaxMembers == NETSUM_MAX_MEMBERS);
 
 std::string number(uint64_t value) {
@@ -42,14 +37,6 @@ Status check_name(const std::string& name) {
 }
 
 }  // namespace
-
-uint32_t payload_for_mtu(uint32_t mtu, bool ipv6) {
-  const uint32_t headers =
-      (ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes + NETSUM_HEADER_BYTES;
-  NETSUM_ASSERT(mtu >= headers + kPayloadStep);
-  const uint32_t payload = (mtu - headers) / kPayloadStep * kPayloadStep;
-  return payload < NETSUM_MAX_PAYLOAD ? payload : NETSUM_MAX_PAYLOAD;
-}
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
@@ -84,13 +71,13 @@ Status JobTable::check_job(const JobRequest& request) const {
   if (request.world_size < 1 || request.world_size > kMaxMembers)
     return invalid("world size " + number(request.world_size) + " of job '" + request.name +
                    "' is out of range: an aggregator serves 1 to " + number(kMaxMembers) + " ranks per job");
-  if (request.mtu < kMinMtu || request.mtu > kMaxMtu)
-    return invalid("mtu " + number(request.mtu) + " is out of range: " + number(kMinMtu) + " to " +
-                   number(kMaxMtu) + " are possible, 1500 is usual");
+  if (request.mtu < wire::kMinMtu || request.mtu > wire::kMaxMtu)
+    return invalid("mtu " + number(request.mtu) + " is out of range: " + number(wire::kMinMtu) + " to " +
+                   number(wire::kMaxMtu) + " are possible, 1500 is usual");
   if (!std::has_single_bit(request.slots))
     return invalid("slots must be a power of two, and " + number(request.slots) + " is not; 256 is usual");
   // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
-  const uint32_t payload = payload_for_mtu(request.mtu, true);
+  const uint32_t payload = wire::payload_for_mtu(static_cast<int>(request.mtu), 6);
   if (payload > payload_limit())
     return invalid("mtu " + number(request.mtu) + " carries " + number(payload) +
                    " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
@@ -161,9 +148,9 @@ Status JobTable::check_shard(const MemberRequest& request) const {
   if (!endpoint.ok() || endpoint->port == 0)
     return invalid(who + "'s shard endpoint '" + request.shard_endpoint.substr(0, 64) +
                    "' is not a numeric address with a port");
-  if (request.shard_payload_bytes < kPayloadStep)
+  if (request.shard_payload_bytes < kLeastPayload)
     return invalid(who + "'s shard takes " + number(request.shard_payload_bytes) +
-                   " bytes of payload; at least " + number(kPayloadStep) + " are needed");
+                   " bytes of payload; at least " + number(kLeastPayload) + " are needed");
   if (request.shard_slots <= kScaleSlots)
     return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
                                                " slots; more than " + number(kScaleSlots) + " are needed"};

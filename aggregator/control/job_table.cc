@@ -7,6 +7,7 @@
 #include "src/base/assert.h"
 #include "src/control/ranks.h"
 #include "wire/ids.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
@@ -187,7 +188,8 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   }
   // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
   grant.job.data_slots = std::bit_floor(slots);
-  grant.job.payload_bytes = std::min(payload, payload_for_mtu(job.request.mtu, ipv6));
+  grant.job.payload_bytes =
+      std::min(payload, wire::payload_for_mtu(static_cast<int>(job.request.mtu), ipv6 ? 6 : 4));
   return grant;
 }
 

@@ -34,12 +34,11 @@ namespace netsum {
 // One membership; random, so that knowing a job's name and token is not enough to end another one's.
 using MemberId = uint64_t;
 
-// Slots that carry block scales, beside a job's data slots: one scale packet covers many data packets.
-inline constexpr uint32_t kScaleSlots = 4;
+// Slots that carry block scales, beside a job's data slots: one scale packet covers many data packets. They
+// bound how many small operations can be in flight, and how far (1 MB each) the scan runs ahead of the data.
+inline constexpr uint32_t kScaleSlots = 16;
 inline constexpr size_t kMaxJobNameBytes = 128;
 inline constexpr size_t kMaxTokenBytes = 256;
-inline constexpr uint32_t kMinMtu = 128;   // 32 bytes of payload and the headers over IPv6, rounded up
-inline constexpr uint32_t kMaxMtu = 9000;  // what NETSUM_MAX_PAYLOAD was chosen for
 
 // What a job is; every member must ask for the same.
 struct JobRequest {
@@ -191,9 +190,6 @@ class JobTable {
   std::deque<Index> free_indices_;
   std::vector<JobEvent> events_;
 };
-
-// Largest payload, a multiple of 32, of a packet of `mtu` bytes.
-uint32_t payload_for_mtu(uint32_t mtu, bool ipv6);
 
 // Takes the same time wherever the first difference is.
 bool equal_in_constant_time(std::string_view a, std::string_view b);

@@ -8,6 +8,7 @@
 #include "aggregator/control/fake_dataplane.h"
 #include "src/base/rng.h"
 #include "wire/ids.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
@@ -99,7 +100,7 @@ TEST_F(JobTableTest, BecomesReadyWhenAllRanksHaveJoined) {
   const JobGrant& grant = *ready[0].grant;
   EXPECT_EQ(grant.job.members, 4);
   EXPECT_EQ(grant.job.data_slots, 256u);
-  EXPECT_EQ(grant.job.scale_slots, 4u);
+  EXPECT_EQ(grant.job.scale_slots, 16u);
   EXPECT_EQ(grant.job.payload_bytes, 1440u);
   EXPECT_EQ(grant.dataplane, "fake");
   ASSERT_THAT(grant.stripes, SizeIs(2));
@@ -125,11 +126,6 @@ TEST_F(JobTableTest, TellsWhoIsMissing) {
 }
 
 TEST_F(JobTableTest, PayloadFollowsMtuAndFamily) {
-  EXPECT_EQ(payload_for_mtu(1500, false), 1440u);
-  EXPECT_EQ(payload_for_mtu(1500, true), 1408u);
-  EXPECT_EQ(payload_for_mtu(9000, false), uint32_t{NETSUM_MAX_PAYLOAD});
-  EXPECT_EQ(payload_for_mtu(kMinMtu, true), 32u);
-
   JobTable jobs = table();
   MemberRequest request = member_request(0, 1);
   request.peer = *Address::parse("[fd00::1]:4000");
@@ -289,7 +285,7 @@ TEST_F(JobTableTest, BudgetsSlotsOverJobsAndGivesThemBack) {
   const Result<MemberId> fourth = jobs.join(0, member_request(0, 1, "d"));
   ASSERT_FALSE(fourth.ok());
   EXPECT_EQ(fourth.status().code(), ErrorCode::kResourceExhausted);
-  EXPECT_THAT(fourth.status().message(), HasSubstr("has 1024, of which 244 are free"));
+  EXPECT_THAT(fourth.status().message(), HasSubstr("has 1024, of which 208 are free"));
   ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 1, "a"), first[0])).ok());
   join(jobs, member_request(0, 1, "d"));
 }
@@ -554,7 +550,7 @@ class EmbeddedShardsTest : public JobTableTest {
     MemberRequest request = member_request(rank, world_size);
     request.shard_endpoint = endpoint;
     request.shard_payload_bytes = 1440;
-    request.shard_slots = 260;
+    request.shard_slots = 272;
     return request;
   }
 };
@@ -608,7 +604,7 @@ TEST_F(EmbeddedShardsTest, RefusesBadShards) {
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint = "host:1"; }), HasSubstr("'host:1'"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint = "10.0.0.1:0"; }), HasSubstr("with a port"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_payload_bytes = 31; }), HasSubstr("31 bytes"));
-  EXPECT_THAT(refused([](MemberRequest& r) { r.shard_slots = 4; }), HasSubstr("4 slots"));
+  EXPECT_THAT(refused([](MemberRequest& r) { r.shard_slots = 16; }), HasSubstr("16 slots"));
 }
 
 }  // namespace

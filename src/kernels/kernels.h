@@ -39,8 +39,8 @@ BlockScale scan(DataType type, const void* in, size_t n, int members);
 // Floating point: lane = round_to_nearest_even(x * 2^(quantum_bits - (exponent - 126))); exponent 0 gives 0.
 // The block must be finite, and |x| < 2^(exponent - 126) for all x. int32: copied.
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
-// The reverse, correctly rounded from the exact integer sum to `type`; with `average`, the value (exact sum x
-// quantum, rounded once to binary32, then divided by members in binary32) is rounded to `type`.
+// The reverse: exact sum x quantum, rounded once to binary32; with `average`, that divided by members in
+// binary32; then, for the 16-bit types, rounded again to `type`.
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
 

@@ -49,7 +49,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   Slot& slot = slots_[fields.slot];
   const Step step = slot.step;
   if (fields.payload_bytes != step.payload_bytes || fields.chunk != step.chunk ||
-      fields.signature != step.operation->signature()) {
+      fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != step.part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");

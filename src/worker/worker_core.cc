@@ -177,6 +177,7 @@ void WorkerCore::fail(const Status& status) {
 
 Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) const {
   const std::string what = operation.describe() + " is not finished by its deadline: ";
+  if (!connected()) return Status(ErrorCode::kTimeout, what + not_connected_reason());
   constexpr int64_t kSilenceUs = 1'000'000;  // four probes
   uint64_t missing = 0;
   for (const auto& stripe : stripes_) {
