@@ -214,7 +214,7 @@ Status JobTable::leave(const MemberClaim& claim) {
   job.members[claim.rank].reset();
   members_.erase(claim.member);
   if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
-  if (job.state == State::kJoining) tell_missing(job);
+  if (job.state != State::kFailed) tell_missing(job);
   if (job.state == State::kRunning) unlink_name(*number);
   forget_if_over(*number);
   return {};

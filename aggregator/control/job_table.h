@@ -86,7 +86,7 @@ struct JobEvent {
   enum class Kind { kJoined, kReady, kFailed, kDraining, kEnd };
   MemberId to = 0;
   Kind kind = Kind::kEnd;                 // kFailed and kEnd are the last event of a membership
-  std::vector<int> missing;               // kJoined
+  std::vector<int> missing;               // kJoined: not here yet or, in a running job, left
   std::shared_ptr<const JobGrant> grant;  // kReady
   Status failure;                         // kFailed
 };

@@ -71,6 +71,7 @@ class NetworkCommunicator final : public Communicator {
   Status sum_one(std::chrono::milliseconds timeout);
   Result<StripeOptions> stripe_options(const Membership& membership, const StripeInfo& info) const;
   void on_control_failure(const Status& status);
+  void on_rank_left(int rank);
   void report(const Status& status);
 
   const CommunicatorOptions options_;
@@ -79,9 +80,10 @@ class NetworkCommunicator final : public Communicator {
   std::unique_ptr<Engine> engine_;
   int ip_family_ = 4;
 
-  // A failure that the control plane reports before the engine exists.
+  // What the control plane reports before the engine exists.
   std::mutex early_mutex_;
   Status early_failure_;
+  int early_left_ = kNoRank;
   Engine* engine_for_failures_ = nullptr;
 
   std::atomic<uint64_t> operations_{0};
@@ -116,6 +118,7 @@ Status NetworkCommunicator::join_all(Clock::time_point deadline) {
   join.mtu = options_.mtu;
   join.slots = static_cast<uint32_t>(options_.slots);
   join.tls = options_.tls;
+  join.on_left = [this](int rank) { on_rank_left(rank); };
   if (shard_ != nullptr) {
     join.shard_endpoint = shard_->endpoint().to_string();
     join.shard_payload_bytes = shard_->limits().payload_bytes;
@@ -186,6 +189,7 @@ Status NetworkCommunicator::open_engine(Clock::time_point deadline) {
     const std::lock_guard lock(early_mutex_);
     engine_for_failures_ = engine_.get();
     if (!early_failure_.ok()) engine_->fail(early_failure_);
+    if (early_left_ != kNoRank) engine_->peer_left(early_left_);
   }
   const Status connected = engine_->wait_connected(deadline);
   if (!connected.ok()) return connected;
@@ -214,6 +218,12 @@ void NetworkCommunicator::on_control_failure(const Status& status) {
   const std::lock_guard lock(early_mutex_);
   if (early_failure_.ok()) early_failure_ = status;
   if (engine_for_failures_ != nullptr) engine_for_failures_->fail(status);
+}
+
+void NetworkCommunicator::on_rank_left(int rank) {
+  const std::lock_guard lock(early_mutex_);
+  early_left_ = rank;
+  if (engine_for_failures_ != nullptr) engine_for_failures_->peer_left(rank);
 }
 
 void NetworkCommunicator::report(const Status& status) {

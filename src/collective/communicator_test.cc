@@ -188,7 +188,7 @@ TEST(CommunicatorTest, MissingRankIsNamedAtTheDeadline) {
   Job(3).run([](int rank, Communicator& communicator) {
     std::vector<float> data(10'000, 1.0f);
     if (rank == 2) {
-      std::this_thread::sleep_for(milliseconds(1500));
+      std::this_thread::sleep_for(milliseconds(1500));  // takes no part, but has not left
       return;
     }
     AllReduceOptions options;
@@ -197,6 +197,15 @@ TEST(CommunicatorTest, MissingRankIsNamedAtTheDeadline) {
         communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, options).wait();
     EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
     EXPECT_EQ(status.rank(), 2) << status.to_string();
+  });
+}
+
+TEST(CommunicatorTest, RankThatHasLeftIsNamedLongBeforeTheDeadline) {
+  Job(3).run([](int rank, Communicator& communicator) {
+    if (rank == 1) return;
+    const Status status = communicator.barrier(seconds(30));
+    EXPECT_EQ(status.code(), ErrorCode::kPeerLost) << status.to_string();
+    EXPECT_EQ(status.rank(), 1) << status.to_string();
   });
 }
 

@@ -1,5 +1,6 @@
 #include "src/collective/engine.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace netsum {
 namespace {
 
 constexpr int64_t kTickPatienceUs = 50'000;
+constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
 
 }  // namespace
 
@@ -54,6 +56,16 @@ void Engine::fail(const Status& status) {
   io_->wake();
 }
 
+void Engine::peer_left(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_rank_ != kNoRank) return;
+    left_rank_ = rank;
+  }
+  left_deadline_us_.store(monotonic_us() + kLeftGraceUs, std::memory_order_release);
+  io_->wake();
+}
+
 Status Engine::status() const {
   const std::lock_guard lock(mutex_);
   return status_.ok() ? failure_from_outside_ : status_;
@@ -70,6 +82,7 @@ void Engine::loop() {
     // though: deadlines count under a never-ending stream, too.
     const int64_t overdue_us = now_us - core_.next_tick_us();
     if (overdue_us >= (received == 0 ? 0 : kTickPatienceUs)) core_.on_tick(now_us);
+    fail_if_peer_left(now_us);
     const std::span<const OutPacket> due = core_.collect(now_us);
     if (!due.empty()) io_->send(due);
     note_state();
@@ -79,7 +92,8 @@ void Engine::loop() {
       on_failed_(core_.status());
     }
     if (received > 0 || !due.empty()) continue;
-    const int64_t next_us = core_.next_tick_us();
+    int64_t next_us = core_.next_tick_us();
+    if (!core_.idle()) next_us = std::min(next_us, left_deadline_us_.load(std::memory_order_relaxed));
     io_->wait(next_us == INT64_MAX ? -1 : std::max<int64_t>(0, next_us - monotonic_us()));
   }
   take_mail(true);
@@ -110,6 +124,19 @@ void Engine::take_mail(bool socket_is_empty) {
     works_.emplace(id, std::move(submission.work));
     core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us);
   }
+}
+
+void Engine::fail_if_peer_left(int64_t now_us) {
+  if (now_us < left_deadline_us_.load(std::memory_order_acquire) || core_.idle() || !core_.status().ok())
+    return;
+  int rank = kNoRank;
+  {
+    const std::lock_guard lock(mutex_);
+    rank = left_rank_;
+  }
+  core_.fail(Status(
+      ErrorCode::kPeerLost,
+      "rank " + std::to_string(rank) + " has left the job: this operation cannot end without it", rank));
 }
 
 void Engine::finish_operations() {

@@ -34,6 +34,9 @@ class Engine {
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
+  // Any thread. `rank` has left the job in good order: operations that need it fail after a grace, in which
+  // the results of what it took part in still come.
+  void peer_left(int rank);
 
   const WorkerCore& core() const { return core_; }  // for its counters
 
@@ -48,6 +51,7 @@ class Engine {
 
   void loop();
   void take_mail(bool socket_is_empty);
+  void fail_if_peer_left(int64_t now_us);
   void finish_operations();
   void note_state();
 
@@ -70,6 +74,8 @@ class Engine {
   std::atomic<bool> stop_{false};
   std::vector<Submission> submissions_;
   Status failure_from_outside_;
+  int left_rank_ = kNoRank;
+  std::atomic<int64_t> left_deadline_us_{INT64_MAX};
   bool connected_ = false;
   Status status_;
   std::string not_connected_reason_;

@@ -167,7 +167,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
       Result<Membership> membership = to_membership(stream_->ready(), stream_->peer());
       if (!membership.ok()) return membership.status();
       membership_ = *membership;
-      return stream_->arm(on_failure);
+      return stream_->arm(on_failure, parameters_.on_left);
     }
     case JoinStream::Outcome::kFailed:
       return stream_->failure();

@@ -29,6 +29,9 @@ struct JoinParameters {
   uint32_t shard_slots = 0;
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
+  // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
+  // thread of the client; must not block, nor destroy the client.
+  std::function<void(int rank)> on_left;
 };
 
 struct StripeInfo {

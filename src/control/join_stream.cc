@@ -59,17 +59,36 @@ bool JoinStream::over() const {
   return over_;
 }
 
-Status JoinStream::arm(std::function<void(const Status&)> on_failure) {
-  const std::lock_guard lock(mutex_);
-  if (failure_) return *failure_;
-  on_failure_ = std::move(on_failure);
+Status JoinStream::arm(std::function<void(const Status&)> on_failure, std::function<void(int)> on_left) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    on_failure_ = std::move(on_failure);
+    on_left_ = std::move(on_left);
+  }
+  tell_left();
   return {};
+}
+
+// Tells of the lowest rank that has left since the job became ready, once.
+void JoinStream::tell_left() {
+  std::unique_lock lock(mutex_);
+  if (!is_ready_ || missing_.empty() || !on_left_) return;
+  const auto on_left = std::exchange(on_left_, nullptr);
+  const int rank = missing_.front();
+  ++calling_;
+  lock.unlock();
+  on_left(rank);
+  lock.lock();
+  --calling_;
+  changed_.notify_all();
 }
 
 void JoinStream::disarm(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   on_failure_ = nullptr;
-  changed_.wait_until(lock, deadline, [&] { return !calling_; });
+  on_left_ = nullptr;
+  changed_.wait_until(lock, deadline, [&] { return calling_ == 0; });
 }
 
 bool JoinStream::close(TimePoint deadline) {
@@ -90,9 +109,13 @@ void JoinStream::take_event() {
     case control::Event::kJoined:
       member_ = event_.joined().member();
       missing_.assign(event_.joined().missing_ranks().begin(), event_.joined().missing_ranks().end());
-      break;
+      lock.unlock();
+      changed_.notify_all();
+      tell_left();
+      return;
     case control::Event::kReady:
       is_ready_ = true;
+      missing_.clear();
       ready_ = event_.ready();
       peer_ = peer_address(context_.peer());
       break;
@@ -133,11 +156,11 @@ void JoinStream::fail(const Status& failure) {
   changed_.notify_all();
   const auto on_failure = std::exchange(on_failure_, nullptr);
   if (!on_failure) return;
-  calling_ = true;
+  ++calling_;
   lock.unlock();
   on_failure(failure);
   lock.lock();
-  calling_ = false;
+  --calling_;
   changed_.notify_all();
 }
 

@@ -51,7 +51,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
 
   // From now on `on_failure` is called, at most once, when the job fails or the stream breaks; ok unless that
   // has happened already, and then it is never called.
-  Status arm(std::function<void(const Status&)> on_failure);
+  // `on_left`, which may be null, is called at most once, with a rank that has left the running job.
+  Status arm(std::function<void(const Status&)> on_failure, std::function<void(int rank)> on_left);
   // No call of `on_failure` starts from now on, and none is in progress on return (unless `deadline` passed).
   void disarm(TimePoint deadline);
 
@@ -65,6 +66,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void take_event();
+  void tell_left();
   void fail(const Status& failure);
 
   const std::string address_;
@@ -76,8 +78,9 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   std::condition_variable changed_;
   bool over_ = false;
   bool is_ready_ = false;
-  bool calling_ = false;
+  int calling_ = 0;  // callbacks that are running
   std::function<void(const Status&)> on_failure_;
+  std::function<void(int)> on_left_;
   std::optional<Status> failure_;
   grpc::Status rpc_status_;
   std::optional<uint64_t> member_;
