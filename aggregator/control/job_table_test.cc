@@ -370,9 +370,12 @@ TEST_F(JobTableTest, LeavingIsNoFailureAndTheLastOneEndsTheJob) {
   jobs.take_events();
   ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 2), ids[0])).ok());
   auto events = jobs.take_events();
-  ASSERT_THAT(events, SizeIs(1));
+  ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(events[0].kind, Kind::kEnd);
   EXPECT_EQ(events[0].to, ids[0]);
+  EXPECT_EQ(events[1].kind, Kind::kJoined) << "the other one hears who is gone";
+  EXPECT_EQ(events[1].to, ids[1]);
+  EXPECT_THAT(events[1].missing, ElementsAre(0));
   jobs.stream_ended(ids[0]);
   EXPECT_THAT(jobs.take_events(), IsEmpty());
   EXPECT_THAT(dataplane_.removed(), IsEmpty());

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 import ranks
 import torch
+import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 import torch.distributed as dist
 from ranks import WORLD_SIZE
 from torch import nn

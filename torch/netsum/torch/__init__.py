@@ -7,6 +7,7 @@ the environment, see docs/pytorch.md.
 import atexit
 import logging
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -69,12 +70,15 @@ def _leave_at_exit():
 def _leave_all_groups(pid):
     if pid != os.getpid():
         return
+    failed = getattr(sys, "last_type", None)  # the exception that ended the script, if one did
     for group in list(dist.distributed_c10d._world.pg_map):
-        if isinstance(group, dist.ProcessGroup):
-            try:
-                _backend_of(group).shutdown()
-            except (ValueError, RuntimeError):  # not ours, or a group without a CPU backend
-                continue
+        try:
+            backend = _backend_of(group)
+            if failed is not None:
+                backend.abort()  # the other ranks must not wait for this one
+            backend.shutdown()
+        except (AttributeError, ValueError, RuntimeError):  # not a group of ours
+            continue
 
 
 dist.Backend.register_backend("netsum", _create, extended_api=True, devices=["cpu"])
