@@ -11,7 +11,7 @@ _BY_NAME = "torch.distributed.monitored_barrier() refuses every backend that is 
 EXCLUDED = {
     "test_monitored_barrier_gloo": _BY_NAME,
     "test_monitored_barrier_gloo_subgroup": _BY_NAME,
-    "test_ddp_logging_data_cpu": "PyTorch's log calls every backend from outside PyTorch 'custom'; the test wants its name",
+    "test_ddp_logging_data_cpu": "PyTorch logs every backend that is not its own as 'custom'; the test wants the name",
 }
 
 _NEED_GPUS = (
@@ -144,17 +144,5 @@ _NEED_EIGHT_RANKS = (
     "test_scatter_group",
 )
 
-# These run, but their bodies ask for the backend's name and fail for one that PyTorch does not know.
-_KNOW_ONLY_PYTORCHS_BACKENDS = {
-    "test_accumulate_gradients_no_sync": NO_MODEL,
-    "test_accumulate_gradients_no_sync_allreduce_hook": NO_MODEL,
-    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": NO_MODEL,
-    "test_accumulate_gradients_no_sync_grad_is_view": NO_MODEL,
-    "test_ddp_logging_data_cpu": "PyTorch logs every backend that is not its own as 'custom'; the test wants the name",
-    "test_monitored_barrier_gloo": "PyTorch allows monitored_barrier() for the backend named gloo only",
-    "test_monitored_barrier_gloo_subgroup": "PyTorch allows monitored_barrier() for the backend named gloo only",
-}
-
 EXCLUDED.update(dict.fromkeys(_NEED_GPUS, NEEDS_GPUS))
 EXCLUDED.update(dict.fromkeys(_NEED_EIGHT_RANKS, NEEDS_EIGHT_RANKS))
-EXCLUDED.update(_KNOW_ONLY_PYTORCHS_BACKENDS)

@@ -128,6 +128,18 @@ def test_killed_worker(victim):
     assert_all_failed(outcomes, codes={"peer_lost", "aggregator_lost"})
 
 
+def test_worker_that_leaves_while_others_go_on():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        if rank == 1:
+            raise KeyError("a bug in the script")  # ranks.run then destroys the group, in good order
+        ping_until_error(rank)
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes.pop(1).error_type == "KeyError"
+    assert_all_failed(outcomes, codes={"peer_lost"})
+
+
 def test_sums_in_an_aggregator():
     with ranks.aggregator() as process:
 

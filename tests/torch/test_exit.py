@@ -1,7 +1,7 @@
 """A script may end in any way: with or without destroy_process_group(), by torchrun or alone, after an error."""
 
-import re
 import concurrent.futures
+import re
 import socket
 
 import pytest
@@ -63,7 +63,8 @@ def test_torchrun(ending):
     assert result.stdout.count("summed") == 2, result.stderr
     if ending == "exception":
         assert result.returncode == 1 and "KeyError" in result.stderr
-        assert "SIGSEGV" not in result.stderr and "SIGABRT" not in result.stderr
+        # torchrun ends with SIGTERM whoever is left when the first rank has failed; nobody may crash.
+        assert not re.search(r"signal (6|7|8|11)\b|SIG(ABRT|BUS|FPE|SEGV)", result.stderr), result.stderr
     else:
         assert result.returncode == 0, result.stderr
 
