@@ -17,7 +17,6 @@ build: setup ## Build the library, the command and the tests (PRESET=release|dev
 	@scripts/build.sh $(PRESET) $(JOBS)
 
 demo: setup ## Train two models with Gloo and with netsum, and compare
-	@scripts/build.sh release $(JOBS)
 	@scripts/install_wheel.sh
 	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
 

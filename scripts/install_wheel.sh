@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
 log=build/wheel.log
+echo "building the Python package (minutes the first time, seconds later; log: $log)"
 # Isolation would fetch torch a second time; everything the build needs is in .venv already.
 if ! .venv/bin/pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
   > "$log" 2>&1; then
