@@ -7,7 +7,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the ranks share a few cores
 
 _counts = collections.Counter()
 _SUITE = "test_pytorch_suite.py::TestPyTorchSuite::"
-RECORD = "build/pytorch-suite.txt"
+RECORD = "build/pytorch-suite-{backend}.txt"
 
 
 def pytest_runtest_logreport(report):
@@ -32,6 +32,6 @@ def pytest_terminal_summary(terminalreporter, config):
     )
     text += "".join(f"; {count}: {reason}" for reason, count in by_reason.items()) + "."
     terminalreporter.write_line(text)
-    record = config.rootpath / RECORD
+    record = config.rootpath / RECORD.format(backend=pytorch_suite.backend())
     record.parent.mkdir(exist_ok=True)
     record.write_text(text + "\n", encoding="utf-8")
