@@ -105,12 +105,20 @@ class CommandTest(unittest.TestCase):
         return self.start("bench", "allreduce", "--aggregator", daemon.address, "--timeout", "8s",
                           "--connect-timeout", connect_timeout, *arguments, **more)
 
-    def start_long_job(self, daemon, *arguments, workers=2):
+    def start_long_job(self, daemon, *arguments):
         """A bench that runs until it is stopped or something happens to it; returns when the job runs."""
-        bench = self.start_bench(daemon, "--workers", workers, "--bytes", "256Ki", "--iterations", 1_000_000,
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 1_000_000,
                                  *arguments)
         daemon.wait_for("job", "state=running")
         return bench
+
+    def start_running_ranks(self, daemon, count):
+        """Ranks of one long job, each a command of its own; returns when every one has got a sum."""
+        ranks = [self.start_bench(daemon, "--rank", rank, "--world-size", count, "--bytes", "256Ki", "--iterations",
+                                  1_000_000, "--report-events") for rank in range(count)]
+        for rank in ranks:
+            rank.wait_for('"event":"iteration"', name="out")
+        return ranks
 
     def assert_serves(self, daemon, *arguments):
         """The daemon must go on serving: another job runs and its sums are right."""
