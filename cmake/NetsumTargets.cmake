@@ -43,7 +43,7 @@ function(netsum_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE netsum_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # Tests call optimised code; optimising GoogleTest's macros as hard would double the build time.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   add_test(NAME ${name} COMMAND ${name})

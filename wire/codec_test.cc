@@ -43,7 +43,7 @@ std::vector<Sample> samples() {
       {"contribution, 64-bit lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I64, 40)},
       {"contribution, scales", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_MAX_U8, 8)},
       {"result", fields_of(NETSUM_TYPE_RESULT, NETSUM_FORMAT_SUM_I32, 64, NETSUM_MEMBER_ALL)},
-      {"probe", fields_of(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0)},
+      {"probe", fields_of(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, NETSUM_PROBE_BYTES)},
       {"status", fields_of(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, NETSUM_STATUS_BYTES)},
       {"error", fields_of(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, NETSUM_ERROR_BYTES, NETSUM_MEMBER_ALL)},
       {"hello", fields_of(NETSUM_TYPE_HELLO, NETSUM_FORMAT_NONE, 72)},
@@ -155,13 +155,13 @@ TEST(Parse, NamesTheRuleThatIsBroken) {
       {NETSUM_DROP_BAD_TYPE, 0, [](Frame* f) { (*f)[1] = 0x10; }},
       {NETSUM_DROP_BAD_TYPE, 0, [](Frame* f) { (*f)[1] = 0x18; }},
       {NETSUM_DROP_BAD_TYPE, 0, [](Frame* f) { (*f)[1] = 0x1F; }},
-      {NETSUM_DROP_BAD_FLAGS, 0, [](Frame* f) { (*f)[3] = 0x04; }},
+      {NETSUM_DROP_BAD_FLAGS, 0, [](Frame* f) { (*f)[3] = 0x08; }},
       {NETSUM_DROP_BAD_FLAGS, 4, [](Frame* f) { (*f)[3] = 0x80; }},
       {NETSUM_DROP_BAD_LENGTH, 0, [](Frame* f) { f->resize(32); }},             // nothing to add
       {NETSUM_DROP_BAD_LENGTH, 0, [](Frame* f) { f->resize(f->size() - 4); }},  // not a multiple of 8
       {NETSUM_DROP_BAD_LENGTH, 0, [](Frame* f) { f->resize(32 + 8928 + 8); }},  // above the limit
       {NETSUM_DROP_BAD_LENGTH, 3, [](Frame* f) { f->resize(32); }},             // RESULT without lanes
-      {NETSUM_DROP_BAD_LENGTH, 4, [](Frame* f) { f->resize(40); }},             // PROBE with payload
+      {NETSUM_DROP_BAD_LENGTH, 4, [](Frame* f) { f->resize(32); }},             // PROBE without room
       {NETSUM_DROP_BAD_LENGTH, 5, [](Frame* f) { f->resize(48); }},             // STATUS too long
       {NETSUM_DROP_BAD_LENGTH, 6, [](Frame* f) { f->resize(32); }},             // ERROR too short
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x00; }},            // no operation

@@ -15,8 +15,8 @@
 /* Packet types, low nibble of `version_type`. */
 #define NETSUM_TYPE_CONTRIBUTION 1 /* worker -> aggregator: lanes to add */
 #define NETSUM_TYPE_RESULT 2       /* aggregator -> workers: the finished lanes */
-#define NETSUM_TYPE_PROBE 3        /* worker -> aggregator: what became of this round? no payload */
-#define NETSUM_TYPE_STATUS 4       /* aggregator -> worker: not finished; payload: who has contributed */
+#define NETSUM_TYPE_PROBE 3        /* worker -> aggregator: what became of this round? */
+#define NETSUM_TYPE_STATUS 4       /* aggregator -> worker: the answer; payload: who has contributed */
 #define NETSUM_TYPE_ERROR 5        /* aggregator -> workers: this round has failed; payload: why */
 #define NETSUM_TYPE_HELLO 6        /* worker -> aggregator: here I am; padded to the full packet size */
 #define NETSUM_TYPE_WELCOME 7      /* aggregator -> worker: the answer, of the same size */
@@ -40,10 +40,12 @@
 
 /* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming).
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
- * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. */
+ * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. AGAIN,
+ * in a STATUS: contribute again, because the contribution is missing or to be answered with the result. */
 #define NETSUM_FLAG_PART 0x01
 #define NETSUM_FLAG_OVERFLOW 0x02
-#define NETSUM_FLAGS_KNOWN 0x03
+#define NETSUM_FLAG_AGAIN 0x04
+#define NETSUM_FLAGS_KNOWN 0x07
 
 /* `member` of packets that are the same for every member. */
 #define NETSUM_MEMBER_ALL 0xFFFF
@@ -54,6 +56,9 @@
 #define NETSUM_ERROR_BYTES 8
 /* STATUS payload: be64 bitmap of the members that have contributed. */
 #define NETSUM_STATUS_BYTES 8
+/* PROBE payload: zeros, the room for its answer. No answer is longer than what it answers, so a dataplane
+ * never has to lengthen a packet. */
+#define NETSUM_PROBE_BYTES 8
 
 /* Why a packet was refused: index of a counter. Every refusal has exactly one reason. */
 #define NETSUM_DROP_NONE 0

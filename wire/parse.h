@@ -27,7 +27,7 @@ NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) 
     case NETSUM_TYPE_RESULT:
       return payload_bytes > 0;
     case NETSUM_TYPE_PROBE:
-      return payload_bytes == 0;
+      return payload_bytes == NETSUM_PROBE_BYTES;
     case NETSUM_TYPE_STATUS:
       return payload_bytes == NETSUM_STATUS_BYTES;
     case NETSUM_TYPE_ERROR:

@@ -191,6 +191,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       const netsum_be64 seen = netsum_put64(verdict.seen);
       std::memcpy(frame + NETSUM_HEADER_BYTES, &seen, sizeof seen);
       netsum_fields status = reply_fields(fields, NETSUM_TYPE_STATUS);
+      status.flags = verdict.flags;
       status.payload_bytes = NETSUM_STATUS_BYTES;
       return reply(frame, wire::write_header(status, job.rules.key, frame), to);
     }

@@ -58,7 +58,7 @@ class AggregatorCoreTest : public testing::Test {
     f.member = member;
     f.round = 1;
     f.signature = 99;
-    f.payload_bytes = type == NETSUM_TYPE_PROBE ? 0 : kPayload;
+    f.payload_bytes = type == NETSUM_TYPE_PROBE ? NETSUM_PROBE_BYTES : kPayload;
     if (type == NETSUM_TYPE_CONTRIBUTION) f.format = NETSUM_FORMAT_SUM_I32;
     return f;
   }
@@ -274,10 +274,16 @@ TEST_F(AggregatorCoreTest, RepeatsTheResultAndTellsWhoIsMissing) {
   std::vector<Reply> got = replies();
   ASSERT_EQ(got.size(), 1u);
   EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_STATUS);
+  EXPECT_EQ(got[0].fields.flags, NETSUM_FLAG_AGAIN);
   EXPECT_EQ(got[0].payload, (std::vector<uint8_t>{0, 0, 0, 0, 0, 0, 0, 2}));
   contribute(0, 0, host(1));
   replies();
   send(fields(NETSUM_TYPE_PROBE, 0, 1), host(2));
+  got = replies();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_STATUS);
+  EXPECT_EQ(got[0].fields.flags, NETSUM_FLAG_AGAIN);
+  contribute(0, 1, host(2));
   got = replies();
   ASSERT_EQ(got.size(), 1u);
   EXPECT_EQ(got[0].fields.type, NETSUM_TYPE_RESULT);

@@ -51,7 +51,7 @@ struct netsum_job_rules {
 #define NETSUM_ACT_STORE 1        /* first contribution: copy the lanes into rounds[bank] */
 #define NETSUM_ACT_ADD 2          /* combine the lanes with those of rounds[bank] */
 #define NETSUM_ACT_REPLY_RESULT 3 /* send the result of rounds[bank] to the sender */
-#define NETSUM_ACT_REPLY_STATUS 4 /* tell the sender `seen` */
+#define NETSUM_ACT_REPLY_STATUS 4 /* tell the sender `seen` and `flags` */
 #define NETSUM_ACT_REPLY_ERROR 5  /* tell the sender that rounds[bank] has failed */
 #define NETSUM_ACT_ERROR_ALL 6    /* tell everybody that rounds[bank] has failed */
 
@@ -59,6 +59,7 @@ struct netsum_verdict {
   uint8_t action;
   uint8_t drop;
   uint8_t bank;
+  uint8_t flags; /* of a STATUS */
   uint64_t seen;
 };
 
@@ -70,11 +71,18 @@ NETSUM_INLINE uint64_t netsum_all_members(uint16_t members) {
 }
 
 NETSUM_INLINE struct netsum_verdict netsum_dropped(uint8_t reason) {
-  struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0};
+  struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0, 0};
   return v;
 }
 NETSUM_INLINE struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, uint64_t seen) {
-  struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, seen};
+  struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, 0, seen};
+  return v;
+}
+/* The answer to a probe: `seen` have contributed. A member contributes (again) if its contribution is missing
+ * or if the round is complete: the answer to a contribution has room for the result. */
+NETSUM_INLINE struct netsum_verdict netsum_tell(uint32_t bank, uint64_t seen, int again) {
+  struct netsum_verdict v = {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, (uint8_t)bank,
+                             again ? NETSUM_FLAG_AGAIN : 0, seen};
   return v;
 }
 
@@ -170,18 +178,21 @@ NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int
 /* A PROBE that has passed netsum_check_rules() and its integrity check. Changes nothing. */
 NETSUM_INLINE struct netsum_verdict netsum_slot_probe(const struct netsum_slot* slot,
                                                       const struct netsum_fields* f) {
+  const uint64_t bit = netsum_member_bit(f->member);
   const uint32_t ahead = f->round - slot->current;
   const uint32_t bank = f->round & 1;
   const struct netsum_round* round = &slot->rounds[bank];
   if (ahead == 1) {
     if (!netsum_current_is_over(slot)) return netsum_dropped(NETSUM_DROP_FUTURE_ROUND);
-    return netsum_act(NETSUM_ACT_REPLY_STATUS, bank, 0);
+    return netsum_tell(bank, 0, 1);
   }
-  if (ahead == 0xFFFFFFFFu) return netsum_on_previous(slot, netsum_member_bit(f->member));
+  if (ahead == 0xFFFFFFFFu) {
+    const struct netsum_verdict previous = netsum_on_previous(slot, bit);
+    return previous.action == NETSUM_ACT_DROP ? previous : netsum_tell(bank, round->seen, 1);
+  }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
-  if (round->state == NETSUM_ROUND_COMPLETE) return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
-  return netsum_act(NETSUM_ACT_REPLY_STATUS, bank, round->seen);
+  return netsum_tell(bank, round->seen, round->state == NETSUM_ROUND_COMPLETE || !(round->seen & bit));
 }
 
 #endif /* NETSUM_AGGREGATOR_SLOT_SLOT_H_ */

@@ -16,6 +16,7 @@ struct SlotOutcome {
   uint8_t action = NETSUM_ACT_DROP;
   uint8_t drop = NETSUM_DROP_NONE;
   uint8_t bank = 0;
+  uint8_t flags = 0;  // of a STATUS
   uint64_t seen = 0;
   bool completed = false;
   bool operator==(const SlotOutcome&) const = default;
@@ -53,7 +54,7 @@ class SlotBench {
     netsum_slot& slot = slots_[f.slot];
     const netsum_verdict v =
         f.type == NETSUM_TYPE_PROBE ? netsum_slot_probe(&slot, &f) : netsum_slot_contribute(&slot, &f);
-    SlotOutcome outcome{v.action, v.drop, v.bank, v.seen};
+    SlotOutcome outcome{v.action, v.drop, v.bank, v.flags, v.seen};
     int overflow = 0;
     if (v.action == NETSUM_ACT_STORE) {
       netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
@@ -78,8 +79,8 @@ class SlotBench {
     netsum_fields f = contribution(member, round, slot);
     f.type = NETSUM_TYPE_PROBE;
     f.format = NETSUM_FORMAT_NONE;
-    f.payload_bytes = 0;
-    return feed(f, {});
+    f.payload_bytes = NETSUM_PROBE_BYTES;
+    return feed(f, std::array<uint8_t, NETSUM_PROBE_BYTES>{});
   }
 
   int32_t lane(uint32_t round, int index = 0, uint32_t slot = 0) const {

@@ -176,6 +176,7 @@ class Simulation {
         netsum_store64(seen.data(), outcome.seen);
         netsum_fields status = f;
         status.type = NETSUM_TYPE_STATUS;
+        status.flags = outcome.flags;
         send(false, f.member, status, seen);
         return;
       }
@@ -212,9 +213,7 @@ class Simulation {
     Step& step = members_[packet.member].outstanding[f.slot];
     if (!step.busy || round_of(step.step) != f.round) return;  // an answer to an old question
     if (f.type == NETSUM_TYPE_STATUS) {
-      if (!(netsum_load64(packet.payload.data()) >> packet.member & 1)) {
-        send_contribution(packet.member, step.step);
-      }
+      if (f.flags & NETSUM_FLAG_AGAIN) send_contribution(packet.member, step.step);
       return;
     }
     ASSERT_EQ(f.chunk, step.step);

@@ -13,6 +13,10 @@ SlotOutcome dropped(uint8_t reason) {
 SlotOutcome reply_result(uint32_t round) {
   return {NETSUM_ACT_REPLY_RESULT, NETSUM_DROP_NONE, static_cast<uint8_t>(round & 1)};
 }
+SlotOutcome tells(uint32_t round, uint64_t seen, bool again) {
+  return {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, static_cast<uint8_t>(round & 1),
+          static_cast<uint8_t>(again ? NETSUM_FLAG_AGAIN : 0), seen};
+}
 
 // --- What SwitchML's switch program is tested for (its PTF list) -------------------------------------------
 
@@ -79,7 +83,7 @@ TEST(Slot, RetransmitFromPreviousSet) {
   bench.contribute(0, 2, 50);
   // Members 1 and 2 have not moved on, so the result of round 1 is still owed to them; member 0 has it.
   EXPECT_EQ(bench.contribute(1, 1, 5), reply_result(1));
-  EXPECT_EQ(bench.probe(2, 1), reply_result(1));
+  EXPECT_EQ(bench.probe(2, 1), tells(1, 7, true));
   EXPECT_EQ(bench.contribute(0, 1, 5), dropped(NETSUM_DROP_STALE_ROUND));
   EXPECT_EQ(bench.probe(0, 1), dropped(NETSUM_DROP_STALE_ROUND));
 }
@@ -288,19 +292,16 @@ TEST(Slot, ARoundOpensOnlyAfterTheOneBefore) {
 
 TEST(Slot, ProbesAnswerInEveryState) {
   SlotBench bench(2);
-  const auto status = [](uint32_t round, uint64_t seen) {
-    return SlotOutcome{NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, static_cast<uint8_t>(round & 1), seen};
-  };
-  EXPECT_EQ(bench.probe(0, 1), status(1, 0));  // never used: nobody has contributed
+  EXPECT_EQ(bench.probe(0, 1), tells(1, 0, true));  // never used: nobody has contributed
   bench.contribute(1, 1, 1);
-  EXPECT_EQ(bench.probe(0, 1), status(1, 2));  // open: the asker's own contribution was lost
-  EXPECT_EQ(bench.probe(1, 1), status(1, 2));
+  EXPECT_EQ(bench.probe(0, 1), tells(1, 2, true));  // open: the asker's own contribution was lost
+  EXPECT_EQ(bench.probe(1, 1), tells(1, 2, false));
   bench.contribute(0, 1, 1);
-  EXPECT_EQ(bench.probe(0, 1), reply_result(1));  // complete
-  EXPECT_EQ(bench.probe(0, 2), status(2, 0));     // the next has not begun
+  EXPECT_EQ(bench.probe(0, 1), tells(1, 3, true));  // complete
+  EXPECT_EQ(bench.probe(0, 2), tells(2, 0, true));  // the next has not begun
   bench.contribute(0, 2, 1);
-  EXPECT_EQ(bench.probe(1, 1), reply_result(1));  // previous, still owed
-  EXPECT_EQ(bench.probe(1, 2), status(2, 1));
+  EXPECT_EQ(bench.probe(1, 1), tells(1, 3, true));  // previous, still owed
+  EXPECT_EQ(bench.probe(1, 2), tells(2, 1, true));
   bench.contribute(1, 2, 1);
   EXPECT_EQ(bench.probe(1, 1), dropped(NETSUM_DROP_STALE_ROUND));
 }
@@ -327,7 +328,7 @@ TEST(Slot, RoundsWrap) {
     EXPECT_EQ(bench.contribute(0, round, 1).action, NETSUM_ACT_STORE) << round;
     if (i > 0) {
       EXPECT_EQ(bench.contribute(1, round - 1, 2), reply_result(round - 1)) << round;
-      EXPECT_EQ(bench.probe(1, round - 1), reply_result(round - 1)) << round;
+      EXPECT_EQ(bench.probe(1, round - 1), tells(round - 1, 3, true)) << round;
       EXPECT_EQ(bench.contribute(1, round - 2, 2), dropped(NETSUM_DROP_STALE_ROUND)) << round;
     }
     EXPECT_TRUE(bench.contribute(1, round, 2).completed) << round;

@@ -170,10 +170,14 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   }
   netsum_be64 seen;
   std::memcpy(&seen, payload, sizeof seen);
+  const uint64_t before = slot.contributed;
+  const uint64_t own = uint64_t{1} << options_.member;
   slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
   slot.answered = true;
-  const bool ours_is_in = (slot.contributed >> options_.member & 1) != 0;
-  if (ours_is_in || slot.resend_due) return;  // a straggler: the next probe is scheduled already
+  // Otherwise a straggler: the next probe is scheduled already.
+  const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
+  const bool outdated = (before & ~netsum_get64(seen) & own) != 0;
+  if (!again || outdated || slot.resend_due) return;
   // Less than a round trip after the payload was sent again, this answers a probe from before that.
   if (slot.resent && static_cast<double>(now_us - slot.sent_at_us) <= round_trip_.srtt_us()) return;
   window_.on_loss(now_us, round_trip_.srtt_us());

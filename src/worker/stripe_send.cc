@@ -225,7 +225,10 @@ uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame
   ++slot.backoff;
   slot.probe_at_us = now_us + wait_us;
   schedule(slot.probe_at_us);
-  return wire::write_header(fields_of(slot_index, NETSUM_TYPE_PROBE), options_.key, frame);
+  netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_PROBE);
+  fields.payload_bytes = NETSUM_PROBE_BYTES;
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, NETSUM_PROBE_BYTES);
+  return wire::write_header(fields, options_.key, frame);
 }
 
 }  // namespace netsum

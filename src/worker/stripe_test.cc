@@ -43,16 +43,19 @@ class StripeTest : public testing::Test {
     }
     return all;
   }
-  Status answer(const Sent& sent, uint8_t type, std::vector<uint8_t> payload) {
+  Status answer(const Sent& sent, uint8_t type, std::vector<uint8_t> payload, uint8_t flags = 0) {
     netsum_fields fields = sent.fields;
     fields.type = type;
+    fields.flags = flags;
     if (type == NETSUM_TYPE_RESULT || type == NETSUM_TYPE_ERROR) fields.member = NETSUM_MEMBER_ALL;
     fields.payload_bytes = static_cast<uint32_t>(payload.size());
     return stripe_.on_packet(now_, fields, payload.data());
   }
   Status result(const Sent& sent) { return answer(sent, NETSUM_TYPE_RESULT, sent.payload); }
+  // Of the three members, this one is 1.
   Status status(const Sent& sent, uint8_t seen) {
-    return answer(sent, NETSUM_TYPE_STATUS, {0, 0, 0, 0, 0, 0, 0, seen});
+    const bool again = (seen & 2) == 0 || seen == 7;
+    return answer(sent, NETSUM_TYPE_STATUS, {0, 0, 0, 0, 0, 0, 0, seen}, again ? NETSUM_FLAG_AGAIN : 0);
   }
 
   // HELLO, scales of one group, and returns the first window of data.
@@ -171,6 +174,19 @@ TEST_F(StripeTest, AnOverdueStepIsAskedForAndSentAgainOnlyIfItIsMissing) {
   EXPECT_TRUE(collect().empty());
 }
 
+TEST_F(StripeTest, ALostResultIsHadByContributingAgain) {
+  const std::vector<Sent> data = start(1);
+  now_ += 10 * kRoundTripUs;
+  const std::vector<Sent> probes = collect();
+  ASSERT_EQ(probes.size(), 1u);
+  now_ += kRoundTripUs;
+  EXPECT_TRUE(status(probes[0], 0b111).ok());
+  const std::vector<Sent> again = collect();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].fields.type, NETSUM_TYPE_CONTRIBUTION);
+  EXPECT_EQ(again[0].payload, data[0].payload);
+}
+
 TEST_F(StripeTest, AStatusForAnotherMemberIsDropped) {
   std::vector<Sent> data = start(1);
   data[0].fields.member = 2;
@@ -184,6 +200,8 @@ TEST_F(StripeTest, AnOlderStatusDoesNotMakeAMemberMissingAgain) {
   now_ += kRoundTripUs;
   EXPECT_TRUE(status(data[0], 0b011).ok());
   EXPECT_TRUE(status(data[0], 0b010).ok());
+  EXPECT_TRUE(status(data[0], 0b001).ok());  // from before our own came in
+  EXPECT_TRUE(collect().empty());
   const Stripe::Waiting waiting = stripe_.waiting(now_);
   EXPECT_EQ(waiting.operation, operation_.get());
   EXPECT_TRUE(waiting.answered);

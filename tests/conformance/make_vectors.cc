@@ -198,7 +198,7 @@ Vector malformed() {
   byte("16-bit lanes, kept for later", 2, 0x12, "bad_format");
   w.feed(0, "a RESULT, which an aggregator does not take", w.result(kFirst, lanes32({1, 2})));
   w.expect_drop("bad_type");
-  w.feed(0, "a STATUS", w.status(0, kFirst, 1)).expect_drop("bad_type");
+  w.feed(0, "a STATUS", w.status(0, kFirst, 1, false)).expect_drop("bad_type");
   w.feed(0, "an ERROR", w.error(kFirst, 0)).expect_drop("bad_type");
   w.feed(0, "a WELCOME", w.welcome(0, 1)).expect_drop("bad_type");
   w.contribute(0, kFirst, lanes32({1, 2, 3, 4}));
@@ -350,17 +350,18 @@ Vector probes() {
   VectorWriter w("probes", "a probe gets an answer in every state of the slot and changes none");
   w.everybody_says_hello();
   const Round second{.slot = 0, .round = 2, .chunk = 6};
-  w.ask(0, kFirst, "a slot never used").expect_status(0, kFirst, 0);
+  w.ask(0, kFirst, "a slot never used").expect_status(0, kFirst, 0, true);
   w.contribute(1, kFirst, lanes32({1, 2}));
-  w.ask(0, kFirst, "open, the asker's contribution is missing").expect_status(0, kFirst, 2);
-  w.ask(1, kFirst, "open, the asker's contribution is in").expect_status(1, kFirst, 2);
+  w.ask(0, kFirst, "open, the asker's contribution is missing").expect_status(0, kFirst, 2, true);
+  w.ask(1, kFirst, "open, the asker's contribution is in").expect_status(1, kFirst, 2, false);
   w.contribute(0, kFirst, lanes32({10, 20})).expect_result_for_all(kFirst, lanes32({11, 22}));
-  w.ask(1, kFirst, "complete").expect_result_for(1, kFirst, lanes32({11, 22}));
-  w.ask(1, second, "the next one, not begun").expect_status(1, second, 0);
+  w.ask(1, kFirst, "complete").expect_status(1, kFirst, 3, true);
+  w.contribute(1, kFirst, lanes32({1, 2}), "as told").expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.ask(1, second, "the next one, not begun").expect_status(1, second, 0, true);
   w.contribute(0, second, lanes32({3, 3}));
-  w.ask(1, kFirst, "the one before, still owed").expect_result_for(1, kFirst, lanes32({11, 22}));
+  w.ask(1, kFirst, "the one before, still owed").expect_status(1, kFirst, 3, true);
   w.ask(0, kFirst, "the one before, not owed").expect_drop("stale_round");
-  w.ask(1, second, "open").expect_status(1, second, 1);
+  w.ask(1, second, "open").expect_status(1, second, 1, true);
   w.contribute(1, second, lanes32({4, 4})).expect_result_for_all(second, lanes32({7, 7}));
   w.ask(1, kFirst, "the one before, everybody has it").expect_drop("stale_round");
   return w.done();
@@ -397,7 +398,7 @@ Vector round_wrap() {
       const Bytes sum = lanes32({i - 1 + 10, 0});
       w.contribute(1, before, lanes32({10, 0}), "the result before was lost")
           .expect_result_for(1, before, sum);
-      w.ask(1, before, "and once more, by a probe").expect_result_for(1, before, sum);
+      w.ask(1, before, "and once more, by a probe").expect_status(1, before, 3, true);
       w.contribute(0, before, lanes32({i - 1, 0}), "an old copy").expect_drop("stale_round");
     }
     w.contribute(1, r, lanes32({10, 0})).expect_result_for_all(r, lanes32({i + 10, 0}));

@@ -86,6 +86,7 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
       return {{from, result(job, f, verdict.bank)}};
     case NETSUM_ACT_REPLY_STATUS: {
       reply.type = NETSUM_TYPE_STATUS;
+      reply.flags = verdict.flags;
       const netsum_be64 seen = netsum_put64(verdict.seen);
       return {{from, build(job, reply, Bytes(seen.b, seen.b + sizeof seen))}};
     }

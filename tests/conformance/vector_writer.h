@@ -89,8 +89,9 @@ class VectorWriter {
   VectorWriter& expect_result_for(Peer peer, const Round& r, const Bytes& sum) {
     return expect({peer}, "the result of round " + text(r) + ", again", result(r, sum));
   }
-  VectorWriter& expect_status(uint16_t member, const Round& r, uint64_t seen) {
-    return expect({member}, "who has contributed", status(member, r, seen));
+  VectorWriter& expect_status(uint16_t member, const Round& r, uint64_t seen, bool again) {
+    return expect({member}, again ? "who has contributed; contribute again" : "who has contributed",
+                  status(member, r, seen, again));
   }
   VectorWriter& start_at(uint16_t slot, uint32_t round) {
     vector_.start.push_back({job_.job, slot, round});
@@ -116,11 +117,11 @@ class VectorWriter {
     return build(NETSUM_TYPE_RESULT, r.format, r.flags, NETSUM_MEMBER_ALL, r, sum);
   }
   Bytes probe(uint16_t member, const Round& r) const {
-    return build(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0, member, r, {});
+    return build(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0, member, r, Bytes(NETSUM_PROBE_BYTES));
   }
-  Bytes status(uint16_t member, const Round& r, uint64_t seen) const {
+  Bytes status(uint16_t member, const Round& r, uint64_t seen, bool again) const {
     const netsum_be64 bitmap = netsum_put64(seen);
-    return build(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, 0, member, r,
+    return build(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, again ? NETSUM_FLAG_AGAIN : 0, member, r,
                  Bytes(bitmap.b, bitmap.b + sizeof bitmap));
   }
   Bytes error(const Round& asked, uint16_t blamed) const {
