@@ -12,8 +12,21 @@ NETSUM_INLINE void netsum_lanes_store(void* acc, const void* in, uint32_t bytes)
   }
 }
 
-/* Eight 8-bit maxima in one word. A loop over single bytes has more turns than the BPF verifier follows. */
-NETSUM_INLINE uint64_t netsum_max_u8x8(uint64_t x, uint64_t y) {
+/* Lanes are combined a 64-bit word at a time, whatever their width: BPF and the verifier pay per instruction, and a
+ * loop over single bytes has more turns than the verifier follows. */
+
+/* Sums of lanes whose top bits are `top`. The carry out of a lane's top bit must not reach the next lane, so the
+ * top bits are added apart. Sets the top bits of lanes that overflowed in *overflow. */
+NETSUM_INLINE uint64_t netsum_word_add(uint64_t x, uint64_t y, uint64_t top, uint64_t* overflow) {
+  const uint64_t sum = ((x & ~top) + (y & ~top)) ^ ((x ^ y) & top);
+  *overflow |= (x ^ sum) & (y ^ sum);
+  return sum;
+}
+#define NETSUM_TOP_BITS_I32 0x8000000080000000ull
+#define NETSUM_TOP_BITS_I64 0x8000000000000000ull
+
+/* Eight 8-bit maxima. */
+NETSUM_INLINE uint64_t netsum_word_max_u8(uint64_t x, uint64_t y) {
   const uint64_t top = 0x8080808080808080ull;
   const uint64_t low_ge = (x | top) - (y & ~top); /* top bit: the low seven bits of x are >= those of y */
   const uint64_t ge = ((x & ~y) | (~(x ^ y) & low_ge)) & top;
@@ -21,30 +34,22 @@ NETSUM_INLINE uint64_t netsum_max_u8x8(uint64_t x, uint64_t y) {
   return (x & take_x) | (y & ~take_x);
 }
 
+NETSUM_INLINE int netsum_lanes_sum(uint64_t top, uint8_t* acc, const uint8_t* in, uint32_t bytes) {
+  uint64_t overflow = 0;
+  for (size_t i = 0; i < bytes; i += 8) {
+    netsum_store64(acc + i, netsum_word_add(netsum_load64(acc + i), netsum_load64(in + i), top, &overflow));
+  }
+  return (overflow & top) != 0;
+}
+
 /* acc = acc combined with in, in `format`. Returns 1 if a lane overflowed (sums wrap, two's complement). */
 NETSUM_INLINE int netsum_lanes_add(uint8_t format, void* acc, const void* in, uint32_t bytes) {
   uint8_t* a = (uint8_t*)acc;
   const uint8_t* b = (const uint8_t*)in;
-  if (format == NETSUM_FORMAT_SUM_I32) {
-    uint32_t overflow = 0;
-    for (size_t i = 0; i < bytes; i += 4) {
-      const uint32_t x = netsum_load32(a + i), y = netsum_load32(b + i), sum = x + y;
-      overflow |= (x ^ sum) & (y ^ sum);
-      netsum_store32(a + i, sum);
-    }
-    return (int)(overflow >> 31);
-  }
-  if (format == NETSUM_FORMAT_SUM_I64) {
-    uint64_t overflow = 0;
-    for (size_t i = 0; i < bytes; i += 8) {
-      const uint64_t x = netsum_load64(a + i), y = netsum_load64(b + i), sum = x + y;
-      overflow |= (x ^ sum) & (y ^ sum);
-      netsum_store64(a + i, sum);
-    }
-    return (int)(overflow >> 63);
-  }
+  if (format == NETSUM_FORMAT_SUM_I32) return netsum_lanes_sum(NETSUM_TOP_BITS_I32, a, b, bytes);
+  if (format == NETSUM_FORMAT_SUM_I64) return netsum_lanes_sum(NETSUM_TOP_BITS_I64, a, b, bytes);
   for (size_t i = 0; i < bytes; i += 8) { /* NETSUM_FORMAT_MAX_U8 */
-    netsum_store64(a + i, netsum_max_u8x8(netsum_load64(a + i), netsum_load64(b + i)));
+    netsum_store64(a + i, netsum_word_max_u8(netsum_load64(a + i), netsum_load64(b + i)));
   }
   return 0;
 }

@@ -108,6 +108,12 @@ NETSUM_INLINE int netsum_current_is_over(const struct netsum_slot* slot) {
   return state == NETSUM_ROUND_COMPLETE || (state == NETSUM_ROUND_EMPTY && slot->current == 0);
 }
 
+/* Whether the packet is of what the round is summing. */
+NETSUM_INLINE int netsum_agrees(const struct netsum_round* round, const struct netsum_fields* f) {
+  return f->chunk == round->chunk && f->signature == round->signature && f->format == round->format &&
+         f->payload_bytes == round->payload_bytes && (f->flags & NETSUM_FLAG_PART) == round->flags;
+}
+
 /* The round before the current one: complete by construction. Its result is owed only to members that have
  * not yet contributed to the current round; from others the packet is an old copy. */
 NETSUM_INLINE struct netsum_verdict netsum_on_previous(const struct netsum_slot* slot, uint64_t bit) {
@@ -146,16 +152,21 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     round->state = NETSUM_ROUND_OPEN;
     return netsum_act(NETSUM_ACT_STORE, bank, bit);
   }
-  if (ahead == 0xFFFFFFFFu) return netsum_on_previous(slot, bit);
+  if (ahead == 0xFFFFFFFFu) {
+    const struct netsum_verdict previous = netsum_on_previous(slot, bit);
+    return netsum_agrees(round, f) ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);
+  }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
 
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
   if (round->seen & bit) {
-    if (round->state == NETSUM_ROUND_COMPLETE) return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+    /* The answer is as long as the question, or it is none of a member's: what it contributed did agree. */
+    if (round->state == NETSUM_ROUND_COMPLETE && netsum_agrees(round, f)) {
+      return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+    }
     return netsum_dropped(NETSUM_DROP_DUPLICATE);
   }
-  if (f->chunk != round->chunk || f->signature != round->signature || f->format != round->format ||
-      f->payload_bytes != round->payload_bytes || (f->flags & NETSUM_FLAG_PART) != round->flags) {
+  if (!netsum_agrees(round, f)) {
     round->state = NETSUM_ROUND_FAILED;
     round->blamed = f->member;
     return netsum_act(NETSUM_ACT_ERROR_ALL, bank, 0);

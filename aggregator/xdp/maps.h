@@ -1,0 +1,71 @@
+/* What the XDP program and its loader share: the layout of the maps. C for BPF, C++ for the loader. */
+#ifndef NETSUM_AGGREGATOR_XDP_MAPS_H_
+#define NETSUM_AGGREGATOR_XDP_MAPS_H_
+
+#include "aggregator/slot/slot.h"
+
+/* A packet is broadcast from one page: 4096 - 256 (XDP headroom) - 320 (struct skb_shared_info) - 14 - 20 - 8 -
+ * 32, rounded down to 32. So MTU 3484 is the largest for this dataplane. */
+#define NETSUM_XDP_MAX_PAYLOAD 3424
+
+/* Ethernet, IPv4 without options, UDP. */
+#define NETSUM_XDP_HEADERS_BYTES (14 + 20 + 8)
+
+/* An IPv4 endpoint as one number, so that it can be compared and exchanged at once: never 0. Network order as it
+ * lies in the packet, host order of the number. */
+NETSUM_INLINE uint64_t netsum_xdp_peer(uint32_t ip, uint16_t port) {
+  return (uint64_t)ip << 16 | port;
+}
+
+/* Where a member is: written by the program at the first HELLO, erased by the loader with the job. */
+struct netsum_xdp_member {
+  uint64_t peer; /* netsum_xdp_peer(); 0: no HELLO yet */
+  uint32_t ifindex;
+  uint8_t mac[6];
+  uint8_t our_mac[6]; /* by which the member reached us */
+};
+
+struct netsum_xdp_job {
+  struct netsum_job_rules rules; /* members 0: no job */
+  uint32_t first_slot;
+  uint32_t reserved;
+};
+
+/* The members of a job behind one port; key of the map `ports`. A broadcast makes `count` copies for the port, one
+ * after another on one CPU, and the n-th copy of the port goes to member n modulo count. */
+struct netsum_xdp_port_key {
+  uint32_t job;
+  uint32_t ifindex;
+};
+struct netsum_xdp_port {
+  uint32_t count;
+  uint32_t cursor; /* each CPU counts its own copies */
+  uint16_t members[NETSUM_MAX_MEMBERS];
+};
+
+/* Counters, one array of 64-bit numbers per CPU: first the refusals by NETSUM_DROP_*, then these. */
+enum netsum_xdp_counter {
+  NETSUM_XDP_PASSED = NETSUM_DROP_COUNT, /* other traffic, left to the host */
+  NETSUM_XDP_PACKETS_RECEIVED,           /* netsum's, well addressed */
+  NETSUM_XDP_BYTES_RECEIVED,             /* datagrams, without UDP, IP and Ethernet headers */
+  NETSUM_XDP_PACKETS_SENT,
+  NETSUM_XDP_BYTES_SENT,
+  NETSUM_XDP_CONTRIBUTIONS,
+  NETSUM_XDP_BYTES_SUMMED,
+  NETSUM_XDP_ROUNDS_COMPLETED,
+  NETSUM_XDP_RESULTS_REPEATED,
+  NETSUM_XDP_STATUSES,
+  NETSUM_XDP_MISMATCHES,
+  NETSUM_XDP_OVERFLOWS,
+  NETSUM_XDP_HELLOS,
+  /* Frames to the aggregator's address and port that are not a plain IPv4 datagram. */
+  NETSUM_XDP_VLAN_TAG,
+  NETSUM_XDP_IP_OPTIONS,
+  NETSUM_XDP_IP_FRAGMENT,
+  NETSUM_XDP_IP_LENGTH,   /* IP or UDP length and frame disagree */
+  NETSUM_XDP_IP_CHECKSUM, /* of the IP header */
+  NETSUM_XDP_NO_PORT,     /* a copy for a port that no member of the job is behind */
+  NETSUM_XDP_COUNTERS
+};
+
+#endif /* NETSUM_AGGREGATOR_XDP_MAPS_H_ */

@@ -1,0 +1,455 @@
+/* The slot machine in the kernel, at the driver: netsum's packets are added up as they come in and never reach the
+ * host's stack; all other traffic passes untouched. Rules: wire/PROTOCOL.md. Layout of the maps: maps.h. Loader:
+ * xdp_dataplane.h.
+ *
+ *   netsum_aggregate  on every port. A contribution is added in the kernel; the last one of a round becomes the
+ *                     result in its own buffer and leaves through the job's device map, one copy per member.
+ *                     Answers to one member go back out of the port they came in by.
+ *   netsum_address    on the device map: gives each copy the address of its member.
+ *
+ * HELLO is checked, its sender noted, and then left to the loader's UDP socket, which sets the member's port up
+ * before it answers.
+ *
+ * Slots are shared by all CPUs under a spin lock each. Loops over lanes are written out for the verifier: a packet
+ * pointer is compared with the packet's end every 32 bytes, offsets into maps are constants in each turn. What may
+ * run without the lock is a global function, which the verifier looks at once, on its own. */
+#include <linux/bpf.h>
+/* bpf_helpers.h needs linux/bpf.h before it. */
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include "aggregator/slot/lanes.h"
+#include "aggregator/xdp/maps.h"
+
+/* Set by the loader. Addresses in network order. */
+const volatile uint32_t aggregator_ip;
+const volatile uint16_t data_port;
+const volatile uint32_t payload_limit; /* bytes, a multiple of 32 */
+
+struct slot_value {
+  struct bpf_spin_lock lock;
+  uint32_t reserved;
+  struct netsum_slot slot;
+};
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __type(key, uint32_t);
+  __type(value, struct netsum_xdp_job);
+} jobs SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* job * NETSUM_MAX_MEMBERS + member */
+  __type(key, uint32_t);
+  __type(value, struct netsum_xdp_member);
+} members SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __type(key, uint32_t);
+  __type(value, struct slot_value);
+} slots SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* slot * 2 + bank; the loader sets the value's size to payload_limit */
+  __uint(key_size, sizeof(uint32_t));
+  __uint(value_size, NETSUM_XDP_MAX_PAYLOAD);
+} lanes SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+  __type(key, struct netsum_xdp_port_key);
+  __type(value, struct netsum_xdp_port);
+} ports SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, NETSUM_XDP_COUNTERS);
+  __type(key, uint32_t);
+  __type(value, uint64_t);
+} counters SEC(".maps");
+
+/* By job: the ports that its results go to, member by member. */
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+  __type(key, uint32_t);
+  __array(
+      values, struct {
+        __uint(type, BPF_MAP_TYPE_DEVMAP);
+        __uint(max_entries, NETSUM_MAX_MEMBERS);
+        __uint(key_size, sizeof(uint32_t));
+        __uint(value_size, sizeof(struct bpf_devmap_val));
+      });
+} broadcasts SEC(".maps");
+
+/* A netsum frame. */
+struct frame {
+  struct ethhdr eth;
+  struct iphdr ip;
+  struct udphdr udp;
+  struct netsum_header header;
+} __attribute__((packed));
+_Static_assert(sizeof(struct frame) == NETSUM_XDP_HEADERS_BYTES + NETSUM_HEADER_BYTES, "no padding");
+
+#define INLINE static __always_inline
+
+INLINE void add_to(uint32_t counter, uint64_t n) {
+  uint64_t* value = bpf_map_lookup_elem(&counters, &counter);
+  if (value) *value += n;
+}
+INLINE int drop(uint32_t reason) {
+  add_to(reason, 1);
+  return XDP_DROP;
+}
+INLINE void* data_of(const struct xdp_md* ctx) {
+  return (void*)(long)ctx->data;
+}
+INLINE const void* end_of(const struct xdp_md* ctx) {
+  return (const void*)(long)ctx->data_end;
+}
+
+/* --- Is it ours? ----------------------------------------------------------------------------------------- */
+
+/* One's complement sum of a 20-byte IP header; 0xFFFF if its checksum is right. */
+INLINE uint16_t ip_sum(const void* ip) {
+  const uint16_t* words = ip;
+  uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < 10; ++i) sum += words[i];
+  sum = (sum & 0xFFFF) + (sum >> 16);
+  return (uint16_t)(sum + (sum >> 16));
+}
+
+INLINE int to_our_port(const struct udphdr* udp, const void* end) {
+  return (const void*)(udp + 1) <= end && udp->dest == data_port;
+}
+
+/* -1: a plain netsum frame, of which all headers up to UDP's may be read. Otherwise what to do with it. Whatever is
+ * not addressed to the aggregator's port passes. */
+INLINE int classify(const struct xdp_md* ctx) {
+  const uint8_t* data = data_of(ctx);
+  const void* end = end_of(ctx);
+  const struct ethhdr* eth = (const void*)data;
+  const struct iphdr* ip = (const void*)(eth + 1);
+  if ((const void*)(ip + 1) > end) return XDP_PASS;
+  if (eth->h_proto == bpf_htons(ETH_P_8021Q) || eth->h_proto == bpf_htons(ETH_P_8021AD)) {
+    const struct iphdr* tagged = (const void*)(data + ETH_HLEN + 4);
+    if ((const void*)(tagged + 1) > end || data[ETH_HLEN + 2] != 0x08 || data[ETH_HLEN + 3] != 0 ||
+        tagged->ihl != 5 || tagged->protocol != IPPROTO_UDP || tagged->daddr != aggregator_ip ||
+        !to_our_port((const void*)(tagged + 1), end)) {
+      return XDP_PASS;
+    }
+    return drop(NETSUM_XDP_VLAN_TAG);
+  }
+  if (eth->h_proto != bpf_htons(ETH_P_IP) || ip->version != 4 || ip->protocol != IPPROTO_UDP ||
+      ip->daddr != aggregator_ip) {
+    return XDP_PASS;
+  }
+  if (ip->ihl != 5) {
+    if (ip->ihl < 5 || !to_our_port((const void*)((const uint8_t*)ip + ip->ihl * 4), end)) return XDP_PASS;
+    return drop(NETSUM_XDP_IP_OPTIONS);
+  }
+  /* Later fragments have no ports; the stack drops them when the first does not come. */
+  if ((ip->frag_off & bpf_htons(0x1FFF)) != 0) return XDP_PASS;
+  const struct udphdr* udp = (const void*)(ip + 1);
+  if (!to_our_port(udp, end)) return XDP_PASS;
+  if ((ip->frag_off & bpf_htons(0x2000)) != 0) return drop(NETSUM_XDP_IP_FRAGMENT);
+  const uint64_t ip_bytes = (const uint8_t*)end - data - ETH_HLEN;
+  if (bpf_ntohs(ip->tot_len) != ip_bytes || bpf_ntohs(udp->len) != ip_bytes - sizeof *ip) {
+    return drop(NETSUM_XDP_IP_LENGTH);
+  }
+  if (ip_sum(ip) != 0xFFFF) return drop(NETSUM_XDP_IP_CHECKSUM);
+  return -1;
+}
+
+/* --- The payload ------------------------------------------------------------------------------------------ */
+
+/* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. */
+#define FOR_EACH_WORD(ctx, STEP)                               \
+  do {                                                         \
+    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame); \
+    const void* end = end_of(ctx);                             \
+    uint32_t at = 0;                                           \
+    for (uint32_t i = 0; i < payload_limit / 32; ++i) {        \
+      if ((const void*)(p + 32) > end) break;                  \
+      STEP(p, at);                                             \
+      STEP(p + 8, at + 8);                                     \
+      STEP(p + 16, at + 16);                                   \
+      STEP(p + 24, at + 24);                                   \
+      p += 32;                                                 \
+      at += 32;                                                \
+    }                                                          \
+    for (uint32_t i = 0; i < 3; ++i) {                         \
+      if ((const void*)(p + 8) > end || at + 8 > payload_limit) break; \
+      STEP(p, at);                                             \
+      p += 8;                                                  \
+      at += 8;                                                 \
+    }                                                          \
+  } while (0)
+
+/* NH of the frame's payload. Global: verified once, for any frame. */
+__attribute__((noinline)) uint64_t netsum_frame_nh(struct xdp_md* ctx) {
+  uint64_t sum = 0;
+#define NH_STEP(p, at)                                                               \
+  sum += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_check_key[(at) / 4]) *       \
+         (uint32_t)(netsum_load32((p) + 4) + netsum_check_key[(at) / 4 + 1])
+  FOR_EACH_WORD(ctx, NH_STEP);
+  return sum;
+}
+
+INLINE void store_lanes(struct xdp_md* ctx, uint8_t* acc) {
+#define STORE_STEP(p, at) netsum_store64(acc + (at), netsum_load64(p))
+  FOR_EACH_WORD(ctx, STORE_STEP);
+}
+INLINE void load_lanes(struct xdp_md* ctx, const uint8_t* acc) {
+#define LOAD_STEP(p, at) netsum_store64(p, netsum_load64(acc + (at)))
+  FOR_EACH_WORD(ctx, LOAD_STEP);
+}
+INLINE int add_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top) {
+  uint64_t overflow = 0;
+#define ADD_STEP(p, at) \
+  netsum_store64(acc + (at), netsum_word_add(netsum_load64(acc + (at)), netsum_load64(p), top, &overflow))
+  FOR_EACH_WORD(ctx, ADD_STEP);
+  return (overflow & top) != 0;
+}
+INLINE void max_lanes(struct xdp_md* ctx, uint8_t* acc) {
+#define MAX_STEP(p, at) \
+  netsum_store64(acc + (at), netsum_word_max_u8(netsum_load64(acc + (at)), netsum_load64(p)))
+  FOR_EACH_WORD(ctx, MAX_STEP);
+}
+INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
+  if (format == NETSUM_FORMAT_MAX_U8) {
+    max_lanes(ctx, acc);
+    return 0;
+  }
+  /* One loop for all widths of sums: the verifier walks each loop once per turn. */
+  return add_lanes(ctx, acc, format == NETSUM_FORMAT_SUM_I32 ? NETSUM_TOP_BITS_I32 : NETSUM_TOP_BITS_I64);
+}
+
+/* --- Replies ---------------------------------------------------------------------------------------------- */
+
+/* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows: the
+ * check covers header and payload. */
+INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
+  uint8_t mac[ETH_ALEN];
+  __builtin_memcpy(mac, f->eth.h_dest, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_dest, f->eth.h_source, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_source, mac, ETH_ALEN);
+  const uint32_t sender = f->ip.saddr;
+  f->ip.saddr = f->ip.daddr;
+  f->ip.daddr = sender;
+  const uint16_t port = f->udp.source;
+  f->udp.source = f->udp.dest;
+  f->udp.dest = port;
+  const uint16_t udp_bytes = sizeof f->udp + NETSUM_HEADER_BYTES + payload_bytes;
+  f->udp.len = bpf_htons(udp_bytes);
+  f->udp.check = 0;
+  f->ip.tot_len = bpf_htons(sizeof f->ip + udp_bytes);
+  f->ip.tos = 0;
+  f->ip.id = 0;
+  f->ip.frag_off = bpf_htons(0x4000); /* do not fragment */
+  f->ip.ttl = 64;
+  f->ip.check = 0;
+  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+}
+
+/* What tells an answer from its question, in one number: BPF functions have at most five parameters. */
+#define KIND(type, format, flags) ((uint32_t)(type) | (uint32_t)(format) << 8 | (uint32_t)(flags) << 16)
+
+/* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
+ * round, chunk and signature are those of the question. Returns 0 if done. Global: verified once. */
+__attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key) {
+  const uint64_t nh = netsum_frame_nh(ctx);
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return -1;
+  const uint32_t payload_bytes = ctx->data_end - ctx->data - sizeof *f;
+  f->header.version_type = NETSUM_VERSION << 4 | (kind & 15);
+  f->header.format = kind >> 8;
+  f->header.flags = kind >> 16;
+  f->header.member = netsum_put16(member);
+  f->header.check = netsum_put64(netsum_check(&f->header, nh, payload_bytes, key));
+  turn_round(f, payload_bytes);
+  return 0;
+}
+
+INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key) {
+  if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
+  add_to(NETSUM_XDP_PACKETS_SENT, 1);
+  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return XDP_TX;
+}
+
+INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind, uint64_t key) {
+  if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, key)) return XDP_ABORTED;
+  void* targets = bpf_map_lookup_elem(&broadcasts, &job);
+  if (!targets) return XDP_ABORTED;
+  return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
+}
+
+/* Puts `word` into the frame as its only 8 bytes of payload. */
+INLINE int set_payload(struct xdp_md* ctx, uint64_t word) {
+  const int surplus = ctx->data_end - ctx->data - sizeof(struct frame) - 8;
+  if (surplus > 0 && bpf_xdp_adjust_tail(ctx, -surplus)) return -1;
+  uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);
+  if ((const void*)(p + 8) > end_of(ctx)) return -1;
+  const netsum_be64 bytes = netsum_put64(word);
+  __builtin_memcpy(p, &bytes, sizeof bytes);
+  return 0;
+}
+
+/* What is needed after the slot's lock is given back. */
+struct outcome {
+  struct netsum_verdict verdict;
+  uint16_t blamed;
+  uint8_t flags; /* of the result */
+  uint8_t complete;
+  uint8_t overflow;
+};
+
+INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o, uint64_t key) {
+  const uint64_t error = (uint64_t)NETSUM_ERROR_MISMATCH << 48 | (uint64_t)o->blamed << 32;
+  switch (o->verdict.action) {
+    case NETSUM_ACT_STORE:
+    case NETSUM_ACT_ADD:
+      add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
+      add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
+      if (!o->complete) return XDP_DROP;
+      add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
+      if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
+      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), key);
+    case NETSUM_ACT_REPLY_RESULT:
+      add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
+      return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
+    case NETSUM_ACT_REPLY_STATUS:
+      add_to(NETSUM_XDP_STATUSES, 1);
+      if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
+      return answer_sender(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags), f->member, key);
+    case NETSUM_ACT_REPLY_ERROR:
+      if (set_payload(ctx, error)) return XDP_ABORTED;
+      return answer_sender(ctx, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), NETSUM_MEMBER_ALL, key);
+    case NETSUM_ACT_ERROR_ALL:
+      add_to(NETSUM_XDP_MISMATCHES, 1);
+      if (set_payload(ctx, error)) return XDP_ABORTED;
+      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), key);
+    default:
+      return drop(o->verdict.drop);
+  }
+}
+
+/* --- Packets ---------------------------------------------------------------------------------------------- */
+
+/* The first HELLO fixes the member's address for the job's life. */
+INLINE int on_hello(struct xdp_md* ctx, struct netsum_xdp_member* member, uint64_t peer) {
+  const struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);
+  if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  member->ifindex = ctx->ingress_ifindex;
+  __builtin_memcpy(member->mac, f->eth.h_source, ETH_ALEN);
+  __builtin_memcpy(member->our_mac, f->eth.h_dest, ETH_ALEN);
+  return XDP_PASS;
+}
+
+INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job) {
+  const uint32_t slot_index = job->first_slot + f->slot;
+  const uint32_t lanes_index = slot_index * 2 + (f->round & 1);
+  struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &lanes_index);
+  if (!value || !acc) return drop(NETSUM_DROP_BAD_SLOT);
+  const uint16_t job_members = job->rules.members;
+  struct outcome o = {};
+
+  bpf_spin_lock(&value->lock);
+  struct netsum_slot* slot = &value->slot;
+  if (f->type == NETSUM_TYPE_PROBE) {
+    o.verdict = netsum_slot_probe(slot, f);
+  } else {
+    o.verdict = netsum_slot_contribute(slot, f);
+    if (o.verdict.action == NETSUM_ACT_STORE) {
+      store_lanes(ctx, acc);
+      o.complete = netsum_slot_added(slot, f->round & 1, 0, job_members);
+    } else if (o.verdict.action == NETSUM_ACT_ADD) {
+      const int overflow = combine(ctx, f->format, acc);
+      o.complete = netsum_slot_added(slot, f->round & 1, overflow, job_members);
+    }
+    /* Under the lock: the result must not change while it is copied. */
+    if (o.complete || o.verdict.action == NETSUM_ACT_REPLY_RESULT) load_lanes(ctx, acc);
+  }
+  const struct netsum_round* round = &slot->rounds[f->round & 1];
+  o.blamed = round->blamed;
+  o.overflow = round->overflow;
+  o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);
+  bpf_spin_unlock(&value->lock);
+
+  return act(ctx, f, &o, job->rules.key);
+}
+
+SEC("xdp")
+int netsum_aggregate(struct xdp_md* ctx) {
+  const int verdict = classify(ctx);
+  if (verdict == XDP_PASS) add_to(NETSUM_XDP_PASSED, 1);
+  if (verdict >= 0) return verdict;
+
+  const uint64_t size = ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES;
+  add_to(NETSUM_XDP_PACKETS_RECEIVED, 1);
+  add_to(NETSUM_XDP_BYTES_RECEIVED, size);
+  struct frame* frame = data_of(ctx);
+  if ((const void*)(frame + 1) > end_of(ctx)) return drop(NETSUM_DROP_TOO_SHORT);
+  const uint64_t peer = netsum_xdp_peer(frame->ip.saddr, frame->udp.source);
+
+  struct netsum_fields f;
+  int reason = netsum_parse(&frame->header, size, &f);
+  if (reason) return drop(reason);
+  if (f.type != NETSUM_TYPE_CONTRIBUTION && f.type != NETSUM_TYPE_PROBE && f.type != NETSUM_TYPE_HELLO) {
+    return drop(NETSUM_DROP_BAD_TYPE);
+  }
+  const uint32_t job_index = f.job;
+  const struct netsum_xdp_job* job = bpf_map_lookup_elem(&jobs, &job_index);
+  if (!job) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  reason = netsum_check_rules(&f, &job->rules);
+  if (reason) return drop(reason);
+  if (f.payload_bytes > payload_limit) return drop(NETSUM_DROP_BAD_LENGTH);
+  const uint64_t nh = netsum_frame_nh(ctx);
+  frame = data_of(ctx);
+  if ((const void*)(frame + 1) > end_of(ctx)) return XDP_ABORTED;
+  if (netsum_check(&frame->header, nh, f.payload_bytes, job->rules.key) != f.check) {
+    return drop(NETSUM_DROP_BAD_CHECK);
+  }
+  const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f.member;
+  struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
+  if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
+  if (f.type == NETSUM_TYPE_HELLO) return on_hello(ctx, member, peer);
+  if (member->peer != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  return on_lanes(ctx, &f, job);
+}
+
+SEC("xdp/devmap")
+int netsum_address(struct xdp_md* ctx) {
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_DROP;
+  const struct netsum_xdp_port_key key = {.job = netsum_get16(f->header.job), .ifindex = ctx->egress_ifindex};
+  struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
+  if (!port) return drop(NETSUM_XDP_NO_PORT);
+  uint32_t turn = port->cursor;
+  if (turn >= port->count) turn = 0;
+  port->cursor = turn + 1;
+  if (turn >= NETSUM_MAX_MEMBERS) return drop(NETSUM_XDP_NO_PORT);
+  const uint32_t index = key.job * NETSUM_MAX_MEMBERS + port->members[turn];
+  const struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &index);
+  if (!member) return drop(NETSUM_XDP_NO_PORT);
+  __builtin_memcpy(f->eth.h_dest, member->mac, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_source, member->our_mac, ETH_ALEN);
+  f->ip.daddr = member->peer >> 16;
+  f->udp.dest = (uint16_t)member->peer;
+  f->ip.check = 0;
+  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+  add_to(NETSUM_XDP_PACKETS_SENT, 1);
+  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
