@@ -34,10 +34,9 @@ AggregatorCore::AggregatorCore(const Limits& limits)
     : limits_(limits),
       frame_stride_((NETSUM_HEADER_BYTES + limits.payload_bytes + 63) / 64 * 64),
       jobs_(static_cast<size_t>(limits.max_jobs)),
-      slot_taken_(limits.slots),
+      ranges_(limits.slots),
       slots_(limits.slots),
       frames_(size_t{limits.slots} * 2 * frame_stride_),
-      free_slots_(limits.slots),
       scratch_(size_t{kMaxBurst} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
@@ -54,30 +53,16 @@ Status AggregatorCore::install(const DataplaneJob& spec) {
                   "job " + std::to_string(spec.job) + " does not fit the dataplane");
   }
   remove(spec.job, jobs_[spec.job].rules.epoch);
-  // First fit: jobs are few, and installation is off the data path.
-  uint32_t run = 0, first = 0;
-  for (uint32_t slot = 0; slot < limits_.slots && run < wanted; ++slot) {
-    if (slot_taken_[slot]) {
-      run = 0;
-    } else if (run++ == 0) {
-      first = slot;
-    }
-  }
-  if (run < wanted) {
-    return Status(ErrorCode::kResourceExhausted, "the job asks for " + std::to_string(wanted) +
-                                                     " slots in a row; " + std::to_string(free_slots_) +
-                                                     " of " + std::to_string(limits_.slots) + " are free");
-  }
-  std::fill_n(slot_taken_.begin() + first, wanted, true);
-  std::fill_n(slots_.begin() + first, wanted, netsum_slot{});
-  free_slots_ -= wanted;
+  const Result<uint32_t> first = ranges_.take(wanted);
+  if (!first.ok()) return first.status();
+  std::fill_n(slots_.begin() + first.value(), wanted, netsum_slot{});
   Job& job = jobs_[spec.job];
   job.rules = netsum_job_rules{.key = spec.key,
                                .epoch = spec.epoch,
                                .members = spec.members,
                                .slots = wanted,
                                .payload_bytes = spec.payload_bytes};
-  job.first_slot = first;
+  job.first_slot = first.value();
   job.addresses.fill(Address());
   return Status();
 }
@@ -86,8 +71,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   if (index >= jobs_.size()) return;
   Job& job = jobs_[index];
   if (job.rules.members == 0 || job.rules.epoch != epoch) return;
-  std::fill_n(slot_taken_.begin() + job.first_slot, job.rules.slots, false);
-  free_slots_ += job.rules.slots;
+  ranges_.give_back(job.first_slot, job.rules.slots);
   job.rules.members = 0;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
+#include "aggregator/control/slot_ranges.h"
 #include "aggregator/slot/slot.h"
 #include "netsum/status.h"
 #include "src/base/counter.h"
@@ -48,7 +49,7 @@ class AggregatorCore {
   // Gives the job consecutive slots. Errors: kResourceExhausted, kInvalidArgument.
   Status install(const DataplaneJob& job);
   void remove(uint16_t job, uint16_t epoch);
-  uint32_t free_slots() const { return free_slots_; }
+  uint32_t free_slots() const { return ranges_.free(); }
 
   // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
   static constexpr int kMaxBurst = 64;
@@ -86,11 +87,10 @@ class AggregatorCore {
   const Limits limits_;
   const uint32_t frame_stride_;
   std::vector<Job> jobs_;
-  std::vector<bool> slot_taken_;
+  SlotRanges ranges_;
   std::vector<netsum_slot> slots_;
   std::vector<uint8_t>
       frames_;  // header and payload of both rounds of every slot: results are sent from here
-  uint32_t free_slots_;
 
   std::vector<uint8_t> scratch_;  // frames of replies that are not results
   int scratch_used_ = 0;

@@ -12,11 +12,11 @@ NETSUM_INLINE void netsum_lanes_store(void* acc, const void* in, uint32_t bytes)
   }
 }
 
-/* Lanes are combined a 64-bit word at a time, whatever their width: BPF and the verifier pay per instruction, and a
- * loop over single bytes has more turns than the verifier follows. */
+/* Lanes are combined a 64-bit word at a time, whatever their width: BPF and the verifier pay per instruction,
+ * and a loop over single bytes has more turns than the verifier follows. */
 
-/* Sums of lanes whose top bits are `top`. The carry out of a lane's top bit must not reach the next lane, so the
- * top bits are added apart. Sets the top bits of lanes that overflowed in *overflow. */
+/* Sums of lanes whose top bits are `top`. The carry out of a lane's top bit must not reach the next lane, so
+ * the top bits are added apart. Sets the top bits of lanes that overflowed in *overflow. */
 NETSUM_INLINE uint64_t netsum_word_add(uint64_t x, uint64_t y, uint64_t top, uint64_t* overflow) {
   const uint64_t sum = ((x & ~top) + (y & ~top)) ^ ((x ^ y) & top);
   *overflow |= (x ^ sum) & (y ^ sum);

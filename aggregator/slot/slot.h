@@ -81,8 +81,8 @@ NETSUM_INLINE struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, ui
 /* The answer to a probe: `seen` have contributed. A member contributes (again) if its contribution is missing
  * or if the round is complete: the answer to a contribution has room for the result. */
 NETSUM_INLINE struct netsum_verdict netsum_tell(uint32_t bank, uint64_t seen, int again) {
-  struct netsum_verdict v = {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, (uint8_t)bank,
-                             again ? NETSUM_FLAG_AGAIN : 0, seen};
+  const uint8_t flags = again ? NETSUM_FLAG_AGAIN : 0;
+  struct netsum_verdict v = {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, (uint8_t)bank, flags, seen};
   return v;
 }
 

@@ -4,15 +4,15 @@
 
 #include "aggregator/slot/slot.h"
 
-/* A packet is broadcast from one page: 4096 - 256 (XDP headroom) - 320 (struct skb_shared_info) - 14 - 20 - 8 -
- * 32, rounded down to 32. So MTU 3484 is the largest for this dataplane. */
+/* A packet is broadcast from one page: 4096 - 256 (XDP headroom) - 320 (struct skb_shared_info) - 14 - 20 - 8
+ * - 32, rounded down to 32. So MTU 3484 is the largest for this dataplane. */
 #define NETSUM_XDP_MAX_PAYLOAD 3424
 
 /* Ethernet, IPv4 without options, UDP. */
 #define NETSUM_XDP_HEADERS_BYTES (14 + 20 + 8)
 
-/* An IPv4 endpoint as one number, so that it can be compared and exchanged at once: never 0. Network order as it
- * lies in the packet, host order of the number. */
+/* An IPv4 endpoint as one number, so that it can be compared and exchanged at once: never 0. Network order as
+ * it lies in the packet, host order of the number. */
 NETSUM_INLINE uint64_t netsum_xdp_peer(uint32_t ip, uint16_t port) {
   return (uint64_t)ip << 16 | port;
 }
@@ -31,8 +31,8 @@ struct netsum_xdp_job {
   uint32_t reserved;
 };
 
-/* The members of a job behind one port; key of the map `ports`. A broadcast makes `count` copies for the port, one
- * after another on one CPU, and the n-th copy of the port goes to member n modulo count. */
+/* The members of a job behind one port; key of the map `ports`. A broadcast makes `count` copies for the
+ * port, one after another on one CPU, and the n-th copy of the port goes to member n modulo count. */
 struct netsum_xdp_port_key {
   uint32_t job;
   uint32_t ifindex;

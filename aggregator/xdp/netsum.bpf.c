@@ -1,18 +1,18 @@
-/* The slot machine in the kernel, at the driver: netsum's packets are added up as they come in and never reach the
- * host's stack; all other traffic passes untouched. Rules: wire/PROTOCOL.md. Layout of the maps: maps.h. Loader:
- * xdp_dataplane.h.
+/* The slot machine in the kernel, at the driver: netsum's packets are added up as they come in and never
+ * reach the host's stack; all other traffic passes untouched. Rules: wire/PROTOCOL.md. Layout of the maps:
+ * maps.h. Loader: xdp_dataplane.h.
  *
- *   netsum_aggregate  on every port. A contribution is added in the kernel; the last one of a round becomes the
- *                     result in its own buffer and leaves through the job's device map, one copy per member.
- *                     Answers to one member go back out of the port they came in by.
- *   netsum_address    on the device map: gives each copy the address of its member.
+ *   netsum_aggregate  on every port. A contribution is added in the kernel; the last one of a round becomes
+ * the result in its own buffer and leaves through the job's device map, one copy per member. Answers to one
+ * member go back out of the port they came in by. netsum_address    on the device map: gives each copy the
+ * address of its member.
  *
- * HELLO is checked, its sender noted, and then left to the loader's UDP socket, which sets the member's port up
- * before it answers.
+ * HELLO is checked, its sender noted, and then left to the loader's UDP socket, which sets the member's port
+ * up before it answers.
  *
- * Slots are shared by all CPUs under a spin lock each. Loops over lanes are written out for the verifier: a packet
- * pointer is compared with the packet's end every 32 bytes, offsets into maps are constants in each turn. What may
- * run without the lock is a global function, which the verifier looks at once, on its own. */
+ * Slots are shared by all CPUs under a spin lock each. Loops over lanes are written out for the verifier: a
+ * packet pointer is compared with the packet's end every 32 bytes, offsets into maps are constants in each
+ * turn. What may run without the lock is a global function, which the verifier looks at once, on its own. */
 #include <linux/bpf.h>
 /* bpf_helpers.h needs linux/bpf.h before it. */
 #include <bpf/bpf_endian.h>
@@ -112,7 +112,8 @@ INLINE const void* end_of(const struct xdp_md* ctx) {
   return (const void*)(long)ctx->data_end;
 }
 
-/* --- Is it ours? ----------------------------------------------------------------------------------------- */
+/* --- Is it ours? -----------------------------------------------------------------------------------------
+ */
 
 /* One's complement sum of a 20-byte IP header; 0xFFFF if its checksum is right. */
 INLINE uint16_t ip_sum(const void* ip) {
@@ -128,8 +129,8 @@ INLINE int to_our_port(const struct udphdr* udp, const void* end) {
   return (const void*)(udp + 1) <= end && udp->dest == data_port;
 }
 
-/* -1: a plain netsum frame, of which all headers up to UDP's may be read. Otherwise what to do with it. Whatever is
- * not addressed to the aggregator's port passes. */
+/* -1: a plain netsum frame, of which all headers up to UDP's may be read. Otherwise what to do with it.
+ * Whatever is not addressed to the aggregator's port passes. */
 INLINE int classify(const struct xdp_md* ctx) {
   const uint8_t* data = data_of(ctx);
   const void* end = end_of(ctx);
@@ -166,36 +167,37 @@ INLINE int classify(const struct xdp_md* ctx) {
   return -1;
 }
 
-/* --- The payload ------------------------------------------------------------------------------------------ */
+/* --- The payload ------------------------------------------------------------------------------------------
+ */
 
 /* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. */
-#define FOR_EACH_WORD(ctx, STEP)                               \
-  do {                                                         \
-    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame); \
-    const void* end = end_of(ctx);                             \
-    uint32_t at = 0;                                           \
-    for (uint32_t i = 0; i < payload_limit / 32; ++i) {        \
-      if ((const void*)(p + 32) > end) break;                  \
-      STEP(p, at);                                             \
-      STEP(p + 8, at + 8);                                     \
-      STEP(p + 16, at + 16);                                   \
-      STEP(p + 24, at + 24);                                   \
-      p += 32;                                                 \
-      at += 32;                                                \
-    }                                                          \
-    for (uint32_t i = 0; i < 3; ++i) {                         \
+#define FOR_EACH_WORD(ctx, STEP)                                       \
+  do {                                                                 \
+    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);        \
+    const void* end = end_of(ctx);                                     \
+    uint32_t at = 0;                                                   \
+    for (uint32_t i = 0; i < payload_limit / 32; ++i) {                \
+      if ((const void*)(p + 32) > end) break;                          \
+      STEP(p, at);                                                     \
+      STEP(p + 8, at + 8);                                             \
+      STEP(p + 16, at + 16);                                           \
+      STEP(p + 24, at + 24);                                           \
+      p += 32;                                                         \
+      at += 32;                                                        \
+    }                                                                  \
+    for (uint32_t i = 0; i < 3; ++i) {                                 \
       if ((const void*)(p + 8) > end || at + 8 > payload_limit) break; \
-      STEP(p, at);                                             \
-      p += 8;                                                  \
-      at += 8;                                                 \
-    }                                                          \
+      STEP(p, at);                                                     \
+      p += 8;                                                          \
+      at += 8;                                                         \
+    }                                                                  \
   } while (0)
 
 /* NH of the frame's payload. Global: verified once, for any frame. */
 __attribute__((noinline)) uint64_t netsum_frame_nh(struct xdp_md* ctx) {
   uint64_t sum = 0;
-#define NH_STEP(p, at)                                                               \
-  sum += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_check_key[(at) / 4]) *       \
+#define NH_STEP(p, at)                                                         \
+  sum += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_check_key[(at) / 4]) * \
          (uint32_t)(netsum_load32((p) + 4) + netsum_check_key[(at) / 4 + 1])
   FOR_EACH_WORD(ctx, NH_STEP);
   return sum;
@@ -230,10 +232,11 @@ INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
   return add_lanes(ctx, acc, format == NETSUM_FORMAT_SUM_I32 ? NETSUM_TOP_BITS_I32 : NETSUM_TOP_BITS_I64);
 }
 
-/* --- Replies ---------------------------------------------------------------------------------------------- */
+/* --- Replies ----------------------------------------------------------------------------------------------
+ */
 
-/* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows: the
- * check covers header and payload. */
+/* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows:
+ * the check covers header and payload. */
 INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
   uint8_t mac[ETH_ALEN];
   __builtin_memcpy(mac, f->eth.h_dest, ETH_ALEN);
@@ -262,7 +265,8 @@ INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
 
 /* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
  * round, chunk and signature are those of the question. Returns 0 if done. Global: verified once. */
-__attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key) {
+__attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member,
+                                            uint64_t key) {
   const uint64_t nh = netsum_frame_nh(ctx);
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return -1;
@@ -327,7 +331,8 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
     case NETSUM_ACT_REPLY_STATUS:
       add_to(NETSUM_XDP_STATUSES, 1);
       if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
-      return answer_sender(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags), f->member, key);
+      return answer_sender(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags), f->member,
+                           key);
     case NETSUM_ACT_REPLY_ERROR:
       if (set_payload(ctx, error)) return XDP_ABORTED;
       return answer_sender(ctx, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), NETSUM_MEMBER_ALL, key);
@@ -340,7 +345,8 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
   }
 }
 
-/* --- Packets ---------------------------------------------------------------------------------------------- */
+/* --- Packets ----------------------------------------------------------------------------------------------
+ */
 
 /* The first HELLO fixes the member's address for the job's life. */
 INLINE int on_hello(struct xdp_md* ctx, struct netsum_xdp_member* member, uint64_t peer) {

@@ -56,6 +56,13 @@ struct CommunicatorOptions {
   int slots = 256;
 };
 
+// Who adds.
+enum class DataplaneKind {
+  kUser,  // threads of this process, over UDP sockets: no privilege needed
+  kXdp,   // an XDP program in the kernel, at the driver: Linux 5.15 or later; root, or CAP_BPF and
+          // CAP_NET_ADMIN
+};
+
 struct AggregatorOptions {
   // Control service, "host:port"; port 0 picks a free one. Data ports follow on the same host.
   std::string listen = "0.0.0.0:5151";
@@ -64,7 +71,11 @@ struct AggregatorOptions {
   // Memory bound: slots x 2 rounds x (mtu - headers) bytes per core, allocated at start.
   int slots_per_core = 4096;
   int max_jobs = 64;
-  int mtu = 1500;     // largest packet accepted, bytes
+  int mtu = 1500;  // largest packet accepted, bytes
+  DataplaneKind dataplane = DataplaneKind::kUser;
+  // kXdp only: the interfaces by which workers' packets come in. `listen` must then name the IPv4 address
+  // that they are sent to; `cores` has no meaning (packets are added on whichever CPU they arrive).
+  std::vector<std::string> interfaces;
   std::string token;  // when set, only joins that present it may create jobs
   TlsOptions tls;
   // A job whose members have all gone is forgotten at once; one whose members never all came, after this.

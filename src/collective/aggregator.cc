@@ -6,6 +6,7 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/server/server.h"
+#include "aggregator/xdp/xdp_dataplane.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -30,6 +31,30 @@ Status out_of_range(const char* name, int value, int low, int high) {
                                                  std::to_string(high) + ", not " + std::to_string(value));
 }
 
+Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, const Address& bind) {
+  return start_udp_dataplane({.bind = bind,
+                              .cores = options.cores,
+                              .slots_per_core = static_cast<uint32_t>(options.slots_per_core),
+                              .max_jobs = options.max_jobs,
+                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4)});
+}
+
+Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind) {
+#ifdef NETSUM_HAS_XDP
+  return start_xdp_dataplane({.bind = bind,
+                              .interfaces = options.interfaces,
+                              .slots = static_cast<uint32_t>(options.slots_per_core),
+                              .max_jobs = options.max_jobs,
+                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4)});
+#else
+  static_cast<void>(options);
+  static_cast<void>(bind);
+  return Status(
+      ErrorCode::kUnsupported,
+      "this netsum was built without the XDP dataplane: building it needs clang, bpftool and libbpf-dev");
+#endif
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& options) {
@@ -43,14 +68,10 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   const Result<Address> listen = Address::resolve(options.listen);
   if (!listen.ok()) return listen.status();
 
-  UdpDataplaneOptions data;
-  data.bind = listen.value();
-  data.bind.port = static_cast<uint16_t>(options.data_port);
-  data.cores = options.cores;
-  data.slots_per_core = static_cast<uint32_t>(options.slots_per_core);
-  data.max_jobs = options.max_jobs;
-  data.payload_bytes = wire::payload_for_mtu(options.mtu, 4);
-  auto dataplane = start_udp_dataplane(data);
+  Address bind = listen.value();
+  bind.port = static_cast<uint16_t>(options.data_port);
+  auto dataplane =
+      options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind) : start_udp(options, bind);
   if (!dataplane.ok()) return dataplane.status();
 
   ControlServiceOptions control;

@@ -31,6 +31,7 @@ constexpr char kExamples[] =
     "  netsum aggregator\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
+    "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
     "\n"
     "The control service (TCP) is at --listen; data (UDP) goes to one port per core.\n"
@@ -115,6 +116,7 @@ class AggregatorCommand : public Subcommand {
   AggregatorOptions options_;
   TlsFlags tls_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
+  std::string dataplane_ = "user";
   std::string drain_timeout_ = "60s";
   std::string log_level_ = "info";
   std::string log_format_ = "text";
@@ -143,6 +145,13 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
+  app_->add_option("--dataplane", dataplane_,
+                   "Who adds: threads of this process (user) or a program in the kernel (xdp, needs root)")
+      ->check(CLI::IsMember({"user", "xdp"}))
+      ->capture_default_str();
+  app_->add_option("--interfaces", options_.interfaces,
+                   "For xdp: the interfaces by which workers' packets come in, separated by commas")
+      ->delimiter(',');
   token_.declare(*app_, "File with the token that members must present");
   tls_.declare_server(*app_);
   app_->add_option("--drain-timeout", drain_timeout_, "How long a drain waits for running jobs")
@@ -227,6 +236,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
 int AggregatorCommand::run() {
   options_.token = token_.load();
   options_.tls = tls_.load();
+  if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
   const StopSignals signals;
   Log log(log_level_, log_format_ == "json");
   Result<std::unique_ptr<Aggregator>> started = Aggregator::start(options_);

@@ -1,0 +1,294 @@
+#include "aggregator/xdp/program.h"
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <net/if.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "aggregator/xdp/netsum.skel.h"
+
+namespace netsum {
+namespace {
+
+constexpr size_t kVerifierLogBytes = 1 << 20;
+constexpr size_t kVerifierTailBytes = 2000;  // about its last 25 lines: where and why
+
+// libbpf's own words on the failure under way; they are part of our error, not of anybody's standard error.
+thread_local std::string* libbpf_words = nullptr;
+
+int keep_words(libbpf_print_level level, const char* format, va_list arguments) {
+  if (level == LIBBPF_DEBUG || libbpf_words == nullptr) return 0;
+  char line[512];
+  std::vsnprintf(line, sizeof line, format, arguments);
+  *libbpf_words += line;
+  return 0;
+}
+
+class LibbpfWords {
+ public:
+  LibbpfWords() : before_(libbpf_set_print(keep_words)) { libbpf_words = &text_; }
+  ~LibbpfWords() {
+    libbpf_words = nullptr;
+    libbpf_set_print(before_);
+  }
+  std::string last_line() const {
+    std::string text = text_;
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    return text.substr(text.find_last_of('\n') + 1);
+  }
+
+ private:
+  std::string text_;
+  libbpf_print_fn_t before_;
+};
+
+std::string kernel_release() {
+  utsname name{};
+  uname(&name);
+  return name.release;
+}
+
+std::string tail_of(const std::string& log) {
+  const std::string text = log.substr(0, log.find('\0'));
+  return text.size() > kVerifierTailBytes ? "..." + text.substr(text.size() - kVerifierTailBytes) : text;
+}
+
+Status failure(const std::string& what, int error) {
+  const std::string reason = what + ": " + std::strerror(error);
+  if (error == EPERM || error == EACCES) {
+    return Status(ErrorCode::kPermissionDenied,
+                  reason + "; the XDP dataplane needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON");
+  }
+  return Status(ErrorCode::kUnsupported,
+                reason + " (kernel " + kernel_release() +
+                    "; the XDP dataplane needs 5.15 or later with CONFIG_BPF_SYSCALL "
+                    "and CONFIG_BPF_JIT)");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<XdpProgram>> XdpProgram::load(const Options& options) {
+  std::unique_ptr<XdpProgram> program(new XdpProgram(options));
+  const Status status = program->open();
+  if (!status.ok()) return status;
+  return program;
+}
+
+Status XdpProgram::open() {
+  const LibbpfWords words;
+  cpus_ = libbpf_num_possible_cpus();
+  skeleton_ = netsum_bpf__open();
+  if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
+  const auto jobs = static_cast<uint32_t>(options_.max_jobs);
+  std::memcpy(const_cast<uint32_t*>(&skeleton_->rodata->aggregator_ip), options_.address.ip.data(), 4);
+  *const_cast<uint16_t*>(&skeleton_->rodata->data_port) = htons(options_.address.port);
+  *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
+  bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
+  bpf_map__set_max_entries(skeleton_->maps.slots, options_.slots);
+  bpf_map__set_max_entries(skeleton_->maps.lanes, options_.slots * 2);
+  bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
+  bpf_map__set_max_entries(skeleton_->maps.ports, jobs * NETSUM_MAX_MEMBERS);
+  bpf_map__set_max_entries(skeleton_->maps.broadcasts, jobs);
+
+  // Asked for only when it is needed: a log of every success would cost memory and time.
+  int error = netsum_bpf__load(skeleton_);
+  if (error != 0 && error != -EPERM && error != -EACCES) {
+    const std::string why = words.last_line();
+    std::string log(kVerifierLogBytes, '\0');
+    netsum_bpf__destroy(skeleton_);
+    skeleton_ = netsum_bpf__open();
+    if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
+    bpf_program__set_log_buf(skeleton_->progs.netsum_aggregate, log.data(), log.size());
+    bpf_program__set_log_level(skeleton_->progs.netsum_aggregate, 1);
+    *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
+    bpf_map__set_max_entries(skeleton_->maps.jobs, 1);
+    bpf_map__set_max_entries(skeleton_->maps.members, 1);
+    bpf_map__set_max_entries(skeleton_->maps.slots, 1);
+    bpf_map__set_max_entries(skeleton_->maps.lanes, 1);
+    bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
+    bpf_map__set_max_entries(skeleton_->maps.ports, 1);
+    bpf_map__set_max_entries(skeleton_->maps.broadcasts, 1);
+    const int again = netsum_bpf__load(skeleton_);
+    const std::string tail = again != 0 ? tail_of(log) : "";
+    return failure("the kernel refuses the XDP program (" + why + ")" +
+                       (tail.empty() ? "" : "; the verifier's last words:\n" + tail + "\n"),
+                   -error);
+  }
+  if (error != 0) return failure("cannot load the XDP program", -error);
+
+  broadcasts_.assign(jobs, -1);
+  ports_.resize(jobs);
+  for (uint32_t job = 0; job < jobs; ++job) {
+    if (const Status status = clear_broadcast(job); !status.ok()) return status;
+  }
+  return Status();
+}
+
+XdpProgram::~XdpProgram() {
+  for (const int link : links_) close(link);
+  for (const int map : broadcasts_) {
+    if (map >= 0) close(map);
+  }
+  if (skeleton_ != nullptr) netsum_bpf__destroy(skeleton_);
+}
+
+Status XdpProgram::attach(const std::string& interface) {
+  const uint32_t ifindex = if_nametoindex(interface.c_str());
+  if (ifindex == 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "there is no interface '" + interface + "' in this network namespace: see `ip link`");
+  }
+  LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+  const int link = bpf_link_create(bpf_program__fd(skeleton_->progs.netsum_aggregate),
+                                   static_cast<int>(ifindex), BPF_XDP, &options);
+  if (link < 0) {
+    const int error = errno;
+    if (error == EBUSY) {
+      return Status(ErrorCode::kAddressInUse,
+                    "interface '" + interface +
+                        "' has an XDP program already: `ip link` names it, `ip link set "
+                        "dev " +
+                        interface + " xdp off` removes it");
+    }
+    if (error == EOPNOTSUPP || error == EINVAL || error == ERANGE) {
+      return Status(ErrorCode::kUnsupported,
+                    "interface '" + interface + "' takes no native XDP program (" + std::strerror(error) +
+                        "): its driver has none, or its MTU is too large for one page; use --dataplane user");
+    }
+    return failure("cannot attach to interface '" + interface + "'", error);
+  }
+  links_.push_back(link);
+  ifindexes_.push_back(ifindex);
+  return Status();
+}
+
+int XdpProgram::attached() const {
+  return static_cast<int>(std::count_if(ifindexes_.begin(), ifindexes_.end(), [](uint32_t ifindex) {
+    char name[IF_NAMESIZE];
+    return if_indextoname(ifindex, name) != nullptr;
+  }));
+}
+
+// A fresh device map in the place of the job's old one. To replace an inner map, the kernel waits until every
+// program that may still use the old one has ended.
+Status XdpProgram::clear_broadcast(uint32_t job) {
+  const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "netsum_ports", sizeof(uint32_t),
+                                 sizeof(bpf_devmap_val), NETSUM_MAX_MEMBERS, nullptr);
+  if (map < 0) return failure("cannot create a device map", errno);
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.broadcasts), &job, &map, BPF_ANY) != 0) {
+    const int error = errno;
+    close(map);
+    return failure("cannot set a device map", error);
+  }
+  if (broadcasts_[job] >= 0) close(broadcasts_[job]);
+  broadcasts_[job] = map;
+  return Status();
+}
+
+Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state) {
+  struct {
+    uint32_t lock = 0, reserved = 0;
+    netsum_slot slot;
+  } value;
+  value.slot = state;
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.slots), &slot, &value, BPF_ANY) != 0) {
+    return failure("cannot write slot " + std::to_string(slot), errno);
+  }
+  return Status();
+}
+
+Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
+  const uint32_t slots = job.data_slots + job.scale_slots;
+  for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
+    if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
+  }
+  const netsum_xdp_job value{.rules = {.key = job.key,
+                                       .epoch = job.epoch,
+                                       .members = job.members,
+                                       .slots = slots,
+                                       .payload_bytes = job.payload_bytes},
+                             .first_slot = first_slot,
+                             .reserved = 0};
+  const uint32_t index = job.job;
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &value, BPF_ANY) != 0) {
+    return failure("cannot install job " + std::to_string(index), errno);
+  }
+  return Status();
+}
+
+void XdpProgram::remove(uint16_t job) {
+  const uint32_t index = job;
+  const netsum_xdp_job none{};
+  bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &none, BPF_ANY);
+  // Also waits for the programs at work. If there is no memory for it, the old map stays, with ports that
+  // nothing of the job is sent to any more.
+  static_cast<void>(clear_broadcast(index));
+  for (const Port& port : ports_[index]) {
+    const netsum_xdp_port_key key{.job = index, .ifindex = port.ifindex};
+    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.ports), &key);
+  }
+  ports_[index].clear();
+  const netsum_xdp_member nobody{};
+  for (uint32_t m = index * NETSUM_MAX_MEMBERS; m < (index + 1) * NETSUM_MAX_MEMBERS; ++m) {
+    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.members), &m, &nobody, BPF_ANY);
+  }
+}
+
+netsum_xdp_member XdpProgram::member(uint16_t job, uint16_t member) const {
+  netsum_xdp_member value{};
+  const uint32_t index = uint32_t{job} * NETSUM_MAX_MEMBERS + member;
+  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.members), &index, &value);
+  return value;
+}
+
+Status XdpProgram::reach(uint16_t job, uint16_t member) {
+  const uint32_t ifindex = this->member(job, member).ifindex;
+  std::vector<Port>& ports = ports_[job];
+  auto port = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.ifindex == ifindex; });
+  if (port == ports.end()) port = ports.insert(ports.end(), Port{.ifindex = ifindex, .members = {}});
+  if (std::find(port->members.begin(), port->members.end(), member) != port->members.end()) return Status();
+  port->members.push_back(member);
+
+  // First who is behind the port, then one more copy for it.
+  const netsum_xdp_port_key key{.job = job, .ifindex = ifindex};
+  netsum_xdp_port value{.count = static_cast<uint32_t>(port->members.size()), .cursor = 0, .members = {}};
+  std::copy(port->members.begin(), port->members.end(), value.members);
+  static_assert(sizeof value % 8 == 0, "per-CPU values lie in steps of 8 bytes");
+  const std::vector<netsum_xdp_port> values(static_cast<size_t>(cpus_), value);
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.ports), &key, values.data(), BPF_ANY) != 0) {
+    return failure("cannot set up a port", errno);
+  }
+  const uint32_t place = member;
+  bpf_devmap_val target{};
+  target.ifindex = ifindex;
+  target.bpf_prog.fd = bpf_program__fd(skeleton_->progs.netsum_address);
+  if (bpf_map_update_elem(broadcasts_[job], &place, &target, BPF_ANY) != 0) {
+    return failure("cannot send to interface " + std::to_string(ifindex), errno);
+  }
+  return Status();
+}
+
+uint64_t XdpProgram::counter(uint32_t index) const {
+  std::vector<uint64_t> values(static_cast<size_t>(cpus_));
+  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.counters), &index, values.data()) != 0) return 0;
+  uint64_t sum = 0;
+  for (const uint64_t value : values) sum += value;
+  return sum;
+}
+
+int XdpProgram::program_fd() const {
+  return bpf_program__fd(skeleton_->progs.netsum_aggregate);
+}
+
+}  // namespace netsum

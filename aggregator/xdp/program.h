@@ -1,0 +1,74 @@
+// The loaded XDP program and its maps. Knows no sockets, so that tests can run the program on frames of their
+// own.
+//
+// Thread rule: one thread at a time, except counter(), which any thread may call.
+#ifndef NETSUM_AGGREGATOR_XDP_PROGRAM_H_
+#define NETSUM_AGGREGATOR_XDP_PROGRAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+#include "aggregator/xdp/maps.h"
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+struct netsum_bpf;
+
+namespace netsum {
+
+class XdpProgram {
+ public:
+  struct Options {
+    Address address;  // IPv4, with the port: what is netsum's
+    uint32_t slots = 4096;
+    int max_jobs = 64;
+    uint32_t payload_bytes = 1440;
+  };
+  static Result<std::unique_ptr<XdpProgram>> load(const Options& options);
+  ~XdpProgram();  // detaches
+
+  // In native mode; ends with this object, or with the process however it ends.
+  Status attach(const std::string& interface);
+  // How many of the attached interfaces are still there.
+  int attached() const;
+
+  // Lets the job's packets in, on slots [first_slot, ...). All of them are fresh.
+  Status install(const DataplaneJob& job, uint32_t first_slot);
+  // When it returns, no CPU is at work on a packet of the job any more.
+  void remove(uint16_t job);
+
+  // What the program noted of a member's HELLO; peer 0: nothing.
+  netsum_xdp_member member(uint16_t job, uint16_t member) const;
+  // From now on results of the job go to the member, too. Repetition does no harm.
+  Status reach(uint16_t job, uint16_t member);
+
+  uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
+
+  int program_fd() const;  // of netsum_aggregate, for BPF_PROG_TEST_RUN
+  // Puts a slot as after `round` completed there. For tests.
+  Status set_slot(uint32_t slot, const netsum_slot& state);
+
+ private:
+  explicit XdpProgram(const Options& options) : options_(options) {}
+  Status open();
+  Status clear_broadcast(uint32_t job);
+
+  struct Port {
+    uint32_t ifindex = 0;
+    std::vector<uint16_t> members;
+  };
+  const Options options_;
+  netsum_bpf* skeleton_ = nullptr;
+  std::vector<int> links_;
+  std::vector<uint32_t> ifindexes_;
+  std::vector<int> broadcasts_;           // by job: the device map
+  std::vector<std::vector<Port>> ports_;  // by job
+  int cpus_ = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_XDP_PROGRAM_H_

@@ -1,0 +1,216 @@
+#include "aggregator/xdp/xdp_dataplane.h"
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "aggregator/control/slot_ranges.h"
+#include "aggregator/xdp/program.h"
+#include "src/base/counter.h"
+#include "src/net/udp/udp_io.h"
+#include "wire/codec.h"
+
+namespace netsum {
+namespace {
+
+// HELLO needs more than a program may do: the member's port is set up here before the WELCOME. Everything
+// else of the data path is the program's.
+class XdpDataplane final : public Dataplane {
+ public:
+  XdpDataplane(const XdpDataplaneOptions& options, std::unique_ptr<PacketIo> io,
+               std::unique_ptr<XdpProgram> program)
+      : options_(options),
+        io_(std::move(io)),
+        program_(std::move(program)),
+        ranges_(options.slots),
+        thread_([this] { loop(); }) {}
+
+  ~XdpDataplane() override {
+    stop_.store(true, std::memory_order_release);
+    io_->wake();
+    thread_.join();
+  }
+
+  std::string_view kind() const override { return "xdp"; }
+
+  DataplaneLimits limits() const override {
+    return {.stripes = 1,
+            .max_jobs = options_.max_jobs,
+            .slots_per_stripe = options_.slots,
+            .payload_bytes = options_.payload_bytes};
+  }
+
+  std::vector<Address> endpoints() const override { return {io_->local_address()}; }
+
+  uint32_t free_slots() const override {
+    const std::lock_guard lock(mutex_);
+    return ranges_.free();
+  }
+
+  Status install(const DataplaneJob& job) override {
+    const std::lock_guard lock(mutex_);
+    if (job.job >= options_.max_jobs || job.members < 1 || job.members > NETSUM_MAX_MEMBERS ||
+        job.payload_bytes > options_.payload_bytes) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "job " + std::to_string(job.job) + " does not fit the dataplane");
+    }
+    forget(job.job);
+    const uint32_t wanted = job.data_slots + job.scale_slots;
+    const Result<uint32_t> first = ranges_.take(wanted);
+    if (!first.ok()) return first.status();
+    const Status status = program_->install(job, first.value());
+    if (!status.ok()) {
+      ranges_.give_back(first.value(), wanted);
+      return status;
+    }
+    jobs_[job.job] = {job, first.value()};
+    return Status();
+  }
+
+  void remove(uint16_t job, uint16_t epoch) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(job);
+    if (found != jobs_.end() && found->second.job.epoch == epoch) forget(job);
+  }
+
+  std::vector<AggregatorCounter> counters() const override;
+
+ private:
+  struct Job {
+    DataplaneJob job;
+    uint32_t first_slot = 0;
+  };
+
+  void forget(uint16_t index) {
+    const auto found = jobs_.find(index);
+    if (found == jobs_.end()) return;
+    program_->remove(index);
+    ranges_.give_back(found->second.first_slot, found->second.job.data_slots + found->second.job.scale_slots);
+    jobs_.erase(found);
+  }
+
+  void loop() {
+    std::array<InPacket, 16> burst;
+    while (!stop_.load(std::memory_order_acquire)) {
+      const size_t received = io_->receive(burst);
+      for (size_t i = 0; i < received; ++i) on_packet(burst[i]);
+      if (received == 0) io_->wait(-1);
+    }
+  }
+
+  // The program has let through only HELLOs that are in order and whose sender it has noted; what came by an
+  // interface without the program has not been noted, and is refused here.
+  void on_packet(const InPacket& packet) {
+    netsum_fields fields;
+    if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) return;
+    if (fields.type != NETSUM_TYPE_HELLO) return;
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(fields.job);
+    if (found == jobs_.end()) return;
+    const DataplaneJob& job = found->second.job;
+    if (fields.epoch != job.epoch || fields.member >= job.members) return;
+    uint32_t ip = 0;
+    std::memcpy(&ip, packet.from.ip.data(), sizeof ip);
+    const uint64_t peer = netsum_xdp_peer(ip, htons(packet.from.port));
+    if (program_->member(fields.job, fields.member).peer != peer) {
+      strangers_.add();
+      return;
+    }
+    if (!program_->reach(fields.job, fields.member).ok()) return;  // said again with the next HELLO
+    hellos_.add();
+    frame_.fill(0);
+    fields.type = NETSUM_TYPE_WELCOME;
+    fields.flags = 0;
+    const uint32_t size = wire::write_header(fields, job.key, frame_.data());
+    const OutPacket welcome{frame_.data(), size, packet.from};
+    io_->send({&welcome, 1});
+  }
+
+  const XdpDataplaneOptions options_;
+  std::unique_ptr<PacketIo> io_;
+  std::unique_ptr<XdpProgram> program_;
+  mutable std::mutex mutex_;  // program_ (but for its counters), ranges_, jobs_
+  SlotRanges ranges_;
+  std::map<uint16_t, Job> jobs_;
+  std::array<uint8_t, NETSUM_HEADER_BYTES + NETSUM_XDP_MAX_PAYLOAD> frame_{};
+  Counter hellos_;
+  Counter strangers_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: it uses all of the above
+};
+
+std::vector<AggregatorCounter> XdpDataplane::counters() const {
+  static constexpr std::pair<const char*, uint32_t> kNamed[] = {
+      {"packets_received", NETSUM_XDP_PACKETS_RECEIVED},
+      {"bytes_received", NETSUM_XDP_BYTES_RECEIVED},
+      {"packets_sent", NETSUM_XDP_PACKETS_SENT},
+      {"bytes_sent", NETSUM_XDP_BYTES_SENT},
+      {"contributions", NETSUM_XDP_CONTRIBUTIONS},
+      {"bytes_summed", NETSUM_XDP_BYTES_SUMMED},
+      {"rounds_completed", NETSUM_XDP_ROUNDS_COMPLETED},
+      {"results_repeated", NETSUM_XDP_RESULTS_REPEATED},
+      {"statuses", NETSUM_XDP_STATUSES},
+      {"mismatches", NETSUM_XDP_MISMATCHES},
+      {"overflows", NETSUM_XDP_OVERFLOWS},
+      {"drop_vlan_tag", NETSUM_XDP_VLAN_TAG},
+      {"drop_ip_options", NETSUM_XDP_IP_OPTIONS},
+      {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT},
+      {"drop_ip_length", NETSUM_XDP_IP_LENGTH},
+      {"drop_ip_checksum", NETSUM_XDP_IP_CHECKSUM},
+      {"drop_no_port", NETSUM_XDP_NO_PORT},
+      {"other_traffic_passed", NETSUM_XDP_PASSED}};
+  std::vector<AggregatorCounter> counters;
+  for (const auto& [name, index] : kNamed) counters.push_back({name, program_->counter(index)});
+  for (uint32_t reason = 1; reason < NETSUM_DROP_COUNT; ++reason) {
+    counters.push_back(
+        {"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), program_->counter(reason)});
+  }
+  counters.push_back({"hellos", hellos_.get()});
+  counters.push_back({"hellos_of_strangers", strangers_.get()});
+  counters.push_back({"interfaces_attached", static_cast<uint64_t>(program_->attached())});
+  return counters;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions& options) {
+  if (options.bind.family != 4 || options.bind.is_wildcard()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the XDP dataplane needs the IPv4 address that workers send to, not " +
+                      options.bind.to_string() + ": give it with --listen");
+  }
+  if (options.interfaces.empty()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the XDP dataplane needs the interfaces that workers' packets come in by: give them with "
+                  "--interfaces");
+  }
+  if (options.payload_bytes > NETSUM_XDP_MAX_PAYLOAD || options.payload_bytes % 32 != 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the XDP dataplane keeps a packet in one page: --mtu can be " +
+                      std::to_string(NETSUM_XDP_MAX_PAYLOAD + NETSUM_HEADER_BYTES + 28) + " at most");
+  }
+  UdpIoOptions socket;
+  socket.bind = options.bind;
+  socket.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
+  auto io = open_udp(socket);
+  if (!io.ok()) return io.status();
+  auto program = XdpProgram::load({.address = io.value()->local_address(),
+                                   .slots = options.slots,
+                                   .max_jobs = options.max_jobs,
+                                   .payload_bytes = options.payload_bytes});
+  if (!program.ok()) return program.status();
+  for (const std::string& interface : options.interfaces) {
+    const Status status = program.value()->attach(interface);
+    if (!status.ok()) return status;
+  }
+  return std::unique_ptr<Dataplane>(
+      std::make_unique<XdpDataplane>(options, std::move(io).value(), std::move(program).value()));
+}
+
+}  // namespace netsum
