@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "aggregator/xdp/netsum.skel.h"
+#include "wire/codec.h"
 
 namespace netsum {
 namespace {
@@ -252,8 +253,21 @@ netsum_xdp_member XdpProgram::member(uint16_t job, uint16_t member) const {
   return value;
 }
 
-Status XdpProgram::reach(uint16_t job, uint16_t member) {
-  const uint32_t ifindex = this->member(job, member).ifindex;
+uint32_t XdpProgram::welcome(const DataplaneJob& job, netsum_fields fields, const Address& from,
+                             uint8_t* frame) {
+  const netsum_xdp_member noted = member(job.job, fields.member);
+  uint32_t ip = 0;
+  std::memcpy(&ip, from.ip.data(), sizeof ip);
+  if (noted.peer != netsum_xdp_peer(ip, htons(from.port))) return 0;
+  if (!reach(job.job, fields.member, noted.ifindex).ok()) return 0;
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
+  fields.type = NETSUM_TYPE_WELCOME;
+  fields.flags = 0;
+  return wire::write_header(fields, job.key, frame);
+}
+
+// Repetition does no harm.
+Status XdpProgram::reach(uint16_t job, uint16_t member, uint32_t ifindex) {
   std::vector<Port>& ports = ports_[job];
   auto port = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.ifindex == ifindex; });
   if (port == ports.end()) port = ports.insert(ports.end(), Port{.ifindex = ifindex, .members = {}});

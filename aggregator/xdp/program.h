@@ -40,10 +40,10 @@ class XdpProgram {
   // When it returns, no CPU is at work on a packet of the job any more.
   void remove(uint16_t job);
 
-  // What the program noted of a member's HELLO; peer 0: nothing.
-  netsum_xdp_member member(uint16_t job, uint16_t member) const;
-  // From now on results of the job go to the member, too. Repetition does no harm.
-  Status reach(uint16_t job, uint16_t member);
+  // A HELLO that the program has let through: from now on results of the job go to its sender, too. Writes
+  // the WELCOME to `frame` (room for a header and fields.payload_bytes) and returns its size, or 0 if it gets
+  // none, because the program has not seen it or the port cannot be set up.
+  uint32_t welcome(const DataplaneJob& job, netsum_fields fields, const Address& from, uint8_t* frame);
 
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
@@ -55,6 +55,8 @@ class XdpProgram {
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
   Status clear_broadcast(uint32_t job);
+  netsum_xdp_member member(uint16_t job, uint16_t member) const;
+  Status reach(uint16_t job, uint16_t member, uint32_t ifindex);
 
   struct Port {
     uint32_t ifindex = 0;

@@ -1,10 +1,7 @@
 #include "aggregator/xdp/xdp_dataplane.h"
 
-#include <arpa/inet.h>
-
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -115,19 +112,10 @@ class XdpDataplane final : public Dataplane {
     if (found == jobs_.end()) return;
     const DataplaneJob& job = found->second.job;
     if (fields.epoch != job.epoch || fields.member >= job.members) return;
-    uint32_t ip = 0;
-    std::memcpy(&ip, packet.from.ip.data(), sizeof ip);
-    const uint64_t peer = netsum_xdp_peer(ip, htons(packet.from.port));
-    if (program_->member(fields.job, fields.member).peer != peer) {
-      strangers_.add();
-      return;
-    }
-    if (!program_->reach(fields.job, fields.member).ok()) return;  // said again with the next HELLO
+    const uint32_t size = program_->welcome(job, fields, packet.from, frame_.data());
+    // A stranger, or no room for the port: it will be said again with the next HELLO.
+    if (size == 0) return refused_hellos_.add();
     hellos_.add();
-    frame_.fill(0);
-    fields.type = NETSUM_TYPE_WELCOME;
-    fields.flags = 0;
-    const uint32_t size = wire::write_header(fields, job.key, frame_.data());
     const OutPacket welcome{frame_.data(), size, packet.from};
     io_->send({&welcome, 1});
   }
@@ -140,7 +128,7 @@ class XdpDataplane final : public Dataplane {
   std::map<uint16_t, Job> jobs_;
   std::array<uint8_t, NETSUM_HEADER_BYTES + NETSUM_XDP_MAX_PAYLOAD> frame_{};
   Counter hellos_;
-  Counter strangers_;
+  Counter refused_hellos_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses all of the above
 };
@@ -172,7 +160,7 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
         {"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), program_->counter(reason)});
   }
   counters.push_back({"hellos", hellos_.get()});
-  counters.push_back({"hellos_of_strangers", strangers_.get()});
+  counters.push_back({"hellos_refused", refused_hellos_.get()});
   counters.push_back({"interfaces_attached", static_cast<uint64_t>(program_->attached())});
   return counters;
 }

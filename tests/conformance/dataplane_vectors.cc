@@ -146,6 +146,10 @@ std::vector<Vector> load_vectors(const std::string& folder) {
 }
 
 ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
+  for (const VectorStep& step : vector.steps) {
+    if (step.packet.size() > dataplane.largest_datagram())
+      return {Outcome::kNotApplicable, "too long for it"};
+  }
   for (const VectorJob& job : vector.jobs) dataplane.install(job);
   for (const VectorStart& start : vector.start) {
     if (!dataplane.start_at(start)) return {Outcome::kNotApplicable, "the start cannot be set"};

@@ -48,6 +48,8 @@ class DataplaneUnderTest {
   // One datagram in, all replies out, in any order; one Reply per addressee, also where one frame is
   // multicast.
   virtual std::vector<Reply> feed(Peer from, const Bytes& datagram) = 0;
+  // Vectors with longer datagrams do not apply.
+  virtual size_t largest_datagram() const { return 65507; }
   // Packets refused so far, by drop_name(); zero counts may be left out.
   virtual std::map<std::string, uint64_t> drops() = 0;
 };

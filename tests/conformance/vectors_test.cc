@@ -6,6 +6,7 @@
 
 #include "aggregator/server/core.h"
 #include "tests/conformance/dataplane_vectors.h"
+#include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
 
 namespace netsum::conformance {
@@ -56,7 +57,7 @@ class ServerCore : public DataplaneUnderTest {
     address.port = static_cast<uint16_t>(kFirstPort + peer);
     return address;
   }
-  AggregatorCore core_{{.max_jobs = 8, .slots = 8, .payload_bytes = 64}};
+  AggregatorCore core_{{.max_jobs = 8, .slots = 8, .payload_bytes = 96}};
 };
 
 TEST(Vectors, ReferenceDataplane) {
@@ -76,6 +77,15 @@ TEST(Vectors, ServerCore) {
     passed += result.outcome == Outcome::kPassed;
   }
   EXPECT_GE(passed + 1, static_cast<int>(committed().size()));  // all but the wrap of rounds
+}
+
+TEST(Vectors, ServerCoreOnRandomPacketsAsTheReference) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ReferenceDataplane reference;
+    ServerCore dataplane;
+    ASSERT_EQ(first_difference(seed, 400, reference, dataplane), "");
+  }
 }
 
 TEST(Vectors, FilesAreWhatTheGeneratorWrites) {

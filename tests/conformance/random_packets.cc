@@ -1,0 +1,185 @@
+#include "tests/conformance/random_packets.h"
+
+#include <algorithm>
+
+#include "src/base/rng.h"
+
+namespace netsum::conformance {
+namespace {
+
+constexpr uint32_t kPayload = 96;
+
+class Traffic {
+ public:
+  explicit Traffic(uint64_t seed) : rng_(seed) {
+    for (uint16_t index = 0; index < 2; ++index) {
+      VectorJob job;
+      job.job = static_cast<uint16_t>(index * 3 + 1);
+      job.epoch = static_cast<uint16_t>(7 + index);
+      job.key = rng_.next();
+      job.members = static_cast<uint16_t>(1 + rng_.below(4));
+      job.data_slots = 2;
+      job.scale_slots = 1;
+      job.payload_bytes = kPayload - 32 * static_cast<uint32_t>(rng_.below(2));
+      jobs_.push_back(job);
+    }
+    rounds_.assign(jobs_.size() * 3, 1);
+  }
+  const std::vector<VectorJob>& jobs() const { return jobs_; }
+
+  // Every member's first packet.
+  std::vector<std::pair<Peer, Bytes>> hellos() {
+    std::vector<std::pair<Peer, Bytes>> all;
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      for (uint16_t m = 0; m < jobs_[j].members; ++m) {
+        if (rng_.chance(0.05)) continue;  // this one will be a stranger
+        netsum_fields f = identity(j, m);
+        f.type = NETSUM_TYPE_HELLO;
+        f.payload_bytes = jobs_[j].payload_bytes;
+        all.emplace_back(peer(j, m), build(f, j, Bytes(f.payload_bytes)));
+      }
+    }
+    return all;
+  }
+
+  std::pair<Peer, Bytes> next() {
+    const size_t j = rng_.below(jobs_.size());
+    const auto m = static_cast<uint16_t>(rng_.below(jobs_[j].members));
+    netsum_fields f = identity(j, m);
+    f.slot = static_cast<uint16_t>(rng_.below(3));
+    uint32_t& round = rounds_[j * 3 + f.slot];
+    if (rng_.chance(0.2)) ++round;
+    f.round = round + (rng_.chance(0.2) ? static_cast<uint32_t>(rng_.below(4)) - 2 : 0);
+    f.chunk = f.round * 5 + f.slot;
+    f.signature = 0x5EED;
+    f.type = NETSUM_TYPE_CONTRIBUTION;
+    // Each round has its format and length, so that members agree most of the time.
+    static constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
+                                           NETSUM_FORMAT_MAX_U8};
+    f.format = kFormats[f.round % 3];
+    f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
+    if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
+    Peer from = peer(j, m);
+    if (rng_.chance(0.15)) {
+      f.type = NETSUM_TYPE_PROBE;
+      f.format = NETSUM_FORMAT_NONE;
+      f.flags = 0;
+      f.payload_bytes = NETSUM_PROBE_BYTES;
+    }
+    if (rng_.chance(0.1)) spoil(&f, &from);
+    Bytes payload(f.payload_bytes);
+    const bool extreme = rng_.chance(0.2);
+    for (uint8_t& byte : payload) {
+      byte = static_cast<uint8_t>(extreme ? (rng_.chance(0.5) ? 0x7F : 0x80) : rng_.next());
+    }
+    if (f.type == NETSUM_TYPE_PROBE) std::fill(payload.begin(), payload.end(), uint8_t{0});
+    Bytes packet = build(f, j, payload);
+    if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
+    if (rng_.chance(0.01)) packet.resize(rng_.below(packet.size() + 20));
+    return {from, packet};
+  }
+
+ private:
+  static Peer peer(size_t job, uint16_t member) { return static_cast<Peer>(job * 5 + member); }
+  netsum_fields identity(size_t j, uint16_t member) const {
+    netsum_fields f{};
+    f.job = jobs_[j].job;
+    f.epoch = jobs_[j].epoch;
+    f.member = member;
+    return f;
+  }
+  void spoil(netsum_fields* f, Peer* from) {
+    switch (rng_.below(9)) {
+      case 0:
+        f->epoch ^= 1;
+        break;
+      case 1:
+        f->member = static_cast<uint16_t>(f->member + rng_.below(5));
+        break;
+      case 2:
+        f->slot = static_cast<uint16_t>(f->slot + rng_.below(3));
+        break;
+      case 3:
+        f->chunk ^= 1;
+        break;
+      case 4:
+        f->signature ^= 1;
+        break;
+      case 5:
+        f->payload_bytes += 8;
+        break;
+      case 6:
+        f->job ^= 1;
+        break;
+      case 7:
+        *from = *from + 1;
+        break;
+      default:
+        f->flags |= NETSUM_FLAG_OVERFLOW;
+        break;
+    }
+  }
+  Bytes build(netsum_fields f, size_t j, const Bytes& payload) const {
+    Bytes frame(NETSUM_HEADER_BYTES);
+    frame.insert(frame.end(), payload.begin(), payload.end());
+    f.payload_bytes = static_cast<uint32_t>(payload.size());
+    wire::write_header(f, jobs_[j].key, frame.data());
+    return frame;
+  }
+
+  Rng rng_;
+  std::vector<VectorJob> jobs_;
+  std::vector<uint32_t> rounds_;  // by job and slot
+};
+
+std::map<std::string, uint64_t> without_zeros(std::map<std::string, uint64_t> counts) {
+  std::erase_if(counts, [](const auto& count) { return count.second == 0; });
+  return counts;
+}
+
+std::string describe(const Bytes& datagram) {
+  netsum_fields f{};
+  const int reason = netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f);
+  return reason ? std::string(wire::drop_name(reason)) : wire::describe(f);
+}
+
+std::string describe(const std::vector<Reply>& replies) {
+  std::string text;
+  for (const Reply& reply : replies)
+    text += "\n  to " + std::to_string(reply.to) + ": " + describe(reply.datagram);
+  return text.empty() ? " none" : text;
+}
+
+}  // namespace
+
+std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& reference,
+                             DataplaneUnderTest& dataplane) {
+  Traffic traffic(seed);
+  for (const VectorJob& job : traffic.jobs()) {
+    reference.install(job);
+    dataplane.install(job);
+  }
+  std::vector<std::pair<Peer, Bytes>> first = traffic.hellos();
+  for (int i = 0; i < packets; ++i) {
+    const auto [from, packet] =
+        i < static_cast<int>(first.size()) ? first[static_cast<size_t>(i)] : traffic.next();
+    std::vector<Reply> expected = reference.feed(from, packet), got = dataplane.feed(from, packet);
+    std::sort(expected.begin(), expected.end());
+    std::sort(got.begin(), got.end());
+    const auto expected_drops = without_zeros(reference.drops()), drops = without_zeros(dataplane.drops());
+    if (expected == got && expected_drops == drops) continue;
+    std::string text = "packet " + std::to_string(i) + " from " + std::to_string(from) + ": " +
+                       describe(packet) + "\nexpected:" + describe(expected) + "\ngot:" + describe(got);
+    for (const auto& [name, count] : expected_drops) {
+      if (!drops.contains(name) || drops.at(name) != count) text += "\nmissing drop " + name;
+    }
+    for (const auto& [name, count] : drops) {
+      if (!expected_drops.contains(name) || expected_drops.at(name) != count)
+        text += "\nsurplus drop " + name;
+    }
+    return text;
+  }
+  return "";
+}
+
+}  // namespace netsum::conformance

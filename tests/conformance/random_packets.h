@@ -1,0 +1,19 @@
+// Random traffic for two dataplanes that must behave alike: mostly what members send, with everything that
+// goes wrong.
+#ifndef NETSUM_TESTS_CONFORMANCE_RANDOM_PACKETS_H_
+#define NETSUM_TESTS_CONFORMANCE_RANDOM_PACKETS_H_
+
+#include <string>
+
+#include "tests/conformance/dataplane_vectors.h"
+
+namespace netsum::conformance {
+
+// Installs the same jobs in both (which must be fresh), feeds both the same `packets` packets, and compares
+// all replies and refusals. Empty, or the packet on which they differ and how.
+std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& reference,
+                             DataplaneUnderTest& dataplane);
+
+}  // namespace netsum::conformance
+
+#endif  // NETSUM_TESTS_CONFORMANCE_RANDOM_PACKETS_H_
