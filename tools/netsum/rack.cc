@@ -1,0 +1,413 @@
+// netsum rack: a virtual rack of network namespaces on this machine.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/rack_plan.h"
+#include "tools/netsum/rack_system.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::chrono::seconds kStartPatience{15};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  netsum rack up --workers 8 --rate 1gbit                 eight hosts, one switch that adds\n"
+    "  netsum rack up --workers 8 --rate 100mbit --dataplane xdp\n"
+    "  netsum rack up --name big --workers 8 --racks 2         two racks under a spine\n"
+    "  netsum rack status\n"
+    "  netsum rack exec 0 -- netsum doctor\n"
+    "  netsum rack exec sw -- tcpdump -ni w0 udp\n"
+    "  netsum rack down --all\n"
+    "\n"
+    "Every worker and switch is a network namespace of this machine. `exec` sets NETSUM_AGGREGATOR to\n"
+    "the switch's aggregator, and MASTER_ADDR and GLOO_SOCKET_IFNAME for torchrun.\n"
+    "Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.\n"
+    "Exit status: 0 done; 2 bad flags, or another rack of that name is up; 3 it could not be done;\n"
+    "exec: the command's own.";
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "netsum rack: %s\n", status.message().c_str());
+  return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+CLI::Validator rack_name() {
+  return CLI::Validator(
+      [](std::string& name) -> std::string {
+        const bool fits =
+            !name.empty() && name.size() <= 32 && std::all_of(name.begin(), name.end(), [](char c) {
+              return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+            });
+        return fits ? "" : "'" + name + "' is no rack's name: use 1 to 32 of a-z and 0-9";
+      },
+      "NAME");
+}
+
+CLI::Validator rate() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const Result<uint64_t> parsed = parse_rate(text);
+        return parsed.ok() ? "" : parsed.status().message();
+      },
+      "RATE");
+}
+
+std::string tail_of_log(const std::string& path) {
+  std::ifstream file(path);
+  std::string line, tail;
+  std::vector<std::string> lines;
+  while (std::getline(file, line)) lines.push_back(line);
+  for (size_t i = lines.size() > 25 ? lines.size() - 25 : 0; i < lines.size(); ++i) tail += "\n  " + lines[i];
+  return tail;
+}
+
+std::string log_path(const RackOptions& options, const RackNode& node) {
+  return rack_folder(options.name) + "/aggregator-" + node.id + ".log";
+}
+
+// Waits until the aggregator serves.
+Status wait_ready(const RackOptions& options, const RackNode& node, const ProcessMark& process) {
+  const std::string log = log_path(options, node);
+  const auto deadline = std::chrono::steady_clock::now() + kStartPatience;
+  for (;;) {
+    std::ifstream file(log);
+    std::stringstream text;
+    text << file.rdbuf();
+    if (text.str().find("ready: ") != std::string::npos) return Status();
+    const bool alive = is_alive(process);
+    if (!alive || std::chrono::steady_clock::now() >= deadline) {
+      return Status(ErrorCode::kAggregatorLost, "the aggregator of " + node.id +
+                                                    (alive ? " does not serve after 15 s" : " has ended") +
+                                                    "; the end of its log:" + tail_of_log(log));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+// Takes away all that the note names. What is gone already is ignored.
+Status take_down(const RackNote& note) {
+  for (const RackAggregator& one : note.aggregators) end_process(one.process);
+  Status first;
+  const RackPlan plan(note.options);
+  for (const RackNode& node : plan.nodes()) {
+    const Status status = delete_network_namespace(node.network_namespace);
+    if (first.ok()) first = status;
+  }
+  if (first.ok()) delete_folder(note.options.name);
+  return first;
+}
+
+Status make(RackNote* note) {
+  const RackPlan plan(note->options);
+  for (const RackBatch& batch : plan.batches()) {
+    if (const Status status = run_batch(batch); !status.ok()) return status;
+  }
+  if (note->options.dataplane == "xdp") {
+    // A veth end takes frames that XDP redirects to it only if it polls, which GRO makes it do.
+    for (const RackNode& node : plan.nodes()) {
+      if (node.kind == RackNode::Kind::kSpine) continue;
+      const std::string interface = node.kind == RackNode::Kind::kWorker ? "eth0" : "uplink";
+      if (interface == "uplink" && note->options.racks == 1) continue;
+      const Status status = run_ethtool(node.network_namespace, {"-K", interface, "gro", "on"});
+      if (!status.ok()) return status;
+    }
+  }
+  for (const RackNode& node : plan.nodes()) {
+    if (node.kind == RackNode::Kind::kWorker) continue;
+    const Result<ProcessMark> process = start_detached(
+        node.network_namespace, plan.aggregator_arguments(node), log_path(note->options, node));
+    if (!process.ok()) return process.status();
+    note->aggregators.push_back({node.id, process.value()});
+    if (const Status status = write_note(*note); !status.ok()) return status;
+  }
+  for (const RackAggregator& one : note->aggregators) {
+    const Status status = wait_ready(note->options, *plan.find(one.node), one.process);
+    if (!status.ok()) return status;
+  }
+  note->complete = true;
+  return write_note(*note);
+}
+
+bool is_whole(const RackNote& note) {
+  const std::vector<std::string> names = named_network_namespaces();
+  const RackPlan plan(note.options);
+  for (const RackNode& node : plan.nodes()) {
+    if (std::find(names.begin(), names.end(), node.network_namespace) == names.end()) return false;
+  }
+  return note.complete && std::all_of(note.aggregators.begin(), note.aggregators.end(),
+                                      [](const RackAggregator& one) { return is_alive(one.process); });
+}
+
+int up(const RackOptions& options) {
+  if (const std::string missing = missing_privilege(); !missing.empty()) {
+    return fail(Status(ErrorCode::kPermissionDenied, missing));
+  }
+  const Result<RackLock> lock = RackLock::take(options.name);
+  if (!lock.ok()) return fail(lock.status());
+  const std::string down = "`netsum rack down --name " + options.name + "`";
+  if (const std::optional<RackNote> before = read_note(options.name)) {
+    if (is_whole(*before)) {
+      const std::string differs = difference(before->options, options);
+      if (differs.empty()) {
+        std::printf("rack '%s' is up already\n", options.name.c_str());
+        return kExitOk;
+      }
+      return fail(Status(ErrorCode::kInvalidArgument, "rack '" + options.name + "' is up, but with " +
+                                                          differs + ": take it down with " + down +
+                                                          ", or choose another --name"));
+    }
+    std::fprintf(stderr, "netsum rack: taking away what is left of an earlier rack '%s'\n",
+                 options.name.c_str());
+    if (const Status status = take_down(*before); !status.ok()) return fail(status);
+  }
+  const RackPlan plan(options);
+  const std::vector<std::string> taken = named_network_namespaces();
+  for (const RackNode& node : plan.nodes()) {
+    if (std::find(taken.begin(), taken.end(), node.network_namespace) == taken.end()) continue;
+    delete_folder(options.name);
+    return fail(
+        Status(ErrorCode::kAddressInUse,
+               "there is a network namespace " + node.network_namespace +
+                   " that no rack of this command has made: choose another --name, or delete it with `ip "
+                   "netns del " +
+                   node.network_namespace + "`"));
+  }
+  RackNote note{.options = options, .complete = false, .aggregators = {}};
+  Status status = write_note(note);
+  if (status.ok()) status = make(&note);
+  if (!status.ok()) {
+    static_cast<void>(take_down(note));
+    return fail(status);
+  }
+  std::printf(
+      "rack '%s' is up: %d workers, %s, link rate %s, MTU %d, dataplane %s\n", options.name.c_str(),
+      options.workers,
+      options.racks == 1 ? "one switch" : (std::to_string(options.racks) + " racks and a spine").c_str(),
+      format_rate(options.rate_bits).c_str(), options.mtu, options.dataplane.c_str());
+  const std::string name = options.name == "rack" ? "" : " --name " + options.name;
+  std::printf("run something on worker 0: netsum rack exec%s 0 -- COMMAND\n", name.c_str());
+  return kExitOk;
+}
+
+// With a fresh name for an unreadable note: the namespaces' own names say which rack they are of.
+Status take_down_unnoted(const std::string& name) {
+  for (const std::string& one : named_network_namespaces()) {
+    if (!one.starts_with("netsum-" + name + "-")) continue;
+    if (const Status status = delete_network_namespace(one); !status.ok()) return status;
+  }
+  delete_folder(name);
+  return Status();
+}
+
+int down(const std::vector<std::string>& names) {
+  if (const std::string missing = missing_privilege(); !missing.empty()) {
+    return fail(Status(ErrorCode::kPermissionDenied, missing));
+  }
+  if (names.empty()) std::printf("no rack is up\n");
+  for (const std::string& name : names) {
+    const std::vector<std::string> noted = noted_racks();
+    if (std::find(noted.begin(), noted.end(), name) == noted.end()) {
+      std::printf("rack '%s' is not up\n", name.c_str());
+      continue;
+    }
+    const Result<RackLock> lock = RackLock::take(name);
+    if (!lock.ok()) return fail(lock.status());
+    const std::optional<RackNote> note = read_note(name);
+    const Status status = note ? take_down(*note) : take_down_unnoted(name);
+    if (!status.ok()) return fail(status);
+    std::printf("rack '%s' is down\n", name.c_str());
+  }
+  return kExitOk;
+}
+
+Json describe(const RackNote& note) {
+  const RackPlan plan(note.options);
+  Json json = to_json(note.options);
+  json["rate"] = format_rate(note.options.rate_bits);
+  json["whole"] = is_whole(note);
+  json["aggregator"] = plan.control_address(plan.aggregator());
+  json["nodes"] = Json::array();
+  for (const RackNode& node : plan.nodes()) {
+    Json one = {{"id", node.id},
+                {"namespace", node.network_namespace},
+                {"address", node.address},
+                {"rack", node.rack}};
+    for (const RackAggregator& aggregator : note.aggregators) {
+      if (aggregator.node != node.id) continue;
+      one["aggregator"] = plan.control_address(node);
+      one["pid"] = aggregator.process.pid;
+      one["serves"] = is_alive(aggregator.process);
+      one["log"] = log_path(note.options, node);
+    }
+    json["nodes"].push_back(one);
+  }
+  return json;
+}
+
+int status(bool as_json) {
+  Json racks = Json::array();
+  for (const std::string& name : noted_racks()) {
+    if (const std::optional<RackNote> note = read_note(name)) racks.push_back(describe(*note));
+  }
+  if (as_json) {
+    std::printf("%s\n", racks.dump(1).c_str());
+    return kExitOk;
+  }
+  if (racks.empty()) std::printf("no rack is up; make one with `netsum rack up --workers 4`\n");
+  for (const Json& rack : racks) {
+    std::printf("rack '%s': %d workers, link rate %s, MTU %d, dataplane %s%s\n",
+                rack["name"].get<std::string>().c_str(), rack["workers"].get<int>(),
+                rack["rate"].get<std::string>().c_str(), rack["mtu"].get<int>(),
+                rack["dataplane"].get<std::string>().c_str(),
+                rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
+    std::printf("  workers sum at NETSUM_AGGREGATOR=%s\n", rack["aggregator"].get<std::string>().c_str());
+    for (const Json& node : rack["nodes"]) {
+      std::string line = "  " + node["id"].get<std::string>();
+      line.resize(std::max<size_t>(line.size(), 9), ' ');
+      line += node["address"].get<std::string>();
+      line.resize(std::max<size_t>(line.size(), 23), ' ');
+      line += node["namespace"].get<std::string>();
+      if (node.contains("aggregator")) {
+        line += std::string(node["serves"].get<bool>() ? ", aggregator serves" : ", AGGREGATOR HAS ENDED") +
+                ", log " + node["log"].get<std::string>();
+      }
+      std::printf("%s\n", line.c_str());
+    }
+  }
+  return kExitOk;
+}
+
+int exec(const std::string& name, const std::string& where, std::vector<std::string> command) {
+  const std::optional<RackNote> note = read_note(name);
+  if (!note) {
+    return fail(Status(ErrorCode::kInvalidArgument, "rack '" + name + "' is not up: `netsum rack up`" +
+                                                        (name == "rack" ? "" : " with --name " + name)));
+  }
+  const RackPlan plan(note->options);
+  const RackNode* node = plan.find(where);
+  if (node == nullptr) {
+    std::string known;
+    for (const RackNode& one : plan.nodes()) known += (known.empty() ? "" : ", ") + one.id;
+    return fail(Status(ErrorCode::kInvalidArgument,
+                       "'" + where + "' is not in rack '" + name + "', which has " + known));
+  }
+  if (const std::string missing = missing_privilege(); !missing.empty()) {
+    return fail(Status(ErrorCode::kPermissionDenied, missing));
+  }
+  if (const Status status = enter_network_namespace(node->network_namespace); !status.ok())
+    return fail(status);
+  setenv("NETSUM_AGGREGATOR", plan.control_address(plan.aggregator()).c_str(), 1);
+  setenv("NETSUM_RACK", name.c_str(), 1);
+  setenv("MASTER_ADDR", plan.find("w0")->address.c_str(), 0);
+  if (node->kind == RackNode::Kind::kWorker) {
+    setenv("NETSUM_WORKER", node->id.c_str() + 1, 1);
+    setenv("GLOO_SOCKET_IFNAME", "eth0", 0);
+  }
+  std::vector<char*> argv;
+  for (std::string& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "netsum rack exec: cannot run '%s': %s\n", argv[0], std::strerror(errno));
+  return errno == ENOENT ? 127 : 126;  // as shells do
+}
+
+class RackCommand : public Subcommand {
+ public:
+  explicit RackCommand(CLI::App& root);
+  bool chosen() const override { return app_->parsed(); }
+  int run() override;
+
+ private:
+  CLI::App *app_, *up_, *status_, *exec_, *down_;
+  RackOptions options_;
+  std::string rate_ = "none";
+  std::string where_;
+  std::vector<std::string> command_;
+  bool json_ = false;
+  bool all_ = false;
+};
+
+RackCommand::RackCommand(CLI::App& root) {
+  app_ = root.add_subcommand("rack", "Make a virtual rack of network namespaces: hosts, switches, links");
+  app_->require_subcommand(1);
+  app_->footer(kExamples);
+  const auto name_flag = [&](CLI::App* app) {
+    app->add_option("--name", options_.name, "Name of the rack")->check(rack_name())->capture_default_str();
+  };
+
+  up_ = app_->add_subcommand("up", "Make a rack, with an aggregator in each switch");
+  name_flag(up_);
+  up_->add_option("--workers", options_.workers, "Hosts")
+      ->check(CLI::Range(1, kMaxRackWorkers))
+      ->capture_default_str();
+  up_->add_option("--racks", options_.racks,
+                  "Switches that the workers are spread over; from 2 on under a spine")
+      ->check(CLI::Range(1, kMaxRacks))
+      ->capture_default_str();
+  up_->add_option("--rate", rate_,
+                  "Rate of every link, each way: 100mbit, 1gbit, none (as fast as the machine)")
+      ->check(rate())
+      ->capture_default_str();
+  up_->add_option("--mtu", options_.mtu, "Largest IP packet, bytes")
+      ->check(CLI::Range(576, 9000))
+      ->capture_default_str();
+  up_->add_option("--dataplane", options_.dataplane,
+                  "Who adds in the switches: a daemon (user) or XDP in the kernel")
+      ->check(CLI::IsMember({"user", "xdp"}))
+      ->capture_default_str();
+  up_->footer(
+      "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
+      "--workers 16 --racks 4");
+
+  status_ = app_->add_subcommand("status", "Show the racks that are up");
+  status_->add_flag("--json", json_, "Print a JSON array");
+  status_->footer("Examples:\n  netsum rack status\n  netsum rack status --json");
+
+  exec_ = app_->add_subcommand("exec", "Run a command on a worker (by number) or a switch (sw, sw1, spine)");
+  name_flag(exec_);
+  exec_->add_option("WHERE", where_, "Worker's number, or a switch")->required();
+  exec_->add_option("COMMAND", command_, "What to run there, after `--`")->required();
+  exec_->footer("Examples:\n  netsum rack exec 0 -- netsum doctor\n  netsum rack exec sw -- ip -s link");
+
+  down_ = app_->add_subcommand("down", "Take a rack away, with all that runs in it");
+  CLI::Option* all = down_->add_flag("--all", all_, "Every rack, also what a crash has left of one");
+  name_flag(down_);
+  down_->get_option("--name")->excludes(all);
+  down_->footer("Examples:\n  netsum rack down\n  netsum rack down --all");
+}
+
+int RackCommand::run() {
+  if (up_->parsed()) {
+    options_.rate_bits = parse_rate(rate_).value();
+    if (options_.workers < options_.racks) {
+      throw UsageError("--workers is " + std::to_string(options_.workers) + ", fewer than --racks " +
+                       std::to_string(options_.racks) + ": every rack needs a worker");
+    }
+    return up(options_);
+  }
+  if (status_->parsed()) return status(json_);
+  if (exec_->parsed()) return exec(options_.name, where_, command_);
+  return down(all_ ? noted_racks() : std::vector<std::string>{options_.name});
+}
+
+}  // namespace
+
+std::unique_ptr<Subcommand> make_rack_command(CLI::App& root) {
+  return std::make_unique<RackCommand>(root);
+}
+
+}  // namespace netsum::tool

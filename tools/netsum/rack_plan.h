@@ -1,0 +1,93 @@
+// What a virtual rack is made of: names, addresses, and the iproute2 commands that make it. Pure.
+//
+//   worker w: namespace netsum-NAME-wW, eth0, 10.77.0.(W+1) --- switch port wW
+//   switch r: namespace netsum-NAME-swR, bridge br0, 10.77.1.(R+1), port `uplink` to the spine's port swR
+//   spine (with several racks): namespace netsum-NAME-spine, bridge br0, 10.77.2.1
+//
+// Everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
+// addresses: no link leads out of a rack.
+//
+// Links are shaped at their lower end in both directions: a token bucket on the way out, and one on an ifb
+// device that all that comes in is led through. A bucket on the switch's port would not see what an XDP
+// program sends.
+#ifndef NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
+#define NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "netsum/status.h"
+
+namespace netsum::tool {
+
+inline constexpr int kMaxRackWorkers = 200;
+inline constexpr int kMaxRacks = 16;
+inline constexpr int kRackControlPort = 5151;
+
+struct RackOptions {
+  std::string name = "rack";
+  int workers = 4;
+  int racks = 1;
+  uint64_t rate_bits = 0;  // per second, of every link; 0: as fast as the machine
+  int mtu = 1500;
+  std::string dataplane = "user";
+  bool operator==(const RackOptions&) const = default;
+};
+
+// "100mbit", "1gbit", "2.5gbit", "none" (0). Error: kInvalidArgument.
+Result<uint64_t> parse_rate(std::string_view text);
+std::string format_rate(uint64_t bits_per_second);
+
+struct RackNode {
+  enum class Kind { kWorker, kSwitch, kSpine };
+  Kind kind = Kind::kWorker;
+  std::string id;  // "w3", "sw", "sw1", "spine": what `rack exec` takes ("3" is short for "w3")
+  std::string network_namespace;
+  std::string address;
+  int rack = 0;
+  // Switches: the interfaces by which packets to the aggregator come in.
+  std::vector<std::string> ports;
+};
+
+// Commands of one `ip -batch` or `tc -batch` run.
+struct RackBatch {
+  std::string program;  // "ip" or "tc"
+  std::string network_namespace;
+  std::vector<std::string> lines;
+};
+
+class RackPlan {
+ public:
+  explicit RackPlan(const RackOptions& options);
+
+  const RackOptions& options() const { return options_; }
+  const std::vector<RackNode>& nodes() const { return nodes_; }  // spine, switches, workers
+  const RackNode* find(std::string_view id) const;
+  // The one that workers should use: the only switch's, or the spine's.
+  const RackNode& aggregator() const;
+  std::string control_address(const RackNode& node) const;
+  // In order; namespaces must exist before the rest.
+  std::vector<RackBatch> batches() const;
+  std::vector<std::string> aggregator_arguments(const RackNode& node) const;
+
+ private:
+  void add_link(const RackNode& lower, const std::string& lower_name, const RackNode& upper,
+                const std::string& upper_name, std::vector<RackBatch>* batches) const;
+  RackBatch bridge(const RackNode& node) const;
+
+  RackOptions options_;
+  std::vector<RackNode> nodes_;
+};
+
+nlohmann::ordered_json to_json(const RackOptions& options);
+RackOptions rack_options_from_json(const nlohmann::ordered_json& json);  // throws if malformed
+// "workers 4, not 8; mtu 1500, not 9000": what `is` differs in from `wanted`; empty if in nothing.
+std::string difference(const RackOptions& is, const RackOptions& wanted);
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_RACK_PLAN_H_

@@ -1,0 +1,104 @@
+#include "tools/netsum/rack_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace netsum::tool {
+namespace {
+
+TEST(RackPlan, Rates) {
+  EXPECT_EQ(parse_rate("100mbit").value(), 100'000'000u);
+  EXPECT_EQ(parse_rate("1gbit").value(), 1'000'000'000u);
+  EXPECT_EQ(parse_rate("2.5gbit").value(), 2'500'000'000u);
+  EXPECT_EQ(parse_rate("none").value(), 0u);
+  for (const char* bad :
+       {"", "1", "gbit", "-1gbit", "1 gbit", "1gbit ", "nangbit", "0mbit", "10tbit", "1e9gbit"}) {
+    EXPECT_FALSE(parse_rate(bad).ok()) << bad;
+  }
+  for (const char* text : {"100mbit", "1gbit", "2.5gbit", "none", "1.544mbit"}) {
+    EXPECT_EQ(format_rate(parse_rate(text).value()), text);
+  }
+}
+
+TEST(RackPlan, OneRack) {
+  const RackPlan plan({.name = "a", .workers = 3});
+  ASSERT_EQ(plan.nodes().size(), 4u);
+  EXPECT_EQ(plan.aggregator().id, "sw");
+  EXPECT_EQ(plan.aggregator().ports, (std::vector<std::string>{"w0", "w1", "w2"}));
+  EXPECT_EQ(plan.control_address(plan.aggregator()), "10.77.1.1:5151");
+  EXPECT_EQ(plan.find("2"), plan.find("w2"));
+  EXPECT_EQ(plan.find("w2")->network_namespace, "netsum-a-w2");
+  EXPECT_EQ(plan.find("w3"), nullptr);
+  EXPECT_EQ(plan.find("spine"), nullptr);
+  EXPECT_EQ(plan.find(""), nullptr);
+}
+
+TEST(RackPlan, SeveralRacksShareTheWorkersOut) {
+  const RackPlan plan({.name = "a", .workers = 8, .racks = 3});
+  EXPECT_EQ(plan.aggregator().id, "spine");
+  EXPECT_EQ(plan.aggregator().ports, (std::vector<std::string>{"sw0", "sw1", "sw2"}));
+  int workers[3] = {};
+  int last = 0;
+  for (int w = 0; w < 8; ++w) {
+    const int rack = plan.find(std::to_string(w))->rack;
+    EXPECT_GE(rack, last);
+    last = rack;
+    ++workers[rack];
+  }
+  for (const int n : workers) EXPECT_TRUE(n == 2 || n == 3);
+  EXPECT_EQ(plan.find("sw2")->ports.back(), "uplink");
+}
+
+TEST(RackPlan, AddressesAndNamespacesDiffer) {
+  const RackPlan plan({.name = "a", .workers = kMaxRackWorkers, .racks = kMaxRacks});
+  std::set<std::string> addresses, namespaces;
+  for (const RackNode& node : plan.nodes()) {
+    addresses.insert(node.address);
+    namespaces.insert(node.network_namespace);
+  }
+  EXPECT_EQ(addresses.size(), plan.nodes().size());
+  EXPECT_EQ(namespaces.size(), plan.nodes().size());
+}
+
+TEST(RackPlan, InterfaceNamesFitTheKernel) {
+  const RackPlan plan(
+      {.name = std::string(32, 'x'), .workers = kMaxRackWorkers, .racks = kMaxRacks, .rate_bits = 1'000'000});
+  for (const RackBatch& batch : plan.batches()) {
+    for (const std::string& line : batch.lines) {
+      for (const std::string before : {"dev ", "link add ", "peer name "}) {
+        const size_t at = line.find(before);
+        if (at == std::string::npos) continue;
+        const std::string rest = line.substr(at + before.size());
+        EXPECT_LE(rest.substr(0, rest.find(' ')).size(), 15u) << line;
+      }
+    }
+  }
+}
+
+TEST(RackPlan, OnlyShapedLinksHaveBuckets) {
+  const auto buckets = [](uint64_t rate) {
+    int count = 0;
+    const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .rate_bits = rate});
+    for (const RackBatch& batch : plan.batches()) {
+      for (const std::string& line : batch.lines) count += line.find(" tbf ") != std::string::npos;
+    }
+    return count;
+  };
+  EXPECT_EQ(buckets(0), 0);
+  EXPECT_EQ(buckets(100'000'000), 2 * (4 + 2));  // both ways: four workers, two uplinks
+}
+
+TEST(RackPlan, OptionsSurviveTheNote) {
+  const RackOptions options{
+      .name = "big", .workers = 16, .racks = 4, .rate_bits = 2'500'000'000, .mtu = 9000, .dataplane = "xdp"};
+  EXPECT_EQ(rack_options_from_json(to_json(options)), options);
+  EXPECT_ANY_THROW(rack_options_from_json(nlohmann::ordered_json::object()));
+  EXPECT_EQ(difference(options, options), "");
+  EXPECT_EQ(difference(options, {.name = "big"}),
+            "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; mtu 9000, not 1500; dataplane xdp, "
+            "not user");
+}
+
+}  // namespace
+}  // namespace netsum::tool
