@@ -22,16 +22,23 @@
 #define NETSUM_INLINE static inline
 #endif
 
-/* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. */
-typedef struct {
-  uint8_t b[2];
-} netsum_be16;
-typedef struct {
-  uint8_t b[4];
-} netsum_be32;
-typedef struct {
-  uint8_t b[8];
-} netsum_be64;
+/* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. In BPF
+ * words beside, because its compiler takes apart what may be misaligned, and its machine does not mind. */
+#ifdef __bpf__
+#define NETSUM_BIG_ENDIAN_FIELD(name, bytes, word_type) \
+  typedef union {                                       \
+    uint8_t b[bytes];                                   \
+    word_type word;                                     \
+  } name
+#else
+#define NETSUM_BIG_ENDIAN_FIELD(name, bytes, word_type) \
+  typedef struct {                                      \
+    uint8_t b[bytes];                                   \
+  } name
+#endif
+NETSUM_BIG_ENDIAN_FIELD(netsum_be16, 2, uint16_t);
+NETSUM_BIG_ENDIAN_FIELD(netsum_be32, 4, uint32_t);
+NETSUM_BIG_ENDIAN_FIELD(netsum_be64, 8, uint64_t);
 
 struct netsum_header {
   uint8_t magic;        /* NETSUM_MAGIC */
@@ -58,6 +65,29 @@ NETSUM_STATIC_ASSERT(offsetof(struct netsum_header, check) == 24, "check at 24")
 /* 1440 of 1514 bytes (Ethernet header included) at MTU 1500 over IPv4 are gradient: 95.1 %. */
 NETSUM_STATIC_ASSERT(1440 * 100 >= 95 * (14 + 20 + 8 + NETSUM_HEADER_BYTES + 1440), "95 % efficiency");
 
+#ifdef __bpf__
+NETSUM_INLINE uint16_t netsum_get16(netsum_be16 v) {
+  return __builtin_bswap16(v.word);
+}
+NETSUM_INLINE uint32_t netsum_get32(netsum_be32 v) {
+  return __builtin_bswap32(v.word);
+}
+NETSUM_INLINE uint64_t netsum_get64(netsum_be64 v) {
+  return __builtin_bswap64(v.word);
+}
+NETSUM_INLINE netsum_be16 netsum_put16(uint16_t x) {
+  netsum_be16 v = {.word = __builtin_bswap16(x)};
+  return v;
+}
+NETSUM_INLINE netsum_be32 netsum_put32(uint32_t x) {
+  netsum_be32 v = {.word = __builtin_bswap32(x)};
+  return v;
+}
+NETSUM_INLINE netsum_be64 netsum_put64(uint64_t x) {
+  netsum_be64 v = {.word = __builtin_bswap64(x)};
+  return v;
+}
+#else
 NETSUM_INLINE uint16_t netsum_get16(netsum_be16 v) {
   return (uint16_t)(v.b[0] << 8 | v.b[1]);
 }
@@ -82,11 +112,27 @@ NETSUM_INLINE netsum_be64 netsum_put64(uint64_t x) {
   for (int i = 0; i < 8; ++i) v.b[i] = (uint8_t)(x >> (56 - 8 * i));
   return v;
 }
+#endif
 
 /* Little-endian words of memory, at any alignment. All supported machines are little-endian. */
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "netsum lanes are little-endian; this machine would need byte swaps in wire/ and src/kernels"
 #endif
+#ifdef __bpf__
+/* BPF's compiler would take a copy apart into bytes; the machines above load a whole word at any address. */
+NETSUM_INLINE uint32_t netsum_load32(const void* p) {
+  return *(const uint32_t*)p;
+}
+NETSUM_INLINE uint64_t netsum_load64(const void* p) {
+  return *(const uint64_t*)p;
+}
+NETSUM_INLINE void netsum_store32(void* p, uint32_t x) {
+  *(uint32_t*)p = x;
+}
+NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
+  *(uint64_t*)p = x;
+}
+#else
 NETSUM_INLINE uint32_t netsum_load32(const void* p) {
   uint32_t x;
   __builtin_memcpy(&x, p, sizeof x);
@@ -103,6 +149,7 @@ NETSUM_INLINE void netsum_store32(void* p, uint32_t x) {
 NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
   __builtin_memcpy(p, &x, sizeof x);
 }
+#endif
 
 /* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2.
  */

@@ -43,7 +43,7 @@ struct netsum_xdp_port {
   uint16_t members[NETSUM_MAX_MEMBERS];
 };
 
-/* Counters, one array of 64-bit numbers per CPU: first the refusals by NETSUM_DROP_*, then these. */
+/* Counters: first the refusals by NETSUM_DROP_*, then these. */
 enum netsum_xdp_counter {
   NETSUM_XDP_PASSED = NETSUM_DROP_COUNT, /* other traffic, left to the host */
   NETSUM_XDP_PACKETS_RECEIVED,           /* netsum's, well addressed */
@@ -66,6 +66,9 @@ enum netsum_xdp_counter {
   NETSUM_XDP_IP_CHECKSUM, /* of the IP header */
   NETSUM_XDP_NO_PORT,     /* a copy for a port that no member of the job is behind */
   NETSUM_XDP_COUNTERS
+};
+struct netsum_xdp_counters { /* of one CPU */
+  uint64_t values[NETSUM_XDP_COUNTERS];
 };
 
 #endif /* NETSUM_AGGREGATOR_XDP_MAPS_H_ */

@@ -68,9 +68,9 @@ struct {
 
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-  __uint(max_entries, NETSUM_XDP_COUNTERS);
+  __uint(max_entries, 1);
   __type(key, uint32_t);
-  __type(value, uint64_t);
+  __type(value, struct netsum_xdp_counters);
 } counters SEC(".maps");
 
 /* By job: the ports that its results go to, member by member. */
@@ -98,8 +98,9 @@ _Static_assert(sizeof(struct frame) == NETSUM_XDP_HEADERS_BYTES + NETSUM_HEADER_
 #define INLINE static __always_inline
 
 INLINE void add_to(uint32_t counter, uint64_t n) {
-  uint64_t* value = bpf_map_lookup_elem(&counters, &counter);
-  if (value) *value += n;
+  const uint32_t zero = 0;
+  struct netsum_xdp_counters* all = bpf_map_lookup_elem(&counters, &zero);
+  if (all && counter < NETSUM_XDP_COUNTERS) all->values[counter] += n;
 }
 INLINE int drop(uint32_t reason) {
   add_to(reason, 1);
@@ -175,8 +176,9 @@ INLINE int classify(const struct xdp_md* ctx) {
   do {                                                                 \
     uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);        \
     const void* end = end_of(ctx);                                     \
+    const uint32_t blocks = payload_limit / 32;                        \
     uint32_t at = 0;                                                   \
-    for (uint32_t i = 0; i < payload_limit / 32; ++i) {                \
+    for (uint32_t i = 0; i < blocks; ++i) {                            \
       if ((const void*)(p + 32) > end) break;                          \
       STEP(p, at);                                                     \
       STEP(p + 8, at + 8);                                             \

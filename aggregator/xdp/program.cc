@@ -294,10 +294,11 @@ Status XdpProgram::reach(uint16_t job, uint16_t member, uint32_t ifindex) {
 }
 
 uint64_t XdpProgram::counter(uint32_t index) const {
-  std::vector<uint64_t> values(static_cast<size_t>(cpus_));
-  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.counters), &index, values.data()) != 0) return 0;
+  const uint32_t zero = 0;
+  std::vector<netsum_xdp_counters> values(static_cast<size_t>(cpus_));
+  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.counters), &zero, values.data()) != 0) return 0;
   uint64_t sum = 0;
-  for (const uint64_t value : values) sum += value;
+  for (const netsum_xdp_counters& value : values) sum += value.values[index];
   return sum;
 }
 

@@ -209,6 +209,11 @@ class Stripe {
   int64_t next_tick_us_ = 0;
   int64_t last_heard_us_ = 0;
   int64_t gaps_looked_at_us_ = 0;
+  // How many later steps may be finished before one that waits is asked for. Starts above the reordering
+  // within a burst, and follows what the path does: several CPUs that each send results in bursts reorder by
+  // dozens.
+  static constexpr uint64_t kMinReorderPackets = 8, kMaxReorderPackets = 128;
+  uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
 

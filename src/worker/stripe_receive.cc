@@ -67,10 +67,9 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   }
   if (step.kind != Kind::kScale) {
     --in_flight_;
-    if (slot.gap_probed) {
-      window_.on_loss(now_us, round_trip_.srtt_us());
-    } else {
-      window_.on_result();
+    if (!slot.resent) window_.on_result();  // a loss has been told to the window when it was found
+    if (slot.gap_probed && !slot.resent) {
+      reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it had only been overtaken
     }
     counters_.window_packets.set(window_.packets());
     highest_finished_ = std::max(highest_finished_, slot.sequence + 1);
@@ -145,12 +144,11 @@ void Stripe::finish_step(const Step& step) {
 // Results come about in the order of sending, so a step that stays behind while later ones finish has
 // probably lost a packet: ask at once instead of waiting for the timeout.
 void Stripe::look_for_gaps(int64_t now_us) {
-  constexpr uint64_t kReorderPackets = 8;  // more than the reordering within a burst
-  if (lowest_waiting_ + kReorderPackets >= highest_finished_) return;
+  if (lowest_waiting_ + reorder_packets_ >= highest_finished_) return;
   const int64_t pause_us = static_cast<int64_t>(round_trip_.srtt_us());
   if (now_us - gaps_looked_at_us_ < pause_us / 4) return;
   gaps_looked_at_us_ = now_us;
-  for (uint64_t q = lowest_waiting_; q + kReorderPackets < highest_finished_; ++q) {
+  for (uint64_t q = lowest_waiting_; q + reorder_packets_ < highest_finished_; ++q) {
     const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
     Slot& slot = slots_[index];
     if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
@@ -182,6 +180,7 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   if (slot.resent && static_cast<double>(now_us - slot.sent_at_us) <= round_trip_.srtt_us()) return;
   window_.on_loss(now_us, round_trip_.srtt_us());
   counters_.window_packets.set(window_.packets());
+  if (slot.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
   slot.resend_due = true;
   mark_urgent(fields.slot);
   lost_since_tick_ = true;
