@@ -35,7 +35,8 @@ DOORS = {
     "examples": [API],
     "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot",
                 "aggregator/server/core.h"],
-    "bench": [API, "src", "wire", "aggregator"],
+    # A benchmark drives a dataplane as its conformance test does.
+    "bench": [API, "src", "wire", "aggregator", "tests/conformance", "tools/netsum/machine.h"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
 TESTS_ALSO = ["src/base", "src/kernels", "wire"]

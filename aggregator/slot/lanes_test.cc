@@ -71,7 +71,7 @@ TEST(Lanes, MaximumOfEveryPairOfBytes) {
     for (uint32_t y = 0; y < 256; ++y) {
       // The neighbours differ both ways, so a borrow that crossed a lane would show.
       const uint64_t got = netsum_word_max_u8(0xFF0000FF00FF0000ull | uint64_t{x} << 8 | uint64_t{y} << 48,
-                                           0x00FF00FFFF0000FFull | uint64_t{y} << 8 | uint64_t{x} << 48);
+                                              0x00FF00FFFF0000FFull | uint64_t{y} << 8 | uint64_t{x} << 48);
       const uint64_t max = std::max(x, y);
       const uint64_t naive = [&] {
         uint64_t r = 0;

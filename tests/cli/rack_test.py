@@ -1,0 +1,227 @@
+"""netsum rack, and the XDP dataplane in it. Real namespaces, links and packets; everything is taken away again."""
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import NETSUM, PATIENCE_S, CommandTest, clean_environment
+
+# Sends its standard input to, or writes to standard output what comes from, one TCP connection.
+SEND = "import socket,sys;s=socket.create_connection((sys.argv[1],9000),30);s.sendall(sys.stdin.buffer.read());s.close()"
+RECEIVE = """
+import socket,sys,hashlib
+server=socket.create_server(("0.0.0.0",9000));print("listening",flush=True);server.settimeout(30)
+s,_=server.accept();s.settimeout(30);h=hashlib.sha256();n=0
+while chunk:=s.recv(1<<20): h.update(chunk);n+=len(chunk)
+print(n,h.hexdigest(),flush=True)
+"""
+
+
+def namespaces():
+    folder = pathlib.Path("/run/netns")
+    return set(os.listdir(folder)) if folder.exists() else set()
+
+
+def may_make_namespaces():
+    probe = f"netsum-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    if made.returncode == 0:
+        subprocess.run(["ip", "netns", "del", probe], check=False)
+    return made.returncode == 0, made.stderr.strip()
+
+
+class RackTest(CommandTest):
+    def setUp(self):
+        permitted, why = may_make_namespaces()
+        if not permitted:
+            self.skipTest(f"no network namespaces here: {why}")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.environment = clean_environment(NETSUM_RACK_DIR=folder.name)
+        self.folder = pathlib.Path(folder.name)
+        self.name = f"t{os.getpid()}"
+        self.before = namespaces()
+        self.addCleanup(lambda: self.rack("down", "--all"))
+
+    def rack(self, *arguments):
+        return self.run_command("rack", *arguments, environment=self.environment)
+
+    def up(self, *arguments):
+        up = self.rack("up", "--name", self.name, *arguments)
+        self.assertEqual(up.status, 0, up.text("err"))
+        return up
+
+    def start_in(self, where, *command):
+        return self.start("rack", "exec", "--name", self.name, where, "--", *command, environment=self.environment)
+
+    def run_in(self, where, *command):
+        running = self.start_in(where, *command)
+        running.status = running.end()
+        return running
+
+    def status(self):
+        racks = json.loads(self.rack("status", "--json").text("out"))
+        return next(rack for rack in racks if rack["name"] == self.name)
+
+    def sum_over(self, workers, *flags):
+        """All workers sum over the rack's aggregator; returns rank 0's report."""
+        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--json",
+                               "--timeout", "20s", *flags) for w in range(workers)]
+        for rank in ranks:
+            self.assertEqual(rank.end(), 0, rank.text("err"))
+        return json.loads(ranks[0].text("out"))
+
+    def assert_nothing_left(self):
+        self.assertEqual({n for n in namespaces() if n.startswith(f"netsum-{self.name}-")}, set())
+        self.assertEqual(list(self.folder.rglob("*.json")), [])
+
+    def send_between(self, sender, receiver, payload):
+        """A TCP flow from worker to worker arrives whole."""
+        address = next(node["address"] for node in self.status()["nodes"] if node["id"] == f"w{receiver}")
+        server = self.start_in(receiver, "python3", "-c", RECEIVE)
+        server.wait_for("listening", name="out")
+        subprocess.run([NETSUM, "rack", "exec", "--name", self.name, str(sender), "--", "python3", "-c", SEND, address],
+                       input=payload, env=self.environment, timeout=PATIENCE_S, check=True)
+        self.assertEqual(server.end(), 0, server.text("err"))
+        return server.wait_for(str(len(payload)), hashlib.sha256(payload).hexdigest(), name="out")
+
+    def test_up_exec_status_down(self):
+        self.up("--workers", 3, "--rate", "100mbit")
+        status = self.status()
+        self.assertTrue(status["whole"])
+        self.assertEqual([node["id"] for node in status["nodes"]], ["sw", "w0", "w1", "w2"])
+        inside = self.run_in(2, "sh", "-c", "echo $NETSUM_AGGREGATOR $NETSUM_WORKER; exit 7")
+        self.assertEqual(inside.status, 7)
+        self.assertEqual(inside.text("out"), f"{status['aggregator']} 2")
+        self.send_between(0, 2, os.urandom(1 << 20))
+        for where, words in (("9", "which has sw, w0, w1, w2"), ("spine", "not in rack")):
+            nobody = self.run_in(where, "true")
+            self.assertEqual(nobody.status, 2)
+            nobody.wait_for(words)
+        self.assertEqual(self.run_in(0, "no-such-command").status, 127)
+        down = self.rack("down", "--name", self.name)
+        self.assertEqual(down.status, 0, down.text("err"))
+        self.assert_nothing_left()
+        again = self.rack("down", "--name", self.name)
+        self.assertEqual(again.status, 0)
+        again.wait_for("is not up", name="out")
+        self.assertEqual(self.run_in(0, "true").status, 2)
+
+    def test_the_daemon_sums(self):
+        self.up("--workers", 3)
+        report = self.sum_over(3, "--bytes", "1Mi", "--iterations", 3)
+        self.assertTrue(report["verified"])
+        self.assertIn("user-space", report["summed_by"])
+
+    def test_xdp_sums_and_other_traffic_is_unharmed(self):
+        self.up("--workers", 4, "--dataplane", "xdp")
+        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 4, "--bytes", "1Mi",
+                               "--iterations", 30, "--json", "--timeout", "20s") for w in range(4)]
+        for _ in range(3):
+            self.send_between(1, 2, os.urandom(4 << 20))
+        for rank in ranks:
+            self.assertEqual(rank.end(), 0, rank.text("err"))
+            report = json.loads(rank.text("out"))
+            self.assertTrue(report["verified"])
+        self.assertIn("xdp", report["summed_by"])
+        for dtype in ("bfloat16", "int64"):
+            self.assertTrue(self.sum_over(4, "--bytes", "100k", "--iterations", 2, "--dtype", dtype)["verified"])
+
+    def test_xdp_over_shaped_links_and_jumbo_frames(self):
+        self.up("--workers", 2, "--dataplane", "xdp", "--rate", "200mbit", "--mtu", 3400)
+        self.assertTrue(self.sum_over(2, "--bytes", "1Mi", "--iterations", 2, "--mtu", 3400)["verified"])
+
+    def test_two_racks_under_a_spine(self):
+        self.up("--workers", 4, "--racks", 2, "--dataplane", "xdp", "--rate", "1gbit")
+        self.assertEqual([node["id"] for node in self.status()["nodes"]][:3], ["spine", "sw0", "sw1"])
+        self.assertTrue(self.sum_over(4, "--bytes", "256Ki", "--iterations", 2)["verified"])
+        self.send_between(0, 3, os.urandom(1 << 18))
+
+    def test_up_twice(self):
+        self.up("--workers", 2)
+        self.up("--workers", 2).wait_for("is up already", name="out")
+        other = self.rack("up", "--name", self.name, "--workers", 3, "--mtu", 9000)
+        self.assertEqual(other.status, 2)
+        other.wait_for("workers 2, not 3; mtu 1500, not 9000", f"netsum rack down --name {self.name}")
+        self.assertTrue(self.status()["whole"])
+
+    def test_a_namespace_of_somebody_else_is_named_and_left_alone(self):
+        theirs = f"netsum-{self.name}-w1"
+        subprocess.run(["ip", "netns", "add", theirs], check=True)
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", theirs], check=False)
+        refused = self.rack("up", "--name", self.name, "--workers", 2)
+        self.assertEqual(refused.status, 3)
+        refused.wait_for(theirs, "choose another --name")
+        self.rack("down", "--all")
+        self.assertIn(theirs, namespaces())
+
+    def test_what_a_killed_run_leaves_is_taken_away(self):
+        for way in ("up", "down"):
+            making = self.start("rack", "up", "--name", self.name, "--workers", 30, environment=self.environment)
+            deadline = time.monotonic() + PATIENCE_S
+            while f"netsum-{self.name}-w29" not in namespaces():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.002)
+            self.send_signal(making, signal.SIGKILL)
+            making.end()
+            if way == "up":
+                self.up("--workers", 2).wait_for("taking away what is left")
+                self.assertEqual(self.run_in(1, "true").status, 0)
+            self.assertEqual(self.rack("down", "--all").status, 0)
+            self.assert_nothing_left()
+
+    def test_a_dead_aggregator_shows_and_up_mends_it(self):
+        self.up("--workers", 2)
+        switch = self.status()["nodes"][0]
+        os.kill(switch["pid"], signal.SIGKILL)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.status()["whole"]:
+            self.assertLess(time.monotonic(), deadline)
+        self.rack("status").wait_for("NOT WHOLE", name="out")
+        self.up("--workers", 2)
+        self.assertTrue(self.status()["whole"])
+
+    def test_down_ends_what_runs_inside(self):
+        self.up("--workers", 1)
+        sleeper = self.start_in(0, "sleep", "1000")
+        deadline = time.monotonic() + PATIENCE_S
+        while str(sleeper.process.pid) not in subprocess.run(
+                ["ip", "netns", "pids", f"netsum-{self.name}-w0"], capture_output=True, text=True, check=True).stdout:
+            self.assertLess(time.monotonic(), deadline)
+        self.rack("down", "--name", self.name)
+        self.assertNotEqual(sleeper.end(), 0)
+        self.assert_nothing_left()
+
+    def test_an_aggregator_that_cannot_start(self):
+        failed = self.rack("up", "--name", self.name, "--workers", 2, "--dataplane", "xdp", "--mtu", 9000)
+        self.assertEqual(failed.status, 3)
+        failed.wait_for("--mtu can be 3484 at most")
+        self.assert_nothing_left()
+
+    def test_without_privilege(self):
+        # A copy that everybody may execute, wherever the build lies.
+        refused = subprocess.run(["setpriv", "--bounding-set", "-net_admin,-sys_admin", NETSUM, "rack", "up", "--name",
+                                  self.name], env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S,
+                                 check=False)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("CAP_NET_ADMIN", refused.stderr)
+        self.assertIn("sudo", refused.stderr)
+
+    def test_xdp_where_it_cannot_be(self):
+        self.up("--workers", 1)
+        for flags, words in ((["--listen", "0.0.0.0:0", "--interfaces", "w0"], ["the IPv4 address", "--listen"]),
+                             (["--listen", "10.77.1.1:0", "--interfaces", "nope"], ["no interface 'nope'", "ip link"]),
+                             (["--listen", "10.77.1.1:0"], ["--interfaces"]),
+                             (["--listen", "10.77.1.1:0", "--interfaces", "w0,w0"], ["has an XDP program already"])):
+            refused = self.run_in("sw", NETSUM, "aggregator", "--dataplane", "xdp", *flags)
+            self.assertIn(refused.status, (2, 3))
+            refused.wait_for(*words)
+
+
+if __name__ == "__main__":
+    unittest.main()
