@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-asan test-tsan lint format install clean
+.PHONY: help setup build demo bench bench-quick test test-asan test-tsan lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ build: setup ## Build the library, the command and the tests (PRESET=release|dev
 demo: setup ## Train two models with Gloo and with netsum, and compare
 	@scripts/install_wheel.sh
 	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
+
+bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; about an hour; BENCH_FLAGS=...)
+	@.venv/bin/python bench/rack/bench.py $(BENCH_FLAGS)
+
+bench-quick: build ## The same, a look in under three minutes
+	@.venv/bin/python bench/rack/bench.py --quick $(BENCH_FLAGS)
 
 test: setup ## Run every test; the last line counts them
 	@scripts/test.sh release $(JOBS)

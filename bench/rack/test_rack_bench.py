@@ -1,0 +1,65 @@
+"""The rack benchmark itself: its arithmetic, and one small real run."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import report  # noqa: E402  (beside this file)
+
+NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
+
+
+def record(system, median_s, number=0, **more):
+    return {"system": system, "workers": 8, "rate": "100mbit", "bytes": 1 << 20, "round": number, "median_s": median_s,
+            "p99_s": 2 * median_s, "cpu_seconds_per_rank": 0.001, "switch_cpu_seconds": 0.002, "wrong": 0,
+            "link_bytes_up": 2 << 20, "link_bytes_down": 1 << 20, **more}
+
+
+def test_rows_are_medians_and_ratios():
+    records = [{"machine": "m", "date": "d", "command": "c"}]
+    records += [record("netsum-user", t, n) for n, t in enumerate((0.1, 0.5, 0.2))]
+    records += [record("gloo", t, n) for n, t in enumerate((0.4, 0.3, 0.5))]
+    ours, gloo = report.rows(records)
+    assert (ours["median_s"], ours["low_s"], ours["high_s"]) == (0.2, 0.1, 0.5)
+    assert ours["over_gloo"] == pytest.approx(2) and gloo["over_gloo"] == 1 and ours["over_openmpi"] is None
+    assert ours["bandwidth"] == pytest.approx((8 << 20) / 0.2)
+    assert ours["share"] == pytest.approx((8 << 20) / 0.2 / 1e8)
+    line = report.table(records).splitlines()[1].split()
+    assert line[0:2] == ["100mbit", "8"] and "2.000" in line
+
+
+def test_page_holds_everything(tmp_path):
+    records = [{"machine": "<machine>", "date": "d", "command": "c"}, record("netsum-xdp", 0.1), record("gloo", 0.2),
+               {"system": "openmpi", "workers": 8, "rate": "100mbit", "bytes": 1, "round": 0, "failed": "why"}]
+    page = report.write_html(records, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "&lt;machine&gt;" in page and "netsum-xdp" in page and "why" in page and page.count("<img") == 2
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_bad_arguments():
+    refused = subprocess.run([sys.executable, HERE / "bench.py", "--systems", "nccl"], capture_output=True, text=True,
+                             check=False)
+    assert refused.returncode == 2 and "unknown system nccl" in refused.stderr
+    refused = subprocess.run([sys.executable, HERE / "bench.py", "--netsum", "/nonexistent"], capture_output=True,
+                             text=True, check=False)
+    assert refused.returncode == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
+def test_a_small_run(tmp_path):
+    assert NETSUM.exists()
+    run = subprocess.run([sys.executable, HERE / "bench.py", "--workers", "2", "--rates", "1gbit", "--sizes", "4Ki",
+                          "--rounds", "1", "--output", tmp_path], capture_output=True, text=True, timeout=240,
+                         check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {r["system"] for r in records[1:]} == {"netsum-user", "netsum-xdp", "netsum-user-bfloat16", "gloo", "openmpi"}
+    assert all(r["wrong"] == 0 and r["median_s"] > 0 and r["link_bytes_up"] > 4096 for r in records[1:]
+               if r["system"] != "netsum-user-bfloat16")
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert "netsum-bench" not in left
