@@ -17,7 +17,7 @@ import platform
 import sys
 import time
 
-import report
+import rack_report
 from systems import Failed, Gloo, Netsum, OpenMpi, Rack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def run_place(options, workers, rate, out, say):
                         continue
                     out({"system": system.name, "workers": workers, "rate": rate, "bytes": size, "round": number,
                          "iterations": iterations, "mtu": options.mtu, **result})
-                    say(f"  {report.size_text(size):>7}  {system.name:21} {result['median_s'] * 1e3:10.3f} ms"
+                    say(f"  {rack_report.size_text(size):>7}  {system.name:21} {result['median_s'] * 1e3:10.3f} ms"
                         + ("" if result["wrong"] == 0 else f"  {result['wrong']} WRONG ELEMENTS"))
 
 
@@ -147,8 +147,8 @@ def main():
             say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
             run_place(options, workers, rate, out, say)
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    say("\n" + report.table(records))
-    page = report.write_html(records, options.output / "report.html")
+    say("\n" + rack_report.table(records))
+    page = rack_report.write_html(records, options.output / "report.html")
     say(f"\nresults: {path}\nreport:  {page}")
     return 1 if any(r.get("wrong") or "failed" in r for r in records) else 0
 

@@ -1,5 +1,5 @@
-/* MPI_Allreduce for the rack benchmark: times it, checks every element of every result, and prints one JSON object.
- *   mpi_allreduce BYTES ITERATIONS WARMUP */
+/* MPI_Allreduce for the rack benchmark: times it, checks every element of every result, and prints one JSON
+ * object. mpi_allreduce BYTES ITERATIONS WARMUP */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import report  # noqa: E402  (beside this file)
+import rack_report  # noqa: E402  (beside this file)
 
 NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
 
@@ -24,19 +24,19 @@ def test_rows_are_medians_and_ratios():
     records = [{"machine": "m", "date": "d", "command": "c"}]
     records += [record("netsum-user", t, n) for n, t in enumerate((0.1, 0.5, 0.2))]
     records += [record("gloo", t, n) for n, t in enumerate((0.4, 0.3, 0.5))]
-    ours, gloo = report.rows(records)
+    ours, gloo = rack_report.rows(records)
     assert (ours["median_s"], ours["low_s"], ours["high_s"]) == (0.2, 0.1, 0.5)
     assert ours["over_gloo"] == pytest.approx(2) and gloo["over_gloo"] == 1 and ours["over_openmpi"] is None
     assert ours["bandwidth"] == pytest.approx((8 << 20) / 0.2)
     assert ours["share"] == pytest.approx((8 << 20) / 0.2 / 1e8)
-    line = report.table(records).splitlines()[1].split()
+    line = rack_report.table(records).splitlines()[1].split()
     assert line[0:2] == ["100mbit", "8"] and "2.000" in line
 
 
 def test_page_holds_everything(tmp_path):
     records = [{"machine": "<machine>", "date": "d", "command": "c"}, record("netsum-xdp", 0.1), record("gloo", 0.2),
                {"system": "openmpi", "workers": 8, "rate": "100mbit", "bytes": 1, "round": 0, "failed": "why"}]
-    page = report.write_html(records, tmp_path / "report.html").read_text(encoding="utf-8")
+    page = rack_report.write_html(records, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "&lt;machine&gt;" in page and "netsum-xdp" in page and "why" in page and page.count("<img") == 2
     assert "http://" not in page.replace("http://www.w3.org", "")
 
