@@ -5,10 +5,10 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick test test-asan test-tsan lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training test test-asan test-tsan lint format install clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what is needed (Debian packages, and Python packages in .venv)
 	@scripts/bootstrap.sh
@@ -16,7 +16,7 @@ setup: ## Install what is needed (Debian packages, and Python packages in .venv)
 build: setup ## Build the library, the command and the tests (PRESET=release|dev|asan|tsan)
 	@scripts/build.sh $(PRESET) $(JOBS)
 
-demo: setup ## Train two models with Gloo and with netsum, and compare
+demo: setup ## Train two models with Gloo and with netsum, and compare; as root in a virtual rack
 	@scripts/install_wheel.sh
 	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
 
@@ -25,6 +25,10 @@ bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; about
 
 bench-quick: build ## The same, a look in under three minutes
 	@.venv/bin/python bench/rack/bench.py --quick $(BENCH_FLAGS)
+
+bench-training: setup ## The demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
+	@scripts/install_wheel.sh
+	@.venv/bin/python bench/rack/training_bench.py $(BENCH_FLAGS)
 
 test: setup ## Run every test; the last line counts them
 	@scripts/test.sh release $(JOBS)

@@ -10,6 +10,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import rack_report  # noqa: E402  (beside this file)
+import training_bench  # noqa: E402
 
 NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
 
@@ -63,3 +64,40 @@ def test_a_small_run(tmp_path):
                if r["system"] != "netsum-user-bfloat16")
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert "netsum-bench" not in left
+
+
+def training(system, median_ms, **more):
+    return {"system": system, "model": "digits", "place": "rack", "workers": 4, "rate": "100mbit", "losses": [2.0, 1.0] * 5,
+            "step_ms": {"median": median_ms, "low": median_ms - 1, "high": median_ms + 1}, "held_out_loss": 0.5,
+            "allreduce_ms": {"median": median_ms / 2, "low": 0, "high": 0}, "accuracy_percent": 90.0,
+            "sent_per_gradient_byte": 1.05, **more}
+
+
+def test_training_rows_are_medians_and_ratios():
+    records = [{"machine": "m"}, training("gloo", 30), training("netsum-xdp", 10), training("gloo", 40),
+               training("netsum-xdp", 20), training("netsum-xdp", 30)]
+    gloo, ours = training_bench.rows(records)
+    assert (gloo["step_ms"], gloo["low_ms"], gloo["high_ms"]) == (35, 29, 41)
+    assert ours["speed_up"] == pytest.approx(1.75) and ours["allreduce_ms"] == 10 and gloo["speed_up"] == 1
+    assert gloo["agrees"] and ours["agrees"]
+    assert "| digits | 4 | 100mbit | netsum-xdp | 20.0 | 9.0 - 31.0 | 1.75 |" in training_bench.table(records)
+
+
+@pytest.mark.parametrize("field, value", [("losses", [3.0, 2.0] * 5), ("held_out_loss", 0.6), ("accuracy_percent", 88)])
+def test_trainings_that_differ_are_told(field, value):
+    records = [training("gloo", 30), training("netsum-xdp", 10, **{field: value})]
+    assert [row["agrees"] for row in training_bench.rows(records)] == [True, False]
+    assert "NO" in training_bench.table(records)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
+def test_a_small_run_of_trainings(tmp_path):
+    run = subprocess.run([sys.executable, HERE / "training_bench.py", "--workers", "2", "--rates", "1gbit", "--models",
+                          "digits", "--steps", "6", "--rounds", "1", "--systems", "gloo,netsum-xdp", "--output", tmp_path],
+                         capture_output=True, text=True, timeout=240, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [r["system"] for r in records[1:]] == ["gloo", "netsum-xdp"] and "cores" in records[0]["machine"]
+    assert "xdp" in records[2]["where"] and all(r["step_ms"]["median"] > 0 for r in records[1:])
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert "netsum-train" not in left

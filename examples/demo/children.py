@@ -1,4 +1,4 @@
-"""Child processes of the demo: the aggregator and torchrun. Every one has a log, a deadline and an end."""
+"""Child processes of the demo: the aggregator and the workers. Every one has a log, a deadline and an end."""
 
 import contextlib
 import json
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 HERE = pathlib.Path(__file__).resolve().parent
 START_TIMEOUT_S = 20
@@ -21,11 +22,18 @@ class DemoError(Exception):
     """Something the user should read: what was wrong, where, and what to do about it."""
 
 
+class Start(NamedTuple):
+    """How to start a child. `env` changes the environment; a value of None removes the variable."""
+
+    command: list
+    log: pathlib.Path
+    env: dict
+
+
 class Child:
     """A process whose output goes to a log file. `stop` ends it and everything that it started."""
 
     def __init__(self, command, log, env=None):
-        """`env` changes the environment; a value of None removes the variable."""
         self.command, self.log = [str(part) for part in command], log
         with log.open("w") as output:
             # Its own session: a Ctrl-C reaches only the demo, which then ends its children in order.
@@ -51,20 +59,28 @@ class Child:
         return tail_of(self.log, lines)
 
     def stop(self):
-        if not self.running():
-            return
-        # torchrun gives each worker a session of its own, so a signal to its group would miss them.
-        family = descendants(self.process.pid)
-        self.process.terminate()
+        stop_all([self])
+
+
+def stop_all(children):
+    """Ends them at the same time, by force after STOP_TIMEOUT_S."""
+    running = [child for child in children if child.running()]
+    # torchrun gives each worker a session of its own, so a signal to its group would miss them.
+    families = [member for child in running for member in descendants(child.process.pid)]
+    for child in running:
+        child.process.terminate()
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    for child in running:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_TIMEOUT_S)
-        for pid, started in family:
-            if start_time(pid) == started:  # the same process, not a later one with its number
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        if self.running():
-            self.process.kill()
-        self.process.wait(STOP_TIMEOUT_S)
+            child.process.wait(max(0, deadline - time.monotonic()))
+    for pid, started in families:
+        if start_time(pid) == started:  # the same process, not a later one with its number
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    for child in running:
+        if child.running():
+            child.process.kill()
+        child.process.wait(STOP_TIMEOUT_S)
 
 
 def start_time(pid):
@@ -110,7 +126,7 @@ class Aggregator:
 
     def __init__(self, log):
         # Jobs leave before the daemon is asked to; the drain matters only after a failure.
-        flags = ("--listen", "127.0.0.1:0", "--log-format", "json", "--drain-timeout", "3s")
+        flags = ("--listen", "127.0.0.1:0", "--drain-timeout", "3s")
         self.child = Child([find_netsum_command(), "aggregator", *flags], log)
         try:
             self.address = self._wait_for_address()
@@ -123,15 +139,6 @@ class Aggregator:
 
     def __exit__(self, *exception):
         self.child.stop()
-
-    def counters(self):
-        """What it counted in its life; empty unless it has ended in order."""
-        for line in reversed(self.child.log.read_text(errors="replace").splitlines()):
-            with contextlib.suppress(ValueError):
-                entry = json.loads(line)
-                if isinstance(entry, dict) and entry.get("message") == "counters":
-                    return {key: value for key, value in entry.items() if isinstance(value, int)}
-        return {}
 
     def _wait_for_address(self):
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -148,40 +155,48 @@ class Aggregator:
         raise DemoError(f"the aggregator ({command}) {reason}. Its output:\n{self.child.tail()}")
 
 
-def run_training(run, show_progress, env):
-    """Trains once with torchrun, as `run` says. Returns the wall time in seconds."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    for old in [*run.folder.glob("rank*.json"), run.folder / "progress.jsonl"]:
-        old.unlink(missing_ok=True)
-    logs = run.folder / "logs"
-    shutil.rmtree(logs, ignore_errors=True)
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc-per-node", run.workers, "--redirects", 3, "--log-dir", logs, HERE / "train.py"),
-        *("--model", run.model, "--backend", run.backend, "--steps", run.steps, "--seed", run.seed),
-        *("--run-dir", run.folder),
-    ]
+def run_training(run, starts, show_progress):
+    """Trains once by starting all of `starts`. Returns the wall time in seconds."""
     start = time.monotonic()
-    with Child(command, run.folder / "torchrun.log", {"OMP_NUM_THREADS": "1", **env}) as child:
-        _watch(child, run, show_progress, start)
-        if child.process.returncode != 0:
-            raise DemoError(_explain_failure(child, run, f"torchrun exit code {child.process.returncode}"))
+    workers = []
+    try:
+        for each in starts:
+            workers.append(Child(*each))
+        _watch(workers, run, show_progress, start)
+    finally:
+        stop_all(workers)
     return time.monotonic() - start
 
 
-def _watch(child, run, show_progress, start):
-    """Returns when the child has ended; raises if it runs too long or makes no progress."""
+def clear(run):
+    """Takes away what an earlier run has left in the folder."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    for old in [*run.folder.glob("rank*.json"), run.folder / "progress.jsonl", *run.folder.glob("*.log")]:
+        old.unlink(missing_ok=True)
+    shutil.rmtree(run.folder / "logs", ignore_errors=True)
+
+
+def _watch(workers, run, show_progress, start):
+    """Returns when all have ended well; raises if one fails, or if there is no progress for too long."""
     last_change, last_step = start, 0
-    while child.running():
+    while any([worker.running() for worker in workers]):  # the list: all are asked
         now = time.monotonic()
         progress = read_progress(run.folder / "progress.jsonl")
         if progress and progress["step"] != last_step:
             last_change, last_step = now, progress["step"]
         show_progress(progress, now - start)
+        _check_none_failed(workers, run)
         if now - last_change > run.stall_s:
-            raise DemoError(_explain_failure(child, run, f"no progress for {run.stall_s} s"))
+            raise DemoError(_explain_failure(workers, run, f"no progress for {run.stall_s} s"))
         time.sleep(POLL_S)
+    _check_none_failed(workers, run)
     show_progress(read_progress(run.folder / "progress.jsonl"), time.monotonic() - start)
+
+
+def _check_none_failed(workers, run):
+    failed = [worker.process.returncode for worker in workers if worker.process.returncode]
+    if failed:
+        raise DemoError(_explain_failure(workers, run, f"exit code {failed[0]}"))
 
 
 def read_progress(path):
@@ -193,16 +208,17 @@ def read_progress(path):
         return None
 
 
-def _explain_failure(child, run, reason):
+def _explain_failure(workers, run, reason):
     parts = [f"training {run.model} with {run.backend} failed ({reason})."]
     for said, ranks in last_words(run.folder / "logs").items():
         who = "worker" if len(ranks) == 1 else "workers"
         parts.append(f"End of the log of {who} {', '.join(ranks)}:\n{said}")
     if len(parts) == 1:
-        parts.append(f"No worker wrote anything; torchrun said:\n{child.tail()}")
+        parts.append(f"No worker wrote anything; torchrun said:\n{workers[0].tail()}")
     parts.append(
         f"All logs: {run.folder}. To try this run alone:\n"
-        f"    {sys.executable} {HERE / 'demo.py'} --models {run.model} --backends {run.backend} --quick"
+        f"    {sys.executable} {HERE / 'demo.py'} --models {run.model} --backends {run.backend} --quick "
+        f"--place {run.place}"
     )
     if run.backend == "netsum":
         parts.append("`netsum doctor` checks this machine for what netsum needs.")

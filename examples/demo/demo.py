@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """Trains two real models with Gloo and with netsum, side by side, and shows what each cost and gave.
 
+As root it does so in a virtual rack, with shaped links and a switch that adds in the kernel; otherwise on this
+machine's loopback device, with a daemon that adds.
+
 examples:
-  demo.py                                  both models, both backends: under 5 minutes on 2 cores
+  demo.py                                  both models, both backends: three to four minutes on 2 cores
   demo.py --quick                          the same with a fifth of the steps
   demo.py --models digits --steps 100      only the classifier, 100 steps
+  demo.py --place loopback                 not in a rack, even as root
+  demo.py --rate 1gbit --workers 8         a faster and larger rack
   demo.py --aggregator embedded            no aggregator: every worker embeds a shard of one
 """
 
@@ -15,16 +20,19 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
 
 import children
+import places
 import report
 import summary
 
-# Gloo takes about as long as netsum; the language model's arithmetic takes most of the time of both.
-STEPS = {"digits": 300, "lm": 80}
+# Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
+# time, in the rack its 20 MB of gradients per step do.
+STEPS = {"loopback": {"digits": 300, "lm": 80}, "rack": {"digits": 200, "lm": 20}}
 STALL_S = 120  # longer than any step, and than starting four workers on a slow machine
 PLAIN_INTERVAL_S = 5
 
@@ -39,6 +47,7 @@ class Run:
     steps: int
     seed: int
     folder: pathlib.Path
+    place: str = "loopback"
     stall_s: int = STALL_S
 
     @property
@@ -76,36 +85,51 @@ class ProgressLine:
         print(f"{self._prefix}: {text}", file=self._out, flush=True)
 
 
-def train_once(run, number, total, aggregator_mode):
+def train_once(run, place, number, total):
     """Trains, and returns the Summary."""
     line = ProgressLine(run, number, total)
-    environment = {"NETSUM_AGGREGATOR": None}
-    daemon = None
-    run.folder.mkdir(parents=True, exist_ok=True)
+    children.clear(run)
     with contextlib.ExitStack() as stack:
         stack.callback(sys.stdout.flush)
-        if run.backend == "netsum" and aggregator_mode == "daemon":
-            daemon = stack.enter_context(children.Aggregator(run.folder / "aggregator.log"))
-            environment["NETSUM_AGGREGATOR"] = daemon.address
-        wall_s = children.run_training(run, line, environment)
-    result = summary.summarise(run, wall_s, daemon.counters() if daemon else {})
+        starts = stack.enter_context(place.training(run))
+        wall_s = children.run_training(run, starts, line)
+    result = summary.summarise(run, wall_s, places.counters_in(run.folder / "aggregator.log"))
     line.end(f"loss {result.final_loss:.3f}, accuracy {result.accuracy_percent:.1f} %, {wall_s:.0f} s")
     return result
+
+
+def choose_place(options):
+    """The rack if it can be and nothing else is asked for. Says which, and why."""
+    if options.place == "loopback":
+        if options.aggregator == "xdp":
+            raise children.DemoError("--aggregator xdp needs a rack: loopback has no ports for XDP. Leave one out.")
+        place, why = places.Loopback(options.aggregator or "daemon"), ""
+    else:
+        place, why = places.Rack(options.rate, options.aggregator or "xdp"), ""
+        problem = place.problem()
+        if problem and (options.place == "rack" or options.aggregator == "xdp"):
+            raise children.DemoError(f"no rack can be made here: {problem}")
+        if problem:
+            why = f"\n(not in a virtual rack: {problem})"
+            place = places.Loopback(options.aggregator or "daemon")
+    print(f"Training {place.sentence}{why}", flush=True)
+    return place
 
 
 def run_demo(options):
     check_requirements(options)
     options.output.mkdir(parents=True, exist_ok=True)
+    place = choose_place(options)
     runs = [
-        Run(model, backend, options.workers, steps_for(model, options), options.seed,
-            options.output / "runs" / f"{model}-{backend}")
+        Run(model, backend, options.workers, steps_for(model, place.name, options), options.seed,
+            options.output.resolve() / "runs" / f"{model}-{backend}", place.name)
         for model in options.models
         for backend in options.backends
     ]  # fmt: skip
     print(f"{len(runs)} runs of {options.workers} workers each, on {os.cpu_count()} cores", flush=True)
     start = time.monotonic()
     summaries = [
-        train_once(run, number, len(runs), options.aggregator) for number, run in enumerate(runs, start=1)
+        train_once(run, place, number, len(runs)) for number, run in enumerate(runs, start=1)
     ]
     comparisons = compare_backends(summaries)
     total_s = time.monotonic() - start
@@ -115,7 +139,7 @@ def run_demo(options):
         print(": ".join(where))
     for comparison in comparisons:
         print(f"{summary.TITLES[comparison.model]}: {comparison.sentence()}")
-    facts = report.machine_facts(options, total_s)
+    facts = report.machine_facts(options, place, total_s)
     write_results(options.output / "results.json", summaries, comparisons, facts)
     page = options.output / "index.html"
     page.write_text(report.render(summaries, comparisons, facts))
@@ -141,8 +165,8 @@ def write_results(path, summaries, comparisons, facts):
     path.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def steps_for(model, options):
-    steps = options.steps or STEPS[model]
+def steps_for(model, place, options):
+    steps = options.steps or STEPS[place][model]
     return max(5, steps // 5) if options.quick and not options.steps else steps
 
 
@@ -158,7 +182,7 @@ def check_requirements(options):
             f"{sys.executable} cannot import {error.name}: {error}\n"
             "Run `make demo`, which installs all that is needed into .venv."
         ) from error
-    if "netsum" in options.backends and options.aggregator == "daemon":
+    if "netsum" in options.backends and options.aggregator != "embedded":
         children.find_netsum_command()
 
 
@@ -181,6 +205,11 @@ def parse_arguments(arguments=None):
 
         return parse
 
+    def rate(text):
+        if not re.fullmatch(r"none|\d+(\.\d+)?[kmg]bit", text):
+            raise argparse.ArgumentTypeError(f"'{text}' is no rate: use e.g. 100mbit, 1gbit, or none")
+        return text
+
     summary_line, _, examples = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
         description=summary_line, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -191,31 +220,45 @@ def parse_arguments(arguments=None):
                         help="comma-separated: gloo, netsum; default both")
     parser.add_argument("--workers", type=number_from(2, 16), default=4, help="default 4")
     parser.add_argument("--steps", type=number_from(5, 100_000),
-                        help="training steps of every run; default %s" % ", ".join(
-                            f"{steps} for {model}" for model, steps in STEPS.items()))
+                        help="training steps of every run; default %s" % "; ".join(
+                            f"{place}: " + ", ".join(f"{steps} for {model}" for model, steps in of_models.items())
+                            for place, of_models in STEPS.items()))
     parser.add_argument("--quick", action="store_true", help="a fifth of the default steps")
     parser.add_argument("--seed", type=number_from(0, 1_000_000), default=1, help="default 1")
-    parser.add_argument("--aggregator", choices=["daemon", "embedded"], default="daemon",
-                        help="where netsum adds up: in an aggregator that the demo starts (default), or in "
-                        "shards inside the workers")
+    parser.add_argument("--place", choices=["auto", "rack", "loopback"], default="auto",
+                        help="rack: every worker a network namespace with a link of its own (needs root); loopback: "
+                        "none of that; auto (default): the rack if it can be made")
+    parser.add_argument("--rate", type=rate, default="100mbit", help="of the rack's links, or none; default 100mbit")
+    parser.add_argument("--aggregator", choices=["xdp", "daemon", "embedded"],
+                        help="who adds up for netsum: XDP in the switch's kernel (default in the rack), a daemon "
+                        "(default on loopback), or shards inside the workers")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("demo-report"),
                         help="folder of the report; default demo-report")  # fmt: skip
     return parser.parse_args(arguments)
 
 
-def main():
+def end_in_order():
+    """The first SIGINT, SIGTERM or SIGHUP becomes a KeyboardInterrupt; later ones must not disturb the tidying up."""
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def stop(number, frame):
+        for ending in endings:
+            signal.signal(ending, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ending in endings:
         signal.signal(ending, stop)
+
+
+def main():
+    end_in_order()
     try:
         return run_demo(parse_arguments())
     except children.DemoError as error:
         print(f"\ndemo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ndemo: stopped; all workers and the aggregator have been ended", file=sys.stderr)
+        print("\ndemo: stopped; all workers, the aggregator and the rack have been ended", file=sys.stderr)
         return 130
 
 

@@ -14,11 +14,26 @@ from summary import ACCURACY_POINTS, BACKENDS, TITLES, human_bytes, table_cells
 
 STYLE = (pathlib.Path(__file__).parent / "report.css").read_text()
 
+LAUNCHERS = {
+    "loopback": "torchrun --standalone --nproc-per-node {workers}",
+    "rack": "RANK=… WORLD_SIZE={workers} netsum rack exec … --",
+}
 
-def machine_facts(options, total_s):
+PLACE_NOTES = {
+    "loopback": "Everything ran on one machine over its loopback device, where bytes cost next to nothing and workers "
+    "and aggregator compete for the same cores. So the times above say little about a network; the byte counts, "
+    "which do not depend on the machine, say what each worker's link would have to carry.",
+    "rack": "Every worker ran in a network namespace of its own, with a link to the switch that was shaped in both "
+    "directions, so bytes cost what they cost on such a link. All workers and the switch share this machine's cores: "
+    "the arithmetic of a step is slower than on as many machines, the same for both backends.",
+}
+
+
+def machine_facts(options, place, total_s):
     return {
         "Command": shlex.join(["python", "examples/demo/demo.py", *sys.argv[1:]]),
-        "Started by it": f"OMP_NUM_THREADS=1 torchrun --standalone --nproc-per-node {options.workers} "
+        "Where": place.sentence,
+        "Started by it": f"OMP_NUM_THREADS=1 {LAUNCHERS[place.name].format(workers=options.workers)} "
         f"train.py --model … --backend … --seed {options.seed}",
         "Whole time": f"{total_s:.0f} s",
         "Processor": f"{processor()}, {os.cpu_count()} cores",
@@ -87,7 +102,8 @@ def _head(summaries, comparisons):
             f'<p class="big">{_in_words(ratio)} bytes sent</p>'
             f"<p>Each worker sent {human_bytes(statistics.mean(other.sent))} with {BACKENDS[other.backend]}, "
             f"{human_bytes(statistics.mean(base.sent))} with {BACKENDS[base.backend]}.</p>"
-            f'<p class="big {"good" if comparison.agrees else "bad"}">'
+            + _speed(comparison, base, other)
+            + f'<p class="big {"good" if comparison.agrees else "bad"}">'
             f"{'same result' if comparison.agrees else 'results differ'}</p>"
             f"<p>Accuracy {other.accuracy_percent:.2f} % and {base.accuracy_percent:.2f} % on held-out data, "
             f"loss {other.held_out_loss:.4f} and {base.held_out_loss:.4f}.</p></div>"
@@ -98,6 +114,15 @@ def _head(summaries, comparisons):
         "DistributedDataParallel, from the same seed, on the same examples in the same order. "
         "Only the name given to <code>init_process_group</code> differed.</p>"
         f'<div class="cards">{"".join(cards)}</div>'
+    )
+
+
+def _speed(comparison, base, other):
+    if comparison.place != "rack":
+        return ""
+    return (
+        f'<p class="big">{comparison.speed_up:.2f} times as fast</p><p>A step took {other.step_ms["median"]:.0f} ms '
+        f"with {BACKENDS[other.backend]}, {base.step_ms['median']:.0f} ms with {BACKENDS[base.backend]}.</p>"
     )
 
 
@@ -188,9 +213,7 @@ def _checks(comparison):
 
 def _notes(summaries):
     notes = [
-        "Everything ran on one machine over its loopback device, where bytes cost next to nothing and workers and "
-        "aggregator compete for the same cores. So the times above say little about a network; the byte counts, "
-        "which do not depend on the machine, say what each worker's link would have to carry.",
+        PLACE_NOTES[summaries[0].place],
         "Gloo's bytes are the kernel's own counts (TCP_INFO) on the connections between workers, plus "
         "66 bytes of headers per 1448 bytes of payload, as on Ethernet with an MTU of 1500; pure acknowledgements "
         "are left out. netsum's bytes are counted packet by packet by the library.",

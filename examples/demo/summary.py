@@ -20,6 +20,7 @@ class Summary:
 
     model: str
     backend: str
+    place: str  # "rack" or "loopback"
     workers: int
     parameters: int
     data: str
@@ -61,6 +62,7 @@ def summarise(run, wall_s, aggregator_counters):
     return Summary(
         model=run.model,
         backend=run.backend,
+        place=run.place,
         workers=run.workers,
         parameters=ranks[0]["parameters"],
         data=ranks[0]["data"],
@@ -169,6 +171,8 @@ class Comparison:
     held_out_difference: float
     held_out_allowed: float
     accuracy_difference_points: float
+    speed_up: float  # of the median step
+    place: str
 
     def checks(self):
         """[(what, difference, allowed, holds)], for people."""
@@ -200,7 +204,9 @@ class Comparison:
     def sentence(self):
         verdict = "the runs agree" if self.agrees else "THE RUNS DO NOT AGREE"
         differences = "; ".join(f"{what} {by} (allowed: {limit})" for what, by, limit, _ in self.checks())
-        return f"{verdict}. Differences: {differences}"
+        # On loopback, where links cost nothing, times compare only the cost of the software.
+        speed = f"a step {self.speed_up:.2f} times as fast; " if self.place == "rack" else ""
+        return f"{speed}{verdict}. Differences: {differences}"
 
 
 def compare(base, other):
@@ -213,6 +219,8 @@ def compare(base, other):
         held_out_difference=other.held_out_loss - base.held_out_loss,
         held_out_allowed=max(HELD_OUT_ABSOLUTE, HELD_OUT_RELATIVE * base.held_out_loss),
         accuracy_difference_points=other.accuracy_percent - base.accuracy_percent,
+        speed_up=base.step_ms["median"] / other.step_ms["median"],
+        place=base.place,
     )
 
 

@@ -19,6 +19,7 @@ import data  # noqa: E402
 import demo  # noqa: E402
 import models  # noqa: E402
 import pictures  # noqa: E402
+import places  # noqa: E402
 import report  # noqa: E402
 import summary  # noqa: E402
 import traffic  # noqa: E402
@@ -253,6 +254,19 @@ def test_report_is_whole_and_loads_nothing(gloo, netsum):
     assert "123.5 MB summed" in page
 
 
+def test_only_a_rack_compares_times(gloo, netsum):
+    netsum.step_ms = {"median": 8.0, "low": 8.0, "high": 8.0}
+    comparison = summary.compare(gloo, netsum)
+    assert comparison.speed_up == pytest.approx(1.25)
+    assert "times as fast" not in comparison.sentence() + report.render([gloo, netsum], [comparison], {})
+    for run in (gloo, netsum):
+        run.place = "rack"
+    comparison = summary.compare(gloo, netsum)
+    page = report.render([gloo, netsum], [comparison], {})
+    assert "1.25 times as fast" in comparison.sentence() and "1.25 times as fast" in page
+    assert "namespace" in page and "loopback" not in page
+
+
 def test_report_of_a_single_run(gloo):
     page = report.render([gloo], [], {})
     parse(page)
@@ -330,6 +344,8 @@ def test_ranks_share_out_the_test_images_without_overlap():
         (["--backends", "gloo,mpi"], "'mpi' is none of gloo, netsum"),
         (["--workers", "1"], "'1' is not a number from 2 to 16"),
         (["--steps", "-3"], "-3"),
+        (["--rate", "100"], "'100' is no rate"),
+        (["--place", "moon"], "moon"),
     ],
 )
 def test_bad_options_are_named(arguments, complaint, capsys):
@@ -340,9 +356,10 @@ def test_bad_options_are_named(arguments, complaint, capsys):
 
 
 def test_steps():
-    assert demo.steps_for("lm", demo.parse_arguments([])) == demo.STEPS["lm"]
-    assert demo.steps_for("lm", demo.parse_arguments(["--quick"])) == demo.STEPS["lm"] // 5
-    assert demo.steps_for("lm", demo.parse_arguments(["--quick", "--steps", "7"])) == 7
+    for place in ("rack", "loopback"):
+        assert demo.steps_for("lm", place, demo.parse_arguments([])) == demo.STEPS[place]["lm"]
+        assert demo.steps_for("digits", place, demo.parse_arguments(["--quick"])) == demo.STEPS[place]["digits"] // 5
+        assert demo.steps_for("lm", place, demo.parse_arguments(["--quick", "--steps", "7"])) == 7
 
 
 def alive(pid):
@@ -384,14 +401,14 @@ def test_aggregator_tells_its_address_and_in_the_end_its_counters(tmp_path, monk
     fake_netsum(
         tmp_path,
         monkeypatch,
-        "trap 'echo \"{\\\"message\\\":\\\"counters\\\",\\\"bytes_summed\\\":42,\\\"time\\\":\\\"now\\\"}\"; exit' TERM\n"
+        "trap 'echo 2026-01-01T00:00:00.000+00:00 info  counters packets_sent=7 bytes_summed=42; exit' TERM\n"
         "echo set on workers: NETSUM_AGGREGATOR=127.0.0.1:5151\n"
         "while :; do sleep 0.05; done",
     )
     with children.Aggregator(tmp_path / "log") as daemon:
         assert daemon.address == "127.0.0.1:5151"
-        assert daemon.counters() == {}
-    assert daemon.counters() == {"bytes_summed": 42}
+        assert places.counters_in(tmp_path / "log") == {}
+    assert places.counters_in(tmp_path / "log") == {"packets_sent": 7, "bytes_summed": 42}
 
 
 def test_aggregator_that_does_not_start_is_explained(tmp_path, monkeypatch):
@@ -409,8 +426,9 @@ def test_equal_last_words_are_told_once(tmp_path):
 
 
 def fake_torchrun(folder, monkeypatch, body):
-    """Takes Python's place in children.run_training; its folder of logs is $LOGS. Returns the run."""
+    """Takes Python's place in a training on loopback; its folder of logs is $LOGS. Returns the run."""
     run = demo.Run("digits", "gloo", 2, 5, 1, folder / "run", stall_s=1)
+    children.clear(run)
     python = folder / "python"
     python.write_text(f"#!/bin/sh\nLOGS={run.folder}/logs/x/attempt_0/0; mkdir -p $LOGS\n{body}\n")
     python.chmod(0o755)
@@ -418,17 +436,22 @@ def fake_torchrun(folder, monkeypatch, body):
     return run
 
 
+def train(run, show_progress=lambda progress, elapsed_s: None):
+    with places.Loopback().training(run) as starts:
+        return children.run_training(run, starts, show_progress)
+
+
 def test_failed_training_is_explained(tmp_path, monkeypatch):
     run = fake_torchrun(tmp_path, monkeypatch, "echo '[rank0]: no such luck' > $LOGS/stderr.log; exit 1")
     with pytest.raises(children.DemoError, match="training digits with gloo failed") as failure:
-        children.run_training(run, lambda progress, elapsed_s: None, {})
+        train(run)
     assert "    no such luck" in str(failure.value) and "--models digits --backends gloo" in str(failure.value)
 
 
 def test_training_that_hangs_is_ended(tmp_path, monkeypatch):
     run = fake_torchrun(tmp_path, monkeypatch, "echo $$; exec sleep 60")
     with pytest.raises(children.DemoError, match="no progress for 1 s"):
-        children.run_training(run, lambda progress, elapsed_s: None, {})
+        train(run)
     assert not alive(int((run.folder / "torchrun.log").read_text()))
 
 
@@ -437,7 +460,7 @@ def test_progress_of_a_training_is_passed_on(tmp_path, monkeypatch):
         tmp_path, monkeypatch, 'printf \'{"step": 3, "loss": 1.5}\\n{"st\' > $LOGS/../../../../progress.jsonl'
     )
     seen = []
-    assert children.run_training(run, lambda progress, elapsed_s: seen.append(progress), {}) < 60
+    assert train(run, lambda progress, elapsed_s: seen.append(progress)) < 60
     assert seen[-1] == {"step": 3, "loss": 1.5}
 
 

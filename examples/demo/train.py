@@ -1,4 +1,4 @@
-"""One worker of the demo, started by torchrun: trains one model with one backend and writes what it saw.
+"""One worker of the demo, started as torchrun does: trains one model with one backend and writes what it saw.
 
 Nothing here knows how gradients are summed: the backend's name is the only difference between the runs.
 """
@@ -22,7 +22,7 @@ import data
 import models
 import traffic
 
-ALLREDUCE_PROBES = 7
+ALLREDUCE_PROBES = 5
 
 
 def main():
@@ -142,7 +142,7 @@ class Progress:
 
 
 def die_with_parent():
-    """Asks Linux to end this worker should torchrun be killed: a demo must not leave workers behind."""
+    """Asks Linux to end this worker should its parent be killed: a demo must not leave workers behind."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 

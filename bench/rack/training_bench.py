@@ -1,0 +1,147 @@
+"""The demo's two models trained with Gloo and with netsum in virtual racks: step time, speed-up, the same loss.
+
+For each number of workers, link rate and model the systems take turns, round by round, so that whatever else the
+machine does falls on all of them. Needs root.
+
+  make bench-training                                                       the whole table (about 40 minutes)
+  make bench-training BENCH_FLAGS="--workers 8 --rates 100mbit --models lm"
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+from types import SimpleNamespace
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples" / "demo"))
+import children  # noqa: E402  (the demo's)
+import places  # noqa: E402
+import summary  # noqa: E402
+from bench import machine  # noqa: E402
+from demo import Run, end_in_order  # noqa: E402
+
+SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
+STEPS = {"digits": 60, "lm": 12}
+
+
+def names_of(known):
+    def parse(text):
+        chosen = text.split(",")
+        unknown = set(chosen) - set(known)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
+        return chosen
+
+    return parse
+
+
+def train(options, model, workers, rate, system):
+    backend, aggregator = SYSTEMS[system]
+    folder = options.output / "runs" / f"{model}-{workers}-{rate}-{system}"
+    run = Run(model, backend, workers, options.steps or STEPS[model], options.seed, folder, "rack")
+    children.clear(run)
+    with places.Rack(rate, aggregator, f"train{os.getpid()}").training(run) as starts:
+        wall_s = children.run_training(run, starts, lambda progress, elapsed_s: None)
+    return summary.summarise(run, wall_s, places.counters_in(folder / "aggregator.log"))
+
+
+def record_of(system, rate, number, result):
+    return {"system": system, "model": result.model, "place": result.place, "workers": result.workers, "rate": rate,
+            "round": number, "steps": result.steps, "step_ms": result.step_ms, "allreduce_ms": result.allreduce_ms,
+            "held_out_loss": result.held_out_loss, "accuracy_percent": result.accuracy_percent,
+            "sent_per_gradient_byte": result.sent_per_gradient_byte, "retransmissions": result.retransmissions,
+            "where": result.where, "losses": result.losses}
+
+
+def rows(records):
+    """One row per place, model and system: medians over its rounds, compared with the first system of the place."""
+    groups = {}
+    for record in records:
+        if "step_ms" in record:
+            place = (record["model"], record["workers"], record["rate"])
+            groups.setdefault(place, {}).setdefault(record["system"], []).append(record)
+    for (model, workers, rate), systems in groups.items():
+        base = next(iter(systems.values()))
+        base_run = SimpleNamespace(**base[0])  # which has what the demo compares of its runs
+        for system, rounds in systems.items():
+            over = lambda name, which=rounds: statistics.median(r[name]["median"] for r in which)
+            yield {"model": model, "workers": workers, "rate": rate, "system": system, "rounds": len(rounds),
+                   "step_ms": over("step_ms"), "low_ms": min(r["step_ms"]["low"] for r in rounds),
+                   "high_ms": max(r["step_ms"]["high"] for r in rounds), "allreduce_ms": over("allreduce_ms"),
+                   "speed_up": over("step_ms", base) / over("step_ms"),
+                   "allreduce_speed_up": over("allreduce_ms", base) / over("allreduce_ms"),
+                   "held_out_loss": rounds[0]["held_out_loss"], "accuracy_percent": rounds[0]["accuracy_percent"],
+                   "sent": statistics.median(r["sent_per_gradient_byte"] for r in rounds),
+                   "agrees": all(summary.compare(base_run, SimpleNamespace(**r)).agrees for r in rounds)}
+
+
+HEADINGS = ["model", "workers", "rate", "system", "step ms", "10 % - 90 %", "speed-up", "all-reduce ms", "speed-up",
+            "sent B/B", "held-out loss", "accuracy", "same"]
+
+
+def texts(row):
+    return [row["model"], str(row["workers"]), row["rate"], row["system"], f"{row['step_ms']:.1f}",
+            f"{row['low_ms']:.1f} - {row['high_ms']:.1f}", f"{row['speed_up']:.2f}", f"{row['allreduce_ms']:.1f}",
+            f"{row['allreduce_speed_up']:.2f}", f"{row['sent']:.3f}", f"{row['held_out_loss']:.4f}",
+            f"{row['accuracy_percent']:.2f} %", "yes" if row["agrees"] else "NO"]
+
+
+def table(records):
+    """In Markdown, ready for docs/results.md."""
+    lines = [HEADINGS, ["---"] * len(HEADINGS), *map(texts, rows(records))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
+    parser.add_argument("--rates", default="100mbit,1gbit", help="link rates (default %(default)s)")
+    parser.add_argument("--models", type=names_of(STEPS), default=list(STEPS), help="of digits,lm; default both")
+    parser.add_argument("--systems", type=names_of(SYSTEMS), default=list(SYSTEMS),
+                        help=f"of {','.join(SYSTEMS)}; the first is the one compared with; default all")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
+    parser.add_argument("--steps", type=int, help=f"of every training; default {STEPS}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench-training", help="folder of results")
+    options = parser.parse_args()
+    options.output = options.output.resolve()
+    if os.geteuid() != 0:
+        parser.exit(3, "training_bench: virtual racks need root: run it with sudo\n")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    options.output.mkdir(parents=True, exist_ok=True)
+    path = options.output / "results.jsonl"
+    begun = time.monotonic()
+    records = [{"machine": machine(), "command": " ".join(sys.argv), "date": time.strftime("%Y-%m-%d")}]
+    with path.open("w", encoding="utf-8") as file:
+        def out(record):
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+        out(records[0])
+        turns = [(model, int(workers), rate, number, system) for model in options.models
+                 for rate in options.rates.split(",") for workers in options.workers.split(",")
+                 for number in range(options.rounds) for system in options.systems]
+        for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
+            record = record_of(system, rate, number, train(options, model, workers, rate, system))
+            records.append(record)
+            out(record)
+            print(f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, "
+                  f"{system}: {record['step_ms']['median']:.1f} ms a step", flush=True)
+    print(f"\n{table(records)}\n\nresults: {path}")
+    return 0 if all(row["agrees"] for row in rows(records)) else 1
+
+
+if __name__ == "__main__":
+    end_in_order()
+    try:
+        sys.exit(main())
+    except children.DemoError as error:
+        sys.exit(f"training_bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit("training_bench: stopped; the rack is down")
