@@ -1,6 +1,7 @@
 // netsum aggregator: the daemon around netsum::Aggregator.
 #include "netsum/aggregator.h"
 
+#include <net/if.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -89,6 +90,31 @@ class JobWatcher {
 
   Log& log_;
   std::map<std::string, AggregatorJobStatus> jobs_;
+};
+
+// Says once of each interface of the XDP dataplane when it is no longer there. (The kernel has detached the
+// program then; an interface made anew under the name is another one.)
+class InterfaceWatcher {
+ public:
+  InterfaceWatcher(const std::vector<std::string>& names, Log& log) : log_(log) {
+    for (const std::string& name : names) {
+      if (const unsigned index = if_nametoindex(name.c_str()); index != 0) interfaces_[index] = name;
+    }
+  }
+
+  void look() {
+    std::erase_if(interfaces_, [&](const auto& interface) {
+      char name[IF_NAMESIZE];
+      if (if_indextoname(interface.first, name) != nullptr) return false;
+      log_.warn("interface '" + interface.second +
+                "' has vanished: members behind it get no sums; start the aggregator again when it is back");
+      return true;
+    });
+  }
+
+ private:
+  Log& log_;
+  std::map<unsigned, std::string> interfaces_;  // those still there, by index
 };
 
 std::string names_of(const std::vector<AggregatorJobStatus>& jobs) {
@@ -245,7 +271,11 @@ int AggregatorCommand::run() {
   announce(aggregator);
 
   JobWatcher watcher(log);
-  while (signals.wait(kPollInterval) == 0) watcher.look(aggregator.status());
+  InterfaceWatcher interfaces(options_.interfaces, log);
+  while (signals.wait(kPollInterval) == 0) {
+    watcher.look(aggregator.status());
+    interfaces.look();
+  }
 
   const int code = drain(aggregator, signals, log);
   Json counters = Json::object();
