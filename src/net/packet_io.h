@@ -1,4 +1,4 @@
-// How packets come and go: one virtual call per burst. Implementations: udp/ (sockets), later af_xdp/;
+// How packets come and go: one virtual call per burst. Implementations: udp/ (sockets), af_xdp/ (rings);
 // decorators: lossy.h; the simulator has its own network behind the same sans-I/O cores.
 //
 // Thread rule: one thread at a time uses an object, except wake(), which any thread may call.
@@ -33,10 +33,10 @@ struct PacketIoCounters {
   uint64_t packets_received = 0;
   uint64_t bytes_sent = 0;  // datagram payloads (no UDP, IP or Ethernet headers)
   uint64_t bytes_received = 0;
-  uint64_t send_calls = 0;  // system calls, for batching figures
-  uint64_t receive_calls = 0;
-  uint64_t send_refused = 0;  // packets that the system would not take (buffer full, unreachable): lost
-  uint64_t truncated = 0;     // received longer than the largest packet, dropped
+  uint64_t send_calls = 0;     // system calls, for batching figures
+  uint64_t receive_calls = 0;  // system calls, or looks at a ring
+  uint64_t send_refused = 0;   // packets that the system would not take (buffer full, unreachable): lost
+  uint64_t truncated = 0;      // received longer than the largest packet, dropped
 };
 
 class PacketIo {

@@ -105,10 +105,10 @@ TEST_P(PacketIoConformance, EndpointsHaveAddressesOfTheirOwn) {
 
 TEST_P(PacketIoConformance, EverySizeArrives) {
   const auto a = open(), b = open();
-  for (uint32_t first = 8; first <= kMaxPacket;) {
+  for (uint32_t first = 8; first <= largest();) {
     std::vector<Departure> burst;
-    const size_t room = capacity(std::min(kMaxPacket, first + 64));
-    for (; first <= kMaxPacket && burst.size() < std::min<size_t>(64, room); ++first)
+    const size_t room = capacity(std::min(largest(), first + 64));
+    for (; first <= largest() && burst.size() < std::min<size_t>(64, room); ++first)
       burst.push_back({first, b.get()});
     ASSERT_NO_FATAL_FAILURE(expect_delivered(a.get(), burst));
   }
@@ -127,7 +127,7 @@ TEST_P(PacketIoConformance, EveryBurstLengthArrives) {
 
 TEST_P(PacketIoConformance, LongBurstsOfFullPacketsArrive) {
   const auto a = open(), b = open();
-  for (const uint32_t size : {1472u, 1473u, 8972u, kMaxPacket}) {
+  for (const uint32_t size : {1472u, 1473u, largest() - 28, largest()}) {
     const std::vector<Departure> burst(std::min<size_t>(1000, capacity(size)), {size, b.get()});
     ASSERT_NO_FATAL_FAILURE(expect_delivered(a.get(), burst));
   }
@@ -155,10 +155,10 @@ TEST_P(PacketIoConformance, MixedSizesAndDestinationsArrive) {
   Rng rng(2024);
   for (int round = 0; round < 40; ++round) {
     std::vector<Departure> burst;
-    const size_t length = 1 + rng.below(std::min<size_t>(400, capacity(kMaxPacket)));
+    const size_t length = 1 + rng.below(std::min<size_t>(400, capacity(largest())));
     while (burst.size() < length) {
       // Runs of random length, so that both single packets and segmented ones meet every neighbour.
-      const auto size = static_cast<uint32_t>(8 + rng.below(rng.chance(0.5) ? 1465 : kMaxPacket - 7));
+      const auto size = static_cast<uint32_t>(8 + rng.below(rng.chance(0.5) ? 1465 : largest() - 7));
       burst.insert(burst.end(), 1 + rng.below(rng.chance(0.5) ? 2 : 20), {size, to[rng.below(3)]});
     }
     burst.resize(length);
@@ -235,11 +235,12 @@ TEST_P(PacketIoConformance, ReceivedBytesStayUntilTheNextReceive) {
 TEST_P(PacketIoConformance, LongerThanTheLargestIsDroppedAndCounted) {
   const auto a = open();
   const auto b = open(1472);
-  const Bytes good = make_packet(1472), bad = make_packet(1473), worse = make_packet(4000);
+  const Bytes good = make_packet(1472), bad = make_packet(1473);
+  const Bytes worse = make_packet(std::min(4000u, largest()));
   const Address to = b->local_address();
   // Lone ones, whole runs, and a run whose last packet is short enough again.
   std::vector<OutPacket> burst = {{good.data(), 1472, to}, {bad.data(), 1473, to}, {good.data(), 1472, to}};
-  burst.insert(burst.end(), 10, {worse.data(), 4000, to});
+  burst.insert(burst.end(), 10, {worse.data(), static_cast<uint32_t>(worse.size()), to});
   burst.push_back({good.data(), 1472, to});
   burst.insert(burst.end(), 2, {bad.data(), 1473, to});
   burst.push_back({good.data(), 1472, to});

@@ -28,6 +28,8 @@ struct PacketIoCase {
   std::function<std::string()> obstacle;
   // How many datagrams of `size` bytes an endpoint is sure to buffer until they are received.
   std::function<size_t(uint32_t size)> capacity;
+  // The largest datagram that the network takes, bytes; at least 1473.
+  uint32_t max_packet = 9000;
 };
 
 inline void PrintTo(const PacketIoCase& tested, std::ostream* out) {
@@ -47,12 +49,11 @@ class PacketIoConformance : public testing::TestWithParam<PacketIoCase> {
     PacketIo* to = nullptr;
   };
 
-  static constexpr uint32_t kMaxPacket = 9000;
-
   void SetUp() override;
   void TearDown() override;
 
-  std::unique_ptr<PacketIo> open(uint32_t max_packet = kMaxPacket);
+  std::unique_ptr<PacketIo> open(uint32_t max_packet = GetParam().max_packet);
+  static uint32_t largest() { return GetParam().max_packet; }
   size_t capacity(uint32_t size) const { return GetParam().capacity(size); }
 
   // Contents that no other packet of this test has, as far as `size` allows.

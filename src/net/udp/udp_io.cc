@@ -1,22 +1,15 @@
 #include "src/net/udp/udp_io.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <array>
+#include <utility>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
-#include "src/base/assert.h"
-#include "src/base/clock.h"
 #include "src/net/udp/receiver.h"
 #include "src/net/udp/sender.h"
 #include "src/net/udp/socket.h"
+#include "src/net/wake_event.h"
 
 namespace netsum {
 namespace {
-
-constexpr int64_t kLongestWaitUs = int64_t{1} << 50;  // 35 years: keeps the sum with the clock in range
 
 enum class Feature { kOn, kOff, kMissing, kRefused };
 
@@ -37,9 +30,9 @@ std::string_view describe(Feature gso, bool gro) {
 
 class UdpIo final : public PacketIo {
  public:
-  UdpIo(UdpSocket socket, FileDescriptor wake_fd, const UdpIoOptions& options)
+  UdpIo(UdpSocket socket, WakeEvent event, const UdpIoOptions& options)
       : socket_(std::move(socket)),
-        wake_fd_(std::move(wake_fd)),
+        event_(std::move(event)),
         gso_asked_(options.gso),
         sender_(socket_.fd.get(), socket_.gso),
         receiver_(socket_.fd.get(), socket_.gro, options.max_packet) {}
@@ -50,11 +43,7 @@ class UdpIo final : public PacketIo {
 
   void wait(int64_t timeout_us) override;
 
-  void wake() override {
-    const uint64_t one = 1;
-    // Fails only when the counter is full, and then the waiter is being woken already.
-    [[maybe_unused]] const ssize_t written = write(wake_fd_.get(), &one, sizeof one);
-  }
+  void wake() override { event_.wake(); }
 
   Address local_address() const override { return socket_.local; }
   const PacketIoCounters& counters() const override { return counters_; }
@@ -67,7 +56,7 @@ class UdpIo final : public PacketIo {
 
  private:
   UdpSocket socket_;
-  FileDescriptor wake_fd_;
+  WakeEvent event_;
   bool gso_asked_;
   PacketIoCounters counters_;
   UdpSender sender_;
@@ -76,19 +65,8 @@ class UdpIo final : public PacketIo {
 
 void UdpIo::wait(int64_t timeout_us) {
   if (receiver_.has_leftovers()) return;
-  pollfd polled[2] = {{socket_.fd.get(), POLLIN, 0}, {wake_fd_.get(), POLLIN, 0}};
-  const int64_t deadline_us = monotonic_us() + std::min(timeout_us, kLongestWaitUs);
-  int ready = 0;
-  do {
-    const int64_t left_us = std::max<int64_t>(0, deadline_us - monotonic_us());
-    const timespec left = {left_us / 1'000'000, left_us % 1'000'000 * 1'000};
-    ready = ppoll(polled, 2, timeout_us < 0 ? nullptr : &left, nullptr);
-  } while (ready < 0 && errno == EINTR);
-  NETSUM_ASSERT(ready >= 0);
-  if (polled[1].revents != 0) {
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &count, sizeof count);
-  }
+  std::array<pollfd, 1> polled = {{{socket_.fd.get(), POLLIN, 0}}};
+  event_.wait(polled, timeout_us);
 }
 
 }  // namespace
@@ -96,13 +74,10 @@ void UdpIo::wait(int64_t timeout_us) {
 Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
   Result<UdpSocket> socket = open_udp_socket(options);
   if (!socket.ok()) return socket.status();
-  FileDescriptor wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_fd.valid()) {
-    return Status(ErrorCode::kResourceExhausted,
-                  std::string("UDP socket: no descriptor to wake its thread by: ") + std::strerror(errno));
-  }
+  Result<WakeEvent> event = WakeEvent::open();
+  if (!event.ok()) return event.status();
   return std::unique_ptr<PacketIo>(
-      std::make_unique<UdpIo>(std::move(socket).value(), std::move(wake_fd), options));
+      std::make_unique<UdpIo>(std::move(socket).value(), std::move(event).value(), options));
 }
 
 }  // namespace netsum

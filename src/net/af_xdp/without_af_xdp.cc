@@ -1,0 +1,13 @@
+// Instead of af_xdp_io.cc where what that needs is missing at build time.
+#include "src/net/af_xdp/af_xdp_io.h"
+
+namespace netsum {
+
+Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions&) {
+  return Status(
+      ErrorCode::kUnsupported,
+      "this netsum was built without AF_XDP, which needs clang, bpftool, libbpf-dev, libxdp-dev and "
+      "libmnl-dev");
+}
+
+}  // namespace netsum

@@ -1,0 +1,59 @@
+// AF_XDP on veth pairs against the suite that every PacketIo passes.
+#include "src/net/af_xdp/af_xdp_io.h"
+#include "tests/conformance/packet_io_conformance.h"
+#include "tests/conformance/veth_network.h"
+
+namespace netsum {
+namespace {
+
+constexpr int kHosts = 5;  // more than any test opens endpoints
+constexpr int kMtu = 3400;
+constexpr uint32_t kMaxPacket = kMtu - 28;
+
+// Made once: every endpoint gets a host of its own, in turn.
+struct Network {
+  std::unique_ptr<VethNetwork> hosts;
+  std::string obstacle;
+  int next_host = 0;
+};
+
+Network& network() {
+  static Network* const made = [] {
+    auto* out = new Network;
+    Result<std::unique_ptr<VethNetwork>> hosts = VethNetwork::make(kHosts, kMtu, true);
+    if (hosts.ok())
+      out->hosts = std::move(hosts).value();
+    else
+      out->obstacle = hosts.status().message();
+    return out;
+  }();
+  return *made;
+}
+
+Result<std::unique_ptr<PacketIo>> open_endpoint(uint32_t max_packet) {
+  Result<std::unique_ptr<PacketIo>> io = Status(ErrorCode::kInternal, "not opened");
+  const int host = network().next_host++ % kHosts;
+  network().hosts->in_host(host, [&] {
+    io = open_af_xdp({.remote = network().hosts->switch_address(), .max_packet = max_packet});
+  });
+  return io;
+}
+
+std::string obstacle() {
+  if (!network().obstacle.empty()) return network().obstacle;
+  const Result<std::unique_ptr<PacketIo>> io = open_endpoint(kMaxPacket);
+  return io.ok() || io.status().code() != ErrorCode::kPermissionDenied ? "" : io.status().message();
+}
+
+INSTANTIATE_TEST_SUITE_P(AfXdp, PacketIoConformance,
+                         testing::Values(PacketIoCase{
+                             .name = "af_xdp",
+                             .open = open_endpoint,
+                             .closed_address = [] { return network().hosts->switch_address(9); },
+                             .obstacle = obstacle,
+                             .capacity = [](uint32_t) -> size_t { return 1000; },
+                             .max_packet = kMaxPacket}),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace netsum
