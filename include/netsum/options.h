@@ -20,6 +20,13 @@ struct TlsOptions {
   bool enabled() const { return !ca_cert.empty() || !cert.empty(); }
 };
 
+// How a worker's packets come and go.
+enum class PacketIoKind {
+  kUdp,    // UDP sockets, with segmentation offloads
+  kAfXdp,  // frames by rings shared with the kernel, past its network stack: IPv4, Ethernet, Linux 5.15 or
+           // later; root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW. One communicator per interface.
+};
+
 struct CommunicatorOptions {
   // --- Who takes part -------------------------------------------------------------------------------------
   int rank = 0;
@@ -54,6 +61,9 @@ struct CommunicatorOptions {
   int mtu = 1500;
   // Slots (chunks in flight) asked for per stripe, a power of two. 256 x 1440 bytes cover 10 Gbit/s x 290 us.
   int slots = 256;
+  // Where kAfXdp cannot be had, packets go by UDP, and Communicator::describe() says why. UDP is the default
+  // because it asks for no privilege and shares interfaces.
+  PacketIoKind packet_io = PacketIoKind::kUdp;
 };
 
 // Who adds.

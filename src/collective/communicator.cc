@@ -8,8 +8,8 @@
 #include "src/collective/engine.h"
 #include "src/collective/shard.h"
 #include "src/collective/work_state.h"
+#include "src/collective/worker_io.h"
 #include "src/control/client.h"
-#include "src/net/udp/udp_io.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -79,6 +79,7 @@ class NetworkCommunicator final : public Communicator {
   std::vector<std::unique_ptr<ControlClient>> controls_;
   std::unique_ptr<Engine> engine_;
   int ip_family_ = 4;
+  std::string io_note_;
 
   // What the control plane reports before the engine exists.
   std::mutex early_mutex_;
@@ -178,13 +179,15 @@ Status NetworkCommunicator::open_engine(Clock::time_point deadline) {
     }
   }
   ip_family_ = first.address.family;
-  UdpIoOptions io;
-  io.bind.family = first.address.family;  // any local address
-  io.max_packet = NETSUM_HEADER_BYTES + first.payload_bytes;
-  auto socket = open_udp(io);
-  if (!socket.ok()) return socket.status();
-  engine_ = std::make_unique<Engine>(std::move(socket).value(), worker,
-                                     [this](const Status& status) { report(status); });
+  // One's own shard is on this host: which way the packets go, another tells.
+  const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
+                                      [](const StripeOptions& stripe) { return !stripe.local; });
+  const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
+  Result<WorkerIo> io = open_worker_io(options_.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes);
+  if (!io.ok()) return io.status();
+  if (!io->note.empty()) io_note_ = "; " + io->note;
+  engine_ =
+      std::make_unique<Engine>(std::move(io->io), worker, [this](const Status& status) { report(status); });
   {
     const std::lock_guard lock(early_mutex_);
     engine_for_failures_ = engine_.get();
@@ -303,7 +306,7 @@ std::string NetworkCommunicator::describe() const {
   const size_t stripes = engine_->core().stripe_count();
   if (shard_ != nullptr) {
     return "summed by " + std::to_string(stripes) +
-           " embedded shards, one in each rank: no aggregator is configured";
+           " embedded shards, one in each rank: no aggregator is configured" + io_note_;
   }
   std::string text = "summed in the network by " + std::to_string(controls_.size()) +
                      (controls_.size() == 1 ? " aggregator (" : " aggregators (");
@@ -312,7 +315,7 @@ std::string NetworkCommunicator::describe() const {
     text += (i > 0 ? ", " : "") + options_.aggregators[i] + ": " + membership.dataplane + ", " +
             std::to_string(membership.stripes.size()) + (membership.stripes.size() == 1 ? " core" : " cores");
   }
-  return text + ")";
+  return text + ")" + io_note_;
 }
 
 }  // namespace

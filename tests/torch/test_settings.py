@@ -10,6 +10,7 @@ def test_defaults():
     assert settings.aggregators == ()
     assert (settings.mtu, settings.slots, settings.connect_timeout_s) == (1500, 256, 30.0)
     assert settings.job_prefix == "torch"
+    assert settings.packet_io == "udp"
 
 
 def test_all_set(tmp_path):
@@ -23,6 +24,7 @@ def test_all_set(tmp_path):
             "NETSUM_JOB": "mine",
             "NETSUM_MTU": "9000",
             "NETSUM_SLOTS": "64",
+            "NETSUM_PACKET_IO": "af_xdp",
             "NETSUM_BIND_ADDRESS": "10.0.0.1",
             "NETSUM_TLS_CA": str(files["ca"]),
             "NETSUM_TLS_CERT": str(files["cert"]),
@@ -39,6 +41,7 @@ def test_all_set(tmp_path):
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
+    assert settings.packet_io == "af_xdp"
     assert "secret" not in repr(settings) and "pem of key" not in repr(settings)
 
 
@@ -53,6 +56,7 @@ def test_all_set(tmp_path):
         ("NETSUM_MTU", "big"),
         ("NETSUM_MTU", "9001"),
         ("NETSUM_SLOTS", "100"),
+        ("NETSUM_PACKET_IO", "tcp"),
         ("NETSUM_SLOTS", "2048"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
         ("NETSUM_CONNECT_TIMEOUT", "nan"),

@@ -77,6 +77,7 @@ class BenchCommand : public Subcommand {
   int aggregator_cores_ = 1;
   int mtu_ = 1500;
   int slots_ = 256;
+  std::string packet_io_ = "udp";
   std::string timeout_ = "30s";
   std::string connect_timeout_ = "30s";
   TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
@@ -156,6 +157,13 @@ void BenchCommand::declare_where() {
       ->check(CLI::Range(1, 1 << 20))
       ->check(power_of_two())
       ->capture_default_str();
+  allreduce_
+      ->add_option(
+          "--packet-io", packet_io_,
+          "How packets come and go; where af_xdp cannot be had, they go by udp, and the report says why")
+      ->envname("NETSUM_PACKET_IO")
+      ->check(CLI::IsMember({"udp", "af_xdp"}))
+      ->capture_default_str();
   allreduce_->add_option("--timeout", timeout_, "Deadline of one sum")
       ->check(duration())
       ->capture_default_str();
@@ -199,6 +207,7 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.timeout = milliseconds(parse_duration_ms(timeout_).value());
   options.mtu = mtu_;
   options.slots = slots_;
+  options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
   return options;
 }
 
@@ -223,8 +232,8 @@ LocalBench BenchCommand::local_bench() const {
                         std::to_string(settings_.seed),
                         // Of its own, so that two people can measure at one aggregator.
                         "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()),
-                        "--mtu", std::to_string(mtu_), "--slots", std::to_string(slots_), "--timeout",
-                        timeout_, "--connect-timeout", connect_timeout_};
+                        "--mtu", std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io",
+                        packet_io_, "--timeout", timeout_, "--connect-timeout", connect_timeout_};
   const std::pair<const char*, const std::string*> files[] = {
       {"--token-file", &job_token_.path},
       {"--aggregator-token-file", &aggregator_token_.path},

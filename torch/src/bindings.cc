@@ -49,6 +49,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("ca_cert", &TlsOptions::ca_cert)
       .def_readwrite("cert", &TlsOptions::cert)
       .def_readwrite("private_key", &TlsOptions::private_key);
+  py::enum_<PacketIoKind>(module, "PacketIoKind")
+      .value("UDP", PacketIoKind::kUdp)
+      .value("AF_XDP", PacketIoKind::kAfXdp);
   py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
       .def(py::init<>())
       .def_readwrite("rank", &CommunicatorOptions::rank)
@@ -64,7 +67,8 @@ void bind_options(py::module_& module) {
       .def_readwrite("connect_timeout", &CommunicatorOptions::connect_timeout)
       .def_readwrite("timeout", &CommunicatorOptions::timeout)
       .def_readwrite("mtu", &CommunicatorOptions::mtu)
-      .def_readwrite("slots", &CommunicatorOptions::slots);
+      .def_readwrite("slots", &CommunicatorOptions::slots)
+      .def_readwrite("packet_io", &CommunicatorOptions::packet_io);
 }
 
 py::dict to_dict(const CommunicatorStats& stats) {

@@ -20,6 +20,8 @@ import torch.distributed as dist
 
 from netsum.torch import _C, _settings
 
+_PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
+
 
 def meet(store, rank, size, group_name, timeout):
     """Waits (at most `timeout`) until every rank is here, and returns what they agreed on: an Agreement.
@@ -118,6 +120,7 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.aggregators = list(settings.aggregators)
     options.mtu = settings.mtu
     options.slots = settings.slots
+    options.packet_io = _PACKET_IO[settings.packet_io]
     options.connect_timeout = connect_timeout
     options.timeout = timeout
     tls = _C.TlsOptions()

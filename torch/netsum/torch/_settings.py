@@ -13,6 +13,7 @@ class Settings:
     job_prefix: str = "torch"
     mtu: int = 1500
     slots: int = 256
+    packet_io: str = "udp"  # or "af_xdp"; ranks may differ
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
     tls_cert: str = ""
@@ -37,6 +38,7 @@ def from_environment(environ=os.environ):
         job_prefix=environ.get("NETSUM_JOB", "") or "torch",
         mtu=_integer(environ, "NETSUM_MTU", default=1500, low=128, high=9000),
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
+        packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
@@ -71,6 +73,14 @@ def _integer(environ, name, default, low, high):
     if value is None or not low <= value <= high:
         raise ValueError(f'{name}="{text}": must be a whole number from {low} to {high}')
     return value
+
+
+def _choice(environ, name, choices):
+    """The first of the choices is the default."""
+    text = environ.get(name, "").strip() or choices[0]
+    if text not in choices:
+        raise ValueError(f'{name}="{text}": must be {" or ".join(choices)}')
+    return text
 
 
 def _seconds(environ, name, default):

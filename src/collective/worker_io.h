@@ -1,0 +1,24 @@
+// The PacketIo of a communicator: the one that was asked for, or UDP and why.
+#ifndef NETSUM_SRC_COLLECTIVE_WORKER_IO_H_
+#define NETSUM_SRC_COLLECTIVE_WORKER_IO_H_
+
+#include <memory>
+#include <string>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/net/packet_io.h"
+
+namespace netsum {
+
+struct WorkerIo {
+  std::unique_ptr<PacketIo> io;
+  std::string note;  // for describe(); empty if the default was asked for
+};
+
+// `remote`: whom most packets go to. What `wanted` cannot do here, UDP does. Errors: as open_udp().
+Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_COLLECTIVE_WORKER_IO_H_
