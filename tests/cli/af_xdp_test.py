@@ -70,6 +70,16 @@ class AfXdpTest(RackCommandTest):
         self.assertTrue(report["verified"])
         self.assertIn("packets by UDP, not AF_XDP: ", report["summed_by"])
 
+    def test_doctor_tries_it(self):
+        self.up("--workers", 1)
+        doctor = self.run_in(0, NETSUM, "doctor", "--packet-io", "af_xdp", "--json")
+        self.assertEqual(doctor.status, 0, doctor.text("err"))
+        findings = {finding["subject"]: finding for finding in json.loads(doctor.text("out"))["findings"]}
+        self.assertEqual(findings["AF_XDP"]["found"], "available (--packet-io af_xdp)")
+        tried = findings[self.status()["aggregator"] + " AF_XDP"]
+        self.assertEqual((tried["grade"], tried["found"]), ("ok", "af_xdp (copy mode, eth0)"))
+        self.assertIsNone(self.xdp_program_of(0))
+
     def test_a_shaped_link_is_left_to_udp(self):
         self.up("--workers", 2, "--rate", "1gbit")
         report = self.reports_of(self.start_ranks(2, "--bytes", "64Ki", "--iterations", 1, "--packet-io", "af_xdp"))[0]

@@ -16,7 +16,7 @@ class DoctorTest(CommandTest):
 
     def test_the_machine(self):
         findings = self.doctor()
-        for subject in ("kernel", "UDP GRO", "net.core.rmem_max", "net.core.wmem_max", "CPU", "cores", "clock source",
+        for subject in ("kernel", "UDP GRO", "AF_XDP", "net.core.rmem_max", "net.core.wmem_max", "CPU", "cores", "clock source",
                         "clock synchronisation", "interface lo", "open files"):
             self.assertIn(subject, findings)
         for finding in findings.values():
@@ -35,6 +35,13 @@ class DoctorTest(CommandTest):
         findings = self.doctor("--aggregator", address)
         for what in ("control", "version", "clock", "data path"):
             self.assertEqual(findings[f"{address} {what}"]["grade"], "ok", findings)
+
+    def test_af_xdp_is_not_for_loopback(self):
+        address = self.start_aggregator().address
+        finding = self.doctor("--aggregator", address, "--packet-io", "af_xdp")[f"{address} AF_XDP"]
+        self.assertEqual(finding["grade"], "warn")
+        self.assertIn("on this host", finding["found"])
+        self.assertIn("UDP", finding["advice"])
 
     def test_packets_larger_than_the_aggregator_takes(self):
         address = self.start_aggregator("--mtu", "1500").address

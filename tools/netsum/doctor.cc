@@ -57,6 +57,7 @@ class DoctorCommand : public Subcommand {
   std::string serve_for_ = "10m";
   std::string timeout_ = "5s";
   int mtu_ = 1500;
+  std::string packet_io_ = "udp";
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool json_ = false;
@@ -77,6 +78,11 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
       ->needs(serve);
   app_->add_option("--mtu", mtu_, "Size of the packets that must pass, bytes")
       ->check(CLI::Range(576, 9000))
+      ->capture_default_str();
+  app_->add_option("--packet-io", packet_io_,
+                   "af_xdp: also try AF_XDP on the way there, which attaches an XDP program for a moment")
+      ->envname("NETSUM_PACKET_IO")
+      ->check(CLI::IsMember({"udp", "af_xdp"}))
       ->capture_default_str();
   app_->add_option("--timeout", timeout_, "Of each step of a check")
       ->check(duration())
@@ -141,6 +147,7 @@ int DoctorCommand::run() {
   check.aggregator_token = token_.load();
   check.tls = tls_.load();
   check.mtu = mtu_;
+  check.af_xdp = packet_io_ == "af_xdp";
   check.timeout = milliseconds(parse_duration_ms(timeout_).value());
   std::vector<Finding> findings = check_machine();
   std::vector<std::string> addresses = split_list(aggregators_);

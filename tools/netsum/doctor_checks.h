@@ -27,6 +27,7 @@ struct GroupCheck {
   std::string aggregator_token;
   TlsOptions tls;
   int mtu = 1500;
+  bool af_xdp = false;  // also open an AF_XDP socket, which attaches an XDP program for a moment
   std::chrono::milliseconds timeout{5'000};  // of each step
 };
 

@@ -6,8 +6,10 @@
 #include "netsum/communicator.h"
 #include "netsum/version.h"
 #include "src/control/client.h"
+#include "src/net/af_xdp/af_xdp_io.h"
 #include "tools/netsum/doctor_checks.h"
 #include "wire/ids.h"
+#include "wire/mtu.h"
 
 namespace netsum::tool {
 namespace {
@@ -98,6 +100,18 @@ Finding check_path(const GroupCheck& check) {
           "`netsum aggregator --data-port` makes them known numbers"};
 }
 
+// As a worker would open it. UDP does the same work, so its absence fails nothing.
+Finding check_af_xdp(const GroupCheck& check) {
+  const std::string subject = check.address + " AF_XDP";
+  const Result<Address> remote = Address::resolve(check.address);
+  if (!remote.ok()) return {Grade::kFail, subject, remote.status().message(), advice_for(remote.status())};
+  const auto packet_bytes = static_cast<uint32_t>(check.mtu - wire::ip_udp_header_bytes(4));
+  const auto io = open_af_xdp({.remote = remote.value(), .max_packet = packet_bytes});
+  if (io.ok()) return {Grade::kOk, subject, std::string(io.value()->description()), ""};
+  return {Grade::kWarn, subject, io.status().message(),
+          "packets will go by UDP, which does the same work; what AF_XDP needs: docs/command.md"};
+}
+
 }  // namespace
 
 std::vector<Finding> check_group(const GroupCheck& check) {
@@ -126,6 +140,7 @@ std::vector<Finding> check_group(const GroupCheck& check) {
   findings.push_back(check_versions(check.address, remote));
   findings.push_back(check_clock(check.address, remote, after_ms - remote.round_trip_us / 2000));
   if (findings[1].grade != Grade::kFail && !remote.status.draining) findings.push_back(check_path(check));
+  if (check.af_xdp) findings.push_back(check_af_xdp(check));
   return findings;
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <set>
 
+#include "src/net/af_xdp/af_xdp_io.h"
 #include "tools/netsum/doctor_checks.h"
 #include "tools/netsum/machine.h"
 
@@ -46,6 +47,13 @@ Finding check_udp_option(const char* name, int option) {
   if (works) return {Grade::kOk, name, "available", ""};
   return {Grade::kWarn, name, std::string("not available: ") + std::strerror(error),
           "netsum works without it at more CPU time per packet; a newer kernel has it"};
+}
+
+// Not to have it is nothing to warn of: workers use UDP unless they are told otherwise.
+Finding check_af_xdp() {
+  const Status status = probe_af_xdp();
+  return {Grade::kOk, "AF_XDP",
+          status.ok() ? "available (--packet-io af_xdp)" : "not available: " + status.message(), ""};
 }
 
 Finding check_socket_limit(const char* name) {
@@ -152,6 +160,7 @@ std::vector<Finding> check_machine() {
   std::vector<Finding> findings = {check_kernel(machine),
                                    check_udp_option("UDP GSO (UDP_SEGMENT)", UDP_SEGMENT),
                                    check_udp_option("UDP GRO", UDP_GRO),
+                                   check_af_xdp(),
                                    check_socket_limit("rmem_max"),
                                    check_socket_limit("wmem_max"),
                                    check_cpu(machine),

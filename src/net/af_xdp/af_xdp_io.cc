@@ -191,6 +191,11 @@ Status check(const AfXdpIoOptions& options, const Interface& interface) {
 
 }  // namespace
 
+Status probe_af_xdp() {
+  const Status socket = XskRings::probe();
+  return socket.ok() ? Steering::load({}).status() : socket;
+}
+
 Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions& options) {
   if (options.remote.family != 4) {
     return Status(ErrorCode::kUnsupported, options.remote.to_string() + " is not IPv4");
@@ -219,8 +224,10 @@ Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions& options) {
   if (!event.ok()) return event.status();
   Result<std::unique_ptr<XskRings>> rings = XskRings::open(interface->name);
   if (!rings.ok()) return rings.status();
-  Result<Steering> steering = Steering::attach(interface.value(), local, rings.value()->fd());
+  Result<Steering> steering = Steering::load(local);
   if (!steering.ok()) return steering.status();
+  const Status attached = steering->attach(interface.value(), rings.value()->fd());
+  if (!attached.ok()) return attached;
   Parts parts{.socket = std::move(socket).value(),
               .local = local,
               .interface = interface.value(),

@@ -23,6 +23,10 @@ struct AfXdpIoOptions {
   uint32_t max_packet = 1472;  // largest datagram, bytes; larger arrivals are dropped and counted
 };
 
+// Whether this process may, and this kernel can, before any interface is asked. Changes nothing. Errors:
+// kUnsupported, kPermissionDenied.
+Status probe_af_xdp();
+
 // Needs an Ethernet interface whose driver takes native XDP programs (veth does), without one so far and
 // without traffic shaping; an MTU of at most 3804 bytes, or what the driver allows; and the privilege.
 // Errors, which all mean "use UDP" and say why: kUnsupported, kPermissionDenied, kAddressInUse (interface or

@@ -12,6 +12,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/clock.h"
+#include "src/net/file_descriptor.h"
 
 // In newer kernels than the headers of Debian 12.
 #ifndef XDP_MAX_TX_SKB_BUDGET
@@ -29,8 +30,8 @@ constexpr int64_t kQueuePatienceUs = 200'000;
 // In copy mode the kernel charges frames under way to the socket, each with some overhead.
 constexpr int kSendBuffer = 8 << 20;
 
-Status failure(const std::string& what, const std::string& interface, int error) {
-  const std::string reason = what + " on " + interface + ": " + std::strerror(error);
+Status failure(const std::string& what, int error) {
+  const std::string reason = what + ": " + std::strerror(error);
   switch (error) {
     case EPERM:
     case EACCES:
@@ -55,6 +56,11 @@ uint64_t chunk_of(uint64_t address) {
 
 }  // namespace
 
+Status XskRings::probe() {
+  const FileDescriptor socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  return socket.valid() ? Status() : failure("cannot open an AF_XDP socket", errno);
+}
+
 Result<std::unique_ptr<XskRings>> XskRings::open(const std::string& interface) {
   std::unique_ptr<XskRings> rings(new XskRings);
   // What libxdp would print is in the Status.
@@ -68,7 +74,7 @@ Result<std::unique_ptr<XskRings>> XskRings::open(const std::string& interface) {
 Status XskRings::create(const std::string& interface) {
   void* memory =
       mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) return failure("no memory for packets", interface, errno);
+  if (memory == MAP_FAILED) return failure("no memory for packets", errno);
   memory_ = static_cast<uint8_t*>(memory);
 
   const xsk_umem_config umem_config = {.fill_size = kReceiveFrames,
@@ -77,7 +83,7 @@ Status XskRings::create(const std::string& interface) {
                                        .frame_headroom = kHeadroom,
                                        .flags = 0};
   int error = -xsk_umem__create(&umem_, memory_, kMemoryBytes, &fill_, &sent_, &umem_config);
-  if (error != 0) return failure("cannot share memory with the kernel for AF_XDP", interface, error);
+  if (error != 0) return failure("cannot share memory with the kernel for AF_XDP", error);
   xsk_socket_config config{};
   config.rx_size = kReceiveFrames;
   config.tx_size = kSendFrames;
@@ -89,7 +95,7 @@ Status XskRings::create(const std::string& interface) {
     error = -xsk_socket__create(&socket_, interface.c_str(), kQueue, umem_, &arrived_, &send_, &config);
     if (error == EBUSY) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (error == EBUSY && monotonic_us() < deadline_us);
-  if (error != 0) return failure("cannot open an AF_XDP socket", interface, error);
+  if (error != 0) return failure("cannot open an AF_XDP socket on " + interface, error);
 
   xdp_options options{};
   socklen_t size = sizeof options;

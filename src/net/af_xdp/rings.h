@@ -29,6 +29,8 @@ class XskRings {
   static constexpr uint32_t kSendFrames = 1024;
   static constexpr uint32_t kReceiveFrames = 2048;
 
+  // Whether the process may open AF_XDP sockets. Errors: kPermissionDenied, kUnsupported.
+  static Status probe();
   // Bound to queue 0 of `interface`; zero-copy if its driver can. Errors: kPermissionDenied, kUnsupported,
   // kAddressInUse (the queue has a socket), kResourceExhausted (memory that may be locked).
   static Result<std::unique_ptr<XskRings>> open(const std::string& interface);

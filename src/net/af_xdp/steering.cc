@@ -51,7 +51,7 @@ void Steering::Destroy::operator()(steer_bpf* program) const {
   steer_bpf__destroy(program);
 }
 
-Result<Steering> Steering::attach(const Interface& interface, const Address& local, int af_xdp_socket) {
+Result<Steering> Steering::load(const Address& local) {
   // What libbpf would print is in the Status.
   const libbpf_print_fn_t print_before = libbpf_set_print(nullptr);
   Steering steering;
@@ -64,16 +64,19 @@ Result<Steering> Steering::attach(const Interface& interface, const Address& loc
   }
   libbpf_set_print(print_before);
   if (error != 0) return load_failure(error);
-  if (bpf_map_update_elem(bpf_map__fd(steering.program_->maps.sockets), &kQueue, &af_xdp_socket, BPF_ANY) !=
-      0) {
-    return load_failure(errno);
-  }
-  LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
-  const int link = bpf_link_create(bpf_program__fd(steering.program_->progs.netsum_steer),
-                                   static_cast<int>(interface.index), BPF_XDP, &options);
-  if (link < 0) return attach_failure(interface.name, errno);
-  steering.link_ = FileDescriptor(link);
   return steering;
+}
+
+Status Steering::attach(const Interface& interface, int af_xdp_socket) {
+  LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+  int link = -1;
+  if (bpf_map_update_elem(bpf_map__fd(program_->maps.sockets), &kQueue, &af_xdp_socket, BPF_ANY) == 0) {
+    link = bpf_link_create(bpf_program__fd(program_->progs.netsum_steer), static_cast<int>(interface.index),
+                           BPF_XDP, &options);
+  }
+  if (link < 0) return attach_failure(interface.name, errno);
+  link_ = FileDescriptor(link);
+  return Status();
 }
 
 }  // namespace netsum

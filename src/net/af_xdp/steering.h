@@ -15,11 +15,12 @@ namespace netsum {
 
 class Steering {
  public:
-  // Attaches the program to `interface`, at the driver, for as long as the object lives (or the process: the
-  // kernel detaches it then). Datagrams to `local` that come in by the socket's queue go to the AF_XDP
-  // socket. Errors: kPermissionDenied, kUnsupported (kernel or driver), kAddressInUse (the interface has a
-  // program).
-  static Result<Steering> attach(const Interface& interface, const Address& local, int af_xdp_socket);
+  // Has the kernel verify the program, for datagrams to `local`. Errors: kPermissionDenied, kUnsupported.
+  static Result<Steering> load(const Address& local);
+  // Attaches it to `interface`, at the driver, for as long as the object lives (or the process: the kernel
+  // detaches it then). What comes in by the socket's queue goes to the AF_XDP socket. Errors: kUnsupported
+  // (by the driver), kAddressInUse (the interface has a program).
+  Status attach(const Interface& interface, int af_xdp_socket);
 
  private:
   struct Destroy {

@@ -3,11 +3,15 @@
 
 namespace netsum {
 
-Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions&) {
+Status probe_af_xdp() {
   return Status(
       ErrorCode::kUnsupported,
       "this netsum was built without AF_XDP, which needs clang, bpftool, libbpf-dev, libxdp-dev and "
       "libmnl-dev");
+}
+
+Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions&) {
+  return probe_af_xdp();
 }
 
 }  // namespace netsum
