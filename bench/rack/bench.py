@@ -23,6 +23,7 @@ from systems import Failed, Gloo, Netsum, OpenMpi, Rack
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-user-bfloat16", "gloo", "openmpi"]
+MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp"]  # when asked for, and only on unshaped links
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi,4Mi", "rounds": 1}
 
 
@@ -54,6 +55,8 @@ def iterations_for(size, rate):
 
 def open_systems(wanted, racks, stack, say):
     makers = {"netsum-user": lambda: Netsum(racks["user"]), "netsum-xdp": lambda: Netsum(racks["xdp"]),
+              "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
+              "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
               "netsum-user-bfloat16": lambda: Netsum(racks["user"], "bfloat16"),
               "gloo": lambda: Gloo(racks["user"]), "openmpi": lambda: OpenMpi(racks["user"])}
     opened = []
@@ -109,7 +112,7 @@ def parse_arguments():
     parser.add_argument("--workers", default="2,4,8,16", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit,none", help="link rates (default %(default)s)")
     parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi,64Mi", help="bytes as float32 (default %(default)s)")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of %(default)s; also {', '.join(MORE_SYSTEMS)}")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK}, where not given")
@@ -121,9 +124,9 @@ def parse_arguments():
         for name, value in QUICK.items():
             if getattr(options, name) == parser.get_default(name):
                 setattr(options, name, value)
-    unknown = set(options.systems.split(",")) - set(SYSTEMS)
+    unknown = set(options.systems.split(",")) - set(SYSTEMS + MORE_SYSTEMS)
     if unknown:
-        parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
+        parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
     if os.geteuid() != 0:
         parser.exit(3, "bench: virtual racks need root: run it with sudo\n")
     if not options.netsum.exists():

@@ -81,19 +81,24 @@ def finish(processes, deadline_s=DEADLINE_S):
 class Netsum:
     """netsum over the switch's aggregator, each measurement a run of `netsum bench allreduce` on every worker."""
 
-    def __init__(self, rack, dtype="float32"):
-        self.rack, self.dtype = rack, dtype
-        self.name = f"netsum-{rack.dataplane}" + ("" if dtype == "float32" else f"-{dtype}")
+    def __init__(self, rack, dtype="float32", packet_io="udp"):
+        if packet_io == "af_xdp" and rack.rate != "none":
+            raise Failed("AF_XDP would go past the shaping of the links")
+        self.rack, self.dtype, self.packet_io = rack, dtype, packet_io
+        self.name = (f"netsum-{rack.dataplane}" + ("" if dtype == "float32" else f"-{dtype}")
+                     + ("" if packet_io == "udp" else f"-{packet_io}"))
 
     def measure(self, size, iterations, warmup):
         # `size` is of the same tensor as float32: 16-bit types have as many elements.
         size = size if self.dtype == "float32" else size // 2
         command = [self.rack.netsum, "bench", "allreduce", "--world-size", self.rack.workers, "--bytes", size,
                    "--iterations", iterations, "--warmup", warmup, "--dtype", self.dtype, "--mtu", self.rack.mtu,
-                   "--timeout", "120s", "--json", "--rank"]
+                   "--timeout", "120s", "--packet-io", self.packet_io, "--json", "--rank"]
         ranks = [subprocess.Popen(self.rack.inside(w, *command, w), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   text=True) for w in range(self.rack.workers)]
         reports = [json.loads(out) for out in finish(ranks)]
+        if self.packet_io == "af_xdp" and "packets by af_xdp" not in reports[0]["summed_by"]:
+            raise Failed(reports[0]["summed_by"])
         times = reports[0]["time_us"]
         return {"wrong": sum(r["results_wrong"] for r in reports), "median_s": times["median"] / 1e6,
                 "min_s": times["min"] / 1e6, "max_s": times["max"] / 1e6, "p99_s": times["p99"] / 1e6,
