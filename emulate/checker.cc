@@ -197,17 +197,21 @@ std::string OperationMemory::check(int rank, bool ended) const {
     const Piece& piece = pieces[t];
     const size_t bytes = plan_.tensors[t].count * element_bytes();
     const std::string where = "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
+    const uint8_t* output = piece.bytes.data() + piece.output;
+    if (ended && bytes > 0 && std::memcmp(output, expected + done, bytes) != 0) {
+      size_t i = 0;
+      while (output[i] == expected[done + i]) ++i;
+      return where + "wrong result at element " + std::to_string(i / element_bytes()) + " of " +
+             std::to_string(plan_.tensors[t].count);
+    }
+    if (!plan_.tensors[t].in_place && bytes > 0 &&
+        std::memcmp(&piece.bytes[kGuardBytes], input + done, bytes) != 0) {
+      return where + "an input was written";
+    }
     for (size_t i = 0; i < piece.bytes.size(); ++i) {
-      const bool in_output = i >= piece.output && i < piece.output + bytes;
-      const bool in_input = i >= kGuardBytes && i < kGuardBytes + bytes;
-      if (in_output) {
-        if (ended && piece.bytes[i] != expected[done + i - piece.output]) {
-          return where + "wrong result at element " + std::to_string((i - piece.output) / element_bytes()) +
-                 " of " + std::to_string(plan_.tensors[t].count);
-        }
-      } else if (in_input) {
-        if (piece.bytes[i] != input[done + i - kGuardBytes]) return where + "an input was written";
-      } else if (piece.bytes[i] != kGuardByte) {
+      if (i == kGuardBytes) i += bytes;                                  // the input
+      if (i == piece.output && piece.output != kGuardBytes) i += bytes;  // the output
+      if (piece.bytes[i] != kGuardByte) {
         return where + "byte " + std::to_string(i) + " outside of the tensors was written";
       }
     }

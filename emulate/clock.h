@@ -49,6 +49,26 @@ class VirtualClock {
   std::vector<Scheduled> events_;  // a heap, the next one in front
 };
 
+// The clock of one machine: starts anywhere, and runs a little faster or slower than virtual time.
+class LocalClock {
+ public:
+  explicit LocalClock(int64_t offset_us = 0, int32_t drift_ppm = 0)
+      : offset_us_(offset_us), drift_ppm_(drift_ppm) {}
+
+  int64_t local_us(int64_t true_us) const { return offset_us_ + true_us + true_us * drift_ppm_ / 1'000'000; }
+  // The first moment at which it shows at least `local_us`.
+  int64_t true_us(int64_t local) const {
+    int64_t moment = (local - offset_us_) * 1'000'000 / (1'000'000 + drift_ppm_);
+    while (local_us(moment) < local) ++moment;
+    while (local_us(moment - 1) >= local) --moment;
+    return moment;
+  }
+
+ private:
+  int64_t offset_us_;
+  int32_t drift_ppm_;
+};
+
 }  // namespace netsum::emulate
 
 #endif  // NETSUM_EMULATE_CLOCK_H_

@@ -18,38 +18,75 @@ void Network::hold(const Address& address, int64_t until_us) {
   host.up.held_until_us = host.down.held_until_us = until_us;
 }
 
+void Network::cut_off(const Address& address, bool outbound, bool inbound, int64_t until_us) {
+  const auto host = hosts_.find(address);
+  if (host == hosts_.end()) return;
+  if (outbound) host->second.up.cut_until_us = until_us;
+  if (inbound) host->second.down.cut_until_us = until_us;
+}
+
+void Network::slow_down(const Address& address, double bytes_per_us, int64_t until_us) {
+  const auto host = hosts_.find(address);
+  if (host == hosts_.end()) return;
+  for (Link* link : {&host->second.up, &host->second.down}) {
+    link->slow_until_us = until_us;
+    link->slow_bytes_per_us = bytes_per_us;
+  }
+}
+
+void Network::tell(const char* what, const Packet& packet) const {
+  if (!observer_) return;
+  observer_(what, packet.from, {packet.bytes.data(), static_cast<uint32_t>(packet.bytes.size()), packet.to});
+}
+
 void Network::send(const Address& from, const OutPacket& packet) {
   ++counters_.sent;
   trace(1, from, packet.to, packet.data, packet.size);
+  if (observer_) observer_("sent", from, packet);
   const auto host = hosts_.find(from);
   if (host == hosts_.end() || (filter_ && !filter_(from, packet))) {
     ++counters_.lost;
+    if (observer_) observer_("lost", from, packet);
     return;
   }
   Link* up = &host->second.up;
   const bool twice = rng_.chance(up->options.duplicate);
-  if (twice) ++counters_.duplicated;
+  if (twice) {
+    ++counters_.duplicated;
+    if (observer_) observer_("duplicated", from, packet);
+  }
   for (int copy = 0; copy < 1 + twice; ++copy) {
     enter_up_link(
         up, std::make_shared<Packet>(Packet{from, packet.to, {packet.data, packet.data + packet.size}}));
   }
 }
 
-int64_t Network::pass(Link* link, uint32_t size) {
+int64_t Network::pass(Link* link, const Packet& packet) {
+  constexpr uint32_t kSlowQueueBytes = 20'000;
   const LinkOptions& options = link->options;
+  const auto size = static_cast<uint32_t>(packet.bytes.size());
   const auto now_us = static_cast<double>(std::max(clock_->now_us(), link->held_until_us));
-  if ((options.mtu_bytes > 0 && size > options.mtu_bytes) || rng_.chance(options.loss)) {
-    ++counters_.lost;
+  if (clock_->now_us() < link->cut_until_us) {
+    ++counters_.cut_off;
+    tell("cut off", packet);
     return -1;
   }
+  if ((options.mtu_bytes > 0 && size > options.mtu_bytes) || rng_.chance(options.loss)) {
+    ++counters_.lost;
+    tell("lost", packet);
+    return -1;
+  }
+  const bool slow = clock_->now_us() < link->slow_until_us;
+  const double bytes_per_us = slow ? link->slow_bytes_per_us : options.bytes_per_us;
   double leaves_us = now_us;
-  if (options.bytes_per_us > 0) {
+  if (bytes_per_us > 0) {
     const double queued_us = link->free_at_us > now_us ? link->free_at_us - now_us : 0;
-    if (queued_us * options.bytes_per_us + size > options.queue_bytes) {
+    if (queued_us * bytes_per_us + size > (slow ? kSlowQueueBytes : options.queue_bytes)) {
       ++counters_.tail_dropped;
+      tell("dropped by the queue", packet);
       return -1;
     }
-    leaves_us = link->free_at_us = now_us + queued_us + size / options.bytes_per_us;
+    leaves_us = link->free_at_us = now_us + queued_us + size / bytes_per_us;
   }
   int64_t delay_us = options.delay_us + extra_delay_us_;
   if (options.jitter_us > 0) {
@@ -57,31 +94,33 @@ int64_t Network::pass(Link* link, uint32_t size) {
   }
   if (rng_.chance(options.late)) {
     ++counters_.late;
+    tell("late", packet);
     const int64_t half = options.late_us / 2;
     delay_us += half + static_cast<int64_t>(rng_.below(static_cast<uint64_t>(half) + 1));
   }
   return static_cast<int64_t>(leaves_us) + delay_us;
 }
 
-void Network::damage(const LinkOptions& options, std::vector<uint8_t>* bytes) {
-  if (bytes->empty()) return;
-  if (rng_.chance(options.corrupt)) {
-    ++counters_.damaged;
+void Network::damage(const LinkOptions& options, Packet* packet) {
+  std::vector<uint8_t>& bytes = packet->bytes;
+  if (bytes.empty()) return;
+  const bool corrupt = rng_.chance(options.corrupt);
+  if (corrupt) {
     for (uint64_t bits = 1 + rng_.below(3); bits > 0; --bits) {
-      const uint64_t bit = rng_.below(bytes->size() * 8);
-      (*bytes)[bit / 8] = static_cast<uint8_t>((*bytes)[bit / 8] ^ 1u << bit % 8);
+      const uint64_t bit = rng_.below(bytes.size() * 8);
+      bytes[bit / 8] = static_cast<uint8_t>(bytes[bit / 8] ^ 1u << bit % 8);
     }
   }
-  if (rng_.chance(options.truncate)) {
-    ++counters_.damaged;
-    bytes->resize(rng_.below(bytes->size()));
-  }
+  const bool truncate = rng_.chance(options.truncate);
+  if (truncate) bytes.resize(rng_.below(bytes.size()));
+  counters_.damaged += uint64_t{corrupt} + truncate;
+  if (corrupt || truncate) tell("damaged", *packet);
 }
 
 void Network::enter_up_link(Link* link, std::shared_ptr<Packet> packet) {
-  const int64_t at_us = pass(link, static_cast<uint32_t>(packet->bytes.size()));
+  const int64_t at_us = pass(link, *packet);
   if (at_us < 0) return;
-  damage(link->options, &packet->bytes);
+  damage(link->options, packet.get());
   clock_->at(at_us, [this, packet = std::move(packet)] { enter_down_link(packet); });
 }
 
@@ -89,11 +128,12 @@ void Network::enter_down_link(const std::shared_ptr<Packet>& packet) {
   const auto host = hosts_.find(packet->to);
   if (host == hosts_.end()) {
     ++counters_.lost;
+    tell("lost", *packet);
     return;
   }
-  const int64_t at_us = pass(&host->second.down, static_cast<uint32_t>(packet->bytes.size()));
+  const int64_t at_us = pass(&host->second.down, *packet);
   if (at_us < 0) return;
-  damage(host->second.down.options, &packet->bytes);
+  damage(host->second.down.options, packet.get());
   clock_->at(at_us, [this, packet] { deliver(*packet); });
 }
 
@@ -101,9 +141,11 @@ void Network::deliver(const Packet& packet) {
   const auto host = hosts_.find(packet.to);
   if (host == hosts_.end()) {  // gone while the packet was under way
     ++counters_.lost;
+    tell("lost", packet);
     return;
   }
   ++counters_.delivered;
+  tell("delivered", packet);
   trace(2, packet.from, packet.to, packet.bytes.data(), packet.bytes.size());
   host->second.receiver({packet.bytes.data(), static_cast<uint32_t>(packet.bytes.size()), packet.from});
 }
@@ -112,13 +154,15 @@ void Network::trace(uint64_t what, const Address& from, const Address& to, const
   uint64_t hash = netsum_mix64(trace_hash_ ^ static_cast<uint64_t>(clock_->now_us()) << 8 ^ what);
   hash = netsum_mix64(hash ^ netsum_load64(from.ip.data()) ^ static_cast<uint64_t>(from.port) << 48);
   hash = netsum_mix64(hash ^ netsum_load64(to.ip.data()) ^ static_cast<uint64_t>(to.port) << 48);
-  while (size > 0) {
+  hash = netsum_mix64(hash ^ size);
+  // The header holds the check, and so stands for the payload.
+  for (size_t left = std::min<size_t>(size, NETSUM_HEADER_BYTES); left > 0;) {
     uint64_t word = 0;
-    const size_t piece = size < 8 ? size : 8;
+    const size_t piece = left < 8 ? left : 8;
     std::memcpy(&word, data, piece);
     hash = netsum_mix64(hash ^ word);
     data += piece;
-    size -= piece;
+    left -= piece;
   }
   trace_hash_ = hash;
 }

@@ -32,7 +32,8 @@ struct LinkOptions {
 struct NetworkCounters {
   uint64_t sent = 0;
   uint64_t delivered = 0;
-  uint64_t lost = 0;  // by chance, by the filter, or too long
+  uint64_t lost = 0;     // by chance, by the filter, too long, or its addressee is gone
+  uint64_t cut_off = 0;  // by a partition
   uint64_t duplicated = 0;
   uint64_t damaged = 0;
   uint64_t late = 0;
@@ -44,23 +45,33 @@ class Network {
   using Receiver = std::function<void(const InPacket&)>;
   // Sees every packet before it leaves; false loses it.
   using Filter = std::function<bool(const Address& from, const OutPacket&)>;
+  // Is told what becomes of every packet: "sent", "delivered", "lost", "cut off", "duplicated", "damaged",
+  // "late", "dropped by the queue".
+  using Observer = std::function<void(const char* what, const Address& from, const OutPacket&)>;
 
   Network(VirtualClock* clock, uint64_t seed) : clock_(clock), rng_(seed) {}
 
   void attach(const Address& address, const LinkOptions& up, const LinkOptions& down, Receiver receiver);
   void detach(const Address& address) { hosts_.erase(address); }
   void set_filter(Filter filter) { filter_ = std::move(filter); }
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
 
   // From now on every link takes this much longer.
   void set_extra_delay(int64_t us) { extra_delay_us_ = us; }
   // What enters the links of `address` before `until_us` leaves them only then, in order: a host that sleeps.
   void hold(const Address& address, int64_t until_us);
+  // Until then, what `address` sends is lost (outbound), or what is sent to it (inbound), or both. What is
+  // under way when it begins still arrives.
+  void cut_off(const Address& address, bool outbound, bool inbound, int64_t until_us);
+  // Until then its links, both ways, carry no more than this and queue 20 000 bytes.
+  void slow_down(const Address& address, double bytes_per_us, int64_t until_us);
 
   // Copies the bytes. A packet from or to an address that is not attached is lost.
   void send(const Address& from, const OutPacket& packet);
 
   const NetworkCounters& counters() const { return counters_; }
-  // Of all packets sent and delivered: bytes, addresses and times. Equal runs have equal hashes.
+  // Of all packets sent and delivered: headers (with the check of the payload), addresses and times. Equal
+  // runs have equal hashes.
   uint64_t trace_hash() const { return trace_hash_; }
 
  private:
@@ -68,6 +79,9 @@ class Network {
     LinkOptions options;
     double free_at_us = 0;  // when the last queued byte has left
     int64_t held_until_us = 0;
+    int64_t cut_until_us = 0;
+    int64_t slow_until_us = 0;
+    double slow_bytes_per_us = 0;
   };
   struct Host {
     Link up;
@@ -81,17 +95,19 @@ class Network {
   };
 
   // The time at which a packet that enters now leaves the far end; -1: dropped.
-  int64_t pass(Link* link, uint32_t size);
-  void damage(const LinkOptions& options, std::vector<uint8_t>* bytes);
+  int64_t pass(Link* link, const Packet& packet);
+  void damage(const LinkOptions& options, Packet* packet);
   void enter_up_link(Link* link, std::shared_ptr<Packet> packet);
   void enter_down_link(const std::shared_ptr<Packet>& packet);
   void deliver(const Packet& packet);
+  void tell(const char* what, const Packet& packet) const;
   void trace(uint64_t what, const Address& from, const Address& to, const uint8_t* data, size_t size);
 
   VirtualClock* clock_;
   Rng rng_;
   std::map<Address, Host> hosts_;
   Filter filter_;
+  Observer observer_;
   NetworkCounters counters_;
   uint64_t trace_hash_ = 0;
   int64_t extra_delay_us_ = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulate/network.h"
+#include "netsum/status.h"
 #include "netsum/types.h"
 
 namespace netsum::emulate {
@@ -37,6 +38,15 @@ struct OperationPlan {
 
 // JobPlan::start_at_us: as soon as earlier jobs of the same index are done.
 inline constexpr int64_t kWhenFree = -1;
+// FaultEvent: a crashed aggregator stays away; the control plane tells nobody.
+inline constexpr int64_t kNever = -1;
+
+// How the operations of a job may end; anything else is a violation.
+enum class Ending : uint8_t {
+  kAny,
+  kSuccess,
+  kSuccessOrLoss,  // or with the error of somebody gone: timeout, peer lost, aggregator lost
+};
 
 struct JobPlan {
   uint16_t job = 0;
@@ -45,8 +55,35 @@ struct JobPlan {
   int ranks = 2;
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
-  int64_t start_at_us = 0;  // when it is installed on the aggregators and its workers say HELLO
+  int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
+  int64_t remove_after_us = 0;     // from its end until the aggregators forget it
+  std::vector<int> hosts;          // [rank]; empty: rank r is at host r. Jobs of one index share their hosts
+  std::vector<int32_t> drift_ppm;  // [rank]: how much faster than true its clock runs; empty: not at all
+  Ending ending = Ending::kAny;
   std::vector<OperationPlan> operations;
+};
+
+// Trouble at one moment of a run, besides what the links do all the time. It befalls one party: rank `rank`
+// of job `job` (an index in Scenario::jobs), while that job runs, or, if rank is kNoRank, an aggregator.
+struct FaultEvent {
+  enum class Kind : uint8_t {
+    kPartition,  // nothing passes from and/or to the party for duration_us
+    kSlowLink,   // its links, both ways, carry bytes_per_us for duration_us
+    kPause,      // it is stopped for duration_us; meanwhile packets gather in its socket, as far as they fit
+    kCrash,  // it is gone with all it knew; an aggregator comes back, empty, after duration_us (or kNever)
+  };
+  Kind kind = Kind::kPartition;
+  // After that many events (each packet's hop, each timer is one) since the job, or for an aggregator the
+  // run, has started: any point of the protocol.
+  uint64_t at_event = 0;
+  int64_t duration_us = 0;
+  int64_t told_after_us = kNever;  // kCrash: until the control plane tells those who depend on it
+  size_t job = 0;
+  int rank = 0;
+  int aggregator = 0;
+  bool outbound = true;  // kPartition: what the party sends is lost ...
+  bool inbound = true;   // ... and what is sent to it
+  double bytes_per_us = 0;
 };
 
 struct Scenario {
@@ -59,10 +96,8 @@ struct Scenario {
   LinkOptions aggregator_up;
   LinkOptions aggregator_down;
   std::vector<JobPlan> jobs;
+  std::vector<FaultEvent> events;
 };
-
-// Any legal run: every operation must end well, whatever the seed.
-Scenario random_scenario(uint64_t seed);
 
 // `operations` equal ones of one tensor each, all submitted at time 0, on a quiet network with a round trip
 // of 100 us: what the named tests start from.

@@ -1,9 +1,11 @@
+// How a run goes: jobs start, operations are submitted, packets come and timers expire, until nothing is
+// left.
 #include "emulate/simulation.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
+#include "src/base/assert.h"
 #include "wire/codec.h"
 
 namespace netsum::emulate {
@@ -17,63 +19,66 @@ Address ipv4(uint8_t c, uint8_t d, uint16_t port) {
   return address;
 }
 
-}  // namespace
-
-std::string Report::first_problem() const {
-  if (!violations.empty()) return violations.front();
-  for (size_t job = 0; job < jobs.size(); ++job) {
-    for (size_t rank = 0; rank < jobs[job].size(); ++rank) {
-      for (size_t i = 0; i < jobs[job][rank].operations.size(); ++i) {
-        const OperationReport& operation = jobs[job][rank].operations[i];
-        if (operation.ended && operation.status.ok()) continue;
-        return "job " + std::to_string(job) + " rank " + std::to_string(rank) + " operation " +
-               std::to_string(i) + ": " + (operation.ended ? operation.status.to_string() : "has not ended");
+// When all operations should have ended, by far, even on the slowest clock.
+int64_t latest_end_us(const Scenario& scenario) {
+  int64_t sum_us = 0;
+  for (const JobPlan& plan : scenario.jobs) {
+    int64_t latest_us = 0;
+    for (const OperationPlan& operation : plan.operations) {
+      for (const int64_t at_us : operation.submit_at_us) {
+        latest_us = std::max(latest_us, at_us + operation.timeout_us);
       }
     }
+    sum_us += std::max<int64_t>(plan.start_at_us, 0) + latest_us + 10'000'000;
   }
-  return "";
+  for (const FaultEvent& event : scenario.events) {
+    sum_us += std::max<int64_t>(event.duration_us, 0) + std::max<int64_t>(event.told_after_us, 0);
+  }
+  return sum_us + sum_us / 5;
 }
 
-uint64_t Report::retransmissions() const {
-  uint64_t sum = 0;
-  for (const auto& ranks : jobs) {
-    for (const RankReport& rank : ranks) sum += rank.retransmissions;
-  }
-  return sum;
-}
+}  // namespace
 
 Address Simulation::aggregator_address(int index) {
   return ipv4(255, static_cast<uint8_t>(index), 5152);
 }
-Address Simulation::worker_address(uint16_t job, int rank) {
-  return ipv4(static_cast<uint8_t>(job), static_cast<uint8_t>(rank), 40000);
+Address Simulation::worker_address(uint16_t job, int host) {
+  return ipv4(static_cast<uint8_t>(job), static_cast<uint8_t>(host), 40000);
+}
+Address Simulation::address_of(size_t job, int rank) const {
+  const JobPlan& plan = scenario_.jobs[job];
+  return worker_address(plan.job, plan.hosts.empty() ? rank : plan.hosts[static_cast<size_t>(rank)]);
 }
 
 Simulation::Simulation(const Scenario& scenario)
-    : scenario_(scenario), network_(&clock_, netsum_mix64(scenario.seed + 1)) {
-  network_.set_filter([this](const Address& from, const OutPacket& packet) { return filter(from, packet); });
-  uint32_t slots = 0;
-  for (const JobPlan& plan : scenario_.jobs) slots += plan.data_slots + plan.scale_slots;
+    : scenario_(scenario), network_(&clock_, netsum_mix64(scenario.seed + 1)), coming_(scenario.events) {
+  orderly_ = std::none_of(scenario_.jobs.begin(), scenario_.jobs.end(),
+                          [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
+  // Room for all jobs, wherever the slots of former ones lie.
+  for (const JobPlan& plan : scenario_.jobs) slots_ += plan.data_slots + plan.scale_slots;
   aggregators_.resize(static_cast<size_t>(scenario_.aggregators));
   for (int i = 0; i < scenario_.aggregators; ++i) {
-    AggregatorNode& node = aggregators_[static_cast<size_t>(i)];
-    node.core = std::make_unique<AggregatorCore>(
-        AggregatorCore::Limits{.max_jobs = 8, .slots = slots, .payload_bytes = scenario_.payload_bytes});
-    node.address = aggregator_address(i);
-    network_.attach(node.address, scenario_.aggregator_up, scenario_.aggregator_down,
-                    [this, &node](const InPacket& packet) { aggregator_received(&node, packet); });
+    aggregators_[static_cast<size_t>(i)].address = aggregator_address(i);
+    create_aggregator(&aggregators_[static_cast<size_t>(i)]);
   }
-  for (const JobPlan& plan : scenario_.jobs) {
+  for (size_t j = 0; j < scenario_.jobs.size(); ++j) {
+    const JobPlan& plan = scenario_.jobs[j];
     auto job = std::make_unique<JobRun>();
     job->plan = &plan;
     job->workers.resize(static_cast<size_t>(plan.ranks));
     job->overrides.resize(static_cast<size_t>(plan.ranks));
-    for (WorkerNode& worker : job->workers) {
+    for (size_t rank = 0; rank < job->workers.size(); ++rank) {
+      WorkerNode& worker = job->workers[rank];
       worker.pending = plan.operations.size();
       worker.report.operations.resize(plan.operations.size());
+      worker.deadlines_us.resize(plan.operations.size());
+      if (!plan.drift_ppm.empty()) {
+        const auto offset_us = static_cast<int64_t>(netsum_mix64(scenario_.seed + rank) >> 24);
+        worker.clock = LocalClock(offset_us, plan.drift_ppm[rank]);
+      }
     }
     for (size_t i = 0; i < plan.operations.size(); ++i) {
-      const uint64_t seed = netsum_mix64(scenario_.seed ^ netsum_mix64(plan.epoch * 1000u + i));
+      const uint64_t seed = netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + i));
       job->memories.push_back(
           std::make_unique<OperationMemory>(plan.operations[i], plan.ranks, scenario_.payload_bytes, seed));
     }
@@ -81,17 +86,11 @@ Simulation::Simulation(const Scenario& scenario)
   }
 }
 
-void Simulation::stop_worker(size_t job, int rank, int64_t at_us) {
-  clock_.at(at_us, [this, job, rank] {
-    WorkerNode& worker = jobs_[job]->workers[static_cast<size_t>(rank)];
-    worker.stopped = true;
-    network_.detach(worker.address);
-    start_waiting_jobs();
-  });
-}
-
-void Simulation::stop_aggregator(int index, int64_t at_us) {
-  clock_.at(at_us, [this, index] { network_.detach(aggregator_address(index)); });
+void Simulation::create_aggregator(AggregatorNode* node) {
+  node->core = std::make_unique<AggregatorCore>(
+      AggregatorCore::Limits{.max_jobs = 8, .slots = slots_, .payload_bytes = scenario_.payload_bytes});
+  network_.attach(node->address, scenario_.aggregator_up, scenario_.aggregator_down,
+                  [this, node](const InPacket& packet) { aggregator_received(node, packet); });
 }
 
 void Simulation::override_plan(size_t job, int rank, size_t operation, const OperationPlan& plan) {
@@ -102,19 +101,19 @@ void Simulation::override_plan(size_t job, int rank, size_t operation, const Ope
 }
 
 Report Simulation::run() {
-  int64_t limit_us = 0;
+  const int64_t limit_us = latest_end_us(scenario_);
   for (size_t j = 0; j < jobs_.size(); ++j) {
-    const JobPlan& plan = *jobs_[j]->plan;
-    int64_t latest_us = 0;
-    for (const OperationPlan& operation : plan.operations) {
-      for (const int64_t at_us : operation.submit_at_us) {
-        latest_us = std::max(latest_us, at_us + operation.timeout_us);
-      }
-    }
-    limit_us += std::max<int64_t>(plan.start_at_us, 0) + latest_us + 10'000'000;
-    if (plan.start_at_us != kWhenFree) clock_.at(plan.start_at_us, [this, j] { start_job(j); });
+    const int64_t at_us = std::max<int64_t>(jobs_[j]->plan->start_at_us, 0);
+    clock_.at(at_us, [this, j] {
+      jobs_[j]->due = true;
+      start_due_jobs();
+    });
   }
-  while (!clock_.empty() && clock_.next_us() <= limit_us) clock_.step();
+  while (!clock_.empty() && clock_.next_us() <= limit_us) {
+    clock_.step();
+    ++events_done_;
+    apply_events();
+  }
   finish_report();
   return std::move(report_);
 }
@@ -125,16 +124,28 @@ bool Simulation::job_is_done(const JobRun& job) const {
          });
 }
 
-void Simulation::start_waiting_jobs() {
+bool Simulation::may_start(size_t index) const {
+  const JobRun& job = *jobs_[index];
+  if (job.started || !job.due) return false;
+  bool has_aggregator = false;
+  for (const AggregatorNode& node : aggregators_) {
+    if (node.core == nullptr) continue;
+    if (clock_.now_us() < node.pause.until_us) return false;  // it cannot be asked to install the job
+    has_aggregator = true;
+  }
+  if (!has_aggregator || job.plan->start_at_us != kWhenFree) return has_aggregator;
+  return std::all_of(jobs_.begin(), jobs_.begin() + static_cast<ptrdiff_t>(index), [&](const auto& earlier) {
+    return earlier->plan->job != job.plan->job || job_is_done(*earlier);
+  });
+}
+
+void Simulation::start_due_jobs() {
   for (size_t j = 0; j < jobs_.size(); ++j) {
-    if (jobs_[j]->started || jobs_[j]->plan->start_at_us != kWhenFree) continue;
-    const bool free =
-        std::all_of(jobs_.begin(), jobs_.begin() + static_cast<ptrdiff_t>(j), [&](const auto& earlier) {
-          return earlier->plan->job != jobs_[j]->plan->job || job_is_done(*earlier);
-        });
-    if (!free) continue;
-    jobs_[j]->started = true;
-    clock_.at(clock_.now_us(), [this, j] { start_job(j); });
+    if (!may_start(j)) continue;
+    // Not from inside the receiver of a worker whose address the job may take over.
+    clock_.at(clock_.now_us(), [this, j] {
+      if (may_start(j)) start_job(j);
+    });
   }
 }
 
@@ -142,9 +153,15 @@ void Simulation::start_job(size_t job_index) {
   JobRun& job = *jobs_[job_index];
   const JobPlan& plan = *job.plan;
   job.started = true;
+  job.started_at_event = events_done_;
+  ++report_.events.jobs_started;
+  if (plan.start_at_us == kWhenFree) ++report_.events.jobs_on_used_hosts;
+  note("job " + std::to_string(job_index) + " starts");
   WorkerOptions options;
   options.world_size = plan.ranks;
   for (AggregatorNode& node : aggregators_) {
+    if (node.core == nullptr) continue;
+    flush(&node);
     const Status installed = node.core->install({.job = plan.job,
                                                  .epoch = plan.epoch,
                                                  .key = plan.key,
@@ -163,29 +180,60 @@ void Simulation::start_job(size_t job_index) {
     stripe.payload_bytes = scenario_.payload_bytes;
     options.stripes.push_back(stripe);
   }
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    WorkerNode& worker = job.workers[static_cast<size_t>(rank)];
-    options.rank = rank;
-    worker.core = std::make_unique<WorkerCore>(options);
-    worker.address = worker_address(plan.job, rank);
-    network_.attach(worker.address, scenario_.worker_up, scenario_.worker_down,
-                    [this, job_index, rank, &worker](const InPacket& packet) {
-                      worker.core->on_packet(clock_.now_us(), packet);
-                      drive(job_index, rank);
-                    });
-    drive(job_index, rank);
-    for (size_t i = 0; i < plan.operations.size(); ++i) {
-      const int64_t at_us = clock_.now_us() + plan.operations[i].submit_at_us[static_cast<size_t>(rank)];
-      clock_.at(at_us, [this, job_index, rank, i] { submit(job_index, rank, i); });
-    }
+  for (int rank = 0; rank < plan.ranks; ++rank) start_worker(job_index, rank, options);
+  remove_done_jobs();  // if all its workers have stopped already
+  start_due_jobs();
+}
+
+void Simulation::start_worker(size_t job_index, int rank, WorkerOptions options) {
+  const JobPlan& plan = *jobs_[job_index]->plan;
+  WorkerNode& worker = worker_node(job_index, rank);
+  options.rank = rank;
+  worker.core = std::make_unique<WorkerCore>(options);
+  worker.address = address_of(job_index, rank);
+  if (worker.stopped) return;
+  network_.attach(
+      worker.address, scenario_.worker_up, scenario_.worker_down,
+      [this, job_index, rank](const InPacket& packet) { worker_received(job_index, rank, packet); });
+  drive(job_index, rank);
+  for (size_t i = 0; i < plan.operations.size(); ++i) {
+    const int64_t at_us = clock_.now_us() + plan.operations[i].submit_at_us[static_cast<size_t>(rank)];
+    clock_.at(at_us, [this, job_index, rank, i] { submit(job_index, rank, i); });
   }
-  start_waiting_jobs();  // those who wait for this one, if all its workers have stopped already
+}
+
+void Simulation::remove_done_jobs() {
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    JobRun& job = *jobs_[j];
+    if (job.removal_scheduled || !job_is_done(job)) continue;
+    job.removal_scheduled = true;
+    for (WorkerNode& worker : job.workers) worker.left = true;
+    clock_.at(clock_.now_us() + job.plan->remove_after_us, [this, j] { remove_job(j); });
+  }
+}
+
+void Simulation::remove_job(size_t job) {
+  const JobPlan& plan = *jobs_[job]->plan;
+  for (AggregatorNode& node : aggregators_) {
+    if (node.core == nullptr) continue;
+    if (clock_.now_us() < node.pause.until_us) {
+      clock_.at(node.pause.until_us, [this, job] { remove_job(job); });
+      continue;
+    }
+    flush(&node);  // as a core's thread does before it looks at what the control plane wants
+    node.core->remove(plan.job, plan.epoch);
+  }
 }
 
 void Simulation::submit(size_t job_index, int rank, size_t i) {
   JobRun& job = *jobs_[job_index];
-  WorkerNode& worker = job.workers[static_cast<size_t>(rank)];
+  WorkerNode& worker = worker_node(job_index, rank);
   if (worker.stopped) return;
+  // Its program is stopped, too; afterwards it goes on in its order.
+  if (clock_.now_us() < worker.pause.until_us || !worker.pause.submissions.empty()) {
+    worker.pause.submissions.push_back(i);
+    return;
+  }
   const OperationPlan* plan = &job.plan->operations[i];
   OperationMemory* memory = job.memories[i].get();
   const auto& overrides = job.overrides[static_cast<size_t>(rank)];
@@ -196,15 +244,24 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
     memory = worker.own_memories.back().get();
   }
   OperationReport& report = worker.report.operations[i];
+  report.submitted = true;
   report.submitted_at_us = clock_.now_us();
-  worker.core->submit(i, plan->type, plan->op, memory->views(rank), clock_.now_us() + plan->timeout_us);
+  worker.deadlines_us[i] = worker.clock.local_us(clock_.now_us()) + plan->timeout_us;
+  worker.core->submit(i, plan->type, plan->op, memory->views(rank), worker.deadlines_us[i]);
   drive(job_index, rank);
 }
 
+void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
+  WorkerNode& worker = worker_node(job, rank);
+  if (keep_if_paused(&worker.pause, packet)) return;
+  worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);
+  drive(job, rank);
+}
+
 void Simulation::drive(size_t job, int rank) {
-  WorkerNode& worker = jobs_[job]->workers[static_cast<size_t>(rank)];
-  if (worker.stopped) return;
-  const int64_t now_us = clock_.now_us();
+  WorkerNode& worker = worker_node(job, rank);
+  if (worker.stopped || worker.left || clock_.now_us() < worker.pause.until_us) return;
+  const int64_t now_us = worker.clock.local_us(clock_.now_us());
   // A HELLO asks for a tick at once; after that nothing may be due any more.
   for (int turn = 0; turn < 3; ++turn) {
     if (worker.core->next_tick_us() <= now_us) worker.core->on_tick(now_us);
@@ -219,12 +276,13 @@ void Simulation::drive(size_t job, int rank) {
 }
 
 void Simulation::schedule_tick(size_t job, int rank) {
-  WorkerNode& worker = jobs_[job]->workers[static_cast<size_t>(rank)];
-  const int64_t at_us = worker.core->next_tick_us();
-  if (at_us == INT64_MAX || at_us >= worker.tick_at_us) return;
+  WorkerNode& worker = worker_node(job, rank);
+  if (worker.core->next_tick_us() == INT64_MAX) return;
+  const int64_t at_us = worker.clock.true_us(worker.core->next_tick_us());
+  if (at_us >= worker.tick_at_us) return;
   worker.tick_at_us = at_us;
   clock_.at(at_us, [this, job, rank, at_us, core = worker.core.get()] {
-    WorkerNode& node = jobs_[job]->workers[static_cast<size_t>(rank)];
+    WorkerNode& node = worker_node(job, rank);
     if (node.tick_at_us != at_us || node.core.get() != core) return;  // an earlier tick took its place
     node.tick_at_us = INT64_MAX;
     drive(job, rank);
@@ -232,29 +290,28 @@ void Simulation::schedule_tick(size_t job, int rank) {
 }
 
 void Simulation::take_completions(size_t job_index, int rank) {
-  JobRun& job = *jobs_[job_index];
-  WorkerNode& worker = job.workers[static_cast<size_t>(rank)];
+  WorkerNode& worker = worker_node(job_index, rank);
   std::vector<WorkerCore::Completion> completions;
   worker.core->take_completions(&completions);
   for (const WorkerCore::Completion& completion : completions) {
-    const size_t i = completion.id;
-    OperationReport& report = worker.report.operations[i];
-    const std::string where = "job " + std::to_string(job_index) + " operation " + std::to_string(i) + " ";
-    if (report.ended) violate(where + "ended twice on rank " + std::to_string(rank));
+    OperationReport& report = worker.report.operations[completion.id];
+    if (report.ended) {
+      violate("job " + std::to_string(job_index) + " operation " + std::to_string(completion.id) +
+              " ended twice on rank " + std::to_string(rank));
+    }
     report.ended = true;
     report.status = completion.status;
     report.ended_at_us = report_.ended_at_us = clock_.now_us();
-    if (clock_.now_us() > report.submitted_at_us + job.plan->operations[i].timeout_us) {
-      violate(where + "ended after its deadline on rank " + std::to_string(rank));
-    }
-    const std::string wrong = job.memories[i]->check(rank, report.status.ok());
-    if (!wrong.empty() && job.overrides[static_cast<size_t>(rank)].empty()) violate(where + wrong);
+    check_completion(job_index, rank, completion.id);
     --worker.pending;
   }
-  if (!completions.empty()) start_waiting_jobs();
+  if (completions.empty()) return;
+  remove_done_jobs();
+  start_due_jobs();
 }
 
 void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packet) {
+  if (keep_if_paused(&node->pause, packet)) return;
   node->core->on_packet(packet);
   if (++node->gathered == AggregatorCore::kMaxBurst) flush(node);
   if (node->flush_scheduled) return;
@@ -266,7 +323,11 @@ void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packe
 }
 
 void Simulation::flush(AggregatorNode* node) {
-  for (const OutPacket& packet : node->core->outbox()) send(node->address, packet);
+  if (node->core == nullptr || clock_.now_us() < node->pause.until_us) return;
+  for (const OutPacket& packet : node->core->outbox()) {
+    check_addressee(packet);
+    send(node->address, packet);
+  }
   node->core->clear();
   node->gathered = 0;
 }
@@ -274,63 +335,6 @@ void Simulation::flush(AggregatorNode* node) {
 void Simulation::send(const Address& from, const OutPacket& packet) {
   if (packet.size > NETSUM_HEADER_BYTES + scenario_.payload_bytes) violate("a packet is too long");
   network_.send(from, packet);
-}
-
-bool Simulation::filter(const Address& from, const OutPacket& packet) {
-  if (tracing_) {
-    netsum_fields fields;
-    const bool parsed = netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE;
-    std::fprintf(stderr, "%10lld %s -> %s %s\n", static_cast<long long>(clock_.now_us()),
-                 from.to_string().c_str(), packet.to.to_string().c_str(),
-                 parsed ? wire::describe(fields).c_str() : "not a netsum packet");
-  }
-  return !filter_ || filter_(from, packet);
-}
-
-void Simulation::finish_report() {
-  for (const auto& job : jobs_) {
-    std::vector<RankReport> ranks;
-    for (int rank = 0; rank < job->plan->ranks; ++rank) {
-      WorkerNode& worker = job->workers[static_cast<size_t>(rank)];
-      RankReport& report = worker.report;
-      if (worker.core != nullptr) {
-        const WorkerCore& core = *worker.core;
-        if (!core.connected()) report.not_connected_reason = core.not_connected_reason();
-        const bool quiet = core.idle() && core.connected() && core.next_tick_us() != INT64_MAX;
-        if (quiet) violate("a worker with nothing to do still has a timer");
-        if (worker.pending == 0 && core.status().ok() && !core.idle())
-          violate("a worker is not idle at the end");
-        for (size_t s = 0; s < core.stripe_count(); ++s) {
-          const StripeCounters& counters = core.stripe(s).counters();
-          report.packets_sent += counters.packets_sent.get();
-          report.bytes_sent += counters.bytes_sent.get();
-          report.retransmissions += counters.retransmissions.get();
-          report.probes += counters.probes.get();
-          report.dropped += counters.dropped.get();
-        }
-        report.window_packets = core.stripe(0).counters().window_packets.get();
-        report.srtt_us = core.stripe(0).counters().srtt_us.get();
-      }
-      for (size_t i = 0; i < report.operations.size(); ++i) {
-        if (!report.operations[i].ended) {
-          if (!worker.stopped)
-            violate("operation " + std::to_string(i) + " has not ended by its deadline on rank " +
-                    std::to_string(rank));
-        } else if (job->overrides[static_cast<size_t>(rank)].empty()) {
-          const std::string wrong = job->memories[i]->check(rank, report.operations[i].status.ok());
-          if (!wrong.empty()) violate("after the end: " + wrong);
-        }
-      }
-      ranks.push_back(report);
-    }
-    for (const auto& memory : job->memories) {
-      const std::string wrong = memory->check_bound();
-      if (!wrong.empty()) violate(wrong);
-    }
-    report_.jobs.push_back(std::move(ranks));
-  }
-  report_.network = network_.counters();
-  report_.trace_hash = network_.trace_hash();
 }
 
 }  // namespace netsum::emulate

@@ -20,6 +20,7 @@
 namespace netsum::emulate {
 
 struct OperationReport {
+  bool submitted = false;
   bool ended = false;
   Status status;
   int64_t submitted_at_us = 0;
@@ -38,14 +39,28 @@ struct RankReport {
   uint64_t srtt_us = 0;         // of stripe 0, at the end
 };
 
+// What befell the parties of a run; the network counts what befell packets.
+struct EventCounters {
+  uint64_t partitions = 0;
+  uint64_t slow_links = 0;
+  uint64_t pauses = 0;
+  uint64_t worker_crashes = 0;
+  uint64_t aggregator_crashes = 0;
+  uint64_t aggregator_restarts = 0;
+  uint64_t jobs_started = 0;
+  uint64_t jobs_on_used_hosts = 0;  // of them: restarts and changes of membership
+};
+
 struct Report {
   std::vector<std::string> violations;        // of what must hold in every run, faults or not
   std::vector<std::vector<RankReport>> jobs;  // [job][rank]
   NetworkCounters network;
+  EventCounters events;
   uint64_t trace_hash = 0;
   int64_t ended_at_us = 0;  // when the last operation ended
 
-  // Every operation of every rank has ended well, and nothing was violated.
+  // Every operation of every rank has ended well, and nothing was violated. (What a run without trouble is
+  // like; where JobPlan::ending allows more, `violations` alone counts.)
   bool all_ok() const { return first_problem().empty(); }
   std::string first_problem() const;
   uint64_t retransmissions() const;
@@ -57,7 +72,7 @@ class Simulation {
 
   // --- Before run() ---------------------------------------------------------------------------------------
   // Sees every packet before it leaves; false loses it.
-  void set_filter(Network::Filter filter) { filter_ = std::move(filter); }
+  void set_filter(Network::Filter filter) { network_.set_filter(std::move(filter)); }
   // The machine is gone from then on. Its operations need not end.
   void stop_worker(size_t job, int rank, int64_t at_us);
   void stop_aggregator(int index, int64_t at_us);
@@ -66,8 +81,8 @@ class Simulation {
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
   // Lets the plan of one rank differ from the others': what the checks for mismatches are there for.
   void override_plan(size_t job, int rank, size_t operation, const OperationPlan& plan);
-  // Prints every packet to stderr.
-  void trace_packets() { tracing_ = true; }
+  // Prints what becomes of every packet, and what befalls the parties, to stderr.
+  void trace_packets();
 
   Report run();
 
@@ -79,22 +94,37 @@ class Simulation {
     return *jobs_[job]->workers[static_cast<size_t>(rank)].core;
   }
   static Address aggregator_address(int index);
-  static Address worker_address(uint16_t job, int rank);
+  static Address worker_address(uint16_t job, int host);
 
  private:
+  struct StoredPacket {
+    Address from;
+    std::vector<uint8_t> bytes;
+  };
+  // Of a party that is stopped: what waits in its socket, and what it was about to do.
+  struct Pause {
+    int64_t until_us = 0;
+    std::vector<StoredPacket> packets;
+    std::vector<size_t> submissions;  // operations
+  };
   struct AggregatorNode {
-    std::unique_ptr<AggregatorCore> core;
+    std::unique_ptr<AggregatorCore> core;  // null after a crash
     Address address;
+    Pause pause;
     int gathered = 0;  // packets taken in since the last flush
     bool flush_scheduled = false;
   };
   struct WorkerNode {
     std::unique_ptr<WorkerCore> core;
     Address address;
+    LocalClock clock;
+    Pause pause;
     int64_t tick_at_us = INT64_MAX;  // of the next scheduled tick
     bool stopped = false;
+    bool left = false;   // the job is over: it says no more, though late packets may still reach it
     size_t pending = 0;  // operations that have not ended
     RankReport report;
+    std::vector<int64_t> deadlines_us;                           // [operation], by its own clock
     std::vector<std::unique_ptr<OperationMemory>> own_memories;  // of overridden plans
   };
   struct JobRun {
@@ -102,28 +132,64 @@ class Simulation {
     std::vector<std::unique_ptr<OperationMemory>> memories;
     std::vector<WorkerNode> workers;
     std::vector<std::vector<const OperationPlan*>> overrides;  // [rank][operation]
+    bool due = false;                                          // its time has come
     bool started = false;
+    uint64_t started_at_event = 0;
+    bool removal_scheduled = false;
   };
 
+  // simulation.cc: jobs, operations, packets.
+  void start_due_jobs();
+  bool may_start(size_t job) const;
   void start_job(size_t job);
-  void start_waiting_jobs();
+  void start_worker(size_t job, int rank, WorkerOptions options);
   bool job_is_done(const JobRun& job) const;
+  void remove_done_jobs();
+  void remove_job(size_t job);
   void submit(size_t job, int rank, size_t operation);
   void drive(size_t job, int rank);
   void schedule_tick(size_t job, int rank);
   void take_completions(size_t job, int rank);
+  void worker_received(size_t job, int rank, const InPacket& packet);
   void aggregator_received(AggregatorNode* node, const InPacket& packet);
+  void create_aggregator(AggregatorNode* node);
   void flush(AggregatorNode* node);
   void send(const Address& from, const OutPacket& packet);
-  bool filter(const Address& from, const OutPacket& packet);
+  WorkerNode& worker_node(size_t job, int rank) { return jobs_[job]->workers[static_cast<size_t>(rank)]; }
+  Address address_of(size_t job, int rank) const;
+
+  // simulation_events.cc: what befalls the parties.
+  void apply_events();
+  bool is_due(const FaultEvent& event) const;
+  void apply(const FaultEvent& event);
+  void crash_worker(const FaultEvent& event);
+  void crash_aggregator(const FaultEvent& event);
+  void restart_aggregator(int index);
+  void tell(size_t job, const Status& status);
+  void pause_worker(size_t job, int rank, int64_t until_us);
+  void pause_aggregator(int index, int64_t until_us);
+  bool keep_if_paused(Pause* pause, const InPacket& packet);
+  void note(const std::string& what);
+  std::string name_of(const FaultEvent& event) const;
+
+  // simulation_report.cc: what must hold.
+  void check_completion(size_t job, int rank, size_t operation);
+  void check_addressee(const OutPacket& packet);
+  void check_at_end();
+  void check_ending(size_t job, int rank, size_t operation);
+  void check_aggregators();
   void violate(const std::string& what) { report_.violations.push_back(what); }
   void finish_report();
+  void fill_counters(const WorkerCore& core, RankReport* report) const;
 
   const Scenario scenario_;
+  uint32_t slots_ = 0;  // of an aggregator
   VirtualClock clock_;
   Network network_;
-  Network::Filter filter_;
   bool tracing_ = false;
+  uint64_t events_done_ = 0;
+  std::vector<FaultEvent> coming_;
+  bool orderly_ = false;  // every job says how it may end: stricter checks apply
   std::vector<AggregatorNode> aggregators_;
   std::vector<std::unique_ptr<JobRun>> jobs_;
   std::vector<std::unique_ptr<OperationPlan>> override_plans_;

@@ -30,7 +30,7 @@ DOORS = {
     "aggregator/control": [API, "src/base", "src/net", "src/control", "wire"],
     "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/control", "wire",
                        "aggregator/server", "aggregator/xdp", "aggregator/control"],
-    "tools": [API, "src", "wire"],
+    "tools": [API, "src", "wire", "emulate"],
     "torch": [API],
     "examples": [API],
     "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot",

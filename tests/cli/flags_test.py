@@ -15,7 +15,8 @@ class FlagsTest(CommandTest):
         self.assertEqual(command.text("out"), "")
 
     def test_every_help_has_examples(self):
-        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["version"]):
+        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["simulate"],
+                          ["version"]):
             command = self.run_command(*arguments, "--help")
             self.assertEqual(command.status, 0)
             self.assertIn("Examples:", command.text("out"))

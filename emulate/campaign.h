@@ -1,0 +1,43 @@
+// Many random runs: what they met with, which one failed, and how small that one can be made.
+#ifndef NETSUM_EMULATE_CAMPAIGN_H_
+#define NETSUM_EMULATE_CAMPAIGN_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "emulate/random_scenario.h"
+#include "emulate/simulation.h"
+
+namespace netsum::emulate {
+
+// Runs the scenario of `seed`. With `twice`, runs it a second time; that the packets differ is a violation.
+Report run_seed(uint64_t seed, const ScenarioLimits& limits, bool twice = false);
+// The same, printing its packets and events to stderr.
+Report trace_seed(uint64_t seed, const ScenarioLimits& limits);
+
+// What runs have met with, summed.
+struct Tally {
+  uint64_t runs = 0;
+  NetworkCounters network;
+  EventCounters events;
+  uint64_t retransmissions = 0;
+  uint64_t succeeded = 0;                // operations, of each rank
+  std::map<ErrorCode, uint64_t> failed;  // operations with the error of somebody gone
+
+  void add(const Report& report);
+  void add(const Tally& other);
+};
+
+// Several lines, ending with a newline.
+std::string describe(const Tally& tally);
+
+// Takes parts of a failing scenario away, as long as it still fails.
+ScenarioLimits shrink(uint64_t seed, const ScenarioLimits& failing);
+
+// The flags of `netsum simulate` for this one run.
+std::string flags_of(uint64_t seed, const ScenarioLimits& limits);
+
+}  // namespace netsum::emulate
+
+#endif  // NETSUM_EMULATE_CAMPAIGN_H_

@@ -1,0 +1,357 @@
+#include "emulate/random_scenario.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "src/base/rng.h"
+
+namespace netsum::emulate {
+namespace {
+
+template <typename T, size_t kCount>
+T pick(Rng* rng, const T (&choices)[kCount]) {
+  return choices[rng->below(kCount)];
+}
+
+// Sizes at which something changes: nothing, one, around a packet, around a scale group and several of them.
+size_t random_count(Rng* rng, DataType type, uint32_t payload_bytes, int stripes) {
+  const size_t chunk = payload_bytes / (type == DataType::kInt64 ? 8 : 4);
+  const size_t group = chunk * (payload_bytes / 2) * static_cast<size_t>(stripes);
+  switch (rng->below(8)) {
+    case 0:
+      return rng->below(4);
+    case 1:
+      return chunk - 1 + rng->below(3);
+    case 2:
+      return chunk * (1 + rng->below(4)) + rng->below(3);
+    case 3:
+      return group > 6000 ? rng->below(2000) : group - 1 + rng->below(3);
+    case 4:
+      return rng->below(group > 6000 ? 3000 : 3 * group);
+    default:
+      return rng->below(20 * chunk);
+  }
+}
+
+OperationPlan random_operation(Rng* rng, const Scenario& scenario) {
+  constexpr DataType kTypes[] = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16,
+                                 DataType::kInt32, DataType::kInt64};
+  constexpr Content kContents[] = {Content::kPlain,     Content::kPlain,   Content::kZeros,
+                                   Content::kWideRange, Content::kSpecial, Content::kExtremes};
+  OperationPlan plan;
+  plan.type = pick(rng, kTypes);
+  plan.op = is_floating(plan.type) && rng->chance(0.4) ? ReduceOp::kAvg : ReduceOp::kSum;
+  plan.content = pick(rng, kContents);
+  const uint64_t tensors = rng->chance(0.6) ? 1 : rng->below(7);
+  for (uint64_t i = 0; i < tensors; ++i) {
+    TensorPlan tensor;
+    tensor.count = random_count(rng, plan.type, scenario.payload_bytes, scenario.aggregators);
+    if (tensors > 1) tensor.count = rng->chance(0.2) ? 0 : tensor.count / 3;
+    tensor.in_place = rng->chance(0.5);
+    plan.tensors.push_back(tensor);
+  }
+  return plan;
+}
+
+LinkOptions random_link(Rng* rng) {
+  LinkOptions link;
+  link.delay_us = static_cast<int64_t>(pick(rng, {1, 10, 50, 500, 5000}));
+  link.jitter_us = link.delay_us * static_cast<int64_t>(pick(rng, {0, 0, 1, 4})) / 2;
+  return link;
+}
+
+void random_faults(Rng* rng, LinkOptions* link) {
+  link->loss = pick(rng, {0.0, 0.0, 0.001, 0.01, 0.05, 0.2});
+  link->duplicate = pick(rng, {0.0, 0.0, 0.01, 0.1});
+  link->corrupt = pick(rng, {0.0, 0.0, 0.01});
+  link->truncate = pick(rng, {0.0, 0.0, 0.01});
+  link->late = pick(rng, {0.0, 0.01, 0.05});
+  link->late_us = 80 * (link->delay_us + link->jitter_us);  // 20 round trips of two links each way
+  if (rng->chance(0.15)) {
+    link->bytes_per_us = pick(rng, {1.0, 10.0, 100.0});
+    link->queue_bytes = static_cast<uint32_t>(pick(rng, {10'000, 20'000, 50'000}));
+  }
+}
+
+void random_submissions(Rng* rng, JobPlan* job) {
+  const int64_t pause_us = static_cast<int64_t>(pick(rng, {0, 0, 100, 3000}));
+  std::vector<int64_t> times(static_cast<size_t>(job->ranks), 0);
+  // One rank may be a straggler throughout.
+  const size_t slow = rng->below(times.size());
+  const int64_t slow_us = static_cast<int64_t>(pick(rng, {0, 0, 2000, 300'000}));
+  for (OperationPlan& operation : job->operations) {
+    for (size_t rank = 0; rank < times.size(); ++rank) {
+      times[rank] += static_cast<int64_t>(rng->below(static_cast<uint64_t>(pause_us) + 1));
+      if (rank == slow && rng->chance(0.5)) times[rank] += slow_us;
+    }
+    operation.submit_at_us = times;
+  }
+}
+
+// Roughly how many contributions the ranks will send.
+size_t cost_of(const JobPlan& job, uint32_t payload_bytes) {
+  size_t bytes = 0;
+  for (const OperationPlan& operation : job.operations) {
+    for (const TensorPlan& tensor : operation.tensors) {
+      bytes += tensor.count * (operation.type == DataType::kInt64 ? 8 : 4);
+    }
+  }
+  return bytes / payload_bytes * static_cast<size_t>(job.ranks);
+}
+
+JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
+  JobPlan job;
+  job.job = index;
+  job.epoch = static_cast<uint16_t>(1 + rng->below(65535));
+  job.key = rng->next();
+  job.ranks = static_cast<int>(pick(rng, {1, 2, 2, 3, 4, 5, 8}));
+  for (int rank = 0; rank < job.ranks; ++rank) job.hosts.push_back(rank);
+  job.data_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4, 8, 16, 64}));
+  job.scale_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4}));
+  job.remove_after_us = static_cast<int64_t>(pick(rng, {0, 0, 100, 20'000}));
+  for (uint64_t n = 1 + rng->below(6); n > 0; --n) job.operations.push_back(random_operation(rng, scenario));
+  // Many short runs find more than few long ones; but some are long.
+  const size_t most = rng->chance(0.05) ? 5'000 : 200;
+  while (job.operations.size() > 1 && cost_of(job, scenario.payload_bytes) > most) job.operations.pop_back();
+  random_submissions(rng, &job);
+  return job;
+}
+
+// The index goes to a new job of the same hosts, or of some that left, joined, or changed their ranks, while
+// packets of the old one may still be under way: a restart, or a change of membership.
+JobPlan random_successor(Rng* rng, const Scenario& scenario, const JobPlan& before) {
+  JobPlan next = random_job(rng, scenario, before.job);
+  next.epoch = static_cast<uint16_t>(before.epoch + 1);
+  if (rng->chance(0.3)) next.key = before.key;
+  next.start_at_us = kWhenFree;
+  next.hosts = before.hosts;
+  if (rng->chance(0.4) && next.hosts.size() > 1) {
+    next.hosts.erase(next.hosts.begin() + static_cast<ptrdiff_t>(rng->below(next.hosts.size())));
+  }
+  if (rng->chance(0.3)) {
+    const int newcomer = *std::max_element(next.hosts.begin(), next.hosts.end()) + 1;
+    next.hosts.insert(next.hosts.begin() + static_cast<ptrdiff_t>(rng->below(next.hosts.size() + 1)),
+                      newcomer);
+  }
+  next.ranks = static_cast<int>(next.hosts.size());
+  random_submissions(rng, &next);
+  return next;
+}
+
+void random_jobs(Rng* rng, Scenario* scenario) {
+  const uint64_t jobs = rng->chance(0.75) ? 1 : 2 + rng->below(2);
+  for (uint64_t j = 0; j < jobs; ++j) {
+    JobPlan job = random_job(rng, *scenario, static_cast<uint16_t>(j));
+    if (j > 0 && rng->chance(0.3)) job.start_at_us = static_cast<int64_t>(rng->below(20'000));
+    scenario->jobs.push_back(job);
+  }
+  const uint64_t successors = rng->chance(0.7) ? 0 : 1 + rng->below(2);
+  for (uint64_t n = 0; n < successors; ++n) {
+    const auto same_index = [&](const JobPlan& job) { return job.job == n % jobs; };
+    const auto latest = std::find_if(scenario->jobs.rbegin(), scenario->jobs.rend(), same_index);
+    scenario->jobs.push_back(random_successor(rng, *scenario, JobPlan(*latest)));
+  }
+}
+
+void random_clocks(Rng* rng, Scenario* scenario) {
+  if (!rng->chance(0.3)) return;
+  const int32_t most_ppm = pick(rng, {0, 100, 1'000, 100'000});
+  for (JobPlan& job : scenario->jobs) {
+    for (int rank = 0; rank < job.ranks; ++rank) {
+      job.drift_ppm.push_back(static_cast<int32_t>(rng->below(2 * static_cast<uint64_t>(most_ppm) + 1)) -
+                              most_ppm);
+    }
+  }
+}
+
+void random_party(Rng* rng, const Scenario& scenario, FaultEvent* event) {
+  if (rng->chance(0.4)) {
+    event->rank = kNoRank;
+    event->aggregator = static_cast<int>(rng->below(static_cast<uint64_t>(scenario.aggregators)));
+    return;
+  }
+  event->job = rng->below(scenario.jobs.size());
+  event->rank = static_cast<int>(rng->below(static_cast<uint64_t>(scenario.jobs[event->job].ranks)));
+}
+
+FaultEvent random_event(Rng* rng, const Scenario& scenario) {
+  using Kind = FaultEvent::Kind;
+  FaultEvent event;
+  event.kind = pick(rng, {Kind::kPartition, Kind::kPartition, Kind::kSlowLink, Kind::kPause, Kind::kPause,
+                          Kind::kCrash, Kind::kCrash});
+  event.at_event = rng->below(1ull << (2 + rng->below(11)));
+  random_party(rng, scenario, &event);
+  const uint64_t sides = rng->below(4);
+  switch (event.kind) {
+    case Kind::kPartition:
+      event.duration_us = static_cast<int64_t>(pick(rng, {1'000, 20'000, 300'000, 3'000'000}));
+      event.outbound = sides != 0;
+      event.inbound = sides != 1;
+      break;
+    case Kind::kSlowLink:
+      event.duration_us = static_cast<int64_t>(pick(rng, {20'000, 300'000}));
+      event.bytes_per_us = pick(rng, {0.1, 1.0, 10.0});
+      break;
+    case Kind::kPause:
+      event.duration_us = static_cast<int64_t>(pick(rng, {1'000, 30'000, 500'000, 3'000'000}));
+      break;
+    case Kind::kCrash:
+      event.duration_us = static_cast<int64_t>(pick(rng, {-1, 0, 1'000, 100'000, 1'000'000}));
+      event.told_after_us = static_cast<int64_t>(pick(rng, {-1, 0, 100, 20'000, 300'000}));
+      break;
+  }
+  return event;
+}
+
+Faults fault_of(const FaultEvent& event) {
+  switch (event.kind) {
+    case FaultEvent::Kind::kPartition:
+      return kPartition;
+    case FaultEvent::Kind::kSlowLink:
+      return kBandwidth;
+    case FaultEvent::Kind::kPause:
+      return kPause;
+    case FaultEvent::Kind::kCrash:
+      return kCrash;
+  }
+  return 0;
+}
+
+void limit_link(Faults faults, LinkOptions* link) {
+  if (!(faults & kLoss)) link->loss = 0;
+  if (!(faults & kDuplicate)) link->duplicate = 0;
+  if (!(faults & kReorder)) link->jitter_us = 0;
+  if (!(faults & kLate)) link->late = 0;
+  if (!(faults & kDamage)) link->corrupt = link->truncate = 0;
+  if (!(faults & kBandwidth)) link->bytes_per_us = 0;
+}
+
+void limit_job(const ScenarioLimits& limits, JobPlan* job) {
+  job->ranks = std::min(job->ranks, limits.ranks);
+  job->hosts.resize(static_cast<size_t>(job->ranks));
+  if (!(limits.faults & kDrift)) job->drift_ppm.clear();
+  if (!job->drift_ppm.empty()) job->drift_ppm.resize(static_cast<size_t>(job->ranks));
+  if (static_cast<size_t>(limits.operations) < job->operations.size()) {
+    job->operations.resize(static_cast<size_t>(limits.operations));
+  }
+  for (OperationPlan& operation : job->operations) {
+    operation.submit_at_us.resize(static_cast<size_t>(job->ranks));
+    if (!(limits.faults & kStraggler))
+      std::fill(operation.submit_at_us.begin(), operation.submit_at_us.end(), 0);
+    for (TensorPlan& tensor : operation.tensors) {
+      tensor.count = std::min(tensor.count, static_cast<size_t>(limits.elements));
+    }
+  }
+}
+
+bool job_stays(const ScenarioLimits& limits, const JobPlan& job) {
+  if (job.start_at_us == kWhenFree && !(limits.faults & kMembership)) return false;
+  return job.job == 0 || (job.job < limits.jobs && (limits.faults & kJobs));
+}
+
+void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
+  for (LinkOptions* link :
+       {&scenario->worker_up, &scenario->worker_down, &scenario->aggregator_up, &scenario->aggregator_down}) {
+    limit_link(limits.faults, link);
+  }
+  scenario->aggregators = std::min(scenario->aggregators, limits.aggregators);
+  std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
+  std::vector<JobPlan> jobs;
+  for (size_t j = 0; j < scenario->jobs.size(); ++j) {
+    place[j] = jobs.size();
+    if (job_stays(limits, scenario->jobs[j])) jobs.push_back(scenario->jobs[j]);
+  }
+  std::erase_if(scenario->events, [&](const FaultEvent& event) {
+    if (!(limits.faults & fault_of(event))) return true;
+    if (event.rank == kNoRank) return event.aggregator >= scenario->aggregators;
+    return event.rank >= limits.ranks || !job_stays(limits, scenario->jobs[event.job]);
+  });
+  for (FaultEvent& event : scenario->events) event.job = place[event.job];
+  if (static_cast<size_t>(limits.events) < scenario->events.size()) {
+    scenario->events.resize(static_cast<size_t>(limits.events));
+  }
+  scenario->jobs = std::move(jobs);
+  for (JobPlan& job : scenario->jobs) limit_job(limits, &job);
+}
+
+// A job that somebody's crash can reach, or that is in a hurry, may fail, but only in these ways. All others
+// must succeed, whatever happens to their packets and to other jobs.
+void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
+  for (size_t j = 0; j < scenario->jobs.size(); ++j) {
+    JobPlan& job = scenario->jobs[j];
+    const bool crash =
+        std::any_of(scenario->events.begin(), scenario->events.end(), [&](const FaultEvent& event) {
+          return event.kind == FaultEvent::Kind::kCrash && (event.rank == kNoRank || event.job == j);
+        });
+    const bool hurry = rng->chance(0.1) && (faults & kDeadline);
+    const int64_t timeout_us = static_cast<int64_t>(pick(rng, {100'000, 500'000, 2'000'000}));
+    job.ending = crash || hurry ? Ending::kSuccessOrLoss : Ending::kSuccess;
+    if (!crash && !hurry) continue;
+    for (OperationPlan& operation : job.operations) operation.timeout_us = timeout_us;
+  }
+}
+
+constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
+    {kLoss, "loss"},     {kDuplicate, "duplicate"},  {kReorder, "reorder"},     {kLate, "late"},
+    {kDamage, "damage"}, {kBandwidth, "bandwidth"},  {kPartition, "partition"}, {kPause, "pause"},
+    {kCrash, "crash"},   {kDrift, "drift"},          {kDeadline, "deadline"},   {kStraggler, "straggler"},
+    {kJobs, "jobs"},     {kMembership, "membership"}};
+
+}  // namespace
+
+Result<Faults> parse_faults(std::string_view text) {
+  if (text == "all") return kAllFaults;
+  if (text == "none") return Faults{0};
+  Faults faults = 0;
+  for (bool more = true; more;) {
+    const size_t comma = text.find(',');
+    const std::string_view name = text.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
+    const auto known = std::find_if(std::begin(kFaultNames), std::end(kFaultNames),
+                                    [&](const auto& entry) { return entry.second == name; });
+    if (known == std::end(kFaultNames)) {
+      return Status(ErrorCode::kInvalidArgument, "there is no fault '" + std::string(name) +
+                                                     "'; there are all, none, or a list of " +
+                                                     fault_names(kAllFaults));
+    }
+    faults |= known->first;
+  }
+  return faults;
+}
+
+std::string fault_names(Faults faults) {
+  std::string text;
+  for (const auto& [fault, name] : kFaultNames) {
+    if (!(faults & fault)) continue;
+    if (!text.empty()) text += ",";
+    text += name;
+  }
+  return text.empty() ? "none" : text;
+}
+
+Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
+  Rng rng(seed ^ 0x6E657473756D0001ull);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.payload_bytes = static_cast<uint32_t>(pick(&rng, {64, 64, 64, 96, 128, 256, 1440}));
+  scenario.aggregators = static_cast<int>(pick(&rng, {1, 1, 2, 3}));
+  scenario.gather_us = static_cast<int64_t>(pick(&rng, {0, 1, 5, 50}));
+  const LinkOptions link = random_link(&rng);
+  scenario.worker_up = scenario.worker_down = scenario.aggregator_up = scenario.aggregator_down = link;
+  if (!rng.chance(0.15)) {  // else links without faults, where a straggler must cost no payloads
+    random_faults(&rng, &scenario.worker_up);
+    random_faults(&rng, &scenario.worker_down);
+  }
+  random_jobs(&rng, &scenario);
+  random_clocks(&rng, &scenario);
+  for (uint64_t n = pick(&rng, {0, 0, 1, 1, 2, 4}); n > 0; --n) {
+    scenario.events.push_back(random_event(&rng, scenario));
+  }
+  apply_limits(limits, &scenario);
+  set_endings(&rng, limits.faults, &scenario);
+  return scenario;
+}
+
+}  // namespace netsum::emulate

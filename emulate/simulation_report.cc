@@ -1,0 +1,164 @@
+// What must hold in every run, and what a run reports.
+#include <algorithm>
+
+#include "emulate/simulation.h"
+#include "wire/codec.h"
+
+namespace netsum::emulate {
+namespace {
+
+std::string place(size_t job, int rank, size_t operation) {
+  return "job " + std::to_string(job) + " rank " + std::to_string(rank) + " operation " +
+         std::to_string(operation);
+}
+
+bool tells_of_a_loss(ErrorCode code) {
+  return code == ErrorCode::kTimeout || code == ErrorCode::kPeerLost || code == ErrorCode::kAggregatorLost;
+}
+
+}  // namespace
+
+std::string Report::first_problem() const {
+  if (!violations.empty()) return violations.front();
+  for (size_t job = 0; job < jobs.size(); ++job) {
+    for (size_t rank = 0; rank < jobs[job].size(); ++rank) {
+      for (size_t i = 0; i < jobs[job][rank].operations.size(); ++i) {
+        const OperationReport& operation = jobs[job][rank].operations[i];
+        if (operation.ended && operation.status.ok()) continue;
+        return place(job, static_cast<int>(rank), i) + ": " +
+               (operation.ended ? operation.status.to_string() : "has not ended");
+      }
+    }
+  }
+  return "";
+}
+
+uint64_t Report::retransmissions() const {
+  uint64_t sum = 0;
+  for (const auto& ranks : jobs) {
+    for (const RankReport& rank : ranks) sum += rank.retransmissions;
+  }
+  return sum;
+}
+
+void Simulation::check_completion(size_t job_index, int rank, size_t i) {
+  const JobRun& job = *jobs_[job_index];
+  const WorkerNode& worker = worker_node(job_index, rank);
+  const OperationReport& report = worker.report.operations[i];
+  // Who is stopped at the deadline can say so only when it goes on.
+  const bool late = clock_.now_us() > worker.clock.true_us(worker.deadlines_us[i]);
+  if (late && clock_.now_us() != worker.pause.until_us) {
+    violate(place(job_index, rank, i) + " ended after its deadline");
+  }
+  if (!job.overrides[static_cast<size_t>(rank)].empty()) return;
+  const std::string wrong = job.memories[i]->check(rank, report.status.ok());
+  if (!wrong.empty()) violate(place(job_index, rank, i) + ": " + wrong);
+}
+
+// Jobs must not mix: an aggregator sends packets of a job to members of that job, and to nobody else.
+void Simulation::check_addressee(const OutPacket& packet) {
+  netsum_fields fields;
+  if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) {
+    return violate("an aggregator sent something that is no packet");
+  }
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    const JobPlan& plan = *jobs_[j]->plan;
+    if (!jobs_[j]->started || plan.job != fields.job || plan.epoch != fields.epoch) continue;
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      if (address_of(j, rank) == packet.to) return;
+    }
+  }
+  violate("an aggregator sent a packet of job " + std::to_string(fields.job) + " epoch " +
+          std::to_string(fields.epoch) + " to " + packet.to.to_string() + ", which is no member");
+}
+
+void Simulation::check_ending(size_t job_index, int rank, size_t i) {
+  const JobRun& job = *jobs_[job_index];
+  const WorkerNode& worker = worker_node(job_index, rank);
+  const OperationReport& report = worker.report.operations[i];
+  if (!report.ended) {
+    if (!worker.stopped && job.started) violate(place(job_index, rank, i) + " has not ended by its deadline");
+    return;
+  }
+  if (!report.status.ok()) {
+    const bool allowed = job.plan->ending == Ending::kAny || (job.plan->ending == Ending::kSuccessOrLoss &&
+                                                              tells_of_a_loss(report.status.code()));
+    if (!allowed) violate(place(job_index, rank, i) + " failed: " + report.status.to_string());
+  }
+  if (!job.overrides[static_cast<size_t>(rank)].empty()) return;
+  const std::string wrong = job.memories[i]->check(rank, report.status.ok());
+  if (!wrong.empty()) violate(place(job_index, rank, i) + ", after the end: " + wrong);
+}
+
+void Simulation::check_aggregators() {
+  const bool all_done = std::all_of(jobs_.begin(), jobs_.end(),
+                                    [this](const auto& job) { return !job->started || job_is_done(*job); });
+  for (const AggregatorNode& node : aggregators_) {
+    if (node.core == nullptr) continue;
+    const std::string who = "the aggregator at " + node.address.to_string();
+    const uint32_t free_slots = node.core->free_slots();
+    if (all_done && free_slots != slots_) {
+      violate(who + " has lost " + std::to_string(slots_ - free_slots) + " slots");
+    }
+    if (!orderly_) continue;
+    // What honest members never cause, whatever the network does to their packets.
+    const AggregatorCoreCounters& counters = node.core->counters();
+    if (counters.drops[NETSUM_DROP_FUTURE_ROUND].get() > 0) violate(who + " saw a round of the future");
+    if (counters.drops[NETSUM_DROP_UNKNOWN_PEER].get() > 0) violate(who + " saw a member before its HELLO");
+    if (counters.mismatches.get() > 0) violate(who + " found a mismatch, though all ranks agree");
+  }
+}
+
+void Simulation::check_at_end() {
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    const JobRun& job = *jobs_[j];
+    for (int rank = 0; rank < job.plan->ranks; ++rank) {
+      const WorkerNode& worker = worker_node(j, rank);
+      if (worker.core != nullptr) {
+        const WorkerCore& core = *worker.core;
+        if (core.idle() && core.connected() && core.next_tick_us() != INT64_MAX) {
+          violate("a worker with nothing to do still has a timer");
+        }
+        if (worker.pending == 0 && core.status().ok() && !core.idle()) {
+          violate("a worker is not idle at the end");
+        }
+      }
+      for (size_t i = 0; i < worker.report.operations.size(); ++i) check_ending(j, rank, i);
+    }
+    for (const auto& memory : job.memories) {
+      const std::string wrong = memory->check_bound();
+      if (!wrong.empty()) violate(wrong);
+    }
+  }
+  check_aggregators();
+}
+
+void Simulation::fill_counters(const WorkerCore& core, RankReport* report) const {
+  if (!core.connected()) report->not_connected_reason = core.not_connected_reason();
+  for (size_t s = 0; s < core.stripe_count(); ++s) {
+    const StripeCounters& counters = core.stripe(s).counters();
+    report->packets_sent += counters.packets_sent.get();
+    report->bytes_sent += counters.bytes_sent.get();
+    report->retransmissions += counters.retransmissions.get();
+    report->probes += counters.probes.get();
+    report->dropped += counters.dropped.get();
+  }
+  report->window_packets = core.stripe(0).counters().window_packets.get();
+  report->srtt_us = core.stripe(0).counters().srtt_us.get();
+}
+
+void Simulation::finish_report() {
+  check_at_end();
+  for (const auto& job : jobs_) {
+    std::vector<RankReport> ranks;
+    for (WorkerNode& worker : job->workers) {
+      if (worker.core != nullptr) fill_counters(*worker.core, &worker.report);
+      ranks.push_back(worker.report);
+    }
+    report_.jobs.push_back(std::move(ranks));
+  }
+  report_.network = network_.counters();
+  report_.trace_hash = network_.trace_hash();
+}
+
+}  // namespace netsum::emulate
