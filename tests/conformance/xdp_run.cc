@@ -161,6 +161,7 @@ XdpRun::Output XdpRun::run(XdpProgram* program, const Bytes& frame) {
 }
 
 std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
+  const uint64_t sent_before = program_->counter(NETSUM_XDP_PACKETS_SENT);
   const Output output = run(program_, frame_around(datagram, from));
   netsum_fields fields{};
   netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &fields);
@@ -171,15 +172,17 @@ std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
   switch (output.verdict) {
     case XDP_DROP:
       return {};
-    case XDP_TX:
+    case XDP_REDIRECT: {
+      if (program_->counter(NETSUM_XDP_PACKETS_SENT) == sent_before) {
+        // To all, and counted by the device map's program, which addresses each copy.
+        std::vector<Reply> replies;
+        for (const auto& [member, peer] : job->second.peers) replies.push_back(answer(peer));
+        return replies;
+      }
       if (const std::string wrong = what_is_wrong_with_answer(output.frame, from); !wrong.empty()) {
         return {{from, Bytes(wrong.begin(), wrong.end())}};  // shows in the comparison
       }
       return {answer(from)};
-    case XDP_REDIRECT: {  // the device map's program addresses each copy
-      std::vector<Reply> replies;
-      for (const auto& [member, peer] : job->second.peers) replies.push_back(answer(peer));
-      return replies;
     }
     case XDP_PASS: {  // what the loader's socket gets
       Bytes frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
