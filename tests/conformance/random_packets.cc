@@ -1,6 +1,8 @@
 #include "tests/conformance/random_packets.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <numeric>
 
 #include "src/base/rng.h"
 
@@ -180,6 +182,13 @@ std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& ref
     return text;
   }
   return "";
+}
+
+std::vector<uint64_t> seeds(int count) {
+  if (const char* only = std::getenv("NETSUM_SEED")) return {std::strtoull(only, nullptr, 0)};
+  std::vector<uint64_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), uint64_t{1});
+  return all;
 }
 
 }  // namespace netsum::conformance

@@ -4,6 +4,7 @@
 #define NETSUM_TESTS_CONFORMANCE_RANDOM_PACKETS_H_
 
 #include <string>
+#include <vector>
 
 #include "tests/conformance/dataplane_vectors.h"
 
@@ -13,6 +14,9 @@ namespace netsum::conformance {
 // all replies and refusals. Empty, or the packet on which they differ and how.
 std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& reference,
                              DataplaneUnderTest& dataplane);
+
+// 1 to `count`, or the one in the environment's NETSUM_SEED, to repeat a run.
+std::vector<uint64_t> seeds(int count);
 
 }  // namespace netsum::conformance
 

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 
-#include <algorithm>
-#include <cstdlib>
-
 #include "src/base/rng.h"
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
@@ -34,11 +31,8 @@ TEST_F(Xdp, GoldenVectors) {
   }
 }
 
-// NETSUM_SEED=<n> repeats one run.
 TEST_F(Xdp, RandomPacketsAsTheReference) {
-  const char* only = std::getenv("NETSUM_SEED");
-  const uint64_t first = only ? std::strtoull(only, nullptr, 0) : 1;
-  for (uint64_t seed = first; seed < first + (only ? 1 : 60); ++seed) {
+  for (const uint64_t seed : seeds(60)) {
     SCOPED_TRACE("NETSUM_SEED=" + std::to_string(seed));
     XdpRun dataplane(program_);
     ReferenceDataplane reference;

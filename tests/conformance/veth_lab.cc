@@ -1,0 +1,140 @@
+#include "tests/conformance/veth_lab.h"
+
+#include <fcntl.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "src/base/assert.h"
+
+namespace netsum::conformance {
+namespace {
+
+constexpr char kOwnNamespace[] = "/proc/thread-self/ns/net";
+
+int own_namespace() {
+  const int fd = open(kOwnNamespace, O_RDONLY | O_CLOEXEC);
+  NETSUM_ASSERT(fd >= 0);
+  return fd;
+}
+
+// A file descriptor of a new namespace, or -1 and errno.
+int make_namespace() {
+  const int before = own_namespace();
+  int made = -1;
+  if (unshare(CLONE_NEWNET) == 0) made = own_namespace();
+  const int error = errno;
+  NETSUM_ASSERT(setns(before, CLONE_NEWNET) == 0);
+  close(before);
+  errno = error;
+  return made;
+}
+
+// In the thread's namespace.
+Status run_ip(const std::string& lines) {
+  FILE* ip = popen("ip -batch -", "w");
+  if (ip == nullptr) return Status(ErrorCode::kUnsupported, "cannot run ip (iproute2)");
+  std::fwrite(lines.data(), 1, lines.size(), ip);
+  const int status = pclose(ip);
+  return status == 0 ? Status() : Status(ErrorCode::kUnsupported, "ip failed on:\n" + lines);
+}
+
+// A veth end takes frames that XDP sends to it only if it polls, which GRO makes it do.
+Status switch_gro_on() {
+  ethtool_value on{.cmd = ETHTOOL_SGRO, .data = 1};
+  ifreq request{};
+  std::strcpy(request.ifr_name, "eth0");
+  request.ifr_data = reinterpret_cast<char*>(&on);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int result = ioctl(fd, SIOCETHTOOL, &request);
+  close(fd);
+  return result == 0 ? Status() : Status(ErrorCode::kUnsupported, "cannot switch GRO on");
+}
+
+std::string text_of(const Address& address) {
+  const std::string text = address.to_string();
+  return text.substr(0, text.rfind(':'));
+}
+
+}  // namespace
+
+VethLab::Inside::Inside(int network_namespace) : before_(own_namespace()) {
+  NETSUM_ASSERT(setns(network_namespace, CLONE_NEWNET) == 0);
+}
+
+VethLab::Inside::~Inside() {
+  NETSUM_ASSERT(setns(before_, CLONE_NEWNET) == 0);
+  close(before_);
+}
+
+Result<std::unique_ptr<VethLab>> VethLab::make(int hosts) {
+  std::unique_ptr<VethLab> lab(new VethLab);
+  for (int i = 0; i < hosts + 1; ++i) {
+    const int made = make_namespace();
+    if (made < 0) {
+      return Status(errno == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kUnsupported,
+                    std::string("cannot make a network namespace: ") + std::strerror(errno));
+    }
+    if (i == 0)
+      lab->switch_ = made;
+    else
+      lab->hosts_.push_back(made);
+  }
+  {
+    const Inside inside = lab->in_switch();
+    const Status status = run_ip(
+        "link set dev lo up\nlink add br0 type bridge\n"
+        "link set dev br0 addrgenmode none\naddress add " +
+        text_of(switch_address()) + "/16 dev br0\nlink set dev br0 up\n");
+    if (!status.ok()) return status;
+  }
+  for (int host = 0; host < hosts; ++host) {
+    if (const Status status = lab->connect(host); !status.ok()) return status;
+  }
+  return lab;
+}
+
+VethLab::~VethLab() {
+  for (const int fd : hosts_) close(fd);
+  if (switch_ >= 0) close(switch_);
+}
+
+Status VethLab::connect(int host) const {
+  const std::string port = "p" + std::to_string(host);
+  {
+    const Inside inside = in_switch();
+    const std::string space =
+        "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hosts_[static_cast<size_t>(host)]);
+    const Status status = run_ip("link add " + port + " type veth peer name eth0 netns " + space +
+                                 "\nlink set dev " + port + " addrgenmode none master br0 up\n");
+    if (!status.ok()) return status;
+  }
+  const Inside inside = in_host(host);
+  const Status status = run_ip("link set dev lo up\nlink set dev eth0 addrgenmode none\naddress add " +
+                               text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up\n");
+  return status.ok() ? switch_gro_on() : status;
+}
+
+std::vector<std::string> VethLab::ports() const {
+  std::vector<std::string> names;
+  for (size_t host = 0; host < hosts_.size(); ++host) names.push_back("p" + std::to_string(host));
+  return names;
+}
+
+Address VethLab::switch_address() {
+  return Address::parse("10.99.1.1:0").value();
+}
+
+Address VethLab::host_address(int host) {
+  return Address::parse("10.99.0." + std::to_string(host + 1) + ":0").value();
+}
+
+}  // namespace netsum::conformance

@@ -1,0 +1,52 @@
+// A small network for tests: hosts and a switch in network namespaces of their own, veth links between them.
+//
+//   host h: eth0, 10.99.0.(h+1) --- port "p<h>" of the switch, a bridge with 10.99.1.1
+//
+// The namespaces have no names, so they go with the process, however it ends.
+#ifndef NETSUM_TESTS_CONFORMANCE_VETH_LAB_H_
+#define NETSUM_TESTS_CONFORMANCE_VETH_LAB_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum::conformance {
+
+class VethLab {
+ public:
+  // Errors: kPermissionDenied (needs CAP_SYS_ADMIN and CAP_NET_ADMIN), kUnsupported (what failed).
+  static Result<std::unique_ptr<VethLab>> make(int hosts);
+  ~VethLab();
+
+  // While it lives, what this thread makes (sockets, threads, processes) is in the namespace.
+  class Inside {
+   public:
+    explicit Inside(int network_namespace);
+    ~Inside();
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    int before_;
+  };
+  Inside in_switch() const { return Inside(switch_); }
+  Inside in_host(int host) const { return Inside(hosts_[static_cast<size_t>(host)]); }
+
+  std::vector<std::string> ports() const;
+  static Address switch_address();        // port 0
+  static Address host_address(int host);  // port 0
+
+ private:
+  VethLab() = default;
+  Status connect(int host) const;
+
+  int switch_ = -1;
+  std::vector<int> hosts_;
+};
+
+}  // namespace netsum::conformance
+
+#endif  // NETSUM_TESTS_CONFORMANCE_VETH_LAB_H_
