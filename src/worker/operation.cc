@@ -1,6 +1,7 @@
 #include "src/worker/operation.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "src/base/assert.h"
@@ -19,19 +20,22 @@ uint8_t* at(void* base, size_t index, DataType type) {
 }  // namespace
 
 Operation::Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                     int members, int64_t deadline_us)
+                     int members, int64_t deadline_us, Joint joint)
     : number_(number),
       type_(type),
       op_(op),
       members_(members),
       deadline_us_(deadline_us),
-      tensors_(std::move(tensors)) {
+      tensors_(std::move(tensors)),
+      more_inputs_(std::move(joint.more_inputs)) {
+  NETSUM_ASSERT(more_inputs_.empty() || tensors_.size() == 1);
   uint64_t hash = netsum_mix64(number ^ static_cast<uint64_t>(type) << 56 ^ static_cast<uint64_t>(op) << 48);
   for (const TensorView& tensor : tensors_) {
     count_ += tensor.count;
     ends_.push_back(count_);
     hash = netsum_mix64(hash + tensor.count);
   }
+  if (joint.context != 0) hash = netsum_mix64(hash + joint.context);
   signature_ = static_cast<uint32_t>(hash >> 32);
 }
 
@@ -56,37 +60,61 @@ void Operation::for_each_piece(size_t begin, size_t n, Visit visit) const {
   }
 }
 
+template <int kLaneBits, typename Convert>
+void Operation::sum_lanes(const TensorView& view, size_t offset, size_t lane_count, uint8_t* lanes,
+                          Convert convert) const {
+  convert(at(view.input, offset, type_), lanes);
+  if (more_inputs_.empty()) return;
+  alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
+  NETSUM_ASSERT(lane_count * (kLaneBits / 8) <= sizeof more);
+  for (const void* input : more_inputs_) {
+    convert(at(input, offset, type_), more);
+    const bool overflow = kLaneBits == 32 ? kernels::add_lanes32(lanes, more, lane_count)
+                                          : kernels::add_lanes64(lanes, more, lane_count);
+    NETSUM_ASSERT(!overflow);  // excluded by the scales, as in the aggregator
+  }
+}
+
 kernels::BlockScale Operation::scan(size_t begin, size_t n) const {
   kernels::BlockScale block;
-  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t) {
-    const kernels::BlockScale part = kernels::scan(type_, at(view.input, offset, type_), piece, members_);
+  const auto add = [&](const void* input, size_t offset, size_t piece) {
+    const kernels::BlockScale part = kernels::scan(type_, at(input, offset, type_), piece, members_);
     block.exponent = std::max(block.exponent, part.exponent);
     block.wide = std::max(block.wide, part.wide);
+  };
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t) {
+    add(view.input, offset, piece);
+    for (const void* input : more_inputs_) add(input, offset, piece);
   });
   return block;
 }
 
 void Operation::to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const {
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    const uint8_t* in = at(view.input, offset, type_);
     if (type_ == DataType::kInt64) {
-      std::copy_n(in, piece * 8, lanes + done * 8);
+      sum_lanes<64>(view, offset, piece, lanes + done * 8,
+                    [&](const uint8_t* in, uint8_t* to) { std::copy_n(in, piece * 8, to); });
     } else {
-      kernels::to_lanes32(type_, in, piece, exponent, members_, lanes + done * 4);
+      sum_lanes<32>(view, offset, piece, lanes + done * 4, [&](const uint8_t* in, uint8_t* to) {
+        kernels::to_lanes32(type_, in, piece, exponent, members_, to);
+      });
     }
   });
 }
 
 void Operation::to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const {
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    kernels::to_lanes64(type_, at(view.input, offset, type_), piece, exponent, members_, lanes + done * 8);
+    sum_lanes<64>(view, offset, piece, lanes + done * 8, [&](const uint8_t* in, uint8_t* to) {
+      kernels::to_lanes64(type_, in, piece, exponent, members_, to);
+    });
   });
 }
 
 void Operation::to_half_lanes(size_t begin, size_t n, int half, uint8_t* lanes) const {
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    kernels::int64_to_half_lanes(static_cast<const int64_t*>(view.input) + offset, piece, half,
-                                 lanes + done * 8);
+    sum_lanes<64>(view, offset, piece, lanes + done * 8, [&](const uint8_t* in, uint8_t* to) {
+      kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(in), piece, half, to);
+    });
   });
 }
 
@@ -117,6 +145,18 @@ bool Operation::from_half_lanes(const uint8_t* low, const uint8_t* high, size_t 
                                            static_cast<int64_t*>(view.output) + offset);
   });
   return fits;
+}
+
+void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    std::memcpy(to + done * size_of(type_), at(view.input, offset, type_), piece * size_of(type_));
+  });
+}
+
+void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
+  for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
+    std::memcpy(at(view.output, offset, type_), from + done * size_of(type_), piece * size_of(type_));
+  });
 }
 
 }  // namespace netsum

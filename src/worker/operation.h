@@ -13,14 +13,24 @@
 
 namespace netsum {
 
+// What one rank adds in the name of several of its host, and as part of a larger operation.
+struct Joint {
+  // Further inputs of the operation's only tensor: the lanes are the sums over all of them.
+  std::vector<const void*> more_inputs;
+  // Becomes part of the signature: of the operation that this is a part of.
+  uint32_t context = 0;
+};
+
 class Operation {
  public:
-  // `number` counts the job's operations from 0, equally on every rank.
+  // `number` counts the job's operations from 0, equally on every rank. `members`: how many inputs are
+  // summed, over all ranks.
   Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors, int members,
-            int64_t deadline_us);
+            int64_t deadline_us, Joint joint = {});
 
   uint64_t number() const { return number_; }
   DataType type() const { return type_; }
+  ReduceOp op() const { return op_; }
   size_t count() const { return count_; }  // elements of all tensors together
   int64_t deadline_us() const { return deadline_us_; }
   // Equal on two ranks only if they mean the same operation (up to a 2^-32 chance).
@@ -32,7 +42,7 @@ class Operation {
   size_t chunk_elements(uint32_t payload_bytes) const { return payload_bytes / narrow_lane_bytes(); }
   size_t narrow_lane_bytes() const { return type_ == DataType::kInt64 ? 8 : 4; }
 
-  // Elements [begin, begin + n), across tensor borders.
+  // Elements [begin, begin + n), across tensor borders; their lanes have at most NETSUM_MAX_PAYLOAD bytes.
   kernels::BlockScale scan(size_t begin, size_t n) const;
   void to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
   void to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
@@ -42,6 +52,10 @@ class Operation {
   bool from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const;
   bool from_half_lanes(const uint8_t* low, const uint8_t* high, size_t begin, size_t n) const;
 
+  // Elements as they are: from the inputs to `to`, and from `from` to the outputs.
+  void copy_in(size_t begin, size_t n, uint8_t* to) const;
+  void copy_out(const uint8_t* from, size_t begin, size_t n) const;
+
   // Scale groups (see stripe.h) not finished yet, over all stripes; the operation ends at 0.
   size_t groups_left = 0;
 
@@ -49,6 +63,10 @@ class Operation {
   // Calls visit(view, element offset in the view, elements, elements done before) for each piece.
   template <typename Visit>
   void for_each_piece(size_t begin, size_t n, Visit visit) const;
+  // Calls convert(input, lanes) for every input of a piece and adds the lanes up at `lanes`.
+  template <int kLaneBits, typename Convert>
+  void sum_lanes(const TensorView& view, size_t offset, size_t lane_count, uint8_t* lanes,
+                 Convert convert) const;
 
   uint64_t number_;
   DataType type_;
@@ -56,7 +74,8 @@ class Operation {
   int members_;
   int64_t deadline_us_;
   std::vector<TensorView> tensors_;
-  std::vector<size_t> ends_;  // running element count behind each tensor
+  std::vector<const void*> more_inputs_;  // of tensors_[0]
+  std::vector<size_t> ends_;              // running element count behind each tensor
   size_t count_ = 0;
   uint32_t signature_ = 0;
 };

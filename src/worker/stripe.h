@@ -43,8 +43,9 @@ struct StripeOptions {
   // Set by the WorkerCore:
   uint16_t member = 0;
   uint16_t members = 1;
-  uint32_t index = 0;    // of this stripe ...
-  uint32_t stripes = 1;  // ... among these
+  uint32_t index = 0;      // of this stripe ...
+  uint32_t stripes = 1;    // ... among these
+  std::vector<int> names;  // what messages call each member
 };
 
 struct StripeCounters {

@@ -196,9 +196,12 @@ Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
     return Status(ErrorCode::kInternal, operation.describe() + ": the aggregator reports error " +
                                             std::to_string(netsum_get16(code)));
   }
-  const int rank = netsum_get16(blamed);
-  std::string message = "rank " + std::to_string(options_.member) + " is in " + operation.describe() + "; ";
-  if (rank == options_.member) {
+  const auto name = [&](size_t member) {
+    return member < options_.names.size() ? options_.names[member] : static_cast<int>(member);
+  };
+  const int self = name(options_.member), rank = name(netsum_get16(blamed));
+  std::string message = "rank " + std::to_string(self) + " is in " + operation.describe() + "; ";
+  if (rank == self) {
     message += "at least one other rank is in another operation";
   } else {
     message += "rank " + std::to_string(rank) + " is not, or differs in count, type or operation";

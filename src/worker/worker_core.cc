@@ -11,15 +11,22 @@ namespace netsum {
 namespace {
 
 // "rank 3" or "ranks 3, 5"
-std::string rank_list(uint64_t bitmap, int* lowest) {
+std::string rank_list(uint64_t bitmap, const std::vector<int>& names, int* lowest) {
   std::string text;
   int count = 0;
-  for (int rank = 0; rank < 64; ++rank) {
+  for (size_t rank = 0; rank < names.size(); ++rank) {
     if ((bitmap >> rank & 1) == 0) continue;
-    if (count++ == 0) *lowest = rank;
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    if (count++ == 0) *lowest = names[rank];
+    text += (text.empty() ? "" : ", ") + std::to_string(names[rank]);
   }
   return (count == 1 ? "rank " : "ranks ") + text;
+}
+
+WorkerOptions with_defaults(WorkerOptions options) {
+  if (options.summands == 0) options.summands = options.world_size;
+  for (int rank = static_cast<int>(options.names.size()); rank < options.world_size; ++rank)
+    options.names.push_back(rank);
+  return options;
 }
 
 std::string seconds(int64_t us) {
@@ -29,7 +36,7 @@ std::string seconds(int64_t us) {
 
 }  // namespace
 
-WorkerCore::WorkerCore(const WorkerOptions& options) : options_(options) {
+WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(options)) {
   NETSUM_ASSERT(!options.stripes.empty());
   NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= NETSUM_MAX_MEMBERS);
   NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
@@ -40,6 +47,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(options) {
     stripe.members = static_cast<uint16_t>(options.world_size);
     stripe.index = static_cast<uint32_t>(i);
     stripe.stripes = static_cast<uint32_t>(options.stripes.size());
+    stripe.names = options_.names;
     // Chunks are cut alike for all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;
@@ -72,13 +80,13 @@ std::string WorkerCore::not_connected_reason() const {
 }
 
 void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                        int64_t deadline_us) {
+                        int64_t deadline_us, Joint joint) {
   if (!status_.ok()) {
     completions_.push_back({id, status_});
     return;
   }
   auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
-                                               options_.world_size, deadline_us);
+                                               options_.summands, deadline_us, std::move(joint));
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
   complete_finished();  // one without elements is finished already
@@ -195,7 +203,7 @@ Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) co
     return Status(ErrorCode::kTimeout, what + "all ranks take part, but the network or a rank is too slow");
   }
   int lowest = kNoRank;
-  const std::string ranks = rank_list(missing, &lowest);
+  const std::string ranks = rank_list(missing, options_.names, &lowest);
   return Status(ErrorCode::kTimeout,
                 what + "waiting for " + ranks + " (stopped, unreachable, or not in this operation)", lowest);
 }

@@ -22,6 +22,9 @@ namespace netsum {
 struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
+  // How many inputs are summed; 0: one of each rank. More where a rank sums for several of its host.
+  int summands = 0;
+  std::vector<int> names;              // what messages call each rank; empty: by its number
   std::vector<StripeOptions> stripes;  // equal on all ranks, in the same order; at least one
 };
 
@@ -35,7 +38,8 @@ class WorkerCore {
   std::string not_connected_reason() const;
 
   // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`.
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us);
+  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
+              Joint joint = {});
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay
   // valid until the next call. At most kBurst at a time: call until it returns nothing.
