@@ -132,6 +132,16 @@ Status JobTable::check_family(const MemberRequest& request) const {
   return {};
 }
 
+Status JobTable::check_host(const MemberRequest& request) const {
+  if (request.host.size() > kMaxHostBytes)
+    return invalid("rank " + number(request.rank) + "'s name of its host has " + number(request.host.size()) +
+                   " bytes; at most " + number(kMaxHostBytes) + " are allowed");
+  if (!printable(request.host))
+    return invalid("rank " + number(request.rank) +
+                   "'s name of its host may hold printable ASCII characters only");
+  return {};
+}
+
 Status JobTable::check_shard(const MemberRequest& request) const {
   const std::string who = "rank " + number(request.rank);
   if (!options_.members_bring_shards) {

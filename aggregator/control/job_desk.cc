@@ -27,6 +27,8 @@ control::Ready to_ready(const JobGrant& grant) {
   ready.set_scale_slots(grant.job.scale_slots);
   ready.set_payload_bytes(grant.job.payload_bytes);
   ready.set_dataplane(grant.dataplane);
+  for (const std::string& host : grant.hosts) ready.add_hosts(host);
+  ready.set_host_meeting(grant.host_meeting);
   for (const StripeGrant& grant_of_stripe : grant.stripes) {
     control::Stripe& stripe = *ready.add_stripes();
     stripe.set_endpoint(grant_of_stripe.endpoint);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <set>
 
 #include "src/base/assert.h"
 #include "src/control/ranks.h"
@@ -96,6 +97,7 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
                       "' has world size " + std::to_string(request.job.world_size) + ", so ranks 0 to " +
                       std::to_string(request.job.world_size - 1));
   if (Status status = check_shard(request); !status.ok()) return status;
+  if (Status status = check_host(request); !status.ok()) return status;
   const Result<JobNumber> number = find_or_create(now_us, request.job, 0);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
@@ -114,6 +116,7 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
   member.shard_endpoint = request.shard_endpoint;
   member.shard_payload_bytes = request.shard_payload_bytes;
   member.shard_slots = request.shard_slots;
+  member.shares_memory_on = request.host;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
   const MemberId id = member.id;
@@ -152,6 +155,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job.key = random_();
   grant.job.members = static_cast<uint16_t>(job.request.world_size);
   grant.job.scale_slots = kScaleSlots;
+  grant_hosts(job, &grant);
   uint32_t slots = job.request.slots;
   uint32_t payload = payload_limit();
   bool ipv6 = false;
@@ -191,6 +195,18 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job.payload_bytes =
       std::min(payload, wire::payload_for_mtu(static_cast<int>(job.request.mtu), ipv6 ? 6 : 4));
   return grant;
+}
+
+void JobTable::grant_hosts(const Job& job, JobGrant* grant) {
+  std::set<std::string> known;
+  bool shared = false;
+  for (const auto& member : job.members) {
+    const std::string& host = member->shares_memory_on;
+    shared |= !host.empty() && !known.insert(host).second;
+  }
+  if (!shared) return;
+  grant->host_meeting = random_();
+  for (const auto& member : job.members) grant->hosts.push_back(member->shares_memory_on);
 }
 
 Result<JobTable::JobNumber> JobTable::find_member(const MemberClaim& claim) const {

@@ -39,6 +39,7 @@ using MemberId = uint64_t;
 inline constexpr uint32_t kScaleSlots = 16;
 inline constexpr size_t kMaxJobNameBytes = 128;
 inline constexpr size_t kMaxTokenBytes = 256;
+inline constexpr size_t kMaxHostBytes = 128;
 
 // What a job is; every member must ask for the same.
 struct JobRequest {
@@ -58,7 +59,8 @@ struct MemberRequest {
   std::string shard_endpoint;  // embedded shards only, as are the next two
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
-  Address peer;  // whence the member's control connection comes
+  std::string host;  // ranks of equal names share memory; empty: with nobody
+  Address peer;      // whence the member's control connection comes
 };
 
 // What a member shows when it leaves or reports a failure.
@@ -80,6 +82,8 @@ struct JobGrant {
   DataplaneJob job;
   std::string dataplane;
   std::vector<StripeGrant> stripes;
+  std::vector<std::string> hosts;  // by rank; empty if no two members share one
+  uint64_t host_meeting = 0;       // random: where the ranks of a host find each other
 };
 
 struct JobEvent {
@@ -135,6 +139,7 @@ class JobTable {
   struct Member {
     MemberId id = 0;
     std::string host;  // for messages
+    std::string shares_memory_on;
     Address peer;
     std::string shard_endpoint;
     uint32_t shard_payload_bytes = 0;
@@ -165,6 +170,7 @@ class JobTable {
   Status check_same(const JobRequest& request, const Job& job) const;
   Status check_capacity(const JobRequest& request) const;
   Status check_shard(const MemberRequest& request) const;
+  Status check_host(const MemberRequest& request) const;
   Status check_family(const MemberRequest& request) const;
 
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
@@ -172,6 +178,7 @@ class JobTable {
   void tell_missing(const Job& job);
   void make_ready(JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
+  void grant_hosts(const Job& job, JobGrant* grant);
   void fail(JobNumber number, const Status& failure, int except_rank);
   void forget_if_over(JobNumber number);
   void release(Job& job);

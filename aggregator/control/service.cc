@@ -75,6 +75,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     member.shard_endpoint = request->shard_endpoint();
     member.shard_payload_bytes = request->shard_payload_bytes();
     member.shard_slots = request->shard_slots();
+    member.host = request->host();
     member.peer = peer_address(context->peer());
     const auto stream = MemberStream::create();
     desk_->join(member, stream);

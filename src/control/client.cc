@@ -49,6 +49,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_shard_endpoint(parameters.shard_endpoint);
   request.set_shard_payload_bytes(parameters.shard_payload_bytes);
   request.set_shard_slots(parameters.shard_slots);
+  request.set_host(parameters.host);
   return request;
 }
 
@@ -61,6 +62,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.scale_slots = ready.scale_slots();
   membership.payload_bytes = ready.payload_bytes();
   membership.dataplane = ready.dataplane();
+  membership.hosts.assign(ready.hosts().begin(), ready.hosts().end());
+  membership.host_meeting = ready.host_meeting();
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
     if (!parsed.ok()) return parsed.status();

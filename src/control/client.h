@@ -27,6 +27,7 @@ struct JoinParameters {
   std::string shard_endpoint;  // embedded shards only
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
+  std::string host;  // ranks of equal names share memory; empty: with nobody
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
   // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
@@ -49,6 +50,8 @@ struct Membership {
   uint32_t payload_bytes = 0;
   std::string dataplane;
   std::vector<StripeInfo> stripes;
+  std::vector<std::string> hosts;  // of the ranks, as they named them; empty if no two can share memory
+  uint64_t host_meeting = 0;       // random, the same for all ranks
 };
 
 class ControlClient {
