@@ -21,6 +21,7 @@ DOORS = {
     "src/control": [API, "src/base", "src/net", "wire"],
     # Of net only the values that packets come and go as: the core does no I/O.
     "src/worker": [API, "src/base", "src/kernels", "src/net/address.h", "src/net/packet_io.h", "wire"],
+    "src/host": [API, "src/base", "src/kernels", "src/worker/operation.h", "wire"],
     "aggregator/slot": ["wire"],
     # Only the interface that it implements, not the rest of the control plane.
     "aggregator/server": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot",
@@ -28,8 +29,8 @@ DOORS = {
     "aggregator/xdp": [API, "src/base", "src/net", "wire", "aggregator/slot", "aggregator/control/dataplane.h",
                        "aggregator/control/slot_ranges.h"],
     "aggregator/control": [API, "src/base", "src/net", "src/control", "wire"],
-    "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/control", "wire",
-                       "aggregator/server", "aggregator/xdp", "aggregator/control"],
+    "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/host", "src/control",
+                       "wire", "aggregator/server", "aggregator/xdp", "aggregator/control"],
     "tools": [API, "src", "wire", "emulate"],
     "torch": [API],
     "examples": [API],

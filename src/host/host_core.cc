@@ -1,0 +1,298 @@
+#include "src/host/host_core.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "src/base/assert.h"
+
+namespace netsum {
+namespace {
+
+// Up to here summing everything on every rank costs less than waiting once more.
+constexpr size_t kDirectBytes = size_t{8} << 10;
+// A host that misses a rank of its own knows which, and says so at the deadline. The others give its news
+// this time to come before the network's side, and then as much before they themselves, say what they know.
+constexpr int64_t kNetworkGraceUs = 200'000;
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+}  // namespace
+
+HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
+    : options_(std::move(options)),
+      segment_(std::move(segment)),
+      local_sum_(options_.payload_bytes),
+      direct_sum_(kDirectBytes) {
+  NETSUM_ASSERT(ranks() == options_.placement.local_ranks().size());
+  NETSUM_ASSERT(alone() || options_.to_network);
+}
+
+void HostCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                      int64_t deadline_us) {
+  if (!status_.ok()) {
+    completions_.push_back({id, status_});
+    return;
+  }
+  auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
+                                               options_.world_size, deadline_us);
+  if (operation->count() == 0) {
+    completions_.push_back({id, Status()});
+    return;
+  }
+  const bool direct = alone() && operation->count() * size_of(type) <= kDirectBytes;
+  operations_.push_back({id, std::move(operation), 0, direct});
+}
+
+bool HostCore::advance() {
+  return status_.ok() && (take() || reduce() || stage());
+}
+
+uint32_t HostCore::awaited() const {
+  uint32_t causes = 0;
+  if (taken_ != reduced_) causes |= Bell::kReduced;
+  if (reduced_ != staged_) causes |= Bell::kStaged;
+  if (staged_ - taken_ < Segment::kSlots) causes |= Bell::kTaken;
+  return causes;
+}
+
+void HostCore::arrive(Gate& gate, size_t expected, Bell::Cause cause) {
+  if (!gate.arrive(expected)) return;
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    if (rank != options_.placement.local) segment_->bell(rank).ring(cause);
+  }
+}
+
+// --- Stage ------------------------------------------------------------------------------------------------
+
+HostCore::Pending* HostCore::next_to_stage() {
+  for (Pending& pending : operations_) {
+    if (pending.staged < pending.operation->count()) return &pending;
+  }
+  return nullptr;
+}
+
+bool HostCore::slot_is_free() const {
+  if (staged_ - taken_ == Segment::kSlots) return false;
+  const uint64_t round = round_of(staged_);
+  return round == 0 || segment_->taken(slot_of(staged_)).complete(round - 1, ranks());
+}
+
+bool HostCore::stage() {
+  Pending* pending = slot_is_free() ? next_to_stage() : nullptr;
+  if (pending == nullptr) return false;
+  const Operation& operation = *pending->operation;
+  const size_t chunk = operation.chunk_elements(options_.payload_bytes);
+  const size_t most = segment_->block_bytes() / (chunk * size_of(operation.type())) * chunk;
+  const uint32_t slot = slot_of(staged_);
+  const size_t local = options_.placement.local;
+  const Step next{pending, pending->staged, std::min(most, operation.count() - pending->staged)};
+  step(staged_) = next;
+  pending->staged += next.count;
+  operation.copy_in(next.begin, next.count, segment_->input(slot, local));
+  segment_->note(slot, local).signature = operation.signature();
+  counters_.bytes_staged.add(next.count * size_of(operation.type()));
+  segment_->progress(local).staged.store(++staged_, std::memory_order_relaxed);
+  arrive(segment_->staged(slot), ranks(), Bell::kStaged);
+  return true;
+}
+
+// --- Reduce -----------------------------------------------------------------------------------------------
+
+bool HostCore::reduce() {
+  if (reduced_ == staged_) return false;
+  const uint32_t slot = slot_of(reduced_);
+  if (!segment_->staged(slot).complete(round_of(reduced_), ranks())) return false;
+  const Step& current = step(reduced_);
+  if (Status status = compare_signatures(current, slot); !status.ok()) {
+    fail(status);
+    return true;
+  }
+  ++reduced_;
+  if (current.pending->direct) {
+    reduce_directly(current, slot);
+  } else if (options_.placement.is_owner()) {
+    reduce_own_part(current, slot);
+  }
+  return true;
+}
+
+// Elements [begin, begin + count) of the block, of all ranks' inputs.
+PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size_t count,
+                             uint8_t* sum) const {
+  const Operation& whole = *step.pending->operation;
+  const size_t offset = begin * size_of(whole.type());
+  PartialSum part;
+  part.slot = slot;
+  part.type = whole.type();
+  part.op = whole.op();
+  part.view = {segment_->input(slot, 0) + offset, sum, count};
+  for (size_t rank = 1; rank < ranks(); ++rank)
+    part.joint.more_inputs.push_back(segment_->input(slot, rank) + offset);
+  part.joint.context = whole.signature();
+  part.deadline_us = whole.deadline_us() + kNetworkGraceUs;
+  return part;
+}
+
+bool HostCore::sum_here(const PartialSum& part) {
+  return local_sum_.run(
+      Operation(0, part.type, part.op, {part.view}, options_.world_size, part.deadline_us, part.joint));
+}
+
+void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
+  const Operation& whole = *step.pending->operation;
+  const size_t chunk = whole.chunk_elements(options_.payload_bytes);
+  const size_t chunks = (step.count + chunk - 1) / chunk;
+  const size_t local = options_.placement.local;
+  const size_t begin = std::min(chunks * local / owners() * chunk, step.count);
+  const size_t end = std::min(chunks * (local + 1) / owners() * chunk, step.count);
+  uint8_t* sum = segment_->sum(slot) + begin * size_of(whole.type());
+  Segment::Note& note = segment_->note(slot, local);
+  note.overflow = 0;
+  if (begin < end) {
+    const PartialSum part = part_of(step, slot, begin, end - begin, sum);
+    if (!alone()) return options_.to_network(part);
+    note.overflow = sum_here(part) ? 0 : 1;
+  }
+  arrive(segment_->reduced(slot), owners(), Bell::kReduced);
+}
+
+void HostCore::reduce_directly(const Step& step, uint32_t slot) {
+  if (!sum_here(part_of(step, slot, 0, step.count, direct_sum_.data()))) {
+    return fail(overflow_status(step));  // as all others find, too
+  }
+  const Operation& whole = *step.pending->operation;
+  whole.copy_out(direct_sum_.data(), 0, step.count);
+  counters_.bytes_taken.add(ranks() * step.count * size_of(whole.type()));
+  // Nobody waits for this part of the sum, but the gate counts rounds.
+  segment_->reduced(slot).arrive(owners());
+  arrive(segment_->taken(slot), ranks(), Bell::kTaken);
+}
+
+void HostCore::on_network_done(uint32_t slot, const Status& status) {
+  if (!status_.ok()) return;
+  if (!status.ok()) return fail(status);
+  arrive(segment_->reduced(slot), owners(), Bell::kReduced);
+}
+
+Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
+  const Operation& operation = *step.pending->operation;
+  bool same = true;
+  for (size_t rank = 0; rank < ranks(); ++rank)
+    same &= segment_->note(slot, rank).signature == operation.signature();
+  if (same) return Status();
+  std::map<uint32_t, size_t> votes;
+  for (size_t rank = 0; rank < ranks(); ++rank) ++votes[segment_->note(slot, rank).signature];
+  // Who is wrong cannot be known; all ranks name the same one, the first that is not with the most.
+  const auto usual = std::max_element(votes.begin(), votes.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  size_t differs = 0;
+  while (segment_->note(slot, differs).signature == usual->first) ++differs;
+  const int self = options_.placement.local_ranks()[options_.placement.local];
+  const int other = options_.placement.local_ranks()[differs];
+  const std::string text =
+      "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
+      (other == self ? "other ranks are in another operation"
+                     : "rank " + std::to_string(other) + " is not, or differs in count, type or operation");
+  return Status(ErrorCode::kMismatch, text + ": all ranks must reduce the same tensors in the same order",
+                other);
+}
+
+// --- Take -------------------------------------------------------------------------------------------------
+
+bool HostCore::take() {
+  if (taken_ == reduced_) return false;
+  const Step current = step(taken_);
+  const Operation& operation = *current.pending->operation;
+  if (!current.pending->direct) {
+    const uint32_t slot = slot_of(taken_);
+    if (!segment_->reduced(slot).complete(round_of(taken_), owners())) return false;
+    for (size_t owner = 0; owner < owners(); ++owner) {
+      if (segment_->note(slot, owner).overflow == 0) continue;
+      fail(overflow_status(current));
+      return true;
+    }
+    operation.copy_out(segment_->sum(slot), current.begin, current.count);
+    counters_.bytes_taken.add(current.count * size_of(operation.type()));
+    arrive(segment_->taken(slot), ranks(), Bell::kTaken);
+  }
+  segment_->progress(options_.placement.local).taken.store(++taken_, std::memory_order_relaxed);
+  if (current.begin + current.count == operation.count()) {
+    completions_.push_back({current.pending->id, Status()});
+    operations_.pop_front();  // steps are taken in order
+  }
+  return true;
+}
+
+Status HostCore::overflow_status(const Step& step) const {
+  return Status(ErrorCode::kOverflow, step.pending->operation->describe() +
+                                          ": the exact sum of an element of [" + std::to_string(step.begin) +
+                                          ", " + std::to_string(step.begin + step.count) +
+                                          ") does not fit the type");
+}
+
+// --- Deadlines and ends -----------------------------------------------------------------------------------
+
+void HostCore::on_tick(int64_t now_us) {
+  if (!status_.ok()) return;
+  for (const Pending& pending : operations_) {
+    const Operation& operation = *pending.operation;
+    if (now_us < operation.deadline_us()) continue;
+    if (!alone() && now_us < operation.deadline_us() + 2 * kNetworkGraceUs && late_ranks().empty()) continue;
+    return fail(timeout_status(operation));
+  }
+}
+
+int64_t HostCore::next_tick_us() const {
+  if (!status_.ok()) return INT64_MAX;
+  int64_t next = INT64_MAX;
+  for (const Pending& pending : operations_) next = std::min(next, pending.operation->deadline_us());
+  return next;
+}
+
+// Those that the oldest step waits for: who have not staged it or, if it cannot be staged, have not given its
+// slot up.
+std::vector<int> HostCore::late_ranks() const {
+  std::vector<int> late;
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    const Segment::Progress& progress = segment_->progress(rank);
+    const uint64_t done = taken_ != staged_
+                              ? progress.staged.load(std::memory_order_relaxed)
+                              : progress.taken.load(std::memory_order_relaxed) + Segment::kSlots;
+    if (done <= taken_) late.push_back(options_.placement.local_ranks()[rank]);
+  }
+  return late;
+}
+
+Status HostCore::timeout_status(const Operation& operation) const {
+  const std::string what = operation.describe() + " is not finished by its deadline: ";
+  const std::vector<int> late = late_ranks();
+  if (!late.empty()) {
+    return Status(ErrorCode::kTimeout,
+                  what + "waiting for " + list(late) + " (stopped, unreachable, or not in this operation)",
+                  late.front());
+  }
+  return Status(ErrorCode::kTimeout, what + "all ranks of this host take part, but " +
+                                         (alone() ? "one of them is too slow"
+                                                  : "those of another host, or the network, are too slow"));
+}
+
+void HostCore::take_completions(std::vector<Completion>* out) {
+  std::move(completions_.begin(), completions_.end(), std::back_inserter(*out));
+  completions_.clear();
+}
+
+void HostCore::fail(const Status& status) {
+  if (!status_.ok()) return;
+  NETSUM_ASSERT(!status.ok());
+  status_ = status;
+  for (const Pending& pending : operations_) completions_.push_back({pending.id, status});
+  operations_.clear();
+}
+
+}  // namespace netsum

@@ -1,0 +1,142 @@
+// One rank's part in summing over the ranks of its host through shared memory, without threads or clock. The
+// counterpart of WorkerCore for what need not, or not yet, enter the network.
+//
+// Every operation is cut into blocks, which all ranks of the host go through alike; a block is a step, and
+// step s uses slot s mod kSlots of the segment:
+//
+//   stage:   copy the block of the own input to the slot                      (the slot has been given up by
+//   all) reduce:  an owner sums its part of all ranks' blocks, or has it summed
+//            with those of the other hosts                                    (all have staged)
+//   take:    copy the sum to the own output, and give the slot up             (all owners have reduced)
+//
+// Small tensors on a lone host skip the owners: each rank sums all of them for itself, which saves a wait.
+// A rank sleeps only when nothing of all this can be done, and takes first, so that what is complete does not
+// wait for what is not.
+//
+// Thread rule: one thread; counters may be read by any.
+#ifndef NETSUM_SRC_HOST_HOST_CORE_H_
+#define NETSUM_SRC_HOST_HOST_CORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/base/counter.h"
+#include "src/host/local_sum.h"
+#include "src/host/placement.h"
+#include "src/host/segment.h"
+#include "src/worker/operation.h"
+
+namespace netsum {
+
+// A part of a block, whose inputs lie ready in the slot, as does the room for its sum.
+struct PartialSum {
+  uint32_t slot = 0;  // to be given back with on_network_done()
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  TensorView view;
+  Joint joint;
+  int64_t deadline_us = 0;
+};
+
+struct HostOptions {
+  Placement placement;
+  int world_size = 1;
+  uint32_t payload_bytes = 1440;  // of the packets that chunks are cut for, on every rank alike
+  // Starts the sum of a part over the hosts; needed if there are several.
+  std::function<void(PartialSum)> to_network;
+};
+
+struct HostCounters {
+  Counter bytes_staged;  // copied to the shared memory
+  Counter bytes_taken;   // copied from it
+};
+
+class HostCore {
+ public:
+  HostCore(HostOptions options, std::unique_ptr<Segment> segment);
+
+  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us);
+
+  // Does one thing that can be done now; false if there is none.
+  bool advance();
+  // What must happen elsewhere before advance() can do something: causes for bell().
+  uint32_t awaited() const;
+  Bell& bell() { return segment_->bell(options_.placement.local); }
+  void on_network_done(uint32_t slot, const Status& status);
+
+  void on_tick(int64_t now_us);
+  int64_t next_tick_us() const;  // INT64_MAX: never
+
+  struct Completion {
+    uint64_t id = 0;
+    Status status;
+  };
+  // Moves the completions since the last call to the end of `out`.
+  void take_completions(std::vector<Completion>* out);
+
+  // Ends all operations with `status` and refuses further ones likewise. Only the first call counts.
+  void fail(const Status& status);
+  const Status& status() const { return status_; }
+  bool idle() const { return operations_.empty(); }
+  const HostCounters& counters() const { return counters_; }
+
+ private:
+  struct Pending {
+    uint64_t id = 0;
+    std::unique_ptr<Operation> operation;
+    size_t staged = 0;  // elements
+    bool direct = false;
+  };
+  struct Step {
+    const Pending* pending = nullptr;
+    size_t begin = 0;  // elements [begin, begin + count) of the operation
+    size_t count = 0;
+  };
+
+  size_t ranks() const { return segment_->ranks(); }
+  bool alone() const { return options_.placement.hosts.size() == 1; }
+  size_t owners() const { return options_.placement.owners; }
+  static uint32_t slot_of(uint64_t step) { return static_cast<uint32_t>(step % Segment::kSlots); }
+  static uint64_t round_of(uint64_t step) { return step / Segment::kSlots; }
+  Step& step(uint64_t number) { return steps_[slot_of(number)]; }
+
+  bool stage();
+  bool reduce();
+  bool take();
+  bool slot_is_free() const;
+  Pending* next_to_stage();
+  PartialSum part_of(const Step& step, uint32_t slot, size_t begin, size_t count, uint8_t* sum) const;
+  bool sum_here(const PartialSum& part);
+  void reduce_own_part(const Step& step, uint32_t slot);
+  void reduce_directly(const Step& step, uint32_t slot);
+  void arrive(Gate& gate, size_t expected, Bell::Cause cause);
+  Status compare_signatures(const Step& step, uint32_t slot) const;
+  Status overflow_status(const Step& step) const;
+  std::vector<int> late_ranks() const;
+  Status timeout_status(const Operation& operation) const;
+
+  const HostOptions options_;
+  const std::unique_ptr<Segment> segment_;
+  LocalSum local_sum_;
+  std::vector<uint8_t> direct_sum_;
+
+  std::deque<Pending> operations_;
+  uint64_t next_number_ = 0;
+  Step steps_[Segment::kSlots];
+  // The next step of each kind; taken_ <= reduced_ <= staged_ <= taken_ + kSlots.
+  uint64_t staged_ = 0;
+  uint64_t reduced_ = 0;
+  uint64_t taken_ = 0;
+
+  std::vector<Completion> completions_;
+  Status status_;
+  HostCounters counters_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_HOST_HOST_CORE_H_

@@ -1,0 +1,267 @@
+// Ranks as threads that map the same segment, without network: what HostCore sums, and how it fails.
+#include "src/host/host_core.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "src/base/clock.h"
+#include "src/base/rng.h"
+
+namespace netsum {
+namespace {
+
+constexpr uint32_t kPayload = 1440;
+constexpr int64_t kLongUs = 60'000'000;
+
+std::string fresh_name() {
+  static std::atomic<int> count{0};
+  return "netsum-test-" + std::to_string(getpid()) + "-" + std::to_string(++count);
+}
+
+// One rank of a lone host, driven by the thread that calls it.
+class Rank {
+ public:
+  Rank(const std::string& name, int rank, int ranks) {
+    SegmentOptions memory;
+    memory.name = name;
+    memory.local = static_cast<size_t>(rank);
+    memory.ranks = static_cast<size_t>(ranks);
+    memory.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    auto segment = Segment::open(memory);
+    EXPECT_TRUE(segment.ok()) << segment.status().to_string();
+    HostOptions options;
+    options.placement = place(std::vector<std::string>(static_cast<size_t>(ranks), "here"), rank);
+    options.world_size = ranks;
+    options.payload_bytes = kPayload;
+    core_ = std::make_unique<HostCore>(std::move(options), std::move(segment).value());
+  }
+
+  HostCore& core() { return *core_; }
+
+  void submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t timeout_us = kLongUs) {
+    core_->submit(next_id_++, type, op, std::move(tensors), monotonic_us() + timeout_us);
+  }
+
+  // Until all that was submitted has ended; returns the first status that is not ok.
+  Status finish() {
+    std::vector<HostCore::Completion> ended;
+    while (true) {
+      const uint32_t rings = core_->bell().rings();
+      const bool worked = core_->advance();
+      core_->on_tick(monotonic_us());
+      core_->take_completions(&ended);
+      if (core_->idle()) break;
+      if (!worked) core_->bell().sleep(rings, core_->awaited(), core_->next_tick_us() - monotonic_us());
+    }
+    for (const auto& completion : ended)
+      if (!completion.status.ok()) return completion.status;
+    return Status();
+  }
+
+ private:
+  std::unique_ptr<HostCore> core_;
+  uint64_t next_id_ = 0;
+};
+
+void run_ranks(int ranks, const std::function<void(int, Rank&)>& body) {
+  const std::string name = fresh_name();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(name, r, ranks);
+      body(r, rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The sum as the network would have it: lane by lane with the reference kernels.
+template <typename T>
+std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+  const int members = static_cast<int>(inputs.size());
+  const size_t count = inputs[0].size();
+  const size_t chunk = kPayload / (type == DataType::kInt64 ? 8 : 4);
+  std::vector<T> sum(count);
+  for (size_t begin = 0; begin < count; begin += chunk) {
+    const size_t n = std::min(chunk, count - begin);
+    kernels::BlockScale scale;
+    for (const auto& input : inputs) {
+      const auto part = kernels::plain::scan(type, &input[begin], n, members);
+      scale.exponent = std::max(scale.exponent, part.exponent);
+      scale.wide = std::max(scale.wide, part.wide);
+    }
+    const bool wide = scale.wide != 0 || type == DataType::kInt64;
+    std::vector<uint8_t> lanes(n * 8), more(n * 8);
+    for (size_t r = 0; r < inputs.size(); ++r) {
+      uint8_t* to = r == 0 ? lanes.data() : more.data();
+      if (wide) {
+        kernels::plain::to_lanes64(type, &inputs[r][begin], n, scale.exponent, members, to);
+        if (r > 0) kernels::plain::add_lanes64(lanes.data(), more.data(), n);
+      } else {
+        kernels::plain::to_lanes32(type, &inputs[r][begin], n, scale.exponent, members, to);
+        if (r > 0) kernels::plain::add_lanes32(lanes.data(), more.data(), n);
+      }
+    }
+    const bool average = op == ReduceOp::kAvg;
+    if (wide) {
+      EXPECT_TRUE(
+          kernels::plain::from_lanes64(type, lanes.data(), n, scale.exponent, members, average, &sum[begin]));
+    } else {
+      kernels::plain::from_lanes32(type, lanes.data(), n, scale.exponent, members, average, &sum[begin]);
+    }
+  }
+  return sum;
+}
+
+template <typename T>
+T random_element(DataType type, Rng& rng) {
+  if constexpr (sizeof(T) == 2) {
+    // Any bits, NaNs and infinities among them, though not everywhere.
+    const auto bits = static_cast<uint16_t>(rng.next());
+    return rng.chance(0.999) ? static_cast<uint16_t>(bits & 0xBBFF) : bits;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    if (rng.chance(0.0002)) return rng.chance(0.5) ? NAN : (rng.chance(0.5) ? INFINITY : -INFINITY);
+    return static_cast<T>((rng.unit() - 0.5) * std::exp2(static_cast<double>(rng.below(40)) - 20));
+  } else {
+    const bool large = rng.chance(0.001);
+    const int bits = type == DataType::kInt64 ? (large ? 60 : 40) : (large ? 28 : 20);
+    return static_cast<T>(static_cast<int64_t>(rng.below(uint64_t{1} << bits)) - (int64_t{1} << (bits - 1)));
+  }
+}
+
+template <typename T>
+void expect_reference(DataType type, ReduceOp op, int ranks, size_t count, uint64_t seed) {
+  SCOPED_TRACE(std::string(data_type_name(type)) + ", " + std::to_string(ranks) + " ranks, " +
+               std::to_string(count) + " elements, seed " + std::to_string(seed));
+  std::vector<std::vector<T>> inputs(static_cast<size_t>(ranks), std::vector<T>(count));
+  Rng rng(seed);
+  for (auto& input : inputs)
+    for (T& x : input) x = random_element<T>(type, rng);
+  const std::vector<T> expected = reference_sum(type, op, inputs);
+  run_ranks(ranks, [&](int r, Rank& rank) {
+    std::vector<T> data = inputs[static_cast<size_t>(r)];  // in place
+    rank.submit(type, op, {{data.data(), data.data(), count}});
+    const Status status = rank.finish();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(std::memcmp(data.data(), expected.data(), count * sizeof(T)), 0) << "rank " << r;
+  });
+}
+
+TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheNetwork) {
+  uint64_t seed = 1;
+  // A direct sum, one block of few chunks, exactly one block, many blocks with a rest.
+  for (const size_t count : {size_t{1}, size_t{359}, size_t{2000}, size_t{5001}, size_t{400'000}}) {
+    for (const int ranks : {1, 2, 3}) {
+      expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, ranks, count, ++seed);
+      expect_reference<float>(DataType::kFloat32, ReduceOp::kAvg, ranks, count, ++seed);
+      expect_reference<uint16_t>(DataType::kBFloat16, ReduceOp::kSum, ranks, count, ++seed);
+      expect_reference<uint16_t>(DataType::kFloat16, ReduceOp::kAvg, ranks, count, ++seed);
+      expect_reference<int32_t>(DataType::kInt32, ReduceOp::kSum, ranks, count, ++seed);
+      expect_reference<int64_t>(DataType::kInt64, ReduceOp::kSum, ranks, count, ++seed);
+    }
+  }
+  expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, 8, 200'001, ++seed);
+}
+
+TEST(HostCore, ManyTensorsAndManyOperationsInFlight) {
+  run_ranks(3, [](int r, Rank& rank) {
+    std::vector<std::vector<int32_t>> tensors(60);
+    std::vector<TensorView> views;
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      tensors[t].assign(t % 7 == 0 ? 0 : t * 1000 % 7919, r + static_cast<int32_t>(t));
+      views.push_back({tensors[t].data(), tensors[t].data(), tensors[t].size()});
+    }
+    rank.submit(DataType::kInt32, ReduceOp::kSum, {});  // nothing at all
+    rank.submit(DataType::kInt32, ReduceOp::kSum, views);
+    std::vector<int32_t> singles(200, r);
+    for (int32_t& single : singles) rank.submit(DataType::kInt32, ReduceOp::kSum, {{&single, &single, 1}});
+    const Status status = rank.finish();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (size_t t = 0; t < tensors.size(); ++t)
+      for (const int32_t x : tensors[t]) ASSERT_EQ(x, 3 + 3 * static_cast<int32_t>(t)) << t;
+    for (const int32_t x : singles) ASSERT_EQ(x, 3);
+  });
+}
+
+TEST(HostCore, WhatIsCompleteDoesNotWaitForWhatIsNot) {
+  std::atomic<bool> first_done{false};
+  run_ranks(2, [&](int r, Rank& rank) {
+    std::vector<float> a(500'000, 1.0f), b(500'000, 2.0f);
+    rank.submit(DataType::kFloat32, ReduceOp::kSum, {{a.data(), a.data(), a.size()}});
+    if (r == 0) {
+      // The other rank starts the second only when this one has the first.
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{b.data(), b.data(), b.size()}});
+      std::vector<HostCore::Completion> ended;
+      while (ended.empty()) {
+        rank.core().advance();
+        rank.core().take_completions(&ended);
+      }
+      EXPECT_EQ(a[499'999], 2.0f);
+      first_done = true;
+    } else {
+      ASSERT_TRUE(rank.finish().ok());
+      while (!first_done) std::this_thread::yield();
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{b.data(), b.data(), b.size()}});
+    }
+    ASSERT_TRUE(rank.finish().ok());
+    EXPECT_EQ(b[499'999], 4.0f);
+  });
+}
+
+TEST(HostCore, IntegersThatDoNotFitAreAnErrorOnEveryRank) {
+  for (const size_t count : {size_t{10}, size_t{100'000}}) {
+    run_ranks(3, [&](int, Rank& rank) {
+      std::vector<int64_t> large(count, 1), sum(count);
+      large[count - 1] = std::numeric_limits<int64_t>::max() / 2;
+      rank.submit(DataType::kInt64, ReduceOp::kSum, {{large.data(), sum.data(), count}});
+      const Status status = rank.finish();
+      EXPECT_EQ(status.code(), ErrorCode::kOverflow) << status.to_string();
+      EXPECT_EQ(rank.core().status().code(), ErrorCode::kOverflow);
+    });
+  }
+}
+
+TEST(HostCore, DifferentOperationsAreAMismatchThatNamesTheOddRank) {
+  for (const size_t count : {size_t{10}, size_t{100'000}}) {
+    run_ranks(3, [&](int r, Rank& rank) {
+      std::vector<float> data(count + (r == 1 ? 100'000 : 0), 1.0f);
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}});
+      const Status status = rank.finish();
+      EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+      EXPECT_EQ(status.rank(), 1) << status.to_string();
+      EXPECT_EQ(data[0], 1.0f);
+    });
+  }
+}
+
+TEST(HostCore, MissingRankIsNamedAtTheDeadline) {
+  run_ranks(3, [](int r, Rank& rank) {
+    std::vector<float> data(300'000, 1.0f);
+    if (r == 2) return;
+    rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}}, 200'000);
+    const Status status = rank.finish();
+    EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.rank(), 2) << status.to_string();
+  });
+}
+
+TEST(HostCore, AfterAFailureEverythingFailsLikewise) {
+  run_ranks(2, [](int, Rank& rank) {
+    int32_t x = 1;
+    rank.submit(DataType::kInt32, ReduceOp::kSum, {{&x, &x, 1}});
+    rank.core().fail(Status(ErrorCode::kPeerLost, "rank 5 died", 5));
+    EXPECT_EQ(rank.finish().rank(), 5);
+    rank.submit(DataType::kInt32, ReduceOp::kSum, {{&x, &x, 1}});
+    EXPECT_EQ(rank.finish().code(), ErrorCode::kPeerLost);
+  });
+}
+
+}  // namespace
+}  // namespace netsum

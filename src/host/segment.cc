@@ -1,0 +1,94 @@
+#include "src/host/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "src/base/assert.h"
+#include "src/host/meeting.h"
+
+namespace netsum {
+namespace {
+
+constexpr size_t kPage = 4096;
+// A block must stay in a core's cache from one hand to the next, and be large enough that waking a thread for
+// it costs little. What all blocks take together should fit the shared cache.
+constexpr size_t kBlockBytes = size_t{256} << 10;
+constexpr size_t kLeastBlockBytes = size_t{32} << 10;
+constexpr size_t kAllBlocksBytes = size_t{12} << 20;
+
+size_t block_bytes_for(size_t ranks) {
+  const size_t fair = kAllBlocksBytes / (Segment::kSlots * (ranks + 1)) / kPage * kPage;
+  return std::clamp(fair, kLeastBlockBytes, kBlockBytes);
+}
+
+Status exhausted(const std::string& what, size_t bytes) {
+  return Status(ErrorCode::kResourceExhausted,
+                "cannot " + what + " " + std::to_string(bytes >> 10) +
+                    " KiB of memory to share among the ranks of this host: " + std::strerror(errno) +
+                    "; turn it off (shared_memory, NETSUM_SHARED_MEMORY=0)");
+}
+
+}  // namespace
+
+Segment::Segment(size_t ranks)
+    : ranks_(ranks),
+      block_bytes_(block_bytes_for(ranks)),
+      bytes_((sizeof(Control) + kPage - 1) / kPage * kPage + kSlots * (ranks + 1) * block_bytes_) {}
+
+Segment::~Segment() {
+  if (control_ != nullptr) munmap(control_, bytes_);
+}
+
+// Its size is fixed, and its pages are there: nobody can be hit by their absence later.
+Status Segment::make(int* file) {
+  *file = memfd_create("netsum", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (*file < 0) return exhausted("get", bytes_);
+  if (fallocate(*file, 0, 0, static_cast<off_t>(bytes_)) != 0 ||
+      fcntl(*file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return exhausted("reserve", bytes_);
+  }
+  return Status();
+}
+
+Status Segment::map(int file) {
+  const off_t size = lseek(file, 0, SEEK_END);
+  if (size != static_cast<off_t>(bytes_))
+    return Status(ErrorCode::kVersionMismatch,
+                  "the ranks of this host differ in the layout of the memory they share: install the same "
+                  "release of netsum for all of them");
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (memory == MAP_FAILED) return exhausted("map", bytes_);
+  control_ = static_cast<Control*>(memory);
+  blocks_ = static_cast<uint8_t*>(memory) + (bytes_ - kSlots * (ranks_ + 1) * block_bytes_);
+  return Status();
+}
+
+Result<std::unique_ptr<Segment>> Segment::open(const SegmentOptions& options) {
+  NETSUM_ASSERT(options.ranks >= 1 && options.ranks <= kMaxMembers && options.local < options.ranks);
+  std::unique_ptr<Segment> segment(new Segment(options.ranks));
+  const MeetingOptions meeting{options.name, options.deadline, options.interrupted};
+  if (options.local > 0) {
+    const Result<Descriptor> file = receive(meeting);
+    if (!file.ok()) return file.status();
+    if (Status status = segment->map(file->get()); !status.ok()) return status;
+    return segment;
+  }
+  int made = -1;
+  Status status = segment->make(&made);
+  const Descriptor file(made);
+  if (status.ok()) status = segment->map(made);
+  if (!status.ok()) return status;
+  // Fresh memory is all zeros, which is what they start as; the others find them so.
+  new (segment->control_) Control;
+  status = hand_out(meeting, made, options.ranks - 1);
+  if (!status.ok()) return status;
+  return segment;
+}
+
+}  // namespace netsum

@@ -1,0 +1,112 @@
+// Sharing between real processes: forked before any thread exists.
+#include "src/host/segment.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "src/host/meeting.h"
+
+namespace netsum {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+SegmentOptions options_of(const std::string& name, size_t local, size_t ranks, milliseconds limit) {
+  SegmentOptions options;
+  options.name = "netsum-segment-test-" + std::to_string(getpid()) + "-" + name;
+  options.local = local;
+  options.ranks = ranks;
+  options.deadline = Clock::now() + limit;
+  return options;
+}
+
+TEST(Segment, ProcessesSeeEachOthersBytesAndRingEachOther) {
+  const SegmentOptions first = options_of("bytes", 0, 2, seconds(30));
+  SegmentOptions second = first;
+  second.local = 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto segment = Segment::open(second);
+    if (!segment.ok()) _exit(1);
+    (*segment)->input(2, 1)[7] = 42;
+    (*segment)->staged(2).arrive(2);
+    (*segment)->bell(0).ring(Bell::kStaged);
+    _exit(0);
+  }
+  auto segment = Segment::open(first);
+  ASSERT_TRUE(segment.ok()) << segment.status().to_string();
+  while (!(*segment)->staged(2).complete(0, 1)) {
+    const uint32_t rings = (*segment)->bell(0).rings();
+    if ((*segment)->staged(2).complete(0, 1)) break;
+    (*segment)->bell(0).sleep(rings, Bell::kStaged, 30'000'000);
+  }
+  EXPECT_EQ((*segment)->input(2, 1)[7], 42);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Segment, MissingRanksEndTheWaitOnBothSides) {
+  const auto alone = Segment::open(options_of("none", 0, 2, milliseconds(100)));
+  EXPECT_EQ(alone.status().code(), ErrorCode::kTimeout) << alone.status().to_string();
+  const auto nobody = Segment::open(options_of("none", 1, 2, milliseconds(100)));
+  EXPECT_EQ(nobody.status().code(), ErrorCode::kTimeout) << nobody.status().to_string();
+}
+
+TEST(Segment, NewsOfAFailureEndsTheWait) {
+  for (const size_t local : {size_t{0}, size_t{1}}) {
+    SegmentOptions options = options_of("news", local, 2, seconds(30));
+    options.interrupted = [] { return Status(ErrorCode::kPeerLost, "rank 1 died", 1); };
+    EXPECT_EQ(Segment::open(options).status().code(), ErrorCode::kPeerLost);
+  }
+}
+
+TEST(Segment, MemoryOfAnotherLayoutIsRefused) {
+  const SegmentOptions two = options_of("layout", 0, 2, seconds(30));
+  SegmentOptions three = two;
+  three.local = 1;
+  three.ranks = 3;
+  std::thread first([&] { EXPECT_TRUE(Segment::open(two).ok()); });
+  EXPECT_EQ(Segment::open(three).status().code(), ErrorCode::kVersionMismatch);
+  first.join();
+}
+
+TEST(Bell, ASleeperWakesForItsCausesOnly) {
+  const SegmentOptions options = options_of("bell", 0, 1, seconds(30));
+  auto segment = Segment::open(options);
+  ASSERT_TRUE(segment.ok());
+  Bell& bell = (*segment)->bell(0);
+  const uint32_t before = bell.rings();
+  bell.ring(Bell::kTaken);
+  EXPECT_NE(bell.rings(), before);
+  bell.sleep(before, Bell::kTaken, 30'000'000);  // has rung already: returns at once
+  std::atomic<bool> woken{false};
+  std::thread ringer([&] {
+    while (!woken) bell.ring(Bell::kAnything);
+  });
+  bell.sleep(bell.rings(), 0, 30'000'000);
+  woken = true;
+  ringer.join();
+}
+
+TEST(Gate, CountsRounds) {
+  Gate gate;
+  for (uint64_t round = 0; round < 10; ++round) {
+    EXPECT_FALSE(gate.complete(round, 3));
+    EXPECT_FALSE(gate.arrive(3));
+    EXPECT_FALSE(gate.arrive(3));
+    EXPECT_FALSE(gate.complete(round, 3));
+    EXPECT_TRUE(gate.arrive(3));
+    EXPECT_TRUE(gate.complete(round, 3));
+  }
+}
+
+}  // namespace
+}  // namespace netsum
