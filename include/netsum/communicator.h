@@ -52,6 +52,9 @@ struct CommunicatorStats {
   // What this rank's embedded shard took in and gave out (zero without one).
   uint64_t shard_bytes_received = 0;
   uint64_t shard_bytes_sent = 0;
+  // Tensor bytes copied to, and from, the memory that ranks on one host share. These never reach a link.
+  uint64_t shared_memory_bytes_written = 0;
+  uint64_t shared_memory_bytes_read = 0;
 };
 
 // An operation in progress. Copies share the operation. Dropping every copy does not cancel it.

@@ -51,6 +51,13 @@ struct CommunicatorOptions {
   std::string bind_address;
   TlsOptions tls;
 
+  // --- Ranks on one host ----------------------------------------------------------------------------------
+  // Ranks on one host are summed in shared memory, and enter the network as one; the sums are the same bits.
+  bool shared_memory = true;
+  // What ranks that share memory have in common. Empty: recognised by the kernel's boot id, the network
+  // namespace and the user. Ranks that are told otherwise must in fact be able to share it.
+  std::string host;
+
   // --- Deadlines ------------------------------------------------------------------------------------------
   std::chrono::milliseconds connect_timeout{30'000};  // for all ranks to join and every data path to answer
   std::chrono::milliseconds timeout{30'000};          // default deadline of an operation

@@ -66,6 +66,7 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   if (in->connect_timeout_ms != 0) out->connect_timeout = std::chrono::milliseconds(in->connect_timeout_ms);
   if (in->timeout_ms != 0) out->timeout = std::chrono::milliseconds(in->timeout_ms);
   if (in->mtu != 0) out->mtu = in->mtu;
+  out->shared_memory = in->no_shared_memory == 0;
   return Status();
 }
 

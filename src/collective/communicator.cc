@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
 #include <utility>
 
 #include "src/collective/engine.h"
+#include "src/collective/host_engine.h"
+#include "src/collective/network_path.h"
 #include "src/collective/shard.h"
 #include "src/collective/work_state.h"
-#include "src/collective/worker_io.h"
 #include "src/control/client.h"
+#include "src/host/placement.h"
+#include "src/host/segment.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -61,31 +66,40 @@ class NetworkCommunicator final : public Communicator {
   Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
   Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
-  Status status() const override { return engine_->status(); }
+  Status status() const override;
   CommunicatorStats stats() const override;
   std::string describe() const override;
 
  private:
-  Status join_all(Clock::time_point deadline);
-  Status open_engine(Clock::time_point deadline);
+  Status open_network(Clock::time_point deadline);
+  Status open_host(Clock::time_point deadline);
+  Status connect_engine(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
+                        std::function<void(const Status&)> on_failed, Clock::time_point deadline);
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
   Status sum_one(std::chrono::milliseconds timeout);
-  Result<StripeOptions> stripe_options(const Membership& membership, const StripeInfo& info) const;
+  // Where the control plane's news goes from now on; what it has said before is repeated there.
+  void tell_failures_to(std::function<void(const Status&)> fail, std::function<void(int)> left);
   void on_control_failure(const Status& status);
   void on_rank_left(int rank);
   void report(const Status& status);
+  void add_network_stats(CommunicatorStats* stats) const;
+  std::string describe_network() const;
 
   const CommunicatorOptions options_;
   std::unique_ptr<Shard> shard_;
-  std::vector<std::unique_ptr<ControlClient>> controls_;
+  Memberships controls_;       // of the job
+  Memberships host_controls_;  // of the job among hosts of those with this rank's part
+  // The network's side: there unless all ranks share one host, or this one has no part of its own.
   std::unique_ptr<Engine> engine_;
-  int ip_family_ = 4;
   std::string io_note_;
+  std::unique_ptr<HostEngine> host_engine_;  // where some ranks share a host
+  Placement placement_;
 
-  // What the control plane reports before the engine exists.
-  std::mutex early_mutex_;
-  Status early_failure_;
-  int early_left_ = kNoRank;
-  Engine* engine_for_failures_ = nullptr;
+  std::mutex news_mutex_;
+  Status control_failure_;
+  int left_rank_ = kNoRank;
+  std::function<void(const Status&)> tell_failure_;
+  std::function<void(int)> tell_left_;
 
   std::atomic<uint64_t> operations_{0};
   std::atomic<uint64_t> gradient_bytes_{0};
@@ -103,130 +117,144 @@ Status NetworkCommunicator::connect() {
     if (!shard.ok()) return shard.status();
     shard_ = std::move(shard).value();
   }
-  Status status = join_all(deadline);
-  if (status.ok()) status = open_engine(deadline);
+  JobMember member;
+  member.job = options_.job;
+  member.rank = options_.rank;
+  member.world_size = options_.world_size;
+  if (options_.shared_memory) member.host = options_.host.empty() ? this_host() : options_.host;
+  member.on_failure = [this](const Status& status) { on_control_failure(status); };
+  member.on_left = [this](int rank) { on_rank_left(rank); };
+  Status status = join_job(member, options_, shard_.get(), deadline, &controls_);
+  if (status.ok()) {
+    const Membership& membership = controls_.front()->membership();
+    if (membership.hosts.size() == static_cast<size_t>(options_.world_size))
+      placement_ = place(membership.hosts, options_.rank);
+    status = placement_.shares_memory() ? open_host(deadline) : open_network(deadline);
+  }
+  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
+  if (status.ok()) status = sum_one(left_until(deadline));
   if (!status.ok()) report(status);
   return status;
 }
 
-Status NetworkCommunicator::join_all(Clock::time_point deadline) {
-  JoinParameters join;
-  join.job = options_.job;
-  join.token = options_.token;
-  join.aggregator_token = options_.aggregator_token;
-  join.rank = options_.rank;
-  join.world_size = options_.world_size;
-  join.mtu = options_.mtu;
-  join.slots = static_cast<uint32_t>(options_.slots);
-  join.tls = options_.tls;
-  join.on_left = [this](int rank) { on_rank_left(rank); };
-  if (shard_ != nullptr) {
-    join.shard_endpoint = shard_->endpoint().to_string();
-    join.shard_payload_bytes = shard_->limits().payload_bytes;
-    join.shard_slots = shard_->limits().slots_per_stripe;
-  }
-  std::vector<std::string> addresses = options_.aggregators;
-  if (shard_ != nullptr) addresses = {shard_->root()};
-  for (const std::string& address : addresses) {
-    join.address = address;
-    join.timeout = left_until(deadline);
-    auto client = ControlClient::join(join, [this](const Status& status) { on_control_failure(status); });
-    if (!client.ok()) return client.status();
-    controls_.push_back(std::move(client).value());
-  }
-  return Status();
-}
-
-Result<StripeOptions> NetworkCommunicator::stripe_options(const Membership& membership,
-                                                          const StripeInfo& info) const {
-  const Result<Address> address = Address::parse(info.endpoint);
-  if (!address.ok()) return address.status();
-  StripeOptions stripe;
-  stripe.address = address.value();
-  stripe.local = info.embedded && info.owner_rank == options_.rank;
-  stripe.job = membership.job;
-  stripe.epoch = membership.epoch;
-  stripe.key = membership.key;
-  stripe.data_slots = membership.data_slots;
-  stripe.scale_slots = membership.scale_slots;
-  stripe.payload_bytes = membership.payload_bytes;
-  return stripe;
-}
-
-Status NetworkCommunicator::open_engine(Clock::time_point deadline) {
+Status NetworkCommunicator::open_network(Clock::time_point deadline) {
   WorkerOptions worker;
   worker.rank = options_.rank;
   worker.world_size = options_.world_size;
-  for (const auto& control : controls_) {
-    const Membership& membership = control->membership();
-    if (shard_ != nullptr) {
-      const Status status = shard_->install(membership, options_.world_size);
-      if (!status.ok()) return status;
-    }
-    for (const StripeInfo& info : membership.stripes) {
-      Result<StripeOptions> stripe = stripe_options(membership, info);
-      if (!stripe.ok()) return stripe.status();
-      worker.stripes.push_back(stripe.value());
-    }
+  return connect_engine(
+      std::move(worker), controls_, 0, [this](const Status& status) { report(status); }, deadline);
+}
+
+Status NetworkCommunicator::connect_engine(WorkerOptions worker, const Memberships& memberships,
+                                           uint32_t payload_bytes,
+                                           std::function<void(const Status&)> on_failed,
+                                           Clock::time_point deadline) {
+  auto path =
+      open_path(memberships, std::move(worker), payload_bytes, options_, shard_.get(), std::move(on_failed));
+  if (!path.ok()) return path.status();
+  engine_ = std::move(path->engine);
+  if (!path->note.empty()) io_note_ = "; " + path->note;
+  tell_failures_to([this](const Status& status) { engine_->fail(status); },
+                   [this](int rank) { engine_->peer_left(rank); });
+  return engine_->wait_connected(deadline);
+}
+
+// The ranks of each host are summed in its memory. Where there are several hosts, the ranks that have the
+// same part form a job among the hosts.
+Status NetworkCommunicator::open_host(Clock::time_point deadline) {
+  const Membership& membership = controls_.front()->membership();
+  SegmentOptions memory;
+  char name[64];
+  std::snprintf(name, sizeof name, "netsum-%016" PRIx64 "-%zu", membership.host_meeting, placement_.host);
+  memory.name = name;
+  memory.local = placement_.local;
+  memory.ranks = placement_.local_ranks().size();
+  memory.deadline = deadline;
+  memory.interrupted = [this] {
+    const std::lock_guard lock(news_mutex_);
+    return control_failure_;
+  };
+  auto segment = Segment::open(memory);
+  if (!segment.ok()) return segment.status();
+
+  if (placement_.hosts.size() > 1 && placement_.is_owner()) {
+    JobMember member;
+    member.job = options_.job + "/" + std::to_string(placement_.local);
+    member.rank = static_cast<int>(placement_.host);
+    member.world_size = static_cast<int>(placement_.hosts.size());
+    // Its members are also those of the whole job, where the news comes with the right ranks.
+    member.on_failure = [](const Status&) {};
+    Status status = join_job(member, options_, shard_.get(), deadline, &host_controls_);
+    if (!status.ok()) return status;
+    WorkerOptions worker;
+    worker.rank = member.rank;
+    worker.world_size = member.world_size;
+    worker.summands = options_.world_size;
+    worker.names = placement_.counterparts();
+    // What fails there fails an operation of the host engine's, which reports it.
+    status = connect_engine(
+        std::move(worker), host_controls_, membership.payload_bytes, [](const Status&) {}, deadline);
+    if (!status.ok()) return status;
   }
-  const StripeOptions& first = worker.stripes.front();
-  for (const StripeOptions& stripe : worker.stripes) {
-    if (stripe.payload_bytes != first.payload_bytes || stripe.address.family != first.address.family) {
-      return invalid("the aggregators at " + first.address.to_string() + " and " +
-                     stripe.address.to_string() +
-                     " differ in IP version or packet size: give all of them addresses of one IP version and "
-                     "one --mtu");
-    }
-  }
-  ip_family_ = first.address.family;
-  // One's own shard is on this host: which way the packets go, another tells.
-  const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
-                                      [](const StripeOptions& stripe) { return !stripe.local; });
-  const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
-  Result<WorkerIo> io = open_worker_io(options_.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes);
-  if (!io.ok()) return io.status();
-  if (!io->note.empty()) io_note_ = "; " + io->note;
-  engine_ =
-      std::make_unique<Engine>(std::move(io->io), worker, [this](const Status& status) { report(status); });
-  {
-    const std::lock_guard lock(early_mutex_);
-    engine_for_failures_ = engine_.get();
-    if (!early_failure_.ok()) engine_->fail(early_failure_);
-    if (early_left_ != kNoRank) engine_->peer_left(early_left_);
-  }
-  const Status connected = engine_->wait_connected(deadline);
-  if (!connected.ok()) return connected;
-  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
-  return sum_one(left_until(deadline));
+  host_engine_ = std::make_unique<HostEngine>(placement_, options_.world_size, membership.payload_bytes,
+                                              std::move(segment).value(), engine_.get(),
+                                              [this](const Status& status) { report(status); });
+  tell_failures_to([this](const Status& status) { host_engine_->fail(status); },
+                   [this](int rank) { host_engine_->peer_left(rank); });
+  return Status();
+}
+
+Work NetworkCommunicator::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                                 std::chrono::milliseconds timeout) {
+  if (host_engine_ != nullptr) return host_engine_->submit(type, op, std::move(tensors), timeout);
+  return engine_->submit(type, op, std::move(tensors), timeout);
 }
 
 // Sums a single number, so that it ends when every rank has called it.
 Status NetworkCommunicator::sum_one(std::chrono::milliseconds timeout) {
   int32_t token = 0;
-  return engine_->submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout).wait();
+  return submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout).wait();
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
-  const bool in_order = engine_ != nullptr && engine_->status().ok();
+  const bool in_order = engine_ != nullptr && status().ok();
   {
-    const std::lock_guard lock(early_mutex_);
-    engine_for_failures_ = nullptr;
+    const std::lock_guard lock(news_mutex_);
+    tell_failure_ = nullptr;
+    tell_left_ = nullptr;
   }
+  // The one gives operations to the other, which works in the one's memory.
+  if (host_engine_ != nullptr) host_engine_->stop();
   engine_.reset();
+  host_engine_.reset();
+  host_controls_.clear();
   controls_.clear();  // leaves the job
   if (shard_ != nullptr && in_order && options_.world_size > 1) shard_->linger();
 }
 
+Status NetworkCommunicator::status() const {
+  return host_engine_ != nullptr ? host_engine_->status() : engine_->status();
+}
+
+void NetworkCommunicator::tell_failures_to(std::function<void(const Status&)> fail,
+                                           std::function<void(int)> left) {
+  const std::lock_guard lock(news_mutex_);
+  tell_failure_ = std::move(fail);
+  tell_left_ = std::move(left);
+  if (!control_failure_.ok()) tell_failure_(control_failure_);
+  if (left_rank_ != kNoRank) tell_left_(left_rank_);
+}
+
 void NetworkCommunicator::on_control_failure(const Status& status) {
-  const std::lock_guard lock(early_mutex_);
-  if (early_failure_.ok()) early_failure_ = status;
-  if (engine_for_failures_ != nullptr) engine_for_failures_->fail(status);
+  const std::lock_guard lock(news_mutex_);
+  if (control_failure_.ok()) control_failure_ = status;
+  if (tell_failure_) tell_failure_(status);
 }
 
 void NetworkCommunicator::on_rank_left(int rank) {
-  const std::lock_guard lock(early_mutex_);
-  early_left_ = rank;
-  if (engine_for_failures_ != nullptr) engine_for_failures_->peer_left(rank);
+  const std::lock_guard lock(news_mutex_);
+  left_rank_ = rank;
+  if (tell_left_) tell_left_(rank);
 }
 
 void NetworkCommunicator::report(const Status& status) {
@@ -257,8 +285,8 @@ Work NetworkCommunicator::all_reduce(std::span<const TensorView> tensors, const 
   }
   operations_.fetch_add(1, std::memory_order_relaxed);
   gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  return engine_->submit(options.type, options.op, {tensors.begin(), tensors.end()},
-                         options.timeout.count() > 0 ? options.timeout : options_.timeout);
+  return submit(options.type, options.op, {tensors.begin(), tensors.end()},
+                options.timeout.count() > 0 ? options.timeout : options_.timeout);
 }
 
 Status NetworkCommunicator::barrier(std::chrono::milliseconds timeout) {
@@ -268,7 +296,11 @@ Status NetworkCommunicator::barrier(std::chrono::milliseconds timeout) {
 void NetworkCommunicator::abort(const std::string& reason) {
   const Status status(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) + " aborted: " + reason,
                       options_.rank);
-  engine_->fail(status);
+  if (host_engine_ != nullptr) {
+    host_engine_->fail(status);
+  } else {
+    engine_->fail(status);
+  }
   report(status);
 }
 
@@ -276,7 +308,17 @@ CommunicatorStats NetworkCommunicator::stats() const {
   CommunicatorStats stats;
   stats.operations = operations_.load(std::memory_order_relaxed);
   stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
-  const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family_));
+  if (host_engine_ != nullptr) {
+    stats.shared_memory_bytes_written = host_engine_->counters().bytes_staged.get();
+    stats.shared_memory_bytes_read = host_engine_->counters().bytes_taken.get();
+  }
+  if (engine_ != nullptr) add_network_stats(&stats);
+  return stats;
+}
+
+void NetworkCommunicator::add_network_stats(CommunicatorStats* stats) const {
+  const int ip_family = engine_->core().stripe(0).options().address.family;
+  const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
   for (size_t i = 0; i < engine_->core().stripe_count(); ++i) {
     const Stripe& stripe = engine_->core().stripe(i);
     const StripeCounters& counters = stripe.counters();
@@ -285,24 +327,36 @@ CommunicatorStats NetworkCommunicator::stats() const {
     one.local = stripe.options().local;
     one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
     one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
-    stats.bytes_sent += one.bytes_sent;
-    stats.bytes_received += one.bytes_received;
-    stats.packets_sent += counters.packets_sent.get();
-    stats.packets_received += counters.packets_received.get();
-    stats.retransmissions += counters.retransmissions.get();
-    stats.probes += counters.probes.get();
-    stats.packets_dropped += counters.dropped.get();
-    stats.srtt_us = std::max(stats.srtt_us, static_cast<double>(counters.srtt_us.get()));
-    stats.stripes.push_back(std::move(one));
+    stats->bytes_sent += one.bytes_sent;
+    stats->bytes_received += one.bytes_received;
+    stats->packets_sent += counters.packets_sent.get();
+    stats->packets_received += counters.packets_received.get();
+    stats->retransmissions += counters.retransmissions.get();
+    stats->probes += counters.probes.get();
+    stats->packets_dropped += counters.dropped.get();
+    stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
+    stats->stripes.push_back(std::move(one));
   }
   if (shard_ != nullptr) {
-    stats.shard_bytes_received = shard_->bytes_received() + overhead * shard_->packets_received();
-    stats.shard_bytes_sent = shard_->bytes_sent() + overhead * shard_->packets_sent();
+    stats->shard_bytes_received = shard_->bytes_received() + overhead * shard_->packets_received();
+    stats->shard_bytes_sent = shard_->bytes_sent() + overhead * shard_->packets_sent();
   }
-  return stats;
 }
 
 std::string NetworkCommunicator::describe() const {
+  if (host_engine_ == nullptr) return describe_network();
+  const size_t ranks = placement_.local_ranks().size();
+  std::string text = ranks == 1
+                         ? "this rank is alone on its host"
+                         : "the " + std::to_string(ranks) + " ranks of this host are summed in shared memory";
+  if (placement_.hosts.size() == 1) return text + "; no other host takes part";
+  text += "; " + std::to_string(placement_.hosts.size()) + " hosts with " +
+          std::to_string(placement_.owners) + (placement_.owners == 1 ? " rank" : " ranks") +
+          " each in the network, ";
+  return text + (engine_ != nullptr ? describe_network() : "not this one");
+}
+
+std::string NetworkCommunicator::describe_network() const {
   const size_t stripes = engine_->core().stripe_count();
   if (shard_ != nullptr) {
     return "summed by " + std::to_string(stripes) +

@@ -3,14 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "netsum/aggregator.h"
+#include "src/base/rng.h"
 
 namespace netsum {
 namespace {
@@ -20,11 +24,18 @@ using std::chrono::seconds;
 
 using Body = std::function<void(int rank, Communicator& communicator)>;
 
+// How the ranks believe to be spread.
+enum class Spread {
+  kApart,     // shared memory is off: all goes through the network
+  kOneHost,   // as it is
+  kTwoHosts,  // odd and even ranks on hosts of their own
+};
+
 // Runs `body` on `world_size` ranks that meet at rank 0 (embedded shards) or at `aggregators`.
 class Job {
  public:
-  explicit Job(int world_size, std::vector<std::string> aggregators = {})
-      : world_size_(world_size), aggregators_(std::move(aggregators)) {}
+  Job(Spread spread, int world_size, std::vector<std::string> aggregators = {})
+      : spread_(spread), world_size_(world_size), aggregators_(std::move(aggregators)) {}
 
   CommunicatorOptions options(int rank) const {
     CommunicatorOptions options;
@@ -35,6 +46,8 @@ class Job {
     options.aggregators = aggregators_;
     options.connect_timeout = seconds(30);
     options.timeout = seconds(30);
+    options.shared_memory = spread_ != Spread::kApart;
+    if (spread_ == Spread::kTwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
     return options;
   }
 
@@ -60,6 +73,7 @@ class Job {
   }
 
  private:
+  const Spread spread_;
   const int world_size_;
   const std::vector<std::string> aggregators_;
 };
@@ -95,8 +109,18 @@ void expect_sums(int rank, int world_size, Communicator& communicator, size_t co
   }
 }
 
+class AnySpread : public testing::TestWithParam<Spread> {};
+
+INSTANTIATE_TEST_SUITE_P(CommunicatorTest, AnySpread,
+                         testing::Values(Spread::kApart, Spread::kOneHost, Spread::kTwoHosts),
+                         [](const testing::TestParamInfo<Spread>& spread) {
+                           return spread.param == Spread::kApart     ? "Apart"
+                                  : spread.param == Spread::kOneHost ? "OneHost"
+                                                                     : "TwoHosts";
+                         });
+
 TEST(CommunicatorTest, EmbeddedShardsSum) {
-  Job(4).run([](int rank, Communicator& communicator) {
+  Job(Spread::kApart, 4).run([](int rank, Communicator& communicator) {
     for (const size_t count : {1u, 360u, 100'000u, 1'000'003u}) expect_sums(rank, 4, communicator, count);
     EXPECT_TRUE(communicator.barrier(seconds(10)).ok());
     const CommunicatorStats stats = communicator.stats();
@@ -109,12 +133,14 @@ TEST(CommunicatorTest, EmbeddedShardsSum) {
 }
 
 TEST(CommunicatorTest, SingleRank) {
-  Job(1).run([](int rank, Communicator& communicator) { expect_sums(rank, 1, communicator, 10'000); });
+  Job(Spread::kApart, 1).run([](int rank, Communicator& communicator) {
+    expect_sums(rank, 1, communicator, 10'000);
+  });
 }
 
 TEST(CommunicatorTest, AggregatorWithSeveralCoresSums) {
   const auto aggregator = start_aggregator(2);
-  Job(3, {aggregator->control_address()}).run([](int rank, Communicator& communicator) {
+  Job(Spread::kApart, 3, {aggregator->control_address()}).run([](int rank, Communicator& communicator) {
     for (const size_t count : {1u, 5'000u, 300'001u}) expect_sums(rank, 3, communicator, count);
     EXPECT_EQ(communicator.stats().stripes.size(), 2u);
     EXPECT_NE(communicator.describe().find("in the network by 1 aggregator"), std::string::npos);
@@ -123,17 +149,18 @@ TEST(CommunicatorTest, AggregatorWithSeveralCoresSums) {
 
 TEST(CommunicatorTest, SeveralAggregatorsShareTheChunks) {
   const auto first = start_aggregator(), second = start_aggregator();
-  Job(2, {first->control_address(), second->control_address()}).run([](int rank, Communicator& communicator) {
-    expect_sums(rank, 2, communicator, 200'000);
-    const CommunicatorStats stats = communicator.stats();
-    ASSERT_EQ(stats.stripes.size(), 2u);
-    EXPECT_GT(stats.stripes[0].bytes_sent, stats.bytes_sent / 3);
-    EXPECT_GT(stats.stripes[1].bytes_sent, stats.bytes_sent / 3);
-  });
+  Job(Spread::kApart, 2, {first->control_address(), second->control_address()})
+      .run([](int rank, Communicator& communicator) {
+        expect_sums(rank, 2, communicator, 200'000);
+        const CommunicatorStats stats = communicator.stats();
+        ASSERT_EQ(stats.stripes.size(), 2u);
+        EXPECT_GT(stats.stripes[0].bytes_sent, stats.bytes_sent / 3);
+        EXPECT_GT(stats.stripes[1].bytes_sent, stats.bytes_sent / 3);
+      });
 }
 
-TEST(CommunicatorTest, ManySmallTensorsInOneOperationAndManyOperationsInFlight) {
-  Job(3).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, ManySmallTensorsInOneOperationAndManyOperationsInFlight) {
+  Job(GetParam(), 3).run([](int rank, Communicator& communicator) {
     constexpr int kTensors = 50, kOperations = 200;
     std::vector<std::vector<int32_t>> tensors(kTensors);
     std::vector<TensorView> views;
@@ -156,8 +183,8 @@ TEST(CommunicatorTest, ManySmallTensorsInOneOperationAndManyOperationsInFlight) 
   });
 }
 
-TEST(CommunicatorTest, NanAndInfSurvive) {
-  Job(2).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, NanAndInfSurvive) {
+  Job(GetParam(), 2).run([](int rank, Communicator& communicator) {
     const float inf = std::numeric_limits<float>::infinity();
     std::vector<float> data(1000, 1.0f);
     if (rank == 0) data[3] = std::nanf("");
@@ -172,8 +199,8 @@ TEST(CommunicatorTest, NanAndInfSurvive) {
   });
 }
 
-TEST(CommunicatorTest, DifferentTensorsAreAMismatchOnEveryRank) {
-  Job(3).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, DifferentTensorsAreAMismatchOnEveryRank) {
+  Job(GetParam(), 3).run([](int rank, Communicator& communicator) {
     std::vector<float> data(rank == 1 ? 2000 : 1000, 1.0f);
     const Status status =
         communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
@@ -184,8 +211,8 @@ TEST(CommunicatorTest, DifferentTensorsAreAMismatchOnEveryRank) {
   });
 }
 
-TEST(CommunicatorTest, MissingRankIsNamedAtTheDeadline) {
-  Job(3).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, MissingRankIsNamedAtTheDeadline) {
+  Job(GetParam(), 3).run([](int rank, Communicator& communicator) {
     std::vector<float> data(10'000, 1.0f);
     if (rank == 2) {
       std::this_thread::sleep_for(milliseconds(1500));  // takes no part, but has not left
@@ -200,8 +227,8 @@ TEST(CommunicatorTest, MissingRankIsNamedAtTheDeadline) {
   });
 }
 
-TEST(CommunicatorTest, RankThatHasLeftIsNamedLongBeforeTheDeadline) {
-  Job(3).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, RankThatHasLeftIsNamedLongBeforeTheDeadline) {
+  Job(GetParam(), 3).run([](int rank, Communicator& communicator) {
     if (rank == 1) return;
     const Status status = communicator.barrier(seconds(30));
     EXPECT_EQ(status.code(), ErrorCode::kPeerLost) << status.to_string();
@@ -209,7 +236,7 @@ TEST(CommunicatorTest, RankThatHasLeftIsNamedLongBeforeTheDeadline) {
   });
 }
 
-TEST(CommunicatorTest, AggregatorThatStopsIsReported) {
+TEST_P(AnySpread, AggregatorThatStopsIsReported) {
   auto aggregator = start_aggregator();
   std::promise<void> running;
   std::shared_future<void> stopped_future;
@@ -221,7 +248,7 @@ TEST(CommunicatorTest, AggregatorThatStopsIsReported) {
     aggregator.reset();
     stopped.set_value();
   });
-  Job(2, {aggregator->control_address()}).run([&](int rank, Communicator& communicator) {
+  Job(GetParam(), 2, {aggregator->control_address()}).run([&](int rank, Communicator& communicator) {
     expect_sums(rank, 2, communicator, 1000);
     if (rank == 0) running.set_value();
     stopped_future.wait();
@@ -233,8 +260,8 @@ TEST(CommunicatorTest, AggregatorThatStopsIsReported) {
   stopper.join();
 }
 
-TEST(CommunicatorTest, AbortEndsEveryRanksOperations) {
-  Job(2).run([](int rank, Communicator& communicator) {
+TEST_P(AnySpread, AbortEndsEveryRanksOperations) {
+  Job(GetParam(), 2).run([](int rank, Communicator& communicator) {
     if (rank == 1) {
       communicator.abort("the test says so");
       EXPECT_EQ(communicator.status().code(), ErrorCode::kAborted);
@@ -244,6 +271,134 @@ TEST(CommunicatorTest, AbortEndsEveryRanksOperations) {
     EXPECT_FALSE(status.ok());
     EXPECT_NE(status.code(), ErrorCode::kTimeout) << status.to_string();
   });
+}
+
+TEST(CommunicatorTest, RanksOfOneHostSendNothing) {
+  const auto aggregator = start_aggregator();
+  for (const auto& aggregators : {std::vector<std::string>{}, {aggregator->control_address()}}) {
+    Job(Spread::kOneHost, 4, aggregators).run([](int rank, Communicator& communicator) {
+      for (const size_t count : {1u, 360u, 5'000u, 1'000'003u}) expect_sums(rank, 4, communicator, count);
+      EXPECT_TRUE(communicator.barrier(seconds(10)).ok());
+      const CommunicatorStats stats = communicator.stats();
+      EXPECT_EQ(stats.bytes_sent + stats.bytes_received, 0u);
+      EXPECT_EQ(stats.shard_bytes_sent + stats.shard_bytes_received, 0u);
+      EXPECT_EQ(stats.operations, 8u);
+      EXPECT_GE(stats.shared_memory_bytes_written, stats.gradient_bytes);
+      EXPECT_GE(stats.shared_memory_bytes_read, stats.gradient_bytes);
+      EXPECT_NE(communicator.describe().find("the 4 ranks of this host are summed in shared memory"),
+                std::string::npos)
+          << communicator.describe();
+    });
+  }
+}
+
+TEST(CommunicatorTest, EachHostIsOneStreamInTheNetwork) {
+  const auto aggregator = start_aggregator();
+  constexpr size_t kCount = 400'000;
+  std::atomic<uint64_t> sent{0};
+  Job(Spread::kTwoHosts, 6, {aggregator->control_address()}).run([&](int rank, Communicator& communicator) {
+    const uint64_t before = communicator.stats().bytes_sent;
+    std::vector<float> data(kCount, static_cast<float>(rank));
+    ASSERT_TRUE(communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait().ok());
+    EXPECT_EQ(data[kCount - 1], 15.0f);
+    sent += communicator.stats().bytes_sent - before;
+    EXPECT_NE(communicator.describe().find("2 hosts with 3 ranks each in the network"), std::string::npos)
+        << communicator.describe();
+  });
+  // Once the gradient for each of the two hosts, with headers, scales, and perhaps some payloads sent again.
+  EXPECT_GE(sent, 2 * kCount * sizeof(float));
+  EXPECT_LE(sent, 3 * kCount * sizeof(float));
+}
+
+// One rank's tensors of every type, with an infinity, a NaN, and integers that need wide lanes.
+struct AllTypes {
+  explicit AllTypes(int rank) {
+    Rng rng(static_cast<uint64_t>(rank) + 1);
+    for (float& x : floats) x = static_cast<float>(rng.unit() - 0.5) * static_cast<float>(rng.below(1000));
+    if (rank == 1) floats[100] = std::numeric_limits<float>::infinity();
+    if (rank == 2) floats[50'000] = std::nanf("");
+    for (uint16_t& x : brains) x = static_cast<uint16_t>(rng.next() & 0xBFFF);
+    for (uint16_t& x : halves) x = static_cast<uint16_t>(rng.next() & 0xBBFF);
+    for (int32_t& x : ints) x = static_cast<int32_t>(rng.below(1 << 29)) - (1 << 28);
+    for (int64_t& x : longs) x = static_cast<int64_t>(rng.next()) / 1024;
+    longs[77] = (rank % 2 == 0 ? 1 : -1) * (std::numeric_limits<int64_t>::max() / 2);
+    if (rank == 0) ints[5] = std::numeric_limits<int32_t>::max() - 5;
+    if (rank == 1) ints[5] = -1'000'000'000;
+  }
+  void sum(Communicator& communicator) {
+    const auto start = [&](DataType type, ReduceOp op, auto& data) {
+      AllReduceOptions options;
+      options.type = type;
+      options.op = op;
+      const size_t half = data.size() / 2 + 3;  // two tensors, which meet within a chunk
+      const TensorView views[] = {{data.data(), data.data(), half},
+                                  {data.data() + half, data.data() + half, data.size() - half}};
+      return communicator.all_reduce(views, options);
+    };
+    const Work works[] = {
+        start(DataType::kFloat32, ReduceOp::kSum, floats), start(DataType::kBFloat16, ReduceOp::kAvg, brains),
+        start(DataType::kFloat16, ReduceOp::kSum, halves), start(DataType::kInt32, ReduceOp::kSum, ints),
+        start(DataType::kInt64, ReduceOp::kSum, longs)};
+    for (const Work& work : works) {
+      const Status status = work.wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+  }
+  bool same_bits(const AllTypes& other) const {
+    const auto same = [](const auto& a, const auto& b) {
+      return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+    };
+    return same(floats, other.floats) && same(brains, other.brains) && same(halves, other.halves) &&
+           same(ints, other.ints) && same(longs, other.longs);
+  }
+
+  std::vector<float> floats = std::vector<float>(200'011);
+  std::vector<uint16_t> brains = std::vector<uint16_t>(70'001);
+  std::vector<uint16_t> halves = std::vector<uint16_t>(1'501);
+  std::vector<int32_t> ints = std::vector<int32_t>(30'003);
+  std::vector<int64_t> longs = std::vector<int64_t>(20'007);
+};
+
+TEST(CommunicatorTest, TheSameBitsHoweverTheRanksAreSpread) {
+  const auto first = start_aggregator(2), second = start_aggregator();
+  const std::vector<std::string> aggregators = {first->control_address(), second->control_address()};
+  for (const int ranks : {4, 5}) {  // five: the hosts differ in size
+    std::vector<AllTypes> results;
+    std::mutex mutex;
+    const auto run = [&](Spread spread, const std::vector<std::string>& where) {
+      Job(spread, ranks, where).run([&](int rank, Communicator& communicator) {
+        AllTypes tensors(rank);
+        tensors.sum(communicator);
+        const std::lock_guard lock(mutex);
+        results.push_back(std::move(tensors));
+      });
+    };
+    run(Spread::kApart, aggregators);
+    run(Spread::kApart, {});
+    run(Spread::kOneHost, aggregators);
+    run(Spread::kTwoHosts, aggregators);
+    run(Spread::kTwoHosts, {});
+    ASSERT_EQ(results.size(), static_cast<size_t>(5 * ranks));
+    EXPECT_TRUE(std::isnan(results[0].floats[50'000]));
+    for (size_t i = 1; i < results.size(); ++i) EXPECT_TRUE(results[i].same_bits(results[0])) << i;
+  }
+}
+
+TEST(CommunicatorTest, ASettingThatDiffersBetweenRanksOnlyKeepsThoseApart) {
+  const auto aggregator = start_aggregator();
+  const Job job(Spread::kOneHost, 3, {aggregator->control_address()});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommunicatorOptions options = job.options(rank);
+      options.shared_memory = rank != 1;
+      auto communicator = Communicator::connect(options);
+      ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+      expect_sums(rank, 3, **communicator, 10'000);
+      EXPECT_TRUE((*communicator)->barrier(seconds(10)).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(CommunicatorTest, BadOptionsAreRefusedWithTheirName) {
@@ -264,7 +419,7 @@ TEST(CommunicatorTest, BadOptionsAreRefusedWithTheirName) {
 }
 
 TEST(CommunicatorTest, AbsentAggregatorIsUnreachable) {
-  Job job(2, {"127.0.0.1:1"});
+  Job job(Spread::kApart, 2, {"127.0.0.1:1"});
   CommunicatorOptions options = job.options(0);
   options.connect_timeout = milliseconds(500);
   const Status status = Communicator::connect(options).status();
@@ -272,7 +427,7 @@ TEST(CommunicatorTest, AbsentAggregatorIsUnreachable) {
 }
 
 TEST(CommunicatorTest, UnsupportedOperationsAreRefusedAtOnce) {
-  Job(1).run([](int, Communicator& communicator) {
+  Job(Spread::kApart, 1).run([](int, Communicator& communicator) {
     int32_t value = 1;
     AllReduceOptions options;
     options.type = DataType::kInt32;

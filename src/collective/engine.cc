@@ -35,11 +35,19 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
 
 Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
                     std::chrono::milliseconds timeout) {
+  return post({nullptr, type, op, std::move(tensors), monotonic_us() + timeout.count() * 1000, {}});
+}
+
+Work Engine::submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us) {
+  return post({nullptr, type, op, {tensor}, deadline_us, std::move(joint)});
+}
+
+Work Engine::post(Submission submission) {
   auto state = std::make_shared<Work::State>();
-  const int64_t deadline_us = monotonic_us() + timeout.count() * 1000;
+  submission.work = state;
   {
     const std::lock_guard lock(mutex_);
-    submissions_.push_back({state, type, op, std::move(tensors), deadline_us});
+    submissions_.push_back(std::move(submission));
     has_mail_.store(true, std::memory_order_release);
   }
   io_->wake();
@@ -122,7 +130,8 @@ void Engine::take_mail(bool socket_is_empty) {
   for (Submission& submission : submissions) {
     const uint64_t id = next_id_++;
     works_.emplace(id, std::move(submission.work));
-    core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us);
+    core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
+                 std::move(submission.joint));
   }
 }
 

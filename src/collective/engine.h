@@ -31,6 +31,8 @@ class Engine {
 
   // Any thread. `timeout` runs from now.
   Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
+  // The same for what several ranks of this host have in common.
+  Work submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us);
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
@@ -47,8 +49,10 @@ class Engine {
     ReduceOp op;
     std::vector<TensorView> tensors;
     int64_t deadline_us;
+    Joint joint;
   };
 
+  Work post(Submission submission);
   void loop();
   void take_mail(bool socket_is_empty);
   void fail_if_peer_left(int64_t now_us);

@@ -11,7 +11,9 @@
 namespace netsum {
 namespace {
 
-constexpr uint32_t kSlots = 2048;  // more than the largest job asks for, with its scale slots
+// More than the two largest jobs ask for, with their scale slots: that of all ranks, and that of those who
+// carry the sums of their hosts.
+constexpr uint32_t kSlots = 4096;
 
 // The address that this rank's shard listens on: as configured, or that of the route to rank 0.
 Result<Address> shard_address(const CommunicatorOptions& options, const std::string& root) {
@@ -36,7 +38,8 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options) 
     ControlServiceOptions control;
     control.listen = options.root;
     control.tls = options.tls;
-    control.max_jobs = 1;
+    // That of all ranks, and one of each set of ranks that carry the sums of their hosts.
+    control.max_jobs = 1 + kMaxMembers;
     control.join_timeout = options.connect_timeout;
     control.members_bring_shards = true;
     auto service = ControlService::start(control, nullptr);

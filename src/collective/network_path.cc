@@ -1,0 +1,102 @@
+#include "src/collective/network_path.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/collective/worker_io.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+std::chrono::milliseconds left_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return std::max(left, std::chrono::milliseconds(1));
+}
+
+Result<StripeOptions> stripe_options(const Membership& membership, const StripeInfo& info, int rank) {
+  const Result<Address> address = Address::parse(info.endpoint);
+  if (!address.ok()) return address.status();
+  StripeOptions stripe;
+  stripe.address = address.value();
+  stripe.local = info.embedded && info.owner_rank == rank;
+  stripe.job = membership.job;
+  stripe.epoch = membership.epoch;
+  stripe.key = membership.key;
+  stripe.data_slots = membership.data_slots;
+  stripe.scale_slots = membership.scale_slots;
+  stripe.payload_bytes = membership.payload_bytes;
+  return stripe;
+}
+
+}  // namespace
+
+Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
+                std::chrono::steady_clock::time_point deadline, Memberships* memberships) {
+  JoinParameters join;
+  join.job = member.job;
+  join.token = options.token;
+  join.aggregator_token = options.aggregator_token;
+  join.rank = member.rank;
+  join.world_size = member.world_size;
+  join.mtu = options.mtu;
+  join.slots = static_cast<uint32_t>(options.slots);
+  join.host = member.host;
+  join.tls = options.tls;
+  join.on_left = member.on_left;
+  if (shard != nullptr) {
+    join.shard_endpoint = shard->endpoint().to_string();
+    join.shard_payload_bytes = shard->limits().payload_bytes;
+    join.shard_slots = shard->limits().slots_per_stripe;
+  }
+  std::vector<std::string> addresses = options.aggregators;
+  if (shard != nullptr) addresses = {shard->root()};
+  for (const std::string& address : addresses) {
+    join.address = address;
+    join.timeout = left_until(deadline);
+    auto client = ControlClient::join(join, member.on_failure);
+    if (!client.ok()) return client.status();
+    memberships->push_back(std::move(client).value());
+  }
+  return Status();
+}
+
+Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
+                              const CommunicatorOptions& options, Shard* shard,
+                              std::function<void(const Status&)> on_failed) {
+  for (const auto& control : memberships) {
+    const Membership& membership = control->membership();
+    if (shard != nullptr) {
+      const Status status = shard->install(membership, worker.world_size);
+      if (!status.ok()) return status;
+    }
+    for (const StripeInfo& info : membership.stripes) {
+      Result<StripeOptions> stripe = stripe_options(membership, info, worker.rank);
+      if (!stripe.ok()) return stripe.status();
+      if (payload_bytes != 0) stripe->payload_bytes = payload_bytes;
+      worker.stripes.push_back(std::move(stripe).value());
+    }
+  }
+  const StripeOptions& first = worker.stripes.front();
+  for (const StripeOptions& stripe : worker.stripes) {
+    if (stripe.payload_bytes != first.payload_bytes || stripe.address.family != first.address.family) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "the aggregators at " + first.address.to_string() + " and " + stripe.address.to_string() +
+                        " differ in IP version or packet size: give all of them addresses of one IP version "
+                        "and one --mtu");
+    }
+  }
+  // One's own shard is on this host: which way the packets go, another tells.
+  const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
+                                      [](const StripeOptions& stripe) { return !stripe.local; });
+  const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
+  Result<WorkerIo> io = open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes);
+  if (!io.ok()) return io.status();
+  NetworkPath path;
+  path.note = std::move(io->note);
+  path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed));
+  return path;
+}
+
+}  // namespace netsum
