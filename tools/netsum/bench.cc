@@ -30,6 +30,7 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --workers 4                        local workers, embedded shards\n"
     "  netsum bench allreduce --workers 4 --with-aggregator --bytes 64Mi --json\n"
     "  netsum bench allreduce --workers 2 --aggregator 10.0.0.9:5151 --dtype bfloat16\n"
+    "  netsum bench allreduce --workers 8 --shared-memory        what ranks on one host do by default\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --aggregator 10.0.0.9:5151    on one host\n"
     "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
@@ -78,6 +79,7 @@ class BenchCommand : public Subcommand {
   int mtu_ = 1500;
   int slots_ = 256;
   std::string packet_io_ = "udp";
+  bool shared_memory_ = false;
   std::string timeout_ = "30s";
   std::string connect_timeout_ = "30s";
   TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
@@ -164,6 +166,8 @@ void BenchCommand::declare_where() {
       ->envname("NETSUM_PACKET_IO")
       ->check(CLI::IsMember({"udp", "af_xdp"}))
       ->capture_default_str();
+  allreduce_->add_flag("--shared-memory", shared_memory_,
+                       "Sum the ranks of one host in shared memory first, as programs do by default");
   allreduce_->add_option("--timeout", timeout_, "Deadline of one sum")
       ->check(duration())
       ->capture_default_str();
@@ -208,6 +212,7 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.mtu = mtu_;
   options.slots = slots_;
   options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
+  options.shared_memory = shared_memory_;  // off: a benchmark of the network, on one machine too
   return options;
 }
 
@@ -234,6 +239,7 @@ LocalBench BenchCommand::local_bench() const {
                         "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()),
                         "--mtu", std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io",
                         packet_io_, "--timeout", timeout_, "--connect-timeout", connect_timeout_};
+  if (shared_memory_) local.worker_flags.push_back("--shared-memory");
   const std::pair<const char*, const std::string*> files[] = {
       {"--token-file", &job_token_.path},
       {"--aggregator-token-file", &aggregator_token_.path},

@@ -50,6 +50,7 @@ struct Totals {
   uint64_t gradient_bytes = 0;
   uint64_t bytes_sent = 0, bytes_received = 0;
   uint64_t link_bytes_sent = 0, link_bytes_received = 0;
+  uint64_t shared_memory_bytes_written = 0, shared_memory_bytes_read = 0;
   uint64_t packets_sent = 0, packets_received = 0;
   uint64_t retransmissions = 0, probes = 0, packets_dropped = 0;
   double cpu_seconds = 0;
@@ -60,6 +61,8 @@ struct Totals {
     bytes_received += after.bytes_received - before.bytes_received;
     link_bytes_sent += link_bytes(after).sent - link_bytes(before).sent;
     link_bytes_received += link_bytes(after).received - link_bytes(before).received;
+    shared_memory_bytes_written += after.shared_memory_bytes_written - before.shared_memory_bytes_written;
+    shared_memory_bytes_read += after.shared_memory_bytes_read - before.shared_memory_bytes_read;
     packets_sent += after.packets_sent - before.packets_sent;
     packets_received += after.packets_received - before.packets_received;
     retransmissions += after.retransmissions - before.retransmissions;
@@ -70,12 +73,20 @@ struct Totals {
   Json to_json(double srtt_us) const {
     const double share =
         bytes_sent == 0 ? 0.0 : static_cast<double>(gradient_bytes) / static_cast<double>(bytes_sent);
-    return {{"gradient_bytes", gradient_bytes},   {"bytes_sent", bytes_sent},
-            {"bytes_received", bytes_received},   {"payload_share", share},
-            {"link_bytes_sent", link_bytes_sent}, {"link_bytes_received", link_bytes_received},
-            {"packets_sent", packets_sent},       {"packets_received", packets_received},
-            {"retransmissions", retransmissions}, {"probes", probes},
-            {"packets_dropped", packets_dropped}, {"srtt_us", srtt_us},
+    return {{"gradient_bytes", gradient_bytes},
+            {"bytes_sent", bytes_sent},
+            {"bytes_received", bytes_received},
+            {"payload_share", share},
+            {"link_bytes_sent", link_bytes_sent},
+            {"link_bytes_received", link_bytes_received},
+            {"shared_memory_bytes_written", shared_memory_bytes_written},
+            {"shared_memory_bytes_read", shared_memory_bytes_read},
+            {"packets_sent", packets_sent},
+            {"packets_received", packets_received},
+            {"retransmissions", retransmissions},
+            {"probes", probes},
+            {"packets_dropped", packets_dropped},
+            {"srtt_us", srtt_us},
             {"cpu_seconds", cpu_seconds}};
   }
 };

@@ -68,7 +68,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("timeout", &CommunicatorOptions::timeout)
       .def_readwrite("mtu", &CommunicatorOptions::mtu)
       .def_readwrite("slots", &CommunicatorOptions::slots)
-      .def_readwrite("packet_io", &CommunicatorOptions::packet_io);
+      .def_readwrite("packet_io", &CommunicatorOptions::packet_io)
+      .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
+      .def_readwrite("host", &CommunicatorOptions::host);
 }
 
 py::dict to_dict(const CommunicatorStats& stats) {
@@ -95,6 +97,8 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["stripes"] = stripes;
   result["shard_bytes_received"] = stats.shard_bytes_received;
   result["shard_bytes_sent"] = stats.shard_bytes_sent;
+  result["shared_memory_bytes_written"] = stats.shared_memory_bytes_written;
+  result["shared_memory_bytes_read"] = stats.shared_memory_bytes_read;
   return result;
 }
 

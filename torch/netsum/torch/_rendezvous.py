@@ -121,6 +121,8 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.mtu = settings.mtu
     options.slots = settings.slots
     options.packet_io = _PACKET_IO[settings.packet_io]
+    options.shared_memory = settings.shared_memory
+    options.host = settings.host
     options.connect_timeout = connect_timeout
     options.timeout = timeout
     tls = _C.TlsOptions()

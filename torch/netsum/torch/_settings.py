@@ -14,6 +14,8 @@ class Settings:
     mtu: int = 1500
     slots: int = 256
     packet_io: str = "udp"  # or "af_xdp"; ranks may differ
+    shared_memory: bool = True
+    host: str = ""
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
     tls_cert: str = ""
@@ -39,6 +41,8 @@ def from_environment(environ=os.environ):
         mtu=_integer(environ, "NETSUM_MTU", default=1500, low=128, high=9000),
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
+        shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
+        host=environ.get("NETSUM_HOST", "").strip(),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
