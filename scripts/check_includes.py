@@ -21,7 +21,7 @@ DOORS = {
     "src/control": [API, "src/base", "src/net", "wire"],
     # Of net only the values that packets come and go as: the core does no I/O.
     "src/worker": [API, "src/base", "src/kernels", "src/net/address.h", "src/net/packet_io.h", "wire"],
-    "src/host": [API, "src/base", "src/kernels", "src/worker/operation.h", "wire"],
+    "src/host": [API, "src/base", "src/kernels", "src/net/file_descriptor.h", "src/worker/operation.h", "wire"],
     "aggregator/slot": ["wire"],
     # Only the interface that it implements, not the rest of the control plane.
     "aggregator/server": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot",

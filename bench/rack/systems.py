@@ -18,8 +18,14 @@ class Failed(Exception):
     """A system could not be run or measured."""
 
 
+def start(command):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 class Rack:
     """A virtual rack, for the time of a `with`."""
+
+    master = "10.77.0.1:29400"
 
     def __init__(self, netsum, name, workers, rate, mtu, dataplane):
         self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
@@ -94,8 +100,7 @@ class Netsum:
         command = [self.rack.netsum, "bench", "allreduce", "--world-size", self.rack.workers, "--bytes", size,
                    "--iterations", iterations, "--warmup", warmup, "--dtype", self.dtype, "--mtu", self.rack.mtu,
                    "--timeout", "120s", "--packet-io", self.packet_io, "--json", "--rank"]
-        ranks = [subprocess.Popen(self.rack.inside(w, *command, w), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  text=True) for w in range(self.rack.workers)]
+        ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
         reports = [json.loads(out) for out in finish(ranks)]
         if self.packet_io == "af_xdp" and "packets by af_xdp" not in reports[0]["summed_by"]:
             raise Failed(reports[0]["summed_by"])
@@ -122,8 +127,8 @@ class Gloo:
 
     def __init__(self, rack):
         self.rack = rack
-        master = "10.77.0.1:29400"
-        self.ranks = [subprocess.Popen(rack.inside(w, sys.executable, HERE / "gloo_worker.py", w, rack.workers, master),
+        command = [sys.executable, HERE / "gloo_worker.py"]
+        self.ranks = [subprocess.Popen(rack.inside(w, *command, w, rack.workers, rack.master),
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                        text=True, bufsize=1) for w in range(rack.workers)]
         self.answer()

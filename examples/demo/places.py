@@ -37,7 +37,8 @@ class Loopback:
 
     @contextlib.contextmanager
     def training(self, run):
-        environment = {"NETSUM_AGGREGATOR": None, "OMP_NUM_THREADS": "1"}
+        # The workers stand for hosts of their own, so not even these are summed in shared memory.
+        environment = {"NETSUM_AGGREGATOR": None, "NETSUM_SHARED_MEMORY": "0", "OMP_NUM_THREADS": "1"}
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
             *("--nproc-per-node", run.workers, "--redirects", 3, "--log-dir", run.folder / "logs"),

@@ -73,7 +73,7 @@ Status give(int socket, int file) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == 1 ? Status() : unreachable("cannot pass the memory on");
 }
 
-Result<Descriptor> take(int socket) {
+Result<FileDescriptor> take(int socket) {
   char greeting = 0;
   iovec data{.iov_base = &greeting, .iov_len = 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -91,24 +91,13 @@ Result<Descriptor> take(int socket) {
   }
   int file = -1;
   std::memcpy(&file, CMSG_DATA(header), sizeof file);
-  return Descriptor(file);
+  return FileDescriptor(file);
 }
 
 }  // namespace
 
-Descriptor::Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  std::swap(value_, other.value_);
-  return *this;
-}
-
-Descriptor::~Descriptor() {
-  if (value_ >= 0) close(value_);
-}
-
 Status hand_out(const MeetingOptions& options, int file, size_t others) {
-  const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address;
   const socklen_t length = abstract_address(options.name, &address);
   if (!listener.valid() || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
@@ -118,7 +107,7 @@ Status hand_out(const MeetingOptions& options, int file, size_t others) {
   for (size_t served = 0; served < others;) {
     if (auto end = wait_for(options, listener.get(), POLLIN, "not all ranks of this host came for it"))
       return *end;
-    const Descriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const FileDescriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !same_user(peer.get())) continue;  // not one of ours
     if (Status status = give(peer.get(), file); !status.ok()) return status;
     ++served;
@@ -126,11 +115,11 @@ Status hand_out(const MeetingOptions& options, int file, size_t others) {
   return Status();
 }
 
-Result<Descriptor> receive(const MeetingOptions& options) {
+Result<FileDescriptor> receive(const MeetingOptions& options) {
   sockaddr_un address;
   const socklen_t length = abstract_address(options.name, &address);
   while (true) {
-    const Descriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const FileDescriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!peer.valid()) return unreachable("no socket");
     if (connect(peer.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) {
       if (!same_user(peer.get()))

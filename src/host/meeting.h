@@ -7,22 +7,9 @@
 #include <string>
 
 #include "netsum/status.h"
+#include "src/net/file_descriptor.h"
 
 namespace netsum {
-
-// A descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept;
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
-  int get() const { return value_; }
-  bool valid() const { return value_ >= 0; }
-
- private:
-  int value_;
-};
 
 struct MeetingOptions {
   std::string name;  // in the abstract name space of the network namespace; at most 100 bytes
@@ -33,7 +20,7 @@ struct MeetingOptions {
 // Gives `file` to `others` processes that receive() under this name, and waits until all have it.
 Status hand_out(const MeetingOptions& options, int file, size_t others);
 // Errors: kTimeout (nobody hands out), kPermissionDenied (somebody of another user does), kUnreachable.
-Result<Descriptor> receive(const MeetingOptions& options);
+Result<FileDescriptor> receive(const MeetingOptions& options);
 
 }  // namespace netsum
 

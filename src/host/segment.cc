@@ -74,14 +74,14 @@ Result<std::unique_ptr<Segment>> Segment::open(const SegmentOptions& options) {
   std::unique_ptr<Segment> segment(new Segment(options.ranks));
   const MeetingOptions meeting{options.name, options.deadline, options.interrupted};
   if (options.local > 0) {
-    const Result<Descriptor> file = receive(meeting);
+    const Result<FileDescriptor> file = receive(meeting);
     if (!file.ok()) return file.status();
     if (Status status = segment->map(file->get()); !status.ok()) return status;
     return segment;
   }
   int made = -1;
   Status status = segment->make(&made);
-  const Descriptor file(made);
+  const FileDescriptor file(made);
   if (status.ok()) status = segment->map(made);
   if (!status.ok()) return status;
   // Fresh memory is all zeros, which is what they start as; the others find them so.

@@ -1,13 +1,38 @@
-"""Counts the tests of PyTorch's own suite, for the record."""
+"""Which way the ranks' sums go, and a count of the tests of PyTorch's own suite, for the record."""
 
 import collections
 import os
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the ranks share a few cores
 
 _counts = collections.Counter()
 _SUITE = "test_pytorch_suite.py::TestPyTorchSuite::"
 RECORD = "build/pytorch-suite-{backend}.txt"
+
+
+# By what means the ranks, all on this host, are summed; the second is the default of the package.
+WAYS = {"network": "0", "shared_memory": "1"}
+BOTH_WAYS = ("test_operations", "test_training", "test_errors", "test_exit")
+
+
+def pytest_generate_tests(metafunc):
+    only_network = metafunc.definition.get_closest_marker("network") is not None
+    if metafunc.module.__name__ in BOTH_WAYS and not only_network:
+        metafunc.parametrize("way", WAYS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def way(request, monkeypatch):
+    """Set for all ranks that the test starts; tests that are not run both ways test the network."""
+    chosen = getattr(request, "param", "network")
+    monkeypatch.setenv("NETSUM_SHARED_MEMORY", WAYS[chosen])
+    return chosen
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "network: is not run both ways")
 
 
 def pytest_runtest_logreport(report):

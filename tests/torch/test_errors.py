@@ -140,6 +140,7 @@ def test_worker_that_leaves_while_others_go_on():
     assert_all_failed(outcomes, codes={"peer_lost"})
 
 
+@pytest.mark.network
 def test_sums_in_an_aggregator():
     with ranks.aggregator() as process:
 
@@ -169,6 +170,7 @@ def test_killed_aggregator():
         assert_all_failed(outcomes, codes={"aggregator_lost"})
 
 
+@pytest.mark.network
 def test_absent_aggregator():
     # A port that nobody listens on: bound, so that nobody else can take it, but not listening.
     with socket.socket() as reserved:
@@ -181,6 +183,7 @@ def test_absent_aggregator():
     assert all(address in outcome.error for outcome in outcomes)
 
 
+@pytest.mark.network
 def test_wrong_aggregator_token():
     with ranks.aggregator(env={"NETSUM_AGGREGATOR_TOKEN": "right"}) as process:
         settings = {"NETSUM_AGGREGATOR": process.address, "NETSUM_CONNECT_TIMEOUT": "5"}
@@ -196,12 +199,14 @@ def test_wrong_aggregator_token():
         assert outcomes[2].code == "permission_denied"
 
 
+@pytest.mark.network
 def test_settings_that_differ_between_ranks():
     outcomes = ranks.run_all_outcomes(lambda rank: None, env=[{}, {"NETSUM_MTU": "9000"}, {}, {}])
     assert_all_failed(outcomes, codes={"mismatch"})
     assert all("NETSUM_MTU" in outcome.error and "rank 1" in outcome.error for outcome in outcomes)
 
 
+@pytest.mark.network
 def test_bad_setting_on_one_rank():
     outcomes = ranks.run_all_outcomes(lambda rank: None, env=[{}, {}, {"NETSUM_SLOTS": "many"}, {}])
     assert outcomes.pop(2).error_type == "ValueError"
@@ -232,6 +237,7 @@ def test_abort_ends_waiting_ranks():
     assert_all_failed(ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S), codes={"aborted"})
 
 
+@pytest.mark.network
 def test_group_that_is_too_large_says_so_and_uses_the_hosts():
     def on_rank(rank):
         _C.MAX_MEMBERS = 2  # 65 ranks are more than a test machine can bear

@@ -259,6 +259,7 @@ def test_group_of_one():
     ranks.run(on_rank, world_size=1)
 
 
+@pytest.mark.network
 def test_statistics_and_description():
     def on_rank(_rank):
         dist.all_reduce(torch.ones(100_000))
@@ -277,6 +278,41 @@ def test_statistics_and_description():
             netsum.torch.stats(gloo)
 
     ranks.run(on_rank)
+
+
+@pytest.mark.network
+def test_statistics_of_ranks_that_share_memory(monkeypatch):
+    monkeypatch.delenv("NETSUM_SHARED_MEMORY")  # it is the default
+
+    def on_rank(_rank):
+        dist.all_reduce(torch.ones(100_000))
+        stats = netsum.torch.stats()
+        assert stats["gradient_bytes"] == 400_000
+        assert stats["bytes_sent"] == stats["bytes_received"] == 0 and stats["stripes"] == []
+        assert stats["shared_memory_bytes_written"] >= 400_000 and stats["shared_memory_bytes_read"] >= 400_000
+        return netsum.torch.describe()
+
+    for text in ranks.run(on_rank):
+        assert "the 4 ranks of this host are summed in shared memory" in text, text
+
+
+@pytest.mark.network
+def test_the_same_bits_in_shared_memory_and_in_the_network():
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(rank)
+        tensors = [torch.randn(50_000, generator=generator).to(dtype) for dtype in NETWORK_TYPES[:3]]
+        tensors[0][7] = math.inf if rank == 1 else 1.0
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        return [tensor.view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+    hosts = [{"NETSUM_SHARED_MEMORY": "1", "NETSUM_HOST": f"host{rank % 2}"} for rank in range(WORLD_SIZE)]
+    apart, together, two_hosts = (
+        ranks.run(on_rank, env=env)
+        for env in ({"NETSUM_SHARED_MEMORY": "0"}, {"NETSUM_SHARED_MEMORY": "1"}, hosts)
+    )
+    for other in (*apart, *together, *two_hosts):
+        assert other == apart[0]
 
 
 def test_profiler_names_the_operation():

@@ -10,6 +10,7 @@ def test_defaults():
     assert settings.aggregators == ()
     assert (settings.mtu, settings.slots, settings.connect_timeout_s) == (1500, 256, 30.0)
     assert settings.job_prefix == "torch"
+    assert settings.shared_memory and settings.host == ""
     assert settings.packet_io == "udp"
 
 
@@ -26,6 +27,8 @@ def test_all_set(tmp_path):
             "NETSUM_SLOTS": "64",
             "NETSUM_PACKET_IO": "af_xdp",
             "NETSUM_BIND_ADDRESS": "10.0.0.1",
+            "NETSUM_SHARED_MEMORY": "0",
+            "NETSUM_HOST": "left",
             "NETSUM_TLS_CA": str(files["ca"]),
             "NETSUM_TLS_CERT": str(files["cert"]),
             "NETSUM_TLS_KEY": str(files["key"]),
@@ -41,6 +44,7 @@ def test_all_set(tmp_path):
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
+    assert not settings.shared_memory and settings.host == "left"
     assert settings.packet_io == "af_xdp"
     assert "secret" not in repr(settings) and "pem of key" not in repr(settings)
 
@@ -54,6 +58,7 @@ def test_all_set(tmp_path):
         ("NETSUM_AGGREGATOR", "host:1,:2"),
         ("NETSUM_AGGREGATOR", "::1:5151"),
         ("NETSUM_MTU", "big"),
+        ("NETSUM_SHARED_MEMORY", "yes"),
         ("NETSUM_MTU", "9001"),
         ("NETSUM_SLOTS", "100"),
         ("NETSUM_PACKET_IO", "tcp"),
