@@ -20,6 +20,9 @@ struct ControlServiceOptions {
   std::chrono::milliseconds join_timeout{60'000};
   // Embedded shards: this service only coordinates; each member runs a shard and installs the job itself.
   bool members_bring_shards = false;
+  // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
+  std::string parent;
+  std::string parent_token;
 };
 
 class ControlService {

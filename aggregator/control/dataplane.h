@@ -4,6 +4,7 @@
 #define NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,16 @@
 #include "src/net/address.h"
 
 namespace netsum {
+
+// Where the sums of a job go that an aggregator cannot finish itself: it is one member of a parent's job.
+struct DataplaneParent {
+  std::vector<Address>
+      stripes;       // the parent's endpoints: stripe i of the dataplane contributes to stripes[i]
+  uint16_t job = 0;  // as the parent knows it, as are epoch and key
+  uint16_t epoch = 0;
+  uint64_t key = 0;
+  uint16_t member = 0;  // ours in that job
+};
 
 // One job's share of one stripe (a core of an aggregator, or an embedded shard).
 struct DataplaneJob {
@@ -22,6 +33,8 @@ struct DataplaneJob {
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
+  // Hierarchy: slots and payload are then those of the parent's job.
+  std::optional<DataplaneParent> parent;
 };
 
 struct DataplaneLimits {

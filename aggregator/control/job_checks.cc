@@ -68,9 +68,9 @@ Status JobTable::check_job(const JobRequest& request) const {
   if (request.token.size() > kMaxTokenBytes)
     return invalid("the token of job '" + request.name + "' has " + number(request.token.size()) +
                    " bytes; at most " + number(kMaxTokenBytes) + " are allowed");
-  if (request.world_size < 1 || request.world_size > kMaxMembers)
+  if (request.world_size < 1 || request.world_size > kMaxRanks)
     return invalid("world size " + number(request.world_size) + " of job '" + request.name +
-                   "' is out of range: an aggregator serves 1 to " + number(kMaxMembers) + " ranks per job");
+                   "' is out of range: a job has 1 to " + number(kMaxRanks) + " ranks");
   if (request.mtu < wire::kMinMtu || request.mtu > wire::kMaxMtu)
     return invalid("mtu " + number(request.mtu) + " is out of range: " + number(wire::kMinMtu) + " to " +
                    number(wire::kMaxMtu) + " are possible, 1500 is usual");
@@ -139,6 +139,27 @@ Status JobTable::check_host(const MemberRequest& request) const {
   if (!printable(request.host))
     return invalid("rank " + number(request.rank) +
                    "'s name of its host may hold printable ASCII characters only");
+  return {};
+}
+
+Status JobTable::check_rack(const MemberRequest& request) const {
+  if (request.rack.empty()) return {};
+  const std::string who = "rank " + number(request.rank) + "'s aggregator";
+  if (options_.members_bring_shards)
+    return invalid(who +
+                   " names this job's rank 0 as its parent, which sums nothing by itself: configure "
+                   "an aggregator as parent");
+  if (request.rack.size() > kMaxJobNameBytes || request.origin.size() > kMaxJobNameBytes ||
+      !printable(request.origin))
+    return invalid(who + " has a name that is too long or not printable");
+  if (request.rack_stripes == 0 || request.rack_payload_bytes < kLeastPayload)
+    return invalid(who + " takes " + number(request.rack_payload_bytes) + " bytes of payload on " +
+                   number(request.rack_stripes) + " cores; at least " + number(kLeastPayload) +
+                   " bytes and one core are needed");
+  if (request.rack_slots <= kScaleSlots)
+    return {ErrorCode::kResourceExhausted, who + " has " + number(request.rack_slots) +
+                                               " free slots; more than " + number(kScaleSlots) +
+                                               " are needed"};
   return {};
 }
 

@@ -1,22 +1,12 @@
 #include "aggregator/control/job_desk.h"
 
-#include <sys/random.h>
-
 #include <utility>
 
-#include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/control/rpc_status.h"
 
 namespace netsum {
 namespace {
-
-uint64_t system_random() {
-  uint64_t value = 0;
-  // Reads of up to 256 bytes are never cut short.
-  NETSUM_ASSERT(::getrandom(&value, sizeof(value), 0) == sizeof(value));
-  return value;
-}
 
 control::Ready to_ready(const JobGrant& grant) {
   control::Ready ready;
@@ -35,6 +25,7 @@ control::Ready to_ready(const JobGrant& grant) {
     stripe.set_embedded(grant_of_stripe.embedded);
     if (grant_of_stripe.embedded) stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
   }
+  for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
   return ready;
 }
 

@@ -10,35 +10,28 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aggregator/control/job_table.h"
-#include "aggregator/control/member_stream.h"
+#include "aggregator/control/desk.h"
 
 namespace netsum {
 
 // Shared with the streams, which may outlive the service by a moment. Any thread may call any method.
-class JobDesk : public std::enable_shared_from_this<JobDesk> {
+class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> {
  public:
   JobDesk(JobTableOptions options, Dataplane* dataplane);
 
-  Status create(const JobRequest& request, int64_t deadline_us);
-  // Ends `stream` with the refusal, or makes it the member's.
-  void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream);
-  Status leave(const MemberClaim& claim);
-  Status report(const MemberClaim& claim, const Status& failure);
-  void drain();
-  void stop(const Status& reason);
-
-  // Fails late jobs until halt().
-  void watch_deadlines();
-  void halt();
-
-  // Returns false if `deadline` passed first.
-  bool wait_until_empty(std::chrono::steady_clock::time_point deadline);
-
-  Status check_aggregator_token(const std::string& presented);
-  std::vector<AggregatorJobStatus> jobs();
-  uint32_t payload_limit();
-  bool draining();
+  Status create(const JobRequest& request, int64_t deadline_us) override;
+  void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
+  Status leave(const MemberClaim& claim) override;
+  Status report(const MemberClaim& claim, const Status& failure) override;
+  void drain() override;
+  void stop(const Status& reason) override;
+  void watch_deadlines() override;
+  void halt() override;
+  bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
+  Status check_aggregator_token(const std::string& presented) override;
+  std::vector<AggregatorJobStatus> jobs() override;
+  uint32_t payload_limit() override;
+  bool draining() override;
 
  private:
   template <typename Function>

@@ -98,6 +98,7 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
                       std::to_string(request.job.world_size - 1));
   if (Status status = check_shard(request); !status.ok()) return status;
   if (Status status = check_host(request); !status.ok()) return status;
+  if (Status status = check_rack(request); !status.ok()) return status;
   const Result<JobNumber> number = find_or_create(now_us, request.job, 0);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
@@ -111,12 +112,16 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
   Member member;
   do member.id = random_();
   while (member.id == 0 || members_.contains(member.id));
-  member.host = host_of(request.peer);
+  member.host = request.origin.empty() ? host_of(request.peer) : request.origin;
   member.peer = request.peer;
   member.shard_endpoint = request.shard_endpoint;
   member.shard_payload_bytes = request.shard_payload_bytes;
   member.shard_slots = request.shard_slots;
   member.shares_memory_on = request.host;
+  member.rack = request.rack;
+  member.rack_payload_bytes = request.rack_payload_bytes;
+  member.rack_slots = request.rack_slots;
+  member.rack_stripes = request.rack_stripes;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
   const MemberId id = member.id;
@@ -153,7 +158,6 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   JobGrant grant;
   grant.job = job.grant;
   grant.job.key = random_();
-  grant.job.members = static_cast<uint16_t>(job.request.world_size);
   grant.job.scale_slots = kScaleSlots;
   grant_hosts(job, &grant);
   uint32_t slots = job.request.slots;
@@ -190,6 +194,12 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
       grant.stripes.push_back({endpoint.to_string(), static_cast<int>(rank), true});
     }
   }
+  if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
+  for (const auto& member : job.members) {
+    if (member->rack.empty()) continue;
+    payload = std::min(payload, member->rack_payload_bytes / 32 * 32);
+    slots = std::min(slots, member->rack_slots - kScaleSlots);
+  }
   // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
   grant.job.data_slots = std::bit_floor(slots);
   grant.job.payload_bytes =
@@ -207,6 +217,52 @@ void JobTable::grant_hosts(const Job& job, JobGrant* grant) {
   if (!shared) return;
   grant->host_meeting = random_();
   for (const auto& member : job.members) grant->hosts.push_back(member->shares_memory_on);
+}
+
+// Ranks of one rack become one member, in the order of their lowest ranks.
+Status JobTable::group_by_rack(const Job& job, JobGrant* grant) const {
+  std::map<std::string, uint16_t> racks;
+  std::vector<uint16_t> member_of_rank;
+  uint16_t members = 0;
+  uint32_t stripes = 0;
+  int first_rank = kNoRank;  // of those below another aggregator
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    if (member.rack.empty()) {
+      member_of_rank.push_back(members++);
+      continue;
+    }
+    const auto [entry, is_new] = racks.emplace(member.rack, members);
+    if (is_new) ++members;
+    member_of_rank.push_back(entry->second);
+    if (first_rank == kNoRank) {
+      first_rank = static_cast<int>(rank);
+      stripes = member.rack_stripes;
+    }
+    if (member.rack_stripes != stripes)
+      return Status(ErrorCode::kInvalidArgument,
+                    "the aggregators of " +
+                        rank_at(first_rank, job.members[static_cast<size_t>(first_rank)]->host) + " and " +
+                        rank_at(static_cast<int>(rank), member.host) + " have " + std::to_string(stripes) +
+                        " and " + std::to_string(member.rack_stripes) +
+                        " cores: start all aggregators below this one with the same --cores",
+                    static_cast<int>(rank));
+  }
+  if (members > NETSUM_MAX_MEMBERS)
+    return Status(ErrorCode::kInvalidArgument,
+                  "job '" + job.request.name + "' has " + std::to_string(members) +
+                      " members at this aggregator, which serves at most " +
+                      std::to_string(NETSUM_MAX_MEMBERS) +
+                      ": put aggregators between it and the ranks (netsum aggregator --parent)");
+  grant->job.members = members;
+  if (first_rank == kNoRank) return {};
+  if (stripes > grant->stripes.size())
+    return Status(ErrorCode::kInvalidArgument,
+                  "this aggregator has " + std::to_string(grant->stripes.size()) + " cores, those below it " +
+                      std::to_string(stripes) + ": start it with at least as many (--cores)");
+  grant->stripes.resize(stripes);
+  grant->member_of_rank = std::move(member_of_rank);
+  return {};
 }
 
 Result<JobTable::JobNumber> JobTable::find_member(const MemberClaim& claim) const {

@@ -61,6 +61,12 @@ struct MemberRequest {
   uint32_t shard_slots = 0;
   std::string host;  // ranks of equal names share memory; empty: with nobody
   Address peer;      // whence the member's control connection comes
+  // Hierarchy: the call comes from an aggregator below (see control.proto).
+  std::string rack;
+  uint32_t rack_payload_bytes = 0;
+  uint32_t rack_slots = 0;
+  uint32_t rack_stripes = 0;
+  std::string origin;  // where the rank is, for messages
 };
 
 // What a member shows when it leaves or reports a failure.
@@ -84,6 +90,7 @@ struct JobGrant {
   std::vector<StripeGrant> stripes;
   std::vector<std::string> hosts;  // by rank; empty if no two members share one
   uint64_t host_meeting = 0;       // random: where the ranks of a host find each other
+  std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
 };
 
 struct JobEvent {
@@ -144,6 +151,10 @@ class JobTable {
     std::string shard_endpoint;
     uint32_t shard_payload_bytes = 0;
     uint32_t shard_slots = 0;
+    std::string rack;  // hierarchy, as are the next three
+    uint32_t rack_payload_bytes = 0;
+    uint32_t rack_slots = 0;
+    uint32_t rack_stripes = 0;
     int64_t deadline_us = 0;  // when it stops waiting for the others
   };
   struct Job {
@@ -171,6 +182,7 @@ class JobTable {
   Status check_capacity(const JobRequest& request) const;
   Status check_shard(const MemberRequest& request) const;
   Status check_host(const MemberRequest& request) const;
+  Status check_rack(const MemberRequest& request) const;
   Status check_family(const MemberRequest& request) const;
 
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
@@ -179,6 +191,7 @@ class JobTable {
   void make_ready(JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
   void grant_hosts(const Job& job, JobGrant* grant);
+  Status group_by_rack(const Job& job, JobGrant* grant) const;
   void fail(JobNumber number, const Status& failure, int except_rank);
   void forget_if_over(JobNumber number);
   void release(Job& job);

@@ -9,6 +9,7 @@
 #include "aggregator/control/control_service.h"
 #include "aggregator/control/job_desk.h"
 #include "aggregator/control/listen.h"
+#include "aggregator/control/relay_desk.h"
 #include "netsum/version.h"
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
@@ -34,13 +35,7 @@ MemberClaim from_claim(const control::MemberRequest& member) {
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
-  Service(const ControlServiceOptions& options, Dataplane* dataplane)
-      : dataplane_(dataplane),
-        desk_(
-            std::make_shared<JobDesk>(JobTableOptions{options.token, options.max_jobs,
-                                                      std::chrono::microseconds(options.join_timeout).count(),
-                                                      options.members_bring_shards},
-                                      dataplane)) {}
+  Service(Dataplane* dataplane, std::shared_ptr<Desk> desk) : dataplane_(dataplane), desk_(std::move(desk)) {}
 
   ~Service() override {
     desk_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
@@ -75,6 +70,11 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     member.shard_endpoint = request->shard_endpoint();
     member.shard_payload_bytes = request->shard_payload_bytes();
     member.shard_slots = request->shard_slots();
+    member.rack = request->rack();
+    member.rack_payload_bytes = request->rack_payload_bytes();
+    member.rack_slots = request->rack_slots();
+    member.rack_stripes = request->rack_stripes();
+    member.origin = request->origin();
     member.host = request->host();
     member.peer = peer_address(context->peer());
     const auto stream = MemberStream::create();
@@ -103,7 +103,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   }
 
   Dataplane* const dataplane_;
-  const std::shared_ptr<JobDesk> desk_;
+  const std::shared_ptr<Desk> desk_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
   std::thread watcher_;
@@ -207,6 +207,22 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
   return answer(context, {});
 }
 
+Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Dataplane* dataplane) {
+  if (options.parent.empty()) {
+    return std::shared_ptr<Desk>(
+        std::make_shared<JobDesk>(JobTableOptions{options.token, options.max_jobs,
+                                                  std::chrono::microseconds(options.join_timeout).count(),
+                                                  options.members_bring_shards},
+                                  dataplane));
+  }
+  auto channel = make_channel(options.parent, options.tls);
+  if (!channel.ok()) return channel.status();
+  return std::shared_ptr<Desk>(
+      std::make_shared<RelayDesk>(RelayOptions{options.parent, options.parent_token, options.token,
+                                               options.max_jobs, options.join_timeout},
+                                  dataplane, *channel));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServiceOptions& options,
@@ -219,7 +235,9 @@ Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServi
                   "max_jobs is " + std::to_string(options.max_jobs) + "; 1 to 65535 are possible");
   if (options.join_timeout.count() <= 0)
     return Status(ErrorCode::kInvalidArgument, "join_timeout must be positive");
-  auto service = std::make_unique<Service>(options, dataplane);
+  auto desk = make_desk(options, dataplane);
+  if (!desk.ok()) return desk.status();
+  auto service = std::make_unique<Service>(dataplane, *desk);
   if (Status status = service->listen(options.listen, options.tls); !status.ok()) return status;
   return std::unique_ptr<ControlService>(std::move(service));
 }

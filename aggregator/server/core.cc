@@ -45,10 +45,11 @@ AggregatorCore::AggregatorCore(const Limits& limits)
   outbox_.reserve(static_cast<size_t>(kMaxBurst) * NETSUM_MAX_MEMBERS);
 }
 
-Status AggregatorCore::install(const DataplaneJob& spec) {
+Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   const uint32_t wanted = spec.data_slots + spec.scale_slots;
   if (spec.job >= jobs_.size() || spec.members < 1 || spec.members > NETSUM_MAX_MEMBERS ||
-      spec.payload_bytes > limits_.payload_bytes || wanted == 0) {
+      spec.payload_bytes > limits_.payload_bytes || wanted == 0 ||
+      (spec.parent && spec.parent->stripes.size() <= stripe)) {
     return Status(ErrorCode::kInvalidArgument,
                   "job " + std::to_string(spec.job) + " does not fit the dataplane");
   }
@@ -61,9 +62,19 @@ Status AggregatorCore::install(const DataplaneJob& spec) {
                                .epoch = spec.epoch,
                                .members = spec.members,
                                .slots = wanted,
-                               .payload_bytes = spec.payload_bytes};
+                               .payload_bytes = spec.payload_bytes,
+                               .has_parent = spec.parent.has_value()};
   job.first_slot = first.value();
   job.addresses.fill(Address());
+  if (spec.parent) {
+    job.parent = netsum_parent_job{.key = spec.parent->key,
+                                   .job = spec.parent->job,
+                                   .epoch = spec.parent->epoch,
+                                   .member = spec.parent->member};
+    job.parent_address = spec.parent->stripes[stripe];
+    job.parent_welcomed = false;
+    parent_jobs_[{job.parent_address, job.parent.job}] = spec.job;
+  }
   return Status();
 }
 
@@ -72,6 +83,11 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   Job& job = jobs_[index];
   if (job.rules.members == 0 || job.rules.epoch != epoch) return;
   ranges_.give_back(job.first_slot, job.rules.slots);
+  if (job.rules.has_parent) {
+    // A later job may stand under the same key by now: the parent's index is free before we hear of it.
+    const auto found = parent_jobs_.find({job.parent_address, job.parent.job});
+    if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
+  }
   job.rules.members = 0;
 }
 
@@ -81,8 +97,7 @@ void AggregatorCore::on_packet(const InPacket& packet) {
   netsum_fields fields;
   int reason = netsum_parse(packet.data, packet.size, &fields);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
-  const bool lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_PROBE;
-  if (!lanes && fields.type != NETSUM_TYPE_HELLO) return drop(NETSUM_DROP_BAD_TYPE);
+  if (netsum_is_parents(fields.type)) return on_parent(packet, fields);
   if (fields.job >= jobs_.size()) return drop(NETSUM_DROP_UNKNOWN_JOB);
   Job& job = jobs_[fields.job];
   reason = netsum_check_rules(&fields, &job.rules);
@@ -91,10 +106,10 @@ void AggregatorCore::on_packet(const InPacket& packet) {
                             payload_nh(packet.data, fields.payload_bytes))) {
     return drop(NETSUM_DROP_BAD_CHECK);
   }
-  if (lanes) {
-    on_lanes(packet, fields, job);
-  } else {
+  if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
+  } else {
+    on_lanes(packet, fields, job);
   }
 }
 
@@ -106,6 +121,13 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
   counters_.hellos.add();
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
+  if (job.rules.has_parent && !job.parent_welcomed) {
+    // The way up is open first. The member says HELLO again until it is.
+    netsum_fields hello = fields_for_parent(fields, job);
+    hello.flags = 0;
+    return send_up(job, frame,
+                   wire::write_header(hello, job.parent.key, payload_nh(frame, fields.payload_bytes), frame));
+  }
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
   reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, fields.payload_bytes), frame),
         packet.from);
@@ -132,26 +154,91 @@ void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& field
   } else {
     overflow = combine(fields.format, acc, lanes, fields.payload_bytes);
   }
-  if (netsum_slot_added(&slot, verdict.bank, overflow, job.rules.members)) {
-    finish_round(job, fields.job, index, verdict.bank);
+  if (!netsum_slot_added(&slot, verdict.bank, overflow, &job.rules)) return;
+  if (job.rules.has_parent) {
+    send_sum_up(job, index, verdict.bank);
+  } else {
+    broadcast_result(job, fields.job, index, verdict.bank);
   }
 }
 
-void AggregatorCore::finish_round(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
+// What the parent of one of our jobs sends. Its packets name the job as the parent knows it.
+void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fields) {
+  const auto found = parent_jobs_.find({packet.from, fields.job});
+  if (found == parent_jobs_.end()) return drop(NETSUM_DROP_BAD_TYPE);
+  Job& job = jobs_[found->second];
+  const int reason = netsum_check_parent(&fields, &job.parent, &job.rules);
+  if (reason != NETSUM_DROP_NONE) return drop(reason);
+  if (!wire::check_is_right(packet.data, fields, job.parent.key,
+                            payload_nh(packet.data, fields.payload_bytes))) {
+    return drop(NETSUM_DROP_BAD_CHECK);
+  }
+  if (fields.type == NETSUM_TYPE_WELCOME) {
+    job.parent_welcomed |= fields.payload_bytes == job.rules.payload_bytes;
+    return;
+  }
+  const uint32_t index = job.first_slot + fields.slot;
+  const netsum_verdict verdict = netsum_slot_from_parent(&slots_[index], &fields, job.rules.members);
+  netsum_fields own = fields;
+  own.job = found->second;
+  own.epoch = job.rules.epoch;
+  switch (verdict.action) {
+    case NETSUM_ACT_TAKE_RESULT:
+      // A sum of this round that is still in the outbox becomes a RESULT, which the parent refuses.
+      std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,
+                  fields.payload_bytes);
+      return broadcast_result(job, found->second, index, verdict.bank);
+    case NETSUM_ACT_PASS_STATUS:
+      own.chunk = netsum_chunk_down(fields.chunk);
+      own.member = verdict.addressee;
+      return act(verdict, own, job, job.addresses[verdict.addressee]);
+    default:
+      return act(verdict, own, job, Address());
+  }
+}
+
+netsum_fields AggregatorCore::fields_of_round(const Job& job, uint32_t slot, uint32_t bank) const {
+  const netsum_round& round = slots_[slot].rounds[bank];
+  netsum_fields fields{};
+  fields.format = round.format;
+  fields.flags = static_cast<uint8_t>(round.flags | (round.overflow ? NETSUM_FLAG_OVERFLOW : 0));
+  fields.slot = static_cast<uint16_t>(slot - job.first_slot);
+  fields.round = slots_[slot].current;
+  fields.chunk = round.chunk;
+  fields.signature = round.signature;
+  fields.payload_bytes = round.payload_bytes;
+  return fields;
+}
+
+netsum_fields AggregatorCore::fields_for_parent(const netsum_fields& fields, const Job& job) {
+  netsum_fields up = fields;
+  up.job = job.parent.job;
+  up.epoch = job.parent.epoch;
+  up.member = job.parent.member;
+  return up;
+}
+
+void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank) {
+  netsum_fields sum = fields_for_parent(fields_of_round(job, slot, bank), job);
+  sum.type = NETSUM_TYPE_CONTRIBUTION;
+  uint8_t* frame = frame_of(slot, bank);
+  send_up(job, frame, wire::write_header(sum, job.parent.key, payload_nh(frame, sum.payload_bytes), frame));
+}
+
+void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size) {
+  counters_.sent_to_parent.add();
+  counters_.parent_bytes_sent.add(size);
+  reply(frame, size, job.parent_address);
+}
+
+void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
   const netsum_round& round = slots_[slot].rounds[bank];
   if (round.overflow) counters_.overflows.add();
-  netsum_fields result{};
+  netsum_fields result = fields_of_round(job, slot, bank);
   result.type = NETSUM_TYPE_RESULT;
-  result.format = round.format;
-  result.flags = static_cast<uint8_t>(round.flags | (round.overflow ? NETSUM_FLAG_OVERFLOW : 0));
   result.job = job_index;
   result.epoch = job.rules.epoch;
-  result.slot = static_cast<uint16_t>(slot - job.first_slot);
   result.member = NETSUM_MEMBER_ALL;
-  result.round = slots_[slot].current;
-  result.chunk = round.chunk;
-  result.signature = round.signature;
-  result.payload_bytes = round.payload_bytes;
   uint8_t* frame = frame_of(slot, bank);
   const uint32_t size =
       wire::write_header(result, job.rules.key, payload_nh(frame, round.payload_bytes), frame);
@@ -169,7 +256,18 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
     case NETSUM_ACT_REPLY_RESULT:
       counters_.results_repeated.add();
       return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
-    case NETSUM_ACT_REPLY_STATUS: {
+    case NETSUM_ACT_SEND_UP:
+      return send_sum_up(job, index, verdict.bank);
+    case NETSUM_ACT_PROBE_UP: {
+      netsum_fields probe = fields_for_parent(fields, job);
+      probe.flags = 0;
+      probe.chunk = netsum_chunk_up(fields.chunk, fields.member);
+      uint8_t* frame = scratch_frame();
+      std::memset(frame + NETSUM_HEADER_BYTES, 0, NETSUM_PROBE_BYTES);
+      return send_up(job, frame, wire::write_header(probe, job.parent.key, frame));
+    }
+    case NETSUM_ACT_REPLY_STATUS:
+    case NETSUM_ACT_PASS_STATUS: {
       counters_.statuses.add();
       uint8_t* frame = scratch_frame();
       const netsum_be64 seen = netsum_put64(verdict.seen);

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
@@ -33,6 +35,8 @@ struct AggregatorCoreCounters {
   Counter mismatches;        // rounds failed because members disagree
   Counter overflows;         // rounds with a lane out of range
   Counter hellos;
+  Counter sent_to_parent;                        // contributions and probes
+  Counter parent_bytes_sent;                     // of those, datagrams as above
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // by reason
 };
 
@@ -46,8 +50,9 @@ class AggregatorCore {
   // Allocates everything: slots x 2 x (payload + header), plus tables.
   explicit AggregatorCore(const Limits& limits);
 
-  // Gives the job consecutive slots. Errors: kResourceExhausted, kInvalidArgument.
-  Status install(const DataplaneJob& job);
+  // Gives the job consecutive slots. `stripe` is this core's index in the dataplane: a parent's stripe of the
+  // same index takes its sums. Errors: kResourceExhausted, kInvalidArgument.
+  Status install(const DataplaneJob& job, size_t stripe = 0);
   void remove(uint16_t job, uint16_t epoch);
   uint32_t free_slots() const { return ranges_.free(); }
 
@@ -67,6 +72,9 @@ class AggregatorCore {
     netsum_job_rules rules{};
     uint32_t first_slot = 0;
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
+    netsum_parent_job parent{};  // if rules.has_parent, as is the rest
+    Address parent_address;
+    bool parent_welcomed = false;  // it has answered a packet of full size
   };
   struct Broadcast {
     const uint8_t* frame;
@@ -79,7 +87,14 @@ class AggregatorCore {
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Address& to);
-  void finish_round(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
+  void on_parent(const InPacket& packet, const netsum_fields& fields);
+  // Sends the round that is complete to everybody.
+  void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
+  void send_sum_up(const Job& job, uint32_t slot, uint32_t bank);
+  void send_up(const Job& job, const uint8_t* frame, uint32_t size);
+  netsum_fields fields_of_round(const Job& job, uint32_t slot, uint32_t bank) const;
+  // The same packet as a member of the parent's job sends it.
+  static netsum_fields fields_for_parent(const netsum_fields& fields, const Job& job);
   netsum_fields reply_fields(const netsum_fields& request, uint8_t type) const;
   uint8_t* scratch_frame();
   void reply(const uint8_t* frame, uint32_t size, const Address& to);
@@ -87,6 +102,7 @@ class AggregatorCore {
   const Limits limits_;
   const uint32_t frame_stride_;
   std::vector<Job> jobs_;
+  std::map<std::pair<Address, uint16_t>, uint16_t> parent_jobs_;  // parent's address and job index: our index
   SlotRanges ranges_;
   std::vector<netsum_slot> slots_;
   std::vector<uint8_t>

@@ -113,9 +113,8 @@ class UdpDataplane final : public Dataplane {
 
   Status install(const DataplaneJob& job) override {
     Status status;
-    for (const auto& core : cores_) {
-      core->run([&](AggregatorCore& c) { status = c.install(job); });
-      if (!status.ok()) break;
+    for (size_t stripe = 0; stripe < cores_.size() && status.ok(); ++stripe) {
+      cores_[stripe]->run([&](AggregatorCore& core) { status = core.install(job, stripe); });
     }
     if (!status.ok()) remove(job.job, job.epoch);
     return status;
@@ -146,7 +145,9 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
       {"statuses", &C::statuses},
       {"mismatches", &C::mismatches},
       {"overflows", &C::overflows},
-      {"hellos", &C::hellos}};
+      {"hellos", &C::hellos},
+      {"sent_to_parent", &C::sent_to_parent},
+      {"parent_bytes_sent", &C::parent_bytes_sent}};
   std::vector<AggregatorCounter> counters;
   for (const auto& [name, member] : kNamed) {
     uint64_t sum = 0;

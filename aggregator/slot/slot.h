@@ -6,6 +6,11 @@
  * so the first packet of r + 1 proves that somebody has r, and the completion of r + 1 proves that everybody
  * has: only then may r + 2 overwrite r. Rounds start at 1.
  *
+ * An aggregator may itself be a member of a parent's job (hierarchy). Then the sum of a round that all
+ * members have contributed to goes up, and the round is complete when the parent's result has come down. The
+ * parent's rules are the same: between them, this slot is a member that keeps one step outstanding. It has no
+ * timer: what was lost on the way up or down is found by the members' probes.
+ *
  * Thread rule: one thread at a time per slot. */
 #ifndef NETSUM_AGGREGATOR_SLOT_SLOT_H_
 #define NETSUM_AGGREGATOR_SLOT_SLOT_H_
@@ -16,6 +21,7 @@
 #define NETSUM_ROUND_OPEN 1
 #define NETSUM_ROUND_COMPLETE 2
 #define NETSUM_ROUND_FAILED 3 /* members disagree on what is being summed: stays so until the job ends */
+#define NETSUM_ROUND_SUMMED 4 /* all have contributed; the sum is with the parent */
 
 struct netsum_round {
   uint64_t seen; /* bitmap of the members that have contributed */
@@ -44,6 +50,8 @@ struct netsum_job_rules {
   uint16_t members; /* 1 to NETSUM_MAX_MEMBERS; 0: no such job */
   uint32_t slots;
   uint32_t payload_bytes; /* largest payload */
+  uint8_t has_parent;     /* sums go up, results come down */
+  uint8_t reserved[7];
 };
 
 /* What to do with a packet. */
@@ -54,12 +62,18 @@ struct netsum_job_rules {
 #define NETSUM_ACT_REPLY_STATUS 4 /* tell the sender `seen` and `flags` */
 #define NETSUM_ACT_REPLY_ERROR 5  /* tell the sender that rounds[bank] has failed */
 #define NETSUM_ACT_ERROR_ALL 6    /* tell everybody that rounds[bank] has failed */
+#define NETSUM_ACT_SEND_UP 7      /* contribute the sum in rounds[bank] to the parent, again */
+#define NETSUM_ACT_PROBE_UP 8     /* ask the parent about the round, in the sender's name */
+#define NETSUM_ACT_TAKE_RESULT \
+  9 /* the parent's result: move the lanes into rounds[bank], send it to everybody */
+#define NETSUM_ACT_PASS_STATUS 10 /* tell member `addressee` `seen` and `flags`: the parent's answer */
 
 struct netsum_verdict {
   uint8_t action;
   uint8_t drop;
   uint8_t bank;
   uint8_t flags; /* of a STATUS */
+  uint16_t addressee;
   uint64_t seen;
 };
 
@@ -71,18 +85,18 @@ NETSUM_INLINE uint64_t netsum_all_members(uint16_t members) {
 }
 
 NETSUM_INLINE struct netsum_verdict netsum_dropped(uint8_t reason) {
-  struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0, 0};
+  struct netsum_verdict v = {NETSUM_ACT_DROP, reason, 0, 0, 0, 0};
   return v;
 }
 NETSUM_INLINE struct netsum_verdict netsum_act(uint8_t action, uint32_t bank, uint64_t seen) {
-  struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, 0, seen};
+  struct netsum_verdict v = {action, NETSUM_DROP_NONE, (uint8_t)bank, 0, 0, seen};
   return v;
 }
 /* The answer to a probe: `seen` have contributed. A member contributes (again) if its contribution is missing
  * or if the round is complete: the answer to a contribution has room for the result. */
 NETSUM_INLINE struct netsum_verdict netsum_tell(uint32_t bank, uint64_t seen, int again) {
   const uint8_t flags = again ? NETSUM_FLAG_AGAIN : 0;
-  struct netsum_verdict v = {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, (uint8_t)bank, flags, seen};
+  struct netsum_verdict v = {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, (uint8_t)bank, flags, 0, seen};
   return v;
 }
 
@@ -95,6 +109,30 @@ NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct
   if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
   if (f->payload_bytes > rules->payload_bytes) return NETSUM_DROP_BAD_LENGTH;
   return NETSUM_DROP_NONE;
+}
+
+/* A job as its parent knows it. */
+struct netsum_parent_job {
+  uint64_t key;
+  uint16_t job;
+  uint16_t epoch;
+  uint16_t member; /* ours */
+  uint16_t reserved;
+};
+
+/* The same for what comes from the parent. `rules` are the job's own. */
+NETSUM_INLINE int netsum_check_parent(const struct netsum_fields* f, const struct netsum_parent_job* parent,
+                                      const struct netsum_job_rules* rules) {
+  if (f->epoch != parent->epoch) return NETSUM_DROP_STALE_EPOCH;
+  if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
+  if (f->payload_bytes > rules->payload_bytes) return NETSUM_DROP_BAD_LENGTH;
+  return NETSUM_DROP_NONE;
+}
+
+/* Whether the type comes from a parent; all other types come from members. */
+NETSUM_INLINE int netsum_is_parents(uint8_t type) {
+  return type == NETSUM_TYPE_RESULT || type == NETSUM_TYPE_STATUS || type == NETSUM_TYPE_ERROR ||
+         type == NETSUM_TYPE_WELCOME;
 }
 
 /* Rounds that are neither open nor next: names the reason. Distances are modulo 2^32. */
@@ -164,6 +202,9 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     if (round->state == NETSUM_ROUND_COMPLETE && netsum_agrees(round, f)) {
       return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
     }
+    if (round->state == NETSUM_ROUND_SUMMED && netsum_agrees(round, f)) {
+      return netsum_act(NETSUM_ACT_SEND_UP, bank, 0);
+    }
     return netsum_dropped(NETSUM_DROP_DUPLICATE);
   }
   if (!netsum_agrees(round, f)) {
@@ -176,13 +217,14 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
   return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
 }
 
-/* The lanes of the last STORE or ADD are in place. Returns 1 if that completed the round: its result is now
- * due to every member. */
-NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow, uint16_t members) {
+/* The lanes of the last STORE or ADD are in place. Returns 1 if all members have contributed: the result is
+ * now due to every member or, with a parent, the sum to the parent. */
+NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow,
+                                    const struct netsum_job_rules* rules) {
   struct netsum_round* round = &slot->rounds[bank & 1];
   if (overflow) round->overflow = 1;
-  if (round->seen != netsum_all_members(members)) return 0;
-  round->state = NETSUM_ROUND_COMPLETE;
+  if (round->seen != netsum_all_members(rules->members)) return 0;
+  round->state = rules->has_parent ? NETSUM_ROUND_SUMMED : NETSUM_ROUND_COMPLETE;
   return 1;
 }
 
@@ -203,7 +245,47 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_probe(const struct netsum_slot* 
   }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
+  if (round->state == NETSUM_ROUND_SUMMED) return netsum_act(NETSUM_ACT_PROBE_UP, bank, 0);
   return netsum_tell(bank, round->seen, round->state == NETSUM_ROUND_COMPLETE || !(round->seen & bit));
+}
+
+/* `chunk` of a PROBE on its way up names the member that asked; on the way down each level takes its own off.
+ * A worker's chunk thus comes back without its top six bits per level, which nobody looks at. */
+NETSUM_INLINE uint32_t netsum_chunk_up(uint32_t chunk, uint16_t member) {
+  return chunk * NETSUM_MAX_MEMBERS + member;
+}
+NETSUM_INLINE uint32_t netsum_chunk_down(uint32_t chunk) {
+  return chunk / NETSUM_MAX_MEMBERS;
+}
+
+/* A RESULT, STATUS or ERROR of the parent's that has passed netsum_check_parent() and its integrity check.
+ * All of them matter only to a round whose sum is with the parent. After TAKE_RESULT the caller moves the
+ * lanes. A STATUS goes to the member in whose name the PROBE went up: `chunk` of the PROBE says which, and
+ * the answer repeats it. */
+NETSUM_INLINE struct netsum_verdict netsum_slot_from_parent(struct netsum_slot* slot,
+                                                            const struct netsum_fields* f, uint16_t members) {
+  const uint32_t ahead = f->round - slot->current;
+  const uint32_t bank = f->round & 1;
+  struct netsum_round* round = &slot->rounds[bank];
+  if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
+  if (round->state != NETSUM_ROUND_SUMMED) return netsum_dropped(NETSUM_DROP_STALE_ROUND);
+  if (f->type == NETSUM_TYPE_RESULT) {
+    if (!netsum_agrees(round, f)) return netsum_dropped(NETSUM_DROP_STALE_ROUND);
+    round->overflow |= netsum_says_overflow(f);
+    round->state = NETSUM_ROUND_COMPLETE;
+    return netsum_act(NETSUM_ACT_TAKE_RESULT, bank, 0);
+  }
+  if (f->type == NETSUM_TYPE_STATUS) {
+    const uint16_t addressee = f->chunk % NETSUM_MAX_MEMBERS;
+    if (addressee >= members) return netsum_dropped(NETSUM_DROP_BAD_MEMBER);
+    struct netsum_verdict v = netsum_tell(bank, round->seen, (f->flags & NETSUM_FLAG_AGAIN) != 0);
+    v.action = NETSUM_ACT_PASS_STATUS;
+    v.addressee = addressee;
+    return v;
+  }
+  round->state = NETSUM_ROUND_FAILED; /* ERROR: who is to blame is not among our members */
+  round->blamed = NETSUM_MEMBER_ALL;
+  return netsum_act(NETSUM_ACT_ERROR_ALL, bank, 0);
 }
 
 #endif /* NETSUM_AGGREGATOR_SLOT_SLOT_H_ */

@@ -63,7 +63,7 @@ class SlotBench {
     } else {
       return outcome;
     }
-    outcome.completed = netsum_slot_added(&slot, v.bank, overflow, rules_.members);
+    outcome.completed = netsum_slot_added(&slot, v.bank, overflow, &rules_);
     return outcome;
   }
 

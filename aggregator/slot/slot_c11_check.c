@@ -25,5 +25,5 @@ int netsum_c11_check(struct netsum_slot* slot, const void* frame, uint32_t size,
     default:
       return verdict.action;
   }
-  return netsum_slot_added(slot, verdict.bank, overflow, rules->members);
+  return netsum_slot_added(slot, verdict.bank, overflow, rules);
 }

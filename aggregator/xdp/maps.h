@@ -17,7 +17,8 @@ NETSUM_INLINE uint64_t netsum_xdp_peer(uint32_t ip, uint16_t port) {
   return (uint64_t)ip << 16 | port;
 }
 
-/* Where a member is: written by the program at the first HELLO, erased by the loader with the job. */
+/* Where a member or a parent is. A member: written by the program at the first HELLO, erased by the loader
+ * with the job. A parent: `peer` by the loader, the rest by the program at the WELCOME. */
 struct netsum_xdp_member {
   uint64_t peer; /* netsum_xdp_peer(); 0: no HELLO yet */
   uint32_t ifindex;
@@ -28,6 +29,14 @@ struct netsum_xdp_member {
 struct netsum_xdp_job {
   struct netsum_job_rules rules; /* members 0: no job */
   uint32_t first_slot;
+  uint32_t reserved;
+  struct netsum_parent_job parent; /* if rules.has_parent */
+};
+
+/* A job as its parent names it; key of the map `parent_jobs`. */
+struct netsum_xdp_parent_key {
+  uint64_t peer;
+  uint32_t job;
   uint32_t reserved;
 };
 
@@ -58,6 +67,8 @@ enum netsum_xdp_counter {
   NETSUM_XDP_MISMATCHES,
   NETSUM_XDP_OVERFLOWS,
   NETSUM_XDP_HELLOS,
+  NETSUM_XDP_SENT_TO_PARENT,
+  NETSUM_XDP_PARENT_BYTES_SENT,
   /* Frames to the aggregator's address and port that are not a plain IPv4 datagram. */
   NETSUM_XDP_VLAN_TAG,
   NETSUM_XDP_IP_OPTIONS,

@@ -49,6 +49,18 @@ struct {
 } members SEC(".maps");
 
 struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* by job: its parent */
+  __type(key, uint32_t);
+  __type(value, struct netsum_xdp_member);
+} parents SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH); /* the value: our index of the job */
+  __type(key, struct netsum_xdp_parent_key);
+  __type(value, uint32_t);
+} parent_jobs SEC(".maps");
+
+struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
   __type(key, uint32_t);
   __type(value, struct slot_value);
@@ -298,6 +310,44 @@ INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind, uint64_t 
   return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
 }
 
+/* Gives a frame of ours the address of a member or parent. */
+INLINE void address_to(struct frame* f, const struct netsum_xdp_member* to) {
+  __builtin_memcpy(f->eth.h_dest, to->mac, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_source, to->our_mac, ETH_ALEN);
+  f->ip.daddr = to->peer >> 16;
+  f->udp.dest = (uint16_t)to->peer;
+  f->ip.check = 0;
+  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+}
+
+/* Sends the frame on to somebody who may be behind another port. */
+INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key,
+                     const struct netsum_xdp_member* to) {
+  if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  address_to(f, to);
+  add_to(NETSUM_XDP_PACKETS_SENT, 1);
+  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return bpf_redirect(to->ifindex, 0);
+}
+
+/* The frame's payload goes to the parent of its job. */
+INLINE int send_up(struct xdp_md* ctx, const struct netsum_fields* fields, uint32_t kind, uint32_t chunk,
+                   const struct netsum_xdp_job* job) {
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  const uint32_t index = fields->job;
+  const struct netsum_xdp_member* parent = bpf_map_lookup_elem(&parents, &index);
+  if (!parent) return XDP_ABORTED;
+  f->header.job = netsum_put16(job->parent.job);
+  f->header.epoch = netsum_put16(job->parent.epoch);
+  f->header.chunk = netsum_put32(chunk);
+  add_to(NETSUM_XDP_SENT_TO_PARENT, 1);
+  add_to(NETSUM_XDP_PARENT_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return answer_to(ctx, kind, job->parent.member, job->parent.key, parent);
+}
+
 /* Puts `word` into the frame as its only 8 bytes of payload. */
 INLINE int set_payload(struct xdp_md* ctx, uint64_t word) {
   const int surplus = ctx->data_end - ctx->data - sizeof(struct frame) - 8;
@@ -318,7 +368,21 @@ struct outcome {
   uint8_t overflow;
 };
 
-INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o, uint64_t key) {
+INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
+                       const struct netsum_xdp_job* job) {
+  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags), f->chunk, job);
+}
+
+INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
+                         const struct netsum_xdp_job* job) {
+  add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
+  if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
+  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), job->rules.key);
+}
+
+INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
+               const struct netsum_xdp_job* job) {
+  const uint64_t key = job->rules.key;
   const uint64_t error = (uint64_t)NETSUM_ERROR_MISMATCH << 48 | (uint64_t)o->blamed << 32;
   switch (o->verdict.action) {
     case NETSUM_ACT_STORE:
@@ -326,9 +390,14 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
       add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
       add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
       if (!o->complete) return XDP_DROP;
-      add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
-      if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
-      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), key);
+      return job->rules.has_parent ? send_sum_up(ctx, f, o, job) : result_to_all(ctx, f, o, job);
+    case NETSUM_ACT_SEND_UP:
+      return send_sum_up(ctx, f, o, job);
+    case NETSUM_ACT_PROBE_UP:
+      return send_up(ctx, f, KIND(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0),
+                     netsum_chunk_up(f->chunk, f->member), job);
+    case NETSUM_ACT_TAKE_RESULT:
+      return result_to_all(ctx, f, o, job);
     case NETSUM_ACT_REPLY_RESULT:
       add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
       return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
@@ -337,6 +406,15 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
       if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
       return answer_sender(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags), f->member,
                            key);
+    case NETSUM_ACT_PASS_STATUS: {
+      const uint32_t to = f->job * NETSUM_MAX_MEMBERS + o->verdict.addressee;
+      const struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &to);
+      if (!member) return XDP_ABORTED;
+      add_to(NETSUM_XDP_STATUSES, 1);
+      if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
+      return answer_to(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags),
+                       o->verdict.addressee, key, member);
+    }
     case NETSUM_ACT_REPLY_ERROR:
       if (set_payload(ctx, error)) return XDP_ABORTED;
       return answer_sender(ctx, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), NETSUM_MEMBER_ALL, key);
@@ -352,15 +430,20 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
 /* --- Packets ----------------------------------------------------------------------------------------------
  */
 
+/* Notes by which port and under which addresses somebody was heard. */
+INLINE void note_port(struct xdp_md* ctx, struct netsum_xdp_member* who) {
+  const struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return;
+  who->ifindex = ctx->ingress_ifindex;
+  __builtin_memcpy(who->mac, f->eth.h_source, ETH_ALEN);
+  __builtin_memcpy(who->our_mac, f->eth.h_dest, ETH_ALEN);
+}
+
 /* The first HELLO fixes the member's address for the job's life. */
 INLINE int on_hello(struct xdp_md* ctx, struct netsum_xdp_member* member, uint64_t peer) {
-  const struct frame* f = data_of(ctx);
-  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
   const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);
   if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
-  member->ifindex = ctx->ingress_ifindex;
-  __builtin_memcpy(member->mac, f->eth.h_source, ETH_ALEN);
-  __builtin_memcpy(member->our_mac, f->eth.h_dest, ETH_ALEN);
+  note_port(ctx, member);
   return XDP_PASS;
 }
 
@@ -370,7 +453,7 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
   struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
   uint8_t* acc = bpf_map_lookup_elem(&lanes, &lanes_index);
   if (!value || !acc) return drop(NETSUM_DROP_BAD_SLOT);
-  const uint16_t job_members = job->rules.members;
+  const struct netsum_job_rules rules = job->rules;
   struct outcome o = {};
 
   bpf_spin_lock(&value->lock);
@@ -378,16 +461,17 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
   if (f->type == NETSUM_TYPE_PROBE) {
     o.verdict = netsum_slot_probe(slot, f);
   } else {
-    o.verdict = netsum_slot_contribute(slot, f);
-    if (o.verdict.action == NETSUM_ACT_STORE) {
-      store_lanes(ctx, acc);
-      o.complete = netsum_slot_added(slot, f->round & 1, 0, job_members);
-    } else if (o.verdict.action == NETSUM_ACT_ADD) {
-      const int overflow = combine(ctx, f->format, acc);
-      o.complete = netsum_slot_added(slot, f->round & 1, overflow, job_members);
+    o.verdict = f->type == NETSUM_TYPE_CONTRIBUTION ? netsum_slot_contribute(slot, f)
+                                                    : netsum_slot_from_parent(slot, f, rules.members);
+    const uint8_t action = o.verdict.action;
+    int overflow = 0;
+    if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT) store_lanes(ctx, acc);
+    if (action == NETSUM_ACT_ADD) overflow = combine(ctx, f->format, acc);
+    if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_ADD) {
+      o.complete = netsum_slot_added(slot, f->round & 1, overflow, &rules);
     }
-    /* Under the lock: the result must not change while it is copied. */
-    if (o.complete || o.verdict.action == NETSUM_ACT_REPLY_RESULT) load_lanes(ctx, acc);
+    /* Under the lock: the lanes must not change while they are copied. */
+    if (o.complete || action == NETSUM_ACT_REPLY_RESULT || action == NETSUM_ACT_SEND_UP) load_lanes(ctx, acc);
   }
   const struct netsum_round* round = &slot->rounds[f->round & 1];
   o.blamed = round->blamed;
@@ -395,45 +479,82 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
   o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);
   bpf_spin_unlock(&value->lock);
 
-  return act(ctx, f, &o, job->rules.key);
+  return act(ctx, f, &o, job);
+}
+
+/* Whether the check of the frame is right under `key`. */
+INLINE int check_is_right(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t key) {
+  if (f->payload_bytes > payload_limit) return 0;
+  const uint64_t nh = netsum_frame_nh(ctx);
+  const struct frame* frame = data_of(ctx);
+  if ((const void*)(frame + 1) > end_of(ctx)) return 0;
+  return netsum_check(&frame->header, nh, f->payload_bytes, key) == f->check;
+}
+
+/* A packet of a member. -1: its lanes, or its question, are in order, and *job is theirs. */
+INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t peer,
+                       const struct netsum_xdp_job** job) {
+  const uint32_t job_index = f->job;
+  *job = bpf_map_lookup_elem(&jobs, &job_index);
+  if (!*job) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  const int reason = netsum_check_rules(f, &(*job)->rules);
+  if (reason) return drop(reason);
+  if (!check_is_right(ctx, f, (*job)->rules.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f->member;
+  struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
+  if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
+  if (f->type == NETSUM_TYPE_HELLO) return on_hello(ctx, member, peer);
+  if (member->peer != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  return -1;
+}
+
+/* A packet of a parent: it names the job as the parent knows it. -1: it is in order, says from now on what we
+ * call the job, and *job is that. */
+INLINE int from_parent(struct xdp_md* ctx, struct netsum_fields* f, uint64_t peer,
+                       const struct netsum_xdp_job** job) {
+  const struct netsum_xdp_parent_key key = {.peer = peer, .job = f->job};
+  const uint32_t* index = bpf_map_lookup_elem(&parent_jobs, &key);
+  if (!index) return drop(NETSUM_DROP_BAD_TYPE);
+  const uint32_t job_index = *index;
+  *job = bpf_map_lookup_elem(&jobs, &job_index);
+  if (!*job || !(*job)->rules.has_parent) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  const int reason = netsum_check_parent(f, &(*job)->parent, &(*job)->rules);
+  if (reason) return drop(reason);
+  if (!check_is_right(ctx, f, (*job)->parent.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (f->type == NETSUM_TYPE_WELCOME) {
+    /* It proves that full packets pass in both directions: the loader waits for what is noted here. */
+    struct netsum_xdp_member* parent = bpf_map_lookup_elem(&parents, &job_index);
+    if (parent && f->payload_bytes == (*job)->rules.payload_bytes) note_port(ctx, parent);
+    return XDP_DROP;
+  }
+  f->job = job_index;
+  struct frame* frame = data_of(ctx);
+  if ((const void*)(frame + 1) > end_of(ctx)) return XDP_ABORTED;
+  frame->header.job = netsum_put16(job_index);
+  frame->header.epoch = netsum_put16((*job)->rules.epoch);
+  if (f->type == NETSUM_TYPE_STATUS) frame->header.chunk = netsum_put32(netsum_chunk_down(f->chunk));
+  return -1;
 }
 
 SEC("xdp")
 int netsum_aggregate(struct xdp_md* ctx) {
-  const int verdict = classify(ctx);
+  int verdict = classify(ctx);
   if (verdict == XDP_PASS) add_to(NETSUM_XDP_PASSED, 1);
   if (verdict >= 0) return verdict;
 
   const uint64_t size = ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES;
   add_to(NETSUM_XDP_PACKETS_RECEIVED, 1);
   add_to(NETSUM_XDP_BYTES_RECEIVED, size);
-  struct frame* frame = data_of(ctx);
+  const struct frame* frame = data_of(ctx);
   if ((const void*)(frame + 1) > end_of(ctx)) return drop(NETSUM_DROP_TOO_SHORT);
   const uint64_t peer = netsum_xdp_peer(frame->ip.saddr, frame->udp.source);
 
   struct netsum_fields f;
-  int reason = netsum_parse(&frame->header, size, &f);
+  const int reason = netsum_parse(&frame->header, size, &f);
   if (reason) return drop(reason);
-  if (f.type != NETSUM_TYPE_CONTRIBUTION && f.type != NETSUM_TYPE_PROBE && f.type != NETSUM_TYPE_HELLO) {
-    return drop(NETSUM_DROP_BAD_TYPE);
-  }
-  const uint32_t job_index = f.job;
-  const struct netsum_xdp_job* job = bpf_map_lookup_elem(&jobs, &job_index);
-  if (!job) return drop(NETSUM_DROP_UNKNOWN_JOB);
-  reason = netsum_check_rules(&f, &job->rules);
-  if (reason) return drop(reason);
-  if (f.payload_bytes > payload_limit) return drop(NETSUM_DROP_BAD_LENGTH);
-  const uint64_t nh = netsum_frame_nh(ctx);
-  frame = data_of(ctx);
-  if ((const void*)(frame + 1) > end_of(ctx)) return XDP_ABORTED;
-  if (netsum_check(&frame->header, nh, f.payload_bytes, job->rules.key) != f.check) {
-    return drop(NETSUM_DROP_BAD_CHECK);
-  }
-  const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f.member;
-  struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
-  if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
-  if (f.type == NETSUM_TYPE_HELLO) return on_hello(ctx, member, peer);
-  if (member->peer != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
+  const struct netsum_xdp_job* job = 0;
+  verdict = netsum_is_parents(f.type) ? from_parent(ctx, &f, peer, &job) : from_member(ctx, &f, peer, &job);
+  if (verdict >= 0 || !job) return verdict;
   return on_lanes(ctx, &f, job);
 }
 
@@ -451,12 +572,7 @@ int netsum_address(struct xdp_md* ctx) {
   const uint32_t index = key.job * NETSUM_MAX_MEMBERS + port->members[turn];
   const struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &index);
   if (!member) return drop(NETSUM_XDP_NO_PORT);
-  __builtin_memcpy(f->eth.h_dest, member->mac, ETH_ALEN);
-  __builtin_memcpy(f->eth.h_source, member->our_mac, ETH_ALEN);
-  f->ip.daddr = member->peer >> 16;
-  f->udp.dest = (uint16_t)member->peer;
-  f->ip.check = 0;
-  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+  address_to(f, member);
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
   return XDP_PASS;

@@ -76,6 +76,12 @@ Status failure(const std::string& what, int error) {
                     "and CONFIG_BPF_JIT)");
 }
 
+uint64_t peer_of(const Address& address) {
+  uint32_t ip = 0;
+  std::memcpy(&ip, address.ip.data(), sizeof ip);
+  return netsum_xdp_peer(ip, htons(address.port));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<XdpProgram>> XdpProgram::load(const Options& options) {
@@ -96,6 +102,8 @@ Status XdpProgram::open() {
   *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
   bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
   bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
+  bpf_map__set_max_entries(skeleton_->maps.parents, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 2 * jobs);  // until the old job is removed, too
   bpf_map__set_max_entries(skeleton_->maps.slots, options_.slots);
   bpf_map__set_max_entries(skeleton_->maps.lanes, options_.slots * 2);
   bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
@@ -115,6 +123,8 @@ Status XdpProgram::open() {
     *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
     bpf_map__set_max_entries(skeleton_->maps.jobs, 1);
     bpf_map__set_max_entries(skeleton_->maps.members, 1);
+    bpf_map__set_max_entries(skeleton_->maps.parents, 1);
+    bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 1);
     bpf_map__set_max_entries(skeleton_->maps.slots, 1);
     bpf_map__set_max_entries(skeleton_->maps.lanes, 1);
     bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
@@ -214,23 +224,73 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
-  const netsum_xdp_job value{.rules = {.key = job.key,
-                                       .epoch = job.epoch,
-                                       .members = job.members,
-                                       .slots = slots,
-                                       .payload_bytes = job.payload_bytes},
-                             .first_slot = first_slot,
-                             .reserved = 0};
+  netsum_xdp_job value{};
+  value.rules.key = job.key;
+  value.rules.epoch = job.epoch;
+  value.rules.members = job.members;
+  value.rules.slots = slots;
+  value.rules.payload_bytes = job.payload_bytes;
+  value.rules.has_parent = job.parent.has_value();
+  value.first_slot = first_slot;
   const uint32_t index = job.job;
+  if (job.parent) {
+    value.parent.key = job.parent->key;
+    value.parent.job = job.parent->job;
+    value.parent.epoch = job.parent->epoch;
+    value.parent.member = job.parent->member;
+    if (const Status status = set_parent(job); !status.ok()) return status;
+  }
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &value, BPF_ANY) != 0) {
     return failure("cannot install job " + std::to_string(index), errno);
   }
   return Status();
 }
 
+Status XdpProgram::set_parent(const DataplaneJob& job) {
+  const uint32_t index = job.job;
+  netsum_xdp_member parent{};
+  parent.peer = peer_of(job.parent->stripes.front());
+  const netsum_xdp_parent_key key{.peer = parent.peer, .job = job.parent->job, .reserved = 0};
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent, BPF_ANY) != 0 ||
+      bpf_map_update_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key, &index, BPF_ANY) != 0) {
+    return failure("cannot set the parent of job " + std::to_string(index), errno);
+  }
+  return Status();
+}
+
+uint32_t XdpProgram::hello_to_parent(const DataplaneJob& job, netsum_fields fields, uint8_t* frame) {
+  fields.job = job.parent->job;
+  fields.epoch = job.parent->epoch;
+  fields.member = job.parent->member;
+  fields.flags = 0;
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
+  return wire::write_header(fields, job.parent->key, frame);
+}
+
+bool XdpProgram::parent_welcomed(uint16_t job) const {
+  const uint32_t index = job;
+  netsum_xdp_member parent{};
+  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent);
+  return parent.ifindex != 0;
+}
+
+void XdpProgram::forget_parent(uint32_t index) {
+  netsum_xdp_job job{};
+  netsum_xdp_member parent{};
+  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &job);
+  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent);
+  const netsum_xdp_parent_key key{.peer = parent.peer, .job = job.parent.job, .reserved = 0};
+  uint32_t holder = 0;
+  // The parent may have granted the same index anew already, to a job of ours under another index.
+  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key, &holder) == 0 && holder == index) {
+    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key);
+  }
+}
+
 void XdpProgram::remove(uint16_t job) {
   const uint32_t index = job;
   const netsum_xdp_job none{};
+  forget_parent(index);
   bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &none, BPF_ANY);
   // Also waits for the programs at work. If there is no memory for it, the old map stays, with ports that
   // nothing of the job is sent to any more.
@@ -256,9 +316,7 @@ netsum_xdp_member XdpProgram::member(uint16_t job, uint16_t member) const {
 uint32_t XdpProgram::welcome(const DataplaneJob& job, netsum_fields fields, const Address& from,
                              uint8_t* frame) {
   const netsum_xdp_member noted = member(job.job, fields.member);
-  uint32_t ip = 0;
-  std::memcpy(&ip, from.ip.data(), sizeof ip);
-  if (noted.peer != netsum_xdp_peer(ip, htons(from.port))) return 0;
+  if (noted.peer != peer_of(from)) return 0;
   if (!reach(job.job, fields.member, noted.ifindex).ok()) return 0;
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
   fields.type = NETSUM_TYPE_WELCOME;

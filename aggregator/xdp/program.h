@@ -45,6 +45,12 @@ class XdpProgram {
   // none, because the program has not seen it or the port cannot be set up.
   uint32_t welcome(const DataplaneJob& job, netsum_fields fields, const Address& from, uint8_t* frame);
 
+  // The same HELLO as the job says it to its parent.
+  static uint32_t hello_to_parent(const DataplaneJob& job, netsum_fields fields, uint8_t* frame);
+  // Whether the job's parent has answered a HELLO of full size, and by a port that the program is attached
+  // to.
+  bool parent_welcomed(uint16_t job) const;
+
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
   int program_fd() const;  // of netsum_aggregate, for BPF_PROG_TEST_RUN
@@ -55,6 +61,8 @@ class XdpProgram {
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
   Status clear_broadcast(uint32_t job);
+  Status set_parent(const DataplaneJob& job);
+  void forget_parent(uint32_t job);
   netsum_xdp_member member(uint16_t job, uint16_t member) const;
   Status reach(uint16_t job, uint16_t member, uint32_t ifindex);
 

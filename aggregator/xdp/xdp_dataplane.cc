@@ -53,7 +53,7 @@ class XdpDataplane final : public Dataplane {
   Status install(const DataplaneJob& job) override {
     const std::lock_guard lock(mutex_);
     if (job.job >= options_.max_jobs || job.members < 1 || job.members > NETSUM_MAX_MEMBERS ||
-        job.payload_bytes > options_.payload_bytes) {
+        job.payload_bytes > options_.payload_bytes || (job.parent && job.parent->stripes.empty())) {
       return Status(ErrorCode::kInvalidArgument,
                     "job " + std::to_string(job.job) + " does not fit the dataplane");
     }
@@ -112,6 +112,13 @@ class XdpDataplane final : public Dataplane {
     if (found == jobs_.end()) return;
     const DataplaneJob& job = found->second.job;
     if (fields.epoch != job.epoch || fields.member >= job.members) return;
+    if (job.parent && !program_->parent_welcomed(job.job)) {
+      // The way up is open first. The member says HELLO again until it is.
+      const uint32_t size = XdpProgram::hello_to_parent(job, fields, frame_.data());
+      const OutPacket hello{frame_.data(), size, job.parent->stripes.front()};
+      io_->send({&hello, 1});
+      return;
+    }
     const uint32_t size = program_->welcome(job, fields, packet.from, frame_.data());
     // A stranger, or no room for the port: it will be said again with the next HELLO.
     if (size == 0) return refused_hellos_.add();
@@ -146,6 +153,8 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
       {"statuses", NETSUM_XDP_STATUSES},
       {"mismatches", NETSUM_XDP_MISMATCHES},
       {"overflows", NETSUM_XDP_OVERFLOWS},
+      {"sent_to_parent", NETSUM_XDP_SENT_TO_PARENT},
+      {"parent_bytes_sent", NETSUM_XDP_PARENT_BYTES_SENT},
       {"drop_vlan_tag", NETSUM_XDP_VLAN_TAG},
       {"drop_ip_options", NETSUM_XDP_IP_OPTIONS},
       {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT},

@@ -30,7 +30,7 @@ enum class PacketIoKind {
 struct CommunicatorOptions {
   // --- Who takes part -------------------------------------------------------------------------------------
   int rank = 0;
-  int world_size = 1;           // 1 to kMaxMembers
+  int world_size = 1;           // 1 to kMaxRanks; above kMaxMembers a hierarchy of aggregators is needed
   std::string job = "default";  // the job's name, the same on every rank; unique per aggregator
   // Shared secret of the job's ranks, at most 256 bytes; a rank with another token is refused.
   std::string token;
@@ -95,11 +95,16 @@ struct AggregatorOptions {
   std::vector<std::string> interfaces;
   std::string token;  // when set, only joins that present it may create jobs
   TlsOptions tls;
+  // Hierarchy: control address "host:port" of the aggregator that sums the sums of this one and its like (a
+  // spine above racks). All ranks of a job that join here become one member there. Empty: none.
+  std::string parent;
+  std::string parent_token;  // what the parent's `token` is
   // A job whose members have all gone is forgotten at once; one whose members never all came, after this.
   std::chrono::milliseconds join_timeout{60'000};
 };
 
 inline constexpr int kMaxMembers = 64;  // per aggregator: one bit each in a slot's seen-bitmap
+inline constexpr int kMaxRanks = 512;   // per job: members of a hierarchy of aggregators
 
 }  // namespace netsum
 

@@ -80,6 +80,8 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.tls = options.tls;
   control.max_jobs = options.max_jobs;
   control.join_timeout = options.join_timeout;
+  control.parent = options.parent;
+  control.parent_token = options.parent_token;
   auto service = ControlService::start(control, dataplane.value().get());
   if (!service.ok()) return service.status();
   return std::unique_ptr<Aggregator>(

@@ -28,9 +28,8 @@ Status invalid(const std::string& message) {
 
 Status check(const CommunicatorOptions& options) {
   const std::string world = std::to_string(options.world_size);
-  if (options.world_size < 1 || options.world_size > kMaxMembers) {
-    return invalid("world_size is " + world + "; an aggregator sums for 1 to " + std::to_string(kMaxMembers) +
-                   " ranks");
+  if (options.world_size < 1 || options.world_size > kMaxRanks) {
+    return invalid("world_size is " + world + "; a job has 1 to " + std::to_string(kMaxRanks) + " ranks");
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     return invalid("rank is " + std::to_string(options.rank) + "; it must be 0 to world_size - 1 (" + world +
@@ -50,6 +49,10 @@ Status check(const CommunicatorOptions& options) {
     return invalid(
         "neither aggregators nor root is set: without an aggregator every rank embeds a shard of "
         "one, and rank 0's address (root, \"host:port\") is needed to bring them together");
+  }
+  if (options.aggregators.empty() && options.world_size > kMaxMembers) {
+    return invalid("world_size is " + world + "; embedded shards sum for at most " +
+                   std::to_string(kMaxMembers) + " ranks: set aggregators");
   }
   return Status();
 }

@@ -27,6 +27,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, const StripeI
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
+  stripe.member_of_rank = membership.member_of_rank;
   return stripe;
 }
 

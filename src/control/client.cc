@@ -10,6 +10,7 @@
 #include "src/control/channel.h"
 #include "src/control/connection_errors.h"
 #include "src/control/join_stream.h"
+#include "src/control/membership.h"
 #include "src/control/ranks.h"
 #include "src/control/rpc_status.h"
 #include "wire/ids.h"
@@ -51,32 +52,6 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_shard_slots(parameters.shard_slots);
   request.set_host(parameters.host);
   return request;
-}
-
-Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator) {
-  Membership membership;
-  membership.job = static_cast<uint16_t>(ready.job());
-  membership.epoch = static_cast<uint16_t>(ready.epoch());
-  membership.key = ready.key();
-  membership.data_slots = ready.data_slots();
-  membership.scale_slots = ready.scale_slots();
-  membership.payload_bytes = ready.payload_bytes();
-  membership.dataplane = ready.dataplane();
-  membership.hosts.assign(ready.hosts().begin(), ready.hosts().end());
-  membership.host_meeting = ready.host_meeting();
-  for (const control::Stripe& stripe : ready.stripes()) {
-    const Result<Address> parsed = Address::parse(stripe.endpoint());
-    if (!parsed.ok()) return parsed.status();
-    Address endpoint = *parsed;
-    if (endpoint.is_wildcard()) {
-      endpoint = aggregator;
-      endpoint.port = parsed->port;
-    }
-    membership.stripes.push_back({endpoint.to_string(),
-                                  stripe.embedded() ? static_cast<int>(stripe.owner_rank()) : kNoRank,
-                                  stripe.embedded()});
-  }
-  return membership;
 }
 
 class Client final : public ControlClient {

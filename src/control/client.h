@@ -12,6 +12,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/control/membership.h"
 
 namespace netsum {
 
@@ -33,25 +34,6 @@ struct JoinParameters {
   // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
   // thread of the client; must not block, nor destroy the client.
   std::function<void(int rank)> on_left;
-};
-
-struct StripeInfo {
-  std::string endpoint;  // numeric, never a wildcard
-  int owner_rank = kNoRank;
-  bool embedded = false;
-};
-
-struct Membership {
-  uint16_t job = 0;
-  uint16_t epoch = 0;
-  uint64_t key = 0;
-  uint32_t data_slots = 0;
-  uint32_t scale_slots = 0;
-  uint32_t payload_bytes = 0;
-  std::string dataplane;
-  std::vector<StripeInfo> stripes;
-  std::vector<std::string> hosts;  // of the ranks, as they named them; empty if no two can share memory
-  uint64_t host_meeting = 0;       // random, the same for all ranks
 };
 
 class ControlClient {

@@ -40,13 +40,28 @@ struct StripeOptions {
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
   uint32_t payload_bytes = 1440;
+  // Hierarchy: by rank, its index among the members here, or kMemberElsewhere if it sends to another
+  // aggregator. Empty: every rank is a member, by its own number.
+  std::vector<uint16_t> member_of_rank;
   // Set by the WorkerCore:
-  uint16_t member = 0;
-  uint16_t members = 1;
-  uint32_t index = 0;      // of this stripe ...
-  uint32_t stripes = 1;    // ... among these
-  std::vector<int> names;  // what messages call each member
+  int rank = 0;
+  int world_size = 1;
+  uint16_t member = 0;   // of the rank
+  uint32_t index = 0;    // of this stripe ...
+  uint32_t stripes = 1;  // ... among these
+  std::vector<int> names;  // what messages call each rank
+
+  uint16_t member_of(int of_rank) const {
+    return member_of_rank.empty() ? static_cast<uint16_t>(of_rank)
+                                  : member_of_rank[static_cast<size_t>(of_rank)];
+  }
+  int name_of(int of_rank) const {
+    const auto index = static_cast<size_t>(of_rank);
+    return index < names.size() ? names[index] : of_rank;
+  }
 };
+
+inline constexpr uint16_t kMemberElsewhere = NETSUM_MEMBER_ALL;
 
 struct StripeCounters {
   Counter packets_sent;
@@ -172,6 +187,7 @@ class Stripe {
   void look_for_gaps(int64_t now_us);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
 
+  std::vector<int> ranks_of(uint16_t member) const;
   size_t chunk_of_operation(const Operation& operation, size_t local_chunk) const;
   std::pair<size_t, size_t> elements_of_chunk(const Operation& operation, size_t chunk) const;
   uint32_t steps_of_chunk(const Group& group, uint32_t chunk_in_group) const;

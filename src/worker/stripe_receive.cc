@@ -187,6 +187,14 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   schedule(now_us);
 }
 
+std::vector<int> Stripe::ranks_of(uint16_t member) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (options_.member_of(rank) == member) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
   const Operation& operation = *slots_[fields.slot].step.operation;
   netsum_be16 code, blamed;
@@ -196,13 +204,14 @@ Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
     return Status(ErrorCode::kInternal, operation.describe() + ": the aggregator reports error " +
                                             std::to_string(netsum_get16(code)));
   }
-  const auto name = [&](size_t member) {
-    return member < options_.names.size() ? options_.names[member] : static_cast<int>(member);
-  };
-  const int self = name(options_.member), rank = name(netsum_get16(blamed));
+  const std::vector<int> ranks = ranks_of(netsum_get16(blamed));
+  const int self = options_.name_of(options_.rank);
+  const int rank = ranks.size() == 1 ? options_.name_of(ranks.front()) : kNoRank;
   std::string message = "rank " + std::to_string(self) + " is in " + operation.describe() + "; ";
   if (rank == self) {
     message += "at least one other rank is in another operation";
+  } else if (rank == kNoRank) {
+    message += "a rank below another aggregator is not, or differs in count, type or operation";
   } else {
     message += "rank " + std::to_string(rank) + " is not, or differs in count, type or operation";
   }

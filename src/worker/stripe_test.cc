@@ -26,7 +26,7 @@ class StripeTest : public testing::Test {
     options.scale_slots = 2;
     options.payload_bytes = kPayload;
     options.member = 1;
-    options.members = 3;
+    options.world_size = 3;
     return options;
   }
 

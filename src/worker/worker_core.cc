@@ -1,8 +1,11 @@
 #include "src/worker/worker_core.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include "netsum/options.h"
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
 #include "wire/codec.h"
@@ -10,16 +13,18 @@
 namespace netsum {
 namespace {
 
-// "rank 3" or "ranks 3, 5"
-std::string rank_list(uint64_t bitmap, const std::vector<int>& names, int* lowest) {
+// "rank 3", "ranks 3, 5", "ranks 0, 8 to 15"
+std::string rank_list(const std::set<int>& ranks) {
   std::string text;
-  int count = 0;
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    if ((bitmap >> rank & 1) == 0) continue;
-    if (count++ == 0) *lowest = names[rank];
-    text += (text.empty() ? "" : ", ") + std::to_string(names[rank]);
+  for (auto it = ranks.begin(); it != ranks.end(); ++it) {
+    auto last = it;
+    while (std::next(last) != ranks.end() && *std::next(last) == *last + 1) ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(*it);
+    if (*last - *it < 2) continue;
+    text += " to " + std::to_string(*last);
+    it = last;
   }
-  return (count == 1 ? "rank " : "ranks ") + text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
 }
 
 WorkerOptions with_defaults(WorkerOptions options) {
@@ -38,13 +43,14 @@ std::string seconds(int64_t us) {
 
 WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(options)) {
   NETSUM_ASSERT(!options.stripes.empty());
-  NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= NETSUM_MAX_MEMBERS);
+  NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= kMaxRanks);
   NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
   uint32_t payload_bytes = 0;
   for (size_t i = 0; i < options.stripes.size(); ++i) {
     StripeOptions stripe = options.stripes[i];
-    stripe.member = static_cast<uint16_t>(options.rank);
-    stripe.members = static_cast<uint16_t>(options.world_size);
+    stripe.rank = options.rank;
+    stripe.world_size = options.world_size;
+    stripe.member = stripe.member_of(options.rank);
     stripe.index = static_cast<uint32_t>(i);
     stripe.stripes = static_cast<uint32_t>(options.stripes.size());
     stripe.names = options_.names;
@@ -187,7 +193,8 @@ Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) co
   const std::string what = operation.describe() + " is not finished by its deadline: ";
   if (!connected()) return Status(ErrorCode::kTimeout, what + not_connected_reason());
   constexpr int64_t kSilenceUs = 1'000'000;  // four probes
-  uint64_t missing = 0;
+  std::set<int> missing;
+  std::set<int> elsewhere;  // ranks below other aggregators, where all below ours have contributed
   for (const auto& stripe : stripes_) {
     const Stripe::Waiting waiting = stripe->waiting(now_us);
     if (waiting.operation == nullptr) continue;
@@ -196,16 +203,26 @@ Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) co
                                              stripe->options().address.to_string() +
                                              " has not answered for " + seconds(waiting.silent_us));
     }
-    missing |= ~waiting.contributed;
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      const uint16_t member = stripe->options().member_of(rank);
+      if (member == kMemberElsewhere) {
+        elsewhere.insert(stripe->options().name_of(rank));
+      } else if ((waiting.contributed >> member & 1) == 0) {
+        missing.insert(stripe->options().name_of(rank));
+      }
+    }
   }
-  if (options_.world_size < 64) missing &= (uint64_t{1} << options_.world_size) - 1;
-  if (missing == 0) {
-    return Status(ErrorCode::kTimeout, what + "all ranks take part, but the network or a rank is too slow");
+  const std::string reasons = " (stopped, unreachable, or not in this operation)";
+  if (!missing.empty()) {
+    return Status(ErrorCode::kTimeout, what + "waiting for " + rank_list(missing) + reasons,
+                  *missing.begin());
   }
-  int lowest = kNoRank;
-  const std::string ranks = rank_list(missing, options_.names, &lowest);
-  return Status(ErrorCode::kTimeout,
-                what + "waiting for " + ranks + " (stopped, unreachable, or not in this operation)", lowest);
+  if (!elsewhere.empty()) {
+    return Status(ErrorCode::kTimeout, what +
+                                           "all ranks of this rack take part; waiting for one or more of " +
+                                           rank_list(elsewhere) + ", below other aggregators" + reasons);
+  }
+  return Status(ErrorCode::kTimeout, what + "all ranks take part, but the network or a rank is too slow");
 }
 
 }  // namespace netsum

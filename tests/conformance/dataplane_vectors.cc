@@ -62,6 +62,24 @@ std::string show(const std::map<std::string, uint64_t>& drops) {
 
 }  // namespace
 
+DataplaneJob dataplane_job(const VectorJob& spec, Address (*address_of)(Peer)) {
+  DataplaneJob job;
+  job.job = spec.job;
+  job.epoch = spec.epoch;
+  job.key = spec.key;
+  job.members = spec.members;
+  job.data_slots = spec.data_slots;
+  job.scale_slots = spec.scale_slots;
+  job.payload_bytes = spec.payload_bytes;
+  if (!spec.parent) return job;
+  job.parent = DataplaneParent{.stripes = {address_of(spec.parent->peer)},
+                               .job = spec.parent->job,
+                               .epoch = spec.parent->epoch,
+                               .key = spec.parent->key,
+                               .member = spec.parent->member};
+  return job;
+}
+
 std::string to_json(const Vector& vector) {
   Json json;
   json["name"] = vector.name;

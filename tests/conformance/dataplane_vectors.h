@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "aggregator/control/dataplane.h"
 #include "wire/codec.h"
 
 namespace netsum::conformance {
@@ -26,12 +28,23 @@ struct Reply {
   auto operator<=>(const Reply&) const = default;
 };
 
+// An aggregator further up, of whose job the job is a member.
+struct VectorParent {
+  Peer peer = 0;
+  uint16_t job = 0, epoch = 0;
+  uint64_t key = 0;
+  uint16_t member = 0;
+};
 struct VectorJob {
   uint16_t job = 0, epoch = 0;
   uint64_t key = 0;
   uint16_t members = 0;
   uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
+  std::optional<VectorParent> parent;
 };
+
+// The job as a dataplane gets it, with the parent at `address_of(peer)`.
+DataplaneJob dataplane_job(const VectorJob& job, Address (*address_of)(Peer));
 
 // The slot stands as after `round` completed there: the only state that vectors cannot reach by packets.
 struct VectorStart {

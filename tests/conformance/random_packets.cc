@@ -4,12 +4,14 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "aggregator/slot/slot.h"
 #include "src/base/rng.h"
 
 namespace netsum::conformance {
 namespace {
 
 constexpr uint32_t kPayload = 96;
+constexpr Peer kParent = 12;
 
 class Traffic {
  public:
@@ -23,15 +25,22 @@ class Traffic {
       job.data_slots = 2;
       job.scale_slots = 1;
       job.payload_bytes = kPayload - 32 * static_cast<uint32_t>(rng_.below(2));
+      if (index == 1) {  // sums of the second job go on to a parent
+        job.parent = VectorParent{.peer = kParent, .job = 1, .epoch = 3, .key = rng_.next(), .member = 2};
+      }
       jobs_.push_back(job);
     }
     rounds_.assign(jobs_.size() * 3, 1);
   }
   const std::vector<VectorJob>& jobs() const { return jobs_; }
 
-  // Every member's first packet.
+  // The parent says WELCOME, and then every member's first packet.
   std::vector<std::pair<Peer, Bytes>> hellos() {
     std::vector<std::pair<Peer, Bytes>> all;
+    netsum_fields welcome = identity(1, 0);
+    welcome.type = NETSUM_TYPE_WELCOME;
+    welcome.payload_bytes = jobs_[1].payload_bytes;
+    all.emplace_back(kParent, build_parents(welcome, Bytes(welcome.payload_bytes)));
     for (size_t j = 0; j < jobs_.size(); ++j) {
       for (uint16_t m = 0; m < jobs_[j].members; ++m) {
         if (rng_.chance(0.05)) continue;  // this one will be a stranger
@@ -62,6 +71,7 @@ class Traffic {
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     Peer from = peer(j, m);
+    if (j == 1 && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
       f.type = NETSUM_TYPE_PROBE;
       f.format = NETSUM_FORMAT_NONE;
@@ -82,6 +92,39 @@ class Traffic {
   }
 
  private:
+  // What the parent says of the step that `f` contributes to.
+  std::pair<Peer, Bytes> parents(netsum_fields f) {
+    f.type = NETSUM_TYPE_RESULT;
+    f.member = NETSUM_MEMBER_ALL;
+    if (rng_.chance(0.3)) {
+      f.type = NETSUM_TYPE_STATUS;
+      f.format = NETSUM_FORMAT_NONE;
+      f.flags = rng_.chance(0.5) ? NETSUM_FLAG_AGAIN : 0;
+      f.member = jobs_[1].parent->member;
+      f.chunk = netsum_chunk_up(f.chunk, static_cast<uint16_t>(rng_.below(jobs_[1].members)));
+      f.payload_bytes = NETSUM_STATUS_BYTES;
+    } else if (rng_.chance(0.02)) {
+      f.type = NETSUM_TYPE_ERROR;
+      f.format = NETSUM_FORMAT_NONE;
+      f.flags = 0;
+      f.payload_bytes = NETSUM_ERROR_BYTES;
+    } else if (rng_.chance(0.1)) {
+      f.flags |= NETSUM_FLAG_OVERFLOW;
+    }
+    Peer from = kParent;
+    if (rng_.chance(0.1)) spoil(&f, &from);
+    Bytes payload(f.payload_bytes);
+    for (uint8_t& byte : payload) byte = static_cast<uint8_t>(rng_.next());
+    Bytes packet = build_parents(f, payload);
+    if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
+    return {from, packet};
+  }
+  Bytes build_parents(netsum_fields f, const Bytes& payload) const {
+    const VectorParent& parent = *jobs_[1].parent;
+    f.job = parent.job;
+    f.epoch = static_cast<uint16_t>(f.epoch ^ jobs_[1].epoch ^ parent.epoch);  // stays wrong if it was spoilt
+    return build_with(parent.key, f, payload);
+  }
   static Peer peer(size_t job, uint16_t member) { return static_cast<Peer>(job * 5 + member); }
   netsum_fields identity(size_t j, uint16_t member) const {
     netsum_fields f{};
@@ -121,11 +164,14 @@ class Traffic {
         break;
     }
   }
-  Bytes build(netsum_fields f, size_t j, const Bytes& payload) const {
+  Bytes build(const netsum_fields& f, size_t j, const Bytes& payload) const {
+    return build_with(jobs_[j].key, f, payload);
+  }
+  static Bytes build_with(uint64_t key, netsum_fields f, const Bytes& payload) {
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
     f.payload_bytes = static_cast<uint32_t>(payload.size());
-    wire::write_header(f, jobs_[j].key, frame.data());
+    wire::write_header(f, key, frame.data());
     return frame;
   }
 

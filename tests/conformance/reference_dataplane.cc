@@ -1,5 +1,6 @@
 #include "tests/conformance/reference_dataplane.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "aggregator/slot/lanes.h"
@@ -12,7 +13,9 @@ void ReferenceDataplane::install(const VectorJob& spec) {
                .epoch = spec.epoch,
                .members = spec.members,
                .slots = spec.data_slots + spec.scale_slots,
-               .payload_bytes = spec.payload_bytes};
+               .payload_bytes = spec.payload_bytes,
+               .has_parent = spec.parent.has_value()};
+  job.parent = spec.parent;
   job.slots.resize(job.rules.slots);
   for (SlotState& slot : job.slots) {
     for (Bytes& lanes : slot.lanes) lanes.resize(spec.payload_bytes);
@@ -37,9 +40,7 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   if (int reason = netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f)) {
     return drop(reason);
   }
-  if (f.type != NETSUM_TYPE_CONTRIBUTION && f.type != NETSUM_TYPE_PROBE && f.type != NETSUM_TYPE_HELLO) {
-    return drop(NETSUM_DROP_BAD_TYPE);
-  }
+  if (netsum_is_parents(f.type)) return on_parent(from, f, datagram);
   const auto found = jobs_.find(f.job);
   if (found == jobs_.end()) return drop(NETSUM_DROP_UNKNOWN_JOB);
   Job& job = found->second;
@@ -64,16 +65,76 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   } else {
     return on_verdict(job, f, verdict, from);
   }
-  if (!netsum_slot_added(&slot.machine, verdict.bank, overflow, job.rules.members)) return {};
-  return to_all(job, result(job, f, verdict.bank));
+  if (!netsum_slot_added(&slot.machine, verdict.bank, overflow, &job.rules)) return {};
+  return job.parent ? sum_up(job, f.slot, verdict.bank) : to_all(job, result(job, f, verdict.bank));
+}
+
+std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields& f, const Bytes& datagram) {
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    return entry.second.parent && entry.second.parent->peer == from && entry.second.parent->job == f.job;
+  });
+  if (found == jobs_.end()) return drop(NETSUM_DROP_BAD_TYPE);
+  Job& job = found->second;
+  const netsum_parent_job parent{.key = job.parent->key,
+                                 .job = job.parent->job,
+                                 .epoch = job.parent->epoch,
+                                 .member = job.parent->member};
+  if (int reason = netsum_check_parent(&f, &parent, &job.rules)) return drop(reason);
+  const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
+  if (!wire::check_is_right(datagram.data(), f, parent.key, netsum_nh(payload, f.payload_bytes))) {
+    return drop(NETSUM_DROP_BAD_CHECK);
+  }
+  if (f.type == NETSUM_TYPE_WELCOME) {
+    job.parent_welcomed |= f.payload_bytes == job.rules.payload_bytes;
+    return {};
+  }
+  SlotState& slot = job.slots[f.slot];
+  const netsum_verdict verdict = netsum_slot_from_parent(&slot.machine, &f, job.rules.members);
+  netsum_fields own = f;
+  own.job = found->first;
+  own.epoch = job.rules.epoch;
+  if (verdict.action == NETSUM_ACT_TAKE_RESULT) {
+    netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
+    return to_all(job, result(job, own, verdict.bank));
+  }
+  Peer to = from;
+  if (verdict.action == NETSUM_ACT_PASS_STATUS) {
+    own.member = verdict.addressee;
+    own.chunk = netsum_chunk_down(f.chunk);
+    to = job.peers.at(verdict.addressee);
+  }
+  return on_verdict(job, own, verdict, to);
+}
+
+std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uint32_t bank) const {
+  const netsum_slot& machine = job.slots[slot].machine;
+  const netsum_round& round = machine.rounds[bank];
+  netsum_fields f{};
+  f.type = NETSUM_TYPE_CONTRIBUTION;
+  f.format = round.format;
+  f.flags = static_cast<uint8_t>(round.flags | (round.overflow ? NETSUM_FLAG_OVERFLOW : 0));
+  f.slot = slot;
+  f.round = machine.current;
+  f.chunk = round.chunk;
+  f.signature = round.signature;
+  const Bytes& lanes = job.slots[slot].lanes[bank];
+  return send_up(job, f, Bytes(lanes.begin(), lanes.begin() + round.payload_bytes));
+}
+
+std::vector<Reply> ReferenceDataplane::send_up(const Job& job, netsum_fields f, const Bytes& payload) {
+  f.job = job.parent->job;
+  f.epoch = job.parent->epoch;
+  f.member = job.parent->member;
+  return {{job.parent->peer, build(job.parent->key, f, payload)}};
 }
 
 std::vector<Reply> ReferenceDataplane::on_hello(Job& job, const netsum_fields& f, Peer from) {
   if (job.peers.emplace(f.member, from).first->second != from) return drop(NETSUM_DROP_UNKNOWN_PEER);
   netsum_fields welcome = f;
-  welcome.type = NETSUM_TYPE_WELCOME;
   welcome.flags = 0;
-  return {{from, build(job, welcome, Bytes(f.payload_bytes))}};
+  if (job.parent && !job.parent_welcomed) return send_up(job, welcome, Bytes(f.payload_bytes));
+  welcome.type = NETSUM_TYPE_WELCOME;
+  return {{from, build(job.rules.key, welcome, Bytes(f.payload_bytes))}};
 }
 
 std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields& f,
@@ -84,18 +145,25 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
   switch (verdict.action) {
     case NETSUM_ACT_REPLY_RESULT:
       return {{from, result(job, f, verdict.bank)}};
-    case NETSUM_ACT_REPLY_STATUS: {
+    case NETSUM_ACT_SEND_UP:
+      return sum_up(job, f.slot, verdict.bank);
+    case NETSUM_ACT_PROBE_UP:
+      reply.chunk = netsum_chunk_up(f.chunk, f.member);
+      return send_up(job, reply, Bytes(NETSUM_PROBE_BYTES));
+    case NETSUM_ACT_REPLY_STATUS:
+    case NETSUM_ACT_PASS_STATUS: {
       reply.type = NETSUM_TYPE_STATUS;
       reply.flags = verdict.flags;
       const netsum_be64 seen = netsum_put64(verdict.seen);
-      return {{from, build(job, reply, Bytes(seen.b, seen.b + sizeof seen))}};
+      return {{from, build(job.rules.key, reply, Bytes(seen.b, seen.b + sizeof seen))}};
     }
     case NETSUM_ACT_REPLY_ERROR:
     case NETSUM_ACT_ERROR_ALL: {
       reply.type = NETSUM_TYPE_ERROR;
       reply.member = NETSUM_MEMBER_ALL;
       const netsum_be16 blamed = netsum_put16(job.slots[f.slot].machine.rounds[verdict.bank].blamed);
-      const Bytes frame = build(job, reply, {0, NETSUM_ERROR_MISMATCH, blamed.b[0], blamed.b[1], 0, 0, 0, 0});
+      const Bytes frame =
+          build(job.rules.key, reply, {0, NETSUM_ERROR_MISMATCH, blamed.b[0], blamed.b[1], 0, 0, 0, 0});
       return verdict.action == NETSUM_ACT_ERROR_ALL ? to_all(job, frame) : std::vector<Reply>{{from, frame}};
     }
     default:
@@ -113,14 +181,15 @@ Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_
   reply.member = NETSUM_MEMBER_ALL;
   reply.chunk = round.chunk;
   reply.signature = round.signature;
-  return build(job, reply, Bytes(slot.lanes[bank].begin(), slot.lanes[bank].begin() + round.payload_bytes));
+  return build(job.rules.key, reply,
+               Bytes(slot.lanes[bank].begin(), slot.lanes[bank].begin() + round.payload_bytes));
 }
 
-Bytes ReferenceDataplane::build(const Job& job, netsum_fields f, const Bytes& payload) {
+Bytes ReferenceDataplane::build(uint64_t key, netsum_fields f, const Bytes& payload) {
   Bytes frame(NETSUM_HEADER_BYTES);
   frame.insert(frame.end(), payload.begin(), payload.end());
   f.payload_bytes = static_cast<uint32_t>(payload.size());
-  wire::write_header(f, job.rules.key, frame.data());
+  wire::write_header(f, key, frame.data());
   return frame;
 }
 

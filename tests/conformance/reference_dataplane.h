@@ -27,13 +27,18 @@ class ReferenceDataplane : public DataplaneUnderTest {
     netsum_job_rules rules{};
     std::vector<SlotState> slots;
     std::map<uint16_t, Peer> peers;  // by member
+    std::optional<VectorParent> parent;
+    bool parent_welcomed = false;
   };
 
   std::vector<Reply> drop(int reason);
+  std::vector<Reply> on_parent(Peer from, const netsum_fields& f, const Bytes& datagram);
   std::vector<Reply> on_hello(Job& job, const netsum_fields& f, Peer from);
   std::vector<Reply> on_verdict(Job& job, const netsum_fields& f, const netsum_verdict& verdict, Peer from);
   Bytes result(const Job& job, const netsum_fields& f, uint32_t bank) const;
-  static Bytes build(const Job& job, netsum_fields f, const Bytes& payload);
+  std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank) const;
+  static std::vector<Reply> send_up(const Job& job, netsum_fields f, const Bytes& payload);
+  static Bytes build(uint64_t key, netsum_fields f, const Bytes& payload);
   static std::vector<Reply> to_all(const Job& job, const Bytes& frame);
 
   std::map<uint16_t, Job> jobs_;

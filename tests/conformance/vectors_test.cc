@@ -21,13 +21,7 @@ const std::vector<Vector>& committed() {
 class ServerCore : public DataplaneUnderTest {
  public:
   void install(const VectorJob& job) override {
-    const Status status = core_.install({.job = job.job,
-                                         .epoch = job.epoch,
-                                         .key = job.key,
-                                         .members = job.members,
-                                         .data_slots = job.data_slots,
-                                         .scale_slots = job.scale_slots,
-                                         .payload_bytes = job.payload_bytes});
+    const Status status = core_.install(dataplane_job(job, address));
     ASSERT_TRUE(status.ok());
   }
   bool start_at(const VectorStart&) override { return false; }  // slots are private to it

@@ -47,6 +47,13 @@ struct Headers {
 } __attribute__((packed));
 static_assert(sizeof(Headers) == NETSUM_XDP_HEADERS_BYTES);
 
+// To whom the frame goes.
+Peer peer_of(const Bytes& frame) {
+  Headers h;
+  std::memcpy(&h, frame.data(), sizeof h);
+  return ntohs(h.udp.dest) - kFirstPeerPort;
+}
+
 Address address_of(Peer peer) {
   Address address;
   address.family = 4;
@@ -125,16 +132,10 @@ XdpRun::~XdpRun() {
 }
 
 void XdpRun::install(const VectorJob& spec) {
-  const DataplaneJob job{.job = spec.job,
-                         .epoch = spec.epoch,
-                         .key = spec.key,
-                         .members = spec.members,
-                         .data_slots = spec.data_slots,
-                         .scale_slots = spec.scale_slots,
-                         .payload_bytes = spec.payload_bytes};
+  const DataplaneJob job = dataplane_job(spec, address_of);
   const Status status = program_->install(job, next_slot_);
   NETSUM_ASSERT(status.ok());
-  jobs_[spec.job] = {job, next_slot_, {}};
+  jobs_[spec.job] = {job, next_slot_, {}, spec.parent ? spec.parent->peer : 0};
   next_slot_ += spec.data_slots + spec.scale_slots;
   NETSUM_ASSERT(next_slot_ <= kSlots);
 }
@@ -173,19 +174,29 @@ std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
     case XDP_DROP:
       return {};
     case XDP_REDIRECT: {
-      if (program_->counter(NETSUM_XDP_PACKETS_SENT) == sent_before) {
-        // To all, and counted by the device map's program, which addresses each copy.
-        std::vector<Reply> replies;
-        for (const auto& [member, peer] : job->second.peers) replies.push_back(answer(peer));
-        return replies;
+      netsum_fields out{};
+      netsum_parse(output.frame.data() + NETSUM_XDP_HEADERS_BYTES,
+                   static_cast<uint32_t>(output.frame.size() - NETSUM_XDP_HEADERS_BYTES), &out);
+      // A frame for one addressee has been counted; copies for all are counted by the device map's program.
+      if (program_->counter(NETSUM_XDP_PACKETS_SENT) != sent_before) {
+        const Peer to = peer_of(output.frame);
+        if (const std::string wrong = what_is_wrong_with_answer(output.frame, to); !wrong.empty()) {
+          return {{to, Bytes(wrong.begin(), wrong.end())}};  // shows in the comparison
+        }
+        return {answer(to)};
       }
-      if (const std::string wrong = what_is_wrong_with_answer(output.frame, from); !wrong.empty()) {
-        return {{from, Bytes(wrong.begin(), wrong.end())}};  // shows in the comparison
-      }
-      return {answer(from)};
+      // The device map's program addresses each copy.
+      std::vector<Reply> replies;
+      for (const auto& [member, peer] : jobs_.at(out.job).peers) replies.push_back(answer(peer));
+      return replies;
     }
     case XDP_PASS: {  // what the loader's socket gets
+      const DataplaneJob& spec = job->second.job;
       Bytes frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
+      if (spec.parent && !program_->parent_welcomed(spec.job)) {
+        return {{job->second.parent, Bytes(frame.data(), frame.data() + XdpProgram::hello_to_parent(
+                                                                            spec, fields, frame.data()))}};
+      }
       if (program_->welcome(job->second.job, fields, address_of(from), frame.data()) == 0) return {};
       job->second.peers.emplace(fields.member, from);
       return {{from, frame}};

@@ -43,6 +43,7 @@ class XdpRun : public DataplaneUnderTest {
     DataplaneJob job;
     uint32_t first_slot = 0;
     std::map<uint16_t, Peer> peers;
+    Peer parent = 0;
   };
   XdpProgram* program_;
   uint32_t next_slot_ = 0;

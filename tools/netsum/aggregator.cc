@@ -33,6 +33,7 @@ constexpr char kExamples[] =
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
+    "  netsum aggregator --parent 10.0.9.1:5151        (of a rack; the sums go on to a spine's)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
     "\n"
     "The control service (TCP) is at --listen; data (UDP) goes to one port per core.\n"
@@ -142,6 +143,7 @@ class AggregatorCommand : public Subcommand {
   AggregatorOptions options_;
   TlsFlags tls_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
+  TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
   std::string dataplane_ = "user";
   std::string drain_timeout_ = "60s";
   std::string log_level_ = "info";
@@ -179,6 +181,10 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
                    "For xdp: the interfaces by which workers' packets come in, separated by commas")
       ->delimiter(',');
   token_.declare(*app_, "File with the token that members must present");
+  app_->add_option("--parent", options_.parent,
+                   "Hierarchy: aggregator that sums the sums of this one and its like, e.g. a spine's")
+      ->check(host_port());
+  parent_token_.declare(*app_, "File with the token that the parent asks for");
   tls_.declare_server(*app_);
   app_->add_option("--drain-timeout", drain_timeout_, "How long a drain waits for running jobs")
       ->check(duration())
@@ -261,6 +267,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
 
 int AggregatorCommand::run() {
   options_.token = token_.load();
+  options_.parent_token = parent_token_.load();
   options_.tls = tls_.load();
   if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
   const StopSignals signals;

@@ -116,18 +116,21 @@ Status make(RackNote* note) {
   for (const RackBatch& batch : plan.batches()) {
     if (const Status status = run_batch(batch); !status.ok()) return status;
   }
-  if (note->options.dataplane == "xdp") {
-    // A veth end takes frames that XDP redirects to it only if it polls, which GRO makes it do.
-    for (const RackNode& node : plan.nodes()) {
-      if (node.kind == RackNode::Kind::kSpine) continue;
-      const std::string interface = node.kind == RackNode::Kind::kWorker ? "eth0" : "uplink";
-      if (interface == "uplink" && note->options.racks == 1) continue;
+  // A veth end takes frames that XDP redirects to it only if it polls, which GRO makes it do. XDP at one end
+  // of a link sends to the other.
+  const bool xdp = note->options.dataplane == "xdp", spine_xdp = note->options.spine_dataplane == "xdp";
+  for (const RackNode& node : plan.nodes()) {
+    std::vector<std::string> receiving;
+    if (node.kind == RackNode::Kind::kWorker && xdp) receiving.push_back("eth0");
+    if (node.kind == RackNode::Kind::kUplink && xdp) receiving.push_back("rack");
+    if (node.kind == RackNode::Kind::kUplink && spine_xdp) receiving.push_back("spine");
+    for (const std::string& interface : receiving) {
       const Status status = run_ethtool(node.network_namespace, {"-K", interface, "gro", "on"});
       if (!status.ok()) return status;
     }
   }
   for (const RackNode& node : plan.nodes()) {
-    if (node.kind == RackNode::Kind::kWorker) continue;
+    if (!node.serves()) continue;
     const Result<ProcessMark> process = start_detached(
         node.network_namespace, plan.aggregator_arguments(node), log_path(note->options, node));
     if (!process.ok()) return process.status();
@@ -239,13 +242,17 @@ Json describe(const RackNote& note) {
   Json json = to_json(note.options);
   json["rate"] = format_rate(note.options.rate_bits);
   json["whole"] = is_whole(note);
-  json["aggregator"] = plan.control_address(plan.aggregator());
+  // In a hierarchy each worker has its own.
+  if (note.options.racks == 1) json["aggregator"] = plan.control_address(plan.aggregator());
   json["nodes"] = Json::array();
   for (const RackNode& node : plan.nodes()) {
     Json one = {{"id", node.id},
                 {"namespace", node.network_namespace},
                 {"address", node.address},
                 {"rack", node.rack}};
+    if (node.kind == RackNode::Kind::kWorker) {
+      one["NETSUM_AGGREGATOR"] = plan.control_address(plan.aggregator_of(node));
+    }
     for (const RackAggregator& aggregator : note.aggregators) {
       if (aggregator.node != node.id) continue;
       one["aggregator"] = plan.control_address(node);
@@ -274,7 +281,12 @@ int status(bool as_json) {
                 rack["rate"].get<std::string>().c_str(), rack["mtu"].get<int>(),
                 rack["dataplane"].get<std::string>().c_str(),
                 rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
-    std::printf("  workers sum at NETSUM_AGGREGATOR=%s\n", rack["aggregator"].get<std::string>().c_str());
+    if (rack.contains("aggregator")) {
+      std::printf("  workers sum at NETSUM_AGGREGATOR=%s\n", rack["aggregator"].get<std::string>().c_str());
+    } else {
+      std::printf("  workers sum at their switch's aggregator, the switches' sums at the spine's (%s)\n",
+                  rack["spine_dataplane"].get<std::string>().c_str());
+    }
     for (const Json& node : rack["nodes"]) {
       std::string line = "  " + node["id"].get<std::string>();
       line.resize(std::max<size_t>(line.size(), 9), ' ');
@@ -310,7 +322,9 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   }
   if (const Status status = enter_network_namespace(node->network_namespace); !status.ok())
     return fail(status);
-  setenv("NETSUM_AGGREGATOR", plan.control_address(plan.aggregator()).c_str(), 1);
+  const RackNode& aggregator =
+      node->kind == RackNode::Kind::kWorker ? plan.aggregator_of(*node) : plan.aggregator();
+  setenv("NETSUM_AGGREGATOR", plan.control_address(aggregator).c_str(), 1);
   setenv("NETSUM_RACK", name.c_str(), 1);
   setenv("MASTER_ADDR", plan.find("w0")->address.c_str(), 0);
   if (node->kind == RackNode::Kind::kWorker) {
@@ -339,6 +353,7 @@ class RackCommand : public Subcommand {
   std::vector<std::string> command_;
   bool json_ = false;
   bool all_ = false;
+  CLI::Option* spine_dataplane_;
 };
 
 RackCommand::RackCommand(CLI::App& root) {
@@ -369,6 +384,9 @@ RackCommand::RackCommand(CLI::App& root) {
                   "Who adds in the switches: a daemon (user) or XDP in the kernel")
       ->check(CLI::IsMember({"user", "xdp"}))
       ->capture_default_str();
+  spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
+                                     "The same for the spine (default: as in the racks)")
+                         ->check(CLI::IsMember({"user", "xdp"}));
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
       "--workers 16 --racks 4");
@@ -393,6 +411,7 @@ RackCommand::RackCommand(CLI::App& root) {
 int RackCommand::run() {
   if (up_->parsed()) {
     options_.rate_bits = parse_rate(rate_).value();
+    if (spine_dataplane_->count() == 0) options_.spine_dataplane = options_.dataplane;
     if (options_.workers < options_.racks) {
       throw UsageError("--workers is " + std::to_string(options_.workers) + ", fewer than --racks " +
                        std::to_string(options_.racks) + ": every rack needs a worker");

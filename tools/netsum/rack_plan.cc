@@ -94,6 +94,15 @@ RackPlan::RackPlan(const RackOptions& options) : options_(options) {
     if (has_spine) node.ports.push_back("uplink");
     nodes_.push_back(node);
   }
+  for (int r = 0; has_spine && r < options.racks; ++r) {
+    const std::string id = "up" + std::to_string(r);
+    nodes_.push_back({.kind = RackNode::Kind::kUplink,
+                      .id = id,
+                      .network_namespace = prefix + id,
+                      .address = "",
+                      .rack = r,
+                      .ports = {"rack", "spine"}});
+  }
   nodes_.insert(nodes_.end(), workers.begin(), workers.end());
 }
 
@@ -112,51 +121,81 @@ const RackNode& RackPlan::aggregator() const {
   return nodes_.front();  // the spine, or the only switch
 }
 
+const RackNode& RackPlan::aggregator_of(const RackNode& worker) const {
+  return *find(options_.racks > 1 ? "sw" + std::to_string(worker.rack) : "sw");
+}
+
+const std::string& RackPlan::dataplane_of(const RackNode& node) const {
+  return node.kind == RackNode::Kind::kSpine ? options_.spine_dataplane : options_.dataplane;
+}
+
 std::string RackPlan::control_address(const RackNode& node) const {
   return node.address + ":" + std::to_string(kRackControlPort);
 }
 
 RackBatch RackPlan::bridge(const RackNode& node) const {
   const std::string mtu = std::to_string(options_.mtu);
-  return {"ip",
-          node.network_namespace,
-          {"link set dev lo up", "link add br0 type bridge", "link set dev br0 addrgenmode none mtu " + mtu,
-           "address add " + node.address + "/16 dev br0", "link set dev br0 up"}};
+  RackBatch batch{
+      "ip",
+      node.network_namespace,
+      {"link set dev lo up", "link add br0 type bridge", "link set dev br0 addrgenmode none mtu " + mtu}};
+  if (!node.address.empty()) batch.lines.push_back("address add " + node.address + "/16 dev br0");
+  batch.lines.push_back("link set dev br0 up");
+  return batch;
 }
 
-void RackPlan::add_link(const RackNode& lower, const std::string& lower_name, const RackNode& upper,
-                        const std::string& upper_name, std::vector<RackBatch>* batches) const {
+// Makes the link from a's namespace; b's end is a bridge's port.
+RackBatch RackPlan::link(const End& a, const End& b) const {
   const std::string mtu = std::to_string(options_.mtu);
-  RackBatch ends{"ip", lower.network_namespace, {}};
-  ends.lines.push_back("link add " + lower_name + " mtu " + mtu + " type veth peer name " + upper_name +
-                       " mtu " + mtu + " netns " + upper.network_namespace);
-  ends.lines.push_back("link set dev " + lower_name + " addrgenmode none");
-  if (lower.kind == RackNode::Kind::kWorker) {
-    ends.lines.push_back("link set dev lo up");
-    ends.lines.push_back("address add " + lower.address + "/16 dev " + lower_name);
-  } else {
-    ends.lines.push_back("link set dev " + lower_name + " master br0");
-  }
-  ends.lines.push_back("link set dev " + lower_name + " up");
+  return {"ip",
+          a.node.network_namespace,
+          {"link add " + a.interface + " mtu " + mtu + " type veth peer name " + b.interface + " mtu " + mtu +
+               " netns " + b.node.network_namespace,
+           "link set dev " + a.interface + " addrgenmode none"}};
+}
+
+std::string RackPlan::bucket() const {
+  return " root tbf rate " + std::to_string(options_.rate_bits) + "bit burst " +
+         std::to_string(burst_bytes(options_.rate_bits)) + " limit " +
+         std::to_string(queue_bytes(options_.rate_bits));
+}
+
+void RackPlan::add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const {
+  const RackNode& to = aggregator_of(worker);
+  RackBatch end = link({worker, "eth0"}, {to, worker.id});
+  end.lines.insert(end.lines.end(), {"link set dev lo up", "address add " + worker.address + "/16 dev eth0",
+                                     "link set dev eth0 up"});
   if (options_.rate_bits != 0) {
-    ends.lines.push_back("link add ifb-" + lower_name + " mtu " + mtu + " type ifb");
-    ends.lines.push_back("link set dev ifb-" + lower_name + " addrgenmode none up");
+    end.lines.push_back("link add ifb-eth0 mtu " + std::to_string(options_.mtu) + " type ifb");
+    end.lines.push_back("link set dev ifb-eth0 addrgenmode none up");
   }
-  batches->push_back(ends);
+  batches->push_back(end);
   batches->push_back(
-      {"ip", upper.network_namespace, {"link set dev " + upper_name + " addrgenmode none master br0 up"}});
+      {"ip", to.network_namespace, {"link set dev " + worker.id + " addrgenmode none master br0 up"}});
   if (options_.rate_bits == 0) return;
-  const std::string bucket = " root tbf rate " + std::to_string(options_.rate_bits) + "bit burst " +
-                             std::to_string(burst_bytes(options_.rate_bits)) + " limit " +
-                             std::to_string(queue_bytes(options_.rate_bits));
+  batches->push_back({"tc",
+                      worker.network_namespace,
+                      {"qdisc add dev eth0" + bucket(), "qdisc add dev ifb-eth0" + bucket(),
+                       "qdisc add dev eth0 handle ffff: ingress",
+                       "filter add dev eth0 parent ffff: protocol all u32 match u32 0 0 action mirred egress "
+                       "redirect dev ifb-eth0"}});
+}
+
+void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const {
+  const RackNode& lower = *find("sw" + std::to_string(uplink.rack));
+  batches->push_back(bridge(uplink));
+  for (const auto& [port, end] : {std::pair<std::string, End>{"rack", {lower, "uplink"}},
+                                  std::pair<std::string, End>{"spine", {aggregator(), lower.id}}}) {
+    RackBatch batch = link({uplink, port}, end);
+    batch.lines.push_back("link set dev " + port + " master br0 up");
+    batches->push_back(batch);
+    batches->push_back({"ip",
+                        end.node.network_namespace,
+                        {"link set dev " + end.interface + " addrgenmode none master br0 up"}});
+  }
+  if (options_.rate_bits == 0) return;
   batches->push_back(
-      {"tc",
-       lower.network_namespace,
-       {"qdisc add dev " + lower_name + bucket, "qdisc add dev ifb-" + lower_name + bucket,
-        "qdisc add dev " + lower_name + " handle ffff: ingress",
-        "filter add dev " + lower_name +
-            " parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev ifb-" +
-            lower_name}});
+      {"tc", uplink.network_namespace, {"qdisc add dev rack" + bucket(), "qdisc add dev spine" + bucket()}});
 }
 
 std::vector<RackBatch> RackPlan::batches() const {
@@ -165,15 +204,11 @@ std::vector<RackBatch> RackPlan::batches() const {
   for (const RackNode& node : nodes_) namespaces.lines.push_back("netns add " + node.network_namespace);
   batches.push_back(namespaces);
   for (const RackNode& node : nodes_) {
-    if (node.kind != RackNode::Kind::kWorker) batches.push_back(bridge(node));
+    if (node.serves()) batches.push_back(bridge(node));
   }
   for (const RackNode& node : nodes_) {
-    if (node.kind == RackNode::Kind::kWorker) {
-      const std::string id = options_.racks > 1 ? "sw" + std::to_string(node.rack) : "sw";
-      add_link(node, "eth0", *find(id), node.id, &batches);
-    } else if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
-      add_link(node, "uplink", *find("spine"), node.id, &batches);
-    }
+    if (node.kind == RackNode::Kind::kWorker) add_worker_link(node, &batches);
+    if (node.kind == RackNode::Kind::kUplink) add_uplink(node, &batches);
   }
   return batches;
 }
@@ -181,17 +216,25 @@ std::vector<RackBatch> RackPlan::batches() const {
 std::vector<std::string> RackPlan::aggregator_arguments(const RackNode& node) const {
   std::vector<std::string> arguments = {
       "aggregator", "--listen", control_address(node), "--mtu", std::to_string(options_.mtu), "--cores", "1"};
-  if (options_.dataplane != "user") {
+  if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
+    arguments.insert(arguments.end(), {"--parent", control_address(aggregator())});
+  }
+  if (dataplane_of(node) != "user") {
     std::string interfaces;
     for (const std::string& port : node.ports) interfaces += (interfaces.empty() ? "" : ",") + port;
-    arguments.insert(arguments.end(), {"--dataplane", options_.dataplane, "--interfaces", interfaces});
+    arguments.insert(arguments.end(), {"--dataplane", dataplane_of(node), "--interfaces", interfaces});
   }
   return arguments;
 }
 
 nlohmann::ordered_json to_json(const RackOptions& o) {
-  return {{"name", o.name},           {"workers", o.workers}, {"racks", o.racks},
-          {"rate_bits", o.rate_bits}, {"mtu", o.mtu},         {"dataplane", o.dataplane}};
+  return {{"name", o.name},
+          {"workers", o.workers},
+          {"racks", o.racks},
+          {"rate_bits", o.rate_bits},
+          {"mtu", o.mtu},
+          {"dataplane", o.dataplane},
+          {"spine_dataplane", o.spine_dataplane}};
 }
 
 RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
@@ -200,7 +243,8 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .racks = json.at("racks"),
           .rate_bits = json.at("rate_bits"),
           .mtu = json.at("mtu"),
-          .dataplane = json.at("dataplane")};
+          .dataplane = json.at("dataplane"),
+          .spine_dataplane = json.at("spine_dataplane")};
 }
 
 std::string difference(const RackOptions& is, const RackOptions& wanted) {
@@ -213,6 +257,7 @@ std::string difference(const RackOptions& is, const RackOptions& wanted) {
   compare("rate", format_rate(is.rate_bits), format_rate(wanted.rate_bits));
   compare("mtu", std::to_string(is.mtu), std::to_string(wanted.mtu));
   compare("dataplane", is.dataplane, wanted.dataplane);
+  if (wanted.racks > 1) compare("spine's dataplane", is.spine_dataplane, wanted.spine_dataplane);
   return text;
 }
 

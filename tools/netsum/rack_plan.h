@@ -1,14 +1,17 @@
 // What a virtual rack is made of: names, addresses, and the iproute2 commands that make it. Pure.
 //
 //   worker w: namespace netsum-NAME-wW, eth0, 10.77.0.(W+1) --- switch port wW
-//   switch r: namespace netsum-NAME-swR, bridge br0, 10.77.1.(R+1), port `uplink` to the spine's port swR
+//   switch r: namespace netsum-NAME-swR, bridge br0, 10.77.1.(R+1)
+//   with several racks: the switch's port uplink --- namespace netsum-NAME-upR, bridge of rack and spine ---
+//   the
+//     spine's port swR. A namespace of its own for the cable, because XDP at its ends passes by their buckets
 //   spine (with several racks): namespace netsum-NAME-spine, bridge br0, 10.77.2.1
 //
 // Everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
 // addresses: no link leads out of a rack.
 //
-// Links are shaped at their lower end in both directions: a token bucket on the way out, and one on an ifb
-// device that all that comes in is led through. A bucket on the switch's port would not see what an XDP
+// A worker's link is shaped at the worker in both directions: a token bucket on the way out, and one on an
+// ifb device that all that comes in is led through. A bucket on the switch's port would not see what an XDP
 // program sends.
 #ifndef NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
 #define NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
@@ -35,6 +38,7 @@ struct RackOptions {
   uint64_t rate_bits = 0;  // per second, of every link; 0: as fast as the machine
   int mtu = 1500;
   std::string dataplane = "user";
+  std::string spine_dataplane = "user";  // with several racks
   bool operator==(const RackOptions&) const = default;
 };
 
@@ -43,14 +47,16 @@ Result<uint64_t> parse_rate(std::string_view text);
 std::string format_rate(uint64_t bits_per_second);
 
 struct RackNode {
-  enum class Kind { kWorker, kSwitch, kSpine };
+  enum class Kind { kWorker, kSwitch, kUplink, kSpine };
   Kind kind = Kind::kWorker;
-  std::string id;  // "w3", "sw", "sw1", "spine": what `rack exec` takes ("3" is short for "w3")
+  std::string id;  // "w3", "sw", "sw1", "up1", "spine": what `rack exec` takes ("3" is short for "w3")
   std::string network_namespace;
   std::string address;
   int rack = 0;
   // Switches: the interfaces by which packets to the aggregator come in.
   std::vector<std::string> ports;
+
+  bool serves() const { return kind == Kind::kSwitch || kind == Kind::kSpine; }  // has an aggregator
 };
 
 // Commands of one `ip -batch` or `tc -batch` run.
@@ -65,19 +71,28 @@ class RackPlan {
   explicit RackPlan(const RackOptions& options);
 
   const RackOptions& options() const { return options_; }
-  const std::vector<RackNode>& nodes() const { return nodes_; }  // spine, switches, workers
+  const std::vector<RackNode>& nodes() const { return nodes_; }  // spine, switches, uplinks, workers
   const RackNode* find(std::string_view id) const;
-  // The one that workers should use: the only switch's, or the spine's.
+  // The one above all others: the only switch's, or the spine's.
   const RackNode& aggregator() const;
+  // The one that the worker should use: its switch's.
+  const RackNode& aggregator_of(const RackNode& worker) const;
   std::string control_address(const RackNode& node) const;
   // In order; namespaces must exist before the rest.
   std::vector<RackBatch> batches() const;
   std::vector<std::string> aggregator_arguments(const RackNode& node) const;
 
  private:
-  void add_link(const RackNode& lower, const std::string& lower_name, const RackNode& upper,
-                const std::string& upper_name, std::vector<RackBatch>* batches) const;
+  struct End {
+    const RackNode& node;
+    std::string interface;
+  };
+  RackBatch link(const End& a, const End& b) const;
+  std::string bucket() const;
+  void add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
+  void add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const;
   RackBatch bridge(const RackNode& node) const;
+  const std::string& dataplane_of(const RackNode& node) const;
 
   RackOptions options_;
   std::vector<RackNode> nodes_;

@@ -48,16 +48,19 @@ TEST(RackPlan, SeveralRacksShareTheWorkersOut) {
   }
   for (const int n : workers) EXPECT_TRUE(n == 2 || n == 3);
   EXPECT_EQ(plan.find("sw2")->ports.back(), "uplink");
+  EXPECT_EQ(plan.aggregator_of(*plan.find("w7")).id, "sw2");
+  const std::vector<std::string> arguments = plan.aggregator_arguments(*plan.find("sw2"));
+  EXPECT_NE(std::find(arguments.begin(), arguments.end(), "--parent"), arguments.end());
 }
 
 TEST(RackPlan, AddressesAndNamespacesDiffer) {
   const RackPlan plan({.name = "a", .workers = kMaxRackWorkers, .racks = kMaxRacks});
   std::set<std::string> addresses, namespaces;
   for (const RackNode& node : plan.nodes()) {
-    addresses.insert(node.address);
+    if (node.kind != RackNode::Kind::kUplink) addresses.insert(node.address);
     namespaces.insert(node.network_namespace);
   }
-  EXPECT_EQ(addresses.size(), plan.nodes().size());
+  EXPECT_EQ(addresses.size(), plan.nodes().size() - kMaxRacks);
   EXPECT_EQ(namespaces.size(), plan.nodes().size());
 }
 
@@ -90,8 +93,13 @@ TEST(RackPlan, OnlyShapedLinksHaveBuckets) {
 }
 
 TEST(RackPlan, OptionsSurviveTheNote) {
-  const RackOptions options{
-      .name = "big", .workers = 16, .racks = 4, .rate_bits = 2'500'000'000, .mtu = 9000, .dataplane = "xdp"};
+  const RackOptions options{.name = "big",
+                            .workers = 16,
+                            .racks = 4,
+                            .rate_bits = 2'500'000'000,
+                            .mtu = 9000,
+                            .dataplane = "xdp",
+                            .spine_dataplane = "user"};
   EXPECT_EQ(rack_options_from_json(to_json(options)), options);
   EXPECT_ANY_THROW(rack_options_from_json(nlohmann::ordered_json::object()));
   EXPECT_EQ(difference(options, options), "");

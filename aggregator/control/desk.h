@@ -1,0 +1,48 @@
+// Where members' calls arrive: JobDesk, which decides, or RelayDesk, which asks a parent aggregator.
+#ifndef NETSUM_AGGREGATOR_CONTROL_DESK_H_
+#define NETSUM_AGGREGATOR_CONTROL_DESK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aggregator/control/job_table.h"
+#include "aggregator/control/member_stream.h"
+#include "netsum/aggregator.h"
+#include "netsum/status.h"
+
+namespace netsum {
+
+// Thread rule: any thread may call any method.
+class Desk {
+ public:
+  virtual ~Desk() = default;
+
+  virtual Status create(const JobRequest& request, int64_t deadline_us) = 0;
+  // Ends `stream` with the refusal, or makes it the member's.
+  virtual void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) = 0;
+  virtual Status leave(const MemberClaim& claim) = 0;
+  virtual Status report(const MemberClaim& claim, const Status& failure) = 0;
+  virtual void drain() = 0;
+  virtual void stop(const Status& reason) = 0;
+
+  // Fails late jobs until halt().
+  virtual void watch_deadlines() = 0;
+  virtual void halt() = 0;
+
+  // Returns false if `deadline` passed first.
+  virtual bool wait_until_empty(std::chrono::steady_clock::time_point deadline) = 0;
+
+  virtual Status check_aggregator_token(const std::string& presented) = 0;
+  virtual std::vector<AggregatorJobStatus> jobs() = 0;
+  virtual uint32_t payload_limit() = 0;
+  virtual bool draining() = 0;
+};
+
+uint64_t system_random();
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_DESK_H_

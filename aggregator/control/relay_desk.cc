@@ -1,0 +1,484 @@
+#include "aggregator/control/relay_desk.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "netsum/version.h"
+#include "src/base/clock.h"
+#include "src/control/channel.h"
+#include "src/control/membership.h"
+#include "src/control/rpc_status.h"
+#include "wire/ids.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::chrono::milliseconds kCallTimeout{1000};  // of Leave and Fail
+constexpr std::chrono::milliseconds kHaltPatience{1000};
+constexpr std::chrono::milliseconds kCancelPatience{50};
+// The parent gives up this much earlier than its member, so that what it has to say arrives in time.
+constexpr int64_t kHeadStartMs = 50;
+
+std::string random_name() {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(system_random()));
+  return text;
+}
+
+// A Leave or Fail under way, with all that gRPC needs until it is over.
+template <typename Request>
+struct Unary {
+  grpc::ClientContext context;
+  Request request;
+  control::Empty reply;
+};
+
+template <typename Request>
+std::shared_ptr<Unary<Request>> make_unary(Request request) {
+  auto call = std::make_shared<Unary<Request>>();
+  call->context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  call->request = std::move(request);
+  return call;
+}
+
+void end_with(MemberStream& stream, const Status& failure) {
+  control::Event event;
+  *event.mutable_failed() = to_failed(failure);
+  stream.enqueue(std::move(event));
+  stream.enqueue_end(grpc::Status::OK);
+}
+
+}  // namespace
+
+// Keeps itself and the desk alive until gRPC has done with it.
+class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Event> {
+ public:
+  ParentCall(std::shared_ptr<RelayDesk> desk, SessionId session, control::JoinRequest request)
+      : desk_(std::move(desk)), session_(session), request_(std::move(request)) {
+    context_.set_wait_for_ready(true);  // a parent that starts later than its members' ranks is no error
+  }
+
+  void start(const std::shared_ptr<ParentCall>& self) {
+    self_ = self;
+    desk_->stub_->async()->Join(&context_, &request_, this);
+    StartRead(&event_);
+    StartCall();
+  }
+  void cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    desk_->on_event(session_, event_, context_.peer());
+    StartRead(&event_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<ParentCall> keep = std::exchange(self_, nullptr);
+    const std::shared_ptr<RelayDesk> desk = std::move(desk_);
+    desk->on_call_over(session_, status);
+  }
+
+  std::shared_ptr<RelayDesk> desk_;
+  const SessionId session_;
+  std::shared_ptr<ParentCall> self_;
+  grpc::ClientContext context_;
+  const control::JoinRequest request_;
+  control::Event event_;
+};
+
+RelayDesk::RelayDesk(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent)
+    : options_(std::move(options)),
+      dataplane_(dataplane),
+      parent_(std::move(parent)),
+      stub_(control::Aggregator::NewStub(parent_)),
+      rack_(random_name()) {
+  const int jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
+  for (int i = 0; i < jobs; ++i)
+    free_indices_.emplace_back(static_cast<uint16_t>(i), static_cast<uint16_t>(system_random()));
+}
+
+RelayDesk::~RelayDesk() = default;
+
+Status RelayDesk::create(const JobRequest&, int64_t) {
+  return {ErrorCode::kUnsupported,
+          "this aggregator has a parent, which keeps the jobs: create the job there, at " + options_.parent};
+}
+
+Status RelayDesk::check_aggregator_token(const std::string& presented) {
+  if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
+  return {ErrorCode::kPermissionDenied,
+          "wrong aggregator token, or none: set aggregator_token to the token that this aggregator was "
+          "started with"};
+}
+
+void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) {
+  const auto refuse = [&](const Status& why) {
+    stream->enqueue_end(to_rpc_status(why));
+    stream->pump();
+  };
+  if (Status status = check_aggregator_token(request.job.aggregator_token); !status.ok())
+    return refuse(status);
+
+  control::JoinRequest up;
+  control::JobDescription& job = *up.mutable_job();
+  job.set_protocol_version(request.job.protocol_version);
+  job.set_name(request.job.name);
+  job.set_token(request.job.token);
+  job.set_aggregator_token(options_.parent_token);
+  job.set_world_size(request.job.world_size);
+  job.set_mtu(request.job.mtu);
+  job.set_slots(request.job.slots);
+  up.set_rank(request.rank);
+  up.set_software_version(NETSUM_VERSION_STRING);
+  up.set_shard_endpoint(request.shard_endpoint);  // the parent refuses it by name
+  up.set_rack(rack_);
+  const DataplaneLimits limits = dataplane_->limits();
+  uint32_t payload = limits.payload_bytes;
+  if (request.job.mtu >= wire::kMinMtu && request.peer.family == 6)
+    payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu), 6));
+  up.set_rack_payload_bytes(payload);
+  up.set_rack_slots(dataplane_->free_slots());
+  up.set_rack_stripes(static_cast<uint32_t>(limits.stripes));
+  if (request.peer.valid()) up.set_origin(request.peer.to_string());
+  up.set_host(request.host);
+  const int64_t timeout_us = request.deadline_us > 0
+                                 ? request.deadline_us
+                                 : std::chrono::microseconds(options_.join_timeout).count();
+  up.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, timeout_us / 1000 - kHeadStartMs)));
+
+  std::shared_ptr<ParentCall> call;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!draining_) {
+      const SessionId id = next_session_++;
+      call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(up));
+      Session& session = sessions_[id];
+      session.request = request.job;
+      session.rank = static_cast<int>(request.rank);
+      session.began_us = monotonic_us();
+      session.deadline_us = session.began_us + timeout_us;
+      session.stream = stream;
+      session.call = call;
+      stream->set_on_over([self = shared_from_this(), id] { self->on_stream_over(id); });
+      ++calls_;
+      changed_.notify_all();
+    }
+  }
+  if (call == nullptr)
+    return refuse({ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"});
+  call->start(call);
+}
+
+void RelayDesk::on_event(SessionId id, const control::Event& event, const std::string& parent_peer) {
+  std::shared_ptr<MemberStream> stream;
+  std::optional<std::pair<control::MemberRequest, Status>> failure;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    Session& session = found->second;
+    stream = session.stream;
+    if (event.has_joined()) session.member = event.joined().member();
+    if (event.has_ready()) {
+      const Result<control::Ready> ready = grant(session, event.ready(), parent_peer);
+      if (ready.ok()) {
+        control::Event own;
+        *own.mutable_ready() = *ready;
+        stream->enqueue(std::move(own));
+      } else {
+        end_with(*stream, ready.status());
+        failure = {claim_of(session), ready.status()};
+      }
+    } else {
+      stream->enqueue(event);
+      if (event.has_failed()) stream->enqueue_end(grpc::Status::OK);
+    }
+  }
+  stream->pump();
+  if (failure) send_failure(failure->first, failure->second);
+}
+
+Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& ready,
+                                        const std::string& parent_peer) {
+  const ParentJob key{ready.job(), ready.epoch(), ready.key()};
+  auto entry = grants_.find(key);
+  if (entry == grants_.end()) {
+    Result<Grant> fresh = install(session, ready, parent_peer);
+    if (!fresh.ok()) return fresh.status();
+    entry = grants_.emplace(key, std::move(fresh).value()).first;
+  }
+  Grant& grant = entry->second;
+  ++grant.sessions;
+  session.job = key;
+
+  control::Ready own;
+  own.set_job(grant.job.job);
+  own.set_epoch(grant.job.epoch);
+  own.set_key(grant.job.key);
+  own.set_data_slots(grant.job.data_slots);
+  own.set_scale_slots(grant.job.scale_slots);
+  own.set_payload_bytes(grant.job.payload_bytes);
+  own.set_dataplane(std::string(dataplane_->kind()) + " below " + ready.dataplane() + " at " +
+                    options_.parent);
+  for (const Address& endpoint : dataplane_->endpoints())
+    own.add_stripes()->set_endpoint(endpoint.to_string());
+  *own.mutable_hosts() = ready.hosts();
+  own.set_host_meeting(ready.host_meeting());
+  for (const uint16_t member : grant.member_of_rank) own.add_member_of_rank(member);
+  return own;
+}
+
+Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const control::Ready& ready,
+                                            const std::string& parent_peer) {
+  const Result<Membership> above = to_membership(ready, peer_address(parent_peer));
+  if (!above.ok()) return above.status();
+  const std::vector<uint16_t>& members = above->member_of_rank;
+  if (members.size() != session.request.world_size)
+    return Status(ErrorCode::kVersionMismatch,
+                  "the aggregator at " + options_.parent +
+                      " is of a release that can be no parent: install the same release of netsum on both");
+  if (free_indices_.empty())
+    return Status(ErrorCode::kResourceExhausted, "this aggregator serves at most " +
+                                                     std::to_string(options_.max_jobs) +
+                                                     " jobs at once and none is free");
+  Grant grant;
+  grant.job.job = free_indices_.front().first;
+  grant.job.epoch = free_indices_.front().second;
+  grant.job.key = system_random();
+  grant.job.data_slots = above->data_slots;
+  grant.job.scale_slots = above->scale_slots;
+  grant.job.payload_bytes = above->payload_bytes;
+  DataplaneParent parent;
+  parent.job = above->job;
+  parent.epoch = above->epoch;
+  parent.key = above->key;
+  parent.member = members[static_cast<size_t>(session.rank)];
+  for (const StripeInfo& stripe : above->stripes) {
+    const Result<Address> address = Address::parse(stripe.endpoint);
+    if (!address.ok()) return address.status();
+    parent.stripes.push_back(*address);
+  }
+  for (const uint16_t member : members)
+    grant.member_of_rank.push_back(member == parent.member ? grant.job.members++ : NETSUM_MEMBER_ALL);
+  grant.job.parent = std::move(parent);
+  if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
+  free_indices_.pop_front();
+  return grant;
+}
+
+void RelayDesk::release(const Session& session) {
+  if (!session.job) return;
+  const auto entry = grants_.find(*session.job);
+  if (entry == grants_.end() || --entry->second.sessions > 0) return;
+  const DataplaneJob& job = entry->second.job;
+  dataplane_->remove(job.job, job.epoch);
+  free_indices_.emplace_back(job.job, static_cast<uint16_t>(job.epoch + 1));
+  grants_.erase(entry);
+}
+
+void RelayDesk::on_call_over(SessionId id, const grpc::Status& status) {
+  std::shared_ptr<MemberStream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) {
+      const Session& session = found->second;
+      stream = session.stream;
+      const std::string parent = "the aggregator at " + options_.parent + ", the parent of this one,";
+      if (status.ok()) {
+        stream->enqueue_end(grpc::Status::OK);
+      } else if (const auto refusal = from_rpc_status(status)) {
+        stream->enqueue_end(
+            to_rpc_status({refusal->code(), parent + " says: " + refusal->message(), refusal->rank()}));
+      } else if (session.member == 0) {
+        stream->enqueue_end(to_rpc_status({ErrorCode::kUnreachable, parent + " does not answer"}));
+      } else {
+        end_with(*stream, {ErrorCode::kAggregatorLost,
+                           parent + " is lost: its process died or its host is unreachable"});
+      }
+      release(session);
+      sessions_.erase(found);
+    }
+  }
+  if (stream != nullptr) stream->pump();
+  call_ended();
+}
+
+void RelayDesk::on_stream_over(SessionId id) {
+  std::shared_ptr<ParentCall> call;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) call = found->second.call;
+  }
+  // Unless the parent has ended it already: to the parent, the end of this call is the member's.
+  if (call != nullptr) call->cancel();
+}
+
+control::MemberRequest RelayDesk::claim_of(const Session& session) const {
+  control::MemberRequest claim;
+  claim.set_job(session.request.name);
+  claim.set_token(session.request.token);
+  claim.set_rank(static_cast<uint32_t>(session.rank));
+  claim.set_aggregator_token(options_.parent_token);
+  claim.set_member(session.member);
+  return claim;
+}
+
+// The claim as the parent wants to see it.
+Result<control::MemberRequest> RelayDesk::find(const MemberClaim& claim) {
+  if (Status status = check_aggregator_token(claim.aggregator_token); !status.ok()) return status;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, session] : sessions_) {
+    if (session.member == 0 || session.member != claim.member || session.request.name != claim.job ||
+        static_cast<uint32_t>(session.rank) != claim.rank)
+      continue;
+    if (!equal_in_constant_time(session.request.token, claim.token))
+      return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + session.request.name + "'");
+    return claim_of(session);
+  }
+  return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
+                                                 " is not a member of job '" +
+                                                 claim.job.substr(0, kMaxJobNameBytes) + "'");
+}
+
+// The parent answers by ending the member's call. If it cannot, the end of the member's stream will do.
+Status RelayDesk::leave(const MemberClaim& claim) {
+  const Result<control::MemberRequest> up = find(claim);
+  if (!up.ok()) return up.status();
+  const auto call = make_unary(*up);
+  call_began();
+  stub_->async()->Leave(&call->context, &call->request, &call->reply,
+                        [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
+  return {};
+}
+
+Status RelayDesk::report(const MemberClaim& claim, const Status& failure) {
+  const Result<control::MemberRequest> up = find(claim);
+  if (!up.ok()) return up.status();
+  send_failure(*up, failure);
+  return {};
+}
+
+void RelayDesk::send_failure(const control::MemberRequest& claim, const Status& failure) {
+  control::FailRequest request;
+  *request.mutable_member() = claim;
+  *request.mutable_failure() = to_failed(failure);
+  const auto call = make_unary(std::move(request));
+  call_began();
+  stub_->async()->Fail(&call->context, &call->request, &call->reply,
+                       [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
+}
+
+void RelayDesk::call_began() {
+  const std::lock_guard lock(mutex_);
+  ++calls_;
+}
+
+void RelayDesk::call_ended() {
+  const std::lock_guard lock(mutex_);
+  --calls_;
+  changed_.notify_all();
+}
+
+void RelayDesk::drain() {
+  std::vector<std::shared_ptr<MemberStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(draining_, true)) return;
+    for (const auto& [id, session] : sessions_) {
+      control::Event event;
+      event.mutable_draining();
+      session.stream->enqueue(std::move(event));
+      streams.push_back(session.stream);
+    }
+  }
+  for (const auto& stream : streams) stream->pump();
+}
+
+void RelayDesk::stop(const Status& reason) {
+  std::vector<std::shared_ptr<MemberStream>> streams;
+  std::vector<control::MemberRequest> claims;
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    for (const auto& [id, session] : sessions_) {
+      end_with(*session.stream, reason);
+      streams.push_back(session.stream);
+      if (session.member != 0) claims.push_back(claim_of(session));
+    }
+  }
+  for (const auto& claim : claims) send_failure(claim, reason);
+  for (const auto& stream : streams) stream->pump();
+}
+
+void RelayDesk::watch_deadlines() {
+  std::unique_lock lock(mutex_);
+  while (!halted_) {
+    const int64_t now_us = monotonic_us();
+    int64_t next_us = now_us + 60'000'000;
+    std::vector<std::shared_ptr<ParentCall>> late;
+    for (const auto& [id, session] : sessions_) {
+      if (session.member != 0) continue;
+      if (session.deadline_us <= now_us) late.push_back(session.call);
+      next_us = std::min(next_us, session.deadline_us);
+    }
+    if (late.empty()) {
+      changed_.wait_for(lock, std::chrono::microseconds(next_us - now_us));
+      continue;
+    }
+    lock.unlock();
+    for (const auto& call : late) call->cancel();
+    lock.lock();
+    changed_.wait_for(lock, kCancelPatience);  // they end on gRPC's threads
+  }
+}
+
+void RelayDesk::halt() {
+  std::unique_lock lock(mutex_);
+  halted_ = true;
+  changed_.notify_all();
+  const auto all_over = [&] { return calls_ == 0; };
+  if (changed_.wait_for(lock, kHaltPatience, all_over)) return;
+  std::vector<std::shared_ptr<ParentCall>> calls;
+  for (const auto& [id, session] : sessions_) calls.push_back(session.call);
+  lock.unlock();
+  for (const auto& call : calls) call->cancel();
+  lock.lock();
+  changed_.wait_for(lock, kHaltPatience, all_over);
+}
+
+bool RelayDesk::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline, [&] { return sessions_.empty(); });
+}
+
+std::vector<AggregatorJobStatus> RelayDesk::jobs() {
+  const std::lock_guard lock(mutex_);
+  std::map<std::pair<std::string, bool>, AggregatorJobStatus> jobs;  // by name and whether it runs
+  for (const auto& [id, session] : sessions_) {
+    AggregatorJobStatus& job = jobs[{session.request.name, session.job.has_value()}];
+    job.name = session.request.name;
+    job.world_size = static_cast<int>(session.request.world_size);
+    job.joined.push_back(session.rank);
+    job.state = session.job ? "running" : "joining";
+    job.age_ms = std::max(job.age_ms, static_cast<uint64_t>((monotonic_us() - session.began_us) / 1000));
+  }
+  std::vector<AggregatorJobStatus> all;
+  for (auto& [key, job] : jobs) {
+    std::sort(job.joined.begin(), job.joined.end());
+    all.push_back(std::move(job));
+  }
+  return all;
+}
+
+bool RelayDesk::draining() {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+}  // namespace netsum

@@ -1,0 +1,112 @@
+// The desk of an aggregator that has a parent (hierarchy). It decides nothing: every membership is passed on
+// to the parent in the member's name, and what the parent says of it is passed back. Only when the parent
+// grants a job does it give the job slots of its own dataplane, whose sums go on to the parent's.
+#ifndef NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_
+#define NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_
+
+#include <grpcpp/channel.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+#include "aggregator/control/desk.h"
+#include "src/control/control.grpc.pb.h"
+
+namespace netsum {
+
+struct RelayOptions {
+  std::string parent;        // "host:port", for messages
+  std::string parent_token;  // the parent's aggregator token
+  std::string token;         // whoever does not present it here is refused; empty: nobody is
+  int max_jobs = 64;
+  std::chrono::milliseconds join_timeout{60'000};
+};
+
+// Shared with calls and streams, which may outlive the service by a moment: destroy it after halt(), and
+// never on a thread of gRPC's. Any thread may call any method.
+class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDesk> {
+ public:
+  // `dataplane` outlives the desk.
+  RelayDesk(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent);
+  ~RelayDesk() override;
+
+  Status create(const JobRequest& request, int64_t deadline_us) override;
+  void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
+  Status leave(const MemberClaim& claim) override;
+  Status report(const MemberClaim& claim, const Status& failure) override;
+  void drain() override;
+  void stop(const Status& reason) override;
+  void watch_deadlines() override;
+  void halt() override;
+  bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
+  Status check_aggregator_token(const std::string& presented) override;
+  std::vector<AggregatorJobStatus> jobs() override;
+  uint32_t payload_limit() override { return dataplane_->limits().payload_bytes; }
+  bool draining() override;
+
+ private:
+  class ParentCall;  // one Join at the parent
+  using SessionId = uint64_t;
+  // A job as the parent names it: index, epoch, key.
+  using ParentJob = std::tuple<uint32_t, uint32_t, uint64_t>;
+
+  // One member: its stream on one side, the call to the parent on the other.
+  struct Session {
+    JobRequest request;
+    int rank = 0;
+    MemberId member = 0;  // the parent's; 0: it has not answered yet
+    int64_t began_us = 0;
+    int64_t deadline_us = 0;  // for the parent's first word
+    std::shared_ptr<MemberStream> stream;
+    std::shared_ptr<ParentCall> call;
+    std::optional<ParentJob> job;  // granted
+  };
+  // A granted job here.
+  struct Grant {
+    DataplaneJob job;
+    std::vector<uint16_t> member_of_rank;
+    int sessions = 0;
+  };
+
+  void on_event(SessionId id, const control::Event& event, const std::string& parent_peer);
+  void on_call_over(SessionId id, const grpc::Status& status);
+  void on_stream_over(SessionId id);
+  // What the member hears of the parent's Ready; or why the job cannot be summed here.
+  Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
+  Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  void release(const Session& session);
+  Result<control::MemberRequest> find(const MemberClaim& claim);
+  control::MemberRequest claim_of(const Session& session) const;
+  void send_failure(const control::MemberRequest& claim, const Status& failure);
+  void call_began();
+  void call_ended();
+
+  const RelayOptions options_;
+  Dataplane* const dataplane_;
+  const std::shared_ptr<grpc::Channel> parent_;
+  const std::unique_ptr<control::Aggregator::Stub> stub_;
+  const std::string rack_;  // names this aggregator to the parent
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool halted_ = false;
+  bool draining_ = false;
+  int calls_ = 0;  // to the parent that are not over
+  SessionId next_session_ = 1;
+  std::map<SessionId, Session> sessions_;
+  std::map<ParentJob, Grant> grants_;
+  std::deque<std::pair<uint16_t, uint16_t>> free_indices_;  // index, epoch; longest unused first
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_

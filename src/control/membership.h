@@ -1,0 +1,46 @@
+// What a member of a job is granted.
+#ifndef NETSUM_SRC_CONTROL_MEMBERSHIP_H_
+#define NETSUM_SRC_CONTROL_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/net/address.h"
+
+namespace netsum {
+
+namespace control {
+class Ready;
+}
+
+struct StripeInfo {
+  std::string endpoint;  // numeric, never a wildcard
+  int owner_rank = kNoRank;
+  bool embedded = false;
+};
+
+struct Membership {
+  uint16_t job = 0;
+  uint16_t epoch = 0;
+  uint64_t key = 0;
+  uint32_t data_slots = 0;
+  uint32_t scale_slots = 0;
+  uint32_t payload_bytes = 0;
+  std::string dataplane;
+  std::vector<StripeInfo> stripes;
+  std::vector<std::string> hosts;  // of the ranks, as they named them; empty if no two can share memory
+  uint64_t host_meeting = 0;       // random, the same for all ranks
+  // Hierarchy: by rank, its index among the job's members at this aggregator, or NETSUM_MEMBER_ALL. Empty:
+  // every rank is a member, by its own number.
+  std::vector<uint16_t> member_of_rank;
+};
+
+// `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.
+// Errors: kInvalidArgument (an endpoint that is no address).
+Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_CONTROL_MEMBERSHIP_H_
