@@ -192,8 +192,8 @@ INSTANTIATE_TEST_SUITE_P(
                                ErrorCode::kInvalidArgument, "257 bytes"},
                       BadInput{"NoRanks", [](MemberRequest& r) { r.job.world_size = 0; },
                                ErrorCode::kInvalidArgument, "world size 0"},
-                      BadInput{"TooManyRanks", [](MemberRequest& r) { r.job.world_size = 65; },
-                               ErrorCode::kInvalidArgument, "1 to 64 ranks"},
+                      BadInput{"TooManyRanks", [](MemberRequest& r) { r.job.world_size = 513; },
+                               ErrorCode::kInvalidArgument, "1 to 512 ranks"},
                       BadInput{"RankOutOfRange", [](MemberRequest& r) { r.rank = 4; },
                                ErrorCode::kInvalidArgument, "ranks 0 to 3"},
                       BadInput{"NegativeRank", [](MemberRequest& r) { r.rank = static_cast<uint32_t>(-1); },
@@ -608,6 +608,98 @@ TEST_F(EmbeddedShardsTest, RefusesBadShards) {
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint = "10.0.0.1:0"; }), HasSubstr("with a port"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_payload_bytes = 31; }), HasSubstr("31 bytes"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_slots = 16; }), HasSubstr("16 slots"));
+}
+
+// --- Hierarchy ---------------------------------------------------------------------------------------------
+
+MemberRequest through(MemberRequest request, const std::string& rack) {
+  request.rack = rack;
+  request.rack_payload_bytes = 1408;
+  request.rack_slots = 100;
+  request.rack_stripes = 1;
+  request.origin = "192.168.7." + std::to_string(request.rank) + ":99";
+  return request;
+}
+
+TEST_F(JobTableTest, RanksOfOneRackAreOneMember) {
+  JobTable jobs = table();
+  const char* racks[] = {"", "b", "a", "b", "a", ""};
+  for (uint32_t rank = 0; rank < 6; ++rank) {
+    const MemberRequest request = member_request(rank, 6);
+    join(jobs, racks[rank][0] == 0 ? request : through(request, racks[rank]));
+  }
+  const auto ready = of_kind(jobs.take_events(), Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(6));
+  const JobGrant& grant = *ready[0].grant;
+  EXPECT_THAT(grant.member_of_rank, ElementsAre(0, 1, 2, 1, 2, 3));
+  EXPECT_EQ(grant.job.members, 4);
+  EXPECT_THAT(grant.stripes, SizeIs(1)) << "as many as the racks have";
+  EXPECT_EQ(grant.job.payload_bytes, 1408u) << "as much as the racks take";
+  EXPECT_EQ(grant.job.data_slots, 64u) << "as many as fit the racks, a power of two";
+}
+
+TEST_F(JobTableTest, WithoutRacksRanksAreMembersByTheirOwnNumbers) {
+  JobTable jobs = table();
+  join_all(jobs, 2);
+  const auto ready = of_kind(jobs.take_events(), Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(2));
+  EXPECT_THAT(ready[0].grant->member_of_rank, IsEmpty());
+  EXPECT_EQ(ready[0].grant->job.members, 2);
+}
+
+TEST_F(JobTableTest, MoreMembersThanAnAggregatorServesNeedRacks) {
+  JobTable jobs = table();
+  for (uint32_t rank = 0; rank < 100; ++rank) join(jobs, member_request(rank, 100, "flat"));
+  const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(100));
+  EXPECT_THAT(failed[0].failure.message(),
+              HasSubstr("100 members at this aggregator, which serves at most 64"));
+
+  for (uint32_t rank = 0; rank < 100; ++rank)
+    join(jobs, through(member_request(rank, 100, "racks"), std::to_string(rank / 10)));
+  const auto ready = of_kind(jobs.take_events(), Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(100));
+  EXPECT_EQ(ready[0].grant->job.members, 10);
+}
+
+TEST_F(JobTableTest, RacksWithDifferentNumbersOfCoresAreNamed) {
+  JobTable jobs = table();
+  join(jobs, through(member_request(0, 2), "a"));
+  MemberRequest other = through(member_request(1, 2), "b");
+  other.rack_stripes = 2;
+  join(jobs, other);
+  const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(2));
+  EXPECT_THAT(failed[0].failure.message(),
+              HasSubstr("rank 0 (192.168.7.0:99) and rank 1 (192.168.7.1:99) have 1 and 2"));
+}
+
+TEST_F(JobTableTest, RacksWithMoreCoresThanTheirParentAreRefused) {
+  JobTable jobs = table();
+  MemberRequest request = through(member_request(0, 1), "a");
+  request.rack_stripes = 3;
+  join(jobs, request);
+  const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_THAT(failed[0].failure.message(), HasSubstr("has 2 cores, those below it 3"));
+}
+
+TEST_F(JobTableTest, RacksThatCannotServeAreRefused) {
+  MemberRequest request = through(member_request(0, 1), "a");
+  request.rack_slots = kScaleSlots;
+  EXPECT_EQ(refusal(request).code(), ErrorCode::kResourceExhausted);
+  request = through(member_request(0, 1), "a");
+  request.rack_payload_bytes = 8;
+  EXPECT_THAT(refusal(request).message(), HasSubstr("8 bytes of payload"));
+  request = through(member_request(0, 1), std::string(1000, 'a'));
+  EXPECT_THAT(refusal(request).message(), HasSubstr("too long"));
+  request = through(member_request(0, 1), "a");
+  request.shard_endpoint = "10.0.0.1:7000";
+  request.shard_payload_bytes = 1440;
+  request.shard_slots = 300;
+  JobTableOptions shards;
+  shards.members_bring_shards = true;
+  EXPECT_THAT(refusal(request, shards).message(), HasSubstr("rank 0 as its parent"));
 }
 
 }  // namespace

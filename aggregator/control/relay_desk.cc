@@ -137,13 +137,25 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   up.set_shard_endpoint(request.shard_endpoint);  // the parent refuses it by name
   up.set_rack(rack_);
   const DataplaneLimits limits = dataplane_->limits();
+  const auto stripes = static_cast<uint32_t>(limits.stripes);
+  if (!request.rack.empty() && request.rack_stripes != stripes)
+    return refuse({ErrorCode::kInvalidArgument,
+                   "this aggregator has " + std::to_string(stripes) + " cores, the one below it that rank " +
+                       std::to_string(request.rank) + " joins at " + std::to_string(request.rack_stripes) +
+                       ": start all aggregators below the topmost one with the same --cores"});
   uint32_t payload = limits.payload_bytes;
   if (request.job.mtu >= wire::kMinMtu && request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu), 6));
+  uint32_t slots = dataplane_->free_slots();
+  if (!request.rack.empty()) {
+    payload = std::min(payload, request.rack_payload_bytes);
+    slots = std::min(slots, request.rack_slots);
+  }
   up.set_rack_payload_bytes(payload);
-  up.set_rack_slots(dataplane_->free_slots());
-  up.set_rack_stripes(static_cast<uint32_t>(limits.stripes));
-  if (request.peer.valid()) up.set_origin(request.peer.to_string());
+  up.set_rack_slots(slots);
+  up.set_rack_stripes(stripes);
+  if (request.peer.valid())
+    up.set_origin(request.origin.empty() ? request.peer.to_string() : request.origin);
   up.set_host(request.host);
   const int64_t timeout_us = request.deadline_us > 0
                                  ? request.deadline_us
@@ -159,6 +171,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
       Session& session = sessions_[id];
       session.request = request.job;
       session.rank = static_cast<int>(request.rank);
+      session.rack = request.rack;
       session.began_us = monotonic_us();
       session.deadline_us = session.began_us + timeout_us;
       session.stream = stream;
@@ -262,12 +275,43 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
     if (!address.ok()) return address.status();
     parent.stripes.push_back(*address);
   }
-  for (const uint16_t member : members)
-    grant.member_of_rank.push_back(member == parent.member ? grant.job.members++ : NETSUM_MEMBER_ALL);
+  grant.member_of_rank = number_members(session.request.name, members, parent.member);
+  for (const uint16_t member : grant.member_of_rank)
+    if (member != NETSUM_MEMBER_ALL) grant.job.members = std::max<uint16_t>(grant.job.members, member + 1);
+  if (grant.job.members > NETSUM_MAX_MEMBERS)
+    return Status(ErrorCode::kInvalidArgument,
+                  "job '" + session.request.name + "' has " + std::to_string(grant.job.members) +
+                      " members at this aggregator, which serves at most " +
+                      std::to_string(NETSUM_MAX_MEMBERS) + ": spread them over more aggregators");
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   free_indices_.pop_front();
   return grant;
+}
+
+// As JobTable does: ranks of one rack are one member, in the order of their lowest ranks. All of ours have
+// joined, or the parent would not have granted the job.
+std::vector<uint16_t> RelayDesk::number_members(const std::string& job, const std::vector<uint16_t>& above,
+                                                uint16_t own) const {
+  std::vector<std::string> racks(above.size());
+  for (const auto& [id, session] : sessions_)
+    if (session.request.name == job && session.member != 0 && !session.job)
+      racks[static_cast<size_t>(session.rank)] = session.rack;
+  std::map<std::string, uint16_t> numbers;
+  std::vector<uint16_t> member_of_rank;
+  uint16_t members = 0;
+  for (size_t rank = 0; rank < above.size(); ++rank) {
+    if (above[rank] != own) {
+      member_of_rank.push_back(NETSUM_MEMBER_ALL);
+    } else if (racks[rank].empty()) {
+      member_of_rank.push_back(members++);
+    } else {
+      const auto [entry, is_new] = numbers.emplace(racks[rank], members);
+      if (is_new) ++members;
+      member_of_rank.push_back(entry->second);
+    }
+  }
+  return member_of_rank;
 }
 
 void RelayDesk::release(const Session& session) {

@@ -63,6 +63,7 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   struct Session {
     JobRequest request;
     int rank = 0;
+    std::string rack;     // of an aggregator below this one that joins for the rank; else empty
     MemberId member = 0;  // the parent's; 0: it has not answered yet
     int64_t began_us = 0;
     int64_t deadline_us = 0;  // for the parent's first word
@@ -83,6 +84,10 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   // What the member hears of the parent's Ready; or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  // By rank: its member number here, or NETSUM_MEMBER_ALL. `above`: the same at the parent, where ours is
+  // `own`.
+  std::vector<uint16_t> number_members(const std::string& job, const std::vector<uint16_t>& above,
+                                       uint16_t own) const;
   void release(const Session& session);
   Result<control::MemberRequest> find(const MemberClaim& claim);
   control::MemberRequest claim_of(const Session& session) const;

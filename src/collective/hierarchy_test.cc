@@ -1,0 +1,232 @@
+// Aggregators that feed a parent, over loopback sockets: ranks are threads of this process. With real links
+// and in both dataplanes: tests/cli/hierarchy_test.py.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "netsum/communicator.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::unique_ptr<Aggregator> start(const std::string& parent = "", int cores = 1,
+                                  const std::string& token = "", const std::string& parent_token = "") {
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.cores = cores;
+  options.parent = parent;
+  options.token = token;
+  options.parent_token = parent_token;
+  auto aggregator = Aggregator::start(options);
+  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
+  return std::move(aggregator).value();
+}
+
+uint64_t counter(const Aggregator& aggregator, const std::string& name) {
+  for (const AggregatorCounter& one : aggregator.status().counters) {
+    if (one.name == name) return one.value;
+  }
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
+}
+
+CommunicatorOptions options_of(int rank, int world_size, const std::string& aggregator) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.job = "hierarchy_test";
+  options.shared_memory = false;  // all ranks are on this host
+  options.aggregators = {aggregator};
+  options.connect_timeout = seconds(30);
+  options.timeout = seconds(30);
+  return options;
+}
+
+// Rank r joins at aggregators[r].
+void run(const std::vector<std::string>& aggregators, const std::function<void(int, Communicator&)>& body) {
+  std::vector<std::thread> threads;
+  const int world_size = static_cast<int>(aggregators.size());
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto communicator =
+          Communicator::connect(options_of(rank, world_size, aggregators[static_cast<size_t>(rank)]));
+      ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
+      body(rank, *communicator.value());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void expect_sums(int rank, int world_size, Communicator& communicator, size_t count) {
+  std::vector<float> data(count);
+  for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((rank + 1) * static_cast<int>(i % 97));
+  const Status status = communicator.all_reduce(TensorView{data.data(), data.data(), count}, {}).wait();
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const int factor = world_size * (world_size + 1) / 2;
+  for (size_t i = 0; i < count; ++i) {
+    ASSERT_FLOAT_EQ(data[i], static_cast<float>(factor * static_cast<int>(i % 97))) << i;
+  }
+}
+
+TEST(HierarchyTest, TwoRacksSendOneContributionPerChunkEach) {
+  const auto spine = start();
+  const auto left = start(spine->control_address()), right = start(spine->control_address());
+  const std::string l = left->control_address(), r = right->control_address();
+  run({l, l, r, r, r}, [](int rank, Communicator& communicator) {
+    for (const size_t count : {1u, 100'000u, 300'001u}) expect_sums(rank, 5, communicator, count);
+    EXPECT_NE(communicator.describe().find("user-space below user-space"), std::string::npos);
+  });
+  for (const auto* rack : {left.get(), right.get()}) {
+    EXPECT_EQ(counter(*rack, "rounds_completed"), counter(*spine, "rounds_completed"));
+  }
+  EXPECT_EQ(counter(*spine, "contributions"), 2 * counter(*spine, "rounds_completed"));
+  EXPECT_EQ(counter(*left, "contributions"), 2 * counter(*spine, "rounds_completed"));
+  EXPECT_EQ(counter(*right, "contributions"), 3 * counter(*spine, "rounds_completed"));
+  EXPECT_TRUE(left->drain(seconds(10)));
+  EXPECT_TRUE(spine->drain(seconds(10)));
+}
+
+TEST(HierarchyTest, RanksAndRacksSideBySideSeveralCoresThreeLevels) {
+  const auto core = start("", 3);
+  const auto spine = start(core->control_address(), 2);
+  const auto rack = start(spine->control_address(), 2);
+  // Ranks 0 and 3 at the top, rank 1 in the middle, ranks 2 and 4 at the bottom.
+  run({core->control_address(), spine->control_address(), rack->control_address(), core->control_address(),
+       rack->control_address()},
+      [](int rank, Communicator& communicator) {
+        expect_sums(rank, 5, communicator, 200'000);
+        EXPECT_EQ(communicator.stats().stripes.size(), 2u);
+      });
+  EXPECT_EQ(counter(*core, "contributions"), 3 * counter(*core, "rounds_completed"));
+}
+
+TEST(HierarchyTest, JobsFollowEachOther) {
+  const auto spine = start();
+  const auto left = start(spine->control_address()), right = start(spine->control_address());
+  for (int round = 0; round < 5; ++round) {
+    run({left->control_address(), right->control_address()},
+        [](int rank, Communicator& communicator) { expect_sums(rank, 2, communicator, 10'000); });
+  }
+  EXPECT_TRUE(left->drain(seconds(10)));
+  EXPECT_TRUE(left->status().jobs.empty());
+}
+
+TEST(HierarchyTest, AMismatchBetweenRacksIsToldToAll) {
+  const auto spine = start();
+  const auto left = start(spine->control_address()), right = start(spine->control_address());
+  run({left->control_address(), left->control_address(), right->control_address()},
+      [](int rank, Communicator& communicator) {
+        std::vector<float> data(rank == 2 ? 1000 : 2000);
+        const Status status =
+            communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
+        EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+      });
+}
+
+TEST(HierarchyTest, ATimeoutNamesTheRanksOfTheOtherRacks) {
+  const auto spine = start();
+  const auto left = start(spine->control_address()), right = start(spine->control_address());
+  run({left->control_address(), left->control_address(), right->control_address()},
+      [](int rank, Communicator& communicator) {
+        if (rank == 2) {
+          // Takes no part; hears of the others' timeout.
+          const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+          while (communicator.status().ok() && std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::sleep_for(milliseconds(5));
+          }
+          EXPECT_EQ(communicator.status().code(), ErrorCode::kTimeout) << communicator.status().to_string();
+          return;
+        }
+        std::vector<float> data(5000);
+        AllReduceOptions options;
+        options.timeout = milliseconds(rank == 0 ? 1500 : 15'000);
+        const Status status =
+            communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, options).wait();
+        EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+        EXPECT_NE(status.message().find("waiting for one or more of rank 2, below other aggregators"),
+                  std::string::npos)
+            << status.message();
+      });
+}
+
+TEST(HierarchyTest, TheEndOfAnAggregatorIsToldInEveryRack) {
+  for (const std::string victim : {"spine", "rack"}) {
+    auto spine = start();
+    auto left = start(spine->control_address()), right = start(spine->control_address());
+    std::vector<std::thread> threads;
+    std::atomic<int> connected{0};
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string address = rank < 2 ? left->control_address() : right->control_address();
+      threads.emplace_back([&, rank, address] {
+        auto communicator = Communicator::connect(options_of(rank, 3, address));
+        ++connected;
+        ASSERT_TRUE(communicator.ok()) << communicator.status().to_string();
+        const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+        while (communicator.value()->status().ok() && std::chrono::steady_clock::now() < deadline) {
+          std::this_thread::sleep_for(milliseconds(5));
+        }
+        EXPECT_EQ(communicator.value()->status().code(), ErrorCode::kAggregatorLost)
+            << victim << ", rank " << rank << ": " << communicator.value()->status().to_string();
+      });
+    }
+    while (connected < 3) std::this_thread::sleep_for(milliseconds(5));
+    (victim == "spine" ? spine : right).reset();
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(HierarchyTest, AParentThatDoesNotAnswerIsNamed) {
+  const auto lonely = start("127.0.0.1:1");
+  CommunicatorOptions options = options_of(0, 2, lonely->control_address());
+  options.connect_timeout = milliseconds(700);
+  const auto communicator = Communicator::connect(options);
+  ASSERT_FALSE(communicator.ok());
+  EXPECT_NE(communicator.status().message().find("127.0.0.1:1"), std::string::npos)
+      << communicator.status().to_string();
+}
+
+TEST(HierarchyTest, ParentsAskForTheirToken) {
+  const auto spine = start("", 1, "spine's");
+  const auto wrong = start(spine->control_address(), 1, "rack's", "guess");
+  CommunicatorOptions options = options_of(0, 1, wrong->control_address());
+  options.aggregator_token = "rack's";
+  auto communicator = Communicator::connect(options);
+  ASSERT_FALSE(communicator.ok());
+  EXPECT_EQ(communicator.status().code(), ErrorCode::kPermissionDenied);
+  EXPECT_NE(communicator.status().message().find("the parent of this one, says"), std::string::npos);
+
+  const auto right = start(spine->control_address(), 1, "rack's", "spine's");
+  options.aggregators = {right->control_address()};
+  communicator = Communicator::connect(options);
+  EXPECT_TRUE(communicator.ok()) << communicator.status().to_string();
+  options.aggregator_token = "guess";
+  EXPECT_EQ(Communicator::connect(options).status().code(), ErrorCode::kPermissionDenied);
+}
+
+TEST(HierarchyTest, RacksWithDifferentNumbersOfCoresAreRefused) {
+  const auto spine = start("", 2);
+  const auto one = start(spine->control_address(), 1), two = start(spine->control_address(), 2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator =
+          Communicator::connect(options_of(rank, 2, (rank == 0 ? one : two)->control_address()));
+      EXPECT_EQ(communicator.status().code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(communicator.status().message().find("same --cores"), std::string::npos)
+          << communicator.status().to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace netsum

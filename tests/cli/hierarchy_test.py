@@ -1,0 +1,59 @@
+"""Racks under a spine: aggregators that feed a parent, with real links, in both dataplanes and mixed."""
+import json
+import unittest
+
+from harness import NETSUM
+from rack_harness import RackCommandTest
+
+WORKERS = 4
+TENSOR_BYTES = 1 << 20
+
+
+class HierarchyRackTest(RackCommandTest):
+    def link_bytes(self, where, interface):
+        """(sent, received) by the interface, with Ethernet headers."""
+        shown = json.loads(self.run_in(where, "ip", "-j", "-s", "link", "show", "dev", interface).text("out"))
+        return [shown[0]["stats64"][way]["bytes"] for way in ("tx", "rx")]
+
+    def sums_with_one_packet_per_rack(self, racks, spine):
+        self.up("--workers", WORKERS, "--racks", 2, "--dataplane", racks, "--spine-dataplane", spine)
+        before = [self.link_bytes(up, "spine") for up in ("up0", "up1")]
+        report = self.sum_over(WORKERS, "--bytes", TENSOR_BYTES, "--iterations", 2, "--warmup", 0)
+        after = [self.link_bytes(up, "spine") for up in ("up0", "up1")]
+        self.assertTrue(report["verified"])
+        names = {"user": "user-space", "xdp": "xdp"}
+        self.assertIn(f"{names[racks]} below {names[spine]}", report["summed_by"])
+        for up, (were, are) in enumerate(zip(before, after)):
+            for way, was, now in zip(("up", "down"), were, are):
+                per_gradient_byte = (now - was) / (2 * TENSOR_BYTES)
+                # One packet per chunk each way: 1.06, and some control traffic. Two workers' packets would be 2.1.
+                self.assertGreater(per_gradient_byte, 1.0, (up, way))
+                self.assertLess(per_gradient_byte, 1.5, (up, way))
+        for dtype in ("bfloat16", "int64"):
+            self.assertTrue(self.sum_over(WORKERS, "--bytes", "100k", "--iterations", 1, "--dtype", dtype)["verified"])
+
+    def test_daemons_below_a_daemon(self):
+        self.sums_with_one_packet_per_rack("user", "user")
+
+    def test_xdp_below_xdp(self):
+        self.sums_with_one_packet_per_rack("xdp", "xdp")
+
+    def test_xdp_below_a_daemon(self):
+        self.sums_with_one_packet_per_rack("xdp", "user")
+
+    def test_daemons_below_xdp(self):
+        self.sums_with_one_packet_per_rack("user", "xdp")
+
+    def test_a_dead_worker_is_named_in_the_other_rack(self):
+        self.up("--workers", WORKERS, "--racks", 2)
+        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", WORKERS, "--bytes", "1Mi",
+                               "--iterations", 100000, "--timeout", "20s") for w in range(WORKERS)]
+        ranks[0].wait_for("MiB", name="err")
+        ranks[3].process.kill()
+        for rank in ranks[:3]:
+            self.assertNotEqual(rank.end(), 0)
+            rank.wait_for("rank 3 (10.77.0.4")
+
+
+if __name__ == "__main__":
+    unittest.main()

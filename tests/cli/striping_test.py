@@ -1,0 +1,59 @@
+"""Chunks striped over several aggregators: what each link carries is what theory says, byte for byte but a few percent."""
+import json
+import unittest
+
+from harness import NETSUM
+from rack_harness import RackCommandTest
+
+TENSOR_BYTES = 4 << 20
+ITERATIONS = 2
+# Ethernet, IPv4, UDP and netsum's headers around 1440 bytes, and a scale packet per 720.
+PER_GRADIENT_BYTE = (1440 + 32 + 28 + 14) / 1440 * (1 + 1 / 720)
+
+
+class StripingRackTest(RackCommandTest):
+    def link_bytes(self, worker):
+        shown = json.loads(self.run_in(worker, "ip", "-j", "-s", "link", "show", "dev", "eth0").text("out"))
+        return [shown[0]["stats64"][way]["bytes"] for way in ("tx", "rx")]
+
+    def sum_and_measure(self, ranks, hosts, *where):
+        """Link bytes per gradient byte of one rank, by host: (sent, received)."""
+        before = [self.link_bytes(host) for host in range(hosts)]
+        running = [self.start_in(rank, NETSUM, "bench", "allreduce", "--rank", rank, "--world-size", ranks, "--bytes",
+                                 TENSOR_BYTES, "--iterations", ITERATIONS, "--warmup", 0, "--json", *where)
+                   for rank in range(ranks)]
+        for rank in running:
+            self.assertEqual(rank.end(), 0, rank.text("err"))
+            self.assertTrue(json.loads(rank.text("out"))["verified"])
+        after = [self.link_bytes(host) for host in range(hosts)]
+        return [[(now - was) / (TENSOR_BYTES * ITERATIONS) for was, now in zip(*pair)] for pair in zip(before, after)]
+
+    def assert_carries(self, measured, theory):
+        for way in measured:
+            # Control traffic and the first, tiny operation come on top; a lost packet now and then, too.
+            self.assertGreater(way, theory * PER_GRADIENT_BYTE * 0.999)
+            self.assertLess(way, theory * PER_GRADIENT_BYTE * 1.05)
+
+    def test_two_spare_servers(self):
+        ranks, spares = 3, 2
+        self.up("--workers", ranks + spares)
+        addresses = [f"10.77.0.{ranks + spare + 1}:5151" for spare in range(spares)]
+        for spare, address in enumerate(addresses):
+            self.start_in(ranks + spare, NETSUM, "aggregator", "--listen", address, "--cores", 1).wait_for(
+                "ready", name="out")
+        links = self.sum_and_measure(ranks, ranks + spares, "--aggregator", ",".join(addresses))
+        for rank in range(ranks):
+            self.assert_carries(links[rank], 1)  # once, whatever the number of ranks and aggregators
+        for spare in range(spares):
+            self.assert_carries(links[ranks + spare], ranks / spares)
+
+    def test_shards_embedded_in_the_ranks(self):
+        ranks = 4
+        self.up("--workers", ranks)
+        links = self.sum_and_measure(ranks, ranks, "--root", "10.77.0.1:6000")
+        for rank in range(ranks):
+            self.assert_carries(links[rank], 2 * (ranks - 1) / ranks)  # as a ring, in one round trip
+
+
+if __name__ == "__main__":
+    unittest.main()
