@@ -226,8 +226,8 @@ TEST_F(ControlTest, RefusesBadInputByName) {
   };
   status = refused([](JoinParameters& how) { how.aggregator_token = "mouse"; });
   EXPECT_EQ(status.code(), ErrorCode::kPermissionDenied);
-  EXPECT_THAT(refused([](JoinParameters& how) { how.world_size = 65; }).message(),
-              HasSubstr("world size 65"));
+  EXPECT_THAT(refused([](JoinParameters& how) { how.world_size = 513; }).message(),
+              HasSubstr("world size 513"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.world_size = -1; }).message(), HasSubstr("out of range"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.rank = 2; }).message(), HasSubstr("ranks 0 to 1"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.rank = -1; }).message(), HasSubstr("ranks 0 to 1"));

@@ -25,6 +25,7 @@ class StripeTest : public testing::Test {
     options.data_slots = 16;
     options.scale_slots = 2;
     options.payload_bytes = kPayload;
+    options.rank = 1;
     options.member = 1;
     options.world_size = 3;
     return options;
