@@ -62,7 +62,7 @@ std::string show(const std::map<std::string, uint64_t>& drops) {
 
 }  // namespace
 
-DataplaneJob dataplane_job(const VectorJob& spec, Address (*address_of)(Peer)) {
+DataplaneJob dataplane_job(const VectorJob& spec, const std::function<Address(Peer)>& address_of) {
   DataplaneJob job;
   job.job = spec.job;
   job.epoch = spec.epoch;

@@ -6,6 +6,7 @@
 #define NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,7 +45,7 @@ struct VectorJob {
 };
 
 // The job as a dataplane gets it, with the parent at `address_of(peer)`.
-DataplaneJob dataplane_job(const VectorJob& job, Address (*address_of)(Peer));
+DataplaneJob dataplane_job(const VectorJob& job, const std::function<Address(Peer)>& address_of);
 
 // The slot stands as after `round` completed there: the only state that vectors cannot reach by packets.
 struct VectorStart {

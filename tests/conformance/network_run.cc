@@ -19,14 +19,12 @@ constexpr std::chrono::seconds kPatience{20};
 constexpr uint16_t kFenceJob = 63;
 constexpr uint64_t kFenceKey = 0xF37CE;
 
-DataplaneJob dataplane_job(const VectorJob& job) {
-  return {.job = job.job,
-          .epoch = job.epoch,
-          .key = job.key,
-          .members = job.members,
-          .data_slots = job.data_slots,
-          .scale_slots = job.scale_slots,
-          .payload_bytes = job.payload_bytes};
+// Where the socket is bound.
+Address address_of(int fd) {
+  sockaddr_storage local{};
+  socklen_t bytes = sizeof local;
+  NETSUM_ASSERT(getsockname(fd, reinterpret_cast<sockaddr*>(&local), &bytes) == 0);
+  return Address::from_sockaddr(local);
 }
 
 }  // namespace
@@ -73,7 +71,8 @@ NetworkRun::~NetworkRun() {
 }
 
 void NetworkRun::install(const VectorJob& job) {
-  installed_.push_back(dataplane_job(job));
+  installed_.push_back(
+      dataplane_job(job, [&](Peer peer) { return address_of(sockets_[static_cast<size_t>(peer)]); }));
   NETSUM_ASSERT(dataplane_->install(installed_.back()).ok());
 }
 

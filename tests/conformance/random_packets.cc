@@ -11,7 +11,7 @@ namespace netsum::conformance {
 namespace {
 
 constexpr uint32_t kPayload = 96;
-constexpr Peer kParent = 12;
+constexpr Peer kParent = 10;
 
 class Traffic {
  public:
