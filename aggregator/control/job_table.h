@@ -88,8 +88,8 @@ struct JobGrant {
   DataplaneJob job;
   std::string dataplane;
   std::vector<StripeGrant> stripes;
-  std::vector<std::string> hosts;  // by rank; empty if no two members share one
-  uint64_t host_meeting = 0;       // random: where the ranks of a host find each other
+  std::vector<std::string> hosts;        // by rank; empty if no two members share one
+  uint64_t host_meeting = 0;             // random: where the ranks of a host find each other
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
 };
 

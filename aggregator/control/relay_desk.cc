@@ -154,8 +154,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   up.set_rack_payload_bytes(payload);
   up.set_rack_slots(slots);
   up.set_rack_stripes(stripes);
-  if (request.peer.valid())
-    up.set_origin(request.origin.empty() ? request.peer.to_string() : request.origin);
+  if (request.peer.valid()) up.set_origin(request.origin.empty() ? request.peer.to_string() : request.origin);
   up.set_host(request.host);
   const int64_t timeout_us = request.deadline_us > 0
                                  ? request.deadline_us

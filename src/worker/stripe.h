@@ -46,9 +46,9 @@ struct StripeOptions {
   // Set by the WorkerCore:
   int rank = 0;
   int world_size = 1;
-  uint16_t member = 0;   // of the rank
-  uint32_t index = 0;    // of this stripe ...
-  uint32_t stripes = 1;  // ... among these
+  uint16_t member = 0;     // of the rank
+  uint32_t index = 0;      // of this stripe ...
+  uint32_t stripes = 1;    // ... among these
   std::vector<int> names;  // what messages call each rank
 
   uint16_t member_of(int of_rank) const {
