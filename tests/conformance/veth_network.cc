@@ -14,7 +14,7 @@ namespace {
 constexpr int kSwitchNumber = 254;
 
 Status failed(const std::string& what) {
-  return Status(ErrorCode::kUnsupported, what);
+  return Status(ErrorCode::kInternal, what);
 }
 
 Address address_of(int number, uint16_t port) {
@@ -43,6 +43,7 @@ Result<FileDescriptor> new_namespace() {
     fd = FileDescriptor(open("/proc/thread-self/ns/net", O_RDONLY));
     if (!fd.valid()) error = errno;
   }).join();
+  if (error == EPERM) return Status(ErrorCode::kPermissionDenied, "making a network namespace needs root");
   if (error != 0) return failed(std::string("cannot make a network namespace: ") + std::strerror(error));
   return fd;
 }

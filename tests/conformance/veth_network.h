@@ -16,6 +16,7 @@ namespace netsum {
 
 class VethNetwork {
  public:
+  // Errors: kPermissionDenied (a test may skip then), kInternal.
   // Host i has 10.77.0.(i+1)/24 on its interface e<i>; the switch has 10.77.0.254 on its bridge.
   // `known_neighbours`: the hosts know each other's MAC addresses from the start.
   static Result<std::unique_ptr<VethNetwork>> make(int hosts, int mtu, bool known_neighbours);
