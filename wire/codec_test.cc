@@ -49,6 +49,7 @@ std::vector<Sample> samples() {
       {"hello", fields_of(NETSUM_TYPE_HELLO, NETSUM_FORMAT_NONE, 72)},
       {"welcome", fields_of(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 72)},
       {"full packet", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 1440)},
+      {"contribution, 16-bit lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I16, 24)},
   };
   all[1].fields.flags = NETSUM_FLAG_PART;
   all[3].fields.flags = NETSUM_FLAG_OVERFLOW;
@@ -167,10 +168,10 @@ TEST(Parse, NamesTheRuleThatIsBroken) {
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x00; }},            // no operation
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x11; }},            // SUM of 8-bit lanes
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x24; }},            // MAX of 32-bit lanes
-      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x12; }},            // reserved: 16-bit lanes
-      {NETSUM_DROP_BAD_FORMAT, 4, [](Frame* f) { (*f)[2] = 0x14; }},            // PROBE with a format
-      {NETSUM_DROP_NONE, 0, [](Frame* f) { f->resize(32 + 8928); }},            // exactly the limit
-      {NETSUM_DROP_NONE, 7, [](Frame* f) { f->resize(32); }},                   // HELLO without padding
+      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x13; }},  // reserved: signed 8-bit lanes
+      {NETSUM_DROP_BAD_FORMAT, 4, [](Frame* f) { (*f)[2] = 0x14; }},  // PROBE with a format
+      {NETSUM_DROP_NONE, 0, [](Frame* f) { f->resize(32 + 8928); }},  // exactly the limit
+      {NETSUM_DROP_NONE, 7, [](Frame* f) { f->resize(32); }},         // HELLO without padding
   };
   for (const auto& c : cases) {
     EXPECT_EQ(drop_name(reason_after(samples()[c.sample], c.change)), drop_name(c.reason))

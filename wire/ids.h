@@ -21,9 +21,10 @@
 #define NETSUM_TYPE_HELLO 6        /* worker -> aggregator: here I am; padded to the full packet size */
 #define NETSUM_TYPE_WELCOME 7      /* aggregator -> worker: the answer, of the same size */
 
-/* Lane widths, low nibble of `format`. 2 and 3 are kept for 16-bit and signed 8-bit lanes. */
+/* Lane widths, low nibble of `format`. 3 is kept for signed 8-bit lanes. */
 #define NETSUM_LANE_NONE 0
 #define NETSUM_LANE_U8 1
+#define NETSUM_LANE_I16 2
 #define NETSUM_LANE_I32 4
 #define NETSUM_LANE_I64 5
 
@@ -34,6 +35,7 @@
 
 #define NETSUM_FORMAT(op, lane) (((op) << 4) | (lane))
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)
+#define NETSUM_FORMAT_SUM_I16 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I16)
 #define NETSUM_FORMAT_SUM_I32 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I32)
 #define NETSUM_FORMAT_SUM_I64 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I64)
 #define NETSUM_FORMAT_MAX_U8 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U8)

@@ -40,8 +40,8 @@ NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) 
 /* Formats that a type may have. */
 NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
   if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
-    return format == NETSUM_FORMAT_SUM_I32 || format == NETSUM_FORMAT_SUM_I64 ||
-           format == NETSUM_FORMAT_MAX_U8;
+    return format == NETSUM_FORMAT_SUM_I16 || format == NETSUM_FORMAT_SUM_I32 ||
+           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8;
   }
   return format == NETSUM_FORMAT_NONE;
 }

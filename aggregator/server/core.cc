@@ -17,6 +17,8 @@ uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes) {
 
 bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes) {
   switch (format) {
+    case NETSUM_FORMAT_SUM_I16:
+      return kernels::add_lanes16(acc, lanes, bytes / 2);
     case NETSUM_FORMAT_SUM_I32:
       return kernels::add_lanes32(acc, lanes, bytes / 4);
     case NETSUM_FORMAT_SUM_I64:

@@ -22,8 +22,11 @@ NETSUM_INLINE uint64_t netsum_word_add(uint64_t x, uint64_t y, uint64_t top, uin
   *overflow |= (x ^ sum) & (y ^ sum);
   return sum;
 }
-#define NETSUM_TOP_BITS_I32 0x8000000080000000ull
-#define NETSUM_TOP_BITS_I64 0x8000000000000000ull
+/* The top bits of the lanes of a SUM format. */
+NETSUM_INLINE uint64_t netsum_top_bits(uint8_t format) {
+  if (format == NETSUM_FORMAT_SUM_I16) return 0x8000800080008000ull;
+  return format == NETSUM_FORMAT_SUM_I32 ? 0x8000000080000000ull : 0x8000000000000000ull;
+}
 
 /* Eight 8-bit maxima. */
 NETSUM_INLINE uint64_t netsum_word_max_u8(uint64_t x, uint64_t y) {
@@ -46,9 +49,8 @@ NETSUM_INLINE int netsum_lanes_sum(uint64_t top, uint8_t* acc, const uint8_t* in
 NETSUM_INLINE int netsum_lanes_add(uint8_t format, void* acc, const void* in, uint32_t bytes) {
   uint8_t* a = (uint8_t*)acc;
   const uint8_t* b = (const uint8_t*)in;
-  if (format == NETSUM_FORMAT_SUM_I32) return netsum_lanes_sum(NETSUM_TOP_BITS_I32, a, b, bytes);
-  if (format == NETSUM_FORMAT_SUM_I64) return netsum_lanes_sum(NETSUM_TOP_BITS_I64, a, b, bytes);
-  for (size_t i = 0; i < bytes; i += 8) { /* NETSUM_FORMAT_MAX_U8 */
+  if (format != NETSUM_FORMAT_MAX_U8) return netsum_lanes_sum(netsum_top_bits(format), a, b, bytes);
+  for (size_t i = 0; i < bytes; i += 8) {
     netsum_store64(a + i, netsum_word_max_u8(netsum_load64(a + i), netsum_load64(b + i)));
   }
   return 0;

@@ -37,6 +37,7 @@ int naive_sum(std::vector<uint8_t>& acc, const std::vector<uint8_t>& in) {
 }
 
 int naive(uint8_t format, std::vector<uint8_t>& acc, const std::vector<uint8_t>& in) {
+  if (format == NETSUM_FORMAT_SUM_I16) return naive_sum<int16_t, int32_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I32) return naive_sum<int32_t, int64_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I64) return naive_sum<int64_t, __int128>(acc, in);
   for (size_t i = 0; i < acc.size(); ++i) acc[i] = std::max(acc[i], in[i]);
@@ -46,9 +47,10 @@ int naive(uint8_t format, std::vector<uint8_t>& acc, const std::vector<uint8_t>&
 TEST(Lanes, AddAsTheNaiveLoopDoes) {
   Rng rng(1);
   int overflows = 0;
-  for (int round = 0; round < 6000; ++round) {
-    const uint8_t formats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8};
-    const uint8_t format = formats[round % 3];
+  for (int round = 0; round < 8000; ++round) {
+    const uint8_t formats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
+                               NETSUM_FORMAT_MAX_U8};
+    const uint8_t format = formats[round % 4];
     const size_t bytes = round < 30 ? NETSUM_MAX_PAYLOAD - 8 * rng.below(2) : 8 * (1 + rng.below(12));
     const std::vector<uint8_t> start = random_bytes(rng, bytes), in = random_bytes(rng, bytes);
     std::vector<uint8_t> expected = start;

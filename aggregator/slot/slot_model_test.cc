@@ -13,8 +13,8 @@
 namespace netsum {
 namespace {
 
-constexpr uint32_t kLanes = 4;
-constexpr uint32_t kPayload = 4 * kLanes;
+constexpr uint32_t kPayload = 16;
+constexpr uint32_t kMaxLanes = 8;  // of 16 bits
 
 struct Network {
   double loss, duplicate, straggle;
@@ -24,6 +24,7 @@ struct Network {
 struct Scenario {
   uint16_t members;
   uint32_t slots, steps, first_round;
+  uint32_t lane_bytes;  // 2 or 4
   Network network;
 };
 
@@ -39,13 +40,14 @@ struct Packet {
   }
 };
 
-// The value that `member` contributes in lane `i` of `step`.
-int32_t value_of(uint16_t member, uint32_t step, uint32_t i) {
-  return static_cast<int32_t>((member + 1) * 7919u + step * 104729u + i * 31u) % 1000003 - 500000;
+// The value that `member` contributes in lane `i` of `step`: 64 of them fit a lane.
+int32_t value_of(const Scenario& run, uint16_t member, uint32_t step, uint32_t i) {
+  const int32_t range = run.lane_bytes == 2 ? 1009 : 1000003;
+  return static_cast<int32_t>((member + 1) * 7919u + step * 104729u + i * 31u) % range - range / 2;
 }
-int32_t sum_of(uint16_t members, uint32_t step, uint32_t i) {
+int32_t sum_of(const Scenario& run, uint32_t step, uint32_t i) {
   int32_t sum = 0;
-  for (uint16_t m = 0; m < members; ++m) sum += value_of(m, step, i);
+  for (uint16_t m = 0; m < run.members; ++m) sum += value_of(run, m, step, i);
   return sum;
 }
 
@@ -94,14 +96,22 @@ class Simulation {
   };
   struct Model {
     uint64_t contributors = 0;
-    int64_t sums[kLanes] = {};
+    int64_t sums[kMaxLanes] = {};
   };
+
+  uint32_t lanes() const { return kPayload / run_.lane_bytes; }
+  int32_t lane(const std::vector<uint8_t>& payload, uint32_t i) const {
+    const uint8_t* at = &payload[run_.lane_bytes * i];
+    if (run_.lane_bytes == 4) return static_cast<int32_t>(netsum_load32(at));
+    return static_cast<int16_t>(at[0] | at[1] << 8);
+  }
 
   uint32_t round_of(uint32_t step) const { return run_.first_round + step / run_.slots; }
 
   netsum_fields fields_of(uint16_t m, uint32_t step, uint8_t type) const {
     netsum_fields f = bench_.contribution(m, round_of(step), step % run_.slots);
     f.type = type;
+    if (run_.lane_bytes == 2) f.format = NETSUM_FORMAT_SUM_I16;
     f.chunk = step;
     f.payload_bytes = type == NETSUM_TYPE_CONTRIBUTION ? kPayload : 0;
     return f;
@@ -120,8 +130,9 @@ class Simulation {
 
   void send_contribution(uint16_t m, uint32_t step) {
     std::vector<uint8_t> payload(kPayload);
-    for (uint32_t i = 0; i < kLanes; ++i) {
-      netsum_store32(&payload[4 * i], static_cast<uint32_t>(value_of(m, step, i)));
+    for (uint32_t i = 0; i < lanes(); ++i) {
+      const int32_t value = value_of(run_, m, step, i);
+      std::memcpy(&payload[run_.lane_bytes * i], &value, run_.lane_bytes);
     }
     send(true, m, fields_of(m, step, NETSUM_TYPE_CONTRIBUTION), payload);
   }
@@ -158,9 +169,7 @@ class Simulation {
         ASSERT_EQ(outcome.action == NETSUM_ACT_STORE, model.contributors == 0);
         ASSERT_EQ(model.contributors & bit, 0u) << "counted twice";
         model.contributors |= bit;
-        for (uint32_t i = 0; i < kLanes; ++i) {
-          model.sums[i] += static_cast<int32_t>(netsum_load32(&packet.payload[4 * i]));
-        }
+        for (uint32_t i = 0; i < lanes(); ++i) model.sums[i] += lane(packet.payload, i);
         ASSERT_EQ(outcome.completed, model.contributors == netsum_all_members(run_.members));
         if (outcome.completed) {
           for (uint16_t m = 0; m < run_.members; ++m) send_result(m, f.slot, f.round);
@@ -198,14 +207,12 @@ class Simulation {
   void send_result(uint16_t m, uint16_t slot, uint32_t round) {
     const Model& model = model_[{slot, round}];
     ASSERT_EQ(model.contributors, netsum_all_members(run_.members));
-    const std::vector<uint8_t>& lanes = bench_.lanes(slot, round);
-    for (uint32_t i = 0; i < kLanes; ++i) {
-      ASSERT_EQ(static_cast<int32_t>(netsum_load32(&lanes[4 * i])), model.sums[i]);
-    }
+    const std::vector<uint8_t>& sums = bench_.lanes(slot, round);
+    for (uint32_t i = 0; i < lanes(); ++i) ASSERT_EQ(lane(sums, i), model.sums[i]);
     netsum_fields f = bench_.contribution(m, round, slot);
     f.type = NETSUM_TYPE_RESULT;
     f.chunk = bench_.slot(slot).rounds[round & 1].chunk;
-    send(false, m, f, lanes);
+    send(false, m, f, sums);
   }
 
   void at_member(const Packet& packet) {
@@ -217,9 +224,8 @@ class Simulation {
       return;
     }
     ASSERT_EQ(f.chunk, step.step);
-    for (uint32_t i = 0; i < kLanes; ++i) {
-      ASSERT_EQ(static_cast<int32_t>(netsum_load32(&packet.payload[4 * i])),
-                sum_of(run_.members, step.step, i));
+    for (uint32_t i = 0; i < lanes(); ++i) {
+      ASSERT_EQ(lane(packet.payload, i), sum_of(run_, step.step, i));
     }
     ++done_;
     step.busy = false;
@@ -242,6 +248,7 @@ Scenario random_run(Rng& rng) {
   run.slots = static_cast<uint32_t>(1 + rng.below(3));
   run.steps = static_cast<uint32_t>(1 + rng.below(20));
   run.first_round = rng.chance(0.1) ? 0xFFFFFFFCu : 1;
+  run.lane_bytes = rng.chance(0.5) ? 2 : 4;
   run.network.loss = rng.chance(0.3) ? 0 : 0.3 * rng.unit();
   run.network.duplicate = 0.3 * rng.unit();
   run.network.straggle = 0.2 * rng.unit();

@@ -243,7 +243,7 @@ INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
     return 0;
   }
   /* One loop for all widths of sums: the verifier walks each loop once per turn. */
-  return add_lanes(ctx, acc, format == NETSUM_FORMAT_SUM_I32 ? NETSUM_TOP_BITS_I32 : NETSUM_TOP_BITS_I64);
+  return add_lanes(ctx, acc, netsum_top_bits(format));
 }
 
 /* --- Replies ----------------------------------------------------------------------------------------------

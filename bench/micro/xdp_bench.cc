@@ -63,7 +63,8 @@ int run() {
     for (int i = 0; i < 20000; ++i) passed.push_back(XdpRun::run(program, other).duration_ns);
     print("other traffic, passed", 1024, passed);
   }
-  for (const auto& [name, format] : std::map<std::string, uint8_t>{{"I32", NETSUM_FORMAT_SUM_I32},
+  for (const auto& [name, format] : std::map<std::string, uint8_t>{{"I16", NETSUM_FORMAT_SUM_I16},
+                                                                   {"I32", NETSUM_FORMAT_SUM_I32},
                                                                    {"I64", NETSUM_FORMAT_SUM_I64},
                                                                    {"maxima", NETSUM_FORMAT_MAX_U8}}) {
     for (const uint32_t bytes : {1024u, 1440u}) {

@@ -93,12 +93,12 @@ float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-// x * 2^s in two multiplications, because 2^s for s in -104 to 156 may be no float. Exact: upwards there are
+// x * 2^s in two multiplications, because 2^s for s in -117 to 156 may be no float. Exact: upwards there are
 // bits to spare, and downwards only a product below 2^-126 is ever rounded, which becomes lane 0 either way.
 struct Scale {
-  Scale(uint8_t exponent, int members) {
+  Scale(uint8_t exponent, int members, int lane_bits) {
     if (exponent == 0) return;
-    const int s = quantum_bits(members) + 126 - exponent;
+    const int s = quantum_bits(members, lane_bits) + 126 - exponent;
     first = power_of_two(s / 2);
     second = power_of_two(s - s / 2);
   }
@@ -111,38 +111,71 @@ HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise(DF df, hn::VFromD<DF> x, 
   return nearest_int(df, hn::Mul(hn::Mul(x, hn::Set(df, scale.first)), hn::Set(df, scale.second)));
 }
 
+// Lane: int32_t or int16_t.
+template <DataType kType, typename Lane>
+void floats_to_lanes(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<Lane, decltype(df)> d_lane;
+  const Scale scale(exponent, members, 8 * sizeof(Lane));
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto q = quantise(df, load_floats<kType>(df, from), scale);
+    if constexpr (sizeof(Lane) == 4) {
+      store(q, d_lane, to);
+    } else {
+      store(hn::DemoteTo(d_lane, q), d_lane, to);
+    }
+  };
+  for_each_vector<size_of(kType), sizeof(Lane)>(n, hn::Lanes(df), in, lanes, body);
+}
+
+// 0 for a finite number, else the unit of the count that it belongs to.
+template <class DF>
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> special_counts(DF df, hn::VFromD<DF> x, int32_t plus_infinity,
+                                                             int32_t minus_infinity, int32_t nan) {
+  const hn::RebindToSigned<DF> di;
+  const auto bits = hn::BitCast(di, x);
+  const auto magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
+  const auto infinity = hn::Set(di, 0x7F800000);
+  const auto is_negative = hn::Lt(bits, hn::Zero(di));
+  auto counts = hn::IfThenElse(is_negative, hn::Set(di, minus_infinity), hn::Set(di, plus_infinity));
+  counts = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, nan), counts);
+  return hn::IfThenZeroElse(hn::Lt(magnitude, infinity), counts);
+}
+
+// Finite elements of a block that has others: 0 in place of those.
+template <class DF>
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise_finite(DF df, hn::VFromD<DF> x,
+                                                              hn::VFromD<hn::RebindToSigned<DF>> counts,
+                                                              const Scale& scale) {
+  const auto is_finite = hn::Eq(counts, hn::Zero(hn::RebindToSigned<DF>()));
+  return quantise(df, hn::IfThenElseZero(hn::RebindMask(df, is_finite), x), scale);
+}
+
 template <DataType kType>
-void floats_to_lanes32(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+void floats_to_wide_lanes32(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
-  const Scale scale(exponent, members);
-  for_each_vector<size_of(kType), 4>(n, hn::Lanes(df), in, lanes,
-                                     [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
-                                       store(quantise(df, load_floats<kType>(df, from), scale), di, to);
-                                     });
+  const Scale scale(exponent, members, 16);
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto x = load_floats<kType>(df, from);
+    const auto counts = special_counts(df, x, 1 << 16, 1 << 21, 1 << 26);
+    store(hn::Add(quantise_finite(df, x, counts, scale), counts), di, to);
+  };
+  for_each_vector<size_of(kType), 4>(n, hn::Lanes(df), in, lanes, body);
 }
 
 template <DataType kType>
 void floats_to_lanes64(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   const hn::ScalableTag<int64_t> di64;
   const hn::Rebind<float, decltype(di64)> df;
-  const hn::RebindToSigned<decltype(df)> di;
   const hn::RebindToUnsigned<decltype(df)> du;
   const hn::RebindToUnsigned<decltype(di64)> du64;
-  const Scale scale(exponent, members);
+  const Scale scale(exponent, members, 32);
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
     const auto x = load_floats<kType>(df, from);
-    const auto magnitude = hn::BitCast(di, hn::And(hn::BitCast(du, x), hn::Set(du, 0x7FFFFFFF)));
-    const auto infinity = hn::Set(di, 0x7F800000);
-    const auto is_finite = hn::Lt(magnitude, infinity);
-    const auto is_nan = hn::Gt(magnitude, infinity);
-    const auto is_negative = hn::Lt(hn::BitCast(di, x), hn::Zero(di));
     // The upper half of the lane: counts of +Inf from its bit 2, of -Inf from bit 12, of NaN from bit 22.
-    auto counts = hn::IfThenElse(is_negative, hn::Set(di, 1 << 12), hn::Set(di, 1 << 2));
-    counts = hn::IfThenElse(is_nan, hn::Set(di, 1 << 22), counts);
-    counts = hn::IfThenZeroElse(is_finite, counts);
-    const auto finite = hn::IfThenElseZero(hn::RebindMask(df, is_finite), x);
-    const auto value = hn::PromoteTo(di64, quantise(df, finite, scale));
+    const auto counts = special_counts(df, x, 1 << 2, 1 << 12, 1 << 22);
+    const auto value = hn::PromoteTo(di64, quantise_finite(df, x, counts, scale));
     const auto upper = hn::ShiftLeft<32>(hn::PromoteTo(du64, hn::BitCast(du, counts)));
     store(hn::Add(value, hn::BitCast(di64, upper)), di64, to);
   };
@@ -177,25 +210,46 @@ HWY_INLINE hn::VFromD<DF> dequantise(DF df, hn::VFromD<hn::Rebind<double, DF>> s
   return round_to_float(df, hn::Mul(sum, hn::Set(dd, quantum)));
 }
 
-double quantum(uint8_t exponent, int members) {
-  return exponent == 0 ? 0.0 : std::ldexp(1.0, exponent - 126 - quantum_bits(members));
+double quantum(uint8_t exponent, int members, int lane_bits) {
+  return exponent == 0 ? 0.0 : std::ldexp(1.0, exponent - 126 - quantum_bits(members, lane_bits));
+}
+
+// What a lane of floats becomes where `step`, the quantum, is exact in binary32. A zero quantum must not give
+// -0.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> scaled(DF df, hn::VFromD<hn::RebindToSigned<DF>> sum, float step) {
+  return step == 0 ? hn::Zero(df) : hn::Mul(hn::ConvertTo(df, sum), hn::Set(df, step));
+}
+
+// With 16-bit lanes all is exact in floats: sums have 15 bits, quanta are multiples of 2^-140.
+template <DataType kType>
+void lanes16_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                       uint8_t* out) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Rebind<int16_t, decltype(df)> di16;
+  const Averager averager(members, average);
+  const auto step = static_cast<float>(quantum(exponent, members, 16));
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto sum = hn::PromoteTo(di, load(di16, from));
+    store_floats<kType>(df, averager(df, scaled(df, sum, step)), to);
+  };
+  for_each_vector<2, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
 }
 
 template <DataType kType>
 void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                        uint8_t* out) {
   const Averager averager(members, average);
-  const double step = quantum(exponent, members);
+  const double step = quantum(exponent, members, 32);
   if (exponent == 0 || exponent >= quantum_bits(members)) {
     // The quantum is a normal float, so no multiple of it is subnormal: the conversion to float is the only
     // rounding, and scaling its result is exact or overflows to infinity as it should.
     const hn::ScalableTag<float> df;
     const hn::RebindToSigned<decltype(df)> di;
-    const auto step32 = hn::Set(df, static_cast<float>(step));
-    // A zero quantum must not give -0.
+    const auto step32 = static_cast<float>(step);
     const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
-      const auto value = hn::Mul(hn::ConvertTo(df, load(di, from)), step32);
-      store_floats<kType>(df, averager(df, exponent == 0 ? hn::Zero(df) : value), to);
+      store_floats<kType>(df, averager(df, scaled(df, load(di, from), step32)), to);
     };
     for_each_vector<4, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
   } else {
@@ -210,6 +264,40 @@ void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
   }
 }
 
+// The result where counts of +Inf, -Inf and NaN lie next to each other from bit 0 of `counts`.
+template <int kCountBits, class DF>
+HWY_INLINE hn::VFromD<DF> with_specials(DF df, hn::VFromD<DF> value,
+                                        hn::VFromD<hn::RebindToUnsigned<DF>> counts) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto zero = hn::Zero(du);
+  const auto field = hn::Set(du, (1u << kCountBits) - 1);
+  const auto no_plus = hn::Eq(hn::And(counts, field), zero);
+  const auto no_minus = hn::Eq(hn::And(hn::ShiftRight<kCountBits>(counts), field), zero);
+  const auto no_nan =
+      hn::And(hn::Eq(hn::ShiftRight<2 * kCountBits>(counts), zero), hn::Or(no_plus, no_minus));
+  auto bits = hn::BitCast(du, value);
+  bits = hn::IfThenElse(no_plus, bits, hn::Set(du, 0x7F800000));
+  bits = hn::IfThenElse(no_minus, bits, hn::Set(du, 0xFF800000));
+  return hn::BitCast(df, hn::IfThenElse(no_nan, bits, hn::Set(du, kNaNBits)));
+}
+
+template <DataType kType>
+void wide_lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                            uint8_t* out) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const Averager averager(members, average);
+  const auto step = static_cast<float>(quantum(exponent, members, 16));
+  const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    const auto lane = load(di, from);
+    const auto sum = hn::ShiftRight<16>(hn::ShiftLeft<16>(lane));
+    const auto counts = hn::ShiftRight<16>(hn::BitCast(du, hn::Sub(lane, sum)));
+    store_floats<kType>(df, with_specials<5>(df, averager(df, scaled(df, sum, step)), counts), to);
+  };
+  for_each_vector<4, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
+}
+
 template <DataType kType>
 void lanes64_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                        uint8_t* out) {
@@ -219,25 +307,15 @@ void lanes64_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
   const hn::Rebind<float, decltype(dd)> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const Averager averager(members, average);
-  const double step = quantum(exponent, members);
+  const double step = quantum(exponent, members, 32);
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
     const auto lane = load(di64, from);
     const auto sum = hn::ShiftRight<30>(hn::ShiftLeft<30>(lane));
     // A negative sum has borrowed from the counts above it: taking it out restores them.
     const auto counts64 = hn::ShiftRight<34>(hn::BitCast(du64, hn::Sub(lane, sum)));
-    const auto counts = hn::TruncateTo(du, counts64);
-    const auto field = hn::Set(du, 1023);
-    const auto no_plus = hn::Eq(hn::And(counts, field), hn::Zero(du));
-    const auto no_minus = hn::Eq(hn::And(hn::ShiftRight<10>(counts), field), hn::Zero(du));
-    const auto no_nan = hn::And(hn::Eq(hn::ShiftRight<20>(counts), hn::Zero(du)), hn::Or(no_plus, no_minus));
-
-    auto scaled = hn::ConvertTo(dd, sum);
-    if (exponent == 0) scaled = hn::Zero(dd);
-    auto value = hn::BitCast(du, averager(df, dequantise(df, scaled, step)));
-    value = hn::IfThenElse(no_plus, value, hn::Set(du, 0x7F800000));
-    value = hn::IfThenElse(no_minus, value, hn::Set(du, 0xFF800000));
-    value = hn::IfThenElse(no_nan, value, hn::Set(du, kNaNBits));
-    store_floats<kType>(df, hn::BitCast(df, value), to);
+    const auto sum64 = exponent == 0 ? hn::Zero(dd) : hn::ConvertTo(dd, sum);
+    const auto value = averager(df, dequantise(df, sum64, step));
+    store_floats<kType>(df, with_specials<10>(df, value, hn::TruncateTo(du, counts64)), to);
   };
   for_each_vector<8, size_of(kType)>(n, hn::Lanes(di64), lanes, out, body);
 }
@@ -275,10 +353,38 @@ bool lanes64_to_int32(const uint8_t* lanes, size_t n, uint8_t* out) {
 void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
                          uint8_t* lanes) {
   if (type == DataType::kFloat32)
-    return floats_to_lanes32<DataType::kFloat32>(in, n, exponent, members, lanes);
+    return floats_to_lanes<DataType::kFloat32, int32_t>(in, n, exponent, members, lanes);
   if (type == DataType::kBFloat16)
-    return floats_to_lanes32<DataType::kBFloat16>(in, n, exponent, members, lanes);
-  floats_to_lanes32<DataType::kFloat16>(in, n, exponent, members, lanes);
+    return floats_to_lanes<DataType::kBFloat16, int32_t>(in, n, exponent, members, lanes);
+  floats_to_lanes<DataType::kFloat16, int32_t>(in, n, exponent, members, lanes);
+}
+
+void elements_to_lanes16(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                         uint8_t* lanes) {
+  if (type == DataType::kBFloat16)
+    return floats_to_lanes<DataType::kBFloat16, int16_t>(in, n, exponent, members, lanes);
+  floats_to_lanes<DataType::kFloat16, int16_t>(in, n, exponent, members, lanes);
+}
+
+void lanes16_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                         bool average, uint8_t* out) {
+  if (type == DataType::kBFloat16)
+    return lanes16_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
+  lanes16_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
+}
+
+void elements_to_wide_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                              uint8_t* lanes) {
+  if (type == DataType::kBFloat16)
+    return floats_to_wide_lanes32<DataType::kBFloat16>(in, n, exponent, members, lanes);
+  floats_to_wide_lanes32<DataType::kFloat16>(in, n, exponent, members, lanes);
+}
+
+void wide_lanes32_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                              bool average, uint8_t* out) {
+  if (type == DataType::kBFloat16)
+    return wide_lanes32_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
+  wide_lanes32_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
 }
 
 void lanes32_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
@@ -323,6 +429,10 @@ namespace netsum::kernels {
 namespace {
 
 HWY_EXPORT(scan_block);
+HWY_EXPORT(elements_to_lanes16);
+HWY_EXPORT(lanes16_to_elements);
+HWY_EXPORT(elements_to_wide_lanes32);
+HWY_EXPORT(wide_lanes32_to_elements);
 HWY_EXPORT(elements_to_lanes32);
 HWY_EXPORT(lanes32_to_elements);
 HWY_EXPORT(elements_to_lanes64);
@@ -357,6 +467,34 @@ void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
   if (type == DataType::kInt32) return copy(out, lanes, n * 4);
   const FloatMode mode;
   HWY_DYNAMIC_DISPATCH(lanes32_to_elements)
+  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+}
+
+void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_lanes16)(type, bytes(in), n, exponent, members, lanes);
+}
+
+void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(lanes16_to_elements)
+  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+}
+
+void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_wide_lanes32)(type, bytes(in), n, exponent, members, lanes);
+}
+
+void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                       bool average, void* out) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(wide_lanes32_to_elements)
   (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
 }
 

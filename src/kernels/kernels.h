@@ -25,11 +25,26 @@ struct BlockScale {
   bool operator==(const BlockScale&) const = default;
 };
 
-// Largest quantised magnitude is below 2^quantum_bits(members), so that `members` of them sum below 2^31.
-constexpr int quantum_bits(int members) {
+// Quantised magnitudes are below 2^quantum_bits, so that `members` of them sum below 2^(lane_bits - 1).
+constexpr int quantum_bits(int members, int lane_bits = 32) {
   int log2_members = 0;
   while ((1 << log2_members) < members) ++log2_members;
-  return 31 - log2_members;
+  return lane_bits - 1 - log2_members;
+}
+
+// bfloat16 and float16 may travel in 16-bit lanes up to so many members: then quantum_bits is 11 at least,
+// the significant bits of float16, and the largest elements of a block are exact.
+inline constexpr int kMaxMembers16 = 16;
+static_assert(quantum_bits(kMaxMembers16, 16) == 11);
+constexpr bool fits_lanes16(DataType type, int members) {
+  return size_of(type) == 2 && members <= kMaxMembers16;
+}
+
+// Width of the lanes in which blocks of `type` travel, but for wide ones. `wanted` as
+// CommunicatorOptions::lane_bits.
+constexpr int narrow_lane_bits(DataType type, int members, int wanted) {
+  if (type == DataType::kInt64) return 64;
+  return wanted != 32 && fits_lanes16(type, members) ? 16 : 32;
 }
 
 // Reads `n` elements of `type` at `in`.
@@ -44,15 +59,27 @@ void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int m
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
 
-// --- Wide (64-bit) lanes
-// ------------------------------------------------------------------------------------ Floating point with
-// NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts of +Inf (bits
-// 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add. int32:
-// sign-extended. int64: see below.
+// --- Narrow (16-bit) lanes: bfloat16, float16; members <= kMaxMembers16
+// As above, with quantum_bits of 16-bit lanes. Every sum is exact in binary32.
+void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
+
+// --- Wide (64-bit) lanes: blocks whose narrow lanes would have 32 bits
+// Floating point with NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts
+// of +Inf (bits 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add.
+// int32: sign-extended. int64: see below.
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 // Returns false if an integer sum does not fit `type` (the elements that fit are still written).
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
+
+// --- Wide (32-bit) lanes: bfloat16, float16 blocks whose narrow lanes would have 16 bits
+// With NaN or Inf: bits 0-15 quantised value (signed), then counts of +Inf (bits 16-20), -Inf (21-25) and NaN
+// (26-30), all as one 32-bit integer.
+void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                       bool average, void* out);
 
 // int64 whose sum might pass 64 bits travels as two lanes: the low 32 bits (unsigned) and the high 32 bits
 // (signed), each sign- or zero-extended to 64. `half` 0 is low, 1 is high.
@@ -62,18 +89,17 @@ void int64_to_half_lanes(const int64_t* in, size_t n, int half, uint8_t* lanes);
 bool int64_from_half_lanes(const uint8_t* low, const uint8_t* high, size_t n, int64_t* out);
 
 // --- In the aggregator
-// ---------------------------------------------------------------------------------------- acc[i] +=
-// lanes[i], two's complement. Returns true if any lane overflowed.
+// acc[i] += lanes[i], two's complement. Returns true if any lane overflowed.
+bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] = max(acc[i], lanes[i]), unsigned.
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 
 // --- Integrity
-// ---------------------------------------------------------------------------------------------- NH (Black et
-// al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words w: sum over i
-// of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64. `key` has bytes / 4 words; the
-// protocol's key table is in wire/check_key.h.
+// NH (Black et al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words
+// w: sum over i of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64. `key` has bytes / 4
+// words; the protocol's key table is in wire/check_key.h.
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 
 // The same functions, written plainly. Tests compare; no production code calls them.
@@ -82,9 +108,16 @@ BlockScale scan(DataType type, const void* in, size_t n, int members);
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
+void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out);
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
+void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                       bool average, void* out);
+bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);

@@ -16,7 +16,39 @@
 namespace netsum::kernels {
 namespace {
 
-constexpr int kMembers[] = {1, 2, 3, 4, 7, 8, 33, 64};
+constexpr int kMembers[] = {1, 2, 3, 4, 7, 8, 16, 33, 64};
+
+// The four ways to write floating-point elements as lanes, each in its vector and its plain form.
+using ToLanes = void (*)(DataType, const void*, size_t, uint8_t, int, uint8_t*);
+using FromLanes = bool (*)(DataType, const uint8_t*, size_t, uint8_t, int, bool, void*);
+
+// from_lanes64() alone can fail.
+template <void (*kFunction)(DataType, const uint8_t*, size_t, uint8_t, int, bool, void*)>
+bool never_fails(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                 void* out) {
+  kFunction(type, lanes, n, exponent, members, average, out);
+  return true;
+}
+
+struct LaneKind {
+  const char* name;
+  size_t bytes;
+  int quantum_lane_bits;  // lanes whose quantum_bits hold
+  bool wide;
+  ToLanes to, plain_to;
+  FromLanes from, plain_from;
+  bool takes(DataType type, int members) const {
+    return quantum_lane_bits == 16 ? fits_lanes16(type, members) : wide || type != DataType::kInt64;
+  }
+};
+const LaneKind kLaneKinds[] = {
+    {"16", 2, 16, false, to_lanes16, plain::to_lanes16, never_fails<from_lanes16>,
+     never_fails<plain::from_lanes16>},
+    {"32", 4, 32, false, to_lanes32, plain::to_lanes32, never_fails<from_lanes32>,
+     never_fails<plain::from_lanes32>},
+    {"wide 32", 4, 16, true, to_wide_lanes32, plain::to_wide_lanes32, never_fails<from_wide_lanes32>,
+     never_fails<plain::from_wide_lanes32>},
+    {"wide 64", 8, 32, true, to_lanes64, plain::to_lanes64, from_lanes64, plain::from_lanes64}};
 
 // --- half.h, exhaustively
 // ------------------------------------------------------------------------------------------
@@ -71,6 +103,11 @@ TEST(Plain, QuantumBitsLeaveRoomForTheSum) {
   EXPECT_EQ(quantum_bits(4), 29);
   EXPECT_EQ(quantum_bits(5), 28);
   EXPECT_EQ(quantum_bits(64), 25);
+  EXPECT_EQ(quantum_bits(1, 16), 15);
+  EXPECT_EQ(quantum_bits(8, 16), 12);
+  EXPECT_EQ(quantum_bits(9, 16), 11);
+  EXPECT_TRUE(fits_lanes16(DataType::kBFloat16, 16) && fits_lanes16(DataType::kFloat16, 1));
+  EXPECT_FALSE(fits_lanes16(DataType::kBFloat16, 17) || fits_lanes16(DataType::kFloat32, 2));
 }
 
 TEST(Plain, ScanFindsTheLargestFiniteExponent) {
@@ -120,6 +157,30 @@ TEST(Plain, DequantisesWithOneRounding) {
   EXPECT_THAT(out, testing::ElementsAre(2097152.0f, 2097152.5f, -0.125f, 0.0f, 0.875f));
 }
 
+TEST(Plain, QuantisesTo16BitLanes) {
+  // Exponent 127, 8 members: 12 bits, one unit is 2^(127 - 126 - 12) = 2^-11.
+  const float in[] = {1.0f, -1.9921875f, 0x1p-11f, 0x1p-12f, 0x3p-12f, -0x3p-12f, 0x1p-13f, -0.0f};
+  const auto elements = elements_of(DataType::kBFloat16, in);
+  int16_t lanes[8];
+  plain::to_lanes16(DataType::kBFloat16, elements.data(), 8, 127, 8, reinterpret_cast<uint8_t*>(lanes));
+  EXPECT_THAT(lanes, testing::ElementsAre(2048, -4080, 1, 0, 2, -2, 0, 0));
+  const int16_t sums[] = {16384, -32640, 1, 2049};
+  uint8_t out[8];
+  plain::from_lanes16(DataType::kFloat16, reinterpret_cast<const uint8_t*>(sums), 4, 127, 8, false, out);
+  EXPECT_EQ(element(DataType::kFloat16, out, 0), 8.0f);
+  EXPECT_EQ(element(DataType::kFloat16, out, 1), -15.9375f);
+  EXPECT_EQ(element(DataType::kFloat16, out, 2), 0x1p-11f);
+  EXPECT_EQ(element(DataType::kFloat16, out, 3), 1.0f);  // 2049 units: a tie, to even
+}
+
+TEST(Plain, WideLanesOf16BitBlocksCountSpecials) {
+  const float in[] = {1.0f, INFINITY, -INFINITY, NAN, -0x1p-11f};
+  const auto elements = elements_of(DataType::kFloat16, in);
+  int32_t lanes[5];
+  plain::to_wide_lanes32(DataType::kFloat16, elements.data(), 5, 127, 8, reinterpret_cast<uint8_t*>(lanes));
+  EXPECT_THAT(lanes, testing::ElementsAre(2048, 1 << 16, 1 << 21, 1 << 26, -1));
+}
+
 TEST(Plain, NhMatchesItsDefinition) {
   const uint32_t payload[] = {1, 2, 0xFFFFFFFF, 5};
   const uint32_t key[] = {10, 20, 3, 0};
@@ -133,54 +194,49 @@ TEST(Plain, NhMatchesItsDefinition) {
 class KernelTest : public TargetTest {
  protected:
   void expect_same_to_lanes(DataType type, const std::vector<uint8_t>& elements, uint8_t exponent,
-                            int members, bool wide, size_t misalignment) {
+                            int members, const LaneKind& kind, size_t misalignment) {
     const size_t n = elements.size() / size_of(type);
     GuardedBytes in(elements.size(), misalignment * 7 % 16);
     in.fill(elements);
-    GuardedBytes expected(n * (wide ? 8 : 4), misalignment);
-    GuardedBytes actual(n * (wide ? 8 : 4), misalignment);
-    if (wide) {
-      plain::to_lanes64(type, in.data(), n, exponent, members, expected.data());
-      to_lanes64(type, in.data(), n, exponent, members, actual.data());
-    } else {
-      plain::to_lanes32(type, in.data(), n, exponent, members, expected.data());
-      to_lanes32(type, in.data(), n, exponent, members, actual.data());
-    }
+    GuardedBytes expected(n * kind.bytes, misalignment);
+    GuardedBytes actual(n * kind.bytes, misalignment);
+    kind.plain_to(type, in.data(), n, exponent, members, expected.data());
+    kind.to(type, in.data(), n, exponent, members, actual.data());
     ASSERT_EQ(expected, actual) << data_type_name(type) << " n=" << n << " exponent=" << int{exponent}
-                                << " members=" << members << " wide=" << wide << " at=" << misalignment;
+                                << " members=" << members << " lanes=" << kind.name << " at=" << misalignment;
   }
 
   void expect_same_from_lanes(DataType type, const std::vector<uint8_t>& lanes, uint8_t exponent, int members,
-                              bool average, bool wide, size_t misalignment) {
-    const size_t n = lanes.size() / (wide ? 8 : 4);
+                              bool average, const LaneKind& kind, size_t misalignment) {
+    const size_t n = lanes.size() / kind.bytes;
     GuardedBytes in(lanes.size(), misalignment);
     in.fill(lanes);
     GuardedBytes expected(n * size_of(type), misalignment * 5 % 16);
     GuardedBytes actual(n * size_of(type), misalignment * 5 % 16);
-    if (wide) {
-      const bool fits = plain::from_lanes64(type, in.data(), n, exponent, members, average, expected.data());
-      ASSERT_EQ(from_lanes64(type, in.data(), n, exponent, members, average, actual.data()), fits);
-    } else {
-      plain::from_lanes32(type, in.data(), n, exponent, members, average, expected.data());
-      from_lanes32(type, in.data(), n, exponent, members, average, actual.data());
-    }
+    const bool fits = kind.plain_from(type, in.data(), n, exponent, members, average, expected.data());
+    ASSERT_EQ(kind.from(type, in.data(), n, exponent, members, average, actual.data()), fits);
     ASSERT_EQ(expected, actual) << data_type_name(type) << " n=" << n << " exponent=" << int{exponent}
-                                << " members=" << members << " wide=" << wide << " average=" << average;
+                                << " members=" << members << " lanes=" << kind.name << " average=" << average;
   }
 
   // Lanes of every magnitude, as plain sums or with counts of specials above them.
-  std::vector<uint8_t> random_lanes(size_t n, bool wide) {
-    std::vector<int64_t> lanes64(n);
-    std::vector<int32_t> lanes32(n);
+  std::vector<uint8_t> random_lanes(size_t n, const LaneKind& kind) {
+    const int value_bits = kind.quantum_lane_bits == 16 ? 16 : 34;
+    const int count_bits = kind.quantum_lane_bits == 16 ? 5 : 10;
+    const uint64_t largest_count = kind.quantum_lane_bits == 16 ? 16 : 64;
+    std::vector<uint8_t> lanes(n * kind.bytes);
     for (size_t i = 0; i < n; ++i) {
-      lanes32[i] = static_cast<int32_t>(rng_.next()) >> rng_.below(32);
+      int64_t value = static_cast<int32_t>(rng_.next());
+      if (kind.quantum_lane_bits == 16) value = static_cast<int16_t>(value);
+      value >>= rng_.below(32);
       uint64_t counts = 0;
-      for (const int shift : {34, 44, 54}) {
-        if (rng_.chance(0.2)) counts += (1 + rng_.below(64)) << shift;
+      for (int count = 0; count < 3; ++count) {
+        if (rng_.chance(0.2)) counts += (1 + rng_.below(largest_count)) << (value_bits + count * count_bits);
       }
-      lanes64[i] = static_cast<int64_t>(counts + static_cast<uint64_t>(int64_t{lanes32[i]}));
+      const uint64_t lane = (kind.wide ? counts : 0) + static_cast<uint64_t>(value);
+      std::memcpy(&lanes[i * kind.bytes], &lane, kind.bytes);
     }
-    return wide ? to_bytes(std::span<const int64_t>(lanes64)) : to_bytes(std::span<const int32_t>(lanes32));
+    return lanes;
   }
 
   int random_members() { return kMembers[rng_.below(std::size(kMembers))]; }
@@ -238,11 +294,12 @@ TEST_P(KernelTest, ToLanesAgreesForEveryExponent) {
     for (int exponent = 0; exponent <= 254; ++exponent) {
       for (const int members : kMembers) {
         const auto biased = static_cast<uint8_t>(exponent);
-        auto elements = finite_elements(rng_, type, 101, biased, members);
-        const size_t misalignment = rng_.below(16);
-        expect_same_to_lanes(type, elements, biased, members, false, misalignment);
-        sprinkle_specials(rng_, type, elements);
-        expect_same_to_lanes(type, elements, biased, members, true, misalignment);
+        for (const LaneKind& kind : kLaneKinds) {
+          if (!kind.takes(type, members)) continue;
+          auto elements = finite_elements(rng_, type, 101, biased, members, kind.quantum_lane_bits);
+          if (kind.wide) sprinkle_specials(rng_, type, elements);
+          expect_same_to_lanes(type, elements, biased, members, kind, rng_.below(16));
+        }
       }
     }
   }
@@ -254,13 +311,14 @@ TEST_P(KernelTest, ToLanesAgreesForEverySizeAndAlignment) {
       for (const size_t misalignment : {0, 1, 3, 4, 8, 15}) {
         const auto exponent = static_cast<uint8_t>(1 + rng_.below(254));
         const int members = random_members();
-        auto elements = is_floating(type) ? finite_elements(rng_, type, n, exponent, members)
-                                          : random_bytes(rng_, n * size_of(type));
-        if (type != DataType::kInt64) {
-          expect_same_to_lanes(type, elements, exponent, members, false, misalignment);
+        for (const LaneKind& kind : kLaneKinds) {
+          if (!kind.takes(type, members)) continue;
+          auto elements = is_floating(type)
+                              ? finite_elements(rng_, type, n, exponent, members, kind.quantum_lane_bits)
+                              : random_bytes(rng_, n * size_of(type));
+          if (is_floating(type) && kind.wide) sprinkle_specials(rng_, type, elements);
+          expect_same_to_lanes(type, elements, exponent, members, kind, misalignment);
         }
-        if (is_floating(type)) sprinkle_specials(rng_, type, elements);
-        expect_same_to_lanes(type, elements, exponent, members, true, misalignment);
       }
     }
   }
@@ -270,10 +328,11 @@ TEST_P(KernelTest, FromLanesAgreesForEveryExponent) {
   for (const DataType type : kFloatTypes) {
     for (int exponent = 0; exponent <= 255; ++exponent) {
       for (const int members : kMembers) {
-        for (const bool wide : {false, true}) {
+        for (const LaneKind& kind : kLaneKinds) {
+          if (!kind.takes(type, members)) continue;
           for (const bool average : {false, true}) {
-            expect_same_from_lanes(type, random_lanes(101, wide), static_cast<uint8_t>(exponent), members,
-                                   average, wide, rng_.below(16));
+            expect_same_from_lanes(type, random_lanes(101, kind), static_cast<uint8_t>(exponent), members,
+                                   average, kind, rng_.below(16));
           }
         }
       }
@@ -288,12 +347,11 @@ TEST_P(KernelTest, FromLanesAgreesForEverySizeAndAlignment) {
         const auto exponent = static_cast<uint8_t>(1 + rng_.below(254));
         const int members = random_members();
         const bool average = is_floating(type) && rng_.chance(0.5);
-        if (type != DataType::kInt64) {
-          expect_same_from_lanes(type, random_bytes(rng_, n * 4), exponent, members, average, false,
+        for (const LaneKind& kind : kLaneKinds) {
+          if (!kind.takes(type, members)) continue;
+          expect_same_from_lanes(type, random_bytes(rng_, n * kind.bytes), exponent, members, average, kind,
                                  misalignment);
         }
-        expect_same_from_lanes(type, random_bytes(rng_, n * 8), exponent, members, average, true,
-                               misalignment);
       }
     }
   }
@@ -305,14 +363,16 @@ TEST_P(KernelTest, AddLanesAgreesAndReportsOverflow) {
     const auto second = random_bytes(rng_, n * 8);
     GuardedBytes lanes(n * 8, n % 13);
     lanes.fill(second);
-    for (const bool wide : {false, true}) {
+    for (const size_t width : {2, 4, 8}) {
       GuardedBytes expected(n * 8, n % 16);
       GuardedBytes actual(n * 8, n % 16);
       expected.fill(first);
       actual.fill(first);
-      const auto reference = wide ? plain::add_lanes64 : plain::add_lanes32;
-      const auto kernel = wide ? add_lanes64 : add_lanes32;
-      const size_t count = wide ? n : 2 * n;
+      const auto reference = width == 2   ? plain::add_lanes16
+                             : width == 4 ? plain::add_lanes32
+                                          : plain::add_lanes64;
+      const auto kernel = width == 2 ? add_lanes16 : width == 4 ? add_lanes32 : add_lanes64;
+      const size_t count = n * 8 / width;
       const bool overflow = reference(expected.data(), lanes.data(), count);
       ASSERT_EQ(kernel(actual.data(), lanes.data(), count), overflow) << n;
       ASSERT_EQ(expected, actual) << n;
@@ -320,28 +380,29 @@ TEST_P(KernelTest, AddLanesAgreesAndReportsOverflow) {
   }
 }
 
-TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
+template <typename T>
+void check_single_overflows(bool (*add_lanes)(uint8_t*, const uint8_t*, size_t)) {
   for (size_t at = 0; at < 45; ++at) {
     for (const int sign : {1, -1}) {
-      std::vector<int32_t> acc32(45, 1), lanes32(45, -1);
-      std::vector<int64_t> acc64(45, 1), lanes64(45, -1);
-      acc32[at] = sign > 0 ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int32_t>::min();
-      acc64[at] = sign > 0 ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int64_t>::min();
-      const auto add = [&](int32_t by) {
-        lanes32[at] = by;
-        lanes64[at] = by;
-        auto sum32 = acc32;
-        auto sum64 = acc64;
-        return std::pair{add_lanes32(reinterpret_cast<uint8_t*>(sum32.data()),
-                                     reinterpret_cast<uint8_t*>(lanes32.data()), 45),
-                         add_lanes64(reinterpret_cast<uint8_t*>(sum64.data()),
-                                     reinterpret_cast<uint8_t*>(lanes64.data()), 45)};
+      std::vector<T> acc(45, 1), lanes(45, -1);
+      acc[at] = sign > 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min();
+      const auto overflows = [&](int by) {
+        lanes[at] = static_cast<T>(by);
+        auto sum = acc;
+        return add_lanes(reinterpret_cast<uint8_t*>(sum.data()), reinterpret_cast<uint8_t*>(lanes.data()),
+                         45);
       };
-      ASSERT_EQ(add(sign), std::pair(true, true)) << at;
-      ASSERT_EQ(add(0), std::pair(false, false)) << at;
-      ASSERT_EQ(add(-sign), std::pair(false, false)) << at;
+      ASSERT_TRUE(overflows(sign)) << at;
+      ASSERT_FALSE(overflows(0)) << at;
+      ASSERT_FALSE(overflows(-sign)) << at;
     }
   }
+}
+
+TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
+  check_single_overflows<int16_t>(add_lanes16);
+  check_single_overflows<int32_t>(add_lanes32);
+  check_single_overflows<int64_t>(add_lanes64);
 }
 
 TEST_P(KernelTest, MaxLanesAndNhAgree) {
@@ -409,6 +470,9 @@ TEST_P(KernelTest, EmptyBlocksMayHaveNoMemory) {
     if (type == DataType::kInt64) continue;
     to_lanes32(type, nullptr, 0, 1, 4, nullptr);
     from_lanes32(type, nullptr, 0, 1, 4, false, nullptr);
+    if (size_of(type) != 2) continue;
+    to_lanes16(type, nullptr, 0, 1, 4, nullptr);
+    from_lanes16(type, nullptr, 0, 1, 4, false, nullptr);
   }
   EXPECT_FALSE(add_lanes32(nullptr, nullptr, 0));
   EXPECT_EQ(nh(nullptr, 0, nullptr), 0u);
@@ -419,7 +483,7 @@ TEST_P(KernelTest, EmptyBlocksMayHaveNoMemory) {
 // may the kernels undo it.
 TEST_P(KernelTest, TheCallersFloatingPointModeDoesNotMatter) {
   const auto elements = finite_elements(rng_, DataType::kFloat32, 360, 1, 4);
-  const auto sums = random_lanes(360, false);
+  const auto sums = random_lanes(360, kLaneKinds[1]);
   std::vector<uint8_t> lanes(1440), expected_lanes(1440), out(1440), expected_out(1440);
   plain::to_lanes32(DataType::kFloat32, elements.data(), 360, 1, 4, expected_lanes.data());
   plain::from_lanes32(DataType::kFloat32, sums.data(), 360, 3, 4, true, expected_out.data());

@@ -43,6 +43,9 @@ HWY_INLINE bool add(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return !hn::AllFalse(d, hn::Lt(overflow, hn::Zero(d)));
 }
 
+bool add16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add<int16_t>(acc, lanes, n);
+}
 bool add32(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return add<int32_t>(acc, lanes, n);
 }
@@ -114,6 +117,7 @@ HWY_AFTER_NAMESPACE();
 namespace netsum::kernels {
 namespace {
 
+HWY_EXPORT(add16);
 HWY_EXPORT(add32);
 HWY_EXPORT(add64);
 HWY_EXPORT(max8);
@@ -122,6 +126,10 @@ HWY_EXPORT(half_lanes);
 HWY_EXPORT(join_halves);
 
 }  // namespace
+
+bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(add16)(acc, lanes, n);
+}
 
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return HWY_DYNAMIC_DISPATCH(add32)(acc, lanes, n);

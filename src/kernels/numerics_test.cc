@@ -16,68 +16,6 @@
 namespace netsum::kernels {
 namespace {
 
-using Blocks = std::vector<std::vector<uint8_t>>;  // one per member, all of one size
-
-struct Reduced {
-  std::vector<uint8_t> out;
-  BlockScale scale;
-  bool overflow = false;
-};
-
-BlockScale agree(DataType type, const Blocks& blocks) {
-  BlockScale agreed;
-  for (const auto& block : blocks) {
-    const auto scale =
-        scan(type, block.data(), block.size() / size_of(type), static_cast<int>(blocks.size()));
-    agreed.exponent = std::max(agreed.exponent, scale.exponent);
-    agreed.wide = std::max(agreed.wide, scale.wide);
-  }
-  return agreed;
-}
-
-// Sums each block's half `half` as an aggregator would; 64-bit lanes.
-std::vector<uint8_t> sum_halves(const Blocks& blocks, int half, bool* overflow) {
-  const size_t n = blocks[0].size() / 8;
-  std::vector<uint8_t> sum(n * 8), lanes(n * 8);
-  for (const auto& block : blocks) {
-    int64_to_half_lanes(reinterpret_cast<const int64_t*>(block.data()), n, half, lanes.data());
-    *overflow |= add_lanes64(sum.data(), lanes.data(), n);
-  }
-  return sum;
-}
-
-// What the members and the aggregator do to one block, without the network.
-Reduced reduce(DataType type, const Blocks& blocks, bool average = false) {
-  const int members = static_cast<int>(blocks.size());
-  const size_t n = blocks[0].size() / size_of(type);
-  Reduced result{.out = std::vector<uint8_t>(n * size_of(type)), .scale = agree(type, blocks)};
-  if (type == DataType::kInt64 && result.scale.wide) {
-    const auto low = sum_halves(blocks, 0, &result.overflow);
-    const auto high = sum_halves(blocks, 1, &result.overflow);
-    result.overflow |=
-        !int64_from_half_lanes(low.data(), high.data(), n, reinterpret_cast<int64_t*>(result.out.data()));
-    return result;
-  }
-  const bool lanes64 = result.scale.wide || type == DataType::kInt64;
-  std::vector<uint8_t> sum(n * (lanes64 ? 8 : 4)), lanes(sum.size());
-  for (const auto& block : blocks) {
-    if (lanes64) {
-      to_lanes64(type, block.data(), n, result.scale.exponent, members, lanes.data());
-      result.overflow |= add_lanes64(sum.data(), lanes.data(), n);
-    } else {
-      to_lanes32(type, block.data(), n, result.scale.exponent, members, lanes.data());
-      result.overflow |= add_lanes32(sum.data(), lanes.data(), n);
-    }
-  }
-  if (lanes64) {
-    result.overflow |=
-        !from_lanes64(type, sum.data(), n, result.scale.exponent, members, average, result.out.data());
-  } else {
-    from_lanes32(type, sum.data(), n, result.scale.exponent, members, average, result.out.data());
-  }
-  return result;
-}
-
 std::vector<float> reduce_floats(const std::vector<std::vector<float>>& values, bool average = false) {
   Blocks blocks;
   for (const auto& v : values) blocks.push_back(to_bytes(std::span<const float>(v)));
@@ -152,9 +90,9 @@ TEST(SwitchMlBlocks, AnOutlierCostsItsNeighboursNoMoreThanTheBound) {
 constexpr int kFractionBits = 40;
 using Exact = __int128;
 
-Exact exact(float x, uint8_t exponent, int members) {
+Exact exact(float x, uint8_t exponent, int members, int lane_bits) {
   const double scaled =
-      std::ldexp(static_cast<double>(x), quantum_bits(members) + 126 - exponent + kFractionBits);
+      std::ldexp(static_cast<double>(x), quantum_bits(members, lane_bits) + 126 - exponent + kFractionBits);
   const auto result = static_cast<Exact>(scaled);
   EXPECT_EQ(static_cast<double>(result), scaled) << "test data too fine for its exact arithmetic";
   return result;
@@ -172,48 +110,48 @@ std::vector<uint8_t> close_elements(Rng& rng, DataType type, size_t n, int expon
   return elements_of(type, values);
 }
 
-void check_bound(Rng& rng, DataType type, int members, bool average) {
+void check_bound(Rng& rng, DataType type, int members, bool average, int lane_bits) {
   // Away from both ends of the type's range, where overflow and subnormals have their own tests.
   const int exponent = type == DataType::kFloat16 ? 127 + static_cast<int>(rng.below(8))
                                                   : 70 + static_cast<int>(rng.below(150));
   constexpr size_t kCount = 50;
   Blocks blocks;
   for (int i = 0; i < members; ++i) blocks.push_back(close_elements(rng, type, kCount, exponent));
-  const Reduced reduced = reduce(type, blocks, average);
+  const Reduced reduced = reduce(type, blocks, average, lane_bits);
   ASSERT_FALSE(reduced.overflow);
   ASSERT_EQ(reduced.scale.wide, 0);
+  const int quantum = quantum_bits(members, lane_bits);
 
   const double unit_roundoff = type == DataType::kBFloat16  ? 0x1p-8
                                : type == DataType::kFloat16 ? 0x1p-11
                                                             : 0;
   const double roundings = std::pow(1 + 0x1p-24, average ? 2 : 1) * (1 + unit_roundoff) - 1;
   // A float16 result may be subnormal: its spacing is then fixed.
-  const double smallest = type == DataType::kFloat16
-                              ? std::ldexp(0x1p-25, quantum_bits(members) + 126 - reduced.scale.exponent)
-                              : 0;
+  const double smallest =
+      type == DataType::kFloat16 ? std::ldexp(0x1p-25, quantum + 126 - reduced.scale.exponent) : 0;
   double largest = 0;  // magnitude in the block, in quanta
   for (size_t i = 0; i < kCount; ++i) {
     Exact sum = 0;
     for (const auto& block : blocks) {
-      const Exact x = exact(element(type, block.data(), i), reduced.scale.exponent, members);
+      const Exact x = exact(element(type, block.data(), i), reduced.scale.exponent, members, lane_bits);
       sum += x;
       largest = std::max(largest, std::ldexp(std::fabs(static_cast<double>(x)), -kFractionBits));
     }
     const float out = element(type, reduced.out.data(), i);
     ASSERT_TRUE(std::isfinite(out));
-    const double scaled_out =
-        std::ldexp(static_cast<double>(out), quantum_bits(members) + 126 - reduced.scale.exponent);
+    const double scaled_out = std::ldexp(static_cast<double>(out), quantum + 126 - reduced.scale.exponent);
     const double divisor = average ? members : 1;
     const double true_value = std::ldexp(static_cast<double>(sum), -kFractionBits) / divisor;
     const double quantised = members / 2.0 / divisor;
     const double bound = quantised + roundings * (std::fabs(true_value) + quantised) + smallest;
     // The test's own double arithmetic errs by a few 2^-53 of the value.
     ASSERT_LE(std::fabs(scaled_out - true_value), bound + std::fabs(true_value) * 0x1p-50)
-        << data_type_name(type) << " members=" << members << " average=" << average;
+        << data_type_name(type) << " members=" << members << " average=" << average
+        << " lane_bits=" << lane_bits;
   }
   // Half a quantum per member is at most 2^-quantum_bits of the block's largest magnitude.
   if (largest > 0) {
-    ASSERT_LE(0.5, std::ldexp(largest, -quantum_bits(members)));
+    ASSERT_LE(0.5, std::ldexp(largest, -quantum));
   }
 }
 
@@ -223,7 +161,9 @@ TEST(ErrorBound, HoldsForEveryTypeOperationAndNumberOfMembers) {
   for (const DataType type : kFloatTypes) {
     for (const bool average : {false, true}) {
       for (int members = 1; members <= 64; ++members) {
-        for (int trial = 0; trial < 4; ++trial) check_bound(rng, type, members, average);
+        for (int trial = 0; trial < 4; ++trial) check_bound(rng, type, members, average, 32);
+        if (!fits_lanes16(type, members)) continue;
+        for (int trial = 0; trial < 16; ++trial) check_bound(rng, type, members, average, 16);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -348,7 +288,7 @@ TEST(SpecialValues, ComeOutAsFloatAdditionWouldGiveThem) {
   Rng rng(test_seed());
   const float choices[] = {1.0f, 1.0f, -2.0f, 0.0f, INFINITY, -INFINITY, NAN, -NAN};
   for (const DataType type : kFloatTypes) {
-    for (const int members : {1, 2, 3, 5, 64}) {
+    for (const int members : {1, 2, 3, 5, 16, 64}) {
       for (const bool average : {false, true}) {
         constexpr size_t kCount = 500;
         std::vector<float> expected(kCount, 0.0f);
@@ -367,13 +307,17 @@ TEST(SpecialValues, ComeOutAsFloatAdditionWouldGiveThem) {
         if (average) {
           for (auto& x : expected) x /= static_cast<float>(members);
         }
-        const Reduced reduced = reduce(type, blocks, average);
-        ASSERT_EQ(reduced.scale.wide, 1);
         const auto expected_bytes = elements_of(type, expected);
-        for (size_t i = 0; i < kCount; ++i) {
-          const float out = element(type, reduced.out.data(), i);
-          const float wanted = element(type, expected_bytes.data(), i);
-          ASSERT_TRUE(out == wanted || (std::isnan(out) && std::isnan(wanted))) << out << " for " << wanted;
+        for (const int lane_bits : {16, 32}) {
+          if (lane_bits == 16 && !fits_lanes16(type, members)) continue;
+          const Reduced reduced = reduce(type, blocks, average, lane_bits);
+          ASSERT_EQ(reduced.scale.wide, 1);
+          ASSERT_FALSE(reduced.overflow);
+          for (size_t i = 0; i < kCount; ++i) {
+            const float out = element(type, reduced.out.data(), i);
+            const float wanted = element(type, expected_bytes.data(), i);
+            ASSERT_TRUE(out == wanted || (std::isnan(out) && std::isnan(wanted))) << out << " for " << wanted;
+          }
         }
       }
     }

@@ -60,22 +60,53 @@ BlockScale scan_integers(const void* in, size_t n, int members) {
   return scale;
 }
 
-// The power of two that one unit of a lane stands for.
-int quantum_exponent(uint8_t exponent, int members) {
-  return exponent - 126 - quantum_bits(members);
+// How a block is quantised: what all of its lanes share.
+struct Quanta {
+  uint8_t exponent;
+  int members;
+  int lane_bits;
+
+  // The power of two that one unit of a lane stands for.
+  int quantum_exponent() const { return exponent - 126 - quantum_bits(members, lane_bits); }
+
+  int64_t quantise(float x) const {
+    if (exponent == 0) return 0;
+    return static_cast<int64_t>(std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent())));
+  }
+
+  float dequantise(int64_t sum, bool average) const {
+    if (exponent == 0) return 0.0f;
+    const auto value = static_cast<float>(std::ldexp(static_cast<double>(sum), quantum_exponent()));
+    return average ? value / static_cast<float>(members) : value;
+  }
+};
+
+// A wide lane of a block with NaN or Inf: the value in the low `value_bits`, then three counts.
+struct WideLayout {
+  int value_bits;
+  int count_bits;
+};
+constexpr WideLayout kWide64{34, 10};
+constexpr WideLayout kWide32{16, 5};
+
+int64_t to_wide_lane(float x, const Quanta& quanta, WideLayout layout) {
+  const int count = std::isnan(x) ? 2 : x > 0 ? 0 : 1;
+  if (std::isfinite(x)) return quanta.quantise(x);
+  return int64_t{1} << (layout.value_bits + count * layout.count_bits);
 }
 
-int64_t quantise(float x, uint8_t exponent, int members) {
-  if (exponent == 0) return 0;
-  return static_cast<int64_t>(
-      std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent(exponent, members))));
-}
-
-float dequantise(int64_t sum, uint8_t exponent, int members, bool average) {
-  if (exponent == 0) return 0.0f;
-  const auto value =
-      static_cast<float>(std::ldexp(static_cast<double>(sum), quantum_exponent(exponent, members)));
-  return average ? value / static_cast<float>(members) : value;
+float from_wide_lane(int64_t lane, const Quanta& quanta, WideLayout layout, bool average) {
+  // A negative sum has borrowed from the counts above it: taking it out restores them.
+  const int above = 64 - layout.value_bits;
+  const int64_t sum = static_cast<int64_t>(static_cast<uint64_t>(lane) << above) >> above;
+  const uint64_t counts = (static_cast<uint64_t>(lane) - static_cast<uint64_t>(sum)) >> layout.value_bits;
+  const uint64_t field = (uint64_t{1} << layout.count_bits) - 1;
+  const bool plus = (counts & field) != 0;
+  const bool minus = ((counts >> layout.count_bits) & field) != 0;
+  const bool nan = (counts >> (2 * layout.count_bits)) != 0;
+  if (nan || (plus && minus)) return NAN;
+  if (plus) return INFINITY;
+  return minus ? -INFINITY : quanta.dequantise(sum, average);
 }
 
 // Adding wraps by definition of the lanes; the builtin tells whether it did.
@@ -110,9 +141,10 @@ BlockScale scan(DataType type, const void* in, size_t n, int members) {
 
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(type != DataType::kInt64);
+  const Quanta quanta{exponent, members, 32};
   for (size_t i = 0; i < n; ++i) {
-    const int64_t lane = type == DataType::kInt32 ? load<int32_t>(in, i)
-                                                  : quantise(load_float(type, in, i), exponent, members);
+    const int64_t lane =
+        type == DataType::kInt32 ? load<int32_t>(in, i) : quanta.quantise(load_float(type, in, i));
     store(lanes, i, static_cast<int32_t>(lane));
   }
 }
@@ -120,17 +152,36 @@ void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int m
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out) {
   NETSUM_ASSERT(type != DataType::kInt64);
+  const Quanta quanta{exponent, members, 32};
   for (size_t i = 0; i < n; ++i) {
     const auto lane = load<int32_t>(lanes, i);
     if (type == DataType::kInt32) {
       store(out, i, lane);
     } else {
-      store_float(type, out, i, dequantise(lane, exponent, members, average));
+      store_float(type, out, i, quanta.dequantise(lane, average));
     }
   }
 }
 
+void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const Quanta quanta{exponent, members, 16};
+  for (size_t i = 0; i < n; ++i) {
+    store(lanes, i, static_cast<int16_t>(quanta.quantise(load_float(type, in, i))));
+  }
+}
+
+void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                  void* out) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const Quanta quanta{exponent, members, 16};
+  for (size_t i = 0; i < n; ++i) {
+    store_float(type, out, i, quanta.dequantise(load<int16_t>(lanes, i), average));
+  }
+}
+
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  const Quanta quanta{exponent, members, 32};
   for (size_t i = 0; i < n; ++i) {
     int64_t lane = 0;
     if (type == DataType::kInt64) {
@@ -138,14 +189,7 @@ void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int m
     } else if (type == DataType::kInt32) {
       lane = load<int32_t>(in, i);
     } else {
-      const float x = load_float(type, in, i);
-      if (std::isnan(x)) {
-        lane = int64_t{1} << 54;
-      } else if (std::isinf(x)) {
-        lane = int64_t{1} << (x > 0 ? 34 : 44);
-      } else {
-        lane = quantise(x, exponent, members);
-      }
+      lane = to_wide_lane(load_float(type, in, i), quanta, kWide64);
     }
     store(lanes, i, lane);
   }
@@ -153,6 +197,7 @@ void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int m
 
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out) {
+  const Quanta quanta{exponent, members, 32};
   bool fits = true;
   for (size_t i = 0; i < n; ++i) {
     const auto lane = load<int64_t>(lanes, i);
@@ -162,22 +207,32 @@ bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
       fits &= lane == static_cast<int32_t>(lane);
       store(out, i, static_cast<int32_t>(lane));
     } else {
-      // A negative sum has borrowed from the counts above it: taking it out restores them.
-      const int64_t sum = static_cast<int64_t>(static_cast<uint64_t>(lane) << 30) >> 30;
-      const uint64_t counts = (static_cast<uint64_t>(lane) - static_cast<uint64_t>(sum)) >> 34;
-      const bool plus = (counts & 1023) != 0;
-      const bool minus = ((counts >> 10) & 1023) != 0;
-      const bool nan = (counts >> 20) != 0 || (plus && minus);
-      float value = dequantise(sum, exponent, members, average);
-      if (plus) value = INFINITY;
-      if (minus) value = -INFINITY;
-      if (nan) value = NAN;
-      store_float(type, out, i, value);
+      store_float(type, out, i, from_wide_lane(lane, quanta, kWide64, average));
     }
   }
   return fits;
 }
 
+void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const Quanta quanta{exponent, members, 16};
+  for (size_t i = 0; i < n; ++i) {
+    store(lanes, i, static_cast<int32_t>(to_wide_lane(load_float(type, in, i), quanta, kWide32)));
+  }
+}
+
+void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                       bool average, void* out) {
+  NETSUM_ASSERT(fits_lanes16(type, members));
+  const Quanta quanta{exponent, members, 16};
+  for (size_t i = 0; i < n; ++i) {
+    store_float(type, out, i, from_wide_lane(load<int32_t>(lanes, i), quanta, kWide32, average));
+  }
+}
+
+bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add_lanes<int16_t>(acc, lanes, n);
+}
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return add_lanes<int32_t>(acc, lanes, n);
 }

@@ -15,10 +15,10 @@ namespace {
 constexpr size_t kGuardBytes = 64;
 constexpr uint8_t kGuard = 0xA5;
 
-float finite_float(Rng& rng, uint8_t exponent, int members) {
+float finite_float(Rng& rng, uint8_t exponent, int members, int lane_bits) {
   const uint32_t sign = static_cast<uint32_t>(rng.below(2)) << 31;
   const auto fraction = static_cast<uint32_t>(rng.below(1 << 23));
-  const int unit = exponent - 126 - quantum_bits(members);
+  const int unit = exponent - 126 - quantum_bits(members, lane_bits);
   switch (rng.below(8)) {
     case 0:
       return std::bit_cast<float>(sign);
@@ -37,6 +37,45 @@ float finite_float(Rng& rng, uint8_t exponent, int members) {
       return std::bit_cast<float>(sign | (exponent - below) << 23 | fraction);
     }
   }
+}
+
+BlockScale agree(DataType type, const Blocks& blocks) {
+  BlockScale agreed;
+  for (const auto& block : blocks) {
+    const auto scale =
+        scan(type, block.data(), block.size() / size_of(type), static_cast<int>(blocks.size()));
+    agreed.exponent = std::max(agreed.exponent, scale.exponent);
+    agreed.wide = std::max(agreed.wide, scale.wide);
+  }
+  return agreed;
+}
+
+// Sums each block's half `half` as an aggregator would; 64-bit lanes.
+std::vector<uint8_t> sum_halves(const Blocks& blocks, int half, bool* overflow) {
+  const size_t n = blocks[0].size() / 8;
+  std::vector<uint8_t> sum(n * 8), lanes(n * 8);
+  for (const auto& block : blocks) {
+    int64_to_half_lanes(reinterpret_cast<const int64_t*>(block.data()), n, half, lanes.data());
+    *overflow |= add_lanes64(sum.data(), lanes.data(), n);
+  }
+  return sum;
+}
+
+// Those of the types and numbers of members that may travel in 16-bit lanes.
+Reduced reduce16(DataType type, const Blocks& blocks, bool average) {
+  const int members = static_cast<int>(blocks.size());
+  const size_t n = blocks[0].size() / 2;
+  Reduced result{.out = std::vector<uint8_t>(n * 2), .scale = agree(type, blocks)};
+  const bool wide = result.scale.wide != 0;
+  std::vector<uint8_t> sum(n * (wide ? 4 : 2)), lanes(sum.size());
+  for (const auto& block : blocks) {
+    (wide ? to_wide_lanes32 : to_lanes16)(type, block.data(), n, result.scale.exponent, members,
+                                          lanes.data());
+    result.overflow |= (wide ? add_lanes32 : add_lanes16)(sum.data(), lanes.data(), n);
+  }
+  (wide ? from_wide_lanes32 : from_lanes16)(type, sum.data(), n, result.scale.exponent, members, average,
+                                            result.out.data());
+  return result;
 }
 
 }  // namespace
@@ -77,11 +116,12 @@ std::vector<uint8_t> random_bytes(Rng& rng, size_t count) {
   return bytes;
 }
 
-std::vector<uint8_t> finite_elements(Rng& rng, DataType type, size_t n, uint8_t exponent, int members) {
+std::vector<uint8_t> finite_elements(Rng& rng, DataType type, size_t n, uint8_t exponent, int members,
+                                     int lane_bits) {
   std::vector<float> values(n);
   for (auto& value : values) {
     value = exponent == 0 ? std::copysign(0.0f, static_cast<float>(rng.unit() - 0.5))
-                          : finite_float(rng, exponent, members);
+                          : finite_float(rng, exponent, members, lane_bits);
   }
   auto bytes = elements_of(type, values);
   // Rounding to 16 bits may have reached the next power of two or infinity: those become zeros.
@@ -126,6 +166,38 @@ float element(DataType type, const uint8_t* base, size_t index) {
   uint16_t bits;
   std::memcpy(&bits, base + index * 2, 2);
   return type == DataType::kBFloat16 ? bfloat16_to_float(bits) : float16_to_float(bits);
+}
+
+Reduced reduce(DataType type, const Blocks& blocks, bool average, int lane_bits) {
+  if (lane_bits == 16) return reduce16(type, blocks, average);
+  const int members = static_cast<int>(blocks.size());
+  const size_t n = blocks[0].size() / size_of(type);
+  Reduced result{.out = std::vector<uint8_t>(n * size_of(type)), .scale = agree(type, blocks)};
+  if (type == DataType::kInt64 && result.scale.wide) {
+    const auto low = sum_halves(blocks, 0, &result.overflow);
+    const auto high = sum_halves(blocks, 1, &result.overflow);
+    result.overflow |=
+        !int64_from_half_lanes(low.data(), high.data(), n, reinterpret_cast<int64_t*>(result.out.data()));
+    return result;
+  }
+  const bool lanes64 = result.scale.wide || type == DataType::kInt64;
+  std::vector<uint8_t> sum(n * (lanes64 ? 8 : 4)), lanes(sum.size());
+  for (const auto& block : blocks) {
+    if (lanes64) {
+      to_lanes64(type, block.data(), n, result.scale.exponent, members, lanes.data());
+      result.overflow |= add_lanes64(sum.data(), lanes.data(), n);
+    } else {
+      to_lanes32(type, block.data(), n, result.scale.exponent, members, lanes.data());
+      result.overflow |= add_lanes32(sum.data(), lanes.data(), n);
+    }
+  }
+  if (lanes64) {
+    result.overflow |=
+        !from_lanes64(type, sum.data(), n, result.scale.exponent, members, average, result.out.data());
+  } else {
+    from_lanes32(type, sum.data(), n, result.scale.exponent, members, average, result.out.data());
+  }
+  return result;
 }
 
 void TargetTest::SetUp() {

@@ -56,7 +56,8 @@ std::vector<uint8_t> random_bytes(Rng& rng, size_t count);
 
 // `n` finite elements below 2^(exponent - 126), as lanes of that exponent need: wide spread, close spread,
 // zeros of both signs, subnormals, the largest allowed, halves of a quantum (ties).
-std::vector<uint8_t> finite_elements(Rng& rng, DataType type, size_t n, uint8_t exponent, int members);
+std::vector<uint8_t> finite_elements(Rng& rng, DataType type, size_t n, uint8_t exponent, int members,
+                                     int lane_bits = 32);
 
 // Writes an infinity or NaN of random sign and payload over some elements.
 void sprinkle_specials(Rng& rng, DataType type, std::vector<uint8_t>& elements);
@@ -64,6 +65,18 @@ void sprinkle_specials(Rng& rng, DataType type, std::vector<uint8_t>& elements);
 // Converts by half.h.
 std::vector<uint8_t> elements_of(DataType type, std::span<const float> values);
 float element(DataType type, const uint8_t* base, size_t index);
+
+using Blocks = std::vector<std::vector<uint8_t>>;  // one per member, all of one size
+
+struct Reduced {
+  std::vector<uint8_t> out;
+  BlockScale scale;
+  bool overflow = false;
+};
+
+// What the members and the aggregator do to one block, without the network. `lane_bits` is the width of
+// narrow lanes of floating-point types.
+Reduced reduce(DataType type, const Blocks& blocks, bool average = false, int lane_bits = 32);
 
 // Runs each test once per Highway target.
 class TargetTest : public testing::TestWithParam<int64_t> {

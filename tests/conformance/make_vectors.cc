@@ -194,7 +194,7 @@ Vector malformed() {
   byte("type 15", 1, 0x1F, "bad_type");
   byte("an unknown flag", 3, 0x08, "bad_flags");
   byte("the maximum of 32-bit lanes, which nobody knows", 2, 0x24, "bad_format");
-  byte("16-bit lanes, kept for later", 2, 0x12, "bad_format");
+  byte("signed 8-bit lanes, kept for later", 2, 0x13, "bad_format");
   w.feed(0, "a RESULT, which an aggregator does not take", w.result(kFirst, lanes32({1, 2})));
   w.expect_drop("bad_type");
   w.feed(0, "a STATUS", w.status(0, kFirst, 1, false)).expect_drop("bad_type");
@@ -328,6 +328,30 @@ Vector overflow() {
   return w.done();
 }
 
+Vector narrow() {
+  VectorWriter w("narrow_lanes", "16-bit lanes: no carry crosses into a neighbour, and overflow is flagged",
+                 3);
+  w.everybody_says_hello();
+  const Round r{.slot = 0, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_SUM_I16};
+  w.contribute(0, r, lanes16({1, -1, 0, -1, 30000, -32768, 0, 7}));
+  w.contribute(2, r, lanes16({2, 1, 1, -1, -30000, 32767, -1, 0}));
+  w.contribute(1, r, lanes16({3, 1, -1, -1, 5, 1, 2, -7}), "carries stay within their lanes");
+  w.expect_result_for_all(r, lanes16({6, 1, 0, -3, 5, 0, 1, 0}));
+  Round second = r, flagged = r, third = r;
+  second.round = flagged.round = 2;
+  flagged.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(0, second, lanes16({0, 32767, 0, 0}));
+  w.contribute(1, second, lanes16({0, 1, 0, 0}), "one lane passes its range, its neighbours do not notice");
+  w.contribute(2, second, lanes16({5, 0, 5, 5}));
+  w.expect_result_for_all(flagged, lanes16({5, -32768, 5, 5}));
+  third.round = 3;
+  w.contribute(0, third, lanes16({-32768, 32767, -1, 0}), "the extremes themselves are in range");
+  w.contribute(1, third, lanes16({0, 0, 0, 0}));
+  w.contribute(2, third, lanes16({0, 0, 0, 0}));
+  w.expect_result_for_all(third, lanes16({-32768, 32767, -1, 0}));
+  return w.done();
+}
+
 Vector wide() {
   VectorWriter w("wide_lanes", "64-bit lanes; a wide chunk is two packets, the second marked PART");
   w.everybody_says_hello();
@@ -421,8 +445,8 @@ Vector round_wrap() {
 std::vector<Vector> make_vectors() {
   std::vector<Vector> all = {hello_welcome(), single_member(), four_members(), lost_result(), duplicates(),
                              stale_epoch(),   stale_round(),   future_round(), bad_check(),   malformed(),
-                             oversized(),     bounds(),        two_jobs(),     overflow(),    wide(),
-                             scales(),        probes(),        slot_reuse(),   round_wrap()};
+                             oversized(),     bounds(),        two_jobs(),     overflow(),    narrow(),
+                             wide(),          scales(),        probes(),       slot_reuse(),  round_wrap()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }

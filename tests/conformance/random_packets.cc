@@ -65,9 +65,9 @@ class Traffic {
     f.signature = 0x5EED;
     f.type = NETSUM_TYPE_CONTRIBUTION;
     // Each round has its format and length, so that members agree most of the time.
-    static constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
-                                           NETSUM_FORMAT_MAX_U8};
-    f.format = kFormats[f.round % 3];
+    static constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32,
+                                           NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8};
+    f.format = kFormats[f.round % 4];
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     Peer from = peer(j, m);

@@ -21,6 +21,14 @@ struct Round {
   uint8_t flags = 0;
 };
 
+inline Bytes lanes16(const std::vector<int16_t>& values) {
+  Bytes payload(values.size() * 2);
+  for (size_t i = 0; i < values.size(); ++i) {
+    payload[2 * i] = static_cast<uint8_t>(values[i]);
+    payload[2 * i + 1] = static_cast<uint8_t>(values[i] >> 8);
+  }
+  return payload;
+}
 inline Bytes lanes32(const std::vector<int32_t>& values) {
   Bytes payload(values.size() * 4);
   for (size_t i = 0; i < values.size(); ++i) {
