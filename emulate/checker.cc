@@ -58,6 +58,12 @@ int log2_ceil(int n) {
   return log2;
 }
 
+int narrow_lane_bits(DataType type, int ranks, int wanted) {
+  if (type == DataType::kInt64) return 64;
+  const bool half = type == DataType::kBFloat16 || type == DataType::kFloat16;
+  return half && ranks <= 16 && wanted != 32 ? 16 : 32;
+}
+
 // Relative spacing of results, their least distance, and the largest of them.
 struct Precision {
   long double relative, absolute, largest;
@@ -75,10 +81,12 @@ Precision precision_of(DataType type) {
 
 }  // namespace
 
-OperationMemory::OperationMemory(const OperationPlan& plan, int ranks, uint32_t payload_bytes, uint64_t seed)
+OperationMemory::OperationMemory(const OperationPlan& plan, int ranks, int lane_bits, uint32_t payload_bytes,
+                                 uint64_t seed)
     : plan_(plan),
       ranks_(ranks),
-      chunk_(payload_bytes / (plan.type == DataType::kInt64 ? 8 : 4)),
+      lane_bits_(narrow_lane_bits(plan.type, ranks, lane_bits)),
+      chunk_(payload_bytes * 8 / static_cast<uint32_t>(lane_bits_)),
       seed_(seed) {
   for (const TensorPlan& tensor : plan_.tensors) count_ += tensor.count;
   inputs_.assign(static_cast<size_t>(ranks), std::vector<uint8_t>(count_ * element_bytes()));
@@ -252,7 +260,7 @@ void OperationMemory::expect_floats(size_t begin, size_t end) const {
       }
     }
   }
-  const int quantum = exponent - 126 - (31 - log2_ceil(ranks_));
+  const int quantum = exponent - 126 - (lane_bits_ - 1 - log2_ceil(ranks_));
   for (size_t i = begin; i < end; ++i) {
     int64_t sum = 0;
     double specials = 0;  // adds up NaN and infinities as IEEE does
@@ -305,7 +313,8 @@ std::string OperationMemory::check_bound() const {
       }
     }
     // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank.
-    const long double half_quantum = std::ldexp(std::max(2 * largest, 0x1p-125L), -(32 - log2_ceil(ranks_)));
+    const long double half_quantum =
+        std::ldexp(std::max(2 * largest, 0x1p-125L), -(lane_bits_ - log2_ceil(ranks_)));
     for (size_t i = begin; i < end; ++i) {
       long double sum = 0;
       for (int rank = 0; rank < ranks_; ++rank) sum += input_value(rank, i);

@@ -15,7 +15,8 @@ namespace netsum::emulate {
 
 class OperationMemory {
  public:
-  OperationMemory(const OperationPlan& plan, int ranks, uint32_t payload_bytes, uint64_t seed);
+  // `lane_bits` as in CommunicatorOptions.
+  OperationMemory(const OperationPlan& plan, int ranks, int lane_bits, uint32_t payload_bytes, uint64_t seed);
 
   // The tensors of `rank`, filled with its input.
   std::vector<TensorView> views(int rank);
@@ -50,7 +51,8 @@ class OperationMemory {
 
   const OperationPlan plan_;
   const int ranks_;
-  const size_t chunk_;  // elements
+  const int lane_bits_;  // of narrow lanes, as chosen
+  const size_t chunk_;   // elements
   const uint64_t seed_;
   size_t count_ = 0;
   std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, one after the other

@@ -16,7 +16,7 @@ T pick(Rng* rng, const T (&choices)[kCount]) {
 
 // Sizes at which something changes: nothing, one, around a packet, around a scale group and several of them.
 size_t random_count(Rng* rng, DataType type, uint32_t payload_bytes, int stripes) {
-  const size_t chunk = payload_bytes / (type == DataType::kInt64 ? 8 : 4);
+  const size_t chunk = payload_bytes / size_of(type);
   const size_t group = chunk * (payload_bytes / 2) * static_cast<size_t>(stripes);
   switch (rng->below(8)) {
     case 0:
@@ -105,7 +105,9 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.job = index;
   job.epoch = static_cast<uint16_t>(1 + rng->below(65535));
   job.key = rng->next();
-  job.ranks = static_cast<int>(pick(rng, {1, 2, 2, 3, 4, 5, 8}));
+  // At 17 ranks 16-bit types change over to 32-bit lanes.
+  job.ranks = static_cast<int>(rng->chance(0.03) ? pick(rng, {16, 17}) : pick(rng, {1, 2, 2, 3, 4, 5, 8}));
+  job.lane_bits = static_cast<int>(pick(rng, {0, 0, 32}));
   for (int rank = 0; rank < job.ranks; ++rank) job.hosts.push_back(rank);
   job.data_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4, 8, 16, 64}));
   job.scale_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4}));

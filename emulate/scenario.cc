@@ -72,9 +72,11 @@ std::string describe(const Scenario& scenario) {
     for (const OperationPlan& operation : job.operations) {
       for (const TensorPlan& tensor : operation.tensors) elements += tensor.count;
     }
-    std::snprintf(text, sizeof text,
-                  "; job %u epoch %u: %d rank(s), slots %u + %u, %zu operation(s), %zu elements", job.job,
-                  job.epoch, job.ranks, job.data_slots, job.scale_slots, job.operations.size(), elements);
+    std::snprintf(
+        text, sizeof text,
+        "; job %u epoch %u: %d rank(s), lanes of %d bits, slots %u + %u, %zu operation(s), %zu elements",
+        job.job, job.epoch, job.ranks, job.lane_bits, job.data_slots, job.scale_slots, job.operations.size(),
+        elements);
     result += text;
   }
   for (const FaultEvent& event : scenario.events) result += "; " + describe(event);

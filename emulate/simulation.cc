@@ -79,8 +79,8 @@ Simulation::Simulation(const Scenario& scenario)
     }
     for (size_t i = 0; i < plan.operations.size(); ++i) {
       const uint64_t seed = netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + i));
-      job->memories.push_back(
-          std::make_unique<OperationMemory>(plan.operations[i], plan.ranks, scenario_.payload_bytes, seed));
+      job->memories.push_back(std::make_unique<OperationMemory>(
+          plan.operations[i], plan.ranks, plan.lane_bits, scenario_.payload_bytes, seed));
     }
     jobs_.push_back(std::move(job));
   }
@@ -159,6 +159,7 @@ void Simulation::start_job(size_t job_index) {
   note("job " + std::to_string(job_index) + " starts");
   WorkerOptions options;
   options.world_size = plan.ranks;
+  options.lane_bits = plan.lane_bits;
   for (AggregatorNode& node : aggregators_) {
     if (node.core == nullptr) continue;
     flush(&node);
@@ -239,8 +240,8 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   const auto& overrides = job.overrides[static_cast<size_t>(rank)];
   if (!overrides.empty() && overrides[i] != nullptr) {
     plan = overrides[i];
-    worker.own_memories.push_back(
-        std::make_unique<OperationMemory>(*plan, job.plan->ranks, scenario_.payload_bytes, i));
+    worker.own_memories.push_back(std::make_unique<OperationMemory>(
+        *plan, job.plan->ranks, job.plan->lane_bits, scenario_.payload_bytes, i));
     memory = worker.own_memories.back().get();
   }
   OperationReport& report = worker.report.operations[i];

@@ -65,6 +65,7 @@ typedef struct netsum_comm_options {
   int64_t timeout_ms;           /* 0: default, 30 000 */
   int mtu;                      /* 0: default, 1500 */
   int no_shared_memory;         /* 1: ranks on one host are not summed in shared memory */
+  int lane_bits;                /* of bfloat16 and float16 on the wire: 16, 32; 0: automatic */
 } netsum_comm_options;
 
 NETSUM_API const char* netsum_version(void);

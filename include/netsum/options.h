@@ -71,6 +71,11 @@ struct CommunicatorOptions {
   // Where kAfXdp cannot be had, packets go by UDP, and Communicator::describe() says why. UDP is the default
   // because it asks for no privilege and shares interfaces.
   PacketIoKind packet_io = PacketIoKind::kUdp;
+  // Bits per element on the wire for bfloat16 and float16; the same on every rank. 16: half the bytes, each
+  // block of elements in fixed point with 11 to 15 bits below its largest magnitude, for at most 16 ranks.
+  // 32: 25 to 31 bits, for tensors whose small elements matter beside large ones. 0: 16 where the number of
+  // ranks allows it, else 32. Other types always have 32 bits (int64: 64). Error bounds: docs/numerics.md.
+  int lane_bits = 0;
 };
 
 // Who adds.

@@ -67,6 +67,7 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   if (in->timeout_ms != 0) out->timeout = std::chrono::milliseconds(in->timeout_ms);
   if (in->mtu != 0) out->mtu = in->mtu;
   out->shared_memory = in->no_shared_memory == 0;
+  out->lane_bits = in->lane_bits;
   return Status();
 }
 

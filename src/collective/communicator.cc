@@ -15,6 +15,7 @@
 #include "src/control/client.h"
 #include "src/host/placement.h"
 #include "src/host/segment.h"
+#include "src/kernels/kernels.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -41,6 +42,14 @@ Status check(const CommunicatorOptions& options) {
   }
   if (options.slots < 1 || options.slots > 1024 || (options.slots & (options.slots - 1)) != 0) {
     return invalid("slots is " + std::to_string(options.slots) + "; it must be a power of two, 1 to 1024");
+  }
+  if (options.lane_bits != 0 && options.lane_bits != 16 && options.lane_bits != 32) {
+    return invalid("lane_bits is " + std::to_string(options.lane_bits) +
+                   "; it must be 0 (automatic), 16 or 32");
+  }
+  if (options.lane_bits == 16 && options.world_size > kernels::kMaxMembers16) {
+    return invalid("lane_bits is 16 and world_size is " + world + "; 16 bits hold sums of at most " +
+                   std::to_string(kernels::kMaxMembers16) + " ranks: set lane_bits to 0 or 32");
   }
   if (options.timeout.count() <= 0 || options.connect_timeout.count() <= 0) {
     return invalid("timeout and connect_timeout must be above zero");
@@ -152,6 +161,7 @@ Status NetworkCommunicator::connect_engine(WorkerOptions worker, const Membershi
                                            uint32_t payload_bytes,
                                            std::function<void(const Status&)> on_failed,
                                            Clock::time_point deadline) {
+  worker.lane_bits = options_.lane_bits;
   auto path =
       open_path(memberships, std::move(worker), payload_bytes, options_, shard_.get(), std::move(on_failed));
   if (!path.ok()) return path.status();
@@ -199,9 +209,9 @@ Status NetworkCommunicator::open_host(Clock::time_point deadline) {
         std::move(worker), host_controls_, membership.payload_bytes, [](const Status&) {}, deadline);
     if (!status.ok()) return status;
   }
-  host_engine_ = std::make_unique<HostEngine>(placement_, options_.world_size, membership.payload_bytes,
-                                              std::move(segment).value(), engine_.get(),
-                                              [this](const Status& status) { report(status); });
+  host_engine_ = std::make_unique<HostEngine>(
+      placement_, options_.world_size, options_.lane_bits, membership.payload_bytes,
+      std::move(segment).value(), engine_.get(), [this](const Status& status) { report(status); });
   tell_failures_to([this](const Status& status) { host_engine_->fail(status); },
                    [this](int rank) { host_engine_->peer_left(rank); });
   return Status();

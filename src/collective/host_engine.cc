@@ -14,11 +14,12 @@ constexpr int64_t kLeastSleepUs = 1'000;
 
 }  // namespace
 
-HostEngine::HostEngine(Placement placement, int world_size, uint32_t payload_bytes,
+HostEngine::HostEngine(Placement placement, int world_size, int lane_bits, uint32_t payload_bytes,
                        std::unique_ptr<Segment> segment, Engine* network,
                        std::function<void(const Status&)> on_failed)
     : core_({.placement = std::move(placement),
              .world_size = world_size,
+             .lane_bits = lane_bits,
              .payload_bytes = payload_bytes,
              .to_network = [this](PartialSum part) { to_network(std::move(part)); }},
             std::move(segment)),

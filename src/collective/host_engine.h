@@ -24,8 +24,8 @@ class HostEngine {
   // none. It must live until stop() has returned, and end its operations before this object dies. `on_failed`
   // is called once, on this engine's thread, when the core fails by itself (not by fail()), after all
   // operations have ended.
-  HostEngine(Placement placement, int world_size, uint32_t payload_bytes, std::unique_ptr<Segment> segment,
-             Engine* network, std::function<void(const Status&)> on_failed);
+  HostEngine(Placement placement, int world_size, int lane_bits, uint32_t payload_bytes,
+             std::unique_ptr<Segment> segment, Engine* network, std::function<void(const Status&)> on_failed);
   ~HostEngine();
 
   // Any thread. `timeout` runs from now.

@@ -40,7 +40,7 @@ void HostCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<Tenso
     return;
   }
   auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
-                                               options_.world_size, deadline_us);
+                                               options_.world_size, deadline_us, Joint{}, options_.lane_bits);
   if (operation->count() == 0) {
     completions_.push_back({id, Status()});
     return;
@@ -140,8 +140,8 @@ PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size
 }
 
 bool HostCore::sum_here(const PartialSum& part) {
-  return local_sum_.run(
-      Operation(0, part.type, part.op, {part.view}, options_.world_size, part.deadline_us, part.joint));
+  return local_sum_.run(Operation(0, part.type, part.op, {part.view}, options_.world_size, part.deadline_us,
+                                  part.joint, options_.lane_bits));
 }
 
 void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
@@ -197,8 +197,9 @@ Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
   const int other = options_.placement.local_ranks()[differs];
   const std::string text =
       "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
-      (other == self ? "other ranks are in another operation"
-                     : "rank " + std::to_string(other) + " is not, or differs in count, type or operation");
+      (other == self
+           ? "other ranks are in another operation"
+           : "rank " + std::to_string(other) + " is not, or differs in count, type, operation or lane width");
   return Status(ErrorCode::kMismatch, text + ": all ranks must reduce the same tensors in the same order",
                 other);
 }

@@ -45,6 +45,7 @@ struct PartialSum {
 struct HostOptions {
   Placement placement;
   int world_size = 1;
+  int lane_bits = 0;              // as in CommunicatorOptions
   uint32_t payload_bytes = 1440;  // of the packets that chunks are cut for, on every rank alike
   // Starts the sum of a part over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;

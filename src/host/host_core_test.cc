@@ -87,7 +87,7 @@ template <typename T>
 std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs) {
   const int members = static_cast<int>(inputs.size());
   const size_t count = inputs[0].size();
-  const size_t chunk = kPayload / (type == DataType::kInt64 ? 8 : 4);
+  const size_t chunk = kPayload / sizeof(T);
   std::vector<T> sum(count);
   for (size_t begin = 0; begin < count; begin += chunk) {
     const size_t n = std::min(chunk, count - begin);
@@ -98,10 +98,17 @@ std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::
       scale.wide = std::max(scale.wide, part.wide);
     }
     const bool wide = scale.wide != 0 || type == DataType::kInt64;
+    const bool half = sizeof(T) == 2;  // as fits_lanes16(): there are never more than 16 ranks here
     std::vector<uint8_t> lanes(n * 8), more(n * 8);
     for (size_t r = 0; r < inputs.size(); ++r) {
       uint8_t* to = r == 0 ? lanes.data() : more.data();
-      if (wide) {
+      if (half && wide) {
+        kernels::plain::to_wide_lanes32(type, &inputs[r][begin], n, scale.exponent, members, to);
+        if (r > 0) kernels::plain::add_lanes32(lanes.data(), more.data(), n);
+      } else if (half) {
+        kernels::plain::to_lanes16(type, &inputs[r][begin], n, scale.exponent, members, to);
+        if (r > 0) kernels::plain::add_lanes16(lanes.data(), more.data(), n);
+      } else if (wide) {
         kernels::plain::to_lanes64(type, &inputs[r][begin], n, scale.exponent, members, to);
         if (r > 0) kernels::plain::add_lanes64(lanes.data(), more.data(), n);
       } else {
@@ -110,7 +117,11 @@ std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::
       }
     }
     const bool average = op == ReduceOp::kAvg;
-    if (wide) {
+    if (half && wide) {
+      kernels::plain::from_wide_lanes32(type, lanes.data(), n, scale.exponent, members, average, &sum[begin]);
+    } else if (half) {
+      kernels::plain::from_lanes16(type, lanes.data(), n, scale.exponent, members, average, &sum[begin]);
+    } else if (wide) {
       EXPECT_TRUE(
           kernels::plain::from_lanes64(type, lanes.data(), n, scale.exponent, members, average, &sum[begin]));
     } else {

@@ -26,7 +26,7 @@ bool LocalSum::run_chunk(const Operation& operation, size_t begin, size_t n) {
     return true;
   }
   bool fits = true;
-  const size_t most = payload_bytes_ / 8;
+  const size_t most = payload_bytes_ / operation.wide_lane_bytes();
   for (size_t end = begin + n; begin < end; begin += most) {
     const size_t piece = std::min(most, end - begin);
     if (operation.type() == DataType::kInt64) {

@@ -130,7 +130,7 @@ void floats_to_lanes(const uint8_t* in, size_t n, uint8_t exponent, int members,
 
 // 0 for a finite number, else the unit of the count that it belongs to.
 template <class DF>
-HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> special_counts(DF df, hn::VFromD<DF> x, int32_t plus_infinity,
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> special_counts(DF, hn::VFromD<DF> x, int32_t plus_infinity,
                                                              int32_t minus_infinity, int32_t nan) {
   const hn::RebindToSigned<DF> di;
   const auto bits = hn::BitCast(di, x);

@@ -20,16 +20,18 @@ uint8_t* at(void* base, size_t index, DataType type) {
 }  // namespace
 
 Operation::Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                     int members, int64_t deadline_us, Joint joint)
+                     int members, int64_t deadline_us, Joint joint, int lane_bits)
     : number_(number),
       type_(type),
       op_(op),
       members_(members),
+      narrow_lane_bytes_(static_cast<size_t>(kernels::narrow_lane_bits(type, members, lane_bits)) / 8),
       deadline_us_(deadline_us),
       tensors_(std::move(tensors)),
       more_inputs_(std::move(joint.more_inputs)) {
   NETSUM_ASSERT(more_inputs_.empty() || tensors_.size() == 1);
-  uint64_t hash = netsum_mix64(number ^ static_cast<uint64_t>(type) << 56 ^ static_cast<uint64_t>(op) << 48);
+  uint64_t hash = netsum_mix64(number ^ static_cast<uint64_t>(type) << 56 ^ static_cast<uint64_t>(op) << 48 ^
+                               static_cast<uint64_t>(narrow_lane_bytes_) << 40);
   for (const TensorView& tensor : tensors_) {
     count_ += tensor.count;
     ends_.push_back(count_);
@@ -42,6 +44,7 @@ Operation::Operation(uint64_t number, DataType type, ReduceOp op, std::vector<Te
 std::string Operation::describe() const {
   std::string text = "all_reduce #" + std::to_string(number_) + " (" + std::string(data_type_name(type_)) +
                      "[" + std::to_string(count_) + "]";
+  if (size_of(type_) == 2) text += " in " + std::to_string(8 * narrow_lane_bytes_) + "-bit lanes";
   if (tensors_.size() > 1) text += " in " + std::to_string(tensors_.size()) + " tensors";
   return text + ", " + std::string(reduce_op_name(op_)) + ")";
 }
@@ -69,8 +72,9 @@ void Operation::sum_lanes(const TensorView& view, size_t offset, size_t lane_cou
   NETSUM_ASSERT(lane_count * (kLaneBits / 8) <= sizeof more);
   for (const void* input : more_inputs_) {
     convert(at(input, offset, type_), more);
-    const bool overflow = kLaneBits == 32 ? kernels::add_lanes32(lanes, more, lane_count)
-                                          : kernels::add_lanes64(lanes, more, lane_count);
+    const bool overflow = kLaneBits == 16   ? kernels::add_lanes16(lanes, more, lane_count)
+                          : kLaneBits == 32 ? kernels::add_lanes32(lanes, more, lane_count)
+                                            : kernels::add_lanes64(lanes, more, lane_count);
     NETSUM_ASSERT(!overflow);  // excluded by the scales, as in the aggregator
   }
 }
@@ -94,6 +98,10 @@ void Operation::to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_
     if (type_ == DataType::kInt64) {
       sum_lanes<64>(view, offset, piece, lanes + done * 8,
                     [&](const uint8_t* in, uint8_t* to) { std::copy_n(in, piece * 8, to); });
+    } else if (narrow_lane_bytes_ == 2) {
+      sum_lanes<16>(view, offset, piece, lanes + done * 2, [&](const uint8_t* in, uint8_t* to) {
+        kernels::to_lanes16(type_, in, piece, exponent, members_, to);
+      });
     } else {
       sum_lanes<32>(view, offset, piece, lanes + done * 4, [&](const uint8_t* in, uint8_t* to) {
         kernels::to_lanes32(type_, in, piece, exponent, members_, to);
@@ -104,9 +112,15 @@ void Operation::to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_
 
 void Operation::to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const {
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    sum_lanes<64>(view, offset, piece, lanes + done * 8, [&](const uint8_t* in, uint8_t* to) {
-      kernels::to_lanes64(type_, in, piece, exponent, members_, to);
-    });
+    if (wide_lane_bytes() == 4) {
+      sum_lanes<32>(view, offset, piece, lanes + done * 4, [&](const uint8_t* in, uint8_t* to) {
+        kernels::to_wide_lanes32(type_, in, piece, exponent, members_, to);
+      });
+    } else {
+      sum_lanes<64>(view, offset, piece, lanes + done * 8, [&](const uint8_t* in, uint8_t* to) {
+        kernels::to_lanes64(type_, in, piece, exponent, members_, to);
+      });
+    }
   });
 }
 
@@ -123,6 +137,8 @@ void Operation::from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, 
     uint8_t* out = at(view.output, offset, type_);
     if (type_ == DataType::kInt64) {
       std::copy_n(lanes + done * 8, piece * 8, out);
+    } else if (narrow_lane_bytes_ == 2) {
+      kernels::from_lanes16(type_, lanes + done * 2, piece, exponent, members_, op_ == ReduceOp::kAvg, out);
     } else {
       kernels::from_lanes32(type_, lanes + done * 4, piece, exponent, members_, op_ == ReduceOp::kAvg, out);
     }
@@ -132,8 +148,14 @@ void Operation::from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, 
 bool Operation::from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const {
   bool fits = true;
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    fits &= kernels::from_lanes64(type_, lanes + done * 8, piece, exponent, members_, op_ == ReduceOp::kAvg,
-                                  at(view.output, offset, type_));
+    uint8_t* out = at(view.output, offset, type_);
+    if (wide_lane_bytes() == 4) {
+      kernels::from_wide_lanes32(type_, lanes + done * 4, piece, exponent, members_, op_ == ReduceOp::kAvg,
+                                 out);
+    } else {
+      fits &= kernels::from_lanes64(type_, lanes + done * 8, piece, exponent, members_, op_ == ReduceOp::kAvg,
+                                    out);
+    }
   });
   return fits;
 }

@@ -24,9 +24,9 @@ struct Joint {
 class Operation {
  public:
   // `number` counts the job's operations from 0, equally on every rank. `members`: how many inputs are
-  // summed, over all ranks.
+  // summed, over all ranks. `lane_bits` as in CommunicatorOptions.
   Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors, int members,
-            int64_t deadline_us, Joint joint = {});
+            int64_t deadline_us, Joint joint = {}, int lane_bits = 0);
 
   uint64_t number() const { return number_; }
   DataType type() const { return type_; }
@@ -40,7 +40,9 @@ class Operation {
 
   // Elements of one chunk: what a packet of `payload_bytes` carries in the type's narrow lanes.
   size_t chunk_elements(uint32_t payload_bytes) const { return payload_bytes / narrow_lane_bytes(); }
-  size_t narrow_lane_bytes() const { return type_ == DataType::kInt64 ? 8 : 4; }
+  size_t narrow_lane_bytes() const { return narrow_lane_bytes_; }
+  // int64 has no wider ones: its wide chunks travel as half lanes.
+  size_t wide_lane_bytes() const { return narrow_lane_bytes_ == 2 ? 4 : 8; }
 
   // Elements [begin, begin + n), across tensor borders; their lanes have at most NETSUM_MAX_PAYLOAD bytes.
   kernels::BlockScale scan(size_t begin, size_t n) const;
@@ -72,6 +74,7 @@ class Operation {
   DataType type_;
   ReduceOp op_;
   int members_;
+  size_t narrow_lane_bytes_;
   int64_t deadline_us_;
   std::vector<TensorView> tensors_;
   std::vector<const void*> more_inputs_;  // of tensors_[0]

@@ -30,6 +30,46 @@ TEST(Operation, SignatureTellsOperationsApart) {
   EXPECT_EQ(all.size(), 8u);
 }
 
+TEST(Operation, LaneWidthFollowsTypeAndMembersAndIsSigned) {
+  uint16_t memory[100] = {};
+  const auto operation = [&](DataType type, int members, int lane_bits) {
+    return Operation(0, type, ReduceOp::kSum, {{memory, memory, 10}}, members, 0, {}, lane_bits);
+  };
+  for (const DataType type : {DataType::kBFloat16, DataType::kFloat16}) {
+    EXPECT_EQ(operation(type, 16, 0).narrow_lane_bytes(), 2u);
+    EXPECT_EQ(operation(type, 16, 0).wide_lane_bytes(), 4u);
+    EXPECT_EQ(operation(type, 16, 0).chunk_elements(1440), 720u);
+    EXPECT_EQ(operation(type, 17, 0).narrow_lane_bytes(), 4u);
+    EXPECT_EQ(operation(type, 2, 32).narrow_lane_bytes(), 4u);
+    EXPECT_EQ(operation(type, 2, 32).wide_lane_bytes(), 8u);
+    EXPECT_EQ(operation(type, 2, 0).signature(), operation(type, 2, 16).signature());
+    EXPECT_NE(operation(type, 2, 0).signature(), operation(type, 2, 32).signature());
+  }
+  EXPECT_EQ(operation(DataType::kFloat32, 2, 16).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(operation(DataType::kInt32, 2, 16).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(operation(DataType::kInt64, 2, 16).narrow_lane_bytes(), 8u);
+}
+
+TEST(Operation, SixteenBitLanesRunAcrossTensors) {
+  // 1.0 and -2.0 as bfloat16; with 4 members a unit is 2^-12 at exponent 128.
+  const uint16_t input[5] = {0x3F80, 0xC000, 0, 0x3F80, 0x7F80};
+  uint16_t output[5] = {};
+  const Operation operation(0, DataType::kBFloat16, ReduceOp::kAvg,
+                            {{input, output, 2}, {input + 2, output + 2, 3}}, 4, 0);
+  int16_t lanes[5] = {0, 0, 0, 0, 777};
+  operation.to_narrow_lanes(0, 4, 128, reinterpret_cast<uint8_t*>(lanes));
+  EXPECT_EQ(std::vector<int16_t>(lanes, lanes + 5), (std::vector<int16_t>{2048, -4096, 0, 2048, 777}));
+  for (auto& lane : lanes) lane = static_cast<int16_t>(lane * 4);
+  operation.from_narrow_lanes(reinterpret_cast<const uint8_t*>(lanes), 0, 4, 128);
+  EXPECT_EQ(std::vector<uint16_t>(output, output + 5), (std::vector<uint16_t>{0x3F80, 0xC000, 0, 0x3F80, 0}));
+  int32_t wide[4];
+  operation.to_wide_lanes(1, 4, 128, reinterpret_cast<uint8_t*>(wide));
+  EXPECT_EQ(std::vector<int32_t>(wide, wide + 4), (std::vector<int32_t>{-4096, 0, 2048, 1 << 16}));
+  EXPECT_TRUE(operation.from_wide_lanes(reinterpret_cast<const uint8_t*>(wide), 1, 4, 128));
+  EXPECT_EQ(std::vector<uint16_t>(output, output + 5),
+            (std::vector<uint16_t>{0x3F80, 0xBF00, 0, 0x3E80, 0x7F80}));
+}
+
 TEST(Operation, DescribesItselfForPeople) {
   int32_t memory[100] = {};
   EXPECT_EQ(Operation(12, DataType::kFloat32, ReduceOp::kSum, {{memory, memory, 100}}, 2, 0).describe(),
@@ -37,6 +77,8 @@ TEST(Operation, DescribesItselfForPeople) {
   EXPECT_EQ(Operation(0, DataType::kInt32, ReduceOp::kSum, {{memory, memory, 4}, {memory, memory, 5}}, 2, 0)
                 .describe(),
             "all_reduce #0 (int32[9] in 2 tensors, sum)");
+  EXPECT_EQ(Operation(0, DataType::kFloat16, ReduceOp::kSum, {{memory, memory, 4}}, 2, 0).describe(),
+            "all_reduce #0 (float16[4] in 16-bit lanes, sum)");
 }
 
 TEST(Operation, LanesRunAcrossTensorsAndSkipEmptyOnes) {

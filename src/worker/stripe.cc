@@ -42,7 +42,10 @@ uint32_t Stripe::steps_of_chunk(const Group& group, uint32_t chunk_in_group) con
   if (group.lanes[2 * chunk_in_group + 1] == 0) return 1;
   if (group.operation->type() == DataType::kInt64) return 2;
   const size_t chunk = chunk_of_operation(*group.operation, group.first_chunk + chunk_in_group);
-  return elements_of_chunk(*group.operation, chunk).second > options_.payload_bytes / 8 ? 2 : 1;
+  return elements_of_chunk(*group.operation, chunk).second >
+                 options_.payload_bytes / group.operation->wide_lane_bytes()
+             ? 2
+             : 1;
 }
 
 void Stripe::enqueue(Operation* operation) {

@@ -213,7 +213,7 @@ Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
   } else if (rank == kNoRank) {
     message += "a rank below another aggregator is not, or differs in count, type or operation";
   } else {
-    message += "rank " + std::to_string(rank) + " is not, or differs in count, type or operation";
+    message += "rank " + std::to_string(rank) + " is not, or differs in count, type, operation or lane width";
   }
   return Status(ErrorCode::kMismatch, message + ": all ranks must reduce the same tensors in the same order",
                 rank);

@@ -7,6 +7,15 @@
 #include "src/worker/stripe.h"
 
 namespace netsum {
+namespace {
+
+uint8_t sum_format(size_t lane_bytes) {
+  return lane_bytes == 2   ? NETSUM_FORMAT_SUM_I16
+         : lane_bytes == 4 ? NETSUM_FORMAT_SUM_I32
+                           : NETSUM_FORMAT_SUM_I64;
+}
+
+}  // namespace
 
 uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
   uint32_t size = 0;
@@ -155,7 +164,8 @@ std::optional<Stripe::Step> Stripe::next_step() {
     step.kind = data_part_ == 0 ? Kind::kHalfLow : Kind::kHalfHigh;
   } else {
     step.kind = Kind::kWide;
-    const size_t half = options_.payload_bytes / 8;
+    lane_bytes = group.operation->wide_lane_bytes();
+    const size_t half = options_.payload_bytes / lane_bytes;
     if (data_part_ == 1) step.begin += half;
     step.count = data_part_ == 1 ? step.count - half : std::min(step.count, half);
   }
@@ -192,21 +202,22 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_CONTRIBUTION);
   fields.payload_bytes = step.payload_bytes;
   fields.flags = step.part ? NETSUM_FLAG_PART : 0;
-  fields.format = NETSUM_FORMAT_SUM_I64;
   switch (step.kind) {
     case Kind::kScale:
       fields.format = NETSUM_FORMAT_MAX_U8;
       std::memcpy(lanes, groups_[step.group].lanes.data(), step.payload_bytes);
       break;
     case Kind::kNarrow:
-      if (step.operation->type() != DataType::kInt64) fields.format = NETSUM_FORMAT_SUM_I32;
+      fields.format = sum_format(step.operation->narrow_lane_bytes());
       step.operation->to_narrow_lanes(step.begin, step.count, step.exponent, lanes);
       break;
     case Kind::kWide:
+      fields.format = sum_format(step.operation->wide_lane_bytes());
       step.operation->to_wide_lanes(step.begin, step.count, step.exponent, lanes);
       break;
     case Kind::kHalfLow:
     case Kind::kHalfHigh:
+      fields.format = NETSUM_FORMAT_SUM_I64;
       step.operation->to_half_lanes(step.begin, step.count, step.kind == Kind::kHalfHigh, lanes);
       break;
   }

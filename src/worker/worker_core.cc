@@ -91,8 +91,9 @@ void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<Ten
     completions_.push_back({id, status_});
     return;
   }
-  auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
-                                               options_.summands, deadline_us, std::move(joint));
+  auto operation =
+      std::make_unique<Operation>(next_number_++, type, op, std::move(tensors), options_.summands,
+                                  deadline_us, std::move(joint), options_.lane_bits);
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
   complete_finished();  // one without elements is finished already

@@ -25,6 +25,7 @@ struct WorkerOptions {
   // How many inputs are summed; 0: one of each rank. More where a rank sums for several of its host.
   int summands = 0;
   std::vector<int> names;              // what messages call each rank; empty: by its number
+  int lane_bits = 0;                   // as in CommunicatorOptions
   std::vector<StripeOptions> stripes;  // equal on all ranks, in the same order; at least one
 };
 

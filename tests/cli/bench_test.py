@@ -40,6 +40,25 @@ class BenchTest(CommandTest):
                     continue
                 report = self.bench("--workers", 2, "--aggregator", daemon.address, "--dtype", dtype, "--op", op)
                 self.assertTrue(report["verified"], f"{dtype} {op}: {report['first_wrong']}")
+                element_bytes = {"int64": 8, "float32": 4, "int32": 4}.get(dtype, 2)
+                self.assertEqual(report["lane_bits"], 8 * element_bytes)
+
+    def test_half_types_cost_what_they_are_in_memory(self):
+        for dtype in ("bfloat16", "float16"):
+            for lane_bits, least, most in ((16, 0.9, 1), (32, 0.4, 0.5)):
+                report = self.bench("--workers", 2, "--with-aggregator", "--dtype", dtype, "--lane-bits", lane_bits)
+                self.assertTrue(report["verified"], report["first_wrong"])
+                for rank in report["ranks"]:
+                    self.assertTrue(least < rank["payload_share"] < most, rank["payload_share"])
+
+    def test_ranks_of_other_lane_widths_are_told_so(self):
+        root = f"127.0.0.1:{free_port()}"
+        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
+                            "--dtype", "bfloat16", "--lane-bits", bits) for rank, bits in enumerate((16, 32))]
+        for rank in ranks:
+            self.assertEqual(rank.end(), 3, rank.text("out"))
+            self.assertIn("mismatch", rank.text("err"))
+            self.assertIn("-bit lanes", rank.text("err"))
 
     def test_two_aggregators(self):
         addresses = ",".join(self.start_aggregator().address for _ in range(2))

@@ -112,9 +112,10 @@ def test_odd_shapes():
     ranks.run(on_rank)
 
 
-def test_nan_and_infinity_survive_as_in_gloo():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_nan_and_infinity_survive_as_in_gloo(dtype):
     def on_rank(rank):
-        tensor = torch.ones(1000)
+        tensor = torch.ones(1000, dtype=dtype)
         if rank == 1:
             tensor[3], tensor[500], tensor[700] = math.inf, math.nan, -math.inf
         if rank == 2:
@@ -125,6 +126,33 @@ def test_nan_and_infinity_survive_as_in_gloo():
     summed = {backend: ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo")}
     for ours, gloo in zip(summed["netsum"], summed["gloo"], strict=True):
         assert torch.allclose(ours, gloo, equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [(torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)])
+@pytest.mark.parametrize(("lane_bits", "bits_of_largest"), [("", 13), ("16", 13), ("32", 29)])
+def test_half_types_keep_to_the_documented_error(dtype, unit, lane_bits, bits_of_largest):
+    count = 10_000
+    block = 1440 // 4 if lane_bits == "32" else 1440 // 2  # elements of one packet
+
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(5)
+        # Magnitudes differ over twelve powers of two, also within a block.
+        scales = 2.0 ** -torch.randint(0, 12, (count,), generator=generator)
+        values = [(torch.randn(count, generator=generator) * scales).to(dtype) for _ in range(WORLD_SIZE)]
+        tensor = values[rank].clone()
+        dist.all_reduce(tensor)
+
+        exact = torch.stack(values).double().sum(0)
+        largest = torch.stack(values).double().abs().amax(0)
+        largest = torch.cat([part.amax().expand(len(part)) for part in largest.split(block)])
+        quantised = WORLD_SIZE * 2.0**-bits_of_largest * largest
+        bound = quantised + (unit + 2.0**-23) * (exact.abs() + quantised) + 2.0**-25
+        error = (tensor.double() - exact).abs()
+        assert torch.all(error <= bound), (error / bound).amax()
+        return tensor
+
+    results = ranks.run(on_rank, env={"NETSUM_LANE_BITS": lane_bits})
+    assert all(torch.equal(result, results[0]) for result in results)
 
 
 def test_many_in_flight():

@@ -26,6 +26,7 @@ def test_all_set(tmp_path):
             "NETSUM_MTU": "9000",
             "NETSUM_SLOTS": "64",
             "NETSUM_PACKET_IO": "af_xdp",
+            "NETSUM_LANE_BITS": "32",
             "NETSUM_BIND_ADDRESS": "10.0.0.1",
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_HOST": "left",
@@ -41,6 +42,7 @@ def test_all_set(tmp_path):
         "NETSUM_JOB": "mine",
         "NETSUM_MTU": 9000,
         "NETSUM_SLOTS": 64,
+        "NETSUM_LANE_BITS": 32,
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
@@ -63,6 +65,8 @@ def test_all_set(tmp_path):
         ("NETSUM_SLOTS", "100"),
         ("NETSUM_PACKET_IO", "tcp"),
         ("NETSUM_SLOTS", "2048"),
+        ("NETSUM_LANE_BITS", "8"),
+        ("NETSUM_LANE_BITS", "wide"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
         ("NETSUM_CONNECT_TIMEOUT", "nan"),
         ("NETSUM_TLS_CA", "/nonexistent/ca.pem"),

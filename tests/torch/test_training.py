@@ -76,9 +76,12 @@ def test_two_runs_give_the_same_bits():
     assert torch.equal(first[0], second[0])
 
 
-def test_grad_scaler_skips_the_step_on_every_rank():
+@pytest.mark.parametrize("hook", [None, default_hooks.fp16_compress_hook, default_hooks.bf16_compress_hook])
+def test_grad_scaler_skips_the_step_on_every_rank(hook):
     def on_rank(rank):
         model = DistributedDataParallel(make_model())
+        if hook is not None:
+            model.register_comm_hook(None, hook)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         history = []

@@ -110,6 +110,11 @@ void BenchCommand::declare_what() {
   allreduce_->add_option("--op", op_, "Reduction; avg for floating-point types only")
       ->check(CLI::IsMember({"sum", "avg"}))
       ->capture_default_str();
+  allreduce_
+      ->add_option("--lane-bits", settings_.lane_bits,
+                   "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32")
+      ->check(CLI::IsMember({0, 16, 32}))
+      ->capture_default_str();
   allreduce_->add_option("--iterations", settings_.iterations, "Timed iterations")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -213,6 +218,7 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.slots = slots_;
   options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
   options.shared_memory = shared_memory_;  // off: a benchmark of the network, on one machine too
+  options.lane_bits = settings_.lane_bits;
   return options;
 }
 
@@ -231,14 +237,14 @@ LocalBench BenchCommand::local_bench() const {
   local.silence_limit =
       milliseconds(parse_duration_ms(timeout_).value() + parse_duration_ms(connect_timeout_).value() +
                    30'000 + elements * workers_ * workers_ / kElementsPerMs);
-  local.worker_flags = {"--bytes", bytes_, "--dtype", type_, "--op", op_, "--iterations",
-                        std::to_string(settings_.iterations), "--warmup", std::to_string(settings_.warmup),
-                        "--inflight", std::to_string(settings_.inflight), "--seed",
-                        std::to_string(settings_.seed),
-                        // Of its own, so that two people can measure at one aggregator.
-                        "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()),
-                        "--mtu", std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io",
-                        packet_io_, "--timeout", timeout_, "--connect-timeout", connect_timeout_};
+  local.worker_flags = {
+      "--bytes", bytes_, "--dtype", type_, "--op", op_, "--lane-bits", std::to_string(settings_.lane_bits),
+      "--iterations", std::to_string(settings_.iterations), "--warmup", std::to_string(settings_.warmup),
+      "--inflight", std::to_string(settings_.inflight), "--seed", std::to_string(settings_.seed),
+      // Of its own, so that two people can measure at one aggregator.
+      "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()), "--mtu",
+      std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
+      timeout_, "--connect-timeout", connect_timeout_};
   if (shared_memory_) local.worker_flags.push_back("--shared-memory");
   const std::pair<const char*, const std::string*> files[] = {
       {"--token-file", &job_token_.path},

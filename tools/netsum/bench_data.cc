@@ -134,7 +134,8 @@ double BenchData::step_size(TensorId id) const {
 
 double BenchData::tolerance(TensorId id, double expected) const {
   // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale ...
-  const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_));
+  const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
+  const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
   double error = world_size_ * quantum / 2;
   if (op_ == ReduceOp::kAvg) error /= world_size_;
   // ... and the sum is rounded to the type: half a unit in its last place. An average is first rounded to

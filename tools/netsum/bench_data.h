@@ -25,8 +25,9 @@ struct Verdict {
 
 class BenchData {
  public:
-  BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed)
-      : type_(type), op_(op), world_size_(world_size), seed_(seed) {}
+  // `lane_bits` as CommunicatorOptions::lane_bits.
+  BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed, int lane_bits = 0)
+      : type_(type), op_(op), world_size_(world_size), seed_(seed), lane_bits_(lane_bits) {}
 
   // What `rank` contributes to tensor `id`.
   void fill(int rank, TensorId id, void* out, size_t count) const;
@@ -44,6 +45,7 @@ class BenchData {
   ReduceOp op_;
   int world_size_;
   uint64_t seed_;
+  int lane_bits_;
 };
 
 }  // namespace netsum::tool

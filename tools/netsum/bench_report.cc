@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "netsum/version.h"
+#include "src/kernels/kernels.h"
 #include "tools/netsum/machine.h"
 
 namespace netsum::tool {
@@ -99,6 +100,7 @@ Json BenchReport::to_json() const {
                {"bytes", settings_.bytes},
                {"dtype", data_type_name(settings_.type)},
                {"op", reduce_op_name(settings_.op)},
+               {"lane_bits", kernels::narrow_lane_bits(settings_.type, world_size_, settings_.lane_bits)},
                {"iterations", settings_.iterations},
                {"warmup", settings_.warmup},
                {"inflight", settings_.inflight},

@@ -98,7 +98,7 @@ class BenchRank {
       : communicator_(std::move(communicator)),
         barrier_timeout_(timeout + kVerifyAllowance),
         settings_(settings),
-        data_(settings.type, settings.op, communicator_->world_size(), settings.seed),
+        data_(settings.type, settings.op, communicator_->world_size(), settings.seed, settings.lane_bits),
         tensors_(static_cast<size_t>(settings.inflight)) {
     for (Tensor& tensor : tensors_) {
       tensor.input.resize(settings.bytes);

@@ -15,6 +15,7 @@ struct BenchSettings {
   size_t bytes = 64 << 20;  // of one tensor
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  int lane_bits = 0;    // as CommunicatorOptions::lane_bits
   int iterations = 10;  // timed ones
   int warmup = 2;       // verified like the others, but not timed
   int inflight = 1;     // tensors submitted together in each iteration

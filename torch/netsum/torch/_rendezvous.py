@@ -123,6 +123,7 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.packet_io = _PACKET_IO[settings.packet_io]
     options.shared_memory = settings.shared_memory
     options.host = settings.host
+    options.lane_bits = settings.lane_bits
     options.connect_timeout = connect_timeout
     options.timeout = timeout
     tls = _C.TlsOptions()

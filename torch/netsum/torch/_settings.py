@@ -16,6 +16,7 @@ class Settings:
     packet_io: str = "udp"  # or "af_xdp"; ranks may differ
     shared_memory: bool = True
     host: str = ""
+    lane_bits: int = 0
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
     tls_cert: str = ""
@@ -29,6 +30,7 @@ class Settings:
             "NETSUM_JOB": self.job_prefix,
             "NETSUM_MTU": self.mtu,
             "NETSUM_SLOTS": self.slots,
+            "NETSUM_LANE_BITS": self.lane_bits,
         }
 
 
@@ -43,6 +45,7 @@ def from_environment(environ=os.environ):
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
+        lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
@@ -51,6 +54,8 @@ def from_environment(environ=os.environ):
     )
     if settings.slots & (settings.slots - 1):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
+    if settings.lane_bits not in (0, 16, 32):
+        raise ValueError(f"NETSUM_LANE_BITS={settings.lane_bits}: must be 16, 32, or 0 for automatic")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ValueError("NETSUM_TLS_CERT and NETSUM_TLS_KEY belong together: set both or neither")
     return settings
