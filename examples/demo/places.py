@@ -1,7 +1,8 @@
 """Where a training runs: on this machine's loopback, or in a virtual rack whose switch adds.
 
 A place has a sentence for people (`sentence`), and `training(run)`, a context in which all that one training needs is
-up and that yields the commands of its processes. `aggregator_counters(run)` tells what the aggregator counted.
+up and that yields the commands of its processes. An aggregator leaves its log, which ends with its counters, in the
+run's folder as `aggregator.log`.
 """
 
 import contextlib
