@@ -170,7 +170,7 @@ void random_clocks(Rng* rng, Scenario* scenario) {
 void random_party(Rng* rng, const Scenario& scenario, FaultEvent* event) {
   if (rng->chance(0.4)) {
     event->rank = kNoRank;
-    event->aggregator = static_cast<int>(rng->below(static_cast<uint64_t>(scenario.aggregators)));
+    event->aggregator = static_cast<int>(rng->below(static_cast<uint64_t>(scenario.aggregator_count())));
     return;
   }
   event->job = rng->below(scenario.jobs.size());
@@ -258,6 +258,7 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
     limit_link(limits.faults, link);
   }
   scenario->aggregators = std::min(scenario->aggregators, limits.aggregators);
+  if (!(limits.faults & kHierarchy)) scenario->racks = 0;
   std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
   std::vector<JobPlan> jobs;
   for (size_t j = 0; j < scenario->jobs.size(); ++j) {
@@ -266,7 +267,7 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
   }
   std::erase_if(scenario->events, [&](const FaultEvent& event) {
     if (!(limits.faults & fault_of(event))) return true;
-    if (event.rank == kNoRank) return event.aggregator >= scenario->aggregators;
+    if (event.rank == kNoRank) return event.aggregator >= scenario->aggregator_count();
     return event.rank >= limits.ranks || !job_stays(limits, scenario->jobs[event.job]);
   });
   for (FaultEvent& event : scenario->events) event.job = place[event.job];
@@ -295,10 +296,10 @@ void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
-    {kLoss, "loss"},     {kDuplicate, "duplicate"},  {kReorder, "reorder"},     {kLate, "late"},
-    {kDamage, "damage"}, {kBandwidth, "bandwidth"},  {kPartition, "partition"}, {kPause, "pause"},
-    {kCrash, "crash"},   {kDrift, "drift"},          {kDeadline, "deadline"},   {kStraggler, "straggler"},
-    {kJobs, "jobs"},     {kMembership, "membership"}};
+    {kLoss, "loss"},     {kDuplicate, "duplicate"},   {kReorder, "reorder"},     {kLate, "late"},
+    {kDamage, "damage"}, {kBandwidth, "bandwidth"},   {kPartition, "partition"}, {kPause, "pause"},
+    {kCrash, "crash"},   {kDrift, "drift"},           {kDeadline, "deadline"},   {kStraggler, "straggler"},
+    {kJobs, "jobs"},     {kMembership, "membership"}, {kHierarchy, "hierarchy"}};
 
 }  // namespace
 
@@ -339,12 +340,17 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.seed = seed;
   scenario.payload_bytes = static_cast<uint32_t>(pick(&rng, {64, 64, 64, 96, 128, 256, 1440}));
   scenario.aggregators = static_cast<int>(pick(&rng, {1, 1, 2, 3}));
+  scenario.racks = static_cast<int>(pick(&rng, {0, 0, 1, 2, 3}));
   scenario.gather_us = static_cast<int64_t>(pick(&rng, {0, 1, 5, 50}));
   const LinkOptions link = random_link(&rng);
   scenario.worker_up = scenario.worker_down = scenario.aggregator_up = scenario.aggregator_down = link;
   if (!rng.chance(0.15)) {  // else links without faults, where a straggler must cost no payloads
     random_faults(&rng, &scenario.worker_up);
     random_faults(&rng, &scenario.worker_down);
+    if (scenario.racks > 0) {  // what is lost between aggregators, members have to find
+      random_faults(&rng, &scenario.aggregator_up);
+      random_faults(&rng, &scenario.aggregator_down);
+    }
   }
   random_jobs(&rng, &scenario);
   random_clocks(&rng, &scenario);

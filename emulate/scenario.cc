@@ -67,6 +67,7 @@ std::string describe(const Scenario& scenario) {
       static_cast<long long>(up.jitter_us), up.loss, scenario.worker_down.loss, up.duplicate, up.corrupt,
       up.truncate, up.late);
   std::string result = text;
+  if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;
     for (const OperationPlan& operation : job.operations) {

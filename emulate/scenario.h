@@ -90,7 +90,10 @@ struct FaultEvent {
 struct Scenario {
   uint64_t seed = 0;
   uint32_t payload_bytes = 64;
-  int aggregators = 1;    // stripes
+  int aggregators = 1;  // stripes
+  // Hierarchy: so many aggregators per stripe between the ranks and the stripe's own; 0: none. In a run,
+  // those of rack r are numbered aggregators * (1 + r) + stripe.
+  int racks = 0;
   int64_t gather_us = 0;  // an aggregator answers what came in this time in one burst
   LinkOptions worker_up;
   LinkOptions worker_down;
@@ -98,6 +101,11 @@ struct Scenario {
   LinkOptions aggregator_down;
   std::vector<JobPlan> jobs;
   std::vector<FaultEvent> events;
+
+  int aggregator_count() const { return aggregators * (1 + racks); }
+  // Neighbours share a rack; racks without ranks have no part in the job.
+  int racks_of(const JobPlan& job) const { return racks < job.ranks ? racks : job.ranks; }
+  int rack_of(const JobPlan& job, int rank) const { return rank * racks_of(job) / job.ranks; }
 };
 
 // `operations` equal ones of one tensor each, all submitted at time 0, on a quiet network with a round trip

@@ -56,8 +56,8 @@ Simulation::Simulation(const Scenario& scenario)
                           [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
   // Room for all jobs, wherever the slots of former ones lie.
   for (const JobPlan& plan : scenario_.jobs) slots_ += plan.data_slots + plan.scale_slots;
-  aggregators_.resize(static_cast<size_t>(scenario_.aggregators));
-  for (int i = 0; i < scenario_.aggregators; ++i) {
+  aggregators_.resize(static_cast<size_t>(scenario_.aggregator_count()));
+  for (int i = 0; i < scenario_.aggregator_count(); ++i) {
     aggregators_[static_cast<size_t>(i)].address = aggregator_address(i);
     create_aggregator(&aggregators_[static_cast<size_t>(i)]);
   }
@@ -127,12 +127,13 @@ bool Simulation::job_is_done(const JobRun& job) const {
 bool Simulation::may_start(size_t index) const {
   const JobRun& job = *jobs_[index];
   if (job.started || !job.due) return false;
-  bool has_aggregator = false;
   for (const AggregatorNode& node : aggregators_) {
-    if (node.core == nullptr) continue;
-    if (clock_.now_us() < node.pause.until_us) return false;  // it cannot be asked to install the job
-    has_aggregator = true;
+    if (node.core != nullptr && clock_.now_us() < node.pause.until_us)
+      return false;  // cannot install the job
   }
+  bool has_aggregator = false;
+  for (int stripe = 0; stripe < scenario_.aggregators; ++stripe)
+    has_aggregator |= has_stripe(*job.plan, stripe);
   if (!has_aggregator || job.plan->start_at_us != kWhenFree) return has_aggregator;
   return std::all_of(jobs_.begin(), jobs_.begin() + static_cast<ptrdiff_t>(index), [&](const auto& earlier) {
     return earlier->plan->job != job.plan->job || job_is_done(*earlier);
@@ -157,39 +158,82 @@ void Simulation::start_job(size_t job_index) {
   ++report_.events.jobs_started;
   if (plan.start_at_us == kWhenFree) ++report_.events.jobs_on_used_hosts;
   note("job " + std::to_string(job_index) + " starts");
-  WorkerOptions options;
-  options.world_size = plan.ranks;
-  options.lane_bits = plan.lane_bits;
-  for (AggregatorNode& node : aggregators_) {
-    if (node.core == nullptr) continue;
-    flush(&node);
-    const Status installed = node.core->install({.job = plan.job,
-                                                 .epoch = plan.epoch,
-                                                 .key = plan.key,
-                                                 .members = static_cast<uint16_t>(plan.ranks),
-                                                 .data_slots = plan.data_slots,
-                                                 .scale_slots = plan.scale_slots,
-                                                 .payload_bytes = scenario_.payload_bytes});
-    if (!installed.ok()) violate("install: " + installed.to_string());
-    StripeOptions stripe;
-    stripe.address = node.address;
-    stripe.job = plan.job;
-    stripe.epoch = plan.epoch;
-    stripe.key = plan.key;
-    stripe.data_slots = plan.data_slots;
-    stripe.scale_slots = plan.scale_slots;
-    stripe.payload_bytes = scenario_.payload_bytes;
-    options.stripes.push_back(stripe);
-  }
-  for (int rank = 0; rank < plan.ranks; ++rank) start_worker(job_index, rank, options);
+  for (int stripe = 0; stripe < scenario_.aggregators; ++stripe) install(plan, stripe);
+  for (int rank = 0; rank < plan.ranks; ++rank) start_worker(job_index, rank, worker_options(plan, rank));
   remove_done_jobs();  // if all its workers have stopped already
   start_due_jobs();
 }
 
-void Simulation::start_worker(size_t job_index, int rank, WorkerOptions options) {
+// True if everybody who sums the stripe is there.
+bool Simulation::has_stripe(const JobPlan& plan, int stripe) const {
+  for (int rack = -1; rack < scenario_.racks_of(plan); ++rack) {
+    if (aggregators_[node_index(rack, stripe)].core == nullptr) return false;
+  }
+  return true;
+}
+
+DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
+  DataplaneJob job;
+  job.job = plan.job;
+  job.epoch = plan.epoch;
+  job.key = rack < 0 ? plan.key : netsum_mix64(plan.key + static_cast<uint64_t>(rack));
+  job.data_slots = plan.data_slots;
+  job.scale_slots = plan.scale_slots;
+  job.payload_bytes = scenario_.payload_bytes;
+  const int racks = scenario_.racks_of(plan);
+  for (int rank = 0; rank < plan.ranks; ++rank)
+    job.members += rack >= 0 && scenario_.rack_of(plan, rank) == rack;
+  if (rack < 0) job.members = static_cast<uint16_t>(racks > 0 ? racks : plan.ranks);
+  return job;
+}
+
+void Simulation::install(const JobPlan& plan, int stripe) {
+  if (!has_stripe(plan, stripe)) return;
+  for (int rack = -1; rack < scenario_.racks_of(plan); ++rack) {
+    AggregatorNode& node = aggregators_[node_index(rack, stripe)];
+    DataplaneJob job = dataplane_job(plan, rack);
+    if (rack >= 0) {
+      job.parent = DataplaneParent{.stripes = {aggregators_[node_index(-1, stripe)].address},
+                                   .job = plan.job,
+                                   .epoch = plan.epoch,
+                                   .key = plan.key,
+                                   .member = static_cast<uint16_t>(rack)};
+    }
+    flush(&node);
+    const Status installed = node.core->install(job);
+    if (!installed.ok()) violate("install: " + installed.to_string());
+  }
+}
+
+WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
+  WorkerOptions options;
+  options.rank = rank;
+  options.world_size = plan.ranks;
+  options.lane_bits = plan.lane_bits;
+  const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
+  const DataplaneJob job = dataplane_job(plan, rack);
+  for (int i = 0; i < scenario_.aggregators; ++i) {
+    if (!has_stripe(plan, i)) continue;
+    StripeOptions stripe;
+    stripe.address = aggregators_[node_index(rack, i)].address;
+    stripe.job = job.job;
+    stripe.epoch = job.epoch;
+    stripe.key = job.key;
+    stripe.data_slots = job.data_slots;
+    stripe.scale_slots = job.scale_slots;
+    stripe.payload_bytes = job.payload_bytes;
+    uint16_t members = 0;
+    for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {
+      stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);
+    }
+    options.stripes.push_back(stripe);
+  }
+  return options;
+}
+
+void Simulation::start_worker(size_t job_index, int rank, const WorkerOptions& options) {
   const JobPlan& plan = *jobs_[job_index]->plan;
   WorkerNode& worker = worker_node(job_index, rank);
-  options.rank = rank;
   worker.core = std::make_unique<WorkerCore>(options);
   worker.address = address_of(job_index, rank);
   if (worker.stopped) return;

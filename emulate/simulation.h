@@ -142,7 +142,12 @@ class Simulation {
   void start_due_jobs();
   bool may_start(size_t job) const;
   void start_job(size_t job);
-  void start_worker(size_t job, int rank, WorkerOptions options);
+  bool has_stripe(const JobPlan& plan, int stripe) const;
+  // What `rack` is to install, or, if that is -1, the stripe's own aggregator; without its parent.
+  DataplaneJob dataplane_job(const JobPlan& plan, int rack) const;
+  void install(const JobPlan& plan, int stripe);
+  WorkerOptions worker_options(const JobPlan& plan, int rank) const;
+  void start_worker(size_t job, int rank, const WorkerOptions& options);
   bool job_is_done(const JobRun& job) const;
   void remove_done_jobs();
   void remove_job(size_t job);
@@ -157,6 +162,10 @@ class Simulation {
   void send(const Address& from, const OutPacket& packet);
   WorkerNode& worker_node(size_t job, int rank) { return jobs_[job]->workers[static_cast<size_t>(rank)]; }
   Address address_of(size_t job, int rank) const;
+  // Of the aggregator of `rack`, or of the stripe's own if that is -1.
+  size_t node_index(int rack, int stripe) const {
+    return static_cast<size_t>(scenario_.aggregators * (1 + rack) + stripe);
+  }
 
   // simulation_events.cc: what befalls the parties.
   void apply_events();

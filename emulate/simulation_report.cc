@@ -67,6 +67,9 @@ void Simulation::check_addressee(const OutPacket& packet) {
     for (int rank = 0; rank < plan.ranks; ++rank) {
       if (address_of(j, rank) == packet.to) return;
     }
+    for (int i = 0; scenario_.racks > 0 && i < scenario_.aggregator_count(); ++i) {
+      if (aggregator_address(i) == packet.to) return;
+    }
   }
   violate("an aggregator sent a packet of job " + std::to_string(fields.job) + " epoch " +
           std::to_string(fields.epoch) + " to " + packet.to.to_string() + ", which is no member");

@@ -56,8 +56,8 @@ struct StripeOptions {
                                   : member_of_rank[static_cast<size_t>(of_rank)];
   }
   int name_of(int of_rank) const {
-    const auto index = static_cast<size_t>(of_rank);
-    return index < names.size() ? names[index] : of_rank;
+    const auto at = static_cast<size_t>(of_rank);
+    return at < names.size() ? names[at] : of_rank;
   }
 };
 

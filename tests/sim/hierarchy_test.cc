@@ -1,0 +1,96 @@
+// Aggregators that feed others: what is lost between the levels is found by the members' probes.
+#include <gtest/gtest.h>
+
+#include "emulate/simulation.h"
+#include "wire/codec.h"
+
+namespace netsum::emulate {
+namespace {
+
+constexpr int kRacks = 2;
+
+Scenario racks_scenario(int ranks, size_t count) {
+  Scenario scenario = quiet_scenario(ranks, DataType::kFloat32, count);
+  scenario.racks = kRacks;
+  return scenario;
+}
+
+bool between_levels(const Address& from, const OutPacket& packet) {
+  const Address spine = Simulation::aggregator_address(0);
+  for (int rack = 1; rack <= kRacks; ++rack) {
+    const Address address = Simulation::aggregator_address(rack);
+    if ((from == address && packet.to == spine) || (from == spine && packet.to == address)) return true;
+  }
+  return false;
+}
+
+int type_of(const OutPacket& packet) {
+  netsum_fields fields{};
+  EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+  return fields.type;
+}
+
+TEST(Hierarchy, OnePacketPerRackAndChunkEachWay) {
+  Simulation simulation(racks_scenario(6, 16 * 40));
+  int up = 0, down = 0, others = 0;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    if (!between_levels(from, packet)) return true;
+    const int type = type_of(packet);
+    up += type == NETSUM_TYPE_CONTRIBUTION;
+    down += type == NETSUM_TYPE_RESULT;
+    others += type == NETSUM_TYPE_PROBE || type == NETSUM_TYPE_STATUS;
+    return true;
+  });
+  const Report report = simulation.run();
+  ASSERT_EQ(report.first_problem(), "");
+  const int chunks = 40, groups = 2;  // of 32 chunks
+  EXPECT_EQ(up, kRacks * (chunks + groups));
+  EXPECT_EQ(down, kRacks * (chunks + groups));
+  EXPECT_EQ(others, 0);
+}
+
+TEST(Hierarchy, TheLossOfAnyPacketBetweenTheLevelsIsRepaired) {
+  int packets = 1;
+  for (int lost = 0; lost < packets; ++lost) {
+    Simulation simulation(racks_scenario(4, 16 * 6));
+    int seen = 0;
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      return !between_levels(from, packet) || seen++ != lost;
+    });
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "") << "packet " << lost;
+    if (lost == 0) packets = seen;
+  }
+  EXPECT_GT(packets, 2 * kRacks * 7);
+}
+
+// The answer to a probe, and the answer to the contribution that it asked for, are lost as well.
+TEST(Hierarchy, LossesInARowAreRepaired) {
+  for (const int type :
+       {NETSUM_TYPE_CONTRIBUTION, NETSUM_TYPE_RESULT, NETSUM_TYPE_PROBE, NETSUM_TYPE_STATUS}) {
+    Simulation simulation(racks_scenario(4, 16 * 6));
+    int contributions = 0, lost = 0;
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      if (!between_levels(from, packet)) return true;
+      if (type_of(packet) == NETSUM_TYPE_CONTRIBUTION && contributions++ == 3) return false;  // starts it all
+      if (contributions <= 3 || type_of(packet) != type) return true;
+      return ++lost > 3;
+    });
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "") << "type " << type;
+    EXPECT_GE(lost, 3) << "type " << type;
+  }
+}
+
+TEST(Hierarchy, AStragglerInAnotherRackCostsNoPayloads) {
+  Scenario scenario = racks_scenario(4, 16 * 20);
+  scenario.jobs[0].operations[0].submit_at_us = {0, 0, 0, 400'000};
+  Simulation simulation(scenario);
+  const Report report = simulation.run();
+  ASSERT_EQ(report.first_problem(), "");
+  EXPECT_EQ(report.retransmissions(), 0u);
+  EXPECT_GT(report.jobs[0][0].probes, 0u);
+}
+
+}  // namespace
+}  // namespace netsum::emulate
