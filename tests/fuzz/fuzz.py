@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Builds the fuzzers with clang 14's libFuzzer, AddressSanitizer and UBSan, and runs them.
+
+  fuzz.py [--seconds N] [TARGET...]     all targets, N seconds each (default 10)
+
+Each starts from its corpus in tests/fuzz/corpus and keeps what it finds in build/fuzz. An input that breaks something
+stays in build/fuzz as crash-*; `build/fuzz/TARGET FILE` runs it again. Exits with 1 if there is one.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = pathlib.Path(os.environ.get("NETSUM_FUZZ_DIR", ROOT / "build" / "fuzz"))
+COMPILER = "clang++-14"
+FLAGS = ["-std=c++20", "-g", "-O1", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-fno-sanitize-recover=all",
+         "-fsanitize=fuzzer,address,undefined", f"-I{ROOT}", f"-I{ROOT / 'include'}"]
+BUILD_DEADLINE_S = 500
+
+# target: sources besides TARGET.cc, and the longest input
+TARGETS = {
+    "packet_fuzz": (["wire/codec.cc"], 9100),
+    "slot_fuzz": ([], 602),
+    "address_fuzz": (["src/net/address.cc", "src/base/status.cc"], 120),
+}
+
+
+def build(target):
+    sources = [ROOT / "tests" / "fuzz" / f"{target}.cc", *(ROOT / source for source in TARGETS[target][0])]
+    command = [COMPILER, *FLAGS, *map(str, sources), "-o", str(OUT / target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
+    except FileNotFoundError:
+        sys.exit(f"fuzz.py: {COMPILER} is missing; install clang-14 and libclang-rt-14-dev (scripts/packages.txt)")
+    if "libclang_rt" in done.stderr and done.returncode != 0:
+        sys.exit("fuzz.py: clang's runtime is missing; install libclang-rt-14-dev (scripts/packages.txt)\n" + done.stderr)
+    if done.returncode != 0:
+        sys.exit(f"fuzz.py: {target} does not build\n{done.stderr}")
+
+
+def fuzz(target, seconds):
+    found = OUT / "corpus" / target
+    found.mkdir(parents=True, exist_ok=True)
+    command = [str(OUT / target), f"-max_total_time={seconds}", f"-max_len={TARGETS[target][1]}", "-timeout=20",
+               "-rss_limit_mb=1024", "-print_final_stats=1", f"-artifact_prefix={OUT}/", str(found),
+               str(ROOT / "tests" / "fuzz" / "corpus" / target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 300, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"FAIL {target}: has not ended {300} s after its time")
+        return False
+    runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+    covered = re.findall(r"cov: (\d+)", done.stderr)
+    if done.returncode != 0:
+        print(f"FAIL {target}: {done.stderr[-3000:]}")
+        return False
+    print(f"ok   {target}: {runs.group(1) if runs else '?'} inputs in {seconds} s, "
+          f"{covered[-1] if covered else '?'} edges covered", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--seconds", type=int, default=10, help="for each target")
+    arguments = parser.parse_args()
+    unknown = [target for target in arguments.targets if target not in TARGETS]
+    if unknown:
+        parser.error(f"there is no target '{unknown[0]}'; there are {', '.join(TARGETS)}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    right = True
+    for target in arguments.targets or TARGETS:
+        build(target)
+        right &= fuzz(target, arguments.seconds)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

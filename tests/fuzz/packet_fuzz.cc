@@ -1,0 +1,37 @@
+// The packet parser: any bytes. What it accepts keeps the promises of PROTOCOL.md, and written again is the
+// same.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "wire/codec.h"
+#include "wire/parse.h"
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  // Exactly as long as the datagram, so that a read past its end is seen.
+  const std::vector<uint8_t> datagram(data, data + size);
+  netsum_fields fields{};
+  const int reason = netsum_parse(datagram.data(), static_cast<uint32_t>(size), &fields);
+  require(reason >= 0 && reason < NETSUM_DROP_COUNT);
+  if (reason != NETSUM_DROP_NONE) return 0;
+  require(fields.payload_bytes == size - NETSUM_HEADER_BYTES);
+  require(fields.payload_bytes <= NETSUM_MAX_PAYLOAD && fields.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
+  require(fields.type >= NETSUM_TYPE_CONTRIBUTION && fields.type <= NETSUM_TYPE_WELCOME);
+  require((fields.flags & ~NETSUM_FLAGS_KNOWN) == 0);
+  require(!netsum::wire::describe(fields).empty());
+  std::vector<uint8_t> again(size);
+  constexpr size_t kBeforeCheck = 24;
+  require(netsum::wire::write_header(fields, /*job_key=*/1, /*payload_nh=*/2, again.data()) == size);
+  require(std::memcmp(again.data(), datagram.data(), kBeforeCheck) == 0);
+  return 0;
+}

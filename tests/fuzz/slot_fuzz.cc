@@ -1,0 +1,227 @@
+// The slot machine against a naive model: the tables of PROTOCOL.md section 5, taken literally, over a memory
+// that forgets nothing. The members are any: they skip rounds, disagree, repeat themselves and come back from
+// the past.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "aggregator/slot/slot_bench.h"
+
+namespace netsum {
+namespace {
+
+constexpr uint32_t kPayload = 16;
+
+struct Round {
+  enum State { kOpen, kComplete, kFailed } state = kOpen;
+  uint64_t seen = 0;
+  netsum_fields identity{};
+  bool overflow = false;
+  uint8_t lanes[kPayload] = {};
+};
+
+bool agree(const netsum_fields& a, const netsum_fields& b) {
+  return a.chunk == b.chunk && a.signature == b.signature && a.format == b.format &&
+         a.payload_bytes == b.payload_bytes && (a.flags & NETSUM_FLAG_PART) == (b.flags & NETSUM_FLAG_PART);
+}
+
+template <typename T>
+bool add_lanes(uint8_t* sums, const uint8_t* lanes, uint32_t bytes) {
+  bool overflow = false;
+  for (uint32_t at = 0; at < bytes; at += sizeof(T)) {
+    T a, b;
+    std::memcpy(&a, sums + at, sizeof a);
+    std::memcpy(&b, lanes + at, sizeof b);
+    const __int128 exact = static_cast<__int128>(a) + b;
+    const auto sum = static_cast<T>(exact);
+    overflow |= sum != exact;
+    std::memcpy(sums + at, &sum, sizeof sum);
+  }
+  return overflow;
+}
+
+class Model {
+ public:
+  explicit Model(uint16_t members) : all_(netsum_all_members(members)) {}
+
+  // As if everything up to `round` had been done.
+  void start_after(uint32_t round) {
+    current_ = round;
+    rounds_[round].state = Round::kComplete;
+    rounds_[round].seen = all_;
+    used_ = true;
+  }
+
+  SlotOutcome take(const netsum_fields& f, const uint8_t* lanes) {
+    const uint32_t distance = f.round - current_;
+    const bool over = !used_ || rounds_[current_].state == Round::kComplete;
+    if (distance == 1) {
+      if (!over) return dropped(NETSUM_DROP_FUTURE_ROUND);
+      return f.type == NETSUM_TYPE_PROBE ? status(f, 0, true) : open(f, lanes);
+    }
+    if (distance == 0 && used_) return of_current(f, lanes);
+    if (distance == 0) return dropped(NETSUM_DROP_FUTURE_ROUND);
+    if (distance == 0xFFFFFFFFu) return of_previous(f);
+    return dropped(distance < 0x80000000u ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND);
+  }
+
+  const Round* find(uint32_t round) const {
+    const auto it = rounds_.find(round);
+    return it == rounds_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  static SlotOutcome dropped(int reason) { return {NETSUM_ACT_DROP, static_cast<uint8_t>(reason)}; }
+  static uint8_t bank(const netsum_fields& f) { return f.round & 1; }
+  static SlotOutcome status(const netsum_fields& f, uint64_t seen, bool again) {
+    return {NETSUM_ACT_REPLY_STATUS, NETSUM_DROP_NONE, bank(f),
+            static_cast<uint8_t>(again ? NETSUM_FLAG_AGAIN : 0), seen};
+  }
+  static SlotOutcome act(uint8_t action, const netsum_fields& f, uint64_t seen = 0) {
+    return {action, NETSUM_DROP_NONE, bank(f), 0, seen};
+  }
+
+  SlotOutcome open(const netsum_fields& f, const uint8_t* lanes) {
+    current_ = f.round;
+    used_ = true;
+    Round& round = rounds_[current_] = Round();
+    round.identity = f;
+    round.overflow = (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
+    round.seen = netsum_member_bit(f.member);
+    std::memcpy(round.lanes, lanes, f.payload_bytes);
+    SlotOutcome outcome = act(NETSUM_ACT_STORE, f, round.seen);
+    outcome.completed = complete(&round);
+    return outcome;
+  }
+
+  SlotOutcome of_current(const netsum_fields& f, const uint8_t* lanes) {
+    Round& round = rounds_[current_];
+    const uint64_t bit = netsum_member_bit(f.member);
+    if (round.state == Round::kFailed) return act(NETSUM_ACT_REPLY_ERROR, f);
+    const bool done = round.state == Round::kComplete;
+    if (f.type == NETSUM_TYPE_PROBE) return status(f, round.seen, done || !(round.seen & bit));
+    if (round.seen & bit) {
+      if (done && agree(f, round.identity)) return act(NETSUM_ACT_REPLY_RESULT, f);
+      return dropped(NETSUM_DROP_DUPLICATE);
+    }
+    if (!agree(f, round.identity)) {
+      round.state = Round::kFailed;
+      return act(NETSUM_ACT_ERROR_ALL, f);
+    }
+    round.seen |= bit;
+    round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
+    add(&round, lanes);
+    SlotOutcome outcome = act(NETSUM_ACT_ADD, f, round.seen);
+    outcome.completed = complete(&round);
+    return outcome;
+  }
+
+  SlotOutcome of_previous(const netsum_fields& f) {
+    const Round* round = find(f.round);
+    const Round* current = find(current_);
+    if (round == nullptr || current->state == Round::kComplete ||
+        (current->seen & netsum_member_bit(f.member))) {
+      return dropped(NETSUM_DROP_STALE_ROUND);
+    }
+    if (f.type == NETSUM_TYPE_PROBE) return status(f, round->seen, true);
+    return agree(f, round->identity) ? act(NETSUM_ACT_REPLY_RESULT, f) : dropped(NETSUM_DROP_STALE_ROUND);
+  }
+
+  void add(Round* round, const uint8_t* lanes) const {
+    const uint32_t bytes = round->identity.payload_bytes;
+    switch (round->identity.format) {
+      case NETSUM_FORMAT_SUM_I32:
+        round->overflow |= add_lanes<int32_t>(round->lanes, lanes, bytes);
+        return;
+      case NETSUM_FORMAT_SUM_I64:
+        round->overflow |= add_lanes<int64_t>(round->lanes, lanes, bytes);
+        return;
+      default:
+        for (uint32_t i = 0; i < bytes; ++i) {
+          if (lanes[i] > round->lanes[i]) round->lanes[i] = lanes[i];
+        }
+    }
+  }
+
+  bool complete(Round* round) const {
+    if (round->seen != all_) return false;
+    round->state = Round::kComplete;
+    return true;
+  }
+
+  const uint64_t all_;
+  uint32_t current_ = 0;
+  bool used_ = false;
+  std::map<uint32_t, Round> rounds_;
+};
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+netsum_fields fields_from(const uint8_t* bytes, uint16_t members, uint32_t near_round,
+                          const SlotBench& bench) {
+  constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
+                                  NETSUM_FORMAT_MAX_U8};
+  netsum_fields f = bench.contribution(bytes[0] % members, 0);
+  // Mostly the rounds around the current one; some far away.
+  const uint8_t step = bytes[1];
+  f.round = near_round + (step % 8) - 3;
+  if (step >= 250) f.round += 1u << (26 + step - 250);
+  // Mostly what the others contribute, too.
+  const uint8_t variant = bytes[2];
+  f.chunk = variant == 255 ? 7 : 3;
+  f.signature = variant == 254 ? 8 : 4;
+  f.format = kFormats[variant < 250 ? 0 : variant % 4];
+  f.payload_bytes = variant == 253 ? 16 : 8;
+  f.flags = variant == 252 ? NETSUM_FLAG_PART : variant == 251 ? NETSUM_FLAG_OVERFLOW : 0;
+  if (bytes[3] % 4 == 0) {
+    f.type = NETSUM_TYPE_PROBE;
+    f.format = NETSUM_FORMAT_NONE;
+    f.flags = 0;
+    f.payload_bytes = NETSUM_PROBE_BYTES;
+  }
+  return f;
+}
+
+void run(const uint8_t* data, size_t size) {
+  if (size < 2) return;
+  const auto members = static_cast<uint16_t>(1 + data[0] % 4);
+  SlotBench bench(members, 1, kPayload);
+  Model model(members);
+  uint32_t near_round = 0;
+  if (data[1] % 2 == 1) {  // shortly before the rounds wrap
+    near_round = 0xFFFFFFFDu;
+    bench.slot().current = near_round;
+    netsum_round& round = bench.slot().rounds[near_round & 1];
+    round.state = NETSUM_ROUND_COMPLETE;
+    round.seen = netsum_all_members(members);
+    model.start_after(near_round);
+  }
+  constexpr size_t kBytesPerPacket = 6;
+  for (size_t at = 2; at + kBytesPerPacket <= size; at += kBytesPerPacket) {
+    const netsum_fields f = fields_from(data + at, members, near_round, bench);
+    uint8_t lanes[kPayload];
+    // Small and extreme values: sums that fit, and sums that do not.
+    for (uint32_t i = 0; i < kPayload; ++i) lanes[i] = i % 4 == 3 ? data[at + 5] : data[at + 4];
+    const SlotOutcome expected = model.take(f, lanes);
+    const SlotOutcome outcome = bench.feed(f, lanes);
+    require(outcome == expected);
+    if (outcome.action == NETSUM_ACT_STORE) near_round = f.round;
+    if (!outcome.completed && outcome.action != NETSUM_ACT_REPLY_RESULT) continue;
+    const Round* round = model.find(f.round);
+    require(std::memcmp(bench.lanes(0, f.round).data(), round->lanes, round->identity.payload_bytes) == 0);
+    require((bench.slot().rounds[f.round & 1].overflow != 0) == round->overflow);
+  }
+}
+
+}  // namespace
+}  // namespace netsum
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  netsum::run(data, size);
+  return 0;
+}
