@@ -2,6 +2,9 @@
 #include "src/host/host_core.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -168,7 +171,7 @@ void expect_reference(DataType type, ReduceOp op, int ranks, size_t count, uint6
 TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheNetwork) {
   uint64_t seed = 1;
   // A direct sum, one block of few chunks, exactly one block, many blocks with a rest.
-  for (const size_t count : {size_t{1}, size_t{359}, size_t{2000}, size_t{5001}, size_t{400'000}}) {
+  for (const size_t count : {size_t{1}, size_t{359}, size_t{2000}, size_t{5001}, size_t{700'000}}) {
     for (const int ranks : {1, 2, 3}) {
       expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, ranks, count, ++seed);
       expect_reference<float>(DataType::kFloat32, ReduceOp::kAvg, ranks, count, ++seed);
@@ -204,7 +207,7 @@ TEST(HostCore, ManyTensorsAndManyOperationsInFlight) {
 TEST(HostCore, WhatIsCompleteDoesNotWaitForWhatIsNot) {
   std::atomic<bool> first_done{false};
   run_ranks(2, [&](int r, Rank& rank) {
-    std::vector<float> a(500'000, 1.0f), b(500'000, 2.0f);
+    std::vector<float> a(900'000, 1.0f), b(900'000, 2.0f);
     rank.submit(DataType::kFloat32, ReduceOp::kSum, {{a.data(), a.data(), a.size()}});
     if (r == 0) {
       // The other rank starts the second only when this one has the first.
@@ -214,7 +217,7 @@ TEST(HostCore, WhatIsCompleteDoesNotWaitForWhatIsNot) {
         rank.core().advance();
         rank.core().take_completions(&ended);
       }
-      EXPECT_EQ(a[499'999], 2.0f);
+      EXPECT_EQ(a[899'999], 2.0f);
       first_done = true;
     } else {
       ASSERT_TRUE(rank.finish().ok());
@@ -222,7 +225,7 @@ TEST(HostCore, WhatIsCompleteDoesNotWaitForWhatIsNot) {
       rank.submit(DataType::kFloat32, ReduceOp::kSum, {{b.data(), b.data(), b.size()}});
     }
     ASSERT_TRUE(rank.finish().ok());
-    EXPECT_EQ(b[499'999], 4.0f);
+    EXPECT_EQ(b[899'999], 4.0f);
   });
 }
 
@@ -261,6 +264,28 @@ TEST(HostCore, MissingRankIsNamedAtTheDeadline) {
     EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
     EXPECT_EQ(status.rank(), 2) << status.to_string();
   });
+}
+
+// Before any thread of this process exists, or after all have ended: it forks.
+TEST(HostCore, ARankThatIsKilledInTheMiddleHoldsNothing) {
+  const std::string name = fresh_name();
+  const pid_t victim = fork();
+  if (victim == 0) {
+    Rank rank(name, 1, 2);
+    std::vector<float> data(4'000'000, 1.0f);
+    rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}});
+    for (int done = 0; done < 7;) done += rank.core().advance() ? 1 : 0;  // two blocks through, one halfway
+    kill(getpid(), SIGKILL);
+  }
+  Rank rank(name, 0, 2);
+  std::vector<float> data(4'000'000, 1.0f);
+  rank.submit(DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}}, 3'000'000);
+  const Status status = rank.finish();
+  EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+  EXPECT_EQ(status.rank(), 1) << status.to_string();
+  int how = 0;
+  ASSERT_EQ(waitpid(victim, &how, 0), victim);
+  EXPECT_TRUE(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
 }
 
 TEST(HostCore, AfterAFailureEverythingFailsLikewise) {
