@@ -149,6 +149,39 @@ TEST_F(JobTableTest, DataplaneLimitCapsThePayload) {
   EXPECT_EQ(small.installed()[0].payload_bytes, 1408u);
 }
 
+TEST_F(JobTableTest, TellsAllWhoSharesAHost) {
+  JobTable jobs = table();
+  const std::vector<std::string> hosts = {"a", "b", "", "a"};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    MemberRequest request = member_request(rank, 4);
+    request.host = hosts[rank];
+    join(jobs, request);
+  }
+  const auto ready = of_kind(jobs.take_events(), Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(4));
+  EXPECT_EQ(ready[0].grant->hosts, hosts);
+  EXPECT_NE(ready[0].grant->host_meeting, 0u);
+  EXPECT_NE(ready[0].grant->host_meeting, ready[0].grant->job.key);
+}
+
+TEST_F(JobTableTest, SaysNothingOfHostsThatNobodyShares) {
+  JobTable jobs = table();
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    MemberRequest request = member_request(rank, 3);
+    if (rank > 0) request.host = std::string(1, static_cast<char>('a' + rank));
+    join(jobs, request);
+  }
+  EXPECT_THAT(of_kind(jobs.take_events(), Kind::kReady)[0].grant->hosts, IsEmpty());
+}
+
+TEST_F(JobTableTest, RefusesBadNamesOfHosts) {
+  MemberRequest request = member_request(0, 2);
+  request.host = std::string(129, 'x');
+  EXPECT_THAT(refusal(request).message(), HasSubstr("129 bytes"));
+  request.host = "a\nb";
+  EXPECT_THAT(refusal(request).message(), HasSubstr("printable"));
+}
+
 TEST_F(JobTableTest, RefusesAnIpv6PeerWhenDataIsIpv4Only) {
   dataplane_.set_endpoints({*Address::parse("0.0.0.0:7000")});
   MemberRequest request = member_request(0, 2);

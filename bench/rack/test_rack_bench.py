@@ -101,3 +101,19 @@ def test_a_small_run_of_trainings(tmp_path):
     assert "xdp" in records[2]["where"] and all(r["step_ms"]["median"] > 0 for r in records[1:])
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert "netsum-train" not in left
+
+
+def test_ranks_on_one_host(tmp_path):
+    assert NETSUM.exists()
+    output = tmp_path / "one_host.jsonl"
+    run = subprocess.run([sys.executable, HERE / "one_host.py", "--workers", "2", "--sizes", "4Ki,1Mi", "--rounds", "1",
+                          "--output", output], capture_output=True, text=True, timeout=240, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "times as fast" in run.stdout and len(run.stdout.splitlines()) == 6
+    records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [(r["system"], r["bytes"]) for r in records] == [("netsum", 4096), ("gloo", 4096), ("netsum", 1 << 20),
+                                                            ("gloo", 1 << 20)]
+    assert all(r["median_s"] > 0 and r["workers"] == 2 for r in records)
+    refused = subprocess.run([sys.executable, HERE / "one_host.py", "--netsum", "/nonexistent"], capture_output=True,
+                             text=True, check=False)
+    assert refused.returncode == 3 and "make build" in refused.stderr
