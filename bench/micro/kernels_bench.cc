@@ -33,6 +33,7 @@ constexpr size_t kOffset = 2;
 struct Inputs {
   std::vector<Packet> elements{kInputs};
   std::vector<Packet> lanes{kInputs};
+  std::vector<Packet> lanes16{kInputs};  // of the 16-bit types
   std::array<uint32_t, kLanes> key;
 };
 
@@ -50,6 +51,10 @@ Inputs make_inputs(DataType type) {
     }
     plain::to_lanes32(type, inputs.elements[k].data() + kOffset, kLanes, kExponent, kMembers,
                       inputs.lanes[k].data() + kOffset);
+    if (size_of(type) == 2) {
+      plain::to_lanes16(type, inputs.elements[k].data() + kOffset, kLanes, kExponent, kMembers,
+                        inputs.lanes16[k].data() + kOffset);
+    }
   }
   for (auto& word : inputs.key) word = static_cast<uint32_t>(rng.next());
   return inputs;
@@ -94,25 +99,26 @@ void scan_block(benchmark::State& state, Scan kernel, DataType type) {
 }
 
 using ToLanes = void (*)(DataType, const void*, size_t, uint8_t, int, uint8_t*);
-void quantise(benchmark::State& state, ToLanes kernel, DataType type) {
+void quantise(benchmark::State& state, ToLanes kernel, ToLanes reference, DataType type) {
   const Inputs inputs = make_inputs(type);
   const auto use = [&](ToLanes to_lanes) {
     return [&inputs, type, to_lanes](size_t k, uint8_t* out) {
       to_lanes(type, inputs.elements[k].data() + kOffset, kLanes, kExponent, kMembers, out);
     };
   };
-  run(state, kLanes * size_of(type), use(kernel), use(plain::to_lanes32));
+  run(state, kLanes * size_of(type), use(kernel), use(reference));
 }
 
 using FromLanes = void (*)(DataType, const uint8_t*, size_t, uint8_t, int, bool, void*);
-void dequantise(benchmark::State& state, FromLanes kernel, DataType type, bool average) {
+void dequantise(benchmark::State& state, FromLanes kernel, FromLanes reference, DataType type, bool average) {
   const Inputs inputs = make_inputs(type);
+  const auto& lanes = reference == plain::from_lanes16 ? inputs.lanes16 : inputs.lanes;
   const auto use = [&](FromLanes from_lanes) {
-    return [&inputs, type, average, from_lanes](size_t k, uint8_t* out) {
-      from_lanes(type, inputs.lanes[k].data() + kOffset, kLanes, kExponent, kMembers, average, out);
+    return [&lanes, type, average, from_lanes](size_t k, uint8_t* out) {
+      from_lanes(type, lanes[k].data() + kOffset, kLanes, kExponent, kMembers, average, out);
     };
   };
-  run(state, kLanes * size_of(type), use(kernel), use(plain::from_lanes32));
+  run(state, kLanes * size_of(type), use(kernel), use(reference));
 }
 
 // As a slot does for the second and later members of a round. The sums wrap in time, which costs nothing.
@@ -140,6 +146,8 @@ void hash(benchmark::State& state, Nh kernel) {
 }
 
 BENCHMARK(memory_copy);
+BENCHMARK_CAPTURE(add, plain16, plain::add_lanes16, plain::add_lanes16, 2);
+BENCHMARK_CAPTURE(add, vector16, add_lanes16, plain::add_lanes16, 2);
 BENCHMARK_CAPTURE(add, plain32, plain::add_lanes32, plain::add_lanes32, 4);
 BENCHMARK_CAPTURE(add, vector32, add_lanes32, plain::add_lanes32, 4);
 BENCHMARK_CAPTURE(add, plain64, plain::add_lanes64, plain::add_lanes64, 8);
@@ -147,18 +155,28 @@ BENCHMARK_CAPTURE(add, vector64, add_lanes64, plain::add_lanes64, 8);
 BENCHMARK_CAPTURE(hash, plain_nh, plain::nh);
 BENCHMARK_CAPTURE(hash, vector_nh, nh);
 
-#define NETSUM_BENCH_TYPE(name, type)                                                  \
-  BENCHMARK_CAPTURE(scan_block, plain_##name, plain::scan, type);                      \
-  BENCHMARK_CAPTURE(scan_block, vector_##name, scan, type);                            \
-  BENCHMARK_CAPTURE(quantise, plain_##name, plain::to_lanes32, type);                  \
-  BENCHMARK_CAPTURE(quantise, vector_##name, to_lanes32, type);                        \
-  BENCHMARK_CAPTURE(dequantise, plain_##name##_sum, plain::from_lanes32, type, false); \
-  BENCHMARK_CAPTURE(dequantise, vector_##name##_sum, from_lanes32, type, false);       \
-  BENCHMARK_CAPTURE(dequantise, vector_##name##_average, from_lanes32, type, true)
+#define NETSUM_BENCH_SCAN(name, type)                             \
+  BENCHMARK_CAPTURE(scan_block, plain_##name, plain::scan, type); \
+  BENCHMARK_CAPTURE(scan_block, vector_##name, scan, type)
 
-NETSUM_BENCH_TYPE(float32, DataType::kFloat32);
-NETSUM_BENCH_TYPE(bfloat16, DataType::kBFloat16);
-NETSUM_BENCH_TYPE(float16, DataType::kFloat16);
+#define NETSUM_BENCH_LANES(name, type, bits)                                                                 \
+  BENCHMARK_CAPTURE(quantise, plain_##name##_##bits, plain::to_lanes##bits, plain::to_lanes##bits, type);    \
+  BENCHMARK_CAPTURE(quantise, vector_##name##_##bits, to_lanes##bits, plain::to_lanes##bits, type);          \
+  BENCHMARK_CAPTURE(dequantise, plain_##name##_##bits##_sum, plain::from_lanes##bits,                        \
+                    plain::from_lanes##bits, type, false);                                                   \
+  BENCHMARK_CAPTURE(dequantise, vector_##name##_##bits##_sum, from_lanes##bits, plain::from_lanes##bits,     \
+                    type, false);                                                                            \
+  BENCHMARK_CAPTURE(dequantise, vector_##name##_##bits##_average, from_lanes##bits, plain::from_lanes##bits, \
+                    type, true)
+
+NETSUM_BENCH_SCAN(float32, DataType::kFloat32);
+NETSUM_BENCH_SCAN(bfloat16, DataType::kBFloat16);
+NETSUM_BENCH_SCAN(float16, DataType::kFloat16);
+NETSUM_BENCH_LANES(float32, DataType::kFloat32, 32);
+NETSUM_BENCH_LANES(bfloat16, DataType::kBFloat16, 32);
+NETSUM_BENCH_LANES(bfloat16, DataType::kBFloat16, 16);
+NETSUM_BENCH_LANES(float16, DataType::kFloat16, 32);
+NETSUM_BENCH_LANES(float16, DataType::kFloat16, 16);
 
 }  // namespace
 }  // namespace netsum::kernels
