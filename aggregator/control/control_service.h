@@ -3,6 +3,7 @@
 #define NETSUM_AGGREGATOR_CONTROL_CONTROL_SERVICE_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ struct ControlServiceOptions {
   TlsOptions tls;
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
+  std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
   // Embedded shards: this service only coordinates; each member runs a shard and installs the job itself.
   bool members_bring_shards = false;
   // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.

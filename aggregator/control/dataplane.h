@@ -44,6 +44,14 @@ struct DataplaneLimits {
   uint32_t payload_bytes = 0;  // largest that fits the dataplane's MTU
 };
 
+// How far a job is: slot_progress() of each stripe, taken together.
+struct JobProgress {
+  uint64_t rounds = 0;      // completed
+  uint32_t open_slots = 0;  // with a round under way
+  uint64_t missing = 0;     // members that an oldest step under way lacks
+  uint64_t oldest = 0;      // changes when one of these steps is done
+};
+
 class Dataplane {
  public:
   virtual ~Dataplane() = default;
@@ -58,6 +66,8 @@ class Dataplane {
   // Frees the slots. Packets of the job are refused from now on. Unknown jobs are ignored.
   virtual void remove(uint16_t job, uint16_t epoch) = 0;
   virtual std::vector<AggregatorCounter> counters() const = 0;
+  // Of a job that is installed; nothing for others.
+  virtual JobProgress progress(uint16_t job, uint16_t epoch) const = 0;
 };
 
 }  // namespace netsum

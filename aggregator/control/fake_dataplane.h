@@ -34,6 +34,15 @@ class FakeDataplane final : public Dataplane {
   }
   std::vector<AggregatorCounter> counters() const override { return {{"packets_received", 42}}; }
 
+  JobProgress progress(uint16_t, uint16_t) const override {
+    const std::lock_guard lock(mutex_);
+    return progress_;
+  }
+
+  void set_progress(const JobProgress& progress) {
+    const std::lock_guard lock(mutex_);
+    progress_ = progress;
+  }
   void set_endpoints(std::vector<Address> endpoints) { endpoints_ = std::move(endpoints); }
   void set_install_error(Status error) { install_error_ = std::move(error); }
   std::vector<DataplaneJob> installed() const {
@@ -50,6 +59,7 @@ class FakeDataplane final : public Dataplane {
   std::vector<Address> endpoints_;  // set before the service starts, like the error
   Status install_error_;
   mutable std::mutex mutex_;
+  JobProgress progress_;
   std::vector<DataplaneJob> installed_;
   std::vector<std::pair<uint16_t, uint16_t>> removed_;
 };

@@ -54,8 +54,9 @@ void enqueue(MemberStream& stream, const JobEvent& told) {
 
 }  // namespace
 
-JobDesk::JobDesk(JobTableOptions options, Dataplane* dataplane)
-    : table_(std::move(options), dataplane, system_random) {}
+JobDesk::JobDesk(JobTableOptions options, Dataplane* dataplane,
+                 std::function<void(const AggregatorEvent&)> on_event)
+    : on_event_(std::move(on_event)), table_(std::move(options), dataplane, system_random) {}
 
 // Events are queued under the lock, so that every stream gets them in the table's order, and sent outside it,
 // because gRPC may call back from within.
@@ -69,6 +70,9 @@ auto JobDesk::with_table(Function function) {
     if (stream == streams_.end()) continue;
     enqueue(*stream->second, event);
     touched.push_back(stream->second);
+  }
+  for (const AggregatorEvent& note : table_.take_notes()) {
+    if (on_event_) on_event_(note);
   }
   changed_.notify_all();
   lock.unlock();

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -17,7 +18,9 @@ namespace netsum {
 // Shared with the streams, which may outlive the service by a moment. Any thread may call any method.
 class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> {
  public:
-  JobDesk(JobTableOptions options, Dataplane* dataplane);
+  // `on_event` may be null; it is called under the lock, so that events stay in order.
+  JobDesk(JobTableOptions options, Dataplane* dataplane,
+          std::function<void(const AggregatorEvent&)> on_event);
 
   Status create(const JobRequest& request, int64_t deadline_us) override;
   void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
@@ -38,6 +41,7 @@ class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> 
   auto with_table(Function function);
   void stream_over(MemberId id);
 
+  const std::function<void(const AggregatorEvent&)> on_event_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool halted_ = false;

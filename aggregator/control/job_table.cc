@@ -85,11 +85,23 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   free_indices_.pop_front();
   const JobNumber number = next_number_++;
   by_name_[request.name] = number;
+  note(AggregatorEvent::Kind::kJobBegan, job);
   jobs_.emplace(number, std::move(job));
   return number;
 }
 
 Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
+  Result<MemberId> id = admit(now_us, request);
+  if (!id.ok()) {
+    // Text from strangers: cut to what a name may have.
+    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, request.job.name.substr(0, kMaxJobNameBytes),
+                      static_cast<int>(std::min<uint32_t>(request.rank, std::numeric_limits<int>::max())),
+                      host_of(request.peer), 0, 0, id.status().to_string()});
+  }
+  return id;
+}
+
+Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_job(request.job); !status.ok()) return status;
   if (request.rank >= request.job.world_size)
     return Status(ErrorCode::kInvalidArgument,
@@ -127,6 +139,7 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
   const MemberId id = member.id;
   job.members[request.rank] = std::move(member);
   members_[id] = {*number, rank};
+  note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
   tell_missing(job);
   if (job.ranks(false).empty()) make_ready(*number);
   return id;
@@ -146,6 +159,8 @@ void JobTable::make_ready(JobNumber number) {
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
   job.grant = grant->job;
   job.state = State::kRunning;
+  job.watch = JobWatch(static_cast<int>(job.request.world_size));
+  note(AggregatorEvent::Kind::kJobRunning, job);
   const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
   for (const auto& member : job.members)
     events_.push_back({member->id, JobEvent::Kind::kReady, {}, shared, {}});
@@ -283,7 +298,9 @@ Status JobTable::leave(const MemberClaim& claim) {
   const Result<JobNumber> number = find_member(claim);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
+  const std::string host = job.members[claim.rank]->host;
   job.members[claim.rank].reset();
+  note(AggregatorEvent::Kind::kMemberLeft, job, static_cast<int>(claim.rank), host);
   members_.erase(claim.member);
   if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
   if (job.state != State::kFailed) tell_missing(job);
@@ -311,8 +328,11 @@ void JobTable::stream_ended(MemberId id) {
   const auto [number, rank] = found->second;
   members_.erase(found);
   Job& job = jobs_.at(number);
-  const std::string who = rank_at(rank, job.members[static_cast<size_t>(rank)]->host);
+  const std::string host = job.members[static_cast<size_t>(rank)]->host;
+  const std::string who = rank_at(rank, host);
   job.members[static_cast<size_t>(rank)].reset();
+  // The members of a failed job are told to go.
+  if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
   fail(number,
        {ErrorCode::kPeerLost, who + " left without a goodbye: its process died or its host is unreachable",
@@ -326,6 +346,7 @@ void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
   release(job);
   job.state = State::kFailed;
   job.failure = failure.to_string();
+  note(AggregatorEvent::Kind::kJobFailed, job, failure.rank(), {}, job.failure);
   for (const int rank : job.ranks(true)) {
     const MemberId id = job.members[static_cast<size_t>(rank)]->id;
     if (rank == except_rank)
@@ -354,6 +375,7 @@ void JobTable::forget_if_over(JobNumber number) {
     unlink_name(number);
     release(job);
   }
+  note(AggregatorEvent::Kind::kJobEnded, job);
   jobs_.erase(number);
 }
 
@@ -380,6 +402,7 @@ std::optional<int64_t> JobTable::next_deadline_us() const {
 
 void JobTable::drain() {
   if (std::exchange(draining_, true)) return;
+  notes_.push_back({.kind = AggregatorEvent::Kind::kDraining});
   for (const auto& [number, job] : jobs_)
     if (job.state != State::kFailed)
       for (const auto& member : job.members)
@@ -406,9 +429,26 @@ uint32_t JobTable::reserved_slots() const {
   return reserved;
 }
 
-std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) const {
+void JobTable::note(AggregatorEvent::Kind kind, const Job& job, int rank, std::string host,
+                    std::string reason) {
+  notes_.push_back({kind, job.request.name, rank, std::move(host), static_cast<int>(job.ranks(true).size()),
+                    static_cast<int>(job.request.world_size), std::move(reason)});
+}
+
+void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
+  status->waiting_for = job.watch.waiting_for();
+  status->waiting_ms = static_cast<uint64_t>(job.watch.waiting_us() / 1000);
+  for (const int64_t waited_us : job.watch.waited_us())
+    status->waited_ms.push_back(static_cast<uint64_t>(waited_us / 1000));
+  status->sums = job.watch.progress().rounds;
+  status->open_slots = job.watch.progress().open_slots;
+  status->payload_bytes = job.grant.payload_bytes;
+  status->slots = job.grant.data_slots + job.grant.scale_slots;
+}
+
+std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
   std::vector<AggregatorJobStatus> all;
-  for (const auto& [number, job] : jobs_) {
+  for (auto& [number, job] : jobs_) {
     AggregatorJobStatus status;
     status.name = job.request.name;
     status.world_size = static_cast<int>(job.request.world_size);
@@ -417,6 +457,14 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) const {
                    : job.state == State::kRunning ? "running"
                                                   : "failed: " + job.failure;
     status.age_ms = static_cast<uint64_t>((now_us - job.created_us) / 1000);
+    for (const auto& member : job.members) status.hosts.push_back(member ? member->host : "");
+    if (job.state == State::kJoining) {
+      status.waiting_for = job.ranks(false);
+      status.waiting_ms = status.age_ms;
+    } else if (job.state == State::kRunning) {
+      if (dataplane_ != nullptr) job.watch.look(now_us, dataplane_->progress(job.grant.job, job.grant.epoch));
+      describe_progress(job, &status);
+    }
     all.push_back(std::move(status));
   }
   return all;

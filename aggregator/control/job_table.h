@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
+#include "aggregator/control/job_watch.h"
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
@@ -136,8 +137,11 @@ class JobTable {
   bool draining() const { return draining_; }
   bool empty() const;  // no job is joining or running
   uint32_t payload_limit() const;
-  std::vector<AggregatorJobStatus> jobs(int64_t now_us) const;
+  // Looks at how far each running job is, so that repeated calls tell whom it waits for.
+  std::vector<AggregatorJobStatus> jobs(int64_t now_us);
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
+  // For logs: what has happened since the last call.
+  std::vector<AggregatorEvent> take_notes() { return std::exchange(notes_, {}); }
 
  private:
   enum class State { kJoining, kRunning, kFailed };
@@ -166,6 +170,7 @@ class JobTable {
     std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
     DataplaneJob grant;
     std::string failure;
+    JobWatch watch;  // while running
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
@@ -185,6 +190,7 @@ class JobTable {
   Status check_rack(const MemberRequest& request) const;
   Status check_family(const MemberRequest& request) const;
 
+  Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
   void tell_missing(const Job& job);
@@ -194,6 +200,9 @@ class JobTable {
   Status group_by_rack(const Job& job, JobGrant* grant) const;
   void fail(JobNumber number, const Status& failure, int except_rank);
   void forget_if_over(JobNumber number);
+  static void describe_progress(const Job& job, AggregatorJobStatus* status);
+  void note(AggregatorEvent::Kind kind, const Job& job, int rank = kNoRank, std::string host = {},
+            std::string reason = {});
   void release(Job& job);
   void unlink_name(JobNumber number);
   uint32_t reserved_slots() const;
@@ -209,6 +218,7 @@ class JobTable {
   // Longest unused first: what still travels of an index's last job has the most time to die out.
   std::deque<Index> free_indices_;
   std::vector<JobEvent> events_;
+  std::vector<AggregatorEvent> notes_;
 };
 
 // Takes the same time wherever the first difference is.

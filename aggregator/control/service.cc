@@ -175,6 +175,9 @@ AggregatorStatus Service::status() const {
   for (const Address& endpoint : dataplane_->endpoints())
     status.data_addresses.push_back(endpoint.to_string());
   status.counters = dataplane_->counters();
+  status.dataplane = dataplane_->kind();
+  status.slots_per_core = dataplane_->limits().slots_per_stripe;
+  status.slots_free = dataplane_->free_slots();
   return status;
 }
 
@@ -190,6 +193,8 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
   reply->set_payload_bytes(desk_->payload_limit());
   reply->set_unix_time_ms(now.unix_time_ms);
   reply->set_draining(now.draining);
+  reply->set_slots_per_core(now.slots_per_core);
+  reply->set_slots_free(now.slots_free);
   for (const std::string& endpoint : now.data_addresses) reply->add_data_endpoints(endpoint);
   for (const AggregatorJobStatus& job : now.jobs) {
     control::JobStatus& entry = *reply->add_jobs();
@@ -198,6 +203,14 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     for (const int rank : job.joined) entry.add_joined(static_cast<uint32_t>(rank));
     entry.set_state(job.state);
     entry.set_age_ms(job.age_ms);
+    for (const std::string& host : job.hosts) entry.add_hosts(host);
+    for (const int rank : job.waiting_for) entry.add_waiting_for(static_cast<uint32_t>(rank));
+    entry.set_waiting_ms(job.waiting_ms);
+    for (const uint64_t waited_ms : job.waited_ms) entry.add_waited_ms(waited_ms);
+    entry.set_sums(job.sums);
+    entry.set_payload_bytes(job.payload_bytes);
+    entry.set_slots(job.slots);
+    entry.set_open_slots(job.open_slots);
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply->add_counters();
@@ -213,7 +226,7 @@ Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Da
         std::make_shared<JobDesk>(JobTableOptions{options.token, options.max_jobs,
                                                   std::chrono::microseconds(options.join_timeout).count(),
                                                   options.members_bring_shards},
-                                  dataplane));
+                                  dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);
   if (!channel.ok()) return channel.status();

@@ -67,6 +67,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                                .payload_bytes = spec.payload_bytes,
                                .has_parent = spec.parent.has_value()};
   job.first_slot = first.value();
+  job.data_slots = spec.data_slots;
   job.addresses.fill(Address());
   if (spec.parent) {
     job.parent = netsum_parent_job{.key = spec.parent->key,
@@ -91,6 +92,14 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
     if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
   }
   job.rules.members = 0;
+}
+
+SlotProgress AggregatorCore::progress(uint16_t index, uint16_t epoch) const {
+  if (index >= jobs_.size()) return {};
+  const Job& job = jobs_[index];
+  if (job.rules.members == 0 || job.rules.epoch != epoch) return {};
+  return slot_progress(std::span(slots_).subspan(job.first_slot, job.rules.slots), job.data_slots,
+                       job.rules.members);
 }
 
 void AggregatorCore::on_packet(const InPacket& packet) {

@@ -15,6 +15,7 @@
 
 #include "aggregator/control/dataplane.h"
 #include "aggregator/control/slot_ranges.h"
+#include "aggregator/slot/progress.h"
 #include "aggregator/slot/slot.h"
 #include "netsum/status.h"
 #include "src/base/counter.h"
@@ -55,6 +56,8 @@ class AggregatorCore {
   Status install(const DataplaneJob& job, size_t stripe = 0);
   void remove(uint16_t job, uint16_t epoch);
   uint32_t free_slots() const { return ranges_.free(); }
+  // Of a job that is installed; nothing for others.
+  SlotProgress progress(uint16_t job, uint16_t epoch) const;
 
   // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
   static constexpr int kMaxBurst = 64;
@@ -71,6 +74,7 @@ class AggregatorCore {
   struct Job {
     netsum_job_rules rules{};
     uint32_t first_slot = 0;
+    uint32_t data_slots = 0;
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     Address parent_address;

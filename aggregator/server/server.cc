@@ -126,6 +126,20 @@ class UdpDataplane final : public Dataplane {
 
   std::vector<AggregatorCounter> counters() const override;
 
+  JobProgress progress(uint16_t job, uint16_t epoch) const override {
+    JobProgress all;
+    for (const auto& core : cores_) {
+      core->run([&](AggregatorCore& c) {
+        const SlotProgress part = c.progress(job, epoch);
+        all.rounds += part.rounds;
+        all.open_slots += part.open_slots;
+        all.missing |= part.missing;
+        all.oldest += part.oldest;
+      });
+    }
+    return all;
+  }
+
  private:
   const UdpDataplaneOptions options_;
   std::vector<std::unique_ptr<CoreThread>> cores_;

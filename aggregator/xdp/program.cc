@@ -207,11 +207,29 @@ Status XdpProgram::clear_broadcast(uint32_t job) {
   return Status();
 }
 
+namespace {
+
+struct SlotValue {  // as the map holds it
+  uint32_t lock = 0, reserved = 0;
+  netsum_slot slot{};
+};
+
+}  // namespace
+
+std::vector<netsum_slot> XdpProgram::slots(uint32_t first_slot, uint32_t count) const {
+  std::vector<netsum_slot> all(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t slot = first_slot + i;
+    SlotValue value;
+    if (bpf_map_lookup_elem_flags(bpf_map__fd(skeleton_->maps.slots), &slot, &value, BPF_F_LOCK) == 0) {
+      all[i] = value.slot;
+    }
+  }
+  return all;
+}
+
 Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state) {
-  struct {
-    uint32_t lock = 0, reserved = 0;
-    netsum_slot slot;
-  } value;
+  SlotValue value;
   value.slot = state;
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.slots), &slot, &value, BPF_ANY) != 0) {
     return failure("cannot write slot " + std::to_string(slot), errno);

@@ -54,6 +54,8 @@ class XdpProgram {
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
   int program_fd() const;  // of netsum_aggregate, for BPF_PROG_TEST_RUN
+  // The state of `count` slots, each read whole but not all at one moment.
+  std::vector<netsum_slot> slots(uint32_t first_slot, uint32_t count) const;
   // Puts a slot as after `round` completed there. For tests.
   Status set_slot(uint32_t slot, const netsum_slot& state);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "aggregator/control/slot_ranges.h"
+#include "aggregator/slot/progress.h"
 #include "aggregator/xdp/program.h"
 #include "src/base/counter.h"
 #include "src/net/udp/udp_io.h"
@@ -77,6 +78,17 @@ class XdpDataplane final : public Dataplane {
   }
 
   std::vector<AggregatorCounter> counters() const override;
+
+  JobProgress progress(uint16_t job, uint16_t epoch) const override {
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || found->second.job.epoch != epoch) return {};
+    const DataplaneJob& spec = found->second.job;
+    const std::vector<netsum_slot> slots =
+        program_->slots(found->second.first_slot, spec.data_slots + spec.scale_slots);
+    const SlotProgress progress = slot_progress(slots, spec.data_slots, spec.members);
+    return {progress.rounds, progress.open_slots, progress.missing, progress.oldest};
+  }
 
  private:
   struct Job {

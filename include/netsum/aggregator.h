@@ -25,6 +25,17 @@ struct AggregatorJobStatus {
   std::vector<int> joined;  // ranks present
   std::string state;        // "joining", "running", "failed: ..."
   uint64_t age_ms = 0;
+  std::vector<std::string> hosts;  // by rank, whence it joined; empty where nobody has
+  // Joining: the ranks that are not here yet. Running: those that the oldest unfinished sum lacks, of which
+  // there is nearly always one for a moment; `waiting_ms` says for how long (at least) it has been the same.
+  std::vector<int> waiting_for;
+  uint64_t waiting_ms = 0;
+  // By rank: how long a sum waited for it, in total, while the job ran; an estimate from repeated looks.
+  std::vector<uint64_t> waited_ms;
+  uint64_t sums = 0;           // packets' worth of sums completed
+  uint32_t payload_bytes = 0;  // of the largest of these; 0 while joining
+  uint32_t slots = 0;          // per core; 0 while joining
+  uint32_t open_slots = 0;     // of those, on all cores, how many have a sum under way
 };
 
 struct AggregatorStatus {
@@ -34,6 +45,9 @@ struct AggregatorStatus {
   std::vector<AggregatorCounter> counters;
   uint64_t unix_time_ms = 0;  // the aggregator's clock
   bool draining = false;
+  std::string dataplane;        // "user-space", "xdp"
+  uint32_t slots_per_core = 0;  // that jobs can be given ...
+  uint32_t slots_free = 0;      // ... and that no job has, on the core with the fewest
 };
 
 class NETSUM_EXPORT Aggregator {

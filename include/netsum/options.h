@@ -76,6 +76,15 @@ struct CommunicatorOptions {
   // 32: 25 to 31 bits, for tensors whose small elements matter beside large ones. 0: 16 where the number of
   // ranks allows it, else 32. Other types always have 32 bits (int64: 64). Error bounds: docs/numerics.md.
   int lane_bits = 0;
+
+  // --- Being watched (docs/operations.md) -----------------------------------------------------------------
+  // Serve /metrics, /healthz and /readyz over HTTP at this "host:port", from the moment of connecting on;
+  // port 0 takes a free one (CommunicatorStats::metrics_address). Communicators of one process share an
+  // address. Empty: nowhere.
+  std::string metrics_address;
+  // Write a trace of the newest 65 536 operations to this file when the communicator ends, for
+  // ui.perfetto.dev; "{rank}" and "{job}" in it are replaced. Empty: no trace.
+  std::string trace_path;
 };
 
 // Who adds.
@@ -83,6 +92,28 @@ enum class DataplaneKind {
   kUser,  // threads of this process, over UDP sockets: no privilege needed
   kXdp,   // an XDP program in the kernel, at the driver: Linux 5.15 or later; root, or CAP_BPF and
           // CAP_NET_ADMIN
+};
+
+// What happened in an aggregator's control plane: for logs.
+struct AggregatorEvent {
+  enum class Kind {
+    kJobBegan,      // its first member is about to join, or it was created ahead
+    kMemberJoined,  // rank, host
+    kJobRunning,    // every rank has joined
+    kMemberLeft,    // rank, host: in good order
+    kMemberLost,    // rank, host: without a goodbye
+    kJobFailed,     // reason
+    kJobEnded,      // nobody is left
+    kJoinRefused,   // rank, host, reason
+    kDraining,      // no job is accepted any more
+  };
+  Kind kind = Kind::kDraining;
+  std::string job;
+  int rank = -1;
+  std::string host;
+  int joined = 0;  // members of the job now
+  int world_size = 0;
+  std::string reason;
 };
 
 struct AggregatorOptions {
@@ -104,6 +135,9 @@ struct AggregatorOptions {
   // spine above racks). All ranks of a job that join here become one member there. Empty: none.
   std::string parent;
   std::string parent_token;  // what the parent's `token` is
+  // Called for every event in order, on the control plane's threads. It must not block, nor call the
+  // aggregator.
+  std::function<void(const AggregatorEvent&)> on_event;
   // A job whose members have all gone is forgotten at once; one whose members never all came, after this.
   std::chrono::milliseconds join_timeout{60'000};
 };

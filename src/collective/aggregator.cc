@@ -82,6 +82,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.join_timeout = options.join_timeout;
   control.parent = options.parent;
   control.parent_token = options.parent_token;
+  control.on_event = options.on_event;
   auto service = ControlService::start(control, dataplane.value().get());
   if (!service.ok()) return service.status();
   return std::unique_ptr<Aggregator>(

@@ -101,6 +101,7 @@ class Client final : public ControlClient {
 
   void drop_stream(Clock::time_point deadline) {
     if (stream_ == nullptr) return;
+    stream_->disarm(deadline);
     // A cancelled call ends at once. If gRPC does not get round to it, a leak is better than a hang.
     if (!stream_->close(deadline)) (void)stream_.release();
     stream_.reset();
@@ -139,7 +140,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
   request.set_deadline_ms(
       static_cast<uint32_t>(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs))));
   drop_stream(deadline);
-  stream_ = JoinStream::start(channel_, parameters_.address, request);
+  stream_ = JoinStream::start(channel_, parameters_.address, request, parameters_.on_missing);
   switch (stream_->wait(deadline)) {
     case JoinStream::Outcome::kReady: {
       Result<Membership> membership = to_membership(stream_->ready(), stream_->peer());

@@ -34,6 +34,9 @@ struct JoinParameters {
   // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
   // thread of the client; must not block, nor destroy the client.
   std::function<void(int rank)> on_left;
+  // Called with the ranks that are not here yet, at first and whenever that changes, until all are (then with
+  // none). As on_left otherwise.
+  std::function<void(const std::vector<int>&)> on_missing;
 };
 
 class ControlClient {

@@ -9,12 +9,14 @@
 namespace netsum {
 
 std::unique_ptr<JoinStream> JoinStream::start(const std::shared_ptr<grpc::Channel>& channel,
-                                              std::string address, const control::JoinRequest& request) {
+                                              std::string address, const control::JoinRequest& request,
+                                              std::function<void(const std::vector<int>&)> on_missing) {
   std::unique_ptr<JoinStream> stream(new JoinStream(std::move(address)));
   {
     // The events come on other threads; passing on what is built here is not left to gRPC alone.
     const std::lock_guard lock(stream->mutex_);
     stream->request_ = request;
+    stream->on_missing_ = std::move(on_missing);
   }
   control::Aggregator::NewStub(channel)->async()->Join(&stream->context_, &stream->request_, stream.get());
   stream->StartRead(&stream->event_);
@@ -84,10 +86,25 @@ void JoinStream::tell_left() {
   changed_.notify_all();
 }
 
+void JoinStream::tell_missing() {
+  std::unique_lock lock(mutex_);
+  // Who is missing from a running job has left it: tell_left().
+  if (!on_missing_ || (is_ready_ && !missing_.empty())) return;
+  const auto on_missing = is_ready_ ? std::exchange(on_missing_, nullptr) : on_missing_;
+  const std::vector<int> missing = missing_;
+  ++calling_;
+  lock.unlock();
+  on_missing(missing);
+  lock.lock();
+  --calling_;
+  changed_.notify_all();
+}
+
 void JoinStream::disarm(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   on_failure_ = nullptr;
   on_left_ = nullptr;
+  on_missing_ = nullptr;
   changed_.wait_until(lock, deadline, [&] { return calling_ == 0; });
 }
 
@@ -111,6 +128,7 @@ void JoinStream::take_event() {
       missing_.assign(event_.joined().missing_ranks().begin(), event_.joined().missing_ranks().end());
       lock.unlock();
       changed_.notify_all();
+      tell_missing();
       tell_left();
       return;
     case control::Event::kReady:
@@ -118,7 +136,10 @@ void JoinStream::take_event() {
       missing_.clear();
       ready_ = event_.ready();
       peer_ = peer_address(context_.peer());
-      break;
+      lock.unlock();
+      changed_.notify_all();
+      tell_missing();
+      return;
     case control::Event::kFailed: {
       const Status failure = from_failed(event_.failed());
       lock.unlock();

@@ -29,9 +29,11 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // `address` is for messages.
+  // `address` is for messages. `on_missing`, which may be null, hears of the ranks that are not here yet,
+  // until disarm().
   static std::unique_ptr<JoinStream> start(const std::shared_ptr<grpc::Channel>& channel, std::string address,
-                                           const control::JoinRequest& request);
+                                           const control::JoinRequest& request,
+                                           std::function<void(const std::vector<int>&)> on_missing);
   ~JoinStream() override;
 
   enum class Outcome {
@@ -53,7 +55,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   // has happened already, and then it is never called.
   // `on_left`, which may be null, is called at most once, with a rank that has left the running job.
   Status arm(std::function<void(const Status&)> on_failure, std::function<void(int rank)> on_left);
-  // No call of `on_failure` starts from now on, and none is in progress on return (unless `deadline` passed).
+  // No callback starts from now on, and none is in progress on return (unless `deadline` passed).
   void disarm(TimePoint deadline);
 
   bool over() const;
@@ -67,6 +69,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void OnDone(const grpc::Status& status) override;
   void take_event();
   void tell_left();
+  void tell_missing();
   void fail(const Status& failure);
 
   const std::string address_;
@@ -81,6 +84,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   int calling_ = 0;  // callbacks that are running
   std::function<void(const Status&)> on_failure_;
   std::function<void(int)> on_left_;
+  std::function<void(const std::vector<int>&)> on_missing_;
   std::optional<Status> failure_;
   grpc::Status rpc_status_;
   std::optional<uint64_t> member_;

@@ -10,6 +10,24 @@
 namespace netsum {
 namespace {
 
+AggregatorJobStatus from_job(const control::JobStatus& job) {
+  AggregatorJobStatus status;
+  status.name = job.name();
+  status.world_size = static_cast<int>(job.world_size());
+  status.joined.assign(job.joined().begin(), job.joined().end());
+  status.state = job.state();
+  status.age_ms = job.age_ms();
+  status.hosts.assign(job.hosts().begin(), job.hosts().end());
+  status.waiting_for.assign(job.waiting_for().begin(), job.waiting_for().end());
+  status.waiting_ms = job.waiting_ms();
+  status.waited_ms.assign(job.waited_ms().begin(), job.waited_ms().end());
+  status.sums = job.sums();
+  status.payload_bytes = job.payload_bytes();
+  status.slots = job.slots();
+  status.open_slots = job.open_slots();
+  return status;
+}
+
 RemoteStatus from_reply(const control::StatusReply& reply) {
   RemoteStatus remote;
   remote.protocol_version = reply.protocol_version();
@@ -18,14 +36,14 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
   AggregatorStatus& status = remote.status;
   status.version = reply.version();
   status.data_addresses.assign(reply.data_endpoints().begin(), reply.data_endpoints().end());
-  for (const control::JobStatus& job : reply.jobs())
-    status.jobs.push_back({job.name(), static_cast<int>(job.world_size()),
-                           std::vector<int>(job.joined().begin(), job.joined().end()), job.state(),
-                           job.age_ms()});
+  for (const control::JobStatus& job : reply.jobs()) status.jobs.push_back(from_job(job));
   for (const control::Counter& counter : reply.counters())
     status.counters.push_back({counter.name(), counter.value()});
   status.unix_time_ms = reply.unix_time_ms();
   status.draining = reply.draining();
+  status.dataplane = reply.dataplane();
+  status.slots_per_core = reply.slots_per_core();
+  status.slots_free = reply.slots_free();
   return remote;
 }
 

@@ -1,0 +1,126 @@
+// What the table of jobs tells people: status and log events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "aggregator/control/fake_dataplane.h"
+#include "aggregator/control/job_table.h"
+#include "src/base/rng.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Kind = AggregatorEvent::Kind;
+
+class JobStatusTest : public ::testing::Test {
+ protected:
+  static MemberRequest request(uint32_t rank, const std::string& token = "secret") {
+    MemberRequest request;
+    request.job = {.protocol_version = NETSUM_VERSION,
+                   .name = "train",
+                   .token = token,
+                   .world_size = 2,
+                   .mtu = 1500,
+                   .slots = 256};
+    request.rank = rank;
+    request.peer = *Address::parse("10.0.0." + std::to_string(rank) + ":4000");
+    return request;
+  }
+  MemberId join(uint32_t rank, int64_t now_us = 0) {
+    const Result<MemberId> id = table_.join(now_us, request(rank));
+    EXPECT_TRUE(id.ok()) << id.status().to_string();
+    return id.ok() ? *id : 0;
+  }
+  std::vector<Kind> kinds() {
+    std::vector<Kind> kinds;
+    for (const AggregatorEvent& event : table_.take_notes()) kinds.push_back(event.kind);
+    return kinds;
+  }
+
+  FakeDataplane dataplane_;
+  Rng rng_{1};
+  JobTable table_{{}, &dataplane_, [this] { return rng_.next(); }};
+};
+
+TEST_F(JobStatusTest, WhoHasNotJoined) {
+  join(1, 1'000'000);
+  const AggregatorJobStatus job = table_.jobs(3'500'000).at(0);
+  EXPECT_THAT(job.waiting_for, ElementsAre(0));
+  EXPECT_EQ(job.waiting_ms, 2500u);
+  EXPECT_THAT(job.hosts, ElementsAre("", "10.0.0.1"));
+  EXPECT_EQ(job.slots, 0u) << "it has none yet";
+}
+
+TEST_F(JobStatusTest, WhomTheOldestSumLacks) {
+  join(0);
+  join(1);
+  dataplane_.set_progress({.rounds = 40, .open_slots = 3, .missing = 0b10, .oldest = 9});
+  table_.jobs(1'000'000);
+  const AggregatorJobStatus job = table_.jobs(1'600'000).at(0);
+  EXPECT_THAT(job.waiting_for, ElementsAre(1));
+  EXPECT_EQ(job.waiting_ms, 600u);
+  EXPECT_THAT(job.waited_ms, ElementsAre(0u, 600u));
+  EXPECT_EQ(job.sums, 40u);
+  EXPECT_EQ(job.open_slots, 3u);
+  EXPECT_EQ(job.slots, 256u + kScaleSlots);
+  EXPECT_EQ(job.payload_bytes, 1440u);
+}
+
+TEST_F(JobStatusTest, AJobsLifeInTheLog) {
+  const MemberId first = join(0);
+  EXPECT_THAT(kinds(), ElementsAre(Kind::kJobBegan, Kind::kMemberJoined));
+  const MemberId second = join(1);
+  EXPECT_THAT(kinds(), ElementsAre(Kind::kMemberJoined, Kind::kJobRunning));
+  ASSERT_TRUE(table_.leave({"train", "secret", "", 0, first}).ok());
+  const std::vector<AggregatorEvent> left = table_.take_notes();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].kind, Kind::kMemberLeft);
+  EXPECT_EQ(left[0].job, "train");
+  EXPECT_EQ(left[0].rank, 0);
+  EXPECT_EQ(left[0].host, "10.0.0.0");
+  EXPECT_EQ(left[0].joined, 1);
+  EXPECT_EQ(left[0].world_size, 2);
+  table_.stream_ended(first);
+  ASSERT_TRUE(table_.leave({"train", "secret", "", 1, second}).ok());
+  EXPECT_THAT(kinds(), ElementsAre(Kind::kMemberLeft, Kind::kJobEnded));
+}
+
+TEST_F(JobStatusTest, ADeathInTheLog) {
+  const MemberId first = join(0);
+  const MemberId second = join(1);
+  table_.take_notes();
+  table_.stream_ended(second);
+  const std::vector<AggregatorEvent> events = table_.take_notes();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].kind, Kind::kMemberLost);
+  EXPECT_EQ(events[0].rank, 1);
+  EXPECT_EQ(events[1].kind, Kind::kJobFailed);
+  EXPECT_THAT(events[1].reason, HasSubstr("left without a goodbye"));
+  table_.stream_ended(first);  // told to go: no news
+  EXPECT_THAT(kinds(), ElementsAre(Kind::kJobEnded));
+}
+
+TEST_F(JobStatusTest, ARefusalInTheLog) {
+  join(0);
+  table_.take_notes();
+  EXPECT_FALSE(table_.join(0, request(1, "guess")).ok());
+  const std::vector<AggregatorEvent> events = table_.take_notes();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Kind::kJoinRefused);
+  EXPECT_EQ(events[0].rank, 1);
+  EXPECT_EQ(events[0].host, "10.0.0.1");
+  EXPECT_THAT(events[0].reason, HasSubstr("permission_denied"));
+  EXPECT_THAT(events[0].reason, ::testing::Not(HasSubstr("guess")));
+}
+
+TEST_F(JobStatusTest, DrainingIsSaidOnce) {
+  table_.drain();
+  table_.drain();
+  EXPECT_THAT(kinds(), ElementsAre(Kind::kDraining));
+}
+
+}  // namespace
+}  // namespace netsum

@@ -1,0 +1,24 @@
+#include "aggregator/control/job_watch.h"
+
+#include <algorithm>
+
+namespace netsum {
+
+void JobWatch::look(int64_t now_us, const JobProgress& progress) {
+  const bool same = progress_.missing != 0 && progress.missing != 0 && progress.oldest == progress_.oldest;
+  if (!same) since_us_ = now_us;
+  const int64_t stands_for_us = looked_us_ < 0 ? 0 : std::min(now_us - looked_us_, kMostPerLookUs);
+  looked_us_ = now_us;
+  progress_ = progress;
+  for (const int rank : waiting_for()) waited_us_[static_cast<size_t>(rank)] += stands_for_us;
+}
+
+std::vector<int> JobWatch::waiting_for() const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < waited_us_.size(); ++rank) {
+    if (progress_.missing >> rank & 1) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+}  // namespace netsum

@@ -1,0 +1,39 @@
+// Whom a running job waits for, from repeated looks at its progress. Pure: time is a parameter.
+#ifndef NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
+#define NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "aggregator/control/dataplane.h"
+
+namespace netsum {
+
+// Not thread-safe.
+class JobWatch {
+ public:
+  explicit JobWatch(int members = 0) : waited_us_(static_cast<size_t>(members)) {}
+
+  void look(int64_t now_us, const JobProgress& progress);
+
+  const JobProgress& progress() const { return progress_; }  // as last seen
+  std::vector<int> waiting_for() const;                      // ranks
+  // For how long at least: since the first look that saw the same sum unfinished.
+  int64_t waiting_us() const { return progress_.missing == 0 ? 0 : looked_us_ - since_us_; }
+  // By rank. Every look stands for the time since the one before it: an estimate that gets better with the
+  // number of looks, whether a rank is late by a little every time or by much once.
+  const std::vector<int64_t>& waited_us() const { return waited_us_; }
+
+ private:
+  // After a longer pause between looks, one look says little about all of it.
+  static constexpr int64_t kMostPerLookUs = 1'000'000;
+
+  JobProgress progress_;
+  int64_t looked_us_ = -1;
+  int64_t since_us_ = 0;
+  std::vector<int64_t> waited_us_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
