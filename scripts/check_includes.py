@@ -18,6 +18,7 @@ DOORS = {
     "wire": [API, "src/base"],
     "src/kernels": [API, "src/base"],
     "src/net": [API, "src/base"],
+    "src/telemetry": [API, "src/base", "src/net/address.h"],
     "src/control": [API, "src/base", "src/net", "wire"],
     # Of net only the values that packets come and go as: the core does no I/O.
     "src/worker": [API, "src/base", "src/kernels", "src/net/address.h", "src/net/packet_io.h", "wire"],
@@ -30,7 +31,7 @@ DOORS = {
                        "aggregator/control/slot_ranges.h"],
     "aggregator/control": [API, "src/base", "src/net", "src/control", "wire"],
     "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/host", "src/control",
-                       "wire", "aggregator/server", "aggregator/xdp", "aggregator/control"],
+                       "src/telemetry", "wire", "aggregator/server", "aggregator/xdp", "aggregator/control"],
     "tools": [API, "src", "wire", "emulate"],
     "torch": [API],
     "examples": [API],

@@ -17,6 +17,7 @@
 #include "netsum/export.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "netsum/time_histogram.h"
 #include "netsum/types.h"
 
 namespace netsum {
@@ -49,6 +50,17 @@ struct CommunicatorStats {
     bool local = false;  // embedded in this very process: these bytes never reach a link
   };
   std::vector<Stripe> stripes;
+  // Packets refused, by the name of the rule that they broke (wire/PROTOCOL.md).
+  struct Drop {
+    std::string reason;
+    uint64_t packets = 0;
+  };
+  std::vector<Drop> drops;
+  // Ranks that the oldest sum lacks, as the aggregator last said; while joining, those that are not here yet.
+  std::vector<int> waiting_for;
+  TimeHistogram round_trip;         // contributions whose result came without a loss and without a straggler
+  TimeHistogram completed, failed;  // operations, from submission to end
+  std::string metrics_address;      // where this process serves its metrics; empty: nowhere
   // What this rank's embedded shard took in and gave out (zero without one).
   uint64_t shard_bytes_received = 0;
   uint64_t shard_bytes_sent = 0;

@@ -66,6 +66,8 @@ typedef struct netsum_comm_options {
   int mtu;                      /* 0: default, 1500 */
   int no_shared_memory;         /* 1: ranks on one host are not summed in shared memory */
   int lane_bits;                /* of bfloat16 and float16 on the wire: 16, 32; 0: automatic */
+  const char* metrics_address;  /* "host:port" to serve metrics at; NULL or "": nowhere */
+  const char* trace_path;       /* trace file written at the end; NULL or "": none */
 } netsum_comm_options;
 
 NETSUM_API const char* netsum_version(void);

@@ -68,6 +68,8 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   if (in->mtu != 0) out->mtu = in->mtu;
   out->shared_memory = in->no_shared_memory == 0;
   out->lane_bits = in->lane_bits;
+  out->metrics_address = text_or(in->metrics_address, "");
+  out->trace_path = text_or(in->trace_path, "");
   return Status();
 }
 

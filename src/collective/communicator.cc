@@ -2,9 +2,11 @@
 #include "netsum/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
+#include <set>
 #include <utility>
 
 #include "src/collective/engine.h"
@@ -16,6 +18,10 @@
 #include "src/host/placement.h"
 #include "src/host/segment.h"
 #include "src/kernels/kernels.h"
+#include "src/telemetry/metrics_endpoint.h"
+#include "src/telemetry/trace.h"
+#include "src/telemetry/worker_metrics.h"
+#include "wire/codec.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -83,6 +89,9 @@ class NetworkCommunicator final : public Communicator {
   std::string describe() const override;
 
  private:
+  Status open_telemetry();
+  void add_metrics(MetricsPage* page);
+  std::string not_ready();
   Status open_network(Clock::time_point deadline);
   Status open_host(Clock::time_point deadline);
   Status connect_engine(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
@@ -99,8 +108,9 @@ class NetworkCommunicator final : public Communicator {
 
   const CommunicatorOptions options_;
   std::unique_ptr<Shard> shard_;
-  Memberships controls_;       // of the job
-  Memberships host_controls_;  // of the job among hosts of those with this rank's part
+  std::unique_ptr<TraceLog> trace_;  // outlives the engines
+  Memberships controls_;             // of the job
+  Memberships host_controls_;        // of the job among hosts of those with this rank's part
   // The network's side: there unless all ranks share one host, or this one has no part of its own.
   std::unique_ptr<Engine> engine_;
   std::string io_note_;
@@ -110,11 +120,14 @@ class NetworkCommunicator final : public Communicator {
   std::mutex news_mutex_;
   Status control_failure_;
   int left_rank_ = kNoRank;
+  std::vector<int> missing_;  // while joining
+  bool connected_ = false;    // the engines are there for good
   std::function<void(const Status&)> tell_failure_;
   std::function<void(int)> tell_left_;
 
   std::atomic<uint64_t> operations_{0};
   std::atomic<uint64_t> gradient_bytes_{0};
+  std::unique_ptr<MetricsSource> metrics_;
 };
 
 std::chrono::milliseconds left_until(Clock::time_point deadline) {
@@ -129,6 +142,7 @@ Status NetworkCommunicator::connect() {
     if (!shard.ok()) return shard.status();
     shard_ = std::move(shard).value();
   }
+  if (Status status = open_telemetry(); !status.ok()) return status;
   JobMember member;
   member.job = options_.job;
   member.rank = options_.rank;
@@ -136,6 +150,10 @@ Status NetworkCommunicator::connect() {
   if (options_.shared_memory) member.host = options_.host.empty() ? this_host() : options_.host;
   member.on_failure = [this](const Status& status) { on_control_failure(status); };
   member.on_left = [this](int rank) { on_rank_left(rank); };
+  member.on_missing = [this](const std::vector<int>& ranks) {
+    const std::lock_guard lock(news_mutex_);
+    missing_ = ranks;
+  };
   Status status = join_job(member, options_, shard_.get(), deadline, &controls_);
   if (status.ok()) {
     const Membership& membership = controls_.front()->membership();
@@ -146,7 +164,51 @@ Status NetworkCommunicator::connect() {
   // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
   if (status.ok()) status = sum_one(left_until(deadline));
   if (!status.ok()) report(status);
+  const std::lock_guard lock(news_mutex_);
+  connected_ = status.ok();
   return status;
+}
+
+Status NetworkCommunicator::open_telemetry() {
+  if (!options_.trace_path.empty()) {
+    auto trace = TraceLog::open(options_.trace_path, options_.job, options_.rank);
+    if (!trace.ok()) return trace.status();
+    trace_ = std::move(trace).value();
+  }
+  if (options_.metrics_address.empty()) return Status();
+  auto metrics =
+      MetricsSource::open(options_.metrics_address,
+                          {[this](MetricsPage* page) { add_metrics(page); }, [this] { return not_ready(); }});
+  if (!metrics.ok()) return metrics.status();
+  metrics_ = std::move(metrics).value();
+  return Status();
+}
+
+// On the metrics endpoint's thread, at any time from before joining to the destructor.
+void NetworkCommunicator::add_metrics(MetricsPage* page) {
+  WorkerView view{.job = options_.job, .rank = options_.rank, .world_size = options_.world_size};
+  {
+    const std::lock_guard lock(news_mutex_);
+    if (connected_) {
+      view.stats = stats();
+      view.ready = status().ok();
+    } else {
+      view.stats.waiting_for = missing_;
+    }
+  }
+  add_worker_metrics(view, page);
+}
+
+std::string NetworkCommunicator::not_ready() {
+  const std::string who = "rank " + std::to_string(options_.rank) + " of " + options_.job + ": ";
+  const std::lock_guard lock(news_mutex_);
+  const Status failure = connected_ ? status() : control_failure_;
+  if (!failure.ok()) return who + failure.to_string();
+  if (connected_) return "";
+  std::string missing;
+  for (const int rank : missing_) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  if (missing.empty()) return who + "connecting";
+  return who + "waiting for " + (missing_.size() == 1 ? "rank " : "ranks ") + missing + " to join";
 }
 
 Status NetworkCommunicator::open_network(Clock::time_point deadline) {
@@ -162,8 +224,8 @@ Status NetworkCommunicator::connect_engine(WorkerOptions worker, const Membershi
                                            std::function<void(const Status&)> on_failed,
                                            Clock::time_point deadline) {
   worker.lane_bits = options_.lane_bits;
-  auto path =
-      open_path(memberships, std::move(worker), payload_bytes, options_, shard_.get(), std::move(on_failed));
+  auto path = open_path(memberships, std::move(worker), payload_bytes, options_, shard_.get(),
+                        std::move(on_failed), placement_.shares_memory() ? nullptr : trace_.get());
   if (!path.ok()) return path.status();
   engine_ = std::move(path->engine);
   if (!path->note.empty()) io_note_ = "; " + path->note;
@@ -211,7 +273,8 @@ Status NetworkCommunicator::open_host(Clock::time_point deadline) {
   }
   host_engine_ = std::make_unique<HostEngine>(
       placement_, options_.world_size, options_.lane_bits, membership.payload_bytes,
-      std::move(segment).value(), engine_.get(), [this](const Status& status) { report(status); });
+      std::move(segment).value(), engine_.get(), [this](const Status& status) { report(status); },
+      trace_.get());
   tell_failures_to([this](const Status& status) { host_engine_->fail(status); },
                    [this](int rank) { host_engine_->peer_left(rank); });
   return Status();
@@ -230,6 +293,7 @@ Status NetworkCommunicator::sum_one(std::chrono::milliseconds timeout) {
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
+  metrics_.reset();  // from here on nobody looks in
   const bool in_order = engine_ != nullptr && status().ok();
   {
     const std::lock_guard lock(news_mutex_);
@@ -326,12 +390,17 @@ CommunicatorStats NetworkCommunicator::stats() const {
     stats.shared_memory_bytes_read = host_engine_->counters().bytes_taken.get();
   }
   if (engine_ != nullptr) add_network_stats(&stats);
+  (host_engine_ != nullptr ? host_engine_->completed() : engine_->completed()).add_to(&stats.completed);
+  (host_engine_ != nullptr ? host_engine_->failed() : engine_->failed()).add_to(&stats.failed);
+  if (metrics_ != nullptr) stats.metrics_address = metrics_->address();
   return stats;
 }
 
 void NetworkCommunicator::add_network_stats(CommunicatorStats* stats) const {
   const int ip_family = engine_->core().stripe(0).options().address.family;
   const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
+  std::set<int> waits_for;
+  std::array<uint64_t, NETSUM_DROP_COUNT> drops{};
   for (size_t i = 0; i < engine_->core().stripe_count(); ++i) {
     const Stripe& stripe = engine_->core().stripe(i);
     const StripeCounters& counters = stripe.counters();
@@ -349,7 +418,17 @@ void NetworkCommunicator::add_network_stats(CommunicatorStats* stats) const {
     stats->packets_dropped += counters.dropped.get();
     stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
     stats->stripes.push_back(std::move(one));
+    for (int rank = 0; rank < stripe.options().world_size; ++rank) {
+      if (counters.waiting_for.get() >> stripe.options().member_of(rank) & 1)
+        waits_for.insert(stripe.options().names[static_cast<size_t>(rank)]);
+    }
+    counters.round_trip.add_to(&stats->round_trip);
+    for (size_t reason = 1; reason < drops.size(); ++reason) drops[reason] += counters.drops[reason].get();
   }
+  for (size_t reason = 1; reason < drops.size(); ++reason) {
+    stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
+  }
+  stats->waiting_for.assign(waits_for.begin(), waits_for.end());
   if (shard_ != nullptr) {
     stats->shard_bytes_received = shard_->bytes_received() + overhead * shard_->packets_received();
     stats->shard_bytes_sent = shard_->bytes_sent() + overhead * shard_->packets_sent();

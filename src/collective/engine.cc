@@ -16,8 +16,10 @@ constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
 }  // namespace
 
 Engine::Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
-               std::function<void(const Status&)> on_failed)
-    : io_(std::move(io)), core_(options), on_failed_(std::move(on_failed)), thread_([this] { loop(); }) {}
+               std::function<void(const Status&)> on_failed, TraceLog* trace)
+    : io_(std::move(io)), core_(options), on_failed_(std::move(on_failed)), trace_(trace), thread_([this] {
+        loop();
+      }) {}
 
 Engine::~Engine() {
   stop_.store(true, std::memory_order_release);
@@ -35,11 +37,12 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
 
 Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
                     std::chrono::milliseconds timeout) {
-  return post({nullptr, type, op, std::move(tensors), monotonic_us() + timeout.count() * 1000, {}});
+  const int64_t now_us = monotonic_us();
+  return post({nullptr, type, op, std::move(tensors), now_us, now_us + timeout.count() * 1000, {}});
 }
 
 Work Engine::submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us) {
-  return post({nullptr, type, op, {tensor}, deadline_us, std::move(joint)});
+  return post({nullptr, type, op, {tensor}, monotonic_us(), deadline_us, std::move(joint)});
 }
 
 Work Engine::post(Submission submission) {
@@ -129,7 +132,10 @@ void Engine::take_mail(bool socket_is_empty) {
   }
   for (Submission& submission : submissions) {
     const uint64_t id = next_id_++;
-    works_.emplace(id, std::move(submission.work));
+    uint64_t elements = 0;
+    for (const TensorView& tensor : submission.tensors) elements += tensor.count;
+    works_.emplace(
+        id, InProgress{std::move(submission.work), submission.type, elements, submission.submitted_us});
     core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
                  std::move(submission.joint));
   }
@@ -150,13 +156,33 @@ void Engine::fail_if_peer_left(int64_t now_us) {
 
 void Engine::finish_operations() {
   core_.take_completions(&completions_);
+  const int64_t now_us = completions_.empty() ? 0 : monotonic_us();
   for (const WorkerCore::Completion& completion : completions_) {
     const auto found = works_.find(completion.id);
-    const std::shared_ptr<Work::State> work = std::move(found->second);
+    const InProgress ended = std::move(found->second);
     works_.erase(found);
-    work->finish(completion.status);
+    note_end(ended, completion, now_us);
+    ended.work->finish(completion.status);
   }
   completions_.clear();
+}
+
+void Engine::note_end(const InProgress& ended, const WorkerCore::Completion& completion, int64_t now_us) {
+  const bool ok = completion.status.ok();
+  (ok ? completed_ : failed_).add(now_us - ended.submitted_us);
+  if (trace_ == nullptr) return;
+  const OperationCourse& course = completion.course;
+  trace_->add({.number = completion.number,
+               .type = ended.type,
+               .elements = ended.elements,
+               .submitted_us = ended.submitted_us,
+               .first_scale_us = course.first_scale_us,
+               .scales_agreed_us = course.scales_agreed_us,
+               .first_data_us = course.first_data_us,
+               .done_us = now_us,
+               .packets = course.packets,
+               .retransmissions = course.retransmissions,
+               .ok = ok});
 }
 
 // Tells waiters about connection and failure, once each.

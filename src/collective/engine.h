@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "src/base/histogram.h"
 #include "src/net/packet_io.h"
+#include "src/telemetry/trace.h"
 #include "src/worker/worker_core.h"
 
 namespace netsum {
@@ -21,9 +23,9 @@ namespace netsum {
 class Engine {
  public:
   // `on_failed` is called once, on the engine's thread, when the core fails by itself (not by fail()), after
-  // all operations have ended.
+  // all operations have ended. `trace`, which may be null, is told of every operation on the engine's thread.
   Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
-         std::function<void(const Status&)> on_failed);
+         std::function<void(const Status&)> on_failed, TraceLog* trace = nullptr);
   ~Engine();  // operations in flight end with kAborted
 
   // Waits until every stripe has answered. Errors: kUnreachable, or what fail() was called with.
@@ -41,6 +43,9 @@ class Engine {
   void peer_left(int rank);
 
   const WorkerCore& core() const { return core_; }  // for its counters
+  // From submission to end. Any thread.
+  const Histogram& completed() const { return completed_; }
+  const Histogram& failed() const { return failed_; }
 
  private:
   struct Submission {
@@ -48,8 +53,15 @@ class Engine {
     DataType type;
     ReduceOp op;
     std::vector<TensorView> tensors;
+    int64_t submitted_us;
     int64_t deadline_us;
     Joint joint;
+  };
+  struct InProgress {
+    std::shared_ptr<Work::State> work;
+    DataType type;
+    uint64_t elements;
+    int64_t submitted_us;
   };
 
   Work post(Submission submission);
@@ -57,14 +69,17 @@ class Engine {
   void take_mail(bool socket_is_empty);
   void fail_if_peer_left(int64_t now_us);
   void finish_operations();
+  void note_end(const InProgress& ended, const WorkerCore::Completion& completion, int64_t now_us);
   void note_state();
 
   std::unique_ptr<PacketIo> io_;
   WorkerCore core_;
   const std::function<void(const Status&)> on_failed_;
+  TraceLog* const trace_;
+  Histogram completed_, failed_;
 
   // The engine thread's own.
-  std::unordered_map<uint64_t, std::shared_ptr<Work::State>> works_;
+  std::unordered_map<uint64_t, InProgress> works_;
   uint64_t next_id_ = 0;
   std::vector<WorkerCore::Completion> completions_;
   bool noted_connected_ = false;

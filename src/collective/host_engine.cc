@@ -16,7 +16,7 @@ constexpr int64_t kLeastSleepUs = 1'000;
 
 HostEngine::HostEngine(Placement placement, int world_size, int lane_bits, uint32_t payload_bytes,
                        std::unique_ptr<Segment> segment, Engine* network,
-                       std::function<void(const Status&)> on_failed)
+                       std::function<void(const Status&)> on_failed, TraceLog* trace)
     : core_({.placement = std::move(placement),
              .world_size = world_size,
              .lane_bits = lane_bits,
@@ -25,6 +25,7 @@ HostEngine::HostEngine(Placement placement, int world_size, int lane_bits, uint3
             std::move(segment)),
       network_(network),
       on_failed_(std::move(on_failed)),
+      trace_(trace),
       thread_([this] { loop(); }) {}
 
 HostEngine::~HostEngine() {
@@ -45,10 +46,10 @@ void HostEngine::wake() {
 Work HostEngine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
                         std::chrono::milliseconds timeout) {
   auto state = std::make_shared<Work::State>();
-  const int64_t deadline_us = monotonic_us() + timeout.count() * 1000;
+  const int64_t now_us = monotonic_us();
   {
     const std::lock_guard lock(mutex_);
-    submissions_.push_back({state, type, op, std::move(tensors), deadline_us});
+    submissions_.push_back({state, type, op, std::move(tensors), now_us, now_us + timeout.count() * 1000});
     has_mail_.store(true, std::memory_order_release);
   }
   wake();
@@ -134,7 +135,10 @@ void HostEngine::take_mail(bool with_failure) {
   for (const auto& [slot, status] : network_done) core_.on_network_done(slot, status);
   for (Submission& submission : submissions) {
     const uint64_t id = next_id_++;
-    works_.emplace(id, std::move(submission.work));
+    uint64_t elements = 0;
+    for (const TensorView& tensor : submission.tensors) elements += tensor.count;
+    works_.emplace(
+        id, InProgress{std::move(submission.work), submission.type, elements, submission.submitted_us});
     core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us);
   }
 }
@@ -160,11 +164,22 @@ void HostEngine::finish_operations() {
     status_ = core_.status();
   }
   core_.take_completions(&completions_);
+  const int64_t now_us = completions_.empty() ? 0 : monotonic_us();
   for (const HostCore::Completion& completion : completions_) {
     const auto found = works_.find(completion.id);
-    const std::shared_ptr<Work::State> work = std::move(found->second);
+    const InProgress ended = std::move(found->second);
     works_.erase(found);
-    work->finish(completion.status);
+    const bool ok = completion.status.ok();
+    (ok ? completed_ : failed_).add(now_us - ended.submitted_us);
+    if (trace_ != nullptr) {
+      trace_->add({.number = completion.id,
+                   .type = ended.type,
+                   .elements = ended.elements,
+                   .submitted_us = ended.submitted_us,
+                   .done_us = now_us,
+                   .ok = ok});
+    }
+    ended.work->finish(completion.status);
   }
   completions_.clear();
   if (!failed || std::exchange(ended_, true)) return;

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "src/base/histogram.h"
 #include "src/host/host_core.h"
+#include "src/telemetry/trace.h"
 
 namespace netsum {
 
@@ -23,9 +25,10 @@ class HostEngine {
   // `network` carries the sums of several hosts; null if there is only this one, or if this rank carries
   // none. It must live until stop() has returned, and end its operations before this object dies. `on_failed`
   // is called once, on this engine's thread, when the core fails by itself (not by fail()), after all
-  // operations have ended.
+  // operations have ended. `trace`, which may be null, is told of every operation on this engine's thread.
   HostEngine(Placement placement, int world_size, int lane_bits, uint32_t payload_bytes,
-             std::unique_ptr<Segment> segment, Engine* network, std::function<void(const Status&)> on_failed);
+             std::unique_ptr<Segment> segment, Engine* network, std::function<void(const Status&)> on_failed,
+             TraceLog* trace);
   ~HostEngine();
 
   // Any thread. `timeout` runs from now.
@@ -39,6 +42,9 @@ class HostEngine {
   void stop();
 
   const HostCounters& counters() const { return core_.counters(); }
+  // From submission to end. Any thread.
+  const Histogram& completed() const { return completed_; }
+  const Histogram& failed() const { return failed_; }
 
  private:
   struct Submission {
@@ -46,7 +52,14 @@ class HostEngine {
     DataType type;
     ReduceOp op;
     std::vector<TensorView> tensors;
+    int64_t submitted_us;
     int64_t deadline_us;
+  };
+  struct InProgress {
+    std::shared_ptr<Work::State> work;
+    DataType type;
+    uint64_t elements;
+    int64_t submitted_us;
   };
 
   void loop();
@@ -59,9 +72,11 @@ class HostEngine {
   HostCore core_;
   Engine* const network_;
   const std::function<void(const Status&)> on_failed_;
+  TraceLog* const trace_;
+  Histogram completed_, failed_;
 
   // The engine thread's own.
-  std::unordered_map<uint64_t, std::shared_ptr<Work::State>> works_;
+  std::unordered_map<uint64_t, InProgress> works_;
   uint64_t next_id_ = 0;
   std::vector<HostCore::Completion> completions_;
   bool ended_ = false;     // by failure: the operations, and the network's

@@ -46,6 +46,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.host = member.host;
   join.tls = options.tls;
   join.on_left = member.on_left;
+  join.on_missing = member.on_missing;
   if (shard != nullptr) {
     join.shard_endpoint = shard->endpoint().to_string();
     join.shard_payload_bytes = shard->limits().payload_bytes;
@@ -65,7 +66,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
                               const CommunicatorOptions& options, Shard* shard,
-                              std::function<void(const Status&)> on_failed) {
+                              std::function<void(const Status&)> on_failed, TraceLog* trace) {
   for (const auto& control : memberships) {
     const Membership& membership = control->membership();
     if (shard != nullptr) {
@@ -96,7 +97,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   if (!io.ok()) return io.status();
   NetworkPath path;
   path.note = std::move(io->note);
-  path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed));
+  path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed), trace);
   return path;
 }
 

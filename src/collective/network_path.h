@@ -25,6 +25,7 @@ struct JobMember {
   std::string host;  // ranks of equal names share memory; empty: with nobody
   std::function<void(const Status&)> on_failure;
   std::function<void(int rank)> on_left;
+  std::function<void(const std::vector<int>&)> on_missing;
 };
 
 // Joins the job at all of options.aggregators, or at `shard`'s root if it is not null. Memberships are added
@@ -38,10 +39,11 @@ struct NetworkPath {
 };
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker`
-// follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted.
+// follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `trace` as
+// Engine's.
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
                               const CommunicatorOptions& options, Shard* shard,
-                              std::function<void(const Status&)> on_failed);
+                              std::function<void(const Status&)> on_failed, TraceLog* trace);
 
 }  // namespace netsum
 

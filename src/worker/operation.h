@@ -21,6 +21,15 @@ struct Joint {
   uint32_t context = 0;
 };
 
+// What became of an operation when, in the time base of the core; 0: not yet.
+struct OperationCourse {
+  int64_t first_scale_us = 0;    // the first packet of scales was sent ...
+  int64_t scales_agreed_us = 0;  // ... and the latest one answered
+  int64_t first_data_us = 0;
+  uint64_t packets = 0;  // contributions, those sent again included
+  uint64_t retransmissions = 0;
+};
+
 class Operation {
  public:
   // `number` counts the job's operations from 0, equally on every rank. `members`: how many inputs are
@@ -60,6 +69,7 @@ class Operation {
 
   // Scale groups (see stripe.h) not finished yet, over all stripes; the operation ends at 0.
   size_t groups_left = 0;
+  OperationCourse course;
 
  private:
   // Calls visit(view, element offset in the view, elements, elements done before) for each piece.

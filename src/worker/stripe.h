@@ -15,6 +15,7 @@
 #ifndef NETSUM_SRC_WORKER_STRIPE_H_
 #define NETSUM_SRC_WORKER_STRIPE_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -24,6 +25,7 @@
 
 #include "netsum/status.h"
 #include "src/base/counter.h"
+#include "src/base/histogram.h"
 #include "src/net/address.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
@@ -71,8 +73,16 @@ struct StripeCounters {
   Counter retransmissions;
   Counter probes;
   Counter dropped;
+  std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
   Counter srtt_us;
   Counter window_packets;
+  Counter waiting_for;   // bitmap of the members that the oldest step lacks, as last told; 0: of none
+  Histogram round_trip;  // the samples behind srtt_us
+
+  void drop(int reason) {
+    dropped.add();
+    drops[static_cast<size_t>(reason)].add();
+  }
 };
 
 class Stripe {
@@ -185,6 +195,7 @@ class Stripe {
   Status deliver_half(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
   void look_for_gaps(int64_t now_us);
+  void note_waiting(int64_t now_us);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
 
   std::vector<int> ranks_of(uint16_t member) const;

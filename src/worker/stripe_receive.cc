@@ -14,12 +14,12 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
     return Status();
   }
   if (fields.slot >= slots_.size()) {
-    counters_.dropped.add();
+    counters_.drop(NETSUM_DROP_BAD_SLOT);
     return Status();
   }
   const Slot& slot = slots_[fields.slot];
   if (!slot.waiting || fields.round != slot.round) {
-    counters_.dropped.add();  // an answer that we no longer need, or a copy of one
+    counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that we no longer need, or a copy of one
     return Status();
   }
   switch (fields.type) {
@@ -31,7 +31,7 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
     case NETSUM_TYPE_ERROR:
       return on_error(fields, payload);
     default:
-      counters_.dropped.add();
+      counters_.drop(NETSUM_DROP_BAD_TYPE);
       return Status();
   }
 }
@@ -61,8 +61,11 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   if (!delivered.ok()) return delivered;
 
   slot.waiting = false;
+  if (step.kind == Kind::kScale) step.operation->course.scales_agreed_us = now_us;
+  if (counters_.waiting_for.get() != 0) counters_.waiting_for.set(0);
   if (measures_round_trip(slot, now_us)) {
     round_trip_.sample(now_us - slot.sent_at_us);
+    counters_.round_trip.add(now_us - slot.sent_at_us);
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
   if (step.kind != Kind::kScale) {
@@ -163,7 +166,7 @@ void Stripe::look_for_gaps(int64_t now_us) {
 void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
   Slot& slot = slots_[fields.slot];
   if (fields.member != options_.member) {
-    counters_.dropped.add();
+    counters_.drop(NETSUM_DROP_BAD_MEMBER);
     return;
   }
   netsum_be64 seen;
@@ -172,6 +175,7 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   const uint64_t own = uint64_t{1} << options_.member;
   slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
   slot.answered = true;
+  note_waiting(now_us);
   // Otherwise a straggler: the next probe is scheduled already.
   const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
   const bool outdated = (before & ~netsum_get64(seen) & own) != 0;
@@ -193,6 +197,13 @@ std::vector<int> Stripe::ranks_of(uint16_t member) const {
     if (options_.member_of(rank) == member) ranks.push_back(rank);
   }
   return ranks;
+}
+
+void Stripe::note_waiting(int64_t now_us) {
+  const Waiting oldest = waiting(now_us);
+  if (!oldest.answered) return;
+  const uint64_t all = options_.members >= 64 ? ~uint64_t{0} : (uint64_t{1} << options_.members) - 1;
+  counters_.waiting_for.set(all & ~oldest.contributed);
 }
 
 Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {

@@ -31,6 +31,7 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
       slots_[slot].sequence = next_sequence_++;
       ++in_flight_;
       start(now_us, slot, *step);
+      if (step->operation->course.first_data_us == 0) step->operation->course.first_data_us = now_us;
       size = build_contribution(now_us, slot, frame);
     } else if (open_group(now_us)) {
       const uint64_t group = groups_opened_ - 1;
@@ -90,6 +91,7 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
       slot.resend_due = slot.probe_due = false;
       slot.resent = true;
       counters_.retransmissions.add();
+      ++slot.step.operation->course.retransmissions;
       return build_contribution(now_us, index, frame);
     }
     if (slot.probe_due) {
@@ -134,6 +136,7 @@ bool Stripe::open_group(int64_t now_us) {
     queue_group_ = 0;
   }
   start(now_us, options_.data_slots + place, step);
+  if (step.operation->course.first_scale_us == 0) step.operation->course.first_scale_us = now_us;
   return true;
 }
 
@@ -196,6 +199,7 @@ void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
 uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
   Slot& slot = slots_[slot_index];
   const Step& step = slot.step;
+  ++step.operation->course.packets;
   uint8_t* lanes = frame + NETSUM_HEADER_BYTES;
   // Padding of the last lanes; the lanes themselves overwrite the rest.
   if (step.payload_bytes >= 8) std::memset(lanes + step.payload_bytes - 8, 0, 8);

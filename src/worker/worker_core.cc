@@ -88,7 +88,7 @@ std::string WorkerCore::not_connected_reason() const {
 void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
                         int64_t deadline_us, Joint joint) {
   if (!status_.ok()) {
-    completions_.push_back({id, status_});
+    completions_.push_back({id, status_, next_number_, {}});
     return;
   }
   auto operation =
@@ -135,12 +135,14 @@ void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
   const StripeOptions& options = stripe->options();
   const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
   netsum_fields fields;
-  if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE || fields.job != options.job ||
-      fields.epoch != options.epoch || fields.payload_bytes > options.payload_bytes ||
-      !wire::check_is_right(packet.data, fields, options.key,
+  const int reason = netsum_parse(packet.data, packet.size, &fields);
+  if (reason != NETSUM_DROP_NONE) return stripe->counters().drop(reason);
+  if (fields.job != options.job) return stripe->counters().drop(NETSUM_DROP_UNKNOWN_JOB);
+  if (fields.epoch != options.epoch) return stripe->counters().drop(NETSUM_DROP_STALE_EPOCH);
+  if (fields.payload_bytes > options.payload_bytes) return stripe->counters().drop(NETSUM_DROP_BAD_LENGTH);
+  if (!wire::check_is_right(packet.data, fields, options.key,
                             kernels::nh(payload, fields.payload_bytes, netsum_check_key))) {
-    stripe->counters().dropped.add();
-    return;
+    return stripe->counters().drop(NETSUM_DROP_BAD_CHECK);
   }
   const Status status = stripe->on_packet(now_us, fields, payload);
   if (!status.ok()) return fail(status);
@@ -172,7 +174,7 @@ void WorkerCore::complete_finished() {
       ++it;
       continue;
     }
-    completions_.push_back({it->id, Status()});
+    completions_.push_back({it->id, Status(), it->operation->number(), it->operation->course});
     it = operations_.erase(it);
   }
 }
@@ -186,7 +188,9 @@ void WorkerCore::fail(const Status& status) {
   if (!status_.ok()) return;
   NETSUM_ASSERT(!status.ok());
   status_ = status;
-  for (const Pending& pending : operations_) completions_.push_back({pending.id, status});
+  for (const Pending& pending : operations_) {
+    completions_.push_back({pending.id, status, pending.operation->number(), pending.operation->course});
+  }
   // The operations stay alive: stripes still point at them.
 }
 

@@ -55,6 +55,8 @@ class WorkerCore {
   struct Completion {
     uint64_t id = 0;
     Status status;
+    uint64_t number = 0;  // of the operation, the same on every rank
+    OperationCourse course;
   };
   // Moves the completions since the last call to the end of `out`.
   void take_completions(std::vector<Completion>* out);

@@ -52,6 +52,32 @@ def test_all_set(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, ""),
+        ({"NETSUM_METRICS": "127.0.0.1:9470"}, "127.0.0.1:9470"),
+        ({"NETSUM_METRICS": "[::1]:9470", "LOCAL_RANK": "3"}, "[::1]:9473"),
+        ({"NETSUM_METRICS": "127.0.0.1:0", "LOCAL_RANK": "3"}, "127.0.0.1:0"),
+    ],
+)
+def test_each_process_of_a_host_has_its_own_metrics(environ, address):
+    assert _settings.from_environment(environ).metrics == address
+
+
+@pytest.mark.parametrize(
+    ("path", "expanded"),
+    [
+        ("", ""),
+        ("/tmp/t.json", "/tmp/t-{job}-rank{rank}.json"),
+        ("/tmp/{rank}.json", "/tmp/{rank}-{job}-rank{rank}.json"),
+        ("/tmp/{job}.{rank}", "/tmp/{job}.{rank}"),
+    ],
+)
+def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
+    assert _settings.from_environment({"NETSUM_TRACE": path}).trace == expanded
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("NETSUM_AGGREGATOR", "justahost"),
@@ -69,6 +95,9 @@ def test_all_set(tmp_path):
         ("NETSUM_LANE_BITS", "wide"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
         ("NETSUM_CONNECT_TIMEOUT", "nan"),
+        ("NETSUM_METRICS", "justahost"),
+        ("NETSUM_METRICS", "host:65536"),
+        ("NETSUM_METRICS", ":9470"),
         ("NETSUM_TLS_CA", "/nonexistent/ca.pem"),
     ],
 )

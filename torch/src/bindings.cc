@@ -71,7 +71,9 @@ void bind_options(py::module_& module) {
       .def_readwrite("packet_io", &CommunicatorOptions::packet_io)
       .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
       .def_readwrite("host", &CommunicatorOptions::host)
-      .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits);
+      .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
+      .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
+      .def_readwrite("trace_path", &CommunicatorOptions::trace_path);
 }
 
 py::dict to_dict(const CommunicatorStats& stats) {
@@ -96,6 +98,8 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["packets_dropped"] = stats.packets_dropped;
   result["srtt_us"] = stats.srtt_us;
   result["stripes"] = stripes;
+  result["waiting_for"] = stats.waiting_for;
+  result["metrics_address"] = stats.metrics_address;
   result["shard_bytes_received"] = stats.shard_bytes_received;
   result["shard_bytes_sent"] = stats.shard_bytes_sent;
   result["shared_memory_bytes_written"] = stats.shared_memory_bytes_written;

@@ -124,6 +124,8 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.shared_memory = settings.shared_memory
     options.host = settings.host
     options.lane_bits = settings.lane_bits
+    options.metrics_address = settings.metrics
+    options.trace_path = settings.trace
     options.connect_timeout = connect_timeout
     options.timeout = timeout
     tls = _C.TlsOptions()

@@ -22,6 +22,8 @@ class Settings:
     tls_cert: str = ""
     tls_key: str = dataclasses.field(default="", repr=False)
     connect_timeout_s: float = 30.0
+    metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
+    trace: str = ""
 
     def shared(self):
         """Those that must be the same on every rank, by the name of their variable."""
@@ -51,6 +53,8 @@ def from_environment(environ=os.environ):
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
         tls_key=_file(environ, "NETSUM_TLS_KEY"),
         connect_timeout_s=_seconds(environ, "NETSUM_CONNECT_TIMEOUT", default=30.0),
+        metrics=_metrics(environ),
+        trace=_trace(environ),
     )
     if settings.slots & (settings.slots - 1):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
@@ -69,6 +73,28 @@ def _addresses(environ, name):
         if not host or bare_ipv6 or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f'{name}: "{address}" is not "host:port" (IPv6: "[::1]:5151")')
     return addresses
+
+
+def _metrics(environ):
+    """Each process of a host needs a port of its own: torchrun's LOCAL_RANK is added to the one given."""
+    address = environ.get("NETSUM_METRICS", "").strip()
+    if not address:
+        return ""
+    host, _, port = address.rpartition(":")
+    base = int(port) if port.isdigit() else -1
+    local_rank = _integer(environ, "LOCAL_RANK", default=0, low=0, high=65535)
+    if not host or not 0 <= base <= 65535 or base + local_rank > 65535:
+        raise ValueError(f'NETSUM_METRICS="{address}": must be "host:port", such as 127.0.0.1:9470')
+    return f"{host}:{base + local_rank if base else 0}"
+
+
+def _trace(environ):
+    """Each process group of each rank needs a file of its own."""
+    path = environ.get("NETSUM_TRACE", "").strip()
+    if not path or "{rank}" in path and "{job}" in path:
+        return path
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}-{{job}}-rank{{rank}}{suffix}"
 
 
 def _integer(environ, name, default, low, high):

@@ -1,0 +1,171 @@
+#include "src/telemetry/metrics_endpoint.h"
+
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/net/address.h"
+
+namespace netsum {
+namespace {
+
+constexpr unsigned kMaxConnections = 16;
+constexpr unsigned kConnectionTimeoutS = 5;
+constexpr int kBacklog = 16;
+
+Status cannot_listen(const std::string& address, int error) {
+  const std::string what = "metrics: cannot listen on " + address + ": ";
+  switch (error) {
+    case EADDRINUSE:
+      return Status(ErrorCode::kAddressInUse,
+                    what + "another process does already; choose another port, or port 0 for a free one");
+    case EACCES:
+      return Status(ErrorCode::kPermissionDenied,
+                    what + std::strerror(error) + "; ports below 1024 need privileges");
+    case EADDRNOTAVAIL:
+      return Status(ErrorCode::kInvalidArgument, what + "this host has no such address");
+    default:
+      return Status(ErrorCode::kInvalidArgument, what + std::strerror(error));
+  }
+}
+
+// A listening socket, or the reason why not, which the HTTP library would keep to itself.
+Result<int> listen_on(const Address& address) {
+  sockaddr_storage storage{};
+  const uint32_t length = address.to_sockaddr(&storage);
+  const int fd = ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return cannot_listen(address.to_string(), errno);
+  // Connections of an earlier run that are still closing do not count as in use.
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 || ::listen(fd, kBacklog) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return cannot_listen(address.to_string(), error);
+  }
+  return fd;
+}
+
+std::string bound_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length);
+  return Address::from_sockaddr(storage).to_string();
+}
+
+MHD_Result answer(void* endpoint, MHD_Connection* connection, const char* url, const char* method,
+                  const char* /*version*/, const char* /*upload*/, size_t* upload_bytes, void** state) {
+  // The library calls once for the head of a request, and again when its body, which we ignore, is in.
+  if (*state == nullptr || *upload_bytes > 0) {
+    *state = endpoint;
+    *upload_bytes = 0;
+    return MHD_YES;
+  }
+  MetricsEndpoint::Page page{405, "text/plain", "only GET is served\n"};
+  const bool get = std::strcmp(method, MHD_HTTP_METHOD_GET) == 0;
+  if (get || std::strcmp(method, MHD_HTTP_METHOD_HEAD) == 0) {
+    page = static_cast<MetricsEndpoint*>(endpoint)->get(url);
+  }
+  MHD_Response* response =
+      MHD_create_response_from_buffer(page.body.size(), page.body.data(), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, page.type.c_str());
+  const MHD_Result queued = MHD_queue_response(connection, static_cast<unsigned>(page.status), response);
+  MHD_destroy_response(response);
+  return queued;
+}
+
+// Sharing within a process needs a place that the process has only one of.
+struct OpenEndpoints {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<MetricsEndpoint>> by_address;  // "pid host:port"
+};
+OpenEndpoints& open_endpoints() {
+  static OpenEndpoints endpoints;
+  return endpoints;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::open(const std::string& address) {
+  const Result<HostPort> parts = split_host_port(address);
+  if (!parts.ok()) return Status(parts.status().code(), "metrics: " + parts.status().message());
+  if (parts->port == 0) return start(address);
+  OpenEndpoints& known = open_endpoints();
+  const std::lock_guard lock(known.mutex);
+  // A forked child has its parent's endpoints in memory, but not their threads.
+  std::weak_ptr<MetricsEndpoint>& place = known.by_address[std::to_string(::getpid()) + " " + address];
+  if (std::shared_ptr<MetricsEndpoint> shared = place.lock()) return shared;
+  Result<std::shared_ptr<MetricsEndpoint>> started = start(address);
+  if (started.ok()) place = started.value();
+  return started;
+}
+
+Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::start(const std::string& text) {
+  const Result<Address> address = Address::resolve(text);
+  if (!address.ok()) return Status(address.status().code(), "metrics: " + address.status().message());
+  const Result<int> fd = listen_on(address.value());
+  if (!fd.ok()) return fd.status();
+  std::shared_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint());
+  endpoint->address_ = bound_address(fd.value());
+  endpoint->daemon_ =
+      MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &answer, endpoint.get(),
+                       MHD_OPTION_LISTEN_SOCKET, fd.value(), MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+                       MHD_OPTION_CONNECTION_TIMEOUT, kConnectionTimeoutS, MHD_OPTION_END);
+  if (endpoint->daemon_ == nullptr) {
+    ::close(fd.value());
+    return Status(ErrorCode::kResourceExhausted,
+                  "metrics: cannot serve on " + text + ": no thread or no memory for the HTTP server");
+  }
+  return endpoint;
+}
+
+MetricsEndpoint::~MetricsEndpoint() {
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);  // cuts open connections off
+}
+
+uint64_t MetricsEndpoint::add(Source source) {
+  const std::lock_guard lock(mutex_);
+  sources_.emplace(next_id_, std::move(source));
+  return next_id_++;
+}
+
+void MetricsEndpoint::remove(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  sources_.erase(id);
+}
+
+MetricsEndpoint::Page MetricsEndpoint::get(const std::string& path) {
+  constexpr char kText[] = "text/plain; charset=utf-8";
+  const std::lock_guard lock(mutex_);
+  if (path == "/healthz") return {200, kText, "ok\n"};
+  if (path == "/metrics") {
+    MetricsPage page;
+    for (const auto& [id, source] : sources_) source.add_metrics(&page);
+    return {200, "text/plain; version=0.0.4; charset=utf-8", page.text()};
+  }
+  if (path == "/readyz") {
+    std::string reasons;
+    for (const auto& [id, source] : sources_) {
+      if (const std::string reason = source.not_ready(); !reason.empty()) reasons += reason + "\n";
+    }
+    if (sources_.empty()) reasons = "nothing is served here yet\n";
+    return reasons.empty() ? Page{200, kText, "ready\n"} : Page{503, kText, reasons};
+  }
+  return {404, kText, "not found; there are /metrics, /healthz and /readyz\n"};
+}
+
+Result<std::unique_ptr<MetricsSource>> MetricsSource::open(const std::string& address,
+                                                           MetricsEndpoint::Source source) {
+  auto endpoint = MetricsEndpoint::open(address);
+  if (!endpoint.ok()) return endpoint.status();
+  const uint64_t id = endpoint.value()->add(std::move(source));
+  return std::unique_ptr<MetricsSource>(new MetricsSource(std::move(endpoint).value(), id));
+}
+
+}  // namespace netsum

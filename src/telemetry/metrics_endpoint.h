@@ -1,0 +1,82 @@
+// What monitoring asks a process over HTTP: /metrics (Prometheus), /healthz (it lives), /readyz (it serves).
+//
+// One thread, one page at a time, a few connections, each with a deadline: a stuck scraper holds up nothing
+// but itself. Plain HTTP without passwords: bind it to loopback or to a management network.
+#ifndef NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
+#define NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "netsum/status.h"
+#include "src/telemetry/metrics_page.h"
+
+struct MHD_Daemon;
+
+namespace netsum {
+
+// Thread rule: any thread may call any method.
+class MetricsEndpoint {
+ public:
+  // Something that has metrics. Both functions are called on the endpoint's thread and must not block.
+  struct Source {
+    std::function<void(MetricsPage*)> add_metrics;
+    std::function<std::string()> not_ready;  // empty: ready; else why not, in a line
+  };
+
+  // The process's endpoint at "host:port": opened by the first who asks for it, shared with all who ask while
+  // it is open. Port 0 takes a free one, and then nothing is shared.
+  // Errors: kInvalidArgument, kAddressInUse, kPermissionDenied.
+  static Result<std::shared_ptr<MetricsEndpoint>> open(const std::string& address);
+  ~MetricsEndpoint();
+
+  const std::string& address() const { return address_; }  // with the port in fact bound
+
+  // The source counts until remove(), which returns when no call of it is in progress. Ready means that all
+  // sources are.
+  uint64_t add(Source source);
+  void remove(uint64_t id);
+
+  struct Page {
+    int status = 200;
+    std::string type;
+    std::string body;
+  };
+  Page get(const std::string& path);
+
+ private:
+  MetricsEndpoint() = default;
+  static Result<std::shared_ptr<MetricsEndpoint>> start(const std::string& address);
+
+  std::string address_;
+  std::mutex mutex_;  // held while sources are called
+  std::map<uint64_t, Source> sources_;
+  uint64_t next_id_ = 1;
+  MHD_Daemon* daemon_ = nullptr;
+};
+
+// A source that is removed when this ends.
+class MetricsSource {
+ public:
+  static Result<std::unique_ptr<MetricsSource>> open(const std::string& address,
+                                                     MetricsEndpoint::Source source);
+  ~MetricsSource() { endpoint_->remove(id_); }
+  MetricsSource(const MetricsSource&) = delete;
+  MetricsSource& operator=(const MetricsSource&) = delete;
+  const std::string& address() const { return endpoint_->address(); }
+
+ private:
+  MetricsSource(std::shared_ptr<MetricsEndpoint> endpoint, uint64_t id)
+      : endpoint_(std::move(endpoint)), id_(id) {}
+
+  std::shared_ptr<MetricsEndpoint> endpoint_;
+  uint64_t id_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_

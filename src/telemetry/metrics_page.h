@@ -1,0 +1,42 @@
+// A page of metrics in Prometheus' text format, put together at the moment it is asked for: counting costs
+// the counters nothing, and several parts of a process can add to the same families.
+//
+// Not thread-safe.
+#ifndef NETSUM_SRC_TELEMETRY_METRICS_PAGE_H_
+#define NETSUM_SRC_TELEMETRY_METRICS_PAGE_H_
+
+#include <prometheus/metric_family.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "netsum/time_histogram.h"
+
+namespace netsum {
+
+class MetricsPage {
+ public:
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+
+  // Calls with one `name` make one family; `help` of the first counts. Names follow Prometheus' conventions:
+  // base units, counters end in _total.
+  void counter(std::string_view name, std::string_view help, const Labels& labels, double value);
+  void gauge(std::string_view name, std::string_view help, const Labels& labels, double value);
+  // In seconds.
+  void histogram(std::string_view name, std::string_view help, const Labels& labels,
+                 const TimeHistogram& times);
+
+  std::string text() const;
+
+ private:
+  prometheus::ClientMetric& add(std::string_view name, std::string_view help, prometheus::MetricType type,
+                                const Labels& labels);
+
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_TELEMETRY_METRICS_PAGE_H_

@@ -1,0 +1,169 @@
+// The page's text, its metrics, and what the endpoint answers. Over real HTTP: tests/cli/operations_test.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "src/base/histogram.h"
+#include "src/telemetry/aggregator_metrics.h"
+#include "src/telemetry/metrics_endpoint.h"
+#include "src/telemetry/metrics_page.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(HistogramTest, EveryTimeFallsIntoTheFirstBucketThatReachesIt) {
+  for (const int64_t time_us :
+       {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{8}, int64_t{9}, int64_t{16}, int64_t{17},
+        int64_t{1'000'000}, int64_t{8} << 22, (int64_t{8} << 22) + 1, std::numeric_limits<int64_t>::max()}) {
+    Histogram histogram;
+    histogram.add(time_us);
+    TimeHistogram times;
+    histogram.add_to(&times);
+    ASSERT_EQ(times.count(), 1u);
+    bool reached = false;
+    for (const TimeHistogram::Bucket& bucket : times.buckets) {
+      EXPECT_EQ(bucket.count, !reached && time_us <= bucket.up_to_us ? 1u : 0u)
+          << time_us << " in " << bucket.up_to_us;
+      reached |= time_us <= bucket.up_to_us;
+    }
+  }
+}
+
+TEST(HistogramTest, SeveralAddUp) {
+  Histogram one, other;
+  one.add(5);
+  one.add(100);
+  other.add(6);
+  TimeHistogram times;
+  one.add_to(&times);
+  other.add_to(&times);
+  EXPECT_EQ(times.count(), 3u);
+  EXPECT_EQ(times.buckets[0].count, 2u);
+  EXPECT_EQ(times.sum_us, 111);
+}
+
+TEST(MetricsPageTest, OneFamilyPerName) {
+  MetricsPage page;
+  page.counter("a_total", "Help", {{"rank", "0"}}, 3);
+  page.gauge("b", "Other", {}, 0.5);
+  page.counter("a_total", "Help", {{"rank", "1"}}, 4);
+  EXPECT_EQ(page.text(),
+            "# HELP a_total Help\n# TYPE a_total counter\na_total{rank=\"0\"} 3\na_total{rank=\"1\"} 4\n"
+            "# HELP b Other\n# TYPE b gauge\nb 0.5\n");
+}
+
+TEST(MetricsPageTest, HistogramsAreCumulativeAndInSeconds) {
+  Histogram histogram;
+  histogram.add(8);
+  histogram.add(16);
+  histogram.add(int64_t{100} * 1'000'000);
+  TimeHistogram times;
+  histogram.add_to(&times);
+  MetricsPage page;
+  page.histogram("t_seconds", "Times", {}, times);
+  const std::string text = page.text();
+  EXPECT_THAT(text, HasSubstr("t_seconds_bucket{le=\"8e-06\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("t_seconds_bucket{le=\"1.6e-05\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("t_seconds_bucket{le=\"+Inf\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("t_seconds_count 3\n"));
+  EXPECT_THAT(text, HasSubstr("t_seconds_sum 100.000024\n"));
+}
+
+TEST(MetricsPageTest, LabelsAreEscaped) {
+  MetricsPage page;
+  page.gauge("g", "Help", {{"job", "quo\"te\\ \n"}}, 1);
+  EXPECT_THAT(page.text(), HasSubstr(R"(g{job="quo\"te\\ \n"} 1)"));
+}
+
+TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
+  AggregatorStatus status;
+  status.version = "1.2.3";
+  status.dataplane = "user-space";
+  status.slots_per_core = 100;
+  status.slots_free = 60;
+  status.counters = {{"packets_received", 7}, {"drop_bad_check", 2}, {"drop_too_short", 0}};
+  AggregatorJobStatus job;
+  job.name = "mine";
+  job.world_size = 2;
+  job.joined = {0, 1};
+  job.state = "running";
+  job.waiting_for = {1};
+  job.waiting_ms = 1500;
+  job.waited_ms = {0, 2500};
+  job.sums = 12;
+  AggregatorJobStatus failed = job;
+  failed.state = "failed: peer_lost: ...";
+  status.jobs = {failed, job};  // of one name: the later one counts
+  MetricsPage page;
+  add_aggregator_metrics(status, &page);
+  const std::string text = page.text();
+  for (const char* line :
+       {"netsum_aggregator_info{version=\"1.2.3\",dataplane=\"user-space\"} 1\n",
+        "netsum_aggregator_packets_received_total 7\n",
+        "netsum_aggregator_packets_dropped_total{reason=\"bad_check\"} 2\n",
+        "netsum_aggregator_packets_dropped_total{reason=\"too_short\"} 0\n",
+        "netsum_aggregator_slots_in_use 40\n", "netsum_aggregator_job_running{job_name=\"mine\"} 1\n",
+        "netsum_aggregator_job_sums_total{job_name=\"mine\"} 12\n",
+        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",rank=\"0\"} 0\n",
+        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",rank=\"1\"} 1.5\n",
+        "netsum_aggregator_job_waited_seconds_total{job_name=\"mine\",rank=\"1\"} 2.5\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("job_running{job_name=\"mine\"} 0")));
+}
+
+MetricsEndpoint::Source source(const std::string& metric, std::string not_ready = {}) {
+  return {[metric](MetricsPage* page) { page->gauge(metric, "Help", {}, 1); },
+          [not_ready] { return not_ready; }};
+}
+
+TEST(MetricsEndpointTest, SourcesComeAndGo) {
+  auto endpoint = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
+  MetricsEndpoint& pages = **endpoint;
+  EXPECT_EQ(pages.get("/healthz").status, 200);
+  EXPECT_EQ(pages.get("/readyz").status, 503) << "nothing is served yet";
+  const uint64_t first = pages.add(source("first"));
+  const uint64_t second = pages.add(source("second", "waiting for rank 3"));
+  EXPECT_THAT(pages.get("/metrics").body, HasSubstr("first 1\n"));
+  EXPECT_THAT(pages.get("/metrics").body, HasSubstr("second 1\n"));
+  EXPECT_EQ(pages.get("/readyz").status, 503);
+  EXPECT_EQ(pages.get("/readyz").body, "waiting for rank 3\n");
+  pages.remove(second);
+  EXPECT_EQ(pages.get("/readyz").status, 200);
+  EXPECT_THAT(pages.get("/metrics").body, Not(HasSubstr("second")));
+  pages.remove(first);
+  EXPECT_EQ(pages.get("/elsewhere").status, 404);
+}
+
+TEST(MetricsEndpointTest, OneAddressIsSharedWithinAProcess) {
+  auto free_one = MetricsSource::open("127.0.0.1:0", source("free"));
+  ASSERT_TRUE(free_one.ok());
+  const std::string address = (*free_one)->address();
+  free_one->reset();
+  auto one = MetricsEndpoint::open(address);
+  ASSERT_TRUE(one.ok()) << one.status().to_string();
+  auto other = MetricsEndpoint::open(address);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  EXPECT_EQ(one->get(), other->get());
+}
+
+TEST(MetricsEndpointTest, AddressesThatCannotBeServedAreNamed) {
+  auto taken = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(taken.ok());
+  // Under another spelling, so that it is not taken for the same endpoint.
+  const std::string port = (*taken)->address().substr((*taken)->address().rfind(':'));
+  const auto again = MetricsEndpoint::open("localhost" + port);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.status().code(), ErrorCode::kAddressInUse);
+  EXPECT_THAT(again.status().message(), HasSubstr(port));
+  EXPECT_FALSE(MetricsEndpoint::open("nonsense").ok());
+  EXPECT_FALSE(MetricsEndpoint::open("192.0.2.1:9100").ok()) << "not an address of this host";
+}
+
+}  // namespace
+}  // namespace netsum

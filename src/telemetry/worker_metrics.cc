@@ -1,0 +1,56 @@
+#include "src/telemetry/worker_metrics.h"
+
+#include <algorithm>
+
+namespace netsum {
+
+void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
+  const CommunicatorStats& stats = worker.stats;
+  const MetricsPage::Labels labels = {{"job_name", worker.job}, {"rank", std::to_string(worker.rank)}};
+  const auto with = [&](const char* label, const std::string& value) {
+    MetricsPage::Labels more = labels;
+    more.emplace_back(label, value);
+    return more;
+  };
+  const auto counter = [&](const char* name, const char* help, uint64_t value) {
+    page->counter(name, help, labels, static_cast<double>(value));
+  };
+  page->gauge("netsum_worker_ready", "1 when every rank has joined and nothing has failed", labels,
+              worker.ready ? 1 : 0);
+  page->gauge("netsum_worker_world_size", "Ranks of the job", labels, worker.world_size);
+  counter("netsum_worker_gradient_bytes_total", "Bytes of tensors given to all-reduce", stats.gradient_bytes);
+  counter("netsum_worker_bytes_sent_total", "Bytes sent, with UDP, IP and Ethernet headers",
+          stats.bytes_sent);
+  counter("netsum_worker_bytes_received_total", "Bytes received, with UDP, IP and Ethernet headers",
+          stats.bytes_received);
+  counter("netsum_worker_packets_sent_total", "Packets sent", stats.packets_sent);
+  counter("netsum_worker_packets_received_total", "Packets received", stats.packets_received);
+  counter("netsum_worker_retransmissions_total", "Contributions sent again", stats.retransmissions);
+  counter("netsum_worker_probes_total", "Questions sent while waiting", stats.probes);
+  for (const CommunicatorStats::Drop& drop : stats.drops) {
+    page->counter("netsum_worker_packets_dropped_total", "Packets refused, by the rule that they broke",
+                  with("reason", drop.reason), static_cast<double>(drop.packets));
+  }
+  page->gauge("netsum_worker_smoothed_round_trip_seconds", "As the protocol sees it; the slowest stripe's",
+              labels, stats.srtt_us * 1e-6);
+  page->histogram("netsum_worker_round_trip_seconds",
+                  "From a contribution to its result, where nothing was lost and no rank late", labels,
+                  stats.round_trip);
+  page->histogram("netsum_worker_operation_seconds", "From the submission of an all-reduce to its end",
+                  with("outcome", "ok"), stats.completed);
+  page->histogram("netsum_worker_operation_seconds", "From the submission of an all-reduce to its end",
+                  with("outcome", "failed"), stats.failed);
+  for (int peer = 0; peer < worker.world_size; ++peer) {
+    const bool waits =
+        std::find(stats.waiting_for.begin(), stats.waiting_for.end(), peer) != stats.waiting_for.end();
+    page->gauge("netsum_worker_waiting_for",
+                "1 for a rank that has not joined yet, or that the oldest sum lacks, as last told",
+                with("peer", std::to_string(peer)), waits ? 1 : 0);
+  }
+  counter("netsum_worker_shard_bytes_received_total", "Bytes that this rank's embedded shard took in",
+          stats.shard_bytes_received);
+  counter("netsum_worker_shard_bytes_sent_total", "Bytes that this rank's embedded shard gave out",
+          stats.shard_bytes_sent);
+}
+
+}  // namespace netsum
