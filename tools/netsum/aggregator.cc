@@ -12,6 +12,9 @@
 #include <thread>
 
 #include "src/net/address.h"
+#include "src/telemetry/aggregator_metrics.h"
+#include "src/telemetry/metrics_endpoint.h"
+#include "tools/netsum/aggregator_log.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
@@ -24,14 +27,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kMaxDefaultCores = 4;
-// A look costs microseconds; jobs shorter than this may pass unlogged.
-constexpr milliseconds kPollInterval{50};
+// How finely waits for a rank are seen. A look costs some hundred microseconds at most.
+constexpr milliseconds kPollInterval{100};
 
 constexpr char kExamples[] =
     "Examples:\n"
     "  netsum aggregator\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
+    "  netsum aggregator --metrics 127.0.0.1:9464\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
     "  netsum aggregator --parent 10.0.9.1:5151        (of a rack; the sums go on to a spine's)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
@@ -59,38 +63,6 @@ class StopSignals {
 
  private:
   sigset_t set_;
-};
-
-// Logs jobs coming, changing and going, from successive looks at the aggregator's status.
-class JobWatcher {
- public:
-  explicit JobWatcher(Log& log) : log_(log) {}
-
-  void look(const AggregatorStatus& status) {
-    std::map<std::string, AggregatorJobStatus> now;
-    for (const AggregatorJobStatus& job : status.jobs) now[job.name] = job;
-    for (const auto& [name, job] : now) {
-      const auto before = jobs_.find(name);
-      const bool is_new = before == jobs_.end() || before->second.age_ms > job.age_ms;
-      if (is_new) log_.info("job began", describe(job));
-      if (!is_new && before->second.state != job.state) log_.info("job changed", describe(job));
-    }
-    for (const auto& [name, job] : jobs_) {
-      if (!now.contains(name)) log_.info("job ended", {{"job", name}, {"last_state", job.state}});
-    }
-    jobs_ = std::move(now);
-  }
-
- private:
-  static Json describe(const AggregatorJobStatus& job) {
-    return {{"job", job.name},
-            {"state", job.state},
-            {"joined", job.joined.size()},
-            {"world_size", job.world_size}};
-  }
-
-  Log& log_;
-  std::map<std::string, AggregatorJobStatus> jobs_;
 };
 
 // Says once of each interface of the XDP dataplane when it is no longer there. (The kernel has detached the
@@ -128,6 +100,11 @@ std::string names_of(const std::vector<AggregatorJobStatus>& jobs) {
   return names;
 }
 
+MetricsEndpoint::Source metrics_of(const Aggregator& aggregator) {
+  return {[&](MetricsPage* page) { add_aggregator_metrics(aggregator.status(), page); },
+          [&]() -> std::string { return aggregator.status().draining ? "draining" : ""; }};
+}
+
 class AggregatorCommand : public Subcommand {
  public:
   explicit AggregatorCommand(CLI::App& root);
@@ -136,7 +113,7 @@ class AggregatorCommand : public Subcommand {
 
  private:
   int report_start_failure(const Status& status, Log& log) const;
-  void announce(const Aggregator& aggregator) const;
+  void announce(const Aggregator& aggregator, const MetricsSource* metrics) const;
   int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
 
   CLI::App* app_;
@@ -145,6 +122,7 @@ class AggregatorCommand : public Subcommand {
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
   std::string dataplane_ = "user";
+  std::string metrics_;
   std::string drain_timeout_ = "60s";
   std::string log_level_ = "info";
   std::string log_format_ = "text";
@@ -189,6 +167,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--drain-timeout", drain_timeout_, "How long a drain waits for running jobs")
       ->check(duration())
       ->capture_default_str();
+  app_->add_option("--metrics", metrics_,
+                   "Serve /metrics (Prometheus), /healthz and /readyz over HTTP here; default: nowhere")
+      ->check(host_port());
   app_->add_option("--log-level", log_level_, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
@@ -213,7 +194,7 @@ int AggregatorCommand::report_start_failure(const Status& status, Log& log) cons
   return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-void AggregatorCommand::announce(const Aggregator& aggregator) const {
+void AggregatorCommand::announce(const Aggregator& aggregator, const MetricsSource* metrics) const {
   std::string control = aggregator.control_address();
   std::string data;
   for (const std::string& address : aggregator.status().data_addresses) {
@@ -227,6 +208,7 @@ void AggregatorCommand::announce(const Aggregator& aggregator) const {
     reachable = std::string(name) + ":" + std::to_string(parsed.value().port);
   }
   std::printf("ready: control %s, data %s\n", control.c_str(), data.c_str());
+  if (metrics != nullptr) std::printf("metrics: http://%s/metrics\n", metrics->address().c_str());
   std::printf("set on workers: NETSUM_AGGREGATOR=%s\n", reachable.c_str());
   std::fflush(stdout);
 }
@@ -272,15 +254,25 @@ int AggregatorCommand::run() {
   if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
   const StopSignals signals;
   Log log(log_level_, log_format_ == "json");
+  options_.on_event = [&log](const AggregatorEvent& event) { log_event(event, &log); };
   Result<std::unique_ptr<Aggregator>> started = Aggregator::start(options_);
   if (!started.ok()) return report_start_failure(started.status(), log);
   Aggregator& aggregator = *started.value();
-  announce(aggregator);
+  std::unique_ptr<MetricsSource> metrics;
+  if (!metrics_.empty()) {
+    auto opened = MetricsSource::open(metrics_, metrics_of(aggregator));
+    if (!opened.ok()) {
+      log.error("--metrics " + metrics_ + ": " + opened.status().message());
+      return opened.status().code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+    }
+    metrics = std::move(opened).value();
+  }
+  announce(aggregator, metrics.get());
 
-  JobWatcher watcher(log);
+  WaitLog waits(&log);
   InterfaceWatcher interfaces(options_.interfaces, log);
   while (signals.wait(kPollInterval) == 0) {
-    watcher.look(aggregator.status());
+    waits.look(aggregator.status());
     interfaces.look();
   }
 

@@ -12,6 +12,7 @@
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/subcommand.h"
+#include "tools/netsum/trace_merge.h"
 
 namespace netsum::tool {
 namespace {
@@ -76,6 +77,8 @@ class BenchCommand : public Subcommand {
   std::string job_ = "bench";
   bool with_aggregator_ = false;
   int aggregator_cores_ = 1;
+  std::string trace_;
+  std::string metrics_;
   int mtu_ = 1500;
   int slots_ = 256;
   std::string packet_io_ = "udp";
@@ -126,6 +129,8 @@ void BenchCommand::declare_what() {
       ->capture_default_str();
   allreduce_->add_option("--seed", settings_.seed, "Of the inputs; the same on all ranks")
       ->capture_default_str();
+  allreduce_->add_option("--trace", trace_, "Write a trace of all ranks' sums here, for ui.perfetto.dev")
+      ->type_name("FILE");
   allreduce_->add_flag("--json", json_, "Print one JSON object");
 }
 
@@ -145,6 +150,9 @@ void BenchCommand::declare_where() {
       ->envname("NETSUM_AGGREGATOR")
       ->check(host_port_list());
   allreduce_->add_option("--root", root_, "With --rank and no aggregator: where rank 0 listens, host:port")
+      ->check(host_port())
+      ->needs(rank_option_);
+  allreduce_->add_option("--metrics", metrics_, "With --rank: serve this rank's metrics here, host:port")
       ->check(host_port())
       ->needs(rank_option_);
   allreduce_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the time of the run")
@@ -219,6 +227,8 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
   options.shared_memory = shared_memory_;  // off: a benchmark of the network, on one machine too
   options.lane_bits = settings_.lane_bits;
+  options.trace_path = trace_;
+  options.metrics_address = metrics_;
   return options;
 }
 
@@ -246,6 +256,7 @@ LocalBench BenchCommand::local_bench() const {
       std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
       timeout_, "--connect-timeout", connect_timeout_};
   if (shared_memory_) local.worker_flags.push_back("--shared-memory");
+  if (!trace_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--trace", trace_ + ".{rank}"});
   const std::pair<const char*, const std::string*> files[] = {
       {"--token-file", &job_token_.path},
       {"--aggregator-token-file", &aggregator_token_.path},
@@ -290,6 +301,15 @@ int BenchCommand::run() {
   if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
     std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());
     return kExitFailed;
+  }
+  if (!trace_.empty()) {
+    std::vector<std::string> parts;
+    for (int rank = 0; rank < workers_; ++rank) parts.push_back(trace_ + "." + std::to_string(rank));
+    if (const Status merged = merge_traces(parts, trace_); !merged.ok()) {
+      std::fprintf(stderr, "netsum bench allreduce: --trace: %s\n", merged.message().c_str());
+      conclude(report);
+      return kExitFailed;
+    }
   }
   return conclude(report);
 }

@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
   commands.push_back(make_doctor_command(app));
   commands.push_back(make_rack_command(app));
   commands.push_back(make_simulate_command(app));
+  commands.push_back(make_status_command(app));
   commands.push_back(make_version_command(app));
   try {
     app.parse(argc, argv);

@@ -23,6 +23,7 @@ std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string comma
 std::unique_ptr<Subcommand> make_doctor_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_rack_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_simulate_command(CLI::App& root);
+std::unique_ptr<Subcommand> make_status_command(CLI::App& root);
 std::unique_ptr<Subcommand> make_version_command(CLI::App& root);
 
 }  // namespace netsum::tool

@@ -1,0 +1,81 @@
+#include "tools/netsum/aggregator_log.h"
+
+#include <utility>
+
+namespace netsum::tool {
+namespace {
+
+constexpr uint64_t kLongWaitMs = 1000;
+
+struct Words {
+  const char* message;
+  const char* state;  // of the job from now on; null: as it was
+};
+
+Words words(AggregatorEvent::Kind kind) {
+  switch (kind) {
+    case AggregatorEvent::Kind::kJobBegan:
+      return {"job began", "joining"};
+    case AggregatorEvent::Kind::kMemberJoined:
+      return {"member joined", nullptr};
+    case AggregatorEvent::Kind::kJobRunning:
+      return {"job running", "running"};
+    case AggregatorEvent::Kind::kMemberLeft:
+      return {"member left", nullptr};
+    case AggregatorEvent::Kind::kMemberLost:
+      return {"member lost", nullptr};
+    case AggregatorEvent::Kind::kJobFailed:
+      return {"job failed", "failed"};
+    case AggregatorEvent::Kind::kJobEnded:
+      return {"job ended", nullptr};
+    case AggregatorEvent::Kind::kJoinRefused:
+      return {"join refused", nullptr};
+    case AggregatorEvent::Kind::kDraining:
+      return {"draining", nullptr};
+  }
+  return {"unknown event", nullptr};
+}
+
+}  // namespace
+
+void log_event(const AggregatorEvent& event, Log* log) {
+  const auto [message, state] = words(event.kind);
+  Json fields = Json::object();
+  if (!event.job.empty()) fields["job"] = event.job;
+  if (state != nullptr) fields["state"] = state;
+  if (event.rank != kNoRank) fields["rank"] = event.rank;
+  if (!event.host.empty()) fields["host"] = event.host;
+  if (event.world_size > 0) {
+    fields["joined"] = event.joined;
+    fields["world_size"] = event.world_size;
+  }
+  if (!event.reason.empty()) fields["reason"] = event.reason;
+  const bool trouble = event.kind == AggregatorEvent::Kind::kMemberLost ||
+                       event.kind == AggregatorEvent::Kind::kJobFailed ||
+                       event.kind == AggregatorEvent::Kind::kJoinRefused;
+  if (trouble) {
+    log->warn(message, fields);
+  } else {
+    log->info(message, fields);
+  }
+}
+
+void WaitLog::look(const AggregatorStatus& status) {
+  std::map<std::string, std::string> now;
+  for (const AggregatorJobStatus& job : status.jobs) {
+    if (job.state != "running" || job.waiting_for.empty() || job.waiting_ms < kLongWaitMs) continue;
+    std::string ranks;
+    for (const int rank : job.waiting_for) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+    std::string& known = waiting_[job.name];
+    if (known != ranks)
+      log_->warn("job waits", {{"job", job.name}, {"ranks", ranks}, {"ms", job.waiting_ms}});
+    now[job.name] = ranks;
+  }
+  for (const AggregatorJobStatus& job : status.jobs) {
+    const bool waited = waiting_.contains(job.name) && !now.contains(job.name);
+    if (waited && job.state == "running") log_->info("job goes on", {{"job", job.name}});
+  }
+  waiting_ = std::move(now);
+}
+
+}  // namespace netsum::tool

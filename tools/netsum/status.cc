@@ -1,0 +1,140 @@
+// netsum status: what aggregators are doing, live.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "src/base/clock.h"
+#include "tools/netsum/exit_codes.h"
+#include "tools/netsum/flags.h"
+#include "tools/netsum/status_view.h"
+#include "tools/netsum/subcommand.h"
+
+namespace netsum::tool {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  netsum status --aggregator 10.0.0.9:5151          live, until Ctrl-C\n"
+    "  netsum status --once                              one look (NETSUM_AGGREGATOR says where)\n"
+    "  netsum status --once --json | jq '.aggregators[0].jobs[].waiting_for'\n"
+    "\n"
+    "Rates are those of the last --interval. LATE names the ranks that sums wait for.\n"
+    "Exit status: 0 every aggregator answered (or Ctrl-C); 2 bad flags; 3 --once: one did not answer.";
+
+// What an aggregator said last, and when.
+struct Look {
+  RemoteStatus status;
+  int64_t at_us = 0;
+};
+
+class StatusCommand : public Subcommand {
+ public:
+  explicit StatusCommand(CLI::App& root);
+  bool chosen() const override { return app_->parsed(); }
+  int run() override;
+
+ private:
+  Json look(const std::string& address);
+  void show(const Json& reports) const;
+
+  CLI::App* app_;
+  std::string aggregators_;
+  std::string interval_ = "1s";
+  std::string timeout_ = "5s";
+  TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
+  TlsFlags tls_;
+  bool once_ = false;
+  bool json_ = false;
+
+  std::string token_text_;
+  TlsOptions tls_options_;
+  std::map<std::string, Look> before_;
+};
+
+StatusCommand::StatusCommand(CLI::App& root) {
+  app_ = root.add_subcommand("status", "Show what aggregators are doing: jobs, members, rates, who is late");
+  app_->add_option("--aggregator", aggregators_, "Aggregators, host:port[,host:port...]")
+      ->envname("NETSUM_AGGREGATOR")
+      ->check(host_port_list());
+  app_->add_flag("--once", once_, "One report over one interval, then end");
+  app_->add_option("--interval", interval_, "Time between looks, over which rates are taken")
+      ->check(duration())
+      ->capture_default_str();
+  app_->add_option("--timeout", timeout_, "Of each look")->check(duration())->capture_default_str();
+  token_.declare(*app_, "File with the token that the aggregators ask for");
+  tls_.declare_client(*app_);
+  app_->add_flag("--json", json_, "Print one JSON object a line for each report");
+  app_->footer(kExamples);
+}
+
+Json StatusCommand::look(const std::string& address) {
+  const milliseconds timeout{parse_duration_ms(timeout_).value()};
+  Result<RemoteStatus> status = query_status(address, token_text_, tls_options_, timeout);
+  if (!status.ok()) {
+    before_.erase(address);
+    return status_failure(address, status.status());
+  }
+  const int64_t now_us = monotonic_us();
+  const auto found = before_.find(address);
+  const Look now{std::move(status).value(), now_us};
+  const Look& then = found == before_.end() ? now : found->second;
+  Json report =
+      status_report(address, then.status, now.status, static_cast<double>(now_us - then.at_us) * 1e-6);
+  before_[address] = now;
+  return report;
+}
+
+void StatusCommand::show(const Json& reports) const {
+  if (json_) {
+    const Json line = {{"aggregators", reports}};
+    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  } else {
+    // On a terminal each report takes the place of the one before.
+    if (!once_ && isatty(STDOUT_FILENO) != 0) std::printf("\033[H\033[2J");
+    for (const Json& report : reports) std::printf("%s\n", status_text(report).c_str());
+  }
+  std::fflush(stdout);
+}
+
+int StatusCommand::run() {
+  const std::vector<std::string> addresses = split_list(aggregators_);
+  if (addresses.empty()) {
+    throw UsageError("--aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
+  }
+  token_text_ = token_.load();
+  tls_options_ = tls_.load();
+  // Taken by waiting for them, so that Ctrl-C ends between two reports and not within one.
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGINT);
+  sigaddset(&stop, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const int64_t interval_ms = parse_duration_ms(interval_).value();
+  const timespec interval = {interval_ms / 1000, (interval_ms % 1000) * 1'000'000};
+
+  for (const std::string& address : addresses) look(address);  // rates need a look before
+  while (sigtimedwait(&stop, nullptr, &interval) < 0) {
+    Json reports = Json::array();
+    bool all_answered = true;
+    for (const std::string& address : addresses) {
+      reports.push_back(look(address));
+      all_answered &= reports.back().at("ok").get<bool>();
+    }
+    show(reports);
+    if (once_) return all_answered ? kExitOk : kExitFailed;
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+std::unique_ptr<Subcommand> make_status_command(CLI::App& root) {
+  return std::make_unique<StatusCommand>(root);
+}
+
+}  // namespace netsum::tool
