@@ -159,7 +159,10 @@ void JobTable::make_ready(JobNumber number) {
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
   job.grant = grant->job;
   job.state = State::kRunning;
-  job.watch = JobWatch(static_cast<int>(job.request.world_size));
+  std::vector<uint16_t> member_of_rank = grant->member_of_rank;
+  for (size_t rank = member_of_rank.size(); rank < job.members.size(); ++rank)
+    member_of_rank.push_back(static_cast<uint16_t>(rank));
+  job.watch = JobWatch(std::move(member_of_rank));
   note(AggregatorEvent::Kind::kJobRunning, job);
   const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
   for (const auto& member : job.members)

@@ -15,8 +15,9 @@ void JobWatch::look(int64_t now_us, const JobProgress& progress) {
 
 std::vector<int> JobWatch::waiting_for() const {
   std::vector<int> ranks;
-  for (size_t rank = 0; rank < waited_us_.size(); ++rank) {
-    if (progress_.missing >> rank & 1) ranks.push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < member_of_rank_.size(); ++rank) {
+    const uint16_t member = member_of_rank_[rank];
+    if (member < 64 && (progress_.missing >> member & 1)) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }

@@ -3,6 +3,7 @@
 #define NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
@@ -12,7 +13,10 @@ namespace netsum {
 // Not thread-safe.
 class JobWatch {
  public:
-  explicit JobWatch(int members = 0) : waited_us_(static_cast<size_t>(members)) {}
+  JobWatch() = default;
+  // By rank, its index among the members of the dataplane: those of a rack are one member.
+  explicit JobWatch(std::vector<uint16_t> member_of_rank)
+      : member_of_rank_(std::move(member_of_rank)), waited_us_(member_of_rank_.size()) {}
 
   void look(int64_t now_us, const JobProgress& progress);
 
@@ -28,6 +32,7 @@ class JobWatch {
   // After a longer pause between looks, one look says little about all of it.
   static constexpr int64_t kMostPerLookUs = 1'000'000;
 
+  std::vector<uint16_t> member_of_rank_;
   JobProgress progress_;
   int64_t looked_us_ = -1;
   int64_t since_us_ = 0;

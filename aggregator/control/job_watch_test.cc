@@ -17,7 +17,7 @@ JobProgress at(uint64_t oldest, uint64_t missing) {
 }
 
 TEST(JobWatchTest, NobodyIsWaitedForWhileNothingIsUnderWay) {
-  JobWatch watch(3);
+  JobWatch watch({0, 1, 2});
   watch.look(1000, at(0, 0));
   watch.look(2000, at(0, 0));
   EXPECT_THAT(watch.waiting_for(), IsEmpty());
@@ -26,7 +26,7 @@ TEST(JobWatchTest, NobodyIsWaitedForWhileNothingIsUnderWay) {
 }
 
 TEST(JobWatchTest, TheWaitLastsFromTheFirstLookAtTheSameSum) {
-  JobWatch watch(3);
+  JobWatch watch({0, 1, 2});
   watch.look(1000, at(7, 0b110));
   EXPECT_EQ(watch.waiting_us(), 0);
   watch.look(51'000, at(7, 0b100));  // rank 1 has come
@@ -38,7 +38,7 @@ TEST(JobWatchTest, TheWaitLastsFromTheFirstLookAtTheSameSum) {
 }
 
 TEST(JobWatchTest, AWaitEndsWhenTheSumIsDone) {
-  JobWatch watch(2);
+  JobWatch watch({0, 1});
   watch.look(1000, at(7, 0b10));
   watch.look(2000, at(0, 0));
   watch.look(3000, at(7, 0b10));  // an equal number by chance: since when is not known
@@ -46,11 +46,17 @@ TEST(JobWatchTest, AWaitEndsWhenTheSumIsDone) {
 }
 
 TEST(JobWatchTest, OneLookAfterALongPauseDoesNotStandForAllOfIt) {
-  JobWatch watch(1);
+  JobWatch watch({0});
   watch.look(0, at(1, 1));
   watch.look(60'000'000, at(1, 1));
   EXPECT_EQ(watch.waiting_us(), 60'000'000) << "the same sum all the time";
   EXPECT_THAT(watch.waited_us(), ElementsAre(1'000'000));
+}
+
+TEST(JobWatchTest, TheRanksOfARackAreOneMember) {
+  JobWatch watch({0, 0, 1});
+  watch.look(1000, at(7, 0b01));
+  EXPECT_THAT(watch.waiting_for(), ElementsAre(0, 1));
 }
 
 }  // namespace

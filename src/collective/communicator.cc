@@ -419,8 +419,9 @@ void NetworkCommunicator::add_network_stats(CommunicatorStats* stats) const {
     stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
     stats->stripes.push_back(std::move(one));
     for (int rank = 0; rank < stripe.options().world_size; ++rank) {
-      if (counters.waiting_for.get() >> stripe.options().member_of(rank) & 1)
-        waits_for.insert(stripe.options().names[static_cast<size_t>(rank)]);
+      const uint16_t member = stripe.options().member_of(rank);
+      if (member < NETSUM_MAX_MEMBERS && (counters.waiting_for.get() >> member & 1))
+        waits_for.insert(stripe.options().name_of(rank));
     }
     counters.round_trip.add_to(&stats->round_trip);
     for (size_t reason = 1; reason < drops.size(); ++reason) drops[reason] += counters.drops[reason].get();

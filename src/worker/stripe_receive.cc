@@ -202,7 +202,11 @@ std::vector<int> Stripe::ranks_of(uint16_t member) const {
 void Stripe::note_waiting(int64_t now_us) {
   const Waiting oldest = waiting(now_us);
   if (!oldest.answered) return;
-  const uint64_t all = options_.members >= 64 ? ~uint64_t{0} : (uint64_t{1} << options_.members) - 1;
+  uint64_t all = 0;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const uint16_t member = options_.member_of(rank);
+    if (member < NETSUM_MAX_MEMBERS) all |= uint64_t{1} << member;
+  }
   counters_.waiting_for.set(all & ~oldest.contributed);
 }
 
