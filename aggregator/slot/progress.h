@@ -28,7 +28,7 @@ inline SlotProgress slot_progress(std::span<const netsum_slot> slots, uint32_t d
     if (slot.current == 0) continue;  // never used
     const netsum_round& round = slot.rounds[slot.current & 1];
     const bool open = round.state == NETSUM_ROUND_OPEN;
-    progress.rounds += slot.current - (open || round.state == NETSUM_ROUND_FAILED ? 1 : 0);
+    progress.rounds += slot.current - (round.state == NETSUM_ROUND_COMPLETE ? 0 : 1);
     if (!open) continue;
     ++progress.open_slots;
     const bool data = i < data_slots;

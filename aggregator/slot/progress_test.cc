@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kDataSlots = 2;
 constexpr uint16_t kMembers = 3;
+constexpr netsum_job_rules kRules{.members = kMembers};
 
 class SlotProgressTest : public ::testing::Test {
  protected:
@@ -19,7 +20,7 @@ class SlotProgressTest : public ::testing::Test {
     fields.chunk = chunk;
     const netsum_verdict verdict = netsum_slot_contribute(&slots_[slot], &fields);
     if (verdict.action == NETSUM_ACT_STORE || verdict.action == NETSUM_ACT_ADD)
-      netsum_slot_added(&slots_[slot], verdict.bank, 0, kMembers);
+      netsum_slot_added(&slots_[slot], verdict.bank, 0, &kRules);
   }
   void complete(size_t slot, uint32_t round) {
     for (uint16_t member = 0; member < kMembers; ++member) contribute(slot, round, member);

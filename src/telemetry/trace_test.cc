@@ -61,7 +61,9 @@ TEST_F(TraceTest, AnOperationIsASpanWithItsPhasesInside) {
     EXPECT_EQ(event.at("pid"), 3);
     if (event.at("ph") == "b") spans[event.at("name")].first = event.at("ts");
     if (event.at("ph") == "e") spans[event.at("name")].second = event.at("ts");
-    if (event.at("ph") == "b" || event.at("ph") == "e") EXPECT_EQ(event.at("id2").at("local"), "7");
+    if (event.at("ph") == "b" || event.at("ph") == "e") {
+      EXPECT_EQ(event.at("id2").at("local"), "7");
+    }
     if (event.at("name") == "all_reduce #7 bfloat16[1000]" && event.at("ph") == "b") {
       EXPECT_EQ(event.at("args").at("bytes"), 2000);
       EXPECT_EQ(event.at("args").at("retransmissions"), 2);
