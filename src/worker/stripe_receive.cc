@@ -175,13 +175,14 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   const uint64_t own = uint64_t{1} << options_.member;
   slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
   slot.answered = true;
+  round_trip_.answer(now_us - slot.probed_at_us, slot.backoff == 1);
   note_waiting(now_us);
   // Otherwise a straggler: the next probe is scheduled already.
   const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
   const bool outdated = (before & ~netsum_get64(seen) & own) != 0;
   if (!again || outdated || slot.resend_due) return;
-  // Less than a round trip after the payload was sent again, this answers a probe from before that.
-  if (slot.resent && static_cast<double>(now_us - slot.sent_at_us) <= round_trip_.srtt_us()) return;
+  // No probe since the payload was sent again: this answers one from before that.
+  if (slot.resent && slot.backoff == 0) return;
   window_.on_loss(now_us, round_trip_.srtt_us());
   counters_.window_packets.set(window_.packets());
   if (slot.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);

@@ -90,6 +90,7 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
     if (slot.resend_due) {
       slot.resend_due = slot.probe_due = false;
       slot.resent = true;
+      slot.backoff = 0;  // a loss, no straggler: nothing speaks for asking more rarely
       counters_.retransmissions.add();
       ++slot.step.operation->course.retransmissions;
       return build_contribution(now_us, index, frame);
