@@ -109,7 +109,8 @@ Report Simulation::run() {
       start_due_jobs();
     });
   }
-  while (!clock_.empty() && clock_.next_us() <= limit_us) {
+  // The first violation ends the run: what comes after it may never end.
+  while (!clock_.empty() && clock_.next_us() <= limit_us && report_.violations.empty()) {
     clock_.step();
     ++events_done_;
     apply_events();
