@@ -96,6 +96,11 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] = max(acc[i], lanes[i]), unsigned.
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 
+// --- Copying
+// memcpy for what this core will not read again soon: the stores go past the cache, so the destination's old
+// lines are not fetched first. Other threads see them as soon as they see any later store.
+void copy_out(void* to, const void* from, size_t bytes);
+
 // --- Integrity
 // NH (Black et al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words
 // w: sum over i of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64. `key` has bytes / 4

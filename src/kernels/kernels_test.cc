@@ -424,6 +424,15 @@ TEST_P(KernelTest, MaxLanesAndNhAgree) {
   }
 }
 
+TEST_P(KernelTest, CopyOutCopiesEverySizeAtEveryAlignment) {
+  for (const size_t n : interesting_sizes()) {
+    GuardedBytes from(n, n % 16), to(n, n % 13);
+    from.fill(random_bytes(rng_, n));
+    copy_out(to.data(), from.data(), n);
+    ASSERT_EQ(from, to) << n;
+  }
+}
+
 // 64 members' halves, summed, against 128-bit sums.
 TEST_P(KernelTest, Int64HalvesAddUpExactlyOrSayThatTheyDoNot) {
   for (const size_t n : interesting_sizes()) {

@@ -1,6 +1,8 @@
-// What happens to lanes: adding, maxima, the two halves of int64, and the NH hash, vectorised.
+// What happens to lanes: adding, maxima, the two halves of int64, and the NH hash, vectorised; and
+// copying.
 #include <algorithm>
 
+#include "hwy/cache_control.h"
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
 
@@ -58,6 +60,26 @@ void max8(uint8_t* acc, const uint8_t* lanes, size_t n) {
   for_each_pair<1>(acc, lanes, n, hn::Lanes(d), [&](uint8_t* to, const uint8_t* from) HWY_ATTR {
     store(hn::Max(load(d, to), load(d, from)), d, to);
   });
+}
+
+void copy_past_cache(uint8_t* to, const uint8_t* from, size_t bytes) {
+  const hn::ScalableTag<uint8_t> d;
+  const size_t step = hn::Lanes(d);
+  const size_t head = std::min(bytes, (step - reinterpret_cast<uintptr_t>(to) % step) % step);
+  std::memcpy(to, from, head);
+  size_t i = head;
+  for (; i + 4 * step <= bytes; i += 4 * step) {
+    const auto a = hn::LoadU(d, from + i);
+    const auto b = hn::LoadU(d, from + i + step);
+    const auto c = hn::LoadU(d, from + i + 2 * step);
+    const auto e = hn::LoadU(d, from + i + 3 * step);
+    hn::Stream(a, d, to + i);
+    hn::Stream(b, d, to + i + step);
+    hn::Stream(c, d, to + i + 2 * step);
+    hn::Stream(e, d, to + i + 3 * step);
+  }
+  hwy::FlushStream();
+  std::memcpy(to + i, from + i, bytes - i);
 }
 
 uint64_t nh_hash(const uint8_t* payload, size_t bytes, const uint32_t* key) {
@@ -121,6 +143,7 @@ HWY_EXPORT(add16);
 HWY_EXPORT(add32);
 HWY_EXPORT(add64);
 HWY_EXPORT(max8);
+HWY_EXPORT(copy_past_cache);
 HWY_EXPORT(nh_hash);
 HWY_EXPORT(half_lanes);
 HWY_EXPORT(join_halves);
@@ -141,6 +164,10 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
 
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
   HWY_DYNAMIC_DISPATCH(max8)(acc, lanes, n);
+}
+
+void copy_out(void* to, const void* from, size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(copy_past_cache)(static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), bytes);
 }
 
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key) {

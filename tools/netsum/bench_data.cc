@@ -116,14 +116,16 @@ uint64_t BenchData::stream(int rank, TensorId id) const {
       .next();
 }
 
+int BenchData::dropped_bits() const {
+  if (is_floating(type_)) return 63 - precision_bits(type_);
+  // So that world_size of them still fit the type.
+  return 63 - kernels::quantum_bits(world_size_) - (type_ == DataType::kInt64 ? 32 : 0);
+}
+
 int64_t BenchData::steps(uint64_t stream, size_t element) const {
   const auto random = static_cast<int64_t>(Rng(stream + element * 0xD1B54A32D192ED03ull).next());
-  if (!is_floating(type_)) {
-    // So that world_size of them still fit the type.
-    const int bits = kernels::quantum_bits(world_size_) + (type_ == DataType::kInt64 ? 32 : 0);
-    return random >> (63 - bits);
-  }
-  const int64_t odd = (random >> (63 - precision_bits(type_))) | 1;
+  if (!is_floating(type_)) return random >> dropped_bits_;
+  const int64_t odd = (random >> dropped_bits_) | 1;
   const int shift = static_cast<int>(static_cast<uint64_t>(random) & 0xFF) % (kSpread + 1);
   return odd * (int64_t{1} << (kSpread - shift));
 }
@@ -132,7 +134,7 @@ double BenchData::step_size(TensorId id) const {
   return is_floating(type_) ? std::ldexp(1.0, scale_of(id) - precision_bits(type_) - kSpread) : 1.0;
 }
 
-double BenchData::tolerance(TensorId id, double expected) const {
+BenchData::Tolerance BenchData::tolerance(TensorId id) const {
   // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale ...
   const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
@@ -143,7 +145,7 @@ double BenchData::tolerance(TensorId id, double expected) const {
   double relative = std::ldexp(1.0, -precision_bits(type_));
   if (op_ == ReduceOp::kAvg) relative += 0x1.0p-23;
   constexpr double kHalfSmallest = 0x1.0p-25;  // of float16, whose sums may be subnormal
-  return error + (std::fabs(expected) + error) * relative + (type_ == DataType::kFloat16 ? kHalfSmallest : 0);
+  return {error + error * relative + (type_ == DataType::kFloat16 ? kHalfSmallest : 0), relative};
 }
 
 void BenchData::fill(int rank, TensorId id, void* out, size_t count) const {
@@ -156,6 +158,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count) const {
   Verdict verdict;
   std::vector<int64_t> sums(kBlock);
   const double size = step_size(id) / (op_ == ReduceOp::kAvg ? world_size_ : 1);
+  const Tolerance allowed = tolerance(id);
   auto wrong = [&](size_t i, const std::string& got, const std::string& expected) {
     if (verdict.wrong++ > 0) return;
     verdict.first_wrong = "element " + std::to_string(i) + ": got " + got + ", expected " + expected;
@@ -177,7 +180,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count) const {
       const double got = load_float(type_, result, start + i);
       const double error = std::fabs(got - expected);
       // Written so that a NaN is wrong.
-      if (!(error <= tolerance(id, expected)))
+      if (!(error <= allowed.absolute + std::fabs(expected) * allowed.relative))
         wrong(start + i, std::to_string(got), std::to_string(expected));
       verdict.worst_error = std::max(verdict.worst_error, error);
     }

@@ -27,7 +27,12 @@ class BenchData {
  public:
   // `lane_bits` as CommunicatorOptions::lane_bits.
   BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed, int lane_bits = 0)
-      : type_(type), op_(op), world_size_(world_size), seed_(seed), lane_bits_(lane_bits) {}
+      : type_(type),
+        op_(op),
+        world_size_(world_size),
+        seed_(seed),
+        lane_bits_(lane_bits),
+        dropped_bits_(dropped_bits()) {}
 
   // What `rank` contributes to tensor `id`.
   void fill(int rank, TensorId id, void* out, size_t count) const;
@@ -36,16 +41,23 @@ class BenchData {
   Verdict verify(TensorId id, const void* result, size_t count) const;
 
  private:
+  int dropped_bits() const;
   uint64_t stream(int rank, TensorId id) const;
   int64_t steps(uint64_t stream, size_t element) const;
   double step_size(TensorId id) const;
-  double tolerance(TensorId id, double expected) const;
+  // Of a sum: `absolute` + |expected| x `relative`.
+  struct Tolerance {
+    double absolute = 0;
+    double relative = 0;
+  };
+  Tolerance tolerance(TensorId id) const;
 
   DataType type_;
   ReduceOp op_;
   int world_size_;
   uint64_t seed_;
   int lane_bits_;
+  int dropped_bits_;  // of 64 random ones, so that the rest is an element's number of steps
 };
 
 }  // namespace netsum::tool
