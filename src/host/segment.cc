@@ -18,9 +18,9 @@ namespace {
 constexpr size_t kPage = 4096;
 // What all blocks take together should fit the processor's shared cache; within that, larger blocks are
 // better, above all on a busy machine, since for each of them every rank waits for its turn on a processor.
-constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kBlockBytes = size_t{2} << 20;
 constexpr size_t kLeastBlockBytes = size_t{32} << 10;
-constexpr size_t kAllBlocksBytes = size_t{32} << 20;
+constexpr size_t kAllBlocksBytes = size_t{64} << 20;
 
 size_t block_bytes_for(size_t ranks) {
   const size_t fair = kAllBlocksBytes / (Segment::kSlots * (ranks + 1)) / kPage * kPage;

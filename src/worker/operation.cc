@@ -177,7 +177,7 @@ void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
 
 void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
   for_each_piece(begin, n, [&](const TensorView& view, size_t offset, size_t piece, size_t done) {
-    std::memcpy(at(view.output, offset, type_), from + done * size_of(type_), piece * size_of(type_));
+    kernels::copy_out(at(view.output, offset, type_), from + done * size_of(type_), piece * size_of(type_));
   });
 }
 
