@@ -20,36 +20,21 @@ class RoundTrip {
     variation_us_ += (std::abs(rtt - srtt_us_) - variation_us_) / 4;
     srtt_us_ = std::max(srtt_us_ + (rtt - srtt_us_) / 8, 1.0);
   }
-  // The time from a probe to its answer. Unlike the time to a result it holds no wait for other ranks, nor
-  // for the repair of their losses, so it bounds the timeout: else losses would lengthen it, and it the
-  // repair of the next. `exact`: only one probe was under way; otherwise it took at least so long.
-  void answer(int64_t rtt_us, bool exact) {
-    const double rtt = static_cast<double>(rtt_us);
-    if (answer_us_ == 0) {
-      answer_us_ = std::max(rtt, 1.0);
-    } else if (exact || rtt > answer_us_) {
-      answer_us_ = std::max(answer_us_ + (rtt - answer_us_) / 4, 1.0);
-    }
-  }
   double srtt_us() const { return srtt_us_; }
   // When to ask what became of a packet. The floor keeps the wake-ups of an idle wait rare; a lost packet is
   // mostly found sooner, by the gap it leaves.
   int64_t timeout_us() const {
     if (srtt_us_ == 0) return kInitialTimeoutUs;
-    double timeout = srtt_us_ + 4 * variation_us_;
-    if (answer_us_ != 0) timeout = std::min(timeout, kAnswers * answer_us_);
-    return std::clamp(static_cast<int64_t>(timeout), kMinTimeoutUs, kMaxTimeoutUs);
+    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinTimeoutUs, kMaxTimeoutUs);
   }
 
   static constexpr int64_t kInitialTimeoutUs = 20'000;
   static constexpr int64_t kMinTimeoutUs = 5'000;
   static constexpr int64_t kMaxTimeoutUs = 500'000;
-  static constexpr double kAnswers = 8;  // what a loaded path may take longer than its average
 
  private:
   double srtt_us_ = 0;
   double variation_us_ = 0;
-  double answer_us_ = 0;
 };
 
 // In packets. The slots granted are the ceiling; results are the acknowledgements.

@@ -29,19 +29,6 @@ TEST(RoundTrip, TimeoutHasBounds) {
   EXPECT_EQ(slow.timeout_us(), RoundTrip::kMaxTimeoutUs);
 }
 
-TEST(RoundTrip, AnswersBoundTheTimeoutThatWaitsHaveInflated) {
-  RoundTrip rtt;
-  rtt.sample(400'000);
-  rtt.answer(2'000, true);
-  EXPECT_EQ(rtt.timeout_us(), 16'000);
-  rtt.answer(1'000, false);  // at least so long: nothing new
-  EXPECT_EQ(rtt.timeout_us(), 16'000);
-  for (int i = 0; i < 100; ++i) rtt.answer(50'000, false);  // the path has become longer
-  EXPECT_NEAR(static_cast<double>(rtt.timeout_us()), 400'000, 10);
-  for (int i = 0; i < 100; ++i) rtt.sample(1'000);
-  EXPECT_EQ(rtt.timeout_us(), RoundTrip::kMinTimeoutUs);  // results come sooner than answers may
-}
-
 TEST(CongestionWindow, SlowStartThenOnePacketPerWindow) {
   CongestionWindow window(256);
   EXPECT_EQ(window.packets(), 32u);

@@ -190,6 +190,7 @@ class Stripe {
   void on_status(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
   Status on_error(const netsum_fields& fields, const uint8_t* payload);
   void on_welcome(int64_t now_us, const netsum_fields& fields);
+  bool loses_packets(int64_t now_us) const { return now_us - lost_at_us_ < kLossMemoryUs; }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
   Status deliver_half(const Step& step, const uint8_t* payload);
@@ -244,6 +245,8 @@ class Stripe {
   uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
+  static constexpr int64_t kLossMemoryUs = 5'000'000;  // ten of the longest timeouts
+  int64_t lost_at_us_ = INT64_MIN / 2;
 
   bool welcomed_ = false;
   bool small_welcomed_ = false;

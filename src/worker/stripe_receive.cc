@@ -91,8 +91,10 @@ bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
   // Overdue, but the tick's probes went to other slots: a straggler.
   if (slot.backoff == 0) return now_us <= slot.probe_at_us;
   // Too early to be the answer to the probe, or several probes had no answer yet: the path has become longer
-  // than the timeout, which without this sample would never follow.
-  return slot.backoff >= 2 || static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
+  // than the timeout, which without this sample would never follow. On a path that loses packets they may
+  // have been lost: to believe them would lengthen the repair of each further loss.
+  if (slot.backoff >= 2) return !loses_packets(now_us);
+  return static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
 }
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
@@ -175,7 +177,6 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   const uint64_t own = uint64_t{1} << options_.member;
   slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
   slot.answered = true;
-  round_trip_.answer(now_us - slot.probed_at_us, slot.backoff == 1);
   note_waiting(now_us);
   // Otherwise a straggler: the next probe is scheduled already.
   const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
@@ -189,6 +190,7 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   slot.resend_due = true;
   mark_urgent(fields.slot);
   lost_since_tick_ = true;
+  lost_at_us_ = now_us;
   schedule(now_us);
 }
 
