@@ -93,6 +93,12 @@ std::string to_json(const Vector& vector) {
                             {"data_slots", job.data_slots},
                             {"scale_slots", job.scale_slots},
                             {"payload_bytes", job.payload_bytes}});
+    if (!job.parent) continue;
+    json["jobs"].back()["parent"] = {{"at", job.parent->peer},
+                                     {"job", job.parent->job},
+                                     {"epoch", job.parent->epoch},
+                                     {"key", hex64(job.parent->key)},
+                                     {"member", job.parent->member}};
   }
   json["start"] = Json::array();
   for (const VectorStart& start : vector.start) {
@@ -126,6 +132,14 @@ Vector from_json(const std::string& text) {
                            .data_slots = job.at("data_slots"),
                            .scale_slots = job.at("scale_slots"),
                            .payload_bytes = job.at("payload_bytes")});
+    if (!job.contains("parent")) continue;
+    const Json& parent = job.at("parent");
+    const std::string parent_key = parent.at("key");
+    vector.jobs.back().parent = VectorParent{.peer = parent.at("at"),
+                                             .job = parent.at("job"),
+                                             .epoch = parent.at("epoch"),
+                                             .key = std::stoull(parent_key, nullptr, 16),
+                                             .member = parent.at("member")};
   }
   for (const Json& start : json.at("start")) {
     vector.start.push_back({.job = start.at("job"), .slot = start.at("slot"), .round = start.at("round")});

@@ -440,13 +440,64 @@ Vector round_wrap() {
   return w.done();
 }
 
+// A job of two below an aggregator at peer 11, which knows it as member 2 of its job 1.
+Vector hierarchy() {
+  constexpr Peer kAbove = 11;
+  constexpr VectorParent kParent{
+      .peer = kAbove, .job = 1, .epoch = 9, .key = 0x13198A2E03707344, .member = 2};
+  const VectorJob job{.job = 3,
+                      .epoch = 7,
+                      .key = 0x243F6A8885A308D3,
+                      .members = 2,
+                      .data_slots = 2,
+                      .scale_slots = 1,
+                      .payload_bytes = 32,
+                      .parent = kParent};
+  VectorWriter w("hierarchy", "a sum goes up, and what comes from above goes down", {job});
+  // Packets as the parent knows the job; its members are aggregators like ours.
+  const VectorWriter above("", "",
+                           {{.job = 1, .epoch = 9, .key = kParent.key, .members = 4, .payload_bytes = 32}});
+  const Round up_asked{.slot = 0, .round = 1, .chunk = 5 * 64 + 1};
+
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "first the way up is opened", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+
+  w.contribute(0, kFirst, lanes32({1, 2}));
+  w.feed(kAbove, "a result before there is a sum", above.result(kFirst, lanes32({0, 0})));
+  w.expect_drop("stale_round");
+  w.ask(0, kFirst, "member 1 has not contributed").expect_status(0, kFirst, 1, false);
+  w.contribute(1, kFirst, lanes32({10, 20}));
+  w.expect({kAbove}, "the sum, as member 2's contribution", above.contribution(2, kFirst, lanes32({11, 22})));
+  w.contribute(1, kFirst, lanes32({10, 20}), "member 1 again");
+  w.expect({kAbove}, "the sum again", above.contribution(2, kFirst, lanes32({11, 22})));
+  w.ask(1, kFirst, "member 1 asks");
+  w.expect({kAbove}, "the question goes up in its name", above.probe(2, up_asked));
+  w.feed(kAbove, "others are missing up there", above.status(2, up_asked, 0b0111, false));
+  w.expect_status(1, kFirst, 0b11, false);
+  w.feed(kAbove, "the sum was lost", above.status(2, up_asked, 0b0011, true));
+  w.expect_status(1, kFirst, 0b11, true);
+  w.feed(0, "a result from somebody who is no parent", above.result(kFirst, lanes32({9, 9})));
+  w.expect_drop("bad_type");
+  w.feed(kAbove, "the parent's result under the wrong key", w.result(kFirst, lanes32({9, 9})));
+  w.expect_drop("bad_type");
+  w.feed(kAbove, "the result", above.result(kFirst, lanes32({111, 222})));
+  w.expect_result_for_all(kFirst, lanes32({111, 222}));
+  w.feed(kAbove, "and once more", above.result(kFirst, lanes32({111, 222}))).expect_drop("stale_round");
+  w.contribute(0, kFirst, lanes32({1, 2}), "member 0 lost it")
+      .expect_result_for(0, kFirst, lanes32({111, 222}));
+  return w.done();
+}
+
 }  // namespace
 
 std::vector<Vector> make_vectors() {
   std::vector<Vector> all = {hello_welcome(), single_member(), four_members(), lost_result(), duplicates(),
                              stale_epoch(),   stale_round(),   future_round(), bad_check(),   malformed(),
                              oversized(),     bounds(),        two_jobs(),     overflow(),    narrow(),
-                             wide(),          scales(),        probes(),       slot_reuse(),  round_wrap()};
+                             wide(),          scales(),        probes(),       slot_reuse(),  round_wrap(),
+                             hierarchy()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }
