@@ -11,6 +11,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "src/net/multicast.h"
 
 namespace netsum {
 
@@ -33,6 +34,8 @@ struct DataplaneJob {
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
+  // What is meant for all members goes to this multicast group; not valid: one copy to each member.
+  Address group;
   // Hierarchy: slots and payload are then those of the parent's job.
   std::optional<DataplaneParent> parent;
 };
@@ -42,6 +45,8 @@ struct DataplaneLimits {
   int max_jobs = 0;
   uint32_t slots_per_stripe = 0;
   uint32_t payload_bytes = 0;  // largest that fits the dataplane's MTU
+  // A group for each job index, where results may leave by multicast.
+  std::optional<MulticastRange> groups = std::nullopt;
 };
 
 // How far a job is: slot_progress() of each stripe, taken together.
@@ -69,6 +74,16 @@ class Dataplane {
   // Of a job that is installed; nothing for others.
   virtual JobProgress progress(uint16_t job, uint16_t epoch) const = 0;
 };
+
+// The multicast group for the job of that index, or none if the dataplane sends to no groups. All stripes
+// send to one port, the first one's data port: a member needs one socket for all of them.
+inline Address group_of(const Dataplane& dataplane, uint16_t job) {
+  const std::optional<MulticastRange> groups = dataplane.limits().groups;
+  if (!groups) return Address();
+  Address group = groups->at(job);
+  group.port = dataplane.endpoints().front().port;
+  return group;
+}
 
 }  // namespace netsum
 

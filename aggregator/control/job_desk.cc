@@ -25,6 +25,7 @@ control::Ready to_ready(const JobGrant& grant) {
     stripe.set_embedded(grant_of_stripe.embedded);
     if (grant_of_stripe.embedded) stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
   }
+  if (grant.job.group.valid()) ready.set_group(grant.job.group.to_string());
   for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
   return ready;
 }

@@ -54,6 +54,47 @@ TEST_F(JobStatusTest, WhoHasNotJoined) {
   EXPECT_EQ(job.slots, 0u) << "it has none yet";
 }
 
+TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
+  const auto run = [&](const DataplaneLimits& limits, bool first, bool second) {
+    FakeDataplane dataplane(limits);
+    JobTable table({}, &dataplane, [this] { return rng_.next(); });
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      MemberRequest member = request(rank);
+      member.multicast = rank == 0 ? first : second;
+      EXPECT_TRUE(table.join(0, member).ok());
+    }
+    return std::pair(table.jobs(0).at(0).delivery, dataplane.installed().at(0).group);
+  };
+  const DataplaneLimits plain{2, 8, 1024, 1440};
+  DataplaneLimits groups = plain;
+  groups.groups = MulticastRange::parse("239.1.2.0/28").value();
+  const Address group = *Address::parse("239.1.2.0:7000");  // of job 0, at the port of the first stripe
+  EXPECT_EQ(run(groups, true, true), std::pair(std::string("multicast to 239.1.2.0:7000"), group));
+  EXPECT_EQ(run(plain, true, true), std::pair(std::string("unicast"), Address()));
+  EXPECT_EQ(run(groups, true, false),
+            std::pair(std::string("unicast: rank 1 (10.0.0.1) does not receive multicast"), Address()));
+}
+
+TEST_F(JobStatusTest, ResultsForAnAggregatorBelowAreNotMulticast) {
+  DataplaneLimits limits{1, 8, 1024, 1440};
+  limits.groups = MulticastRange::parse("239.1.2.0/28").value();
+  FakeDataplane dataplane(limits);
+  JobTable table({}, &dataplane, [this] { return rng_.next(); });
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    MemberRequest member = request(rank);
+    member.multicast = true;
+    if (rank == 1) {
+      member.rack = "r";
+      member.rack_payload_bytes = 1440;
+      member.rack_slots = 1024;
+      member.rack_stripes = 1;
+    }
+    EXPECT_TRUE(table.join(0, member).ok());
+  }
+  EXPECT_FALSE(dataplane.installed().at(0).group.valid());
+  EXPECT_EQ(table.jobs(0).at(0).delivery, "unicast: members are aggregators");
+}
+
 TEST_F(JobStatusTest, WhomTheOldestSumLacks) {
   join(0);
   join(1);

@@ -134,6 +134,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.rack_payload_bytes = request.rack_payload_bytes;
   member.rack_slots = request.rack_slots;
   member.rack_stripes = request.rack_stripes;
+  member.multicast = request.multicast;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
   const MemberId id = member.id;
@@ -154,6 +155,7 @@ void JobTable::tell_missing(const Job& job) {
 void JobTable::make_ready(JobNumber number) {
   Job& job = jobs_.at(number);
   Result<JobGrant> grant = grant_for(job);
+  if (grant.ok()) job.delivery = grant_group(job, &*grant);
   if (grant.ok() && dataplane_ != nullptr)
     if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
@@ -223,6 +225,23 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job.payload_bytes =
       std::min(payload, wire::payload_for_mtu(static_cast<int>(job.request.mtu), ipv6 ? 6 : 4));
   return grant;
+}
+
+// By multicast if the dataplane does so and every member can receive it. Returns what comes of it, for
+// people.
+std::string JobTable::grant_group(const Job& job, JobGrant* grant) const {
+  if (dataplane_ == nullptr) return "unicast";
+  const Address group = group_of(*dataplane_, grant->job.job);
+  if (!group.valid()) return "unicast";
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    if (!member.rack.empty()) return "unicast: members are aggregators";
+    if (!member.multicast) {
+      return "unicast: " + rank_at(static_cast<int>(rank), member.host) + " does not receive multicast";
+    }
+  }
+  grant->job.group = group;
+  return "multicast to " + group.to_string();
 }
 
 void JobTable::grant_hosts(const Job& job, JobGrant* grant) {
@@ -446,6 +465,7 @@ void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->sums = job.watch.progress().rounds;
   status->open_slots = job.watch.progress().open_slots;
   status->payload_bytes = job.grant.payload_bytes;
+  status->delivery = job.delivery;
   status->slots = job.grant.data_slots + job.grant.scale_slots;
 }
 

@@ -67,7 +67,8 @@ struct MemberRequest {
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
-  std::string origin;  // where the rank is, for messages
+  std::string origin;      // where the rank is, for messages
+  bool multicast = false;  // it can receive from a multicast group
 };
 
 // What a member shows when it leaves or reports a failure.
@@ -159,6 +160,7 @@ class JobTable {
     uint32_t rack_payload_bytes = 0;
     uint32_t rack_slots = 0;
     uint32_t rack_stripes = 0;
+    bool multicast = false;
     int64_t deadline_us = 0;  // when it stops waiting for the others
   };
   struct Job {
@@ -169,6 +171,7 @@ class JobTable {
     int64_t deadline_us = 0;                     // while joining
     std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
     DataplaneJob grant;
+    std::string delivery;  // of results, for people
     std::string failure;
     JobWatch watch;  // while running
 
@@ -196,6 +199,7 @@ class JobTable {
   void tell_missing(const Job& job);
   void make_ready(JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
+  std::string grant_group(const Job& job, JobGrant* grant) const;
   void grant_hosts(const Job& job, JobGrant* grant);
   Status group_by_rack(const Job& job, JobGrant* grant) const;
   void fail(JobNumber number, const Status& failure, int except_rank);

@@ -171,6 +171,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
       session.request = request.job;
       session.rank = static_cast<int>(request.rank);
       session.rack = request.rack;
+      session.multicast = request.multicast && request.rack.empty();
       session.began_us = monotonic_us();
       session.deadline_us = session.began_us + timeout_us;
       session.stream = stream;
@@ -241,6 +242,7 @@ Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& 
   *own.mutable_hosts() = ready.hosts();
   own.set_host_meeting(ready.host_meeting());
   for (const uint16_t member : grant.member_of_rank) own.add_member_of_rank(member);
+  if (grant.job.group.valid()) own.set_group(grant.job.group.to_string());
   return own;
 }
 
@@ -282,10 +284,18 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
                   "job '" + session.request.name + "' has " + std::to_string(grant.job.members) +
                       " members at this aggregator, which serves at most " +
                       std::to_string(NETSUM_MAX_MEMBERS) + ": spread them over more aggregators");
+  if (all_receive_multicast(session.request.name)) grant.job.group = group_of(*dataplane_, grant.job.job);
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   free_indices_.pop_front();
   return grant;
+}
+
+bool RelayDesk::all_receive_multicast(const std::string& job) const {
+  return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const Session& session = entry.second;
+    return session.request.name != job || session.member == 0 || session.job || session.multicast;
+  });
 }
 
 // As JobTable does: ranks of one rack are one member, in the order of their lowest ranks. All of ours have

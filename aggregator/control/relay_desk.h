@@ -63,8 +63,9 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   struct Session {
     JobRequest request;
     int rank = 0;
-    std::string rack;     // of an aggregator below this one that joins for the rank; else empty
-    MemberId member = 0;  // the parent's; 0: it has not answered yet
+    std::string rack;        // of an aggregator below this one that joins for the rank; else empty
+    bool multicast = false;  // it can receive from a multicast group
+    MemberId member = 0;     // the parent's; 0: it has not answered yet
     int64_t began_us = 0;
     int64_t deadline_us = 0;  // for the parent's first word
     std::shared_ptr<MemberStream> stream;
@@ -84,6 +85,8 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   // What the member hears of the parent's Ready; or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  // Whether all that join `job` here can receive from a multicast group.
+  bool all_receive_multicast(const std::string& job) const;
   // By rank: its member number here, or NETSUM_MEMBER_ALL. `above`: the same at the parent, where ours is
   // `own`.
   std::vector<uint16_t> number_members(const std::string& job, const std::vector<uint16_t>& above,

@@ -75,6 +75,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     member.rack_slots = request->rack_slots();
     member.rack_stripes = request->rack_stripes();
     member.origin = request->origin();
+    member.multicast = request->multicast();
     member.host = request->host();
     member.peer = peer_address(context->peer());
     const auto stream = MemberStream::create();
@@ -211,6 +212,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     entry.set_payload_bytes(job.payload_bytes);
     entry.set_slots(job.slots);
     entry.set_open_slots(job.open_slots);
+    entry.set_delivery(job.delivery);
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply->add_counters();

@@ -39,12 +39,12 @@ AggregatorCore::AggregatorCore(const Limits& limits)
       ranges_(limits.slots),
       slots_(limits.slots),
       frames_(size_t{limits.slots} * 2 * frame_stride_),
-      scratch_(size_t{kMaxBurst} * frame_stride_) {
+      scratch_(size_t{kScratchFrames} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
-  unicasts_.reserve(kMaxBurst);
+  unicasts_.reserve(kScratchFrames);
   broadcasts_.reserve(kMaxBurst);
-  outbox_.reserve(static_cast<size_t>(kMaxBurst) * NETSUM_MAX_MEMBERS);
+  outbox_.reserve(static_cast<size_t>(kMaxBurst) * NETSUM_MAX_MEMBERS + kScratchFrames);
 }
 
 Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
@@ -68,6 +68,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                                .has_parent = spec.parent.has_value()};
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
+  job.group = spec.group;
   job.addresses.fill(Address());
   if (spec.parent) {
     job.parent = netsum_parent_job{.key = spec.parent->key,
@@ -142,6 +143,19 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
   reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, fields.payload_bytes), frame),
         packet.from);
+  if (job.group.valid() && fields.payload_bytes == job.rules.payload_bytes) welcome_group(fields, job);
+}
+
+// The same to the group, so that members know whether it reaches them before they depend on it. Who has said
+// HELLO does not matter there.
+void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
+  netsum_fields welcome = reply_fields(hello, NETSUM_TYPE_WELCOME);
+  welcome.member = NETSUM_MEMBER_ALL;
+  uint8_t* frame = scratch_frame();
+  std::memset(frame + NETSUM_HEADER_BYTES, 0, hello.payload_bytes);
+  reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, hello.payload_bytes), frame),
+        job.group);
+  counters_.multicast_packets_sent.add();
 }
 
 void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job) {
@@ -315,7 +329,7 @@ netsum_fields AggregatorCore::reply_fields(const netsum_fields& request, uint8_t
 }
 
 uint8_t* AggregatorCore::scratch_frame() {
-  NETSUM_ASSERT(scratch_used_ < kMaxBurst);
+  NETSUM_ASSERT(scratch_used_ < kScratchFrames);
   return &scratch_[static_cast<size_t>(scratch_used_++) * frame_stride_];
 }
 
@@ -330,6 +344,14 @@ std::span<const OutPacket> AggregatorCore::outbox() {
     size_t end = begin;
     while (end < broadcasts_.size() && broadcasts_[end].job == broadcasts_[begin].job) ++end;
     const Job& job = jobs_[broadcasts_[begin].job];
+    if (job.group.valid()) {
+      for (size_t i = begin; i < end; ++i) {
+        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, job.group});
+      }
+      counters_.multicast_packets_sent.add(end - begin);
+      begin = end;
+      continue;
+    }
     for (uint16_t member = 0; member < job.rules.members; ++member) {
       if (!job.addresses[member].valid()) continue;
       for (size_t i = begin; i < end; ++i) {

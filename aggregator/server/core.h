@@ -27,6 +27,7 @@ struct AggregatorCoreCounters {
   Counter packets_received;
   Counter bytes_received;  // datagrams, without UDP, IP and Ethernet headers
   Counter packets_sent;
+  Counter multicast_packets_sent;  // of those, to groups
   Counter bytes_sent;
   Counter contributions;     // lanes taken in
   Counter bytes_summed;      // payload of contributions that were added or stored for adding
@@ -75,6 +76,7 @@ class AggregatorCore {
     netsum_job_rules rules{};
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
+    Address group;  // valid: one packet there in the place of one to each member
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     Address parent_address;
@@ -88,6 +90,7 @@ class AggregatorCore {
 
   void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
   uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
+  void welcome_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Address& to);
@@ -112,7 +115,9 @@ class AggregatorCore {
   std::vector<uint8_t>
       frames_;  // header and payload of both rounds of every slot: results are sent from here
 
-  std::vector<uint8_t> scratch_;  // frames of replies that are not results
+  // Frames of replies that are not results. A HELLO can have two.
+  static constexpr int kScratchFrames = 2 * kMaxBurst;
+  std::vector<uint8_t> scratch_;
   int scratch_used_ = 0;
   std::vector<OutPacket> unicasts_;
   std::vector<Broadcast> broadcasts_;

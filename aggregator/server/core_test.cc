@@ -218,6 +218,54 @@ TEST_F(AggregatorCoreTest, ResultsOfOneBurstAreGroupedByMember) {
   EXPECT_EQ(core_.counters().packets_sent.get(), 2u + 6u);
 }
 
+TEST_F(AggregatorCoreTest, AGroupGetsOnePacketForAll) {
+  DataplaneJob job = job_of(0, 3);
+  job.group = host(200);
+  ASSERT_TRUE(core_.install(job).ok());
+  for (uint8_t m = 0; m < 3; ++m) {
+    hello(0, m, host(m));
+    const std::vector<Reply> got = replies();
+    ASSERT_EQ(got.size(), 2u);
+    EXPECT_EQ(got[0].to, host(m));
+    EXPECT_EQ(got[0].fields.member, m);
+    EXPECT_EQ(got[1].to, job.group);
+    EXPECT_EQ(got[1].fields.type, NETSUM_TYPE_WELCOME);
+    EXPECT_EQ(got[1].fields.member, NETSUM_MEMBER_ALL);
+    EXPECT_EQ(got[1].payload, std::vector<uint8_t>(kPayload));
+  }
+  netsum_fields small = fields(NETSUM_TYPE_HELLO, 0, 0);
+  small.payload_bytes = 0;
+  send(small, host(0));
+  EXPECT_EQ(replies().size(), 1u) << "a small one proves nothing to the group";
+
+  for (uint8_t m = 0; m < 3; ++m) {
+    contribute(0, m, host(m), 1, 1, 0);
+    contribute(0, m, host(m), 1, 1, 1);
+  }
+  const std::vector<Reply> results = replies();
+  ASSERT_EQ(results.size(), 2u);
+  for (const Reply& result : results) {
+    EXPECT_EQ(result.fields.type, NETSUM_TYPE_RESULT);
+    EXPECT_EQ(result.to, job.group);
+  }
+  contribute(0, 1, host(1));
+  const std::vector<Reply> again = replies();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].to, host(1)) << "a repetition is for the one that asks";
+
+  netsum_fields other = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
+  other.round = 2;
+  send(other, host(0));
+  other.member = 1;
+  other.signature = 98;
+  send(other, host(1));
+  const std::vector<Reply> errors = replies();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0].fields.type, NETSUM_TYPE_ERROR);
+  EXPECT_EQ(errors[0].to, job.group);
+  EXPECT_EQ(core_.counters().multicast_packets_sent.get(), 3u + 2 + 1);
+}
+
 TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
   hello(0, 0, host(1));

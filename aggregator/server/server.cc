@@ -94,7 +94,8 @@ class UdpDataplane final : public Dataplane {
     return {.stripes = options_.cores,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_core,
-            .payload_bytes = options_.payload_bytes};
+            .payload_bytes = options_.payload_bytes,
+            .groups = options_.groups};
   }
 
   std::vector<Address> endpoints() const override {
@@ -151,6 +152,7 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
       {"packets_received", &C::packets_received},
       {"bytes_received", &C::bytes_received},
       {"packets_sent", &C::packets_sent},
+      {"multicast_packets_sent", &C::multicast_packets_sent},
       {"bytes_sent", &C::bytes_sent},
       {"contributions", &C::contributions},
       {"bytes_summed", &C::bytes_summed},
@@ -189,6 +191,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     io.bind = options.bind;
     if (options.bind.port != 0) io.bind.port = static_cast<uint16_t>(options.bind.port + core);
     io.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
+    if (options.groups) io.multicast_ttl = options.multicast_ttl;
     auto socket = open_udp(io);
     if (!socket.ok()) return socket.status();
     sockets.push_back(std::move(socket).value());

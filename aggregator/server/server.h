@@ -4,10 +4,12 @@
 #define NETSUM_AGGREGATOR_SERVER_SERVER_H_
 
 #include <memory>
+#include <optional>
 
 #include "aggregator/control/dataplane.h"
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "src/net/multicast.h"
 
 namespace netsum {
 
@@ -17,6 +19,10 @@ struct UdpDataplaneOptions {
   uint32_t slots_per_core = 4096;
   int max_jobs = 64;
   uint32_t payload_bytes = 1440;
+  // A group for each job, for results; `bind` must then be an IPv4 address of this host, not a wildcard: it
+  // is where they come from, and its interface where they leave. Empty: one copy to each member.
+  std::optional<MulticastRange> groups = std::nullopt;
+  int multicast_ttl = 1;
 };
 
 // Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.

@@ -49,6 +49,8 @@ struct netsum_xdp_port_key {
 struct netsum_xdp_port {
   uint32_t count;
   uint32_t cursor; /* each CPU counts its own copies */
+  /* The job's multicast group as it is reached by this port; peer 0: none. There is one copy for the port. */
+  struct netsum_xdp_member group;
   uint16_t members[NETSUM_MAX_MEMBERS];
 };
 
@@ -59,6 +61,7 @@ enum netsum_xdp_counter {
   NETSUM_XDP_BYTES_RECEIVED,             /* datagrams, without UDP, IP and Ethernet headers */
   NETSUM_XDP_PACKETS_SENT,
   NETSUM_XDP_BYTES_SENT,
+  NETSUM_XDP_MULTICAST_PACKETS_SENT, /* of the packets sent */
   NETSUM_XDP_CONTRIBUTIONS,
   NETSUM_XDP_BYTES_SUMMED,
   NETSUM_XDP_ROUNDS_COMPLETED,

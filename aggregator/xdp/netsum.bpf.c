@@ -29,6 +29,7 @@
 const volatile uint32_t aggregator_ip;
 const volatile uint16_t data_port;
 const volatile uint32_t payload_limit; /* bytes, a multiple of 32 */
+const volatile uint8_t multicast_ttl;
 
 struct slot_value {
   struct bpf_spin_lock lock;
@@ -439,12 +440,27 @@ INLINE void note_port(struct xdp_md* ctx, struct netsum_xdp_member* who) {
   __builtin_memcpy(who->our_mac, f->eth.h_dest, ETH_ALEN);
 }
 
+/* Whether a HELLO is to be answered to the job's multicast group: by the way that results will take, so only
+ * here, and only once the loader has set the port up. By turns with the loader, whose answer goes to the
+ * member alone: who lacks either says HELLO again. */
+INLINE int is_for_group(const struct xdp_md* ctx, const struct netsum_fields* f,
+                        const struct netsum_xdp_job* job) {
+  if (f->payload_bytes != job->rules.payload_bytes) return 0;
+  const struct netsum_xdp_port_key key = {.job = f->job, .ifindex = ctx->ingress_ifindex};
+  struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
+  if (!port || port->group.peer == 0) return 0;
+  port->cursor ^= 1;
+  return port->cursor;
+}
+
 /* The first HELLO fixes the member's address for the job's life. */
-INLINE int on_hello(struct xdp_md* ctx, struct netsum_xdp_member* member, uint64_t peer) {
+INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
+                    struct netsum_xdp_member* member, uint64_t peer) {
   const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);
   if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
   note_port(ctx, member);
-  return XDP_PASS;
+  if (!is_for_group(ctx, f, job)) return XDP_PASS;
+  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0), job->rules.key);
 }
 
 INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job) {
@@ -503,7 +519,7 @@ INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64
   const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f->member;
   struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
   if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
-  if (f->type == NETSUM_TYPE_HELLO) return on_hello(ctx, member, peer);
+  if (f->type == NETSUM_TYPE_HELLO) return on_hello(ctx, f, *job, member, peer);
   if (member->peer != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
   return -1;
 }
@@ -565,6 +581,14 @@ int netsum_address(struct xdp_md* ctx) {
   const struct netsum_xdp_port_key key = {.job = netsum_get16(f->header.job), .ifindex = ctx->egress_ifindex};
   struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
   if (!port) return drop(NETSUM_XDP_NO_PORT);
+  if (port->group.peer != 0) {
+    f->ip.ttl = multicast_ttl;
+    address_to(f, &port->group);
+    add_to(NETSUM_XDP_MULTICAST_PACKETS_SENT, 1);
+    add_to(NETSUM_XDP_PACKETS_SENT, 1);
+    add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+    return XDP_PASS;
+  }
   uint32_t turn = port->cursor;
   if (turn >= port->count) turn = 0;
   port->cursor = turn + 1;

@@ -100,6 +100,7 @@ Status XdpProgram::open() {
   std::memcpy(const_cast<uint32_t*>(&skeleton_->rodata->aggregator_ip), options_.address.ip.data(), 4);
   *const_cast<uint16_t*>(&skeleton_->rodata->data_port) = htons(options_.address.port);
   *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
+  *const_cast<uint8_t*>(&skeleton_->rodata->multicast_ttl) = static_cast<uint8_t>(options_.multicast_ttl);
   bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
   bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
   bpf_map__set_max_entries(skeleton_->maps.parents, jobs);
@@ -335,15 +336,33 @@ uint32_t XdpProgram::welcome(const DataplaneJob& job, netsum_fields fields, cons
                              uint8_t* frame) {
   const netsum_xdp_member noted = member(job.job, fields.member);
   if (noted.peer != peer_of(from)) return 0;
-  if (!reach(job.job, fields.member, noted.ifindex).ok()) return 0;
+  if (!reach(job, fields.member, noted).ok()) return 0;
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
   fields.type = NETSUM_TYPE_WELCOME;
   fields.flags = 0;
   return wire::write_header(fields, job.key, frame);
 }
 
+namespace {
+
+// The group as it is reached by the port by which `member` was heard. Its Ethernet address follows from it.
+netsum_xdp_member group_behind(const Address& group, const netsum_xdp_member& member) {
+  netsum_xdp_member value{};
+  value.peer = peer_of(group);
+  value.ifindex = member.ifindex;
+  const uint8_t mac[] = {0x01,        0x00,       0x5e, static_cast<uint8_t>(group.ip[1] & 0x7f),
+                         group.ip[2], group.ip[3]};
+  std::copy(std::begin(mac), std::end(mac), value.mac);
+  std::copy(std::begin(member.our_mac), std::end(member.our_mac), value.our_mac);
+  return value;
+}
+
+}  // namespace
+
 // Repetition does no harm.
-Status XdpProgram::reach(uint16_t job, uint16_t member, uint32_t ifindex) {
+Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum_xdp_member& where) {
+  const uint16_t job = spec.job;
+  const uint32_t ifindex = where.ifindex;
   std::vector<Port>& ports = ports_[job];
   auto port = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.ifindex == ifindex; });
   if (port == ports.end()) port = ports.insert(ports.end(), Port{.ifindex = ifindex, .members = {}});
@@ -352,14 +371,17 @@ Status XdpProgram::reach(uint16_t job, uint16_t member, uint32_t ifindex) {
 
   // First who is behind the port, then one more copy for it.
   const netsum_xdp_port_key key{.job = job, .ifindex = ifindex};
-  netsum_xdp_port value{.count = static_cast<uint32_t>(port->members.size()), .cursor = 0, .members = {}};
+  netsum_xdp_port value{};
+  value.count = static_cast<uint32_t>(port->members.size());
+  if (spec.group.valid()) value.group = group_behind(spec.group, where);
   std::copy(port->members.begin(), port->members.end(), value.members);
   static_assert(sizeof value % 8 == 0, "per-CPU values lie in steps of 8 bytes");
   const std::vector<netsum_xdp_port> values(static_cast<size_t>(cpus_), value);
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.ports), &key, values.data(), BPF_ANY) != 0) {
     return failure("cannot set up a port", errno);
   }
-  const uint32_t place = member;
+  // One copy for each member; of a group one for the port, in the place of its first member.
+  const uint32_t place = spec.group.valid() ? port->members.front() : member;
   bpf_devmap_val target{};
   target.ifindex = ifindex;
   target.bpf_prog.fd = bpf_program__fd(skeleton_->progs.netsum_address);

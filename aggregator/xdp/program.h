@@ -26,6 +26,7 @@ class XdpProgram {
     uint32_t slots = 4096;
     int max_jobs = 64;
     uint32_t payload_bytes = 1440;
+    int multicast_ttl = 1;
   };
   static Result<std::unique_ptr<XdpProgram>> load(const Options& options);
   ~XdpProgram();  // detaches
@@ -66,7 +67,7 @@ class XdpProgram {
   Status set_parent(const DataplaneJob& job);
   void forget_parent(uint32_t job);
   netsum_xdp_member member(uint16_t job, uint16_t member) const;
-  Status reach(uint16_t job, uint16_t member, uint32_t ifindex);
+  Status reach(const DataplaneJob& job, uint16_t member, const netsum_xdp_member& where);
 
   struct Port {
     uint32_t ifindex = 0;

@@ -41,7 +41,8 @@ class XdpDataplane final : public Dataplane {
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots,
-            .payload_bytes = options_.payload_bytes};
+            .payload_bytes = options_.payload_bytes,
+            .groups = options_.groups};
   }
 
   std::vector<Address> endpoints() const override { return {io_->local_address()}; }
@@ -157,6 +158,7 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
       {"packets_received", NETSUM_XDP_PACKETS_RECEIVED},
       {"bytes_received", NETSUM_XDP_BYTES_RECEIVED},
       {"packets_sent", NETSUM_XDP_PACKETS_SENT},
+      {"multicast_packets_sent", NETSUM_XDP_MULTICAST_PACKETS_SENT},
       {"bytes_sent", NETSUM_XDP_BYTES_SENT},
       {"contributions", NETSUM_XDP_CONTRIBUTIONS},
       {"bytes_summed", NETSUM_XDP_BYTES_SUMMED},
@@ -212,7 +214,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
   auto program = XdpProgram::load({.address = io.value()->local_address(),
                                    .slots = options.slots,
                                    .max_jobs = options.max_jobs,
-                                   .payload_bytes = options.payload_bytes});
+                                   .payload_bytes = options.payload_bytes,
+                                   .multicast_ttl = options.multicast_ttl});
   if (!program.ok()) return program.status();
   for (const std::string& interface : options.interfaces) {
     const Status status = program.value()->attach(interface);

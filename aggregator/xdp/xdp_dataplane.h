@@ -4,12 +4,14 @@
 #define NETSUM_AGGREGATOR_XDP_XDP_DATAPLANE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "src/net/multicast.h"
 
 namespace netsum {
 
@@ -21,6 +23,9 @@ struct XdpDataplaneOptions {
   uint32_t slots = 4096;                // 2 x payload bytes each
   int max_jobs = 64;
   uint32_t payload_bytes = 1440;  // a multiple of 32, at most NETSUM_XDP_MAX_PAYLOAD
+  // A group for each job, for results: one copy for each interface with members. Empty: one for each member.
+  std::optional<MulticastRange> groups = std::nullopt;
+  int multicast_ttl = 1;
 };
 
 // Loads the program and attaches it in native mode. It is detached when the object, or the process, ends.

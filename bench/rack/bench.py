@@ -23,7 +23,8 @@ from systems import Failed, Gloo, Netsum, OpenMpi, Rack
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-user-bfloat16", "gloo", "openmpi"]
-MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp"]  # when asked for, and only on unshaped links
+# When asked for; with AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
+MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast"]
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi,4Mi", "rounds": 1}
 
 
@@ -57,6 +58,7 @@ def open_systems(wanted, racks, stack, say):
     makers = {"netsum-user": lambda: Netsum(racks["user"]), "netsum-xdp": lambda: Netsum(racks["xdp"]),
               "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
               "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
+              "netsum-user-multicast": lambda: Netsum(racks["multicast"]),
               "netsum-user-bfloat16": lambda: Netsum(racks["user"], "bfloat16"),
               "gloo": lambda: Gloo(racks["user"]), "openmpi": lambda: OpenMpi(racks["user"])}
     opened = []
@@ -89,6 +91,9 @@ def run_place(options, workers, rate, out, say):
     with contextlib.ExitStack() as stack:
         racks = {dataplane: stack.enter_context(Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu,
                                                      dataplane)) for dataplane in ("user", "xdp")}
+        if any(name.endswith("-multicast") for name in wanted):
+            racks["multicast"] = stack.enter_context(Rack(options.netsum, "benchmulticast", workers, rate, options.mtu,
+                                                          "user", multicast=True))
         systems = open_systems(wanted, racks, stack, say)
         for size in map(parse_size, options.sizes.split(",")):
             iterations = iterations_for(size, parse_rate(rate))

@@ -27,13 +27,14 @@ class Rack:
 
     master = "10.77.0.1:29400"
 
-    def __init__(self, netsum, name, workers, rate, mtu, dataplane):
+    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False):
         self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
-        self.dataplane = dataplane
+        self.dataplane, self.multicast = dataplane, multicast
 
     def __enter__(self):
         made = subprocess.run([self.netsum, "rack", "up", "--name", self.name, "--workers", str(self.workers), "--rate",
-                               self.rate, "--mtu", str(self.mtu), "--dataplane", self.dataplane],
+                               self.rate, "--mtu", str(self.mtu), "--dataplane", self.dataplane,
+                               *(["--multicast"] if self.multicast else [])],
                               capture_output=True, text=True, timeout=120, check=False)
         if made.returncode != 0:
             raise Failed(made.stderr.strip())
@@ -92,7 +93,7 @@ class Netsum:
             raise Failed("AF_XDP would go past the shaping of the links")
         self.rack, self.dtype, self.packet_io = rack, dtype, packet_io
         self.name = (f"netsum-{rack.dataplane}" + ("" if dtype == "float32" else f"-{dtype}")
-                     + ("" if packet_io == "udp" else f"-{packet_io}"))
+                     + ("" if packet_io == "udp" else f"-{packet_io}") + ("-multicast" if rack.multicast else ""))
 
     def measure(self, size, iterations, warmup):
         # `size` is of the same tensor as float32: 16-bit types have as many elements.
@@ -103,6 +104,8 @@ class Netsum:
         ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
         reports = [json.loads(out) for out in finish(ranks)]
         if self.packet_io == "af_xdp" and "packets by af_xdp" not in reports[0]["summed_by"]:
+            raise Failed(reports[0]["summed_by"])
+        if self.rack.multicast != ("results by multicast" in reports[0]["summed_by"]):
             raise Failed(reports[0]["summed_by"])
         times = reports[0]["time_us"]
         return {"wrong": sum(r["results_wrong"] for r in reports), "median_s": times["median"] / 1e6,

@@ -36,6 +36,8 @@ struct AggregatorJobStatus {
   uint32_t payload_bytes = 0;  // of the largest of these; 0 while joining
   uint32_t slots = 0;          // per core; 0 while joining
   uint32_t open_slots = 0;     // of those, on all cores, how many have a sum under way
+  // How results travel: "unicast", perhaps with why, or "multicast to GROUP:PORT". Empty while joining.
+  std::string delivery;
 };
 
 struct AggregatorStatus {

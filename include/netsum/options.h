@@ -129,7 +129,13 @@ struct AggregatorOptions {
   // kXdp only: the interfaces by which workers' packets come in. `listen` must then name the IPv4 address
   // that they are sent to; `cores` has no meaning (packets are added on whichever CPU they arrive).
   std::vector<std::string> interfaces;
-  std::string token;  // when set, only joins that present it may create jobs
+  // Results leave as one IP multicast packet, which the network replicates, instead of one copy per member:
+  // the IPv4 multicast prefix, e.g. "239.1.2.0/24", of which every job gets an address. `listen` must then
+  // name an IPv4 address of this host, whose interface they leave by. Jobs with a member that cannot receive
+  // them get copies. Empty: copies for all.
+  std::string multicast;
+  int multicast_ttl = 1;  // hops that such packets live: 1 stays in the local network
+  std::string token;      // when set, only joins that present it may create jobs
   TlsOptions tls;
   // Hierarchy: control address "host:port" of the aggregator that sums the sums of this one and its like (a
   // spine above racks). All ranks of a job that join here become one member there. Empty: none.

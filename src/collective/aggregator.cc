@@ -2,11 +2,13 @@
 #include "netsum/aggregator.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
+#include "src/net/multicast.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -31,24 +33,51 @@ Status out_of_range(const char* name, int value, int low, int high) {
                                                  std::to_string(high) + ", not " + std::to_string(value));
 }
 
-Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, const Address& bind) {
+// The groups that jobs get, if results are to leave by multicast.
+Result<std::optional<MulticastRange>> groups_of(const AggregatorOptions& options, const Address& bind) {
+  if (options.multicast.empty()) return std::optional<MulticastRange>();
+  const auto invalid = [](const std::string& message) {
+    return Status(ErrorCode::kInvalidArgument, message);
+  };
+  const Result<MulticastRange> range = MulticastRange::parse(options.multicast);
+  if (!range.ok()) return range.status();
+  if (range->size() < static_cast<uint32_t>(options.max_jobs))
+    return invalid("multicast range '" + options.multicast + "' has " + std::to_string(range->size()) +
+                   " addresses, one for each job, but max_jobs is " + std::to_string(options.max_jobs) +
+                   ": give a larger range or lower max_jobs (--max-jobs)");
+  if (options.multicast_ttl < 1 || options.multicast_ttl > 255)
+    return out_of_range("multicast_ttl", options.multicast_ttl, 1, 255);
+  if (bind.family != 4 || bind.is_wildcard())
+    return invalid("multicast needs the IPv4 address of this host that results come from, not " +
+                   bind.to_string() + ": give it with --listen");
+  return std::optional(*range);
+}
+
+Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, const Address& bind,
+                                             const std::optional<MulticastRange>& groups) {
   return start_udp_dataplane({.bind = bind,
                               .cores = options.cores,
                               .slots_per_core = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,
-                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4)});
+                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
+                              .groups = groups,
+                              .multicast_ttl = options.multicast_ttl});
 }
 
-Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind) {
+Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind,
+                                             const std::optional<MulticastRange>& groups) {
 #ifdef NETSUM_HAS_XDP
   return start_xdp_dataplane({.bind = bind,
                               .interfaces = options.interfaces,
                               .slots = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,
-                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4)});
+                              .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
+                              .groups = groups,
+                              .multicast_ttl = options.multicast_ttl});
 #else
   static_cast<void>(options);
   static_cast<void>(bind);
+  static_cast<void>(groups);
   return Status(
       ErrorCode::kUnsupported,
       "this netsum was built without the XDP dataplane: building it needs clang, bpftool and libbpf-dev");
@@ -70,8 +99,10 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
 
   Address bind = listen.value();
   bind.port = static_cast<uint16_t>(options.data_port);
-  auto dataplane =
-      options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind) : start_udp(options, bind);
+  const Result<std::optional<MulticastRange>> groups = groups_of(options, bind);
+  if (!groups.ok()) return groups.status();
+  auto dataplane = options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind, *groups)
+                                                            : start_udp(options, bind, *groups);
   if (!dataplane.ok()) return dataplane.status();
 
   ControlServiceOptions control;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/collective/worker_io.h"
+#include "src/net/udp/udp_io.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -28,7 +29,29 @@ Result<StripeOptions> stripe_options(const Membership& membership, const StripeI
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
   stripe.member_of_rank = membership.member_of_rank;
+  stripe.group = membership.group;
   return stripe;
+}
+
+// What results come by multicast from, on the interfaces that lead to the aggregators.
+Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes) {
+  std::vector<MulticastMembership> groups;
+  for (const StripeOptions& stripe : stripes) {
+    if (!stripe.group.valid()) continue;
+    Result<Address> local = local_address_towards(stripe.address);
+    if (!local.ok()) return local.status();
+    const MulticastMembership membership{stripe.group, *local};
+    if (std::find(groups.begin(), groups.end(), membership) == groups.end()) groups.push_back(membership);
+  }
+  return groups;
+}
+
+std::string describe(const std::vector<MulticastMembership>& groups) {
+  std::string text;
+  for (const MulticastMembership& membership : groups) {
+    text += (text.empty() ? "results by multicast to " : ", ") + membership.group.to_string();
+  }
+  return text;
 }
 
 }  // namespace
@@ -52,6 +75,9 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     join.shard_payload_bytes = shard->limits().payload_bytes;
     join.shard_slots = shard->limits().slots_per_stripe;
   }
+  // Shards send to few, and AF_XDP takes only what is sent to this rank alone.
+  join.multicast = shard == nullptr && options.packet_io == PacketIoKind::kUdp &&
+                   options.aggregators.size() <= UdpIoOptions::kMaxGroups;
   std::vector<std::string> addresses = options.aggregators;
   if (shard != nullptr) addresses = {shard->root()};
   for (const std::string& address : addresses) {
@@ -93,10 +119,13 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
-  Result<WorkerIo> io = open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes);
+  Result<std::vector<MulticastMembership>> groups = groups_of(worker.stripes);
+  if (!groups.ok()) return groups.status();
+  Result<WorkerIo> io =
+      open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes, *groups);
   if (!io.ok()) return io.status();
   NetworkPath path;
-  path.note = std::move(io->note);
+  path.note = groups->empty() ? std::move(io->note) : describe(*groups);
   path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed), trace);
   return path;
 }

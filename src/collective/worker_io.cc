@@ -7,7 +7,8 @@
 
 namespace netsum {
 
-Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet) {
+Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
+                                std::vector<MulticastMembership> groups) {
   std::string reason;
   if (wanted == PacketIoKind::kAfXdp) {
     Result<std::unique_ptr<PacketIo>> io = open_af_xdp({.remote = remote, .max_packet = max_packet});
@@ -20,6 +21,7 @@ Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint
   UdpIoOptions options;
   options.bind.family = remote.family;  // any local address
   options.max_packet = max_packet;
+  options.groups = std::move(groups);
   Result<std::unique_ptr<PacketIo>> io = open_udp(options);
   if (!io.ok()) return io.status();
   std::string note;

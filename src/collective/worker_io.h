@@ -4,9 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/net/multicast.h"
 #include "src/net/packet_io.h"
 
 namespace netsum {
@@ -17,7 +19,9 @@ struct WorkerIo {
 };
 
 // `remote`: whom most packets go to. What `wanted` cannot do here, UDP does. Errors: as open_udp().
-Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet);
+// `groups`: received by UDP only, so `wanted` is kUdp if there are any.
+Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
+                                std::vector<MulticastMembership> groups);
 
 }  // namespace netsum
 

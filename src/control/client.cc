@@ -51,6 +51,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_shard_payload_bytes(parameters.shard_payload_bytes);
   request.set_shard_slots(parameters.shard_slots);
   request.set_host(parameters.host);
+  request.set_multicast(parameters.multicast);
   return request;
 }
 

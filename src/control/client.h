@@ -28,7 +28,8 @@ struct JoinParameters {
   std::string shard_endpoint;  // embedded shards only
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
-  std::string host;  // ranks of equal names share memory; empty: with nobody
+  std::string host;        // ranks of equal names share memory; empty: with nobody
+  bool multicast = false;  // results may come by multicast: Membership::group
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
   // Called when another rank has left the running job in good order: what needs it cannot end any more. On a

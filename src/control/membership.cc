@@ -17,6 +17,11 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.host_meeting = ready.host_meeting();
   for (const uint32_t member : ready.member_of_rank())
     membership.member_of_rank.push_back(static_cast<uint16_t>(member));
+  if (!ready.group().empty()) {
+    const Result<Address> group = Address::parse(ready.group());
+    if (!group.ok()) return group.status();
+    membership.group = *group;
+  }
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
     if (!parsed.ok()) return parsed.status();

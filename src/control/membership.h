@@ -35,10 +35,11 @@ struct Membership {
   // Hierarchy: by rank, its index among the job's members at this aggregator, or NETSUM_MEMBER_ALL. Empty:
   // every rank is a member, by its own number.
   std::vector<uint16_t> member_of_rank;
+  Address group;  // whence what is for all members comes by multicast; not valid: every member gets its copy
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.
-// Errors: kInvalidArgument (an endpoint that is no address).
+// Errors: kInvalidArgument (an endpoint or group that is no address).
 Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator);
 
 }  // namespace netsum

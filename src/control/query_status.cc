@@ -25,6 +25,7 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.payload_bytes = job.payload_bytes();
   status.slots = job.slots();
   status.open_slots = job.open_slots();
+  status.delivery = job.delivery();
   return status;
 }
 

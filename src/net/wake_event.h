@@ -14,7 +14,7 @@ namespace netsum {
 
 class WakeEvent {
  public:
-  static constexpr size_t kMaxPolled = 3;
+  static constexpr size_t kMaxPolled = 16;
 
   // Error: kResourceExhausted (no descriptor left).
   static Result<WakeEvent> open();

@@ -21,6 +21,8 @@ constexpr Known kCounters[] = {
     {"packets_sent", "netsum_aggregator_packets_sent_total", "Packets sent"},
     {"bytes_sent", "netsum_aggregator_bytes_sent_total",
      "Bytes of datagrams sent, without UDP, IP and Ethernet headers"},
+    {"multicast_packets_sent", "netsum_aggregator_multicast_packets_sent_total",
+     "Packets sent, of these to multicast groups"},
     {"contributions", "netsum_aggregator_contributions_total", "Packets whose lanes were taken in"},
     {"bytes_summed", "netsum_aggregator_bytes_summed_total", "Payload bytes that were taken in"},
     {"rounds_completed", "netsum_aggregator_sums_total", "Packets' worth of sums completed"},

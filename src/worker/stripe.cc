@@ -61,7 +61,7 @@ void Stripe::enqueue(Operation* operation) {
 void Stripe::on_tick(int64_t now_us) {
   if (now_us < next_tick_us_) return;
   next_tick_us_ = INT64_MAX;
-  if (!welcomed_) {
+  if (!welcomed()) {
     // Waits double from 2 to 256 ms: an embedded shard may learn of the job a little later than we did.
     const int64_t retry_at = hello_sent_at_us_ + (int64_t{1000} << std::min(hellos_sent_, 8u));
     if (now_us >= retry_at) hello_due_ = true;

@@ -36,6 +36,8 @@ namespace netsum {
 struct StripeOptions {
   Address address;
   bool local = false;  // embedded in this process
+  // Whence what is for all members comes by multicast; not valid: it comes as all else does.
+  Address group;
   uint16_t job = 0;
   uint16_t epoch = 0;
   uint64_t key = 0;
@@ -112,10 +114,17 @@ class Stripe {
   int64_t next_tick_us() const { return next_tick_us_; }
   void on_tick(int64_t now_us);
 
-  // True when the aggregator has answered a full-size HELLO.
-  bool welcomed() const { return welcomed_; }
+  // True when the aggregator has answered a full-size HELLO, and the multicast group, if any, has brought
+  // such an answer, too.
+  bool welcomed() const { return answered_ && (group_heard_ || !options_.group.valid()); }
   // True when only small HELLOs are answered: the path's MTU is smaller than configured.
-  bool only_small_packets_pass() const { return small_welcomed_ && !welcomed_; }
+  bool only_small_packets_pass() const { return small_welcomed_ && !answered_ && !group_heard_; }
+  // True when answers come, but none by the group.
+  bool group_is_silent() const { return answered_ && !welcomed(); }
+  // ... and have come for so long that by the group none will.
+  bool group_is_lost(int64_t now_us) const {
+    return group_is_silent() && now_us - answered_at_us_ >= kGroupPatienceUs;
+  }
 
   // Why the oldest step waits, for error messages.
   struct Waiting {
@@ -245,10 +254,14 @@ class Stripe {
   uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
+  // A dozen HELLOs. Less than anybody's deadline, so that the others hear of it before they give up on us.
+  static constexpr int64_t kGroupPatienceUs = 2'000'000;
   static constexpr int64_t kLossMemoryUs = 5'000'000;  // ten of the longest timeouts
   int64_t lost_at_us_ = INT64_MIN / 2;
 
-  bool welcomed_ = false;
+  bool answered_ = false;  // a full-size HELLO, to us alone
+  int64_t answered_at_us_ = 0;
+  bool group_heard_ = false;  // a full-size WELCOME to all
   bool small_welcomed_ = false;
   bool hello_due_ = true;
   uint32_t hellos_sent_ = 0;

@@ -37,11 +37,14 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
 }
 
 void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
-  if (fields.payload_bytes == options_.payload_bytes) {
-    if (!welcomed_ && fields.round + 1 == hellos_sent_) round_trip_.sample(now_us - hello_sent_at_us_);
-    welcomed_ = true;
-  } else {
+  if (fields.payload_bytes != options_.payload_bytes) {
     small_welcomed_ = true;
+  } else if (fields.member == NETSUM_MEMBER_ALL) {
+    group_heard_ = true;  // whoever's HELLO it answers
+  } else {
+    if (!answered_ && fields.round + 1 == hellos_sent_) round_trip_.sample(now_us - hello_sent_at_us_);
+    if (!answered_) answered_at_us_ = now_us;
+    answered_ = true;
   }
 }
 

@@ -19,12 +19,12 @@ uint8_t sum_format(size_t lane_bytes) {
 
 uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
   uint32_t size = 0;
-  if (!welcomed_) {
+  if (!welcomed()) {
     size = hello_due_ ? build_hello(now_us, frame) : 0;
   } else if (urgent_count_ > 0) {
     size = build_urgent(now_us, frame);
   }
-  if (size == 0 && welcomed_) {
+  if (size == 0 && welcomed()) {
     // Data first: scanning the next group can wait until the window is full.
     if (const std::optional<Step> step = next_step()) {
       const uint32_t slot = static_cast<uint32_t>(next_sequence_ % options_.data_slots);

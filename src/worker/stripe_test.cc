@@ -115,6 +115,32 @@ TEST_F(StripeTest, AWelcomeOfASmallHelloDoesNotConnect) {
   EXPECT_FALSE(stripe_.only_small_packets_pass());
 }
 
+TEST(StripeInAGroupTest, IsConnectedWhenBothWaysHaveBroughtAnAnswer) {
+  StripeOptions options;
+  options.address.family = options.group.family = 4;
+  options.payload_bytes = kPayload;
+  options.world_size = 3;
+  options.member = 1;
+  netsum_fields to_us{}, to_all{};
+  to_us.type = to_all.type = NETSUM_TYPE_WELCOME;
+  to_us.payload_bytes = to_all.payload_bytes = kPayload;
+  to_us.member = 1;
+  to_all.member = NETSUM_MEMBER_ALL;
+  for (const bool group_first : {false, true}) {
+    Stripe stripe(options);
+    EXPECT_TRUE(stripe.on_packet(0, group_first ? to_all : to_us, nullptr).ok());
+    EXPECT_FALSE(stripe.welcomed());
+    EXPECT_EQ(stripe.group_is_silent(), !group_first);
+    EXPECT_FALSE(stripe.group_is_lost(1'999'999));
+    EXPECT_EQ(stripe.group_is_lost(2'000'000), !group_first);
+    uint8_t frame[NETSUM_HEADER_BYTES + kPayload];
+    EXPECT_NE(stripe.next_packet(0, frame), 0u) << "it goes on saying HELLO";
+    EXPECT_TRUE(stripe.on_packet(0, group_first ? to_us : to_all, nullptr).ok());
+    EXPECT_TRUE(stripe.welcomed());
+    EXPECT_FALSE(stripe.group_is_silent());
+  }
+}
+
 TEST_F(StripeTest, StepsUseTheSlotsInTurnAndRoundsCountUp) {
   std::vector<Sent> data = start(32);
   ASSERT_EQ(data.size(), 16u);

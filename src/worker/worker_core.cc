@@ -78,6 +78,11 @@ std::string WorkerCore::not_connected_reason() const {
       text += " answers small packets but not those of " +
               std::to_string(NETSUM_HEADER_BYTES + stripe->options().payload_bytes) +
               " bytes: the path's MTU is smaller than configured, lower it (NETSUM_MTU, --mtu)";
+    } else if (stripe->group_is_silent()) {
+      text +=
+          " answers, but what it sends to multicast group " + stripe->options().group.to_string() +
+          " does not arrive: is multicast filtered on the way (IGMP snooping without a querier, a switch, "
+          "this host's firewall)? Without --multicast the aggregator sends a copy to each rank";
     } else {
       text += " does not answer UDP packets: is a firewall in between?";
     }
@@ -154,7 +159,10 @@ void WorkerCore::on_tick(int64_t now_us) {
   for (const Pending& pending : operations_) {
     if (now_us >= pending.operation->deadline_us()) return fail(timeout_status(now_us, *pending.operation));
   }
-  for (auto& stripe : stripes_) stripe->on_tick(now_us);
+  for (auto& stripe : stripes_) {
+    stripe->on_tick(now_us);
+    if (stripe->group_is_lost(now_us)) return fail(Status(ErrorCode::kUnreachable, not_connected_reason()));
+  }
 }
 
 int64_t WorkerCore::next_tick_us() const {

@@ -37,6 +37,7 @@ constexpr char kExamples[] =
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
     "  netsum aggregator --metrics 127.0.0.1:9464\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
+    "  netsum aggregator --listen 10.0.0.9:5151 --multicast 239.1.2.0/24\n"
     "  netsum aggregator --parent 10.0.9.1:5151        (of a rack; the sums go on to a spine's)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
     "\n"
@@ -158,6 +159,12 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--interfaces", options_.interfaces,
                    "For xdp: the interfaces by which workers' packets come in, separated by commas")
       ->delimiter(',');
+  app_->add_option("--multicast", options_.multicast,
+                   "Send each result once, to a multicast group of the job's, out of this IPv4 prefix; the\n"
+                   "network must deliver it to all members. Default: a copy to each");
+  app_->add_option("--multicast-ttl", options_.multicast_ttl, "Hops that these packets may take")
+      ->check(CLI::Range(1, 255))
+      ->capture_default_str();
   token_.declare(*app_, "File with the token that members must present");
   app_->add_option("--parent", options_.parent,
                    "Hierarchy: aggregator that sums the sums of this one and its like, e.g. a spine's")

@@ -387,6 +387,7 @@ RackCommand::RackCommand(CLI::App& root) {
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
                                      "The same for the spine (default: as in the racks)")
                          ->check(CLI::IsMember({"user", "xdp"}));
+  up_->add_flag("--multicast", options_.multicast, "Switches send results to their workers by IP multicast");
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
       "--workers 16 --racks 4");

@@ -188,6 +188,10 @@ void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batche
                                   std::pair<std::string, End>{"spine", {aggregator(), lower.id}}}) {
     RackBatch batch = link({uplink, port}, end);
     batch.lines.push_back("link set dev " + port + " master br0 up");
+    // A rack's results are for its own workers. Bridges without a querier would flood them to every port.
+    if (options_.multicast && port == "spine") {
+      batch.lines.push_back("link set dev spine type bridge_slave mcast_flood off");
+    }
     batches->push_back(batch);
     batches->push_back({"ip",
                         end.node.network_namespace,
@@ -224,6 +228,9 @@ std::vector<std::string> RackPlan::aggregator_arguments(const RackNode& node) co
     for (const std::string& port : node.ports) interfaces += (interfaces.empty() ? "" : ",") + port;
     arguments.insert(arguments.end(), {"--dataplane", dataplane_of(node), "--interfaces", interfaces});
   }
+  if (node.kind == RackNode::Kind::kSwitch && options_.multicast) {
+    arguments.insert(arguments.end(), {"--multicast", "239.77." + std::to_string(node.rack) + ".0/24"});
+  }
   return arguments;
 }
 
@@ -234,7 +241,8 @@ nlohmann::ordered_json to_json(const RackOptions& o) {
           {"rate_bits", o.rate_bits},
           {"mtu", o.mtu},
           {"dataplane", o.dataplane},
-          {"spine_dataplane", o.spine_dataplane}};
+          {"spine_dataplane", o.spine_dataplane},
+          {"multicast", o.multicast}};
 }
 
 RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
@@ -244,7 +252,8 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .rate_bits = json.at("rate_bits"),
           .mtu = json.at("mtu"),
           .dataplane = json.at("dataplane"),
-          .spine_dataplane = json.at("spine_dataplane")};
+          .spine_dataplane = json.at("spine_dataplane"),
+          .multicast = json.at("multicast")};
 }
 
 std::string difference(const RackOptions& is, const RackOptions& wanted) {
@@ -257,6 +266,7 @@ std::string difference(const RackOptions& is, const RackOptions& wanted) {
   compare("rate", format_rate(is.rate_bits), format_rate(wanted.rate_bits));
   compare("mtu", std::to_string(is.mtu), std::to_string(wanted.mtu));
   compare("dataplane", is.dataplane, wanted.dataplane);
+  compare("multicast", is.multicast ? "on" : "off", wanted.multicast ? "on" : "off");
   if (wanted.racks > 1) compare("spine's dataplane", is.spine_dataplane, wanted.spine_dataplane);
   return text;
 }

@@ -39,6 +39,7 @@ struct RackOptions {
   int mtu = 1500;
   std::string dataplane = "user";
   std::string spine_dataplane = "user";  // with several racks
+  bool multicast = false;                // from switches to workers
   bool operator==(const RackOptions&) const = default;
 };
 

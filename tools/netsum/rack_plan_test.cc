@@ -92,6 +92,23 @@ TEST(RackPlan, OnlyShapedLinksHaveBuckets) {
   EXPECT_EQ(buckets(100'000'000), 2 * (4 + 2));  // both ways: four workers, two uplinks
 }
 
+TEST(RackPlan, MulticastStaysWithinItsRack) {
+  const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .multicast = true});
+  const auto range_of = [&](const char* node) -> std::string {
+    const std::vector<std::string> arguments = plan.aggregator_arguments(*plan.find(node));
+    const auto flag = std::find(arguments.begin(), arguments.end(), "--multicast");
+    return flag == arguments.end() ? "" : *(flag + 1);
+  };
+  EXPECT_EQ(range_of("sw0"), "239.77.0.0/24");
+  EXPECT_EQ(range_of("sw1"), "239.77.1.0/24");
+  EXPECT_EQ(range_of("spine"), "");
+  int filters = 0;
+  for (const RackBatch& batch : plan.batches()) {
+    for (const std::string& line : batch.lines) filters += line.find("mcast_flood off") != std::string::npos;
+  }
+  EXPECT_EQ(filters, 2);
+}
+
 TEST(RackPlan, OptionsSurviveTheNote) {
   const RackOptions options{.name = "big",
                             .workers = 16,
@@ -99,13 +116,14 @@ TEST(RackPlan, OptionsSurviveTheNote) {
                             .rate_bits = 2'500'000'000,
                             .mtu = 9000,
                             .dataplane = "xdp",
-                            .spine_dataplane = "user"};
+                            .spine_dataplane = "user",
+                            .multicast = true};
   EXPECT_EQ(rack_options_from_json(to_json(options)), options);
   EXPECT_ANY_THROW(rack_options_from_json(nlohmann::ordered_json::object()));
   EXPECT_EQ(difference(options, options), "");
   EXPECT_EQ(difference(options, {.name = "big"}),
             "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; mtu 9000, not 1500; dataplane xdp, "
-            "not user");
+            "not user; multicast on, not off");
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"gradient_gbits_per_s", gbits(sums * now.payload_bytes)},
           {"slots", now.slots},
           {"open_slots", now.open_slots},
+          {"delivery", now.delivery},
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
           {"late", late}};

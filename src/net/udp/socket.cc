@@ -59,7 +59,71 @@ bool set_fragmentation(int fd, const UdpIoOptions& options) {
   return set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, mode);
 }
 
+// So that packets to groups leave by the interface that has the address bound, whatever the routes say: their
+// source is then what the receivers expect.
+Status set_multicast_sending(int fd, const UdpIoOptions& options) {
+  if (options.bind.family != 4 || options.bind.is_wildcard()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "UDP socket on " + options.bind.to_string() +
+                      ": sending to multicast groups needs one IPv4 address of this host");
+  }
+  ip_mreqn by{};
+  std::memcpy(&by.imr_address, options.bind.ip.data(), sizeof by.imr_address);
+  if (setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by) != 0 ||
+      !set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, options.multicast_ttl)) {
+    return open_error(options.bind, errno);
+  }
+  return Status();
+}
+
+Status join_group(int fd, const MulticastMembership& membership) {
+  ip_mreqn join{};
+  std::memcpy(&join.imr_multiaddr, membership.group.ip.data(), sizeof join.imr_multiaddr);
+  std::memcpy(&join.imr_address, membership.interface.ip.data(), sizeof join.imr_address);
+  if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join) == 0) return Status();
+  const int error = errno;
+  const std::string what = "cannot join multicast group " + membership.group.to_string() +
+                           " by the interface of " + membership.interface.to_string() + ": ";
+  if (error == ENOBUFS) {
+    return Status(
+        ErrorCode::kResourceExhausted,
+        what + "this host's limit is reached; raise it with `sysctl net.ipv4.igmp_max_memberships`");
+  }
+  return Status(ErrorCode::kInvalidArgument, what + std::strerror(error));
+}
+
+// Local address and offloads, once the socket is bound.
+Status finish_open(const UdpIoOptions& options, const Address& bound, UdpSocket* out) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  const int fd = out->fd.get();
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return open_error(bound, errno);
+  out->local = Address::from_sockaddr(name);
+  int segment = 0;
+  socklen_t segment_size = sizeof segment;
+  out->gso = options.gso && getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, &segment_size) == 0;
+  out->gro = options.gro && set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
+  return Status();
+}
+
 }  // namespace
+
+Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
+  UdpSocket out;
+  out.fd = FileDescriptor(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!out.fd.valid()) return open_error(membership.group, errno);
+  const int fd = out.fd.get();
+  set_buffers(fd, options);
+  // The ranks of one host each have a socket on the group's port; the kernel gives every one its copy.
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return open_error(membership.group, errno);
+  sockaddr_storage name{};
+  const socklen_t size = membership.group.to_sockaddr(&name);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0)
+    return open_error(membership.group, errno);
+  if (const Status status = join_group(fd, membership); !status.ok()) return status;
+  if (const Status status = finish_open(options, membership.group, &out); !status.ok()) return status;
+  return out;
+}
 
 Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
   if (!options.bind.valid()) {
@@ -80,18 +144,14 @@ Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
   if (domain == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1))
     return open_error(options.bind, errno);
   if (!set_fragmentation(fd, options)) return open_error(options.bind, errno);
+  if (options.multicast_ttl > 0) {
+    if (const Status status = set_multicast_sending(fd, options); !status.ok()) return status;
+  }
 
   sockaddr_storage name{};
-  socklen_t size = options.bind.to_sockaddr(&name);
+  const socklen_t size = options.bind.to_sockaddr(&name);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0) return open_error(options.bind, errno);
-  size = sizeof name;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return open_error(options.bind, errno);
-  out.local = Address::from_sockaddr(name);
-
-  int segment = 0;
-  socklen_t segment_size = sizeof segment;
-  out.gso = options.gso && getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, &segment_size) == 0;
-  out.gro = options.gro && set_option(fd, IPPROTO_UDP, UDP_GRO, 1);
+  if (const Status status = finish_open(options, options.bind, &out); !status.ok()) return status;
   return out;
 }
 

@@ -19,6 +19,9 @@ struct UdpSocket {
 // Errors: as open_udp().
 Result<UdpSocket> open_udp_socket(const UdpIoOptions& options);
 
+// One that receives what comes to the group; `options` says with which buffers and features.
+Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options);
+
 }  // namespace netsum
 
 #endif  // NETSUM_SRC_NET_UDP_SOCKET_H_

@@ -6,7 +6,9 @@
 #define NETSUM_SRC_NET_UDP_UDP_IO_H_
 
 #include <memory>
+#include <vector>
 
+#include "src/net/multicast.h"
 #include "src/net/packet_io.h"
 
 namespace netsum {
@@ -16,12 +18,19 @@ struct UdpIoOptions {
   uint32_t max_packet = 1472;    // largest datagram, bytes; larger arrivals are dropped and counted
   int receive_buffer = 8 << 20;  // bytes asked for; the kernel's limit (net.core.rmem_max) applies
   int send_buffer = 8 << 20;
+  static constexpr size_t kMaxGroups = 8;
   bool gso = true;  // off: one datagram per kernel send
   bool gro = true;
   bool dont_fragment = true;  // so that a wrong MTU shows as loss of large packets, not as fragments
+  // Above 0: packets to multicast groups leave by the interface that has `bind`, an IPv4 address that is no
+  // wildcard, for so many hops.
+  int multicast_ttl = 0;
+  // What comes to these groups is received, too, with sockets of their own; at most kMaxGroups. Other sockets
+  // of this host may receive from the same groups.
+  std::vector<MulticastMembership> groups;
 };
 
-// Errors: kAddressInUse, kInvalidArgument (address not on this host, max_packet out of range),
+// Errors: kAddressInUse, kInvalidArgument (address not on this host, max_packet out of range, no such group),
 // kResourceExhausted.
 Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options);
 

@@ -126,6 +126,52 @@ size_t exchange(PacketIo* from, PacketIo* to, size_t count, uint32_t size) {
   return received;
 }
 
+TEST(UdpIoTest, EverySocketInAGroupGetsWhatIsSentToIt) {
+  UdpIoOptions options;
+  options.multicast_ttl = 1;
+  const std::unique_ptr<PacketIo> sender = open_loopback(options);
+  UdpIoOptions member;
+  member.groups = {{at("239.77.255.1:0"), at("127.0.0.1:0")}};
+  member.groups[0].group.port = sender->local_address().port;
+  const std::unique_ptr<PacketIo> members[] = {open_loopback(member), open_loopback(member)};
+  const std::unique_ptr<PacketIo> stranger = open_loopback();
+
+  const std::vector<uint8_t> to_all(1000, 1), to_one(900, 2);
+  std::vector<OutPacket> burst(40, {to_all.data(), 1000, member.groups[0].group});
+  for (const auto& one : members) burst.push_back({to_one.data(), 900, one->local_address()});
+  sender->send(burst);
+  for (const auto& one : members) {
+    size_t by_group = 0, by_address = 0;
+    std::array<InPacket, 7> got;  // fewer than arrive by either way
+    for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+         by_group + by_address < 41 && monotonic_us() < deadline_us;) {
+      one->wait(100'000);
+      const size_t n = one->receive(got);
+      for (size_t i = 0; i < n; ++i) {
+        EXPECT_EQ(got[i].from, sender->local_address());
+        ++(got[i].size == 1000 ? by_group : by_address);
+      }
+    }
+    EXPECT_EQ(by_group, 40u);
+    EXPECT_EQ(by_address, 1u);
+  }
+  std::array<InPacket, 1> nothing;
+  EXPECT_EQ(stranger->receive(nothing), 0u);
+}
+
+TEST(UdpIoTest, SaysWhyItCannotUseAGroup) {
+  UdpIoOptions options;
+  options.bind = at("127.0.0.1:0");
+  options.groups = {{at("239.77.255.1:7000"), at("198.51.100.7:0")}};
+  expect_error(options, ErrorCode::kInvalidArgument, "cannot join multicast group 239.77.255.1:7000");
+  options.groups.assign(UdpIoOptions::kMaxGroups + 1, {at("239.77.255.1:7000"), at("127.0.0.1:0")});
+  expect_error(options, ErrorCode::kInvalidArgument, "9 multicast groups are more than 8");
+  options.groups.clear();
+  options.bind = at("0.0.0.0:0");
+  options.multicast_ttl = 1;
+  expect_error(options, ErrorCode::kInvalidArgument, "needs one IPv4 address of this host");
+}
+
 // Runs `body` in a network namespace of its own, with a loopback of the given MTU. The namespace is the
 // thread's and ends with it. Returns what kept it from being made, or an empty string.
 std::string in_namespace(int mtu, const std::function<void()>& body) {
