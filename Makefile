@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training test test-asan test-tsan lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training test test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ test-asan: setup ## Run the C++ tests under AddressSanitizer and UBSan
 
 test-tsan: setup ## Run the C++ tests under ThreadSanitizer
 	@scripts/test.sh tsan $(JOBS)
+
+test-kernel: build ## Boot Debian's own kernel under qemu and test XDP and AF_XDP on it (KERNEL_FLAGS=...)
+	@scripts/bootstrap.sh --kernel-test
+	@python3 tests/kernel/run.py $(KERNEL_FLAGS)
 
 lint: setup ## Check formatting, include directions, and clang-tidy on changed files (ALL=1: on all)
 	@scripts/build.sh release $(JOBS)

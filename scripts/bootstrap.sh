@@ -4,13 +4,16 @@
 #
 #   scripts/bootstrap.sh            everything
 #   scripts/bootstrap.sh --system   Debian packages only
+#   scripts/bootstrap.sh --kernel-test   Debian packages of `make test-kernel` only
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.deps-stamp
 python_list=scripts/requirements.txt
+package_list=scripts/packages.txt
+[ "${1:-}" = "--kernel-test" ] && package_list=tests/kernel/packages.txt
 # One package per line; comments start with '#'.
-mapfile -t packages < <(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' scripts/packages.txt)
+mapfile -t packages < <(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$package_list")
 
 fingerprint() {
   { cat scripts/packages.txt "$python_list"; uname -m; python3 --version 2>&1 || true; } | sha256sum | cut -d' ' -f1
@@ -58,7 +61,7 @@ if ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 install_packages
-[ "${1:-}" = "--system" ] && exit 0
+case "${1:-}" in --system | --kernel-test) exit 0 ;; esac
 if [ -x .venv/bin/pip ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then
   exit 0
 fi
