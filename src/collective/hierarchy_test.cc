@@ -187,7 +187,7 @@ TEST(HierarchyTest, TheEndOfAnAggregatorIsToldInEveryRack) {
 TEST(HierarchyTest, AParentThatDoesNotAnswerIsNamed) {
   const auto lonely = start("127.0.0.1:1");
   CommunicatorOptions options = options_of(0, 2, lonely->control_address());
-  options.connect_timeout = milliseconds(700);
+  options.connect_timeout = milliseconds(2000);
   const auto communicator = Communicator::connect(options);
   ASSERT_FALSE(communicator.ok());
   EXPECT_NE(communicator.status().message().find("127.0.0.1:1"), std::string::npos)

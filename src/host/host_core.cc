@@ -119,6 +119,7 @@ bool HostCore::reduce() {
   } else if (options_.placement.is_owner()) {
     reduce_own_part(current, slot);
   }
+  segment_->progress(options_.placement.local).reduced.store(reduced_, std::memory_order_relaxed);
   return true;
 }
 
@@ -256,18 +257,23 @@ int64_t HostCore::next_tick_us() const {
   return next;
 }
 
-// Those that the oldest step waits for: who have not staged it or, if it cannot be staged, have not given its
-// slot up.
+// Those that the oldest step waits for: who have not staged it, or not summed their part of it or, if it
+// cannot be staged, have not given its slot up.
 std::vector<int> HostCore::late_ranks() const {
-  std::vector<int> late;
-  for (size_t rank = 0; rank < ranks(); ++rank) {
-    const Segment::Progress& progress = segment_->progress(rank);
-    const uint64_t done = taken_ != staged_
-                              ? progress.staged.load(std::memory_order_relaxed)
-                              : progress.taken.load(std::memory_order_relaxed) + Segment::kSlots;
-    if (done <= taken_) late.push_back(options_.placement.local_ranks()[rank]);
+  const auto behind = [&](std::atomic<uint64_t> Segment::Progress::*stage, uint64_t step) {
+    std::vector<int> ranks_behind;
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      if ((segment_->progress(rank).*stage).load(std::memory_order_relaxed) <= step)
+        ranks_behind.push_back(options_.placement.local_ranks()[rank]);
+    }
+    return ranks_behind;
+  };
+  if (taken_ == staged_) {
+    return taken_ < Segment::kSlots ? std::vector<int>()
+                                    : behind(&Segment::Progress::taken, taken_ - Segment::kSlots);
   }
-  return late;
+  std::vector<int> late = behind(&Segment::Progress::staged, taken_);
+  return late.empty() ? behind(&Segment::Progress::reduced, taken_) : late;
 }
 
 Status HostCore::timeout_status(const Operation& operation) const {

@@ -54,6 +54,7 @@ class Segment {
   // How many steps a rank has gone through: only to name who is waited for.
   struct alignas(kCacheLine) Progress {
     std::atomic<uint64_t> staged{0};
+    std::atomic<uint64_t> reduced{0};  // its part of them is summed, or on its way into the network
     std::atomic<uint64_t> taken{0};
   };
 
