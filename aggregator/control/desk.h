@@ -43,6 +43,9 @@ class Desk {
 
 uint64_t system_random();
 
+// What a member hears when its job is complete.
+control::Ready to_ready(const JobGrant& grant);
+
 }  // namespace netsum
 
 #endif  // NETSUM_AGGREGATOR_CONTROL_DESK_H_

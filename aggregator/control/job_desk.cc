@@ -8,28 +8,6 @@
 namespace netsum {
 namespace {
 
-control::Ready to_ready(const JobGrant& grant) {
-  control::Ready ready;
-  ready.set_job(grant.job.job);
-  ready.set_epoch(grant.job.epoch);
-  ready.set_key(grant.job.key);
-  ready.set_data_slots(grant.job.data_slots);
-  ready.set_scale_slots(grant.job.scale_slots);
-  ready.set_payload_bytes(grant.job.payload_bytes);
-  ready.set_dataplane(grant.dataplane);
-  for (const std::string& host : grant.hosts) ready.add_hosts(host);
-  ready.set_host_meeting(grant.host_meeting);
-  for (const StripeGrant& grant_of_stripe : grant.stripes) {
-    control::Stripe& stripe = *ready.add_stripes();
-    stripe.set_endpoint(grant_of_stripe.endpoint);
-    stripe.set_embedded(grant_of_stripe.embedded);
-    if (grant_of_stripe.embedded) stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
-  }
-  if (grant.job.group.valid()) ready.set_group(grant.job.group.to_string());
-  for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
-  return ready;
-}
-
 void enqueue(MemberStream& stream, const JobEvent& told) {
   control::Event event;
   switch (told.kind) {

@@ -228,22 +228,14 @@ Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& 
   ++grant.sessions;
   session.job = key;
 
-  control::Ready own;
-  own.set_job(grant.job.job);
-  own.set_epoch(grant.job.epoch);
-  own.set_key(grant.job.key);
-  own.set_data_slots(grant.job.data_slots);
-  own.set_scale_slots(grant.job.scale_slots);
-  own.set_payload_bytes(grant.job.payload_bytes);
-  own.set_dataplane(std::string(dataplane_->kind()) + " below " + ready.dataplane() + " at " +
-                    options_.parent);
-  for (const Address& endpoint : dataplane_->endpoints())
-    own.add_stripes()->set_endpoint(endpoint.to_string());
-  *own.mutable_hosts() = ready.hosts();
-  own.set_host_meeting(ready.host_meeting());
-  for (const uint16_t member : grant.member_of_rank) own.add_member_of_rank(member);
-  if (grant.job.group.valid()) own.set_group(grant.job.group.to_string());
-  return own;
+  JobGrant own;
+  own.job = grant.job;
+  own.dataplane = std::string(dataplane_->kind()) + " below " + ready.dataplane() + " at " + options_.parent;
+  for (const Address& endpoint : dataplane_->endpoints()) own.stripes.push_back({endpoint.to_string()});
+  own.hosts.assign(ready.hosts().begin(), ready.hosts().end());
+  own.host_meeting = ready.host_meeting();
+  own.member_of_rank = grant.member_of_rank;
+  return to_ready(own);
 }
 
 Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const control::Ready& ready,
@@ -294,18 +286,24 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
 bool RelayDesk::all_receive_multicast(const std::string& job) const {
   return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.request.name != job || session.member == 0 || session.job || session.multicast;
+    return session.request.name != job || session.job || session.multicast;
   });
 }
 
 // As JobTable does: ranks of one rack are one member, in the order of their lowest ranks. All of ours have
-// joined, or the parent would not have granted the job.
+// joined, or the parent would not have granted the job; but the word that the parent has let one in comes by
+// its own stream, maybe after the grant by another's. So a session without it counts, too, unless there is
+// one of the same rank that has it.
 std::vector<uint16_t> RelayDesk::number_members(const std::string& job, const std::vector<uint16_t>& above,
                                                 uint16_t own) const {
   std::vector<std::string> racks(above.size());
-  for (const auto& [id, session] : sessions_)
-    if (session.request.name == job && session.member != 0 && !session.job)
-      racks[static_cast<size_t>(session.rank)] = session.rack;
+  std::vector<bool> let_in(above.size());
+  for (const auto& [id, session] : sessions_) {
+    const auto rank = static_cast<size_t>(session.rank);
+    if (session.request.name != job || session.job || rank >= above.size() || let_in[rank]) continue;
+    racks[rank] = session.rack;
+    let_in[rank] = session.member != 0;
+  }
   std::map<std::string, uint16_t> numbers;
   std::vector<uint16_t> member_of_rank;
   uint16_t members = 0;
