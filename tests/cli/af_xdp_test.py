@@ -13,14 +13,6 @@ class AfXdpTest(RackCommandTest):
         return [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--json",
                               "--timeout", "20s", *flags) for w in range(workers)]
 
-    def reports_of(self, ranks):
-        reports = []
-        for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
-            reports.append(json.loads(rank.text("out")))
-            self.assertTrue(reports[-1]["verified"])
-        return reports
-
     def xdp_program_of(self, worker):
         shown = subprocess.run(["ip", "-n", f"netsum-{self.name}-w{worker}", "-j", "link", "show", "eth0"],
                                capture_output=True, text=True, check=True)

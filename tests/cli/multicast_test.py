@@ -36,14 +36,6 @@ class MulticastRackTest(RackCommandTest):
                               "--warmup", 0, "--timeout", "20s", "--json", *flags,
                               *(flags_of_last if w == WORKERS - 1 else ())) for w in range(WORKERS)]
 
-    def reports_of(self, ranks):
-        reports = []
-        for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
-            reports.append(json.loads(rank.text("out")))
-            self.assertTrue(reports[-1]["verified"])
-        return reports
-
     def sums_with_one_packet_for_all(self, *flags):
         self.up("--workers", WORKERS + 1)
         # veth takes redirected frames only where the other end polls, which GRO makes it do.

@@ -76,6 +76,15 @@ class RackCommandTest(CommandTest):
             self.assertEqual(rank.end(), 0, rank.text("err"))
         return json.loads(ranks[0].text("out"))
 
+    def reports_of(self, ranks):
+        """Of a `netsum bench --json` on every worker, which must end well and verified."""
+        reports = []
+        for rank in ranks:
+            self.assertEqual(rank.end(), 0, rank.text("err"))
+            reports.append(json.loads(rank.text("out")))
+            self.assertTrue(reports[-1]["verified"])
+        return reports
+
     def assert_nothing_left(self):
         self.assertEqual({n for n in namespaces() if n.startswith(f"netsum-{self.name}-")}, set())
         self.assertEqual(list(self.folder.rglob("*.json")), [])
