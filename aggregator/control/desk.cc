@@ -32,6 +32,8 @@ control::Ready to_ready(const JobGrant& grant) {
   }
   if (grant.job.group.valid()) ready.set_group(grant.job.group.to_string());
   for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
+  for (const int rank : grant.former_ranks) ready.add_former_ranks(static_cast<uint32_t>(rank));
+  ready.set_completed(grant.completed);
   return ready;
 }
 

@@ -25,6 +25,7 @@ class Desk {
   virtual void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) = 0;
   virtual Status leave(const MemberClaim& claim) = 0;
   virtual Status report(const MemberClaim& claim, const Status& failure) = 0;
+  virtual Status alive(const MemberClaim& claim) = 0;
   virtual void drain() = 0;
   virtual void stop(const Status& reason) = 0;
 

@@ -74,6 +74,9 @@ Status JobTable::check_job(const JobRequest& request) const {
   if (request.mtu < wire::kMinMtu || request.mtu > wire::kMaxMtu)
     return invalid("mtu " + number(request.mtu) + " is out of range: " + number(wire::kMinMtu) + " to " +
                    number(wire::kMaxMtu) + " are possible, 1500 is usual");
+  if (request.min_members > request.world_size || (request.min_members > 0 && request.succeeds == 0))
+    return invalid("min_members " + number(request.min_members) + " of job '" + request.name +
+                   "' is out of range: at most its world size, and only for a job that succeeds another");
   if (!std::has_single_bit(request.slots))
     return invalid("slots must be a power of two, and " + number(request.slots) + " is not; 256 is usual");
   // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
@@ -91,6 +94,8 @@ Status JobTable::check_same(const JobRequest& request, const Job& job) const {
   if (!equal_in_constant_time(request.token, first.token))
     return {ErrorCode::kPermissionDenied,
             "wrong token for job '" + request.name + "': a job of that name exists with another token"};
+  // Others have renumbered themselves: what differs now says nothing.
+  if (job.state == State::kRunning && job.may_start_without_all()) return {};
   const auto differs = [&](const char* what, uint32_t asked, uint32_t expected) {
     return invalid("job '" + request.name + "' was created with " + what + " " + number(expected) +
                    ", and this rank asks for " + number(asked) + ": all ranks must agree");
@@ -99,6 +104,8 @@ Status JobTable::check_same(const JobRequest& request, const Job& job) const {
     return differs("world size", request.world_size, first.world_size);
   if (request.mtu != first.mtu) return differs("mtu", request.mtu, first.mtu);
   if (request.slots != first.slots) return differs("slots", request.slots, first.slots);
+  if (request.min_members != first.min_members)
+    return differs("min_members", request.min_members, first.min_members);
   return {};
 }
 
@@ -144,6 +151,9 @@ Status JobTable::check_host(const MemberRequest& request) const {
 
 Status JobTable::check_rack(const MemberRequest& request) const {
   if (request.rack.empty()) return {};
+  if (request.job.succeeds != 0)
+    return {ErrorCode::kUnsupported,
+            "the jobs of a hierarchy of aggregators cannot be regrouped: connect anew"};
   const std::string who = "rank " + number(request.rank) + "'s aggregator";
   if (options_.members_bring_shards)
     return invalid(who +

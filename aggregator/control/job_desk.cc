@@ -91,6 +91,10 @@ Status JobDesk::report(const MemberClaim& claim, const Status& failure) {
   return with_table([&](JobTable& table) { return table.report(claim, failure); });
 }
 
+Status JobDesk::alive(const MemberClaim& claim) {
+  return with_table([&](JobTable& table) { return table.alive(monotonic_us(), claim); });
+}
+
 void JobDesk::drain() {
   with_table([](JobTable& table) {
     table.drain();

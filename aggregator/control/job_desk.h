@@ -26,6 +26,7 @@ class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> 
   void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
   Status leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
+  Status alive(const MemberClaim& claim) override;
   void drain() override;
   void stop(const Status& reason) override;
   void watch_deadlines() override;

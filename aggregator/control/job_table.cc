@@ -45,6 +45,21 @@ int64_t JobTable::Job::join_deadline_us() const {
   return earliest_us;
 }
 
+int64_t JobTable::Job::gather_deadline_us() const {
+  const auto present = static_cast<uint32_t>(ranks(true).size());
+  const bool enough = may_start_without_all() && present >= request.min_members;
+  return enough ? gathered_us + request.gather_us : std::numeric_limits<int64_t>::max();
+}
+
+int64_t JobTable::Job::silence_deadline_us() const {
+  int64_t earliest_us = std::numeric_limits<int64_t>::max();
+  if (state != State::kRunning) return earliest_us;
+  for (const auto& member : members)
+    if (member && member->liveness_us > 0)
+      earliest_us = std::min(earliest_us, member->heard_us + member->liveness_us);
+  return earliest_us;
+}
+
 JobTable::JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random)
     : options_(std::move(options)), dataplane_(dataplane), random_(std::move(random)) {
   NETSUM_ASSERT((dataplane_ == nullptr) == options_.members_bring_shards);
@@ -69,7 +84,8 @@ Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadl
 
 Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRequest& request,
                                                      int64_t deadline_us) {
-  if (const auto named = by_name_.find(request.name); named != by_name_.end()) {
+  const std::pair identity(request.name, request.succeeds);
+  if (const auto named = by_name_.find(identity); named != by_name_.end()) {
     if (Status status = check_same(request, jobs_.at(named->second)); !status.ok()) return status;
     return named->second;
   }
@@ -84,7 +100,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   job.grant.epoch = free_indices_.front().epoch;
   free_indices_.pop_front();
   const JobNumber number = next_number_++;
-  by_name_[request.name] = number;
+  by_name_[identity] = number;
   note(AggregatorEvent::Kind::kJobBegan, job);
   jobs_.emplace(number, std::move(job));
   return number;
@@ -115,6 +131,11 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);
+  if (job.state == State::kRunning && job.may_start_without_all())
+    return Status(
+        ErrorCode::kPeerLost,
+        "rank " + std::to_string(rank) + " came too late: job '" + request.job.name + "' goes on without it",
+        rank);
   if (const auto& holder = job.members[request.rank])
     return Status(ErrorCode::kInvalidArgument,
                   "rank " + std::to_string(rank) + " of job '" + request.job.name +
@@ -137,12 +158,15 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.multicast = request.multicast;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
+  member.completed = request.completed;
+  member.liveness_us = request.liveness_us;
+  job.gathered_us = now_us;
   const MemberId id = member.id;
   job.members[request.rank] = std::move(member);
   members_[id] = {*number, rank};
   note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
   tell_missing(job);
-  if (job.ranks(false).empty()) make_ready(*number);
+  if (job.ranks(false).empty()) make_ready(now_us, *number);
   return id;
 }
 
@@ -152,7 +176,7 @@ void JobTable::tell_missing(const Job& job) {
     if (member) events_.push_back({member->id, JobEvent::Kind::kJoined, missing, nullptr, {}});
 }
 
-void JobTable::make_ready(JobNumber number) {
+void JobTable::make_ready(int64_t now_us, JobNumber number) {
   Job& job = jobs_.at(number);
   Result<JobGrant> grant = grant_for(job);
   if (grant.ok()) job.delivery = grant_group(job, &*grant);
@@ -161,6 +185,7 @@ void JobTable::make_ready(JobNumber number) {
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
   job.grant = grant->job;
   job.state = State::kRunning;
+  for (auto& member : job.members) member->heard_us = now_us;
   std::vector<uint16_t> member_of_rank = grant->member_of_rank;
   for (size_t rank = member_of_rank.size(); rank < job.members.size(); ++rank)
     member_of_rank.push_back(static_cast<uint16_t>(rank));
@@ -179,6 +204,9 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job = job.grant;
   grant.job.key = random_();
   grant.job.scale_slots = kScaleSlots;
+  grant.former_ranks = job.former_ranks;
+  grant.completed = std::numeric_limits<uint64_t>::max();
+  for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
   grant_hosts(job, &grant);
   uint32_t slots = job.request.slots;
   uint32_t payload = payload_limit();
@@ -344,6 +372,13 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
   return {};
 }
 
+Status JobTable::alive(int64_t now_us, const MemberClaim& claim) {
+  const Result<JobNumber> number = find_member(claim);
+  if (!number.ok()) return number.status();
+  jobs_.at(*number).members[claim.rank]->heard_us = now_us;
+  return {};
+}
+
 void JobTable::stream_ended(MemberId id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
@@ -356,6 +391,10 @@ void JobTable::stream_ended(MemberId id) {
   // The members of a failed job are told to go.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
+  if (job.state == State::kJoining && job.may_start_without_all()) {
+    tell_missing(job);
+    return forget_if_over(number);
+  }
   fail(number,
        {ErrorCode::kPeerLost, who + " left without a goodbye: its process died or its host is unreachable",
         rank},
@@ -386,7 +425,8 @@ void JobTable::release(Job& job) {
 }
 
 void JobTable::unlink_name(JobNumber number) {
-  const auto named = by_name_.find(jobs_.at(number).request.name);
+  const JobRequest& request = jobs_.at(number).request;
+  const auto named = by_name_.find({request.name, request.succeeds});
   if (named != by_name_.end() && named->second == number) by_name_.erase(named);
 }
 
@@ -401,10 +441,59 @@ void JobTable::forget_if_over(JobNumber number) {
   jobs_.erase(number);
 }
 
+// Those who are there become ranks 0, 1, ... in the order of their old ranks.
+void JobTable::close_ranks(Job& job) {
+  std::vector<std::optional<Member>> present;
+  job.former_ranks.clear();
+  for (const int rank : job.ranks(true)) {
+    auto& member = job.members[static_cast<size_t>(rank)];
+    members_.at(member->id).second = static_cast<int>(present.size());
+    present.push_back(std::move(member));
+    job.former_ranks.push_back(rank);
+  }
+  job.members = std::move(present);
+  job.request.world_size = static_cast<uint32_t>(job.members.size());
+}
+
+void JobTable::fail_silent(int64_t now_us, JobNumber number) {
+  Job& job = jobs_.at(number);
+  for (const int rank : job.ranks(true)) {
+    Member& member = *job.members[static_cast<size_t>(rank)];
+    const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
+    if (member.liveness_us == 0 || overdue_us < 0) continue;
+    // If we look that late, or hear of nobody, it may be us who were kept from running, and the signs of life
+    // still wait to be read.
+    const bool others_are_heard = std::any_of(job.members.begin(), job.members.end(), [&](const auto& other) {
+      return other && now_us - other->heard_us <= member.liveness_us / 2;
+    });
+    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {
+      member.heard_us = now_us - member.liveness_us * 3 / 4;  // too long ago to count as heard
+      continue;
+    }
+    return fail(number,
+                {ErrorCode::kPeerLost,
+                 rank_at(rank, member.host) + " has given no sign of life for " +
+                     describe_ms((now_us - member.heard_us) / 1000) + ": it is stopped or unreachable",
+                 rank},
+                kNoRank);
+  }
+}
+
 void JobTable::on_tick(int64_t now_us) {
-  std::vector<JobNumber> late;
-  for (const auto& [number, job] : jobs_)
-    if (job.state == State::kJoining && now_us >= job.join_deadline_us()) late.push_back(number);
+  std::vector<JobNumber> late, gathered, silent;
+  for (const auto& [number, job] : jobs_) {
+    if (job.state == State::kJoining && now_us >= job.gather_deadline_us())
+      gathered.push_back(number);
+    else if (job.state == State::kJoining && now_us >= job.join_deadline_us())
+      late.push_back(number);
+    else if (now_us >= job.silence_deadline_us())
+      silent.push_back(number);
+  }
+  for (const JobNumber number : gathered) {
+    close_ranks(jobs_.at(number));
+    make_ready(now_us, number);
+  }
+  for (const JobNumber number : silent) fail_silent(now_us, number);
   for (const JobNumber number : late) {
     const Job& job = jobs_.at(number);
     fail(number,
@@ -416,9 +505,16 @@ void JobTable::on_tick(int64_t now_us) {
 
 std::optional<int64_t> JobTable::next_deadline_us() const {
   std::optional<int64_t> next_us;
-  for (const auto& [number, job] : jobs_)
-    if (job.state == State::kJoining)
-      next_us = std::min(next_us.value_or(std::numeric_limits<int64_t>::max()), job.join_deadline_us());
+  const auto at_latest = [&](int64_t us) {
+    if (us != std::numeric_limits<int64_t>::max()) next_us = std::min(next_us.value_or(us), us);
+  };
+  for (const auto& [number, job] : jobs_) {
+    if (job.state == State::kFailed) continue;
+    at_latest(job.silence_deadline_us());
+    if (job.state != State::kJoining) continue;
+    at_latest(job.join_deadline_us());
+    at_latest(job.gather_deadline_us());
+  }
   return next_us;
 }
 

@@ -7,7 +7,8 @@
 //      +--(death, report, deadline, stop)--> failed --(all streams ended)--> gone
 //
 // A failed job, and one that a member has left, gives up its name at once: new joins under that name form a
-// new job beside it.
+// new job beside it. Joins that say which job they succeed meet in a job of their own, which may start
+// without those who do not come.
 #ifndef NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
 #define NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
 
@@ -51,6 +52,10 @@ struct JobRequest {
   uint32_t world_size = 0;
   uint32_t mtu = 0;
   uint32_t slots = 0;
+  // A job that others' members go on in: see control.proto. `min_members` 0: it needs all ranks.
+  uint64_t succeeds = 0;
+  uint32_t min_members = 0;
+  int64_t gather_us = 0;
 };
 
 struct MemberRequest {
@@ -67,8 +72,10 @@ struct MemberRequest {
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
-  std::string origin;      // where the rank is, for messages
-  bool multicast = false;  // it can receive from a multicast group
+  std::string origin;       // where the rank is, for messages
+  bool multicast = false;   // it can receive from a multicast group
+  uint64_t completed = 0;   // operations of the succeeded job that the rank has finished
+  int64_t liveness_us = 0;  // silence in a running job after which it is taken for dead; 0: never
 };
 
 // What a member shows when it leaves or reports a failure.
@@ -93,6 +100,8 @@ struct JobGrant {
   std::vector<std::string> hosts;        // by rank; empty if no two members share one
   uint64_t host_meeting = 0;             // random: where the ranks of a host find each other
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
+  std::vector<int> former_ranks;         // by new rank, the one that it joined as; empty: the same
+  uint64_t completed = 0;                // the least of the members'
 };
 
 struct JobEvent {
@@ -124,9 +133,11 @@ class JobTable {
   Status leave(const MemberClaim& claim);
   // A member says that the job has failed: every other member is told.
   Status report(const MemberClaim& claim, const Status& failure);
+  // The member's sign of life.
+  Status alive(int64_t now_us, const MemberClaim& claim);
   // The member's stream is over, for whatever reason; unknown members are ignored.
   void stream_ended(MemberId id);
-  // Fails the jobs whose members did not come in time.
+  // Fails the jobs whose members did not come in time or are silent, and starts those that wait for no more.
   void on_tick(int64_t now_us);
   std::optional<int64_t> next_deadline_us() const;
   // From now on no job is created. Members are told.
@@ -162,6 +173,9 @@ class JobTable {
     uint32_t rack_stripes = 0;
     bool multicast = false;
     int64_t deadline_us = 0;  // when it stops waiting for the others
+    uint64_t completed = 0;
+    int64_t liveness_us = 0;
+    int64_t heard_us = 0;  // while running
   };
   struct Job {
     JobRequest request;
@@ -170,6 +184,8 @@ class JobTable {
     int64_t created_us = 0;
     int64_t deadline_us = 0;                     // while joining
     std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
+    int64_t gathered_us = 0;        // while joining, of a job that need not be whole: when somebody last came
+    std::vector<int> former_ranks;  // if members were renumbered
     DataplaneJob grant;
     std::string delivery;  // of results, for people
     std::string failure;
@@ -177,7 +193,11 @@ class JobTable {
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
+    bool may_start_without_all() const { return request.min_members > 0; }
     int64_t join_deadline_us() const;
+    // When it starts with those who are there; never, while these are too few.
+    int64_t gather_deadline_us() const;
+    int64_t silence_deadline_us() const;  // of the first member to be taken for dead
   };
   struct Index {
     uint16_t index = 0;
@@ -196,8 +216,10 @@ class JobTable {
   Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
+  void fail_silent(int64_t now_us, JobNumber number);
+  void close_ranks(Job& job);
   void tell_missing(const Job& job);
-  void make_ready(JobNumber number);
+  void make_ready(int64_t now_us, JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
   std::string grant_group(const Job& job, JobGrant* grant) const;
   void grant_hosts(const Job& job, JobGrant* grant);
@@ -217,7 +239,8 @@ class JobTable {
   bool draining_ = false;
   JobNumber next_number_ = 1;
   std::map<JobNumber, Job> jobs_;
-  std::map<std::string, JobNumber> by_name_;  // jobs that can still be joined, or are whole
+  // By identity: jobs that can still be joined, or are whole.
+  std::map<std::pair<std::string, uint64_t>, JobNumber> by_name_;
   std::unordered_map<MemberId, std::pair<JobNumber, int>> members_;  // until their stream ends
   // Longest unused first: what still travels of an index's last job has the most time to die out.
   std::deque<Index> free_indices_;

@@ -122,6 +122,10 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   };
   if (Status status = check_aggregator_token(request.job.aggregator_token); !status.ok())
     return refuse(status);
+  if (request.job.succeeds != 0)
+    return refuse({ErrorCode::kUnsupported,
+                   "this aggregator has a parent, and the jobs of a hierarchy cannot be regrouped: close the "
+                   "communicator and connect anew"});
 
   control::JoinRequest up;
   control::JobDescription& job = *up.mutable_job();
@@ -156,6 +160,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   up.set_rack_stripes(stripes);
   if (request.peer.valid()) up.set_origin(request.origin.empty() ? request.peer.to_string() : request.origin);
   up.set_host(request.host);
+  up.set_liveness_ms(static_cast<uint32_t>(request.liveness_us / 1000));
   const int64_t timeout_us = request.deadline_us > 0
                                  ? request.deadline_us
                                  : std::chrono::microseconds(options_.join_timeout).count();
@@ -412,6 +417,17 @@ Status RelayDesk::report(const MemberClaim& claim, const Status& failure) {
   const Result<control::MemberRequest> up = find(claim);
   if (!up.ok()) return up.status();
   send_failure(*up, failure);
+  return {};
+}
+
+// Who is alive is the parent's business, as is what follows if somebody is not.
+Status RelayDesk::alive(const MemberClaim& claim) {
+  const Result<control::MemberRequest> up = find(claim);
+  if (!up.ok()) return up.status();
+  const auto call = make_unary(*up);
+  call_began();
+  stub_->async()->Alive(&call->context, &call->request, &call->reply,
+                        [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
   return {};
 }
 

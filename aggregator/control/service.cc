@@ -25,8 +25,16 @@ constexpr int kMaxRequestBytes = 64 << 10;
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 JobRequest from_description(const control::JobDescription& job) {
-  return {job.protocol_version(), job.name(), job.token(), job.aggregator_token(),
-          job.world_size(),       job.mtu(),  job.slots()};
+  return {job.protocol_version(),
+          job.name(),
+          job.token(),
+          job.aggregator_token(),
+          job.world_size(),
+          job.mtu(),
+          job.slots(),
+          job.succeeds(),
+          job.min_members(),
+          job.gather_ms() * int64_t{1000}};
 }
 
 MemberClaim from_claim(const control::MemberRequest& member) {
@@ -77,6 +85,8 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     member.origin = request->origin();
     member.multicast = request->multicast();
     member.host = request->host();
+    member.completed = request->completed();
+    member.liveness_us = request->liveness_ms() * int64_t{1000};
     member.peer = peer_address(context->peer());
     const auto stream = MemberStream::create();
     desk_->join(member, stream);
@@ -91,6 +101,11 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const control::FailRequest* request,
                                  control::Empty*) override {
     return answer(context, desk_->report(from_claim(request->member()), from_failed(request->failure())));
+  }
+
+  grpc::ServerUnaryReactor* Alive(grpc::CallbackServerContext* context, const control::MemberRequest* request,
+                                  control::Empty*) override {
+    return answer(context, desk_->alive(from_claim(*request)));
   }
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,

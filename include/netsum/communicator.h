@@ -30,7 +30,8 @@ struct TensorView {
   size_t count = 0;  // elements
 };
 
-// Counts since connect. Bytes are whole datagrams plus their UDP, IP and Ethernet headers.
+// Counts since connect, or since the last regroup or failover. Bytes are whole datagrams plus their UDP, IP
+// and Ethernet headers.
 struct CommunicatorStats {
   uint64_t operations = 0;      // ended well
   uint64_t gradient_bytes = 0;  // bytes of tensors reduced, on this rank
@@ -60,6 +61,7 @@ struct CommunicatorStats {
   std::vector<int> waiting_for;
   TimeHistogram round_trip;         // contributions whose result came without a loss and without a straggler
   TimeHistogram completed, failed;  // operations, from submission to end
+  uint64_t failovers = 0;           // to another aggregator, since connect
   std::string metrics_address;      // where this process serves its metrics; empty: nowhere
   // What this rank's embedded shard took in and gave out (zero without one).
   uint64_t shard_bytes_received = 0;
@@ -96,6 +98,30 @@ struct AllReduceOptions {
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
 };
 
+// How to go on after a failure.
+struct RegroupOptions {
+  enum class Who {
+    kSurvivors,  // those who come: ranks are renumbered densely in the old order
+    kAll,        // everybody; a rank whose process died comes back by Communicator::connect
+  };
+  Who who = Who::kSurvivors;
+  // kSurvivors: how many must come; 0: half of them, so that no second group forms of those cut off.
+  int min_members = 0;
+  // kSurvivors: how long to wait for a further rank after the last one that came.
+  std::chrono::milliseconds gather{1'000};
+  std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::connect_timeout
+  // Embedded shards, when the rank that hosted the control service (at first rank 0) is gone: where it is now
+  // ("host:port"), the same on all ranks, and whether this rank hosts it.
+  std::string root;
+  bool hosts_root = false;
+};
+
+struct Regrouped {
+  int rank = 0;
+  int world_size = 1;
+  std::vector<int> former_ranks;  // by new rank, the old one
+};
+
 class NETSUM_EXPORT Communicator {
  public:
   // Joins the job and waits until every rank has joined and every data path has carried a sum.
@@ -123,7 +149,16 @@ class NETSUM_EXPORT Communicator {
   // Ends all operations with kAborted, here and (through the aggregator) on every other rank. Idempotent.
   virtual void abort(const std::string& reason) = 0;
 
-  // The error that broke this communicator, or ok. A broken communicator stays broken.
+  // After a failure: joins anew, with the ranks that do so too, under another epoch. On success the
+  // communicator works again, with the rank and world size returned; what was in flight has ended with an
+  // error, perhaps not on all ranks, so the application first makes its state the same everywhere (a
+  // broadcast, say). To be called by all who go on; on a communicator that works it breaks the job first. Not
+  // while another thread calls all_reduce() or barrier(). After an error it may be called again. Errors:
+  // kPeerLost (the others have gone on without this rank), kTimeout, kUnreachable (the aggregator is gone, or
+  // rank 0 that the shards' ranks met at), kUnsupported (a hierarchy of aggregators).
+  virtual Result<Regrouped> regroup(const RegroupOptions& options) = 0;
+
+  // The error that broke this communicator, or ok. A broken communicator stays broken until regroup().
   virtual Status status() const = 0;
 
   virtual CommunicatorStats stats() const = 0;

@@ -56,19 +56,34 @@ typedef struct netsum_comm_options {
   size_t struct_size; /* sizeof(netsum_comm_options) */
   int rank;
   int world_size;
-  const char* job;              /* NULL: "default" */
-  const char* token;            /* of the job; NULL: none */
-  const char* aggregator_token; /* asked for by an aggregator that has one; NULL: none */
-  const char* aggregators;      /* comma-separated "host:port", NULL or "": embedded shards */
-  const char* root;             /* embedded shards: "host:port" of rank 0 */
-  int64_t connect_timeout_ms;   /* 0: default, 30 000 */
-  int64_t timeout_ms;           /* 0: default, 30 000 */
-  int mtu;                      /* 0: default, 1500 */
-  int no_shared_memory;         /* 1: ranks on one host are not summed in shared memory */
-  int lane_bits;                /* of bfloat16 and float16 on the wire: 16, 32; 0: automatic */
-  const char* metrics_address;  /* "host:port" to serve metrics at; NULL or "": nowhere */
-  const char* trace_path;       /* trace file written at the end; NULL or "": none */
+  const char* job;                  /* NULL: "default" */
+  const char* token;                /* of the job; NULL: none */
+  const char* aggregator_token;     /* asked for by an aggregator that has one; NULL: none */
+  const char* aggregators;          /* comma-separated "host:port", NULL or "": embedded shards */
+  const char* root;                 /* embedded shards: "host:port" of rank 0 */
+  int64_t connect_timeout_ms;       /* 0: default, 30 000 */
+  int64_t timeout_ms;               /* 0: default, 30 000 */
+  int mtu;                          /* 0: default, 1500 */
+  int no_shared_memory;             /* 1: ranks on one host are not summed in shared memory */
+  int lane_bits;                    /* of bfloat16 and float16 on the wire: 16, 32; 0: automatic */
+  const char* metrics_address;      /* "host:port" to serve metrics at; NULL or "": nowhere */
+  const char* trace_path;           /* trace file written at the end; NULL or "": none */
+  int64_t liveness_timeout_ms;      /* 0: default, 5000; negative: never */
+  int failover;                     /* 1: goes on elsewhere when the aggregator is lost */
+  const char* fallback_aggregators; /* failover: comma-separated "host:port", or "hosts"; NULL or "": none */
+  int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
 } netsum_comm_options;
+
+/* As netsum::RegroupOptions. */
+typedef struct netsum_regroup_options {
+  size_t struct_size; /* sizeof(netsum_regroup_options) */
+  int all;            /* 1: waits for everybody, lost ones come back; 0: goes on with the survivors */
+  int min_members;    /* 0: half of them */
+  int64_t gather_ms;  /* 0: default, 1000 */
+  int64_t timeout_ms; /* 0: the communicator's for connecting */
+  const char* root; /* embedded shards whose rank 0 is gone: the new place to meet; NULL or "": the old one */
+  int hosts_root;   /* 1: this rank listens there */
+} netsum_regroup_options;
 
 NETSUM_API const char* netsum_version(void);
 /* Name of a code ("timeout"); never NULL. */
@@ -84,6 +99,16 @@ NETSUM_API int netsum_comm_connect(const netsum_comm_options* options, netsum_co
 NETSUM_API void netsum_comm_close(netsum_comm* comm);
 /* Ends every operation, here and on every other rank. */
 NETSUM_API void netsum_comm_abort(netsum_comm* comm, const char* reason);
+
+/* After a failure, on every rank that goes on: see netsum::Communicator::regroup. Afterwards rank and world
+ * size are those of netsum_comm_rank and netsum_comm_world_size. options NULL: defaults. If former_ranks is
+ * not NULL, it has room for as many as there were ranks, and gets each rank's old number. */
+NETSUM_API int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options,
+                                   int* former_ranks);
+NETSUM_API int netsum_comm_rank(const netsum_comm* comm);
+NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
+/* The code of the error that broke the communicator, with its message as netsum_last_error(); or 0. */
+NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 
 /* Starts summing `count` elements over all ranks; `input` may equal `output`. Both must stay valid until the
  * work has ended. On success *work must be given to netsum_work_free. timeout_ms 0: the communicator's. */

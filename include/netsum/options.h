@@ -27,6 +27,13 @@ enum class PacketIoKind {
            // later; root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW. One communicator per interface.
 };
 
+// What becomes of a communicator whose aggregator is lost.
+enum class FailurePolicy {
+  kFail,      // it breaks, as by any other failure; Communicator::regroup() can mend it
+  kFailover,  // it goes on at another aggregator, and nobody notices. Costs a copy of every operation's
+              // inputs, and shared memory between ranks of a host is not used.
+};
+
 struct CommunicatorOptions {
   // --- Who takes part -------------------------------------------------------------------------------------
   int rank = 0;
@@ -61,6 +68,21 @@ struct CommunicatorOptions {
   // --- Deadlines ------------------------------------------------------------------------------------------
   std::chrono::milliseconds connect_timeout{30'000};  // for all ranks to join and every data path to answer
   std::chrono::milliseconds timeout{30'000};          // default deadline of an operation
+
+  // --- Failures (docs/failures.md) ------------------------------------------------------------------------
+  // Silence after which a rank, or an aggregator, is taken for stopped or unreachable; a process that dies is
+  // noticed at once. Signs of life come from a thread of their own, so a rank may compute for as long as it
+  // likes. 5 s: a machine with a dozen processes per core keeps a thread waiting for whole seconds, and a
+  // false alarm costs the job. Where each rank has its cores, 800 ms (known in less than a second) or even 80
+  // ms do. 0: never.
+  std::chrono::milliseconds liveness_timeout{5'000};
+  FailurePolicy on_failure = FailurePolicy::kFail;
+  // kFailover only: control addresses of aggregators to go on at, tried in this order after `aggregators`
+  // themselves, which may have been restarted. "hosts" stands for shards embedded in the ranks: `root` must
+  // be set, too. All must grant the same payload: results would differ in bits.
+  std::vector<std::string> fallback_aggregators;
+  // kFailover only: how long to look for an aggregator at which all ranks meet.
+  std::chrono::milliseconds failover_timeout{30'000};
 
   // --- Tuning (defaults are right for most) ---------------------------------------------------------------
   // Largest IP packet on the path, bytes. 1500 is Ethernet's; set 9000 where every hop has jumbo frames.

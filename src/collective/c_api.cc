@@ -1,11 +1,13 @@
 // The C ABI over the C++ API: no exception crosses it, every failure leaves a message for its thread.
 #include "netsum/netsum.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "netsum/communicator.h"
 
@@ -46,6 +48,17 @@ std::string text_or(const char* text, const char* fallback) {
   return text != nullptr ? text : fallback;
 }
 
+std::vector<std::string> split_list(const char* text) {
+  std::vector<std::string> parts;
+  std::string_view list = text != nullptr ? text : "";
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    parts.emplace_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return parts;
+}
+
 Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* out) {
   if (in == nullptr || in->struct_size != sizeof(netsum_comm_options)) {
     return Status(ErrorCode::kInvalidArgument,
@@ -57,12 +70,7 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   out->token = text_or(in->token, "");
   out->aggregator_token = text_or(in->aggregator_token, "");
   out->root = text_or(in->root, "");
-  std::string_view list = in->aggregators != nullptr ? in->aggregators : "";
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    out->aggregators.emplace_back(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
+  out->aggregators = split_list(in->aggregators);
   if (in->connect_timeout_ms != 0) out->connect_timeout = std::chrono::milliseconds(in->connect_timeout_ms);
   if (in->timeout_ms != 0) out->timeout = std::chrono::milliseconds(in->timeout_ms);
   if (in->mtu != 0) out->mtu = in->mtu;
@@ -70,6 +78,27 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   out->lane_bits = in->lane_bits;
   out->metrics_address = text_or(in->metrics_address, "");
   out->trace_path = text_or(in->trace_path, "");
+  if (in->liveness_timeout_ms != 0)
+    out->liveness_timeout = std::chrono::milliseconds(std::max<int64_t>(in->liveness_timeout_ms, 0));
+  if (in->failover != 0) out->on_failure = netsum::FailurePolicy::kFailover;
+  out->fallback_aggregators = split_list(in->fallback_aggregators);
+  if (in->failover_timeout_ms != 0)
+    out->failover_timeout = std::chrono::milliseconds(in->failover_timeout_ms);
+  return Status();
+}
+
+Status read_regroup_options(const netsum_regroup_options* in, netsum::RegroupOptions* out) {
+  if (in == nullptr) return Status();
+  if (in->struct_size != sizeof(netsum_regroup_options)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "netsum_comm_regroup: set options.struct_size to sizeof(netsum_regroup_options)");
+  }
+  if (in->all != 0) out->who = netsum::RegroupOptions::Who::kAll;
+  out->min_members = in->min_members;
+  if (in->gather_ms != 0) out->gather = std::chrono::milliseconds(in->gather_ms);
+  out->timeout = std::chrono::milliseconds(in->timeout_ms);
+  out->root = text_or(in->root, "");
+  out->hosts_root = in->hosts_root != 0;
   return Status();
 }
 
@@ -112,6 +141,31 @@ void netsum_comm_close(netsum_comm* comm) {
 
 void netsum_comm_abort(netsum_comm* comm, const char* reason) {
   if (comm != nullptr) comm->communicator->abort(text_or(reason, "no reason given"));
+}
+
+int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options, int* former_ranks) {
+  return guarded([&]() -> Status {
+    if (comm == nullptr) return Status(ErrorCode::kInvalidArgument, "netsum_comm_regroup: comm is NULL");
+    netsum::RegroupOptions parsed;
+    if (Status read = read_regroup_options(options, &parsed); !read.ok()) return read;
+    const auto regrouped = comm->communicator->regroup(parsed);
+    if (!regrouped.ok()) return regrouped.status();
+    if (former_ranks != nullptr)
+      std::copy(regrouped->former_ranks.begin(), regrouped->former_ranks.end(), former_ranks);
+    return Status();
+  });
+}
+
+int netsum_comm_rank(const netsum_comm* comm) {
+  return comm->communicator->rank();
+}
+
+int netsum_comm_world_size(const netsum_comm* comm) {
+  return comm->communicator->world_size();
+}
+
+int netsum_comm_status(const netsum_comm* comm) {
+  return guarded([&] { return comm->communicator->status(); });
 }
 
 int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count, netsum_dtype type,

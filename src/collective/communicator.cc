@@ -1,36 +1,46 @@
-// Communicator::connect and what stands behind it: control clients, the engine, and an embedded shard.
+// Communicator::connect, and a communicator whose failures are the application's.
 #include "netsum/communicator.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cinttypes>
-#include <cstdio>
-#include <set>
+#include <memory>
+#include <mutex>
 #include <utility>
 
-#include "src/collective/engine.h"
-#include "src/collective/host_engine.h"
-#include "src/collective/network_path.h"
-#include "src/collective/shard.h"
+#include "src/collective/failover_communicator.h"
+#include "src/collective/session.h"
+#include "src/collective/session_opener.h"
 #include "src/collective/work_state.h"
-#include "src/control/client.h"
-#include "src/host/placement.h"
-#include "src/host/segment.h"
 #include "src/kernels/kernels.h"
-#include "src/telemetry/metrics_endpoint.h"
-#include "src/telemetry/trace.h"
-#include "src/telemetry/worker_metrics.h"
-#include "wire/codec.h"
 #include "wire/mtu.h"
 
 namespace netsum {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Below, a timer that comes late is a failure.
+constexpr int64_t kLeastLivenessMs = 20;
 
 Status invalid(const std::string& message) {
   return Status(ErrorCode::kInvalidArgument, message);
+}
+
+Status check_failover(const CommunicatorOptions& options) {
+  if (options.aggregators.empty()) {
+    return invalid("on_failure is failover, but there is no aggregator to lose: set aggregators");
+  }
+  if (options.failover_timeout.count() <= 0) return invalid("failover_timeout must be above zero");
+  const auto& fallbacks = options.fallback_aggregators;
+  const bool to_hosts = std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
+  if (to_hosts && options.root.empty()) {
+    return invalid(
+        "fallback_aggregators names the hosts, and root is not set: rank 0's address is needed to bring the "
+        "ranks' shards together");
+  }
+  if (to_hosts && options.world_size > kMaxMembers) {
+    return invalid("fallback_aggregators names the hosts, which sum for at most " +
+                   std::to_string(kMaxMembers) + " ranks; world_size is " +
+                   std::to_string(options.world_size));
+  }
+  return Status();
 }
 
 Status check(const CommunicatorOptions& options) {
@@ -65,414 +75,117 @@ Status check(const CommunicatorOptions& options) {
         "neither aggregators nor root is set: without an aggregator every rank embeds a shard of "
         "one, and rank 0's address (root, \"host:port\") is needed to bring them together");
   }
+  if (options.liveness_timeout.count() != 0 && options.liveness_timeout.count() < kLeastLivenessMs) {
+    return invalid("liveness_timeout is " + std::to_string(options.liveness_timeout.count()) +
+                   " ms; it must be at least " + std::to_string(kLeastLivenessMs) + " ms, or 0 for never");
+  }
   if (options.aggregators.empty() && options.world_size > kMaxMembers) {
     return invalid("world_size is " + world + "; embedded shards sum for at most " +
                    std::to_string(kMaxMembers) + " ranks: set aggregators");
   }
-  return Status();
+  return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();
 }
 
-class NetworkCommunicator final : public Communicator {
+class PlainCommunicator final : public Communicator {
  public:
-  explicit NetworkCommunicator(const CommunicatorOptions& options) : options_(options) {}
-  ~NetworkCommunicator() override;
+  explicit PlainCommunicator(const CommunicatorOptions& options)
+      : opener_(options), timeout_(options.timeout) {}
 
-  Status connect();
+  Status connect() {
+    if (Status status = opener_.prepare(); !status.ok()) return status;
+    auto session = opener_.connect({});
+    if (!session.ok()) return session.status();
+    replace_session(std::move(session).value());
+    return Status();
+  }
 
-  int rank() const override { return options_.rank; }
-  int world_size() const override { return options_.world_size; }
+  int rank() const override { return opener_.rank(); }
+  int world_size() const override { return opener_.world_size(); }
   Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
   Status barrier(std::chrono::milliseconds timeout) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason) override {
+    if (const auto session = this->session()) session->abort(reason);
+  }
+  Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;
-  CommunicatorStats stats() const override;
-  std::string describe() const override;
+  CommunicatorStats stats() const override {
+    const auto session = this->session();
+    return session != nullptr ? session->stats() : CommunicatorStats{};
+  }
+  std::string describe() const override {
+    const auto session = this->session();
+    return session != nullptr ? session->describe() : "not connected: " + status().to_string();
+  }
 
  private:
-  Status open_telemetry();
-  void add_metrics(MetricsPage* page);
-  std::string not_ready();
-  Status open_network(Clock::time_point deadline);
-  Status open_host(Clock::time_point deadline);
-  Status connect_engine(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
-                        std::function<void(const Status&)> on_failed, Clock::time_point deadline);
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
-  Status sum_one(std::chrono::milliseconds timeout);
-  // Where the control plane's news goes from now on; what it has said before is repeated there.
-  void tell_failures_to(std::function<void(const Status&)> fail, std::function<void(int)> left);
-  void on_control_failure(const Status& status);
-  void on_rank_left(int rank);
-  void report(const Status& status);
-  void add_network_stats(CommunicatorStats* stats) const;
-  std::string describe_network() const;
+  std::shared_ptr<Session> session() const {
+    const std::lock_guard lock(mutex_);
+    return session_;
+  }
+  void replace_session(std::shared_ptr<Session> session) {
+    const std::lock_guard lock(mutex_);
+    session_ = std::move(session);
+  }
 
-  const CommunicatorOptions options_;
-  std::unique_ptr<Shard> shard_;
-  std::unique_ptr<TraceLog> trace_;  // outlives the engines
-  Memberships controls_;             // of the job
-  Memberships host_controls_;        // of the job among hosts of those with this rank's part
-  // The network's side: there unless all ranks share one host, or this one has no part of its own.
-  std::unique_ptr<Engine> engine_;
-  std::string io_note_;
-  std::unique_ptr<HostEngine> host_engine_;  // where some ranks share a host
-  Placement placement_;
-
-  std::mutex news_mutex_;
-  Status control_failure_;
-  int left_rank_ = kNoRank;
-  std::vector<int> missing_;  // while joining
-  bool connected_ = false;    // the engines are there for good
-  std::function<void(const Status&)> tell_failure_;
-  std::function<void(int)> tell_left_;
-
-  std::atomic<uint64_t> operations_{0};
-  std::atomic<uint64_t> gradient_bytes_{0};
-  std::unique_ptr<MetricsSource> metrics_;
+  SessionOpener opener_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex regroup_mutex_;  // one at a time
+  mutable std::mutex mutex_;
+  std::shared_ptr<Session> session_;  // null while regrouping, and after that has failed
+  Status no_session_;                 // why it is null
 };
 
-std::chrono::milliseconds left_until(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  return std::max(left, std::chrono::milliseconds(1));
+Status PlainCommunicator::status() const {
+  const auto session = this->session();
+  if (session != nullptr) return session->status();
+  const std::lock_guard lock(mutex_);
+  return no_session_;
 }
 
-Status NetworkCommunicator::connect() {
-  const Clock::time_point deadline = Clock::now() + options_.connect_timeout;
-  if (options_.aggregators.empty()) {
-    auto shard = Shard::start(options_);
-    if (!shard.ok()) return shard.status();
-    shard_ = std::move(shard).value();
-  }
-  if (Status status = open_telemetry(); !status.ok()) return status;
-  JobMember member;
-  member.job = options_.job;
-  member.rank = options_.rank;
-  member.world_size = options_.world_size;
-  if (options_.shared_memory) member.host = options_.host.empty() ? this_host() : options_.host;
-  member.on_failure = [this](const Status& status) { on_control_failure(status); };
-  member.on_left = [this](int rank) { on_rank_left(rank); };
-  member.on_missing = [this](const std::vector<int>& ranks) {
-    const std::lock_guard lock(news_mutex_);
-    missing_ = ranks;
-  };
-  Status status = join_job(member, options_, shard_.get(), deadline, &controls_);
-  if (status.ok()) {
-    const Membership& membership = controls_.front()->membership();
-    if (membership.hosts.size() == static_cast<size_t>(options_.world_size))
-      placement_ = place(membership.hosts, options_.rank);
-    status = placement_.shares_memory() ? open_host(deadline) : open_network(deadline);
-  }
-  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
-  if (status.ok()) status = sum_one(left_until(deadline));
-  if (!status.ok()) report(status);
-  const std::lock_guard lock(news_mutex_);
-  connected_ = status.ok();
-  return status;
+Work PlainCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+  Status refusal = check_all_reduce(tensors, options);
+  const auto session = this->session();
+  if (refusal.ok() && session == nullptr) refusal = status();
+  if (!refusal.ok()) return ended_work(refusal);
+  return session->all_reduce(tensors, options);
 }
 
-Status NetworkCommunicator::open_telemetry() {
-  if (!options_.trace_path.empty()) {
-    auto trace = TraceLog::open(options_.trace_path, options_.job, options_.rank);
-    if (!trace.ok()) return trace.status();
-    trace_ = std::move(trace).value();
-  }
-  if (options_.metrics_address.empty()) return Status();
-  auto metrics =
-      MetricsSource::open(options_.metrics_address,
-                          {[this](MetricsPage* page) { add_metrics(page); }, [this] { return not_ready(); }});
-  if (!metrics.ok()) return metrics.status();
-  metrics_ = std::move(metrics).value();
-  return Status();
+Status PlainCommunicator::barrier(std::chrono::milliseconds timeout) {
+  const auto session = this->session();
+  if (session == nullptr) return status();
+  return session->sum_one(timeout.count() > 0 ? timeout : timeout_);
 }
 
-// On the metrics endpoint's thread, at any time from before joining to the destructor.
-void NetworkCommunicator::add_metrics(MetricsPage* page) {
-  WorkerView view{.job = options_.job, .rank = options_.rank, .world_size = options_.world_size};
+Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
+  const std::lock_guard one_at_a_time(regroup_mutex_);
+  std::shared_ptr<Session> old;
   {
-    const std::lock_guard lock(news_mutex_);
-    if (connected_) {
-      view.stats = stats();
-      view.ready = status().ok();
-    } else {
-      view.stats.waiting_for = missing_;
-    }
+    const std::lock_guard lock(mutex_);
+    old = std::move(session_);
+    session_ = nullptr;
+    if (old != nullptr) no_session_ = old->status();
+    if (no_session_.ok())
+      no_session_ =
+          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
   }
-  add_worker_metrics(view, page);
-}
-
-std::string NetworkCommunicator::not_ready() {
-  const std::string who = "rank " + std::to_string(options_.rank) + " of " + options_.job + ": ";
-  const std::lock_guard lock(news_mutex_);
-  const Status failure = connected_ ? status() : control_failure_;
-  if (!failure.ok()) return who + failure.to_string();
-  if (connected_) return "";
-  std::string missing;
-  for (const int rank : missing_) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-  if (missing.empty()) return who + "connecting";
-  return who + "waiting for " + (missing_.size() == 1 ? "rank " : "ranks ") + missing + " to join";
-}
-
-Status NetworkCommunicator::open_network(Clock::time_point deadline) {
-  WorkerOptions worker;
-  worker.rank = options_.rank;
-  worker.world_size = options_.world_size;
-  return connect_engine(
-      std::move(worker), controls_, 0, [this](const Status& status) { report(status); }, deadline);
-}
-
-Status NetworkCommunicator::connect_engine(WorkerOptions worker, const Memberships& memberships,
-                                           uint32_t payload_bytes,
-                                           std::function<void(const Status&)> on_failed,
-                                           Clock::time_point deadline) {
-  worker.lane_bits = options_.lane_bits;
-  auto path = open_path(memberships, std::move(worker), payload_bytes, options_, shard_.get(),
-                        std::move(on_failed), placement_.shares_memory() ? nullptr : trace_.get());
-  if (!path.ok()) return path.status();
-  engine_ = std::move(path->engine);
-  if (!path->note.empty()) io_note_ = "; " + path->note;
-  tell_failures_to([this](const Status& status) { engine_->fail(status); },
-                   [this](int rank) { engine_->peer_left(rank); });
-  return engine_->wait_connected(deadline);
-}
-
-// The ranks of each host are summed in its memory. Where there are several hosts, the ranks that have the
-// same part form a job among the hosts.
-Status NetworkCommunicator::open_host(Clock::time_point deadline) {
-  const Membership& membership = controls_.front()->membership();
-  SegmentOptions memory;
-  char name[64];
-  std::snprintf(name, sizeof name, "netsum-%016" PRIx64 "-%zu", membership.host_meeting, placement_.host);
-  memory.name = name;
-  memory.local = placement_.local;
-  memory.ranks = placement_.local_ranks().size();
-  memory.deadline = deadline;
-  memory.interrupted = [this] {
-    const std::lock_guard lock(news_mutex_);
-    return control_failure_;
-  };
-  auto segment = Segment::open(memory);
-  if (!segment.ok()) return segment.status();
-
-  if (placement_.hosts.size() > 1 && placement_.is_owner()) {
-    JobMember member;
-    member.job = options_.job + "/" + std::to_string(placement_.local);
-    member.rank = static_cast<int>(placement_.host);
-    member.world_size = static_cast<int>(placement_.hosts.size());
-    // Its members are also those of the whole job, where the news comes with the right ranks.
-    member.on_failure = [](const Status&) {};
-    Status status = join_job(member, options_, shard_.get(), deadline, &host_controls_);
-    if (!status.ok()) return status;
-    WorkerOptions worker;
-    worker.rank = member.rank;
-    worker.world_size = member.world_size;
-    worker.summands = options_.world_size;
-    worker.names = placement_.counterparts();
-    // What fails there fails an operation of the host engine's, which reports it.
-    status = connect_engine(
-        std::move(worker), host_controls_, membership.payload_bytes, [](const Status&) {}, deadline);
-    if (!status.ok()) return status;
+  if (old != nullptr) opener_.end(std::move(old), no_session_);
+  auto session = opener_.regroup(options);
+  if (!session.ok()) {
+    const std::lock_guard lock(mutex_);
+    no_session_ = session.status();
+    return session.status();
   }
-  host_engine_ = std::make_unique<HostEngine>(
-      placement_, options_.world_size, options_.lane_bits, membership.payload_bytes,
-      std::move(segment).value(), engine_.get(), [this](const Status& status) { report(status); },
-      trace_.get());
-  tell_failures_to([this](const Status& status) { host_engine_->fail(status); },
-                   [this](int rank) { host_engine_->peer_left(rank); });
-  return Status();
-}
-
-Work NetworkCommunicator::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                                 std::chrono::milliseconds timeout) {
-  if (host_engine_ != nullptr) return host_engine_->submit(type, op, std::move(tensors), timeout);
-  return engine_->submit(type, op, std::move(tensors), timeout);
-}
-
-// Sums a single number, so that it ends when every rank has called it.
-Status NetworkCommunicator::sum_one(std::chrono::milliseconds timeout) {
-  int32_t token = 0;
-  return submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout).wait();
-}
-
-NetworkCommunicator::~NetworkCommunicator() {
-  metrics_.reset();  // from here on nobody looks in
-  const bool in_order = engine_ != nullptr && status().ok();
-  {
-    const std::lock_guard lock(news_mutex_);
-    tell_failure_ = nullptr;
-    tell_left_ = nullptr;
-  }
-  // The one gives operations to the other, which works in the one's memory.
-  if (host_engine_ != nullptr) host_engine_->stop();
-  engine_.reset();
-  host_engine_.reset();
-  host_controls_.clear();
-  controls_.clear();  // leaves the job
-  if (shard_ != nullptr && in_order && options_.world_size > 1) shard_->linger();
-}
-
-Status NetworkCommunicator::status() const {
-  return host_engine_ != nullptr ? host_engine_->status() : engine_->status();
-}
-
-void NetworkCommunicator::tell_failures_to(std::function<void(const Status&)> fail,
-                                           std::function<void(int)> left) {
-  const std::lock_guard lock(news_mutex_);
-  tell_failure_ = std::move(fail);
-  tell_left_ = std::move(left);
-  if (!control_failure_.ok()) tell_failure_(control_failure_);
-  if (left_rank_ != kNoRank) tell_left_(left_rank_);
-}
-
-void NetworkCommunicator::on_control_failure(const Status& status) {
-  const std::lock_guard lock(news_mutex_);
-  if (control_failure_.ok()) control_failure_ = status;
-  if (tell_failure_) tell_failure_(status);
-}
-
-void NetworkCommunicator::on_rank_left(int rank) {
-  const std::lock_guard lock(news_mutex_);
-  left_rank_ = rank;
-  if (tell_left_) tell_left_(rank);
-}
-
-void NetworkCommunicator::report(const Status& status) {
-  for (const auto& control : controls_) control->report_failure(status);
-}
-
-Work NetworkCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
-  Status refusal;
-  uint64_t bytes = 0;
-  for (const TensorView& tensor : tensors) {
-    bytes += tensor.count * size_of(options.type);
-    if (tensor.count > 0 && (tensor.input == nullptr || tensor.output == nullptr)) {
-      refusal =
-          invalid("all_reduce: a tensor of " + std::to_string(tensor.count) + " elements has a null pointer");
-    }
-  }
-  if (size_of(options.type) == 0) refusal = Status(ErrorCode::kUnsupported, "all_reduce: unknown data type");
-  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAvg) {
-    refusal = Status(ErrorCode::kUnsupported, "all_reduce: only sum and avg are summed in the network");
-  }
-  if (options.op == ReduceOp::kAvg && !is_floating(options.type)) {
-    refusal = Status(ErrorCode::kUnsupported, "all_reduce: avg is defined for floating-point types only");
-  }
-  if (!refusal.ok()) {
-    auto state = std::make_shared<Work::State>();
-    state->finish(refusal);
-    return Work(std::move(state));
-  }
-  operations_.fetch_add(1, std::memory_order_relaxed);
-  gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  return submit(options.type, options.op, {tensors.begin(), tensors.end()},
-                options.timeout.count() > 0 ? options.timeout : options_.timeout);
-}
-
-Status NetworkCommunicator::barrier(std::chrono::milliseconds timeout) {
-  return sum_one(timeout.count() > 0 ? timeout : options_.timeout);
-}
-
-void NetworkCommunicator::abort(const std::string& reason) {
-  const Status status(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) + " aborted: " + reason,
-                      options_.rank);
-  if (host_engine_ != nullptr) {
-    host_engine_->fail(status);
-  } else {
-    engine_->fail(status);
-  }
-  report(status);
-}
-
-CommunicatorStats NetworkCommunicator::stats() const {
-  CommunicatorStats stats;
-  stats.operations = operations_.load(std::memory_order_relaxed);
-  stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
-  if (host_engine_ != nullptr) {
-    stats.shared_memory_bytes_written = host_engine_->counters().bytes_staged.get();
-    stats.shared_memory_bytes_read = host_engine_->counters().bytes_taken.get();
-  }
-  if (engine_ != nullptr) add_network_stats(&stats);
-  (host_engine_ != nullptr ? host_engine_->completed() : engine_->completed()).add_to(&stats.completed);
-  (host_engine_ != nullptr ? host_engine_->failed() : engine_->failed()).add_to(&stats.failed);
-  if (metrics_ != nullptr) stats.metrics_address = metrics_->address();
-  return stats;
-}
-
-void NetworkCommunicator::add_network_stats(CommunicatorStats* stats) const {
-  const int ip_family = engine_->core().stripe(0).options().address.family;
-  const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
-  std::set<int> waits_for;
-  std::array<uint64_t, NETSUM_DROP_COUNT> drops{};
-  for (size_t i = 0; i < engine_->core().stripe_count(); ++i) {
-    const Stripe& stripe = engine_->core().stripe(i);
-    const StripeCounters& counters = stripe.counters();
-    CommunicatorStats::Stripe one;
-    one.address = stripe.options().address.to_string();
-    one.local = stripe.options().local;
-    one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
-    one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
-    stats->bytes_sent += one.bytes_sent;
-    stats->bytes_received += one.bytes_received;
-    stats->packets_sent += counters.packets_sent.get();
-    stats->packets_received += counters.packets_received.get();
-    stats->retransmissions += counters.retransmissions.get();
-    stats->probes += counters.probes.get();
-    stats->packets_dropped += counters.dropped.get();
-    stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
-    stats->stripes.push_back(std::move(one));
-    for (int rank = 0; rank < stripe.options().world_size; ++rank) {
-      const uint16_t member = stripe.options().member_of(rank);
-      if (member < NETSUM_MAX_MEMBERS && (counters.waiting_for.get() >> member & 1))
-        waits_for.insert(stripe.options().name_of(rank));
-    }
-    counters.round_trip.add_to(&stats->round_trip);
-    for (size_t reason = 1; reason < drops.size(); ++reason) drops[reason] += counters.drops[reason].get();
-  }
-  for (size_t reason = 1; reason < drops.size(); ++reason) {
-    stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
-  }
-  stats->waiting_for.assign(waits_for.begin(), waits_for.end());
-  if (shard_ != nullptr) {
-    stats->shard_bytes_received = shard_->bytes_received() + overhead * shard_->packets_received();
-    stats->shard_bytes_sent = shard_->bytes_sent() + overhead * shard_->packets_sent();
-  }
-}
-
-std::string NetworkCommunicator::describe() const {
-  if (host_engine_ == nullptr) return describe_network();
-  const size_t ranks = placement_.local_ranks().size();
-  std::string text = ranks == 1
-                         ? "this rank is alone on its host"
-                         : "the " + std::to_string(ranks) + " ranks of this host are summed in shared memory";
-  if (placement_.hosts.size() == 1) return text + "; no other host takes part";
-  text += "; " + std::to_string(placement_.hosts.size()) + " hosts with " +
-          std::to_string(placement_.owners) + (placement_.owners == 1 ? " rank" : " ranks") +
-          " each in the network, ";
-  return text + (engine_ != nullptr ? describe_network() : "not this one");
-}
-
-std::string NetworkCommunicator::describe_network() const {
-  const size_t stripes = engine_->core().stripe_count();
-  if (shard_ != nullptr) {
-    return "summed by " + std::to_string(stripes) +
-           " embedded shards, one in each rank: no aggregator is configured" + io_note_;
-  }
-  std::string text = "summed in the network by " + std::to_string(controls_.size()) +
-                     (controls_.size() == 1 ? " aggregator (" : " aggregators (");
-  for (size_t i = 0; i < controls_.size(); ++i) {
-    const Membership& membership = controls_[i]->membership();
-    text += (i > 0 ? ", " : "") + options_.aggregators[i] + ": " + membership.dataplane + ", " +
-            std::to_string(membership.stripes.size()) + (membership.stripes.size() == 1 ? " core" : " cores");
-  }
-  return text + ")" + io_note_;
+  replace_session(std::move(session).value());
+  return opener_.regrouped();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
-  const Status checked = check(options);
-  if (!checked.ok()) return checked;
-  auto communicator = std::make_unique<NetworkCommunicator>(options);
-  const Status status = communicator->connect();
-  if (!status.ok()) return status;
+  if (Status status = check(options); !status.ok()) return status;
+  if (options.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(options);
+  auto communicator = std::make_unique<PlainCommunicator>(options);
+  if (Status status = communicator->connect(); !status.ok()) return status;
   return std::unique_ptr<Communicator>(std::move(communicator));
 }
 

@@ -68,6 +68,11 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.slots = static_cast<uint32_t>(options.slots);
   join.host = member.host;
   join.tls = options.tls;
+  join.liveness = options.liveness_timeout;
+  join.succeeds = member.succession.key;
+  join.completed = member.succession.completed;
+  join.min_members = member.succession.min_members;
+  join.gather = member.succession.gather;
   join.on_left = member.on_left;
   join.on_missing = member.on_missing;
   if (shard != nullptr) {
@@ -86,6 +91,12 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     auto client = ControlClient::join(join, member.on_failure);
     if (!client.ok()) return client.status();
     memberships->push_back(std::move(client).value());
+    if (join.min_members == 0) continue;
+    const ControlClient& first = *memberships->front();
+    join.rank = first.rank();
+    join.world_size = first.world_size();
+    join.succeeds = first.membership().key;
+    join.min_members = 0;
   }
   return Status();
 }

@@ -18,10 +18,19 @@ namespace netsum {
 
 using Memberships = std::vector<std::unique_ptr<ControlClient>>;
 
+// How a job follows one that has failed; as in JoinParameters.
+struct Succession {
+  uint64_t key = 0;  // of the failed one; 0: of none
+  uint64_t completed = 0;
+  int min_members = 0;
+  std::chrono::milliseconds gather{0};
+};
+
 struct JobMember {
   std::string job;
   int rank = 0;
   int world_size = 1;
+  Succession succession;
   std::string host;  // ranks of equal names share memory; empty: with nobody
   std::function<void(const Status&)> on_failure;
   std::function<void(int rank)> on_left;
@@ -29,7 +38,7 @@ struct JobMember {
 };
 
 // Joins the job at all of options.aggregators, or at `shard`'s root if it is not null. Memberships are added
-// to `memberships` one by one, those before an error stay.
+// to `memberships` one by one, those before an error stay. Who takes part is settled at the first aggregator.
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 

@@ -31,10 +31,10 @@ Result<Address> shard_address(const CommunicatorOptions& options, const std::str
 
 }  // namespace
 
-Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options) {
+Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, bool hosts_root) {
   auto shard = std::make_unique<Shard>();
   shard->root_ = options.root;
-  if (options.rank == 0) {
+  if (hosts_root) {
     ControlServiceOptions control;
     control.listen = options.root;
     control.tls = options.tls;
@@ -60,7 +60,13 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options) 
   return shard;
 }
 
+void Shard::remove_jobs() {
+  for (const auto& [job, epoch] : installed_) dataplane_->remove(job, epoch);
+  installed_.clear();
+}
+
 Status Shard::install(const Membership& membership, int world_size) {
+  installed_.emplace_back(membership.job, membership.epoch);
   return dataplane_->install({.job = membership.job,
                               .epoch = membership.epoch,
                               .key = membership.key,

@@ -17,6 +17,12 @@ void Work::State::finish(const Status& result) {
   if (to_call) to_call(result);
 }
 
+Work ended_work(const Status& status) {
+  auto state = std::make_shared<Work::State>();
+  state->finish(status);
+  return Work(std::move(state));
+}
+
 bool Work::done() const {
   const std::lock_guard lock(state_->mutex);
   return state_->done;

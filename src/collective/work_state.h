@@ -20,6 +20,9 @@ struct Work::State {
   void finish(const Status& result);
 };
 
+// An operation that has ended before it began.
+Work ended_work(const Status& status);
+
 }  // namespace netsum
 
 #endif  // NETSUM_SRC_COLLECTIVE_WORK_STATE_H_

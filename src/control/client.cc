@@ -9,6 +9,7 @@
 #include "netsum/version.h"
 #include "src/control/channel.h"
 #include "src/control/connection_errors.h"
+#include "src/control/heartbeat.h"
 #include "src/control/join_stream.h"
 #include "src/control/membership.h"
 #include "src/control/ranks.h"
@@ -45,6 +46,9 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   job.set_world_size(static_cast<uint32_t>(parameters.world_size));
   job.set_mtu(static_cast<uint32_t>(parameters.mtu));
   job.set_slots(parameters.slots);
+  job.set_succeeds(parameters.succeeds);
+  job.set_min_members(static_cast<uint32_t>(parameters.min_members));
+  job.set_gather_ms(static_cast<uint32_t>(parameters.gather.count()));
   request.set_rank(static_cast<uint32_t>(parameters.rank));
   request.set_software_version(NETSUM_VERSION_STRING);
   request.set_shard_endpoint(parameters.shard_endpoint);
@@ -52,18 +56,24 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_shard_slots(parameters.shard_slots);
   request.set_host(parameters.host);
   request.set_multicast(parameters.multicast);
+  request.set_completed(parameters.completed);
+  request.set_liveness_ms(static_cast<uint32_t>(parameters.liveness.count()));
   return request;
 }
 
 class Client final : public ControlClient {
  public:
   Client(JoinParameters parameters, std::shared_ptr<grpc::Channel> channel)
-      : parameters_(std::move(parameters)), channel_(std::move(channel)) {}
+      : parameters_(std::move(parameters)),
+        channel_(std::move(channel)),
+        rank_(parameters_.rank),
+        world_size_(parameters_.world_size) {}
 
   ~Client() override {
     const auto deadline = Clock::now() + kGoodbye;
     if (stream_ == nullptr) return;
     stream_->disarm(deadline);
+    if (heartbeat_ != nullptr) heartbeat_->stop();
     leave(Clock::now() + std::min(kGoodbyeCall, until(deadline)));
     drop_stream(deadline);
   }
@@ -71,9 +81,12 @@ class Client final : public ControlClient {
   Status connect(const std::function<void(const Status&)>& on_failure);
 
   const Membership& membership() const override { return membership_; }
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
 
   void report_failure(const Status& status) override {
     stream_->disarm(Clock::now());
+    if (is_over()) return;
     control::FailRequest request;
     *request.mutable_member() = claim();
     *request.mutable_failure() = to_failed(status);
@@ -89,13 +102,15 @@ class Client final : public ControlClient {
   std::optional<Status> attempt(Clock::time_point deadline,
                                 const std::function<void(const Status&)>& on_failure);
   Status timed_out() const;
+  // Errors: kInternal (we are not among the members).
+  Status take(Membership membership);
 
   control::MemberRequest claim() const {
     control::MemberRequest request;
     request.set_job(parameters_.job);
     request.set_token(parameters_.token);
     request.set_aggregator_token(parameters_.aggregator_token);
-    request.set_rank(static_cast<uint32_t>(parameters_.rank));
+    request.set_rank(static_cast<uint32_t>(rank_));
     request.set_member(stream_->member().value_or(0));
     return request;
   }
@@ -108,8 +123,11 @@ class Client final : public ControlClient {
     stream_.reset();
   }
 
+  // The aggregator knows that the job has failed, or is gone itself.
+  bool is_over() const { return stream_->over() || !stream_->failure().ok(); }
+
   void leave(Clock::time_point deadline) {
-    if (stream_->over() || !stream_->member()) return;
+    if (is_over() || !stream_->member()) return;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + until(deadline));
     control::Empty reply;
@@ -119,7 +137,10 @@ class Client final : public ControlClient {
 
   const JoinParameters parameters_;
   const std::shared_ptr<grpc::Channel> channel_;
+  int rank_;
+  int world_size_;
   std::unique_ptr<JoinStream> stream_;  // the latest attempt's
+  std::unique_ptr<Heartbeat> heartbeat_;
   Status last_error_;
   int brief_retries_ = 0;
   Membership membership_;
@@ -146,8 +167,12 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
     case JoinStream::Outcome::kReady: {
       Result<Membership> membership = to_membership(stream_->ready(), stream_->peer());
       if (!membership.ok()) return membership.status();
-      membership_ = *membership;
-      return stream_->arm(on_failure, parameters_.on_left);
+      if (Status status = take(std::move(membership).value()); !status.ok()) return status;
+      Status armed = stream_->arm(on_failure, parameters_.on_left);
+      if (armed.ok() && parameters_.liveness.count() > 0)
+        heartbeat_ = std::make_unique<Heartbeat>(channel_, parameters_.address, claim(), parameters_.liveness,
+                                                 [this](const Status& lost) { stream_->fail(lost); });
+      return armed;
     }
     case JoinStream::Outcome::kFailed:
       return stream_->failure();
@@ -165,6 +190,18 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
   if (error.retry == Retry::kBriefly) ++brief_retries_;
   if (error.retry == Retry::kNo || brief_retries_ > kBriefRetries) return last_error_;
   return std::nullopt;
+}
+
+Status Client::take(Membership membership) {
+  membership_ = std::move(membership);
+  const std::vector<int>& former = membership_.former_ranks;
+  if (former.empty()) return {};
+  const auto own = std::find(former.begin(), former.end(), parameters_.rank);
+  if (own == former.end())
+    return {ErrorCode::kInternal, "the aggregator at " + parameters_.address + " granted a job without us"};
+  rank_ = static_cast<int>(own - former.begin());
+  world_size_ = static_cast<int>(former.size());
+  return {};
 }
 
 Status Client::timed_out() const {

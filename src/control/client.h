@@ -32,6 +32,16 @@ struct JoinParameters {
   bool multicast = false;  // results may come by multicast: Membership::group
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
+  // Going on after a failure: the key of the job that failed, and how many operations of it this rank has
+  // finished without a gap. With `min_members` above 0 the job starts without those who do not come, `gather`
+  // after the last one that came: Membership::former_ranks. Such a job's own members alone can join.
+  uint64_t succeeds = 0;
+  uint64_t completed = 0;
+  int min_members = 0;
+  std::chrono::milliseconds gather{0};
+  // Silence after which the aggregator takes this rank for dead, or this rank the aggregator; 0: only when a
+  // connection breaks.
+  std::chrono::milliseconds liveness{0};
   // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
   // thread of the client; must not block, nor destroy the client.
   std::function<void(int rank)> on_left;
@@ -46,12 +56,16 @@ class ControlClient {
   // `on_failure` is called at most once, on a thread of the client, when the job fails or the aggregator is
   // lost after a successful join; it must not block, nor destroy the client.
   // Errors: kUnreachable, kPermissionDenied, kVersionMismatch, kInvalidArgument (world size, rank taken,
-  // ...), kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest).
+  // ...), kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest), kPeerLost
+  // (the job has been regrouped without this rank).
   static Result<std::unique_ptr<ControlClient>> join(const JoinParameters& parameters,
                                                      std::function<void(const Status&)> on_failure);
   virtual ~ControlClient() = default;  // leaves, in good order, waiting at most a second
 
   virtual const Membership& membership() const = 0;
+  // In the job: the one asked for, unless ranks were renumbered.
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
   // Tells the aggregator, and through it all members, that the job has failed. Waits at most a second.
   virtual void report_failure(const Status& status) = 0;
 };

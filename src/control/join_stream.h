@@ -58,6 +58,9 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   // No callback starts from now on, and none is in progress on return (unless `deadline` passed).
   void disarm(TimePoint deadline);
 
+  // Fails the membership as if the stream had told so.
+  void fail(const Status& failure);
+
   bool over() const;
   // Ends the call and waits until it is over. Returns false if `deadline` passed first.
   bool close(TimePoint deadline);
@@ -70,7 +73,6 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void take_event();
   void tell_left();
   void tell_missing();
-  void fail(const Status& failure);
 
   const std::string address_;
   grpc::ClientContext context_;

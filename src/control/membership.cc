@@ -22,6 +22,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
     if (!group.ok()) return group.status();
     membership.group = *group;
   }
+  for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
+  membership.completed = ready.completed();
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
     if (!parsed.ok()) return parsed.status();

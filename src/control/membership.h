@@ -36,6 +36,9 @@ struct Membership {
   // every rank is a member, by its own number.
   std::vector<uint16_t> member_of_rank;
   Address group;  // whence what is for all members comes by multicast; not valid: every member gets its copy
+  // By rank, the one that it joined as; empty: the same.
+  std::vector<int> former_ranks;
+  uint64_t completed = 0;  // the least of the members' JoinParameters::completed
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.

@@ -1,0 +1,216 @@
+// Jobs that follow others, with whoever comes; and members that fall silent.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "aggregator/control/fake_dataplane.h"
+#include "aggregator/control/job_table.h"
+#include "src/base/rng.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Kind = JobEvent::Kind;
+
+constexpr int64_t kMs = 1000;
+constexpr uint64_t kFormerKey = 0xfeed;
+
+MemberRequest request_of(uint32_t rank, uint32_t world_size, uint32_t min_members,
+                         uint64_t succeeds = kFormerKey) {
+  MemberRequest request;
+  request.job.protocol_version = NETSUM_VERSION;
+  request.job.name = "train";
+  request.job.token = "secret";
+  request.job.world_size = world_size;
+  request.job.mtu = 1500;
+  request.job.slots = 256;
+  request.job.succeeds = succeeds;
+  request.job.min_members = min_members;
+  request.job.gather_us = 100 * kMs;
+  request.rank = rank;
+  request.peer = *Address::parse("10.0.0." + std::to_string(rank) + ":4000");
+  return request;
+}
+
+class JobSuccessionTest : public ::testing::Test {
+ protected:
+  MemberId join(int64_t now_us, const MemberRequest& request) {
+    const Result<MemberId> id = jobs_.join(now_us, request);
+    EXPECT_TRUE(id.ok()) << id.status().to_string();
+    return id.ok() ? *id : 0;
+  }
+  std::vector<JobEvent> events(Kind kind) {
+    std::vector<JobEvent> found;
+    for (const JobEvent& event : jobs_.take_events())
+      if (event.kind == kind) found.push_back(event);
+    return found;
+  }
+  // As the service does: whenever the table says so.
+  void pass_time(int64_t from_us, int64_t to_us) {
+    for (int64_t now_us = from_us; now_us <= to_us; now_us += kMs)
+      if (jobs_.next_deadline_us().value_or(to_us + 1) <= now_us) jobs_.on_tick(now_us);
+  }
+
+  Rng rng_{1};
+  FakeDataplane dataplane_;
+  JobTable jobs_{{}, &dataplane_, [this] { return rng_.next(); }};
+};
+
+TEST_F(JobSuccessionTest, StartsWithThoseWhoCame) {
+  join(0, request_of(3, 4, 2));
+  const MemberId first = join(50 * kMs, request_of(1, 4, 2));
+  EXPECT_EQ(jobs_.next_deadline_us(), 150 * kMs);
+  pass_time(50 * kMs, 149 * kMs);
+  EXPECT_THAT(events(Kind::kReady), IsEmpty());
+  pass_time(149 * kMs, 151 * kMs);
+  const auto ready = events(Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(2));
+  EXPECT_EQ(ready[0].to, first) << "in the old order, not in that of coming";
+  EXPECT_THAT(ready[0].grant->former_ranks, ElementsAre(1, 3));
+  EXPECT_EQ(ready[0].grant->job.members, 2);
+  ASSERT_THAT(dataplane_.installed(), SizeIs(1));
+  EXPECT_EQ(dataplane_.installed()[0].members, 2);
+  EXPECT_EQ(jobs_.jobs(0)[0].world_size, 2);
+  // By the new rank from now on.
+  EXPECT_FALSE(jobs_.leave({"train", "secret", "", 1, first}).ok());
+  EXPECT_TRUE(jobs_.leave({"train", "secret", "", 0, first}).ok());
+}
+
+TEST_F(JobSuccessionTest, WhoComesLateIsToldSoAndDisturbsNobody) {
+  join(0, request_of(0, 3, 2));
+  join(0, request_of(1, 3, 2));
+  pass_time(0, 200 * kMs);
+  const Status late = jobs_.join(200 * kMs, request_of(2, 3, 2)).status();
+  EXPECT_EQ(late.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(late.rank(), 2);
+  MemberRequest stranger = request_of(2, 3, 2);
+  stranger.job.token = "wrong";
+  EXPECT_EQ(jobs_.join(200 * kMs, stranger).status().code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(jobs_.jobs(0)[0].state, "running");
+}
+
+TEST_F(JobSuccessionTest, StartsAtOnceWhenAllAreThere) {
+  for (uint32_t rank = 0; rank < 3; ++rank) join(0, request_of(rank, 3, 2));
+  const auto ready = events(Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(3));
+  EXPECT_THAT(ready[0].grant->former_ranks, IsEmpty());
+}
+
+TEST_F(JobSuccessionTest, TooFewNeverStart) {
+  MemberRequest only = request_of(0, 4, 2);
+  only.deadline_us = 1000 * kMs;
+  join(0, only);
+  pass_time(0, 999 * kMs);
+  EXPECT_THAT(events(Kind::kReady), IsEmpty());
+  pass_time(999 * kMs, 1001 * kMs);
+  const auto failed = events(Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].failure.code(), ErrorCode::kTimeout);
+}
+
+TEST_F(JobSuccessionTest, AMemberThatDiesMeanwhileIsNotWaitedFor) {
+  join(0, request_of(0, 4, 2));
+  const MemberId dying = join(0, request_of(1, 4, 2));
+  join(0, request_of(2, 4, 2));
+  jobs_.stream_ended(dying);
+  pass_time(0, 200 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+  EXPECT_THAT(jobs_.jobs(0)[0].joined, SizeIs(2));
+  EXPECT_EQ(jobs_.jobs(0)[0].state, "running");
+}
+
+TEST_F(JobSuccessionTest, SuccessorsOfDifferentJobsDoNotMeet) {
+  join(0, request_of(0, 2, 0));
+  join(0, request_of(1, 2, 0, kFormerKey + 1));
+  join(0, request_of(1, 2, 0, 0));
+  EXPECT_THAT(events(Kind::kReady), IsEmpty());
+  EXPECT_THAT(jobs_.jobs(0), SizeIs(3));
+  MemberRequest last = request_of(1, 2, 0);
+  join(0, last);
+  EXPECT_THAT(events(Kind::kReady), SizeIs(2));
+}
+
+TEST_F(JobSuccessionTest, TellsHowFarAllHaveCome) {
+  MemberRequest ahead = request_of(0, 2, 0), behind = request_of(1, 2, 0);
+  ahead.completed = 17;
+  behind.completed = 15;
+  join(0, ahead);
+  join(0, behind);
+  const auto ready = events(Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(2));
+  EXPECT_EQ(ready[0].grant->completed, 15u);
+}
+
+TEST_F(JobSuccessionTest, OnlySuccessorsMayStartWithoutAll) {
+  EXPECT_EQ(jobs_.join(0, request_of(0, 4, 2, 0)).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(jobs_.join(0, request_of(0, 4, 5)).status().code(), ErrorCode::kInvalidArgument);
+  join(0, request_of(0, 4, 2));
+  EXPECT_THAT(jobs_.join(0, request_of(1, 4, 3)).status().message(), HasSubstr("min_members"));
+}
+
+class LivenessTest : public JobSuccessionTest {
+ protected:
+  void begin(int64_t now_us) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      MemberRequest request = request_of(rank, 2, 0, 0);
+      request.liveness_us = 800 * kMs;
+      ids_.push_back(join(now_us, request));
+    }
+  }
+  Status alive(int64_t now_us, uint32_t rank) {
+    return jobs_.alive(now_us, {"train", "secret", "", rank, ids_[rank]});
+  }
+  std::vector<MemberId> ids_;
+};
+
+TEST_F(LivenessTest, ASilentMemberIsNamedToTheOthersInTime) {
+  begin(0);
+  for (int64_t now_us = 0; now_us < 2000 * kMs; now_us += 200 * kMs) {
+    EXPECT_TRUE(alive(now_us, 0).ok());
+    if (now_us <= 600 * kMs) {
+      EXPECT_TRUE(alive(now_us, 1).ok());
+    }
+    pass_time(now_us, now_us + 199 * kMs);
+    const auto failed = events(Kind::kFailed);
+    if (now_us + 199 * kMs < 1400 * kMs) {
+      ASSERT_THAT(failed, IsEmpty()) << now_us;
+      continue;
+    }
+    ASSERT_THAT(failed, SizeIs(2));
+    EXPECT_EQ(failed[0].failure.code(), ErrorCode::kPeerLost);
+    EXPECT_EQ(failed[0].failure.rank(), 1);
+    return;
+  }
+  FAIL() << "the silence was not noticed";
+}
+
+TEST_F(LivenessTest, AnAggregatorThatWasStoppedItselfBlamesNobodyAtOnce) {
+  begin(0);
+  jobs_.on_tick(5'000 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+  // Nor while it hears of nobody: those who could be told are no better off.
+  pass_time(5'001 * kMs, 9'000 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+  EXPECT_TRUE(alive(9'001 * kMs, 0).ok());
+  pass_time(9'001 * kMs, 9'450 * kMs);
+  const auto failed = events(Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(2));
+  EXPECT_EQ(failed[0].failure.rank(), 1);
+}
+
+TEST_F(LivenessTest, NobodyIsMissedWhileJoining) {
+  MemberRequest request = request_of(0, 2, 0, 0);
+  request.liveness_us = 800 * kMs;
+  join(0, request);
+  pass_time(0, 5'000 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+}
+
+}  // namespace
+}  // namespace netsum

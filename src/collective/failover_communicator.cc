@@ -1,0 +1,375 @@
+#include "src/collective/failover_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "src/collective/work_state.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the ranks wait for each other at one place. They notice a loss within the liveness timeout of each
+// other, and the time doubles with every round over all places, so that they meet in the end.
+constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
+// For all data paths to answer, once all ranks are there.
+constexpr milliseconds kPathPatience{5'000};
+
+bool is_loss(const Status& status) {
+  return status.code() == ErrorCode::kAggregatorLost;
+}
+
+}  // namespace
+
+struct FailoverCommunicator::Operation {
+  uint64_t number = 0;
+  AllReduceOptions options;
+  std::vector<TensorView> views;         // the caller's
+  std::unique_ptr<std::byte[]> inputs;   // as they were, back to back
+  std::unique_ptr<std::byte[]> outputs;  // of a repetition after the end here
+  size_t bytes = 0;
+  std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
+  bool ended = false;             // the caller has its result
+  uint64_t ended_in_session = 0;  // latest generation in which it has ended
+
+  Operation(std::span<const TensorView> tensors, const AllReduceOptions& how);
+  std::vector<TensorView> views_again();
+};
+
+FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how)
+    : options(how), views(tensors.begin(), tensors.end()) {
+  const size_t element = size_of(options.type);
+  for (const TensorView& view : views) bytes += view.count * element;
+  inputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  size_t offset = 0;
+  for (const TensorView& view : views) {
+    if (view.count > 0) std::memcpy(&inputs[offset], view.input, view.count * element);
+    offset += view.count * element;
+  }
+}
+
+// The outputs may hold results already, of chunks that were through: the inputs are what counts.
+std::vector<TensorView> FailoverCommunicator::Operation::views_again() {
+  if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::vector<TensorView> again = views;
+  size_t offset = 0;
+  for (TensorView& view : again) {
+    view.input = inputs.get() + offset;
+    if (ended) view.output = outputs.get() + offset;
+    offset += view.count * size_of(options.type);
+  }
+  return again;
+}
+
+FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options)
+    : options_(options), opener_([&] {
+        CommunicatorOptions without_memory = options;
+        without_memory.shared_memory = false;
+        return without_memory;
+      }()) {}
+
+Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const CommunicatorOptions& options) {
+  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options));
+  if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
+  auto session = communicator->opener_.connect(communicator->failure_callback());
+  if (!session.ok()) return session.status();
+  communicator->supervisor_ = std::thread([self = communicator.get()] { self->supervise(); });
+  communicator->begin_with(std::move(session).value());
+  return std::unique_ptr<Communicator>(std::move(communicator));
+}
+
+FailoverCommunicator::~FailoverCommunicator() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (failure_.ok()) failure_ = Status(ErrorCode::kAborted, "the communicator was closed");
+  }
+  changed_.notify_all();
+  if (supervisor_.joinable()) supervisor_.join();
+  std::unique_ptr<Session> last;
+  {
+    const std::lock_guard lock(mutex_);
+    last = std::move(session_);
+  }
+  last.reset();  // nothing writes to the callers' tensors from here on
+  end_all();
+}
+
+Work FailoverCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+  if (Status refusal = check_all_reduce(tensors, options); !refusal.ok()) return ended_work(refusal);
+  const auto operation = std::make_shared<Operation>(tensors, options);
+  std::optional<Started> started;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return ended_work(failure_);
+    operation->number = next_number_++;
+    kept_.push_back(operation);
+    // While there is no session, the next one will begin with all that is kept.
+    if (session_ != nullptr) started = start(operation, operation->views);
+  }
+  if (started) watch(*started);
+  return Work(operation->outer);
+}
+
+Status FailoverCommunicator::barrier(milliseconds timeout) {
+  int32_t token = 0;
+  const TensorView view{&token, &token, 1};
+  AllReduceOptions options;
+  options.type = DataType::kInt32;
+  options.timeout = timeout;
+  return all_reduce(std::span(&view, 1), options).wait();
+}
+
+FailoverCommunicator::Started FailoverCommunicator::start(const OperationPtr& operation,
+                                                          std::span<const TensorView> views) {
+  everywhere_->submitted(operation->bytes);
+  return {operation, session_->all_reduce(views, operation->options), generation_};
+}
+
+void FailoverCommunicator::watch(const Started& started) {
+  started.work.on_done([this, operation = started.operation, generation = started.generation](
+                           const Status& status) { on_ended(operation, generation, status); });
+}
+
+// On the session's engine thread, or on that of all_reduce().
+void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
+                                    const Status& status) {
+  Status told = status;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool of_this_session = generation == generation_ && session_ != nullptr;
+    const bool told_before = operation->ended;
+    if (status.ok()) {
+      operation->ended = true;
+      operation->ended_in_session = generation;
+      if (of_this_session) release_finished();
+    } else {
+      note_failure(generation, status);
+      // To be repeated, or to be ended by whoever closes the session.
+      if (failure_.ok() || !of_this_session) return;
+      operation->ended = true;
+      told = failure_;
+    }
+    if (told_before) return;
+  }
+  operation->outer->finish(told);
+}
+
+// Forgets what all ranks have finished.
+void FailoverCommunicator::release_finished() {
+  const auto at = [&](uint64_t number) -> const Operation& {
+    return *kept_[static_cast<size_t>(number - kept_.front()->number)];
+  };
+  while (ended_ < next_number_ && at(ended_).ended_in_session == generation_) {
+    everywhere_->ended();
+    ++ended_;
+  }
+  const uint64_t known = first_of_session_ + everywhere_->count();
+  while (!kept_.empty() && kept_.front()->number < known) kept_.pop_front();
+}
+
+std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
+  // Of the session that comes next; its generation is what begin_with() will make it.
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    generation = generation_ + 1;
+  }
+  return [this, generation](const Status& status) {
+    const std::lock_guard lock(mutex_);
+    note_failure(generation, status);
+  };
+}
+
+void FailoverCommunicator::note_failure(uint64_t generation, const Status& status) {
+  if (generation != generation_ || session_ == nullptr || !failure_.ok() || lost_) return;
+  if (is_loss(status)) {
+    lost_ = status;
+    changed_.notify_all();
+  } else {
+    failure_ = status;
+  }
+}
+
+// Repeats in the new session what is kept, from the first operation that not all have finished.
+void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
+  std::vector<Started> all_started;
+  {
+    const std::lock_guard lock(mutex_);
+    session_ = std::move(session);
+    ++generation_;
+    payload_bytes_ = session_->payload_bytes();
+    // The first operation of every session is its own.
+    everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripe_count(),
+                                                  .data = session_->data_slots(),
+                                                  .scale = session_->scale_slots(),
+                                                  .payload_bytes = payload_bytes_},
+                        1);
+    while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
+    first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
+    for (const OperationPtr& operation : kept_)
+      all_started.push_back(start(operation, operation->views_again()));
+    moving_ = false;
+  }
+  changed_.notify_all();
+  for (const Started& started : all_started) watch(started);
+  // It may have failed before it was ours to be told of.
+  const std::lock_guard lock(mutex_);
+  if (session_ == nullptr) return;
+  if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
+}
+
+void FailoverCommunicator::supervise() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
+    if (stop_) return;
+    const Status why = *lost_;
+    lost_.reset();
+    if (session_ == nullptr || !failure_.ok()) continue;
+    moving_ = true;
+    std::unique_ptr<Session> old = std::move(session_);
+    lock.unlock();
+    opener_.end(std::move(old), why);
+    auto session = meet(why);
+    if (session.ok()) {
+      begin_with(std::move(session).value());
+      lock.lock();
+      ++failovers_;
+      continue;
+    }
+    lock.lock();
+    if (failure_.ok()) failure_ = session.status();
+    lock.unlock();
+    end_all();
+    lock.lock();
+    moving_ = false;
+    changed_.notify_all();
+  }
+}
+
+// For when no session works on them: ends what is in flight, and forgets all.
+void FailoverCommunicator::end_all() {
+  std::deque<OperationPtr> ending;
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(kept_);
+    failure = failure_;
+  }
+  for (const OperationPtr& operation : ending)
+    if (!std::exchange(operation->ended, true)) operation->outer->finish(failure);
+}
+
+// At the first place where all ranks come.
+Result<std::unique_ptr<Session>> FailoverCommunicator::meet(const Status& why) {
+  std::vector<std::vector<std::string>> places = {options_.aggregators};
+  for (const std::string& fallback : options_.fallback_aggregators)
+    places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
+  uint64_t completed = 0, oldest_kept = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    completed = next_number_;
+    oldest_kept = kept_.empty() ? next_number_ : kept_.front()->number;
+    for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)
+      if (!(*operation)->ended) completed = (*operation)->number;
+  }
+  const Clock::time_point deadline = Clock::now() + options_.failover_timeout;
+  Status last = why;
+  for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
+    for (const auto& place : places) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (stop_ || !failure_.ok()) return Status(ErrorCode::kAborted, "the communicator was closed");
+      }
+      if (Clock::now() >= deadline)
+        return Status(ErrorCode::kAggregatorLost,
+                      why.message() + "; no other place to go on was found within " +
+                          std::to_string(options_.failover_timeout.count()) +
+                          " ms, the last attempt ended so: " + last.to_string(),
+                      last.rank());
+      const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
+      auto session = opener_.move({place, completed, join_deadline,
+                                   std::min(join_deadline + kPathPatience, deadline), failure_callback()});
+      last = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
+      if (last.ok()) return session;
+    }
+  }
+}
+
+Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest_kept,
+                                         uint64_t completed) const {
+  if (session.payload_bytes() != payload_bytes_)
+    return {ErrorCode::kInvalidArgument,
+            session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
+                " bytes, and the job began with " + std::to_string(payload_bytes_) +
+                ": results would differ in bits; start all aggregators with the same --mtu"};
+  // What all have finished is known only by what all have told: less means that somebody is not who it was.
+  if (session.completed() < oldest_kept || session.completed() > completed)
+    return {ErrorCode::kInternal, "the ranks disagree on how far they have come"};
+  return {};
+}
+
+void FailoverCommunicator::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.ok())
+    failure_ = Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
+  // Without one, the supervisor sees the failure, and ends all.
+  if (session_ != nullptr) session_->abort(reason);
+}
+
+Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
+  const std::lock_guard one_at_a_time(regroup_mutex_);
+  std::unique_ptr<Session> old;
+  Status why;
+  {
+    std::unique_lock lock(mutex_);
+    if (failure_.ok())
+      failure_ =
+          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
+    why = failure_;
+    changed_.wait(lock, [this] { return !moving_; });  // the supervisor looks at failure_
+    old = std::move(session_);
+  }
+  if (old != nullptr) opener_.end(std::move(old), why);
+  end_all();
+  auto session = opener_.regroup(options, failure_callback());
+  if (!session.ok()) {
+    const std::lock_guard lock(mutex_);
+    failure_ = session.status();
+    return session.status();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = Status();
+    lost_.reset();
+    next_number_ = 0;
+  }
+  begin_with(std::move(session).value());
+  return opener_.regrouped();
+}
+
+Status FailoverCommunicator::status() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+CommunicatorStats FailoverCommunicator::stats() const {
+  const std::lock_guard lock(mutex_);
+  CommunicatorStats stats;
+  if (session_ != nullptr) stats = session_->stats();
+  stats.failovers = failovers_;
+  return stats;
+}
+
+std::string FailoverCommunicator::describe() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return "not connected: " + failure_.to_string();
+  if (session_ == nullptr) return "the aggregator is lost: looking for another";
+  return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
+         " times so far); shared memory is off";
+}
+
+}  // namespace netsum

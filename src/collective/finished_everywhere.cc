@@ -1,0 +1,45 @@
+#include "src/collective/finished_everywhere.h"
+
+#include "src/base/assert.h"
+
+namespace netsum {
+
+FinishedEverywhere::FinishedEverywhere(const Slots& slots, uint64_t first_number)
+    : slots_(slots), number_(first_number), all_(slots.stripes), ended_(slots.stripes) {
+  NETSUM_ASSERT(slots.stripes > 0 && slots.data > 0 && slots.scale > 0 && slots.payload_bytes > 1);
+}
+
+void FinishedEverywhere::submitted(uint64_t bytes) {
+  const uint64_t chunks = (bytes + slots_.payload_bytes - 1) / slots_.payload_bytes;
+  const uint64_t group = slots_.payload_bytes / 2;
+  for (size_t i = 0; i < slots_.stripes; ++i) {
+    // Chunk i goes to stripe (i + number) % stripes.
+    const size_t stripe = (i + number_) % slots_.stripes;
+    const uint64_t share = chunks > i ? (chunks - i - 1) / slots_.stripes + 1 : 0;
+    all_[stripe].chunks += share;
+    all_[stripe].groups += (share + group - 1) / group;
+  }
+  ++number_;
+  operations_.push_back(all_);
+}
+
+void FinishedEverywhere::ended() {
+  NETSUM_ASSERT(ended_count_ - everywhere_ < operations_.size());
+  ended_ = operations_[ended_count_ - everywhere_];
+  ++ended_count_;
+  while (everywhere_ < ended_count_ && is_everywhere(operations_.front())) {
+    operations_.pop_front();
+    ++everywhere_;
+  }
+}
+
+bool FinishedEverywhere::is_everywhere(const std::vector<Progress>& operation) const {
+  for (size_t i = 0; i < slots_.stripes; ++i) {
+    const bool turned = ended_[i].chunks - operation[i].chunks >= slots_.data ||
+                        ended_[i].groups - operation[i].groups >= slots_.scale;
+    if (operation[i].chunks > 0 && !turned) return false;
+  }
+  return true;
+}
+
+}  // namespace netsum

@@ -1,0 +1,73 @@
+#include "src/control/heartbeat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/control/control.grpc.pb.h"
+#include "src/control/ranks.h"
+
+namespace netsum {
+namespace {
+
+constexpr int kBeatsPerLiveness = 4;
+
+}  // namespace
+
+Heartbeat::Heartbeat(std::shared_ptr<grpc::Channel> channel, std::string address,
+                     control::MemberRequest claim, std::chrono::milliseconds liveness,
+                     std::function<void(const Status&)> on_lost)
+    : channel_(std::move(channel)),
+      address_(std::move(address)),
+      claim_(std::move(claim)),
+      liveness_(liveness),
+      pause_(std::max(liveness / kBeatsPerLiveness, std::chrono::milliseconds(1))),
+      on_lost_(std::move(on_lost)),
+      thread_([this] { run(); }) {}
+
+void Heartbeat::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (call_ != nullptr) call_->TryCancel();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Heartbeat::run() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, pause_, [this] { return stop_; })) {
+    lock.unlock();
+    const bool answered = beat();
+    lock.lock();
+    if (answered || stop_) continue;
+    lock.unlock();
+    on_lost_({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " has not answered for " +
+                                              describe_ms(liveness_.count()) +
+                                              ": it is stopped or unreachable"});
+    return;
+  }
+}
+
+bool Heartbeat::beat() {
+  // With the pause before it, silence is found within `liveness_`.
+  const auto patience = liveness_ - pause_;
+  const auto began = std::chrono::steady_clock::now();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + patience);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return true;
+    call_ = &context;
+  }
+  control::Empty reply;
+  const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim_, &reply);
+  const std::lock_guard lock(mutex_);
+  call_ = nullptr;
+  // Anything else is an answer, or the end of the connection, of which the stream tells.
+  if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return true;
+  // After so long, we were stopped ourselves.
+  return std::chrono::steady_clock::now() - began > patience + pause_;
+}
+
+}  // namespace netsum
