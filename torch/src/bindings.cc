@@ -52,6 +52,9 @@ void bind_options(py::module_& module) {
   py::enum_<PacketIoKind>(module, "PacketIoKind")
       .value("UDP", PacketIoKind::kUdp)
       .value("AF_XDP", PacketIoKind::kAfXdp);
+  py::enum_<FailurePolicy>(module, "FailurePolicy")
+      .value("FAIL", FailurePolicy::kFail)
+      .value("FAILOVER", FailurePolicy::kFailover);
   py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
       .def(py::init<>())
       .def_readwrite("rank", &CommunicatorOptions::rank)
@@ -66,6 +69,10 @@ void bind_options(py::module_& module) {
       .def_readwrite("tls", &CommunicatorOptions::tls)
       .def_readwrite("connect_timeout", &CommunicatorOptions::connect_timeout)
       .def_readwrite("timeout", &CommunicatorOptions::timeout)
+      .def_readwrite("liveness_timeout", &CommunicatorOptions::liveness_timeout)
+      .def_readwrite("on_failure", &CommunicatorOptions::on_failure)
+      .def_readwrite("fallback_aggregators", &CommunicatorOptions::fallback_aggregators)
+      .def_readwrite("failover_timeout", &CommunicatorOptions::failover_timeout)
       .def_readwrite("mtu", &CommunicatorOptions::mtu)
       .def_readwrite("slots", &CommunicatorOptions::slots)
       .def_readwrite("packet_io", &CommunicatorOptions::packet_io)
@@ -99,6 +106,7 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["srtt_us"] = stats.srtt_us;
   result["stripes"] = stripes;
   result["waiting_for"] = stats.waiting_for;
+  result["failovers"] = stats.failovers;
   result["metrics_address"] = stats.metrics_address;
   result["shard_bytes_received"] = stats.shard_bytes_received;
   result["shard_bytes_sent"] = stats.shard_bytes_sent;

@@ -14,8 +14,9 @@ import torch.distributed as dist
 
 from netsum.torch import _rendezvous
 from netsum.torch._C import Error, ProcessGroupNetsum
+from netsum.torch._regroup import regroup
 
-__all__ = ["Error", "describe", "stats"]
+__all__ = ["Error", "describe", "regroup", "stats"]
 
 _logger = logging.getLogger("netsum")
 _exit_hook_pid = None

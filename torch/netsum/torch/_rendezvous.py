@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from netsum.torch import _C, _settings
 
+_ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
 _PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
 
 
@@ -128,10 +129,14 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.trace_path = settings.trace
     options.connect_timeout = connect_timeout
     options.timeout = timeout
+    options.liveness_timeout = datetime.timedelta(seconds=settings.liveness_timeout_s)
+    options.on_failure = _ON_FAILURE[settings.on_failure]
+    options.fallback_aggregators = list(settings.fallback_aggregators)
+    options.failover_timeout = datetime.timedelta(seconds=settings.failover_timeout_s)
     tls = _C.TlsOptions()
     tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
     options.tls = tls
-    if not settings.aggregators:
+    if not settings.aggregators or "hosts" in settings.fallback_aggregators:
         options.bind_address = settings.bind_address or local_address(store)
         if rank == 0:
             options.root = _with_port(options.bind_address, 0)

@@ -22,6 +22,10 @@ class Settings:
     tls_cert: str = ""
     tls_key: str = dataclasses.field(default="", repr=False)
     connect_timeout_s: float = 30.0
+    liveness_timeout_s: float = 5.0  # 0: never
+    on_failure: str = "fail"  # or "failover"
+    fallback_aggregators: tuple[str, ...] = ()  # "hosts" stands for the ranks' own shards
+    failover_timeout_s: float = 30.0
     metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
     trace: str = ""
 
@@ -33,6 +37,8 @@ class Settings:
             "NETSUM_MTU": self.mtu,
             "NETSUM_SLOTS": self.slots,
             "NETSUM_LANE_BITS": self.lane_bits,
+            "NETSUM_ON_FAILURE": self.on_failure,
+            "NETSUM_FALLBACK_AGGREGATORS": ",".join(self.fallback_aggregators),
         }
 
 
@@ -53,6 +59,10 @@ def from_environment(environ=os.environ):
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
         tls_key=_file(environ, "NETSUM_TLS_KEY"),
         connect_timeout_s=_seconds(environ, "NETSUM_CONNECT_TIMEOUT", default=30.0),
+        liveness_timeout_s=_seconds(environ, "NETSUM_LIVENESS_TIMEOUT", default=5.0, or_zero=True),
+        on_failure=_choice(environ, "NETSUM_ON_FAILURE", ("fail", "failover")),
+        fallback_aggregators=_addresses(environ, "NETSUM_FALLBACK_AGGREGATORS", or_word="hosts"),
+        failover_timeout_s=_seconds(environ, "NETSUM_FAILOVER_TIMEOUT", default=30.0),
         metrics=_metrics(environ),
         trace=_trace(environ),
     )
@@ -60,14 +70,20 @@ def from_environment(environ=os.environ):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
     if settings.lane_bits not in (0, 16, 32):
         raise ValueError(f"NETSUM_LANE_BITS={settings.lane_bits}: must be 16, 32, or 0 for automatic")
+    if settings.on_failure == "failover" and not settings.aggregators:
+        raise ValueError("NETSUM_ON_FAILURE=failover: there is no aggregator to lose, set NETSUM_AGGREGATOR")
+    if settings.fallback_aggregators and settings.on_failure != "failover":
+        raise ValueError("NETSUM_FALLBACK_AGGREGATORS has no effect without NETSUM_ON_FAILURE=failover")
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise ValueError("NETSUM_TLS_CERT and NETSUM_TLS_KEY belong together: set both or neither")
     return settings
 
 
-def _addresses(environ, name):
+def _addresses(environ, name, or_word=None):
     addresses = tuple(part.strip() for part in environ.get(name, "").split(",") if part.strip())
     for address in addresses:
+        if address == or_word:
+            continue
         host, _, port = address.rpartition(":")
         bare_ipv6 = ":" in host and not (host.startswith("[") and host.endswith("]"))
         if not host or bare_ipv6 or not port.isdigit() or not 0 < int(port) < 65536:
@@ -118,14 +134,16 @@ def _choice(environ, name, choices):
     return text
 
 
-def _seconds(environ, name, default):
+def _seconds(environ, name, default, or_zero=False):
     text = environ.get(name, "").strip()
     if not text:
         return default
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
+        value = -1.0
+    if or_zero and value == 0.0:
+        return value
     if not 0.0 < value <= 86400.0:
         raise ValueError(f'{name}="{text}": must be a number of seconds, above 0 and at most 86400')
     return value

@@ -1,0 +1,84 @@
+"""Going on without the ranks that were lost."""
+
+import json
+import time
+
+import torch.distributed as dist
+
+from netsum.torch import _C
+
+_POLL_S = 0.02
+_made = 0  # groups made here by regroup(): the same on all who have come this far
+
+
+def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
+    """Replaces the default group by one of those ranks that call this, too; returns their old ranks, in order.
+
+    For after an error such as the loss of a rank, in every rank that goes on. Ranks are renumbered densely: see
+    torch.distributed.get_rank() and get_world_size() afterwards. Other groups are gone, and a
+    DistributedDataParallel must be made anew; that also gives all ranks the parameters of rank 0. Optimizer
+    states and step counters are for the caller to broadcast.
+
+    The ranks find each other by the store that the group was made with, which must have outlived the loss
+    (torchrun's does). Once `min_members` are there (half of them if not given), a further one is waited for
+    `gather_s` seconds, and then the list is closed: a rank that comes later gets netsum.torch.Error with the code
+    "peer_lost" and its own rank. If too few come within `timeout_s`, the code is "timeout".
+    """
+    global _made
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.distributed_c10d._get_default_group()
+    name, timeout = dist.get_backend(group), _timeout_of(group)
+    store = dist.PrefixStore(f"netsum_regroup/{_made}", dist.distributed_c10d._get_default_store())
+    if min_members is None:
+        min_members = (size + 1) // 2
+    if not 1 <= min_members <= size:
+        raise ValueError(f"min_members is {min_members}; it must be 1 to {size}, the size of the group")
+    group.abort()  # whoever still waits for a sum hears that it will not come
+    members = _gather(store, rank, size, min_members, gather_s, time.monotonic() + timeout_s)
+    if rank not in members:
+        raise _error(f"rank {rank} came too late: ranks {members} go on without it", "peer_lost", rank)
+    dist.destroy_process_group()
+    dist.init_process_group(
+        name,
+        store=dist.PrefixStore("group", store),
+        rank=members.index(rank),
+        world_size=len(members),
+        timeout=timeout,
+    )
+    _made += 1
+    return members
+
+
+def _gather(store, rank, size, min_members, gather_s, deadline):
+    """The list that all agree on: the first one that anybody closes."""
+    store.set(f"here/{rank}", "")
+    here, changed = [], time.monotonic()
+    while not store.check(["members"]):
+        now = time.monotonic()
+        found = [r for r in range(size) if store.check([f"here/{r}"])]
+        if found != here:
+            here, changed = found, now
+        if len(here) == size or (len(here) >= min_members and now >= changed + gather_s):
+            store.compare_set("members", "", json.dumps(here))
+            break
+        if now >= deadline:
+            missing = [r for r in range(size) if r not in here]
+            raise _error(
+                f"Timed out: {len(here)} ranks of {size} came to regroup, and {min_members} are needed; "
+                f"missing: {missing}",
+                "timeout",
+                missing[0],
+            )
+        time.sleep(_POLL_S)
+    return json.loads(store.get("members"))
+
+
+def _timeout_of(group):
+    return group._get_backend(dist.distributed_c10d.torch.device("cpu")).options._timeout
+
+
+def _error(message, code, rank):
+    error = _C.Error(message)
+    error.code = code
+    error.rank = rank
+    return error
