@@ -14,7 +14,7 @@ RECORD = "build/pytorch-suite-{backend}.txt"
 
 # By what means the ranks, all on this host, are summed; the second is the default of the package.
 WAYS = {"network": "0", "shared_memory": "1"}
-BOTH_WAYS = ("test_operations", "test_training", "test_errors", "test_exit")
+BOTH_WAYS = ("test_operations", "test_training", "test_errors", "test_exit", "test_failures")
 
 
 def pytest_generate_tests(metafunc):

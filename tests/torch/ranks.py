@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -156,6 +157,12 @@ def aggregator(*flags, env=None):
                 process.kill()
                 process.wait()
             process.stdout.close()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def run_script(text, *arguments, launcher=(), env=None):

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import re
-import socket
 
 import pytest
 import ranks
@@ -50,15 +49,9 @@ except netsum.torch.Error as error:
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.parametrize("ending", ["destroy", "nothing", "sys_exit", "exception", "in_flight"])
 def test_torchrun(ending):
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(ranks.free_port())]
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
     assert result.stdout.count("summed") == 2, result.stderr
     if ending == "exception":
@@ -70,7 +63,7 @@ def test_torchrun(ending):
 
 
 def test_exception_in_one_rank_ends_the_others():
-    port = free_port()
+    port = ranks.free_port()
 
     def run_rank(rank):
         env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

@@ -35,6 +35,7 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --rank 0 --world-size 2 --aggregator 10.0.0.9:5151    on one host\n"
     "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
+    "  netsum bench allreduce --workers 4 --aggregator 10.0.0.9:5151 --on-failure failover --fallback 10.0.0.8:5151\n"
     "\n"
     "Every result of every iteration is checked, outside the timed part, against the sum\n"
     "recomputed from the ranks' seeds; all ranks must have the same bits.\n"
@@ -51,6 +52,7 @@ class BenchCommand : public Subcommand {
  private:
   void declare_what();
   void declare_where();
+  void declare_failures();
   void check_together() const;
   CommunicatorOptions communicator_options() const;
   LocalBench local_bench() const;
@@ -85,6 +87,10 @@ class BenchCommand : public Subcommand {
   bool shared_memory_ = false;
   std::string timeout_ = "30s";
   std::string connect_timeout_ = "30s";
+  std::string liveness_timeout_ = "5s";
+  std::string on_failure_ = "fail";
+  std::string fallback_;
+  std::string failover_timeout_ = "30s";
   TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
   TokenFlag aggregator_token_{"--aggregator-token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
@@ -100,6 +106,7 @@ BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
   bench_->footer("Examples:\n  netsum bench allreduce --workers 4\n  netsum bench allreduce --help");
   declare_what();
   declare_where();
+  declare_failures();
   allreduce_->footer(kExamples);
 }
 
@@ -191,7 +198,31 @@ void BenchCommand::declare_where() {
   allreduce_->add_flag("--report-events", report_events_)->group("");
 }
 
+void BenchCommand::declare_failures() {
+  allreduce_
+      ->add_option("--liveness-timeout", liveness_timeout_,
+                   "Silence after which a rank or an aggregator counts as lost; 0ms: never")
+      ->check(duration())
+      ->capture_default_str();
+  allreduce_
+      ->add_option("--on-failure", on_failure_, "When the aggregator is lost: fail, or go on at another one")
+      ->check(CLI::IsMember({"fail", "failover"}))
+      ->capture_default_str();
+  allreduce_
+      ->add_option("--fallback", fallback_,
+                   "With failover: further aggregators, host:port[,host:port...]; those of --aggregator are "
+                   "tried first, they may have been restarted")
+      ->check(host_port_list());
+  allreduce_->add_option("--failover-timeout", failover_timeout_, "With failover: how long to look for one")
+      ->check(duration())
+      ->capture_default_str();
+}
+
 void BenchCommand::check_together() const {
+  if (on_failure_ == "failover" && aggregator_.empty())
+    throw UsageError("--on-failure failover needs --aggregator: without one there is none to lose");
+  if (!fallback_.empty() && on_failure_ != "failover")
+    throw UsageError("--fallback has no effect without --on-failure failover");
   if (settings_.bytes == 0 || settings_.bytes % size_of(settings_.type) != 0) {
     throw UsageError("--bytes " + bytes_ + ": must be a positive multiple of the element size, " +
                      std::to_string(size_of(settings_.type)) + " for " + type_);
@@ -222,6 +253,10 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.tls = tls_.load();
   options.connect_timeout = milliseconds(parse_duration_ms(connect_timeout_).value());
   options.timeout = milliseconds(parse_duration_ms(timeout_).value());
+  options.liveness_timeout = milliseconds(parse_duration_ms(liveness_timeout_).value());
+  options.on_failure = on_failure_ == "failover" ? FailurePolicy::kFailover : FailurePolicy::kFail;
+  options.fallback_aggregators = split_list(fallback_);
+  options.failover_timeout = milliseconds(parse_duration_ms(failover_timeout_).value());
   options.mtu = mtu_;
   options.slots = slots_;
   options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
@@ -254,7 +289,9 @@ LocalBench BenchCommand::local_bench() const {
       // Of its own, so that two people can measure at one aggregator.
       "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()), "--mtu",
       std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
-      timeout_, "--connect-timeout", connect_timeout_};
+      timeout_, "--connect-timeout", connect_timeout_, "--liveness-timeout", liveness_timeout_,
+      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_};
+  if (!fallback_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--fallback", fallback_});
   if (shared_memory_) local.worker_flags.push_back("--shared-memory");
   if (!trace_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--trace", trace_ + ".{rank}"});
   const std::pair<const char*, const std::string*> files[] = {

@@ -127,7 +127,9 @@ class BenchRank {
     const int64_t time_us = monotonic_us() - start_us;
     if (timed) {
       totals_.cpu_seconds += cpu_seconds() - cpu_before;
-      totals_.add(stats_before, communicator_->stats());
+      const CommunicatorStats stats_after = communicator_->stats();
+      const bool moved = stats_after.failovers != stats_before.failovers;  // then it counts from zero
+      totals_.add(moved ? CommunicatorStats{} : stats_before, stats_after);
     }
     Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}, {"time_us", time_us}};
     event.update(verify(n));
@@ -219,7 +221,9 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
   }
   // Nobody leaves while another rank still waits for a last result.
   if (Status status = rank.wait_for_all(); !status.ok()) return status;
-  Json end = rank.totals().to_json(rank.communicator().stats().srtt_us);
+  const CommunicatorStats stats = rank.communicator().stats();
+  Json end = rank.totals().to_json(stats.srtt_us);
+  end["failovers"] = stats.failovers;
   end["event"] = "end";
   report(end);
   return {};

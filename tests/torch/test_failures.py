@@ -1,0 +1,324 @@
+"""Ranks and aggregators are killed in the middle of training: who is left goes on as was asked."""
+
+import contextlib
+import itertools
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import ranks
+import torch
+import torch._dynamo  # see test_training
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import netsum.torch
+
+STEPS = 30
+LONG_TIMEOUT_S = 90.0
+
+
+def make_model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(20, 200), nn.Tanh(), nn.Linear(200, 3))
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(8, 20, generator=generator)
+    return x, torch.stack([x.sum(1), x[:, 0], -x[:, 1]], dim=1)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+class Training:
+    """Plain DDP and SGD with momentum; the state is what a checkpoint would hold."""
+
+    def __init__(self, state=None):
+        model = make_model()
+        self.step = 0
+        if state is not None:
+            model.load_state_dict(state["model"])
+        self.model = DistributedDataParallel(model, bucket_cap_mb=0.02)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        if state is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.step = state["step"]
+
+    def state(self):
+        return {
+            "model": self.model.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+        }
+
+    def run(self, rank, steps=STEPS, before_step=lambda step: None):
+        while self.step < steps:
+            before_step(self.step)
+            x, y = batch(rank, self.step)
+            self.optimizer.zero_grad()
+            nn.functional.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+            self.step += 1
+        return weights(self.model)
+
+
+def state_of_rank_0(state):
+    """What rank 0 has, on all ranks: the last sum may have ended on some of them only."""
+    holder = [state]
+    dist.broadcast_object_list(holder, src=0)
+    return holder[0]
+
+
+def undisturbed():
+    return ranks.run(lambda rank: Training().run(rank))[0]
+
+
+def assert_same(outcomes, expected):
+    for rank, outcome in enumerate(outcomes):
+        assert not outcome.error, f"rank {rank}:\n{outcome.error}"
+        weights_of_rank, failovers = outcome.value
+        assert torch.equal(weights_of_rank, expected), f"rank {rank} has other weights than without the failure"
+        assert failovers >= 1, f"rank {rank} noticed nothing: the failure came too late"
+
+
+# --- The aggregator is killed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("place", ["another", "hosts", "restarted"])
+def test_training_outlives_its_aggregator(place):
+    expected = undisturbed()
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(ranks.aggregator())
+        env = {"NETSUM_AGGREGATOR": first.address, "NETSUM_ON_FAILURE": "failover"}
+        if place == "another":
+            env["NETSUM_FALLBACK_AGGREGATORS"] = stack.enter_context(ranks.aggregator()).address
+        elif place == "hosts":
+            env["NETSUM_FALLBACK_AGGREGATORS"] = "hosts"
+        else:
+            stack.enter_context(restarted_when_dead(first))
+
+        def on_rank(rank):
+            def before_step(step):
+                if step == STEPS // 3 and rank == 1:
+                    # A moment later, so that the other ranks' sums are under way.
+                    threading.Timer(0.005, os.kill, (first.pid, signal.SIGKILL)).start()
+                if step == STEPS // 2:
+                    wait_until_dead(first.pid)
+
+            trained = Training().run(rank, before_step=before_step)
+            return trained, netsum.torch.stats()["failovers"]
+
+        assert_same(ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S, env=env), expected)
+
+
+# What systemd would do, as a program: waits until the process given first is gone, and becomes the command.
+RESTART = """
+import os, select, sys
+select.select([os.pidfd_open(int(sys.argv[1]))], [], [])
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@contextlib.contextmanager
+def restarted_when_dead(daemon):
+    command = [ranks.command(), "aggregator", "--listen", daemon.address, "--cores", "1", "--drain-timeout", "1s"]
+    restarter = subprocess.Popen([sys.executable, "-c", RESTART, str(daemon.pid), *command], stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        restarter.terminate()
+        restarter.wait(30)
+
+
+def wait_until_dead(pid):
+    ended, _, _ = select.select([os.pidfd_open(pid)], [], [], LONG_TIMEOUT_S)
+    assert ended, f"process {pid} is still there"
+
+
+@pytest.mark.network
+def test_nowhere_to_go_on_is_an_error():
+    with ranks.aggregator() as only:
+        env = {
+            "NETSUM_AGGREGATOR": only.address,
+            "NETSUM_ON_FAILURE": "failover",
+            "NETSUM_FAILOVER_TIMEOUT": "2",
+        }
+
+        def on_rank(rank):
+            def before_step(step):
+                if step == 3 and rank == 0:
+                    os.kill(only.pid, signal.SIGKILL)
+
+            Training().run(rank, steps=10_000, before_step=before_step)
+
+        outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S, env=env)
+    for outcome in outcomes:
+        assert (outcome.error_type, outcome.code) == ("Error", "aggregator_lost"), outcome.error
+        assert only.address in outcome.error
+
+
+# --- A rank is killed -------------------------------------------------------------------------------------------
+
+VICTIM = 2
+
+
+def train_and_lose_one(rank):
+    """Trains until the victim is gone; returns the training as it then is."""
+    training = Training()
+
+    def before_step(step):
+        if step == STEPS // 3 and rank == VICTIM:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(netsum.torch.Error) as caught:
+        training.run(rank, before_step=before_step)
+    assert caught.value.code in ("peer_lost", "aggregator_lost"), caught.value
+    return training
+
+
+def go_on(training):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    training = Training(state_of_rank_0(training.state()))
+    trained = training.run(rank)
+    ones = torch.ones(1)
+    dist.all_reduce(ones, op=dist.ReduceOp.AVG)
+    return rank, size, trained, ones.item()
+
+
+def assert_went_on(outcomes):
+    assert outcomes.pop(VICTIM).exit_code == -signal.SIGKILL
+    for new_rank, outcome in enumerate(outcomes):
+        assert not outcome.error, outcome.error
+        rank, size, trained, average = outcome.value
+        assert (rank, size, average) == (new_rank, WORLD_SIZE - 1, 1.0)
+        assert torch.equal(trained, outcomes[0].value[2])
+
+
+def shrink_by_regroup(rank):
+    training = train_and_lose_one(rank)
+    assert netsum.torch.regroup() == [r for r in range(WORLD_SIZE) if r != VICTIM]
+    return go_on(training)
+
+
+def shrink_by_torch(rank):
+    training = train_and_lose_one(rank)
+    dist.shrink_group([VICTIM], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    assert dist.get_world_size() == WORLD_SIZE - 1
+    return go_on(training)
+
+
+@pytest.mark.parametrize("way", [shrink_by_regroup, shrink_by_torch], ids=["regroup", "shrink_group"])
+@pytest.mark.parametrize("where", ["shards", "aggregator"])
+def test_survivors_go_on(way, where):
+    with contextlib.ExitStack() as stack:
+        env = {}
+        if where == "aggregator":
+            env["NETSUM_AGGREGATOR"] = stack.enter_context(ranks.aggregator()).address
+        outcomes = ranks.run_all_outcomes(way, timeout_s=LONG_TIMEOUT_S, env=env)
+    assert_went_on(outcomes)
+
+
+def test_too_few_survivors():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        if rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with pytest.raises(netsum.torch.Error):
+            while True:
+                dist.all_reduce(torch.ones(10))
+        with pytest.raises(netsum.torch.Error, match=r"missing: \[1, 2, 3\]") as caught:
+            netsum.torch.regroup(timeout_s=2.0)
+        return caught.value.code, caught.value.rank
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes[0].value == ("timeout", 1), outcomes[0].error
+
+
+def test_a_stopped_rank_is_named():
+    """SIGSTOP: no connection ends, only the signs of life do."""
+    stopped = 1
+
+    def on_rank(rank):
+        pids = [None] * WORLD_SIZE
+        dist.all_gather_object(pids, os.getpid())
+        try:
+            for step in itertools.count():
+                if step == 20 and rank == stopped:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                dist.all_reduce(torch.ones(10))
+        except netsum.torch.Error as error:
+            return error.code, error.rank
+        finally:
+            if rank == 0:
+                os.kill(pids[stopped], signal.SIGCONT)
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S, env={"NETSUM_LIVENESS_TIMEOUT": "1"})
+    for outcome in outcomes:  # the one that was stopped hears of it when it wakes
+        assert outcome.value == ("peer_lost", stopped), outcome.error or outcome.value
+
+
+RESTARTED = """
+import os, signal, sys
+import torch
+import torch.distributed as dist
+import netsum.torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("netsum")
+rank = dist.get_rank()
+torch.manual_seed(1)
+model = DistributedDataParallel(nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+checkpoint, first = sys.argv[1], 0
+if os.path.exists(checkpoint):
+    state = torch.load(checkpoint)
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["step"]
+for step in range(first, 12):
+    if step == 6 and rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and sys.argv[2] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if rank == 0:
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+        torch.save(state, checkpoint + ".part")
+        os.replace(checkpoint + ".part", checkpoint)
+total = sum(p.double().sum() for p in model.parameters()).item()
+print(f"rank {rank} from step {first}: {total.hex()}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.network
+def test_torchrun_restarts_from_the_checkpoint(tmp_path):
+    """torchrun --max-restarts: the same weights as without the kill."""
+
+    def train(ending):
+        port = ranks.free_port()
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "3", "--max-restarts", "1"]
+        launcher += ["--master-port", str(port), "--monitor-interval", "0.1"]
+        result = ranks.run_script(RESTARTED, str(tmp_path / ending), ending, launcher=launcher)
+        assert result.returncode == 0, result.stderr
+        lines = re.findall(r"rank (\d) from step (\d+): (\S+)", result.stdout)
+        assert {rank for rank, _, _ in lines} == {"0", "1", "2"}, result.stdout
+        assert len({total for _, _, total in lines}) == 1, result.stdout
+        return {int(first) for _, first, _ in lines}, lines[0][2]
+
+    starts, killed = train("kill")
+    assert starts <= {5, 6} and len(starts) == 1, starts
+    assert train("whole") == ({0}, killed)

@@ -1,0 +1,97 @@
+"""Makes the backend of a group of ranks, and of what is left of one."""
+
+import atexit
+import collections
+import logging
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from netsum.torch import _rendezvous
+from netsum.torch._C import ProcessGroupNetsum
+
+_logger = logging.getLogger("netsum")
+_exit_hook_pid = None
+_attempts = collections.Counter()  # to shrink a group to the same members
+
+
+def create(backend_options, _process_group_options):
+    """What torch.distributed calls, on every rank of a new group, to make the group's backend."""
+    o = backend_options
+    return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout)
+
+
+def backend_of(group):
+    """The netsum backend of a group (None: the default group); ValueError if it has none."""
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    backend = group._get_backend(torch.device("cpu"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking layer around every backend.
+    backend = getattr(backend, "wrapped_pg", backend)
+    if not isinstance(backend, ProcessGroupNetsum):
+        raise ValueError(f"the group's CPU backend is {backend.name()!r}, not netsum")
+    return backend
+
+
+def _make(store, rank, size, name, timeout):
+    agreement = _rendezvous.meet(store, rank, size, name, timeout)
+    hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
+    with _rendezvous.sharing_errors(store, rank, size):
+        options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
+        backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout)
+    _leave_at_exit()
+    if rank == 0:
+        _logger.info("process group %s: %s", name, backend.describe())
+    return backend
+
+
+def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
+    """What torch.distributed.shrink_group calls, on every rank that stays: a backend without the others."""
+    world = dist.distributed_c10d._world
+    group = next(g for g in world.pg_map if _is_backend_of(backend, g))
+    store, name = world.pg_map[group][1], world.pg_names[group]
+    if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
+        backend.abort()
+    members = [rank for rank in range(backend.size()) if rank not in ranks_to_exclude]
+    attempt = f"{name}/{','.join(map(str, members))}"
+    _attempts[attempt] += 1  # one that failed has left its keys in the store
+    store = dist.PrefixStore(f"shrink/{attempt}/{_attempts[attempt]}", store)
+    return _make(store, members.index(backend.rank()), len(members), f"{name}-shrunk", backend.options._timeout)
+
+
+def _is_backend_of(backend, group):
+    try:
+        return backend_of(group) is backend
+    except (ValueError, RuntimeError):  # of another kind, or none for the CPU
+        return False
+
+
+# The hooks of torch.distributed.shrink_group, which looks for them from Python.
+ProcessGroupNetsum.supports_shrinking = True
+ProcessGroupNetsum.shrink = _shrink
+
+
+def _leave_at_exit():
+    """A script that ends without destroy_process_group() leaves its groups while Python still runs.
+
+    Later, threads that want Python's lock would die in the middle of their work.
+    """
+    global _exit_hook_pid
+    if _exit_hook_pid != os.getpid():  # a forked child has its own groups, and must leave its parent's alone
+        _exit_hook_pid = os.getpid()
+        atexit.register(_leave_all_groups, _exit_hook_pid)
+
+
+def _leave_all_groups(pid):
+    if pid != os.getpid():
+        return
+    failed = getattr(sys, "last_type", None)  # the exception that ended the script, if one did
+    for group in list(dist.distributed_c10d._world.pg_map):
+        try:
+            backend = backend_of(group)
+            if failed is not None:
+                backend.abort()  # the other ranks must not wait for this one
+            backend.shutdown()
+        except (AttributeError, ValueError, RuntimeError):  # not a group of ours
+            continue
