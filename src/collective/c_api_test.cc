@@ -17,12 +17,12 @@ constexpr int kRanks = 3;
 constexpr int64_t kPatienceMs = 20'000;
 
 // A check in a rank's process, which has no gtest to tell.
-#define REQUIRE(condition)                                                                       \
-  do {                                                                                           \
-    if (!(condition)) {                                                                          \
-      std::fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, netsum_last_error());      \
-      _exit(1);                                                                                  \
-    }                                                                                            \
+#define REQUIRE(condition)                                                                  \
+  do {                                                                                      \
+    if (!(condition)) {                                                                     \
+      std::fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, netsum_last_error()); \
+      _exit(1);                                                                             \
+    }                                                                                       \
   } while (false)
 
 netsum_comm* connect_to(const std::string& aggregators, int rank, bool failover) {

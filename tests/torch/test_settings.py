@@ -95,6 +95,12 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_LANE_BITS", "wide"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
         ("NETSUM_CONNECT_TIMEOUT", "nan"),
+        ("NETSUM_LIVENESS_TIMEOUT", "-1"),
+        ("NETSUM_ON_FAILURE", "shrink"),
+        ("NETSUM_ON_FAILURE", "failover"),  # with no aggregator that could be lost
+        ("NETSUM_FALLBACK_AGGREGATORS", "host:1"),  # without failover
+        ("NETSUM_FALLBACK_AGGREGATORS", "nowhere"),
+        ("NETSUM_FAILOVER_TIMEOUT", "0"),
         ("NETSUM_METRICS", "justahost"),
         ("NETSUM_METRICS", "host:65536"),
         ("NETSUM_METRICS", ":9470"),
@@ -104,6 +110,20 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
 def test_wrong_value_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
         _settings.from_environment({name: value})
+
+
+def test_where_to_go_on():
+    settings = _settings.from_environment(
+        {
+            "NETSUM_AGGREGATOR": "a:1",
+            "NETSUM_ON_FAILURE": "failover",
+            "NETSUM_FALLBACK_AGGREGATORS": "b:2, hosts",
+            "NETSUM_FAILOVER_TIMEOUT": "7",
+            "NETSUM_LIVENESS_TIMEOUT": "0",
+        }
+    )
+    assert settings.fallback_aggregators == ("b:2", "hosts")
+    assert (settings.failover_timeout_s, settings.liveness_timeout_s) == (7.0, 0.0)
 
 
 def test_certificate_without_key(tmp_path):

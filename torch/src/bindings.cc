@@ -22,6 +22,14 @@ namespace py = pybind11;
 // netsum.torch.Error; set once when the module is loaded, kept as long as the process lives.
 PyObject* g_error_class = nullptr;
 
+py::object to_python(const BackendError& error) {
+  py::object instance = py::reinterpret_borrow<py::object>(g_error_class)(error.what_without_backtrace());
+  instance.attr("code") = std::string(error_name(error.code()));
+  instance.attr("rank") =
+      error.rank() == kNoRank ? py::object(py::none()) : py::object(py::int_(error.rank()));
+  return instance;
+}
+
 void bind_error(py::module_& module) {
   const py::object base = py::module_::import("torch.distributed").attr("DistBackendError");
   g_error_class = PyErr_NewExceptionWithDoc(
@@ -35,10 +43,7 @@ void bind_error(py::module_& module) {
     try {
       std::rethrow_exception(error);
     } catch (const BackendError& e) {
-      py::object instance = py::reinterpret_borrow<py::object>(g_error_class)(e.what_without_backtrace());
-      instance.attr("code") = std::string(error_name(e.code()));
-      instance.attr("rank") = e.rank() == kNoRank ? py::object(py::none()) : py::object(py::int_(e.rank()));
-      PyErr_SetObject(g_error_class, instance.ptr());
+      PyErr_SetObject(g_error_class, to_python(e).ptr());
     }
   });
 }
@@ -118,7 +123,8 @@ py::dict to_dict(const CommunicatorStats& stats) {
 c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
                                                           const c10::intrusive_ptr<c10d::Backend>& hosts,
                                                           const std::optional<CommunicatorOptions>& options,
-                                                          std::chrono::milliseconds timeout) {
+                                                          std::chrono::milliseconds timeout,
+                                                          const c10::intrusive_ptr<c10d::Store>& store) {
   std::shared_ptr<Communicator> communicator;
   if (options) {
     auto connected = Communicator::connect(*options);
@@ -128,7 +134,7 @@ c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
     }
     communicator = std::move(connected).value();
   }
-  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), timeout);
+  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), timeout, store);
 }
 
 std::string describe(const ProcessGroupNetsum& group) {
@@ -136,16 +142,26 @@ std::string describe(const ProcessGroupNetsum& group) {
   return communicator ? communicator->describe() : "summed by the hosts";
 }
 
+py::object error_of(const ProcessGroupNetsum& group) {
+  const auto communicator = group.communicator();
+  const Status status = communicator ? communicator->status() : Status();
+  if (status.ok()) return py::none();
+  return to_python(BackendError("on rank " + std::to_string(group.getRank()), status));
+}
+
 void bind_process_group(py::module_& module) {
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
-           py::arg("options"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+           py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
       .def("stats",
            [](const ProcessGroupNetsum& group) {
              const auto communicator = group.communicator();
              return to_dict(communicator ? communicator->stats() : CommunicatorStats{});
            })
+      .def("error", &error_of)
+      .def_property_readonly("store", &ProcessGroupNetsum::store)
+      .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
       .def("describe", &describe);
 }
 

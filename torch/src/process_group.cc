@@ -68,9 +68,11 @@ class WithoutPythonLock {
 
 ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
                                        std::shared_ptr<Communicator> communicator,
-                                       std::chrono::milliseconds timeout)
+                                       std::chrono::milliseconds timeout,
+                                       c10::intrusive_ptr<c10d::Store> store)
     : Backend(rank, size),
       hosts_(std::move(hosts)),
+      store_(std::move(store)),
       options_(c10::make_intrusive<Options>("netsum", timeout)),
       communicator_(std::move(communicator)) {
   init();

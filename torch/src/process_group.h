@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -21,13 +22,17 @@ namespace netsum::torch_backend {
 class ProcessGroupNetsum : public c10d::Backend {
  public:
   // `communicator` may be null: then everything goes over the hosts. `timeout` is the default deadline of an
-  // operation.
+  // operation. `store` is where the ranks of this group met; only kept, for those who look for it here.
   ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
-                     std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout);
+                     std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
+                     c10::intrusive_ptr<c10d::Store> store);
   ~ProcessGroupNetsum() override;
 
   // Null after shutdown() and where everything goes over the hosts.
   std::shared_ptr<Communicator> communicator() const;
+
+  c10::intrusive_ptr<c10d::Store> store() const { return store_; }
+  std::chrono::milliseconds timeout() const { return options_->timeout; }
 
   const std::string getBackendName() const override { return "netsum"; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
@@ -103,6 +108,7 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                    AllReduceOptions options);
 
   const c10::intrusive_ptr<c10d::Backend> hosts_;
+  const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
   CompletionThread completion_;

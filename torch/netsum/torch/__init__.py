@@ -11,12 +11,20 @@ from netsum.torch import _group
 from netsum.torch._C import Error
 from netsum.torch._regroup import regroup
 
-__all__ = ["Error", "describe", "regroup", "stats"]
+__all__ = ["Error", "describe", "error", "regroup", "stats"]
 
 
 def stats(group=None):
     """Counts of this rank since the group was made, as a dict (group: the default group)."""
     return _group.backend_of(group).stats()
+
+
+def error(group=None):
+    """What broke the group, as a netsum.torch.Error with its code and rank, or None.
+
+    For what comes out of backward(): there PyTorch makes a plain torch.distributed.DistBackendError of it.
+    """
+    return _group.backend_of(group).error()
 
 
 def describe(group=None):

@@ -1,7 +1,6 @@
 """Makes the backend of a group of ranks, and of what is left of one."""
 
 import atexit
-import collections
 import logging
 import os
 import sys
@@ -14,7 +13,6 @@ from netsum.torch._C import ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
 _exit_hook_pid = None
-_attempts = collections.Counter()  # to shrink a group to the same members
 
 
 def create(backend_options, _process_group_options):
@@ -35,11 +33,14 @@ def backend_of(group):
 
 
 def _make(store, rank, size, name, timeout):
+    store = _rendezvous.fresh_store(store, rank, size, timeout)
     agreement = _rendezvous.meet(store, rank, size, name, timeout)
     hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
     with _rendezvous.sharing_errors(store, rank, size):
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
-        backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout)
+        backend = ProcessGroupNetsum(
+            rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store
+        )
     _leave_at_exit()
     if rank == 0:
         _logger.info("process group %s: %s", name, backend.describe())
@@ -48,23 +49,11 @@ def _make(store, rank, size, name, timeout):
 
 def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
     """What torch.distributed.shrink_group calls, on every rank that stays: a backend without the others."""
-    world = dist.distributed_c10d._world
-    group = next(g for g in world.pg_map if _is_backend_of(backend, g))
-    store, name = world.pg_map[group][1], world.pg_names[group]
     if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
         backend.abort()
     members = [rank for rank in range(backend.size()) if rank not in ranks_to_exclude]
-    attempt = f"{name}/{','.join(map(str, members))}"
-    _attempts[attempt] += 1  # one that failed has left its keys in the store
-    store = dist.PrefixStore(f"shrink/{attempt}/{_attempts[attempt]}", store)
-    return _make(store, members.index(backend.rank()), len(members), f"{name}-shrunk", backend.options._timeout)
-
-
-def _is_backend_of(backend, group):
-    try:
-        return backend_of(group) is backend
-    except (ValueError, RuntimeError):  # of another kind, or none for the CPU
-        return False
+    store = dist.PrefixStore(f"shrink/{','.join(map(str, members))}", backend.store)
+    return _make(store, members.index(backend.rank()), len(members), "shrunk", backend.timeout)
 
 
 # The hooks of torch.distributed.shrink_group, which looks for them from Python.

@@ -6,9 +6,9 @@ import time
 import torch.distributed as dist
 
 from netsum.torch import _C
+from netsum.torch._group import backend_of
 
 _POLL_S = 0.02
-_made = 0  # groups made here by regroup(): the same on all who have come this far
 
 
 def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
@@ -24,11 +24,10 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
     `gather_s` seconds, and then the list is closed: a rank that comes later gets netsum.torch.Error with the code
     "peer_lost" and its own rank. If too few come within `timeout_s`, the code is "timeout".
     """
-    global _made
     rank, size = dist.get_rank(), dist.get_world_size()
     group = dist.distributed_c10d._get_default_group()
-    name, timeout = dist.get_backend(group), _timeout_of(group)
-    store = dist.PrefixStore(f"netsum_regroup/{_made}", dist.distributed_c10d._get_default_store())
+    name, backend = dist.get_backend(group), backend_of(group)
+    store = dist.PrefixStore("regroup", backend.store)
     if min_members is None:
         min_members = (size + 1) // 2
     if not 1 <= min_members <= size:
@@ -43,9 +42,8 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
         store=dist.PrefixStore("group", store),
         rank=members.index(rank),
         world_size=len(members),
-        timeout=timeout,
+        timeout=backend.timeout,
     )
-    _made += 1
     return members
 
 
@@ -71,10 +69,6 @@ def _gather(store, rank, size, min_members, gather_s, deadline):
             )
         time.sleep(_POLL_S)
     return json.loads(store.get("members"))
-
-
-def _timeout_of(group):
-    return group._get_backend(dist.distributed_c10d.torch.device("cpu")).options._timeout
 
 
 def _error(message, code, rank):

@@ -1,6 +1,12 @@
 """How the ranks of a new process group find each other and agree on a job.
 
-Everything passes through the group's store, under these keys:
+Everything passes through the group's store. First, fresh_store() finds a part of it that nobody has written to:
+
+join/<rank>    a random word of this process: that it is here.
+lead           JSON: rank 0's random word, and the words of the ranks that it has seen.
+seen/<word of rank 0>/<rank>   the rank has read rank 0's word.
+
+In that part, under rank 0's word:
 
 hello/<rank>   JSON: the rank's settings that all must share, or why it cannot take part; rank 0 adds the job's
                name and token, which are new and random for every group.
@@ -14,6 +20,7 @@ import datetime
 import json
 import secrets
 import socket
+import time
 import warnings
 
 import torch.distributed as dist
@@ -21,7 +28,43 @@ import torch.distributed as dist
 from netsum.torch import _C, _settings
 
 _ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
+_POLL_S = 0.005
 _PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
+
+
+def fresh_store(store, rank, size, timeout):
+    """A part of the store that holds nothing of earlier groups; waits (at most `timeout`) for all ranks.
+
+    torchrun --max-restarts gives the restarted ranks the store of those that died, where each would find what they
+    left, such as addresses that nobody listens at any more. So rank 0 makes a new name, and a rank believes only
+    a rank 0 that repeats the word that the rank has just made up.
+    """
+    own = secrets.token_hex(8)
+    store.set(f"join/{rank}", own)
+    deadline = time.monotonic() + timeout.total_seconds()
+    words, missing = {"0": own}, set(range(1, size))
+    while True:
+        if rank == 0:
+            found = {str(r): store.get(f"join/{r}").decode() for r in missing if store.check([f"join/{r}"])}
+            if not found.items() <= words.items() or size == 1:
+                words |= found
+                store.set("lead", json.dumps({"word": own, "ranks": words}))
+            missing -= {r for r in missing if store.check([f"seen/{own}/{r}"])}
+            if not missing:
+                return dist.PrefixStore(own, store)
+        elif store.check(["lead"]):
+            lead = json.loads(store.get("lead"))
+            if lead["ranks"].get(str(rank)) == own:
+                store.set(f"seen/{lead['word']}/{rank}", "")
+                return dist.PrefixStore(lead["word"], store)
+        if time.monotonic() >= deadline:
+            late = sorted(missing) if rank == 0 else [0]
+            raise _error(
+                f"Timed out: waited {timeout.total_seconds():g} s for ranks {late} of {size} to make the process group",
+                "timeout",
+                late[0],
+            )
+        time.sleep(_POLL_S)
 
 
 def meet(store, rank, size, group_name, timeout):
