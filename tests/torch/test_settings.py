@@ -43,6 +43,8 @@ def test_all_set(tmp_path):
         "NETSUM_MTU": 9000,
         "NETSUM_SLOTS": 64,
         "NETSUM_LANE_BITS": 32,
+        "NETSUM_ON_FAILURE": "fail",
+        "NETSUM_FALLBACK_AGGREGATORS": "",
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
