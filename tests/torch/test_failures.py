@@ -311,12 +311,12 @@ def test_torchrun_restarts_from_the_checkpoint(tmp_path):
     """torchrun --max-restarts: the same weights as without the kill."""
 
     def train(ending):
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "3", "--max-restarts", "1"]
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
         launcher += ["--master-port", str(ranks.free_port()), "--monitor-interval", "0.1"]
         result = ranks.run_script(RESTARTED, str(tmp_path / ending), ending, launcher=launcher)
         assert result.returncode == 0, result.stderr
         lines = re.findall(r"rank (\d) from step (\d+): (\S+)", result.stdout)
-        assert {rank for rank, _, _ in lines} == {"0", "1", "2"}, result.stdout
+        assert {rank for rank, _, _ in lines} == {"0", "1"}, result.stdout
         assert len({total for _, _, total in lines}) == 1, result.stdout
         return {int(first) for _, first, _ in lines}, lines[0][2]
 

@@ -42,23 +42,24 @@ def fresh_store(store, rank, size, timeout):
     own = secrets.token_hex(8)
     store.set(f"join/{rank}", own)
     deadline = time.monotonic() + timeout.total_seconds()
-    words, missing = {"0": own}, set(range(1, size))
+    word, words, missing = (own if rank == 0 else None), {"0": own}, set(range(1, size))
     while True:
         if rank == 0:
             found = {str(r): store.get(f"join/{r}").decode() for r in missing if store.check([f"join/{r}"])}
-            if not found.items() <= words.items() or size == 1:
+            if not found.items() <= words.items():
                 words |= found
                 store.set("lead", json.dumps({"word": own, "ranks": words}))
-            missing -= {r for r in missing if store.check([f"seen/{own}/{r}"])}
-            if not missing:
-                return dist.PrefixStore(own, store)
-        elif store.check(["lead"]):
+        elif word is None and store.check(["lead"]):
             lead = json.loads(store.get("lead"))
             if lead["ranks"].get(str(rank)) == own:
-                store.set(f"seen/{lead['word']}/{rank}", "")
-                return dist.PrefixStore(lead["word"], store)
+                word = lead["word"]
+                store.set(f"seen/{word}/{rank}", "")
+        if word is not None:
+            missing -= {r for r in missing if store.check([f"seen/{word}/{r}"])}
+            if not missing:
+                return dist.PrefixStore(word, store)
         if time.monotonic() >= deadline:
-            late = sorted(missing) if rank == 0 else [0]
+            late = sorted(missing) if word is not None else [0]
             raise _error(
                 f"Timed out: waited {timeout.total_seconds():g} s for ranks {late} of {size} to make the process group",
                 "timeout",
