@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures test test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs test test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ bench-training: setup ## The demo's models with Gloo and netsum in racks: 4 and 
 
 bench-failures: build ## How soon a killed or stopped rank or aggregator is known, and how long a failover takes (root)
 	@.venv/bin/python bench/rack/failures_bench.py $(BENCH_FLAGS)
+
+bench-jobs: build ## Several jobs at one aggregator: how evenly they share it, and late jobs (root)
+	@.venv/bin/python bench/rack/jobs_bench.py $(BENCH_FLAGS)
 
 test: setup ## Run every test; the last line counts them
 	@scripts/test.sh release $(JOBS)

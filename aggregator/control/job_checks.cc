@@ -109,8 +109,25 @@ Status JobTable::check_same(const JobRequest& request, const Job& job) const {
   return {};
 }
 
-Status JobTable::check_capacity(const JobRequest& request) const {
+Status JobTable::check_entry(int64_t now_us, const JobRequest& request) const {
   if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
+  const auto away = turned_away_.find({request.name, request.succeeds});
+  if (away != turned_away_.end() && now_us < away->second)
+    return {ErrorCode::kResourceExhausted,
+            "there was no room for job '" + request.name + "' when its first rank came"};
+  if (Status status = check_room(request); !status.ok()) return status;
+  // Who succeeds another job has waited before.
+  if (!queue_.empty() && request.succeeds == 0)
+    return {ErrorCode::kResourceExhausted, "there is no room for job '" + request.name + "': " +
+                                               number(queue_.size()) + " that came before it wait for some"};
+  return {};
+}
+
+bool JobTable::fits_when_empty(const JobRequest& request) const {
+  return dataplane_ == nullptr || request.slots + kScaleSlots <= dataplane_->limits().slots_per_stripe;
+}
+
+Status JobTable::check_room(const JobRequest& request) const {
   if (dataplane_ != nullptr) {
     const uint32_t slots = dataplane_->limits().slots_per_stripe;
     const uint32_t reserved = reserved_slots();

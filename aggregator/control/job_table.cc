@@ -76,34 +76,66 @@ uint32_t JobTable::payload_limit() const {
 
 Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadline_us) {
   if (Status status = check_job(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(now_us, request, deadline_us);
+  const Result<JobNumber> number =
+      find_or_create(now_us, request, deadline_us, deadline_us > 0 ? deadline_us : options_.join_timeout_us);
   if (!number.ok()) return number.status();
   jobs_.at(*number).created_ahead = true;
   return {};
 }
 
 Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRequest& request,
-                                                     int64_t deadline_us) {
-  const std::pair identity(request.name, request.succeeds);
+                                                     int64_t deadline_us, int64_t patience_us) {
+  const Identity identity(request.name, request.succeeds);
   if (const auto named = by_name_.find(identity); named != by_name_.end()) {
     if (Status status = check_same(request, jobs_.at(named->second)); !status.ok()) return status;
     return named->second;
   }
-  if (Status status = check_capacity(request); !status.ok()) return status;
+  const Status entry = check_entry(now_us, request);
+  const bool full = entry.code() == ErrorCode::kResourceExhausted;
+  if (full && request.when_full == WhenFull::kHosts) {
+    std::erase_if(turned_away_, [&](const auto& away) { return away.second <= now_us; });
+    // If there are too many to remember, the ranks of some may be parted, and end by their deadlines.
+    if (turned_away_.size() < kMaxTurnedAway)
+      turned_away_.emplace(identity, now_us + std::min(patience_us, options_.join_timeout_us));
+  }
+  const bool waits = full && request.when_full == WhenFull::kWait && fits_when_empty(request) &&
+                     queue_.size() < static_cast<size_t>(options_.max_jobs);
+  if (!entry.ok() && !waits) return entry;
   Job job;
   job.request = request;
   job.created_us = now_us;
   job.deadline_us = now_us + options_.join_timeout_us;
   if (deadline_us > 0) job.deadline_us = std::min(job.deadline_us, now_us + deadline_us);
   job.members.resize(request.world_size);
-  job.grant.job = free_indices_.front().index;
-  job.grant.epoch = free_indices_.front().epoch;
-  free_indices_.pop_front();
+  job.queued = waits;
   const JobNumber number = next_number_++;
+  if (waits)
+    queue_.push_back(number);
+  else
+    take_index(job);
   by_name_[identity] = number;
   note(AggregatorEvent::Kind::kJobBegan, job);
   jobs_.emplace(number, std::move(job));
   return number;
+}
+
+void JobTable::take_index(Job& job) {
+  job.grant.job = free_indices_.front().index;
+  job.grant.epoch = free_indices_.front().epoch;
+  free_indices_.pop_front();
+}
+
+// First come, first served: a small job behind a large one waits, too, so that the large one gets its turn.
+void JobTable::promote(int64_t now_us) {
+  room_changed_ = false;
+  while (!queue_.empty() && check_room(jobs_.at(queue_.front()).request).ok()) {
+    const JobNumber number = queue_.front();
+    Job& job = jobs_.at(number);
+    queue_.pop_front();
+    job.queued = false;
+    take_index(job);
+    if (job.ranks(false).empty()) make_ready(now_us, number);
+  }
 }
 
 Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
@@ -127,7 +159,8 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_shard(request); !status.ok()) return status;
   if (Status status = check_host(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(now_us, request.job, 0);
+  const Result<JobNumber> number = find_or_create(
+      now_us, request.job, 0, request.deadline_us > 0 ? request.deadline_us : options_.join_timeout_us);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);
@@ -166,7 +199,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   members_[id] = {*number, rank};
   note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
   tell_missing(job);
-  if (job.ranks(false).empty()) make_ready(now_us, *number);
+  if (job.ranks(false).empty() && !job.queued) make_ready(now_us, *number);
   return id;
 }
 
@@ -404,7 +437,7 @@ void JobTable::stream_ended(MemberId id) {
 void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
   Job& job = jobs_.at(number);
   unlink_name(number);
-  release(job);
+  release(number);
   job.state = State::kFailed;
   job.failure = failure.to_string();
   note(AggregatorEvent::Kind::kJobFailed, job, failure.rank(), {}, job.failure);
@@ -418,7 +451,13 @@ void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
   forget_if_over(number);
 }
 
-void JobTable::release(Job& job) {
+void JobTable::release(JobNumber number) {
+  Job& job = jobs_.at(number);
+  if (std::exchange(job.queued, false)) {
+    std::erase(queue_, number);
+    return;
+  }
+  room_changed_ = true;
   if (job.state == State::kRunning && dataplane_ != nullptr)
     dataplane_->remove(job.grant.job, job.grant.epoch);
   free_indices_.push_back({job.grant.job, static_cast<uint16_t>(job.grant.epoch + 1)});
@@ -435,7 +474,7 @@ void JobTable::forget_if_over(JobNumber number) {
   if (job.has_members() || (job.state == State::kJoining && job.created_ahead)) return;
   if (job.state != State::kFailed) {
     unlink_name(number);
-    release(job);
+    release(number);
   }
   note(AggregatorEvent::Kind::kJobEnded, job);
   jobs_.erase(number);
@@ -482,7 +521,7 @@ void JobTable::fail_silent(int64_t now_us, JobNumber number) {
 void JobTable::on_tick(int64_t now_us) {
   std::vector<JobNumber> late, gathered, silent;
   for (const auto& [number, job] : jobs_) {
-    if (job.state == State::kJoining && now_us >= job.gather_deadline_us())
+    if (job.state == State::kJoining && !job.queued && now_us >= job.gather_deadline_us())
       gathered.push_back(number);
     else if (job.state == State::kJoining && now_us >= job.join_deadline_us())
       late.push_back(number);
@@ -496,11 +535,23 @@ void JobTable::on_tick(int64_t now_us) {
   for (const JobNumber number : silent) fail_silent(now_us, number);
   for (const JobNumber number : late) {
     const Job& job = jobs_.at(number);
+    const int64_t waited_ms = (now_us - job.created_us) / 1000;
     fail(number,
-         ranks_missing(job.request.name, static_cast<int>(job.request.world_size), job.ranks(false),
-                       (now_us - job.created_us) / 1000),
+         job.queued ? still_full(number, waited_ms)
+                    : ranks_missing(job.request.name, static_cast<int>(job.request.world_size),
+                                    job.ranks(false), waited_ms),
          kNoRank);
   }
+  promote(now_us);
+}
+
+Status JobTable::still_full(JobNumber number, int64_t waited_ms) const {
+  const Job& job = jobs_.at(number);
+  const auto ahead = std::find(queue_.begin(), queue_.end(), number) - queue_.begin();
+  return {ErrorCode::kResourceExhausted, "job '" + job.request.name + "' has waited " +
+                                             describe_ms(waited_ms) + " for room at the aggregator, with " +
+                                             std::to_string(ahead) +
+                                             " jobs before it: " + check_room(job.request).message()};
 }
 
 std::optional<int64_t> JobTable::next_deadline_us() const {
@@ -508,12 +559,13 @@ std::optional<int64_t> JobTable::next_deadline_us() const {
   const auto at_latest = [&](int64_t us) {
     if (us != std::numeric_limits<int64_t>::max()) next_us = std::min(next_us.value_or(us), us);
   };
+  if (room_changed_ && !queue_.empty()) at_latest(0);
   for (const auto& [number, job] : jobs_) {
     if (job.state == State::kFailed) continue;
     at_latest(job.silence_deadline_us());
     if (job.state != State::kJoining) continue;
     at_latest(job.join_deadline_us());
-    at_latest(job.gather_deadline_us());
+    if (!job.queued) at_latest(job.gather_deadline_us());
   }
   return next_us;
 }
@@ -521,6 +573,9 @@ std::optional<int64_t> JobTable::next_deadline_us() const {
 void JobTable::drain() {
   if (std::exchange(draining_, true)) return;
   notes_.push_back({.kind = AggregatorEvent::Kind::kDraining});
+  for (const JobNumber number : std::deque(queue_))
+    fail(number, {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"},
+         kNoRank);
   for (const auto& [number, job] : jobs_)
     if (job.state != State::kFailed)
       for (const auto& member : job.members)
@@ -543,7 +598,7 @@ bool JobTable::empty() const {
 uint32_t JobTable::reserved_slots() const {
   uint32_t reserved = 0;
   for (const auto& [number, job] : jobs_)
-    if (job.state != State::kFailed) reserved += job.request.slots + kScaleSlots;
+    if (job.state != State::kFailed && !job.queued) reserved += job.request.slots + kScaleSlots;
   return reserved;
 }
 
@@ -572,7 +627,8 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
     status.name = job.request.name;
     status.world_size = static_cast<int>(job.request.world_size);
     status.joined = job.ranks(true);
-    status.state = job.state == State::kJoining   ? "joining"
+    status.state = job.queued                     ? "queued"
+                   : job.state == State::kJoining ? "joining"
                    : job.state == State::kRunning ? "running"
                                                   : "failed: " + job.failure;
     status.age_ms = static_cast<uint64_t>((now_us - job.created_us) / 1000);

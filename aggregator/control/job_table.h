@@ -2,9 +2,12 @@
 // time and randomness are parameters, the only collaborator is the Dataplane interface, and everything to be
 // sent comes out as events. Not thread-safe: the service calls it under its lock.
 //
-//   joining --(all ranks)--> running --(all left)--> gone
+//   queued --(there is room)--> joining --(all ranks)--> running --(all left)--> gone
 //      |                        |
 //      +--(death, report, deadline, stop)--> failed --(all streams ended)--> gone
+//
+// A job that finds no room is refused, queued or sent to its own hosts, as it asked for (WhenFull). While
+// jobs are queued, none that comes later is let in before them.
 //
 // A failed job, and one that a member has left, gives up its name at once: new joins under that name form a
 // new job beside it. Joins that say which job they succeed meet in a job of their own, which may start
@@ -42,6 +45,7 @@ inline constexpr uint32_t kScaleSlots = 16;
 inline constexpr size_t kMaxJobNameBytes = 128;
 inline constexpr size_t kMaxTokenBytes = 256;
 inline constexpr size_t kMaxHostBytes = 128;
+inline constexpr size_t kMaxTurnedAway = 1024;
 
 // What a job is; every member must ask for the same.
 struct JobRequest {
@@ -56,6 +60,7 @@ struct JobRequest {
   uint64_t succeeds = 0;
   uint32_t min_members = 0;
   int64_t gather_us = 0;
+  WhenFull when_full = WhenFull::kFail;
 };
 
 struct MemberRequest {
@@ -158,6 +163,7 @@ class JobTable {
  private:
   enum class State { kJoining, kRunning, kFailed };
   using JobNumber = uint64_t;
+  using Identity = std::pair<std::string, uint64_t>;  // name, and what it succeeds
 
   struct Member {
     MemberId id = 0;
@@ -180,6 +186,7 @@ class JobTable {
   struct Job {
     JobRequest request;
     State state = State::kJoining;
+    bool queued = false;         // while joining: has no index and no slots yet
     bool created_ahead = false;  // by create(): stays when its last member goes while joining
     int64_t created_us = 0;
     int64_t deadline_us = 0;                     // while joining
@@ -207,14 +214,21 @@ class JobTable {
   // Each names the first rule that the request breaks (job_checks.cc).
   Status check_job(const JobRequest& request) const;
   Status check_same(const JobRequest& request, const Job& job) const;
-  Status check_capacity(const JobRequest& request) const;
+  Status check_room(const JobRequest& request) const;
+  bool fits_when_empty(const JobRequest& request) const;
   Status check_shard(const MemberRequest& request) const;
   Status check_host(const MemberRequest& request) const;
   Status check_rack(const MemberRequest& request) const;
   Status check_family(const MemberRequest& request) const;
 
   Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
-  Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
+  // `deadline_us` as in create(); the first rank of a job that comes waits for the others for `patience_us`.
+  Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us,
+                                   int64_t patience_us);
+  // What keeps a new job out, if anything does.
+  Status check_entry(int64_t now_us, const JobRequest& request) const;
+  void take_index(Job& job);
+  void promote(int64_t now_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
   void fail_silent(int64_t now_us, JobNumber number);
   void close_ranks(Job& job);
@@ -229,7 +243,8 @@ class JobTable {
   static void describe_progress(const Job& job, AggregatorJobStatus* status);
   void note(AggregatorEvent::Kind kind, const Job& job, int rank = kNoRank, std::string host = {},
             std::string reason = {});
-  void release(Job& job);
+  void release(JobNumber number);
+  Status still_full(JobNumber number, int64_t waited_ms) const;
   void unlink_name(JobNumber number);
   uint32_t reserved_slots() const;
 
@@ -240,8 +255,12 @@ class JobTable {
   JobNumber next_number_ = 1;
   std::map<JobNumber, Job> jobs_;
   // By identity: jobs that can still be joined, or are whole.
-  std::map<std::pair<std::string, uint64_t>, JobNumber> by_name_;
+  std::map<Identity, JobNumber> by_name_;
   std::unordered_map<MemberId, std::pair<JobNumber, int>> members_;  // until their stream ends
+  std::deque<JobNumber> queue_;                                      // of jobs that wait for room
+  bool room_changed_ = false;                                        // since the queue was looked at
+  // Jobs that were sent to their hosts, and until when: ranks that come later must not be let in.
+  std::map<Identity, int64_t> turned_away_;
   // Longest unused first: what still travels of an index's last job has the most time to die out.
   std::deque<Index> free_indices_;
   std::vector<JobEvent> events_;

@@ -323,6 +323,96 @@ TEST_F(JobTableTest, BudgetsSlotsOverJobsAndGivesThemBack) {
   join(jobs, member_request(0, 1, "d"));
 }
 
+TEST_F(JobTableTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {
+  JobTable jobs = table();
+  const auto first = join_all(jobs, 1, "a");
+  const auto second = join_all(jobs, 1, "b");
+  join_all(jobs, 1, "c");
+  const auto waiting = [](int rank, int world_size, const std::string& name, uint32_t slots = 256) {
+    MemberRequest request = member_request(rank, world_size, name);
+    request.job.when_full = WhenFull::kWait;
+    request.job.slots = slots;
+    return request;
+  };
+  // The second of these would fit, but is not let past the first.
+  join(jobs, waiting(0, 1, "large"));
+  join(jobs, waiting(0, 2, "small", 32));
+  EXPECT_EQ(jobs.jobs(0)[3].state, "queued");
+  jobs.take_events();
+  Result<MemberId> late = jobs.join(0, member_request(0, 1, "late"));
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.status().code(), ErrorCode::kResourceExhausted);
+
+  ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 1, "a"), first[0])).ok());
+  ASSERT_TRUE(jobs.next_deadline_us());
+  EXPECT_LE(*jobs.next_deadline_us(), 0);
+  jobs.on_tick(1);
+  EXPECT_EQ(jobs.jobs(1)[2].state, "running");  // large
+  EXPECT_EQ(jobs.jobs(1)[3].state, "joining");  // small, whose other rank is not here yet
+  join(jobs, waiting(1, 2, "small", 32));
+  EXPECT_EQ(jobs.jobs(1)[3].state, "running");
+  // Nobody waits any more.
+  ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 1, "b"), second[0])).ok());
+  join(jobs, member_request(0, 1, "late"));
+}
+
+TEST_F(JobTableTest, AWaitEndsByItsDeadlineAndByTheEndOfTheAggregator) {
+  JobTable jobs = table();
+  for (const char* name : {"a", "b", "c"}) join_all(jobs, 1, name);
+  MemberRequest request = member_request(0, 1, "waits");
+  request.job.when_full = WhenFull::kWait;
+  request.deadline_us = 5'000'000;
+  const MemberId id = join(jobs, request);
+  jobs.take_events();
+  jobs.on_tick(4'999'999);
+  EXPECT_TRUE(jobs.take_events().empty());
+  jobs.on_tick(5'000'000);
+  std::vector<JobEvent> events = jobs.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].to, id);
+  EXPECT_EQ(events[0].failure.code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(events[0].failure.message(), HasSubstr("has waited 5 s for room at the aggregator, with 0 jobs "
+                                                     "before it: job 'waits' asks for 256 slots"));
+
+  jobs.stream_ended(id);
+  join(jobs, request);
+  jobs.take_events();
+  jobs.drain();
+  events = jobs.take_events();
+  const auto failed = std::find_if(events.begin(), events.end(), [](const JobEvent& event) {
+    return event.kind == JobEvent::Kind::kFailed;
+  });
+  ASSERT_NE(failed, events.end());
+  EXPECT_EQ(failed->failure.code(), ErrorCode::kUnreachable);
+}
+
+TEST_F(JobTableTest, AJobThatCanNeverFitDoesNotWait) {
+  JobTable jobs = table();
+  MemberRequest request = member_request(0, 1, "huge");
+  request.job.slots = 1024;
+  request.job.when_full = WhenFull::kWait;
+  EXPECT_EQ(jobs.join(0, request).status().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST_F(JobTableTest, OfAJobThatIsSentToItsHostsEveryRankIs) {
+  JobTable jobs = table();
+  const auto first = join_all(jobs, 1, "a");
+  join_all(jobs, 1, "b");
+  join_all(jobs, 1, "c");
+  MemberRequest request = member_request(0, 2, "away");
+  request.job.when_full = WhenFull::kHosts;
+  request.deadline_us = 3'000'000;
+  EXPECT_EQ(jobs.join(0, request).status().code(), ErrorCode::kResourceExhausted);
+  // Now there is room, and the job's other rank comes.
+  ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 1, "a"), first[0])).ok());
+  request.rank = 1;
+  const Status status = jobs.join(2'999'999, request).status();
+  EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("no room for job 'away' when its first rank came"));
+  // The next run of that name is another job.
+  EXPECT_TRUE(jobs.join(3'000'000, request).ok());
+}
+
 TEST_F(JobTableTest, LimitsTheNumberOfJobs) {
   JobTableOptions options;
   options.max_jobs = 2;

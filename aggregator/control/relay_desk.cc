@@ -136,6 +136,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   job.set_world_size(request.job.world_size);
   job.set_mtu(request.job.mtu);
   job.set_slots(request.job.slots);
+  job.set_when_full(static_cast<uint32_t>(request.job.when_full));
   up.set_rank(request.rank);
   up.set_software_version(NETSUM_VERSION_STRING);
   up.set_shard_endpoint(request.shard_endpoint);  // the parent refuses it by name

@@ -24,6 +24,10 @@ constexpr int kMaxRequestBytes = 64 << 10;
 // For the last words to the members; what has not gone out by then is cut off.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 
+WhenFull to_when_full(uint32_t value) {
+  return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;
+}
+
 JobRequest from_description(const control::JobDescription& job) {
   return {job.protocol_version(),
           job.name(),
@@ -34,7 +38,8 @@ JobRequest from_description(const control::JobDescription& job) {
           job.slots(),
           job.succeeds(),
           job.min_members(),
-          job.gather_ms() * int64_t{1000}};
+          job.gather_ms() * int64_t{1000},
+          to_when_full(job.when_full())};
 }
 
 MemberClaim from_claim(const control::MemberRequest& member) {

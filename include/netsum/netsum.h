@@ -49,6 +49,13 @@ typedef enum netsum_dtype {
 } netsum_dtype;
 typedef enum netsum_redop { NETSUM_SUM = 1, NETSUM_AVG = 2 } netsum_redop;
 
+/* As netsum::WhenFull. */
+typedef enum netsum_when_full {
+  NETSUM_FULL_FAIL = 0,
+  NETSUM_FULL_WAIT = 1,
+  NETSUM_FULL_HOSTS = 2
+} netsum_when_full;
+
 typedef struct netsum_comm netsum_comm;
 typedef struct netsum_work netsum_work;
 
@@ -72,6 +79,7 @@ typedef struct netsum_comm_options {
   int failover;                     /* 1: goes on elsewhere when the aggregator is lost */
   const char* fallback_aggregators; /* failover: comma-separated "host:port", or "hosts"; NULL or "": none */
   int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
+  netsum_when_full when_full;       /* 0: NETSUM_FULL_FAIL */
 } netsum_comm_options;
 
 /* As netsum::RegroupOptions. */

@@ -34,6 +34,14 @@ enum class FailurePolicy {
               // inputs, and shared memory between ranks of a host is not used.
 };
 
+// What a job does that finds an aggregator full: no free slots, or as many jobs as it serves.
+enum class WhenFull {
+  kFail,   // connecting fails: kResourceExhausted
+  kWait,   // it waits for its turn, first come, first served, up to connect_timeout
+  kHosts,  // it is summed by shards embedded in the ranks, to its end; `root` must be set. In-network sums as
+           // best effort: after ATP (Lao et al., NSDI 2021), but for a whole job.
+};
+
 struct CommunicatorOptions {
   // --- Who takes part -------------------------------------------------------------------------------------
   int rank = 0;
@@ -57,6 +65,7 @@ struct CommunicatorOptions {
   // Empty: the address of the route to `root`.
   std::string bind_address;
   TlsOptions tls;
+  WhenFull when_full = WhenFull::kFail;  // the same on every rank
 
   // --- Ranks on one host ----------------------------------------------------------------------------------
   // Ranks on one host are summed in shared memory, and enter the network as one; the sums are the same bits.

@@ -84,6 +84,9 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   out->fallback_aggregators = split_list(in->fallback_aggregators);
   if (in->failover_timeout_ms != 0)
     out->failover_timeout = std::chrono::milliseconds(in->failover_timeout_ms);
+  if (in->when_full < NETSUM_FULL_FAIL || in->when_full > NETSUM_FULL_HOSTS)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: when_full is none of netsum_when_full");
+  out->when_full = static_cast<netsum::WhenFull>(in->when_full);
   return Status();
 }
 

@@ -75,6 +75,14 @@ Status check(const CommunicatorOptions& options) {
         "neither aggregators nor root is set: without an aggregator every rank embeds a shard of "
         "one, and rank 0's address (root, \"host:port\") is needed to bring them together");
   }
+  if (options.when_full == WhenFull::kHosts && !options.aggregators.empty() &&
+      (options.root.empty() || options.world_size > kMaxMembers)) {
+    return invalid("when_full is kHosts: " +
+                   (options.root.empty()
+                        ? std::string("root must be set, for the ranks to meet without an aggregator")
+                        : "embedded shards sum for at most " + std::to_string(kMaxMembers) +
+                              " ranks; world_size is " + world));
+  }
   if (options.liveness_timeout.count() != 0 && options.liveness_timeout.count() < kLeastLivenessMs) {
     return invalid("liveness_timeout is " + std::to_string(options.liveness_timeout.count()) +
                    " ms; it must be at least " + std::to_string(kLeastLivenessMs) + " ms, or 0 for never");

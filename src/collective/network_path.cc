@@ -68,6 +68,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.slots = static_cast<uint32_t>(options.slots);
   join.host = member.host;
   join.tls = options.tls;
+  join.when_full = options.when_full;
   join.liveness = options.liveness_timeout;
   join.succeeds = member.succession.key;
   join.completed = member.succession.completed;

@@ -27,6 +27,7 @@ Session::Session(SessionOptions options)
     : options_(std::move(options.user)),
       succession_(options.succession),
       shard_(std::move(options.shard)),
+      on_the_hosts_because_(std::move(options.on_the_hosts_because)),
       trace_(std::move(options.trace)),
       on_failure_(std::move(options.on_failure)) {}
 
@@ -365,8 +366,8 @@ std::string Session::describe() const {
 std::string Session::describe_network() const {
   const size_t stripes = engine_->core().stripe_count();
   if (shard_ != nullptr) {
-    return "summed by " + std::to_string(stripes) +
-           " embedded shards, one in each rank: no aggregator is configured" + io_note_;
+    return "summed by " + std::to_string(stripes) + " embedded shards, one in each rank: " +
+           (on_the_hosts_because_.empty() ? "no aggregator is configured" : on_the_hosts_because_) + io_note_;
   }
   std::string text = "summed in the network by " + std::to_string(controls_.size()) +
                      (controls_.size() == 1 ? " aggregator (" : " aggregators (");

@@ -30,10 +30,11 @@ struct SessionOptions {
   // Who, where and how; `rank` and `world_size` are those of the succeeded job, if there is one.
   CommunicatorOptions user;
   Succession succession;
-  std::shared_ptr<Shard> shard;     // sums with the others' shards; null: at user.aggregators
-  std::shared_ptr<TraceLog> trace;  // null: none
-  Clock::time_point join_deadline;  // for all ranks to come
-  Clock::time_point deadline;       // for all data paths to answer
+  std::shared_ptr<Shard> shard;      // sums with the others' shards; null: at user.aggregators
+  std::string on_the_hosts_because;  // why it has a shard, where aggregators are configured
+  std::shared_ptr<TraceLog> trace;   // null: none
+  Clock::time_point join_deadline;   // for all ranks to come
+  Clock::time_point deadline;        // for all data paths to answer
   // Called, perhaps more than once, on threads of the session, when it fails. Must not block, nor destroy it.
   std::function<void(const Status&)> on_failure;
 };
@@ -96,6 +97,7 @@ class Session {
   CommunicatorOptions options_;  // with the rank and the world size of this session
   const Succession succession_;
   const std::shared_ptr<Shard> shard_;
+  const std::string on_the_hosts_because_;
   const std::shared_ptr<TraceLog> trace_;  // outlives the engines
   const std::function<void(const Status&)> on_failure_;
   Memberships controls_;       // of the job

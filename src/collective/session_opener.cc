@@ -19,7 +19,7 @@ Status SessionOpener::prepare() {
   // A shard that may be needed is made ahead: its address has to be known before anything is lost.
   const bool may_sum = options_.on_failure == FailurePolicy::kFailover &&
                        std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
-  if (!options_.aggregators.empty() && !may_sum) return Status();
+  if (!options_.aggregators.empty() && !may_sum && options_.when_full != WhenFull::kHosts) return Status();
   auto shard = Shard::start(options_, options_.rank == 0);
   if (!shard.ok()) return shard.status();
   shard_ = std::move(shard).value();
@@ -56,6 +56,13 @@ Result<std::unique_ptr<Session>> SessionOpener::connect(std::function<void(const
   SessionOptions session = session_options();
   session.join_deadline = session.deadline = Clock::now() + options_.connect_timeout;
   session.on_failure = std::move(on_failure);
+  auto opened = open_first(session);
+  const bool full = !opened.ok() && opened.status().code() == ErrorCode::kResourceExhausted;
+  if (!full || options_.aggregators.empty() || options_.when_full != WhenFull::kHosts) return opened;
+  options_.aggregators.clear();  // for good: ranks that regroup meet at the shards
+  session.user = options_;
+  session.shard = shard_;
+  session.on_the_hosts_because = opened.status().message();
   return open_first(std::move(session));
 }
 

@@ -49,6 +49,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   job.set_succeeds(parameters.succeeds);
   job.set_min_members(static_cast<uint32_t>(parameters.min_members));
   job.set_gather_ms(static_cast<uint32_t>(parameters.gather.count()));
+  job.set_when_full(static_cast<uint32_t>(parameters.when_full));
   request.set_rank(static_cast<uint32_t>(parameters.rank));
   request.set_software_version(NETSUM_VERSION_STRING);
   request.set_shard_endpoint(parameters.shard_endpoint);

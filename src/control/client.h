@@ -31,6 +31,7 @@ struct JoinParameters {
   std::string host;        // ranks of equal names share memory; empty: with nobody
   bool multicast = false;  // results may come by multicast: Membership::group
   TlsOptions tls;
+  WhenFull when_full = WhenFull::kFail;
   std::chrono::milliseconds timeout{30'000};
   // Going on after a failure: the key of the job that failed, and how many operations of it this rank has
   // finished without a gap. With `min_members` above 0 the job starts without those who do not come, `gather`

@@ -45,6 +45,7 @@ def test_all_set(tmp_path):
         "NETSUM_LANE_BITS": 32,
         "NETSUM_ON_FAILURE": "fail",
         "NETSUM_FALLBACK_AGGREGATORS": "",
+        "NETSUM_WHEN_FULL": "fail",
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
@@ -103,6 +104,7 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_FALLBACK_AGGREGATORS", "host:1"),  # without failover
         ("NETSUM_FALLBACK_AGGREGATORS", "nowhere"),
         ("NETSUM_FAILOVER_TIMEOUT", "0"),
+        ("NETSUM_WHEN_FULL", "never"),
         ("NETSUM_METRICS", "justahost"),
         ("NETSUM_METRICS", "host:65536"),
         ("NETSUM_METRICS", ":9470"),

@@ -24,6 +24,8 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"float16", DataType::kFloat16},
                                                 {"int32", DataType::kInt32},
                                                 {"int64", DataType::kInt64}};
+const std::map<std::string, WhenFull> kWhenFull = {
+    {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
 
 constexpr char kExamples[] =
@@ -92,6 +94,7 @@ class BenchCommand : public Subcommand {
   std::string on_failure_ = "fail";
   std::string fallback_;
   std::string failover_timeout_ = "30s";
+  std::string when_full_ = "fail";
   TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
   TokenFlag aggregator_token_{"--aggregator-token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
@@ -157,7 +160,8 @@ void BenchCommand::declare_where() {
                    "Aggregators, host:port[,host:port...]; none: every rank embeds a shard of one")
       ->envname("NETSUM_AGGREGATOR")
       ->check(host_port_list());
-  allreduce_->add_option("--root", root_, "With --rank and no aggregator: where rank 0 listens, host:port")
+  allreduce_
+      ->add_option("--root", root_, "With --rank, where no aggregator sums: where rank 0 listens, host:port")
       ->check(host_port())
       ->needs(rank_option_);
   allreduce_->add_option("--metrics", metrics_, "With --rank: serve this rank's metrics here, host:port")
@@ -214,13 +218,20 @@ void BenchCommand::declare_failures() {
                    "With failover: further aggregators, host:port[,host:port...]; those of --aggregator are "
                    "tried first, they may have been restarted")
       ->check(host_port_list());
+  allreduce_
+      ->add_option("--when-full", when_full_,
+                   "When the aggregator has no room: fail, wait for the job's turn, or let the hosts sum")
+      ->check(CLI::IsMember({"fail", "wait", "hosts"}))
+      ->capture_default_str();
   allreduce_->add_option("--failover-timeout", failover_timeout_, "With failover: how long to look for one")
       ->check(duration())
       ->capture_default_str();
 }
 
 void BenchCommand::check_together() const {
-  if (on_failure_ == "failover" && aggregator_.empty())
+  if (one_rank() && when_full_ == "hosts" && root_.empty())
+    throw UsageError("--when-full hosts needs --root host:port of rank 0, for the ranks to meet there");
+  if (on_failure_ == "failover" && aggregator_.empty() && !with_aggregator_)
     throw UsageError("--on-failure failover needs --aggregator: without one there is none to lose");
   if (!fallback_.empty() && on_failure_ != "failover")
     throw UsageError("--fallback has no effect without --on-failure failover");
@@ -257,6 +268,7 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.liveness_timeout = milliseconds(parse_duration_ms(liveness_timeout_).value());
   options.on_failure = on_failure_ == "failover" ? FailurePolicy::kFailover : FailurePolicy::kFail;
   options.fallback_aggregators = split_list(fallback_);
+  options.when_full = kWhenFull.at(when_full_);
   options.failover_timeout = milliseconds(parse_duration_ms(failover_timeout_).value());
   options.mtu = mtu_;
   options.slots = slots_;
@@ -272,6 +284,7 @@ LocalBench BenchCommand::local_bench() const {
   LocalBench local;
   local.workers = workers_;
   local.with_aggregator = with_aggregator_;
+  local.may_use_hosts = when_full_ == "hosts";
   local.aggregator_cores = aggregator_cores_;
   local.mtu = mtu_;
   local.total_iterations = settings_.warmup + settings_.iterations;
@@ -291,7 +304,7 @@ LocalBench BenchCommand::local_bench() const {
       "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()), "--mtu",
       std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
       timeout_, "--connect-timeout", connect_timeout_, "--liveness-timeout", liveness_timeout_,
-      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_};
+      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_, "--when-full", when_full_};
   if (!fallback_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--fallback", fallback_});
   if (shared_memory_) local.worker_flags.push_back("--shared-memory");
   if (!trace_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--trace", trace_ + ".{rank}"});

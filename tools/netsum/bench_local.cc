@@ -61,17 +61,15 @@ class LocalRun {
   LocalRun(const LocalBench& bench, BenchReport* report) : bench_(bench), report_(report) {}
 
   Status run(const std::vector<std::string>& aggregators) {
-    std::vector<std::string> meet;
-    if (!aggregators.empty()) {
-      std::string list;
-      for (const std::string& address : aggregators) list += (list.empty() ? "" : ",") + address;
-      meet = {"--aggregator", list};
-    } else {
+    std::string list;
+    for (const std::string& address : aggregators) list += (list.empty() ? "" : ",") + address;
+    std::vector<std::string> meet = {"--aggregator", list};
+    if (aggregators.empty() || bench_.may_use_hosts) {
       // Rank 0 takes a free port and says which; the others are started with it.
-      if (Status status = start_rank({"--aggregator", "", "--root", "127.0.0.1:0"}); !status.ok())
+      if (Status status = start_rank({"--aggregator", list, "--root", "127.0.0.1:0"}); !status.ok())
         return status;
       if (!wait_for_root()) return {};
-      meet = {"--aggregator", "", "--root", root_};
+      meet.insert(meet.end(), {"--root", root_});
     }
     while (static_cast<int>(ranks_.size()) < bench_.workers) {
       if (Status status = start_rank(meet); !status.ok()) return status;

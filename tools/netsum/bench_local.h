@@ -16,6 +16,7 @@ struct LocalBench {
   // Flags common to all ranks; --rank, --world-size and where to meet are added.
   std::vector<std::string> worker_flags;
   std::vector<std::string> aggregators;  // empty: embedded shards, or a private aggregator
+  bool may_use_hosts = false;            // the ranks may have to do without these
   bool with_aggregator = false;          // start one for the time of the run
   int aggregator_cores = 1;
   int mtu = 1500;

@@ -60,6 +60,10 @@ void bind_options(py::module_& module) {
   py::enum_<FailurePolicy>(module, "FailurePolicy")
       .value("FAIL", FailurePolicy::kFail)
       .value("FAILOVER", FailurePolicy::kFailover);
+  py::enum_<WhenFull>(module, "WhenFull")
+      .value("FAIL", WhenFull::kFail)
+      .value("WAIT", WhenFull::kWait)
+      .value("HOSTS", WhenFull::kHosts);
   py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
       .def(py::init<>())
       .def_readwrite("rank", &CommunicatorOptions::rank)
@@ -78,6 +82,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("on_failure", &CommunicatorOptions::on_failure)
       .def_readwrite("fallback_aggregators", &CommunicatorOptions::fallback_aggregators)
       .def_readwrite("failover_timeout", &CommunicatorOptions::failover_timeout)
+      .def_readwrite("when_full", &CommunicatorOptions::when_full)
       .def_readwrite("mtu", &CommunicatorOptions::mtu)
       .def_readwrite("slots", &CommunicatorOptions::slots)
       .def_readwrite("packet_io", &CommunicatorOptions::packet_io)

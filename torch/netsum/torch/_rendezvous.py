@@ -29,6 +29,7 @@ from netsum.torch import _C, _settings
 
 _ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
 _POLL_S = 0.005
+_WHEN_FULL = {"fail": _C.WhenFull.FAIL, "wait": _C.WhenFull.WAIT, "hosts": _C.WhenFull.HOSTS}
 _PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
 
 
@@ -177,10 +178,11 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.on_failure = _ON_FAILURE[settings.on_failure]
     options.fallback_aggregators = list(settings.fallback_aggregators)
     options.failover_timeout = datetime.timedelta(seconds=settings.failover_timeout_s)
+    options.when_full = _WHEN_FULL[settings.when_full]
     tls = _C.TlsOptions()
     tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
     options.tls = tls
-    if not settings.aggregators or "hosts" in settings.fallback_aggregators:
+    if not settings.aggregators or "hosts" in (*settings.fallback_aggregators, settings.when_full):
         options.bind_address = settings.bind_address or local_address(store)
         if rank == 0:
             options.root = _with_port(options.bind_address, 0)

@@ -26,6 +26,7 @@ class Settings:
     on_failure: str = "fail"  # or "failover"
     fallback_aggregators: tuple[str, ...] = ()  # "hosts" stands for the ranks' own shards
     failover_timeout_s: float = 30.0
+    when_full: str = "fail"  # or "wait", "hosts"
     metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
     trace: str = ""
 
@@ -39,6 +40,7 @@ class Settings:
             "NETSUM_LANE_BITS": self.lane_bits,
             "NETSUM_ON_FAILURE": self.on_failure,
             "NETSUM_FALLBACK_AGGREGATORS": ",".join(self.fallback_aggregators),
+            "NETSUM_WHEN_FULL": self.when_full,
         }
 
 
@@ -63,6 +65,7 @@ def from_environment(environ=os.environ):
         on_failure=_choice(environ, "NETSUM_ON_FAILURE", ("fail", "failover")),
         fallback_aggregators=_addresses(environ, "NETSUM_FALLBACK_AGGREGATORS", or_word="hosts"),
         failover_timeout_s=_seconds(environ, "NETSUM_FAILOVER_TIMEOUT", default=30.0),
+        when_full=_choice(environ, "NETSUM_WHEN_FULL", ("fail", "wait", "hosts")),
         metrics=_metrics(environ),
         trace=_trace(environ),
     )
