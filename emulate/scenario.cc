@@ -11,7 +11,7 @@ Scenario quiet_scenario(int ranks, DataType type, size_t count, int operations) 
   link.delay_us = 25;
   scenario.worker_up = scenario.worker_down = scenario.aggregator_up = scenario.aggregator_down = link;
   JobPlan job;
-  job.key = 0x1234567890ABCDEF;
+  job.key = {0x1234567890ABCDEF, 0xFEDCBA0987654321};
   job.ranks = ranks;
   OperationPlan operation;
   operation.type = type;

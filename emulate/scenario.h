@@ -51,7 +51,7 @@ enum class Ending : uint8_t {
 struct JobPlan {
   uint16_t job = 0;
   uint16_t epoch = 1;
-  uint64_t key = 0;
+  netsum_key key{};
   int ranks = 2;
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;

@@ -177,7 +177,8 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   DataplaneJob job;
   job.job = plan.job;
   job.epoch = plan.epoch;
-  job.key = rack < 0 ? plan.key : netsum_mix64(plan.key + static_cast<uint64_t>(rack));
+  job.key = plan.key;
+  if (rack >= 0) job.key.k0 ^= static_cast<uint64_t>(rack) + 1;
   job.data_slots = plan.data_slots;
   job.scale_slots = plan.scale_slots;
   job.payload_bytes = scenario_.payload_bytes;

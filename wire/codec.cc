@@ -5,7 +5,14 @@
 
 namespace netsum::wire {
 
-uint32_t write_header(const netsum_fields& fields, uint64_t job_key, uint64_t payload_nh, uint8_t* frame) {
+void PacketKey::set(const netsum_key& secret, uint32_t payload_bytes) {
+  secret_ = secret;
+  table_.resize(payload_bytes / 4);
+  netsum_make_table(&secret, table_.data(), payload_bytes / 4);
+}
+
+uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_t payload_nh,
+                      uint8_t* frame) {
   netsum_header header;
   header.magic = NETSUM_MAGIC;
   header.version_type = static_cast<uint8_t>(NETSUM_VERSION << 4 | fields.type);
@@ -18,18 +25,29 @@ uint32_t write_header(const netsum_fields& fields, uint64_t job_key, uint64_t pa
   header.round = netsum_put32(fields.round);
   header.chunk = netsum_put32(fields.chunk);
   header.signature = netsum_put32(fields.signature);
-  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, job_key));
+  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, &key.secret()));
   std::memcpy(frame, &header, sizeof header);
   return NETSUM_HEADER_BYTES + fields.payload_bytes;
 }
 
-uint32_t write_header(const netsum_fields& fields, uint64_t job_key, uint8_t* frame) {
-  return write_header(fields, job_key, netsum_nh(frame + NETSUM_HEADER_BYTES, fields.payload_bytes), frame);
+uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint8_t* frame) {
+  const uint8_t* payload = frame + NETSUM_HEADER_BYTES;
+  return write_header(fields, key, netsum_nh(payload, fields.payload_bytes, key.table()), frame);
 }
 
-bool check_is_right(const uint8_t* frame, const netsum_fields& fields, uint64_t job_key,
+uint32_t write_header(const netsum_fields& fields, const netsum_key& secret, uint8_t* frame) {
+  return write_header(fields, PacketKey(secret, fields.payload_bytes), frame);
+}
+
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const PacketKey& key,
                     uint64_t payload_nh) {
-  return netsum_check(frame, payload_nh, fields.payload_bytes, job_key) == fields.check;
+  return netsum_check(frame, payload_nh, fields.payload_bytes, &key.secret()) == fields.check;
+}
+
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const netsum_key& secret) {
+  const PacketKey key(secret, fields.payload_bytes);
+  const uint8_t* payload = frame + NETSUM_HEADER_BYTES;
+  return check_is_right(frame, fields, key, netsum_nh(payload, fields.payload_bytes, key.table()));
 }
 
 std::string_view drop_name(int reason) {

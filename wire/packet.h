@@ -1,9 +1,9 @@
-/* The header in front of every netsum payload, and the integrity check. C11, C++20 and BPF C. */
+/* The header in front of every netsum payload, and its keyed tag. C11, C++20 and BPF C. */
 #ifndef NETSUM_WIRE_PACKET_H_
 #define NETSUM_WIRE_PACKET_H_
 
-#include "wire/check_key.h"
 #include "wire/ids.h"
+#include "wire/siphash.h"
 
 #ifdef __cplusplus
 #include <cstddef>
@@ -13,13 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #define NETSUM_STATIC_ASSERT _Static_assert
-#endif
-
-/* BPF has no calls that pass structs, so there everything is inlined. */
-#ifdef __bpf__
-#define NETSUM_INLINE static inline __attribute__((always_inline))
-#else
-#define NETSUM_INLINE static inline
 #endif
 
 /* Big-endian fields: bytes, so that no code can forget to convert them, and no access is misaligned. In BPF
@@ -152,7 +145,7 @@ NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
 #endif
 
 /* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2.
- */
+ * For names and test data; no protection against anybody. */
 NETSUM_INLINE uint64_t netsum_mix64(uint64_t h) {
   h ^= h >> 33;
   h *= 0xFF51AFD7ED558CCDull;
@@ -161,26 +154,41 @@ NETSUM_INLINE uint64_t netsum_mix64(uint64_t h) {
   return h ^ h >> 33;
 }
 
-/* The check field: NH of the payload (see kernels::nh; key table netsum_check_key), its length, the job's key
- * and the 24 bytes of header in front of the check. `header` is the packet's first byte. */
-NETSUM_INLINE uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
-                                    uint64_t job_key) {
-  const uint8_t* p = (const uint8_t*)header;
-  uint64_t h = netsum_mix64(payload_nh ^ job_key);
-  h = netsum_mix64((h + payload_bytes) ^ netsum_load64(p));
-  h = netsum_mix64(h ^ netsum_load64(p + 8));
-  return netsum_mix64(h ^ netsum_load64(p + 16)) ^ job_key;
+/* The key table of NH: pair i are the halves of SipHash(secret, "netsumNH" || i), word 2i the lower one. Its
+ * input is 16 bytes long and a tag's 36, so the two never meet. `words` is even. */
+NETSUM_INLINE void netsum_make_table(const struct netsum_key* secret, uint32_t* table, uint32_t words) {
+  for (uint32_t i = 0; i < words / 2; ++i) {
+    struct netsum_sip s = netsum_sip_begin(secret);
+    netsum_sip_word(&s, 0x484E6D757374656Eull);
+    netsum_sip_word(&s, i);
+    const uint64_t pair = netsum_sip_end(&s, 0, 16);
+    table[2 * i] = (uint32_t)pair;
+    table[2 * i + 1] = (uint32_t)(pair >> 32);
+  }
 }
 
-/* NH, plainly; src/kernels has the fast one. `bytes` is a multiple of 8, at most NETSUM_MAX_PAYLOAD. */
-NETSUM_INLINE uint64_t netsum_nh(const void* payload, uint32_t bytes) {
+/* NH, plainly; src/kernels has the fast one. `bytes` is a multiple of 8; `table` has bytes / 4 words. */
+NETSUM_INLINE uint64_t netsum_nh(const void* payload, uint32_t bytes, const uint32_t* table) {
   const uint8_t* p = (const uint8_t*)payload;
   uint64_t sum = 0;
   for (uint32_t i = 0; i < bytes / 8; ++i) {
-    sum += (uint64_t)(uint32_t)(netsum_load32(p + 8 * i) + netsum_check_key[2 * i]) *
-           (uint32_t)(netsum_load32(p + 8 * i + 4) + netsum_check_key[2 * i + 1]);
+    sum += (uint64_t)(uint32_t)(netsum_load32(p + 8 * i) + table[2 * i]) *
+           (uint32_t)(netsum_load32(p + 8 * i + 4) + table[2 * i + 1]);
   }
   return sum;
+}
+
+/* The check field: SipHash, under the job's secret, of the 24 bytes of header in front of it, NH of the
+ * payload and the payload's length. `header` is the packet's first byte. */
+NETSUM_INLINE uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
+                                    const struct netsum_key* secret) {
+  const uint8_t* p = (const uint8_t*)header;
+  struct netsum_sip s = netsum_sip_begin(secret);
+  netsum_sip_word(&s, netsum_load64(p));
+  netsum_sip_word(&s, netsum_load64(p + 8));
+  netsum_sip_word(&s, netsum_load64(p + 16));
+  netsum_sip_word(&s, payload_nh);
+  return netsum_sip_end(&s, payload_bytes, 36);
 }
 
 #endif /* NETSUM_WIRE_PACKET_H_ */

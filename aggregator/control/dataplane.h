@@ -12,6 +12,7 @@
 #include "netsum/status.h"
 #include "src/net/address.h"
 #include "src/net/multicast.h"
+#include "wire/packet.h"
 
 namespace netsum {
 
@@ -21,7 +22,7 @@ struct DataplaneParent {
       stripes;       // the parent's endpoints: stripe i of the dataplane contributes to stripes[i]
   uint16_t job = 0;  // as the parent knows it, as are epoch and key
   uint16_t epoch = 0;
-  uint64_t key = 0;
+  netsum_key key{};
   uint16_t member = 0;  // ours in that job
 };
 
@@ -29,7 +30,7 @@ struct DataplaneParent {
 struct DataplaneJob {
   uint16_t job = 0;    // index below max_jobs
   uint16_t epoch = 0;  // incarnation of that index: packets of another one are refused
-  uint64_t key = 0;    // random per job; mixed into every packet's check
+  netsum_key key{};    // random per job: the secret under which every packet is tagged
   uint16_t members = 0;
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales

@@ -17,7 +17,9 @@ control::Ready to_ready(const JobGrant& grant) {
   control::Ready ready;
   ready.set_job(grant.job.job);
   ready.set_epoch(grant.job.epoch);
-  ready.set_key(grant.job.key);
+  ready.set_key_0(grant.job.key.k0);
+  ready.set_key_1(grant.job.key.k1);
+  ready.set_succession_id(grant.succession_id);
   ready.set_data_slots(grant.job.data_slots);
   ready.set_scale_slots(grant.job.scale_slots);
   ready.set_payload_bytes(grant.job.payload_bytes);

@@ -235,7 +235,9 @@ void JobTable::make_ready(int64_t now_us, JobNumber number) {
 Result<JobGrant> JobTable::grant_for(const Job& job) {
   JobGrant grant;
   grant.job = job.grant;
-  grant.job.key = random_();
+  grant.job.key = {random_(), random_()};
+  do grant.succession_id = random_();
+  while (grant.succession_id == 0);
   grant.job.scale_slots = kScaleSlots;
   grant.former_ranks = job.former_ranks;
   grant.completed = std::numeric_limits<uint64_t>::max();

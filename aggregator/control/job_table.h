@@ -104,6 +104,7 @@ struct JobGrant {
   std::vector<StripeGrant> stripes;
   std::vector<std::string> hosts;        // by rank; empty if no two members share one
   uint64_t host_meeting = 0;             // random: where the ranks of a host find each other
+  uint64_t succession_id = 0;            // random: JobRequest::succeeds of a job that succeeds this one
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
   std::vector<int> former_ranks;         // by new rank, the one that it joined as; empty: the same
   uint64_t completed = 0;                // the least of the members'

@@ -223,7 +223,7 @@ void RelayDesk::on_event(SessionId id, const control::Event& event, const std::s
 
 Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& ready,
                                         const std::string& parent_peer) {
-  const ParentJob key{ready.job(), ready.epoch(), ready.key()};
+  const ParentJob key{ready.job(), ready.epoch(), {ready.key_0(), ready.key_1()}};
   auto entry = grants_.find(key);
   if (entry == grants_.end()) {
     Result<Grant> fresh = install(session, ready, parent_peer);
@@ -240,6 +240,7 @@ Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& 
   for (const Address& endpoint : dataplane_->endpoints()) own.stripes.push_back({endpoint.to_string()});
   own.hosts.assign(ready.hosts().begin(), ready.hosts().end());
   own.host_meeting = ready.host_meeting();
+  own.succession_id = ready.succession_id();
   own.member_of_rank = grant.member_of_rank;
   return to_ready(own);
 }
@@ -260,7 +261,7 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
   Grant grant;
   grant.job.job = free_indices_.front().first;
   grant.job.epoch = free_indices_.front().second;
-  grant.job.key = system_random();
+  grant.job.key = {system_random(), system_random()};
   grant.job.data_slots = above->data_slots;
   grant.job.scale_slots = above->scale_slots;
   grant.job.payload_bytes = above->payload_bytes;

@@ -58,7 +58,7 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   class ParentCall;  // one Join at the parent
   using SessionId = uint64_t;
   // A job as the parent names it: index, epoch, key.
-  using ParentJob = std::tuple<uint32_t, uint32_t, uint64_t>;
+  using ParentJob = std::tuple<uint32_t, uint32_t, netsum_key>;
 
   // One member: its stream on one side, the call to the parent on the other.
   struct Session {

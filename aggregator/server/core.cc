@@ -6,13 +6,21 @@
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
-#include "wire/codec.h"
 
 namespace netsum {
 namespace {
 
-uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes) {
-  return kernels::nh(frame + NETSUM_HEADER_BYTES, payload_bytes, netsum_check_key);
+uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes, const wire::PacketKey& key) {
+  return kernels::nh(frame + NETSUM_HEADER_BYTES, payload_bytes, key.table());
+}
+
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const wire::PacketKey& key) {
+  return wire::check_is_right(frame, fields, key, payload_nh(frame, fields.payload_bytes, key));
+}
+
+// Puts the header before the payload that `frame` holds already. Returns the datagram's size.
+uint32_t finish_frame(const netsum_fields& fields, const wire::PacketKey& key, uint8_t* frame) {
+  return wire::write_header(fields, key, payload_nh(frame, fields.payload_bytes, key), frame);
 }
 
 bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes) {
@@ -42,6 +50,10 @@ AggregatorCore::AggregatorCore(const Limits& limits)
       scratch_(size_t{kScratchFrames} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
+  for (Job& job : jobs_) {
+    job.key.reserve(limits.payload_bytes);
+    job.parent_key.reserve(limits.payload_bytes);
+  }
   unicasts_.reserve(kScratchFrames);
   broadcasts_.reserve(kMaxBurst);
   outbox_.reserve(static_cast<size_t>(kMaxBurst) * NETSUM_MAX_MEMBERS + kScratchFrames);
@@ -60,21 +72,20 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   if (!first.ok()) return first.status();
   std::fill_n(slots_.begin() + first.value(), wanted, netsum_slot{});
   Job& job = jobs_[spec.job];
-  job.rules = netsum_job_rules{.key = spec.key,
-                               .epoch = spec.epoch,
+  job.rules = netsum_job_rules{.epoch = spec.epoch,
                                .members = spec.members,
                                .slots = wanted,
                                .payload_bytes = spec.payload_bytes,
                                .has_parent = spec.parent.has_value()};
+  job.key.set(spec.key, spec.payload_bytes);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.group = spec.group;
   job.addresses.fill(Address());
   if (spec.parent) {
-    job.parent = netsum_parent_job{.key = spec.parent->key,
-                                   .job = spec.parent->job,
-                                   .epoch = spec.parent->epoch,
-                                   .member = spec.parent->member};
+    job.parent = netsum_parent_job{
+        .job = spec.parent->job, .epoch = spec.parent->epoch, .member = spec.parent->member};
+    job.parent_key.set(spec.parent->key, spec.payload_bytes);
     job.parent_address = spec.parent->stripes[stripe];
     job.parent_welcomed = false;
     parent_jobs_[{job.parent_address, job.parent.job}] = spec.job;
@@ -114,10 +125,7 @@ void AggregatorCore::on_packet(const InPacket& packet) {
   Job& job = jobs_[fields.job];
   reason = netsum_check_rules(&fields, &job.rules);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
-  if (!wire::check_is_right(packet.data, fields, job.rules.key,
-                            payload_nh(packet.data, fields.payload_bytes))) {
-    return drop(NETSUM_DROP_BAD_CHECK);
-  }
+  if (!check_is_right(packet.data, fields, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
   } else {
@@ -137,12 +145,10 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
     // The way up is open first. The member says HELLO again until it is.
     netsum_fields hello = fields_for_parent(fields, job);
     hello.flags = 0;
-    return send_up(job, frame,
-                   wire::write_header(hello, job.parent.key, payload_nh(frame, fields.payload_bytes), frame));
+    return send_up(job, frame, finish_frame(hello, job.parent_key, frame));
   }
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
-  reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, fields.payload_bytes), frame),
-        packet.from);
+  reply(frame, finish_frame(welcome, job.key, frame), packet.from);
   if (job.group.valid() && fields.payload_bytes == job.rules.payload_bytes) welcome_group(fields, job);
 }
 
@@ -153,8 +159,7 @@ void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
   welcome.member = NETSUM_MEMBER_ALL;
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, hello.payload_bytes);
-  reply(frame, wire::write_header(welcome, job.rules.key, payload_nh(frame, hello.payload_bytes), frame),
-        job.group);
+  reply(frame, finish_frame(welcome, job.key, frame), job.group);
   counters_.multicast_packets_sent.add();
 }
 
@@ -194,10 +199,7 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
   Job& job = jobs_[found->second];
   const int reason = netsum_check_parent(&fields, &job.parent, &job.rules);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
-  if (!wire::check_is_right(packet.data, fields, job.parent.key,
-                            payload_nh(packet.data, fields.payload_bytes))) {
-    return drop(NETSUM_DROP_BAD_CHECK);
-  }
+  if (!check_is_right(packet.data, fields, job.parent_key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (fields.type == NETSUM_TYPE_WELCOME) {
     job.parent_welcomed |= fields.payload_bytes == job.rules.payload_bytes;
     return;
@@ -247,7 +249,7 @@ void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank) {
   netsum_fields sum = fields_for_parent(fields_of_round(job, slot, bank), job);
   sum.type = NETSUM_TYPE_CONTRIBUTION;
   uint8_t* frame = frame_of(slot, bank);
-  send_up(job, frame, wire::write_header(sum, job.parent.key, payload_nh(frame, sum.payload_bytes), frame));
+  send_up(job, frame, finish_frame(sum, job.parent_key, frame));
 }
 
 void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size) {
@@ -265,9 +267,7 @@ void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32
   result.epoch = job.rules.epoch;
   result.member = NETSUM_MEMBER_ALL;
   uint8_t* frame = frame_of(slot, bank);
-  const uint32_t size =
-      wire::write_header(result, job.rules.key, payload_nh(frame, round.payload_bytes), frame);
-  broadcasts_.push_back({frame, size, job_index});
+  broadcasts_.push_back({frame, finish_frame(result, job.key, frame), job_index});
   counters_.rounds_completed.add();
 }
 
@@ -289,7 +289,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       probe.chunk = netsum_chunk_up(fields.chunk, fields.member);
       uint8_t* frame = scratch_frame();
       std::memset(frame + NETSUM_HEADER_BYTES, 0, NETSUM_PROBE_BYTES);
-      return send_up(job, frame, wire::write_header(probe, job.parent.key, frame));
+      return send_up(job, frame, finish_frame(probe, job.parent_key, frame));
     }
     case NETSUM_ACT_REPLY_STATUS:
     case NETSUM_ACT_PASS_STATUS: {
@@ -300,7 +300,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       netsum_fields status = reply_fields(fields, NETSUM_TYPE_STATUS);
       status.flags = verdict.flags;
       status.payload_bytes = NETSUM_STATUS_BYTES;
-      return reply(frame, wire::write_header(status, job.rules.key, frame), to);
+      return reply(frame, finish_frame(status, job.key, frame), to);
     }
     default: {
       NETSUM_ASSERT(verdict.action == NETSUM_ACT_REPLY_ERROR || verdict.action == NETSUM_ACT_ERROR_ALL);
@@ -312,7 +312,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       netsum_fields error = reply_fields(fields, NETSUM_TYPE_ERROR);
       error.member = NETSUM_MEMBER_ALL;
       error.payload_bytes = NETSUM_ERROR_BYTES;
-      const uint32_t size = wire::write_header(error, job.rules.key, frame);
+      const uint32_t size = finish_frame(error, job.key, frame);
       if (verdict.action == NETSUM_ACT_REPLY_ERROR) return reply(frame, size, to);
       counters_.mismatches.add();
       broadcasts_.push_back({frame, size, fields.job});

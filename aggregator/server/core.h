@@ -20,6 +20,7 @@
 #include "netsum/status.h"
 #include "src/base/counter.h"
 #include "src/net/packet_io.h"
+#include "wire/codec.h"
 
 namespace netsum {
 
@@ -49,7 +50,7 @@ class AggregatorCore {
     uint32_t slots = 4096;
     uint32_t payload_bytes = 1440;
   };
-  // Allocates everything: slots x 2 x (payload + header), plus tables.
+  // Allocates everything: slots x 2 x (payload + header), jobs x 2 x payload for their keys, plus tables.
   explicit AggregatorCore(const Limits& limits);
 
   // Gives the job consecutive slots. `stripe` is this core's index in the dataplane: a parent's stripe of the
@@ -74,11 +75,13 @@ class AggregatorCore {
  private:
   struct Job {
     netsum_job_rules rules{};
+    wire::PacketKey key;
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
     Address group;  // valid: one packet there in the place of one to each member
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
+    wire::PacketKey parent_key;
     Address parent_address;
     bool parent_welcomed = false;  // it has answered a packet of full size
   };

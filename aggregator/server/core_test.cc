@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "wire/codec.h"
 
 namespace netsum {
 namespace {
 
-constexpr uint64_t kKey = 0xC0FFEE;
+netsum_key key_of(uint16_t job) {
+  return {0xC0FFEE, job};
+}
 constexpr uint32_t kPayload = 64;
 
 Address host(uint8_t last) {
@@ -24,7 +27,7 @@ Address host(uint8_t last) {
 DataplaneJob job_of(uint16_t job, uint16_t members, uint32_t slots = 4) {
   return {.job = job,
           .epoch = 7,
-          .key = kKey + job,
+          .key = key_of(job),
           .members = members,
           .data_slots = slots - 1,
           .scale_slots = 1,
@@ -41,13 +44,12 @@ class AggregatorCoreTest : public testing::Test {
  protected:
   AggregatorCore core_{{.max_jobs = 4, .slots = 16, .payload_bytes = kPayload}};
 
-  void send(netsum_fields fields, const Address& from, int32_t lane = 1, uint64_t key = 0) {
+  void send(netsum_fields fields, const Address& from, int32_t lane = 1, std::optional<netsum_key> key = {}) {
     std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
     for (uint32_t i = 0; i < fields.payload_bytes; i += 4) {
       std::memcpy(&frame[NETSUM_HEADER_BYTES + i], &lane, sizeof lane);
     }
-    if (key == 0) key = kKey + fields.job;
-    const uint32_t size = wire::write_header(fields, key, frame.data());
+    const uint32_t size = wire::write_header(fields, key.value_or(key_of(fields.job)), frame.data());
     core_.on_packet({frame.data(), size, from});
   }
   static netsum_fields fields(uint8_t type, uint16_t job, uint16_t member) {
@@ -79,8 +81,7 @@ class AggregatorCoreTest : public testing::Test {
       Reply reply;
       EXPECT_EQ(netsum_parse(packet.data, packet.size, &reply.fields), NETSUM_DROP_NONE);
       const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
-      EXPECT_TRUE(wire::check_is_right(packet.data, reply.fields, kKey + reply.fields.job,
-                                       netsum_nh(payload, reply.fields.payload_bytes)));
+      EXPECT_TRUE(wire::check_is_right(packet.data, reply.fields, key_of(reply.fields.job)));
       reply.to = packet.to;
       reply.payload.assign(payload, payload + reply.fields.payload_bytes);
       result.push_back(reply);
@@ -272,7 +273,7 @@ TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   hello(0, 1, host(2));
   replies();
   const netsum_fields good = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
-  const auto refused = [&](int reason, netsum_fields f, uint64_t key = 0) {
+  const auto refused = [&](int reason, netsum_fields f, std::optional<netsum_key> key = {}) {
     const uint64_t before = drops(reason);
     send(f, host(1), 1, key);
     EXPECT_EQ(drops(reason), before + 1) << wire::drop_name(reason);
@@ -298,7 +299,7 @@ TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   f = good;
   f.type = NETSUM_TYPE_RESULT;
   refused(NETSUM_DROP_BAD_TYPE, f);
-  refused(NETSUM_DROP_BAD_CHECK, good, kKey + 1);
+  refused(NETSUM_DROP_BAD_CHECK, good, key_of(1));
   f = good;
   f.round = 2;
   refused(NETSUM_DROP_FUTURE_ROUND, f);

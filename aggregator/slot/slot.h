@@ -45,13 +45,12 @@ NETSUM_STATIC_ASSERT(sizeof(struct netsum_slot) == 8 + 2 * 32, "slots have no hi
 
 /* What a job may do on this aggregator. Installed by the control plane. */
 struct netsum_job_rules {
-  uint64_t key;
   uint16_t epoch;
   uint16_t members; /* 1 to NETSUM_MAX_MEMBERS; 0: no such job */
   uint32_t slots;
   uint32_t payload_bytes; /* largest payload */
   uint8_t has_parent;     /* sums go up, results come down */
-  uint8_t reserved[7];
+  uint8_t reserved[3];
 };
 
 /* What to do with a packet. */
@@ -113,7 +112,6 @@ NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct
 
 /* A job as its parent knows it. */
 struct netsum_parent_job {
-  uint64_t key;
   uint16_t job;
   uint16_t epoch;
   uint16_t member; /* ours */

@@ -74,6 +74,12 @@ struct {
 } lanes SEC(".maps");
 
 struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* by netsum_xdp_key_of(): struct netsum_xdp_key, cut to payload_limit */
+  __uint(key_size, sizeof(uint32_t));
+  __uint(value_size, sizeof(struct netsum_xdp_key));
+} keys SEC(".maps");
+
+struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_HASH);
   __type(key, struct netsum_xdp_port_key);
   __type(value, struct netsum_xdp_port);
@@ -208,14 +214,20 @@ INLINE int classify(const struct xdp_md* ctx) {
     }                                                                  \
   } while (0)
 
-/* NH of the frame's payload. Global: verified once, for any frame. */
-__attribute__((noinline)) uint64_t netsum_frame_nh(struct xdp_md* ctx) {
-  uint64_t sum = 0;
+/* The check that the frame should have, under key `index` of the map. Global: verified once, for any frame.
+ */
+__attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
+  const uint8_t* key = bpf_map_lookup_elem(&keys, &index);
+  const struct frame* frame = data_of(ctx);
+  if (!key || (const void*)(frame + 1) > end_of(ctx)) return 0;
+  const uint32_t payload_bytes = ctx->data_end - ctx->data - sizeof *frame;
+  const uint8_t* table = key + offsetof(struct netsum_xdp_key, table);
+  uint64_t nh = 0;
 #define NH_STEP(p, at)                                                         \
-  sum += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_check_key[(at) / 4]) * \
-         (uint32_t)(netsum_load32((p) + 4) + netsum_check_key[(at) / 4 + 1])
+  nh += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_load32(table + (at))) * \
+        (uint32_t)(netsum_load32((p) + 4) + netsum_load32(table + (at) + 4))
   FOR_EACH_WORD(ctx, NH_STEP);
-  return sum;
+  return netsum_check(&frame->header, nh, payload_bytes, (const struct netsum_key*)key);
 }
 
 INLINE void store_lanes(struct xdp_md* ctx, uint8_t* acc) {
@@ -279,33 +291,32 @@ INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
 #define KIND(type, format, flags) ((uint32_t)(type) | (uint32_t)(format) << 8 | (uint32_t)(flags) << 16)
 
 /* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
- * round, chunk and signature are those of the question. Returns 0 if done. Global: verified once. */
+ * round, chunk and signature are those of the question; `key` is an index of the map. Returns 0 if done.
+ * Global: verified once. */
 __attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member,
-                                            uint64_t key) {
-  const uint64_t nh = netsum_frame_nh(ctx);
+                                            uint32_t key) {
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return -1;
-  const uint32_t payload_bytes = ctx->data_end - ctx->data - sizeof *f;
   f->header.version_type = NETSUM_VERSION << 4 | (kind & 15);
   f->header.format = kind >> 8;
   f->header.flags = kind >> 16;
   f->header.member = netsum_put16(member);
-  f->header.check = netsum_put64(netsum_check(&f->header, nh, payload_bytes, key));
-  turn_round(f, payload_bytes);
+  f->header.check = netsum_put64(netsum_frame_check(ctx, key));
+  turn_round(f, ctx->data_end - ctx->data - sizeof *f);
   return 0;
 }
 
 /* Back out of the port it came in by. Not by XDP_TX: with that, a veth whose other end has GRO but no XDP
  * program leaves the frame in its ring until something else wakes the receiver, which may be never. */
-INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key) {
+INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key) {
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
   return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
-INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind, uint64_t key) {
-  if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, key)) return XDP_ABORTED;
+INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind) {
+  if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, netsum_xdp_key_of(job))) return XDP_ABORTED;
   void* targets = bpf_map_lookup_elem(&broadcasts, &job);
   if (!targets) return XDP_ABORTED;
   return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
@@ -322,7 +333,7 @@ INLINE void address_to(struct frame* f, const struct netsum_xdp_member* to) {
 }
 
 /* Sends the frame on to somebody who may be behind another port. */
-INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint64_t key,
+INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key,
                      const struct netsum_xdp_member* to) {
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
   struct frame* f = data_of(ctx);
@@ -346,7 +357,7 @@ INLINE int send_up(struct xdp_md* ctx, const struct netsum_fields* fields, uint3
   f->header.chunk = netsum_put32(chunk);
   add_to(NETSUM_XDP_SENT_TO_PARENT, 1);
   add_to(NETSUM_XDP_PARENT_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
-  return answer_to(ctx, kind, job->parent.member, job->parent.key, parent);
+  return answer_to(ctx, kind, job->parent.member, netsum_xdp_parent_key_of(fields->job), parent);
 }
 
 /* Puts `word` into the frame as its only 8 bytes of payload. */
@@ -374,16 +385,15 @@ INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const 
   return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags), f->chunk, job);
 }
 
-INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
-                         const struct netsum_xdp_job* job) {
+INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o) {
   add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
   if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
-  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), job->rules.key);
+  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags));
 }
 
 INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
                const struct netsum_xdp_job* job) {
-  const uint64_t key = job->rules.key;
+  const uint32_t key = netsum_xdp_key_of(f->job);
   const uint64_t error = (uint64_t)NETSUM_ERROR_MISMATCH << 48 | (uint64_t)o->blamed << 32;
   switch (o->verdict.action) {
     case NETSUM_ACT_STORE:
@@ -391,14 +401,14 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
       add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
       add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
       if (!o->complete) return XDP_DROP;
-      return job->rules.has_parent ? send_sum_up(ctx, f, o, job) : result_to_all(ctx, f, o, job);
+      return job->rules.has_parent ? send_sum_up(ctx, f, o, job) : result_to_all(ctx, f, o);
     case NETSUM_ACT_SEND_UP:
       return send_sum_up(ctx, f, o, job);
     case NETSUM_ACT_PROBE_UP:
       return send_up(ctx, f, KIND(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0),
                      netsum_chunk_up(f->chunk, f->member), job);
     case NETSUM_ACT_TAKE_RESULT:
-      return result_to_all(ctx, f, o, job);
+      return result_to_all(ctx, f, o);
     case NETSUM_ACT_REPLY_RESULT:
       add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
       return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
@@ -422,7 +432,7 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
     case NETSUM_ACT_ERROR_ALL:
       add_to(NETSUM_XDP_MISMATCHES, 1);
       if (set_payload(ctx, error)) return XDP_ABORTED;
-      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), key);
+      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0));
     default:
       return drop(o->verdict.drop);
   }
@@ -460,7 +470,7 @@ INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const str
   if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
   note_port(ctx, member);
   if (!is_for_group(ctx, f, job)) return XDP_PASS;
-  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0), job->rules.key);
+  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0));
 }
 
 INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job) {
@@ -498,13 +508,9 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
   return act(ctx, f, &o, job);
 }
 
-/* Whether the check of the frame is right under `key`. */
-INLINE int check_is_right(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t key) {
-  if (f->payload_bytes > payload_limit) return 0;
-  const uint64_t nh = netsum_frame_nh(ctx);
-  const struct frame* frame = data_of(ctx);
-  if ((const void*)(frame + 1) > end_of(ctx)) return 0;
-  return netsum_check(&frame->header, nh, f->payload_bytes, key) == f->check;
+/* Whether the check of the frame is right under key `index` of the map. */
+INLINE int check_is_right(struct xdp_md* ctx, const struct netsum_fields* f, uint32_t index) {
+  return f->payload_bytes <= payload_limit && netsum_frame_check(ctx, index) == f->check;
 }
 
 /* A packet of a member. -1: its lanes, or its question, are in order, and *job is theirs. */
@@ -515,7 +521,7 @@ INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64
   if (!*job) return drop(NETSUM_DROP_UNKNOWN_JOB);
   const int reason = netsum_check_rules(f, &(*job)->rules);
   if (reason) return drop(reason);
-  if (!check_is_right(ctx, f, (*job)->rules.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (!check_is_right(ctx, f, netsum_xdp_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);
   const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f->member;
   struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
   if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
@@ -536,7 +542,7 @@ INLINE int from_parent(struct xdp_md* ctx, struct netsum_fields* f, uint64_t pee
   if (!*job || !(*job)->rules.has_parent) return drop(NETSUM_DROP_UNKNOWN_JOB);
   const int reason = netsum_check_parent(f, &(*job)->parent, &(*job)->rules);
   if (reason) return drop(reason);
-  if (!check_is_right(ctx, f, (*job)->parent.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (!check_is_right(ctx, f, netsum_xdp_parent_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);
   if (f->type == NETSUM_TYPE_WELCOME) {
     /* It proves that full packets pass in both directions: the loader waits for what is noted here. */
     struct netsum_xdp_member* parent = bpf_map_lookup_elem(&parents, &job_index);

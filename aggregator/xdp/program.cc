@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -76,6 +77,11 @@ Status failure(const std::string& what, int error) {
                     "and CONFIG_BPF_JIT)");
 }
 
+// Size of a value of the map `keys`.
+uint32_t key_bytes(uint32_t payload_bytes) {
+  return offsetof(netsum_xdp_key, table) + payload_bytes;
+}
+
 uint64_t peer_of(const Address& address) {
   uint32_t ip = 0;
   std::memcpy(&ip, address.ip.data(), sizeof ip);
@@ -108,6 +114,8 @@ Status XdpProgram::open() {
   bpf_map__set_max_entries(skeleton_->maps.slots, options_.slots);
   bpf_map__set_max_entries(skeleton_->maps.lanes, options_.slots * 2);
   bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
+  bpf_map__set_max_entries(skeleton_->maps.keys, jobs * 2);
+  bpf_map__set_value_size(skeleton_->maps.keys, key_bytes(options_.payload_bytes));
   bpf_map__set_max_entries(skeleton_->maps.ports, jobs * NETSUM_MAX_MEMBERS);
   bpf_map__set_max_entries(skeleton_->maps.broadcasts, jobs);
 
@@ -129,6 +137,8 @@ Status XdpProgram::open() {
     bpf_map__set_max_entries(skeleton_->maps.slots, 1);
     bpf_map__set_max_entries(skeleton_->maps.lanes, 1);
     bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
+    bpf_map__set_max_entries(skeleton_->maps.keys, 2);
+    bpf_map__set_value_size(skeleton_->maps.keys, key_bytes(options_.payload_bytes));
     bpf_map__set_max_entries(skeleton_->maps.ports, 1);
     bpf_map__set_max_entries(skeleton_->maps.broadcasts, 1);
     const int again = netsum_bpf__load(skeleton_);
@@ -243,8 +253,8 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
+  if (const Status status = set_key(netsum_xdp_key_of(job.job), job.key); !status.ok()) return status;
   netsum_xdp_job value{};
-  value.rules.key = job.key;
   value.rules.epoch = job.epoch;
   value.rules.members = job.members;
   value.rules.slots = slots;
@@ -253,7 +263,6 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   value.first_slot = first_slot;
   const uint32_t index = job.job;
   if (job.parent) {
-    value.parent.key = job.parent->key;
     value.parent.job = job.parent->job;
     value.parent.epoch = job.parent->epoch;
     value.parent.member = job.parent->member;
@@ -265,8 +274,20 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   return Status();
 }
 
+Status XdpProgram::set_key(uint32_t index, const netsum_key& secret) {
+  netsum_xdp_key key{};
+  key.secret = secret;
+  netsum_make_table(&secret, key.table, options_.payload_bytes / 4);
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &key, BPF_ANY) != 0) {
+    return failure("cannot set key " + std::to_string(index), errno);
+  }
+  return Status();
+}
+
 Status XdpProgram::set_parent(const DataplaneJob& job) {
   const uint32_t index = job.job;
+  const Status keyed = set_key(netsum_xdp_parent_key_of(index), job.parent->key);
+  if (!keyed.ok()) return keyed;
   netsum_xdp_member parent{};
   parent.peer = peer_of(job.parent->stripes.front());
   const netsum_xdp_parent_key key{.peer = parent.peer, .job = job.parent->job, .reserved = 0};

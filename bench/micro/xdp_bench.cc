@@ -71,7 +71,7 @@ int run() {
       XdpRun dataplane(program);
       const VectorJob job{.job = 1,
                           .epoch = 1,
-                          .key = 99,
+                          .key = {98, 99},
                           .members = kMembers,
                           .data_slots = 1,
                           .scale_slots = 0,

@@ -70,7 +70,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.tls = options.tls;
   join.when_full = options.when_full;
   join.liveness = options.liveness_timeout;
-  join.succeeds = member.succession.key;
+  join.succeeds = member.succession.succeeds;
   join.completed = member.succession.completed;
   join.min_members = member.succession.min_members;
   join.gather = member.succession.gather;
@@ -96,7 +96,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     const ControlClient& first = *memberships->front();
     join.rank = first.rank();
     join.world_size = first.world_size();
-    join.succeeds = first.membership().key;
+    join.succeeds = first.membership().succession_id;
     join.min_members = 0;
   }
   return Status();

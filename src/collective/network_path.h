@@ -20,7 +20,7 @@ using Memberships = std::vector<std::unique_ptr<ControlClient>>;
 
 // How a job follows one that has failed; as in JoinParameters.
 struct Succession {
-  uint64_t key = 0;  // of the failed one; 0: of none
+  uint64_t succeeds = 0;  // succession_id of the failed one; 0: of none
   uint64_t completed = 0;
   int min_members = 0;
   std::chrono::milliseconds gather{0};

@@ -64,7 +64,7 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
   // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
   if (status.ok()) status = sum_one(left_until(deadline));
   // Of a job that moves, nobody is to blame: all try again elsewhere.
-  const bool moves = succession_.key != 0 && succession_.min_members == 0;
+  const bool moves = succession_.succeeds != 0 && succession_.min_members == 0;
   if (!status.ok()) report(moves ? Status(ErrorCode::kAggregatorLost, status.message()) : status);
   const std::lock_guard lock(news_mutex_);
   connected_ = status.ok();
@@ -153,7 +153,7 @@ Status Session::open_host(Clock::time_point deadline) {
     member.rank = static_cast<int>(placement_.host);
     member.world_size = static_cast<int>(placement_.hosts.size());
     // Not to be taken for that of the job that this one succeeds, which may still be there.
-    if (succession_.key != 0) member.succession.key = membership.key;
+    if (succession_.succeeds != 0) member.succession.succeeds = membership.succession_id;
     // Its members are also those of the whole job, where the news comes with the right ranks.
     member.on_failure = [](const Status&) {};
     Status status = join_job(member, options_, shard_.get(), deadline, &host_controls_);

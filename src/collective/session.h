@@ -54,7 +54,7 @@ class Session {
   // By rank, the one of the succeeded job; empty: the same.
   const std::vector<int>& former_ranks() const { return first_membership().former_ranks; }
   // By which its members know it, when they succeed it.
-  uint64_t key() const { return first_membership().key; }
+  uint64_t succession_id() const { return first_membership().succession_id; }
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
   uint32_t payload_bytes() const { return first_membership().payload_bytes; }

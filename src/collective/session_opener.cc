@@ -68,7 +68,7 @@ Result<std::unique_ptr<Session>> SessionOpener::connect(std::function<void(const
 
 Result<std::unique_ptr<Session>> SessionOpener::open_first(SessionOptions options) {
   auto session = open(std::move(options));
-  if (session.ok()) key_ = (*session)->key();
+  if (session.ok()) succession_id_ = (*session)->succession_id();
   return session;
 }
 
@@ -109,7 +109,7 @@ Result<std::unique_ptr<Session>> SessionOpener::regroup(const RegroupOptions& op
     if (Status status = move_root(options); !status.ok()) return status;
   SessionOptions session = session_options();
   if (options.who == RegroupOptions::Who::kSurvivors) {
-    session.succession.key = key_;
+    session.succession.succeeds = succession_id_;
     session.succession.min_members = options.min_members > 0 ? options.min_members : (world + 1) / 2;
     session.succession.gather = options.gather;
   }
@@ -128,7 +128,7 @@ Result<std::unique_ptr<Session>> SessionOpener::move(Move move) {
   session.user.aggregators = std::move(move.aggregators);
   session.shard = session.user.aggregators.empty() ? shard_ : nullptr;
   if (shard_ != nullptr) shard_->remove_jobs();  // of a former attempt
-  session.succession.key = key_;
+  session.succession.succeeds = succession_id_;
   session.succession.completed = move.completed;
   session.join_deadline = move.join_deadline;
   session.deadline = move.deadline;

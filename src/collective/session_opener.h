@@ -1,5 +1,5 @@
 // Opens a communicator's sessions, one after another, and keeps what outlives them: who we are, the embedded
-// shard, the trace, and the key by which the members find each other again.
+// shard, the trace, and the name by which the members find each other again.
 #ifndef NETSUM_SRC_COLLECTIVE_SESSION_OPENER_H_
 #define NETSUM_SRC_COLLECTIVE_SESSION_OPENER_H_
 
@@ -64,7 +64,7 @@ class SessionOpener {
   std::shared_ptr<TraceLog> trace_;
   // Of the first session since connecting or regrouping. Not of the latest: if a move fails for some, all
   // must still be able to meet.
-  uint64_t key_ = 0;
+  uint64_t succession_id_ = 0;
   std::vector<int> former_ranks_;
   Status ended_by_;
 };

@@ -33,9 +33,10 @@ struct JoinParameters {
   TlsOptions tls;
   WhenFull when_full = WhenFull::kFail;
   std::chrono::milliseconds timeout{30'000};
-  // Going on after a failure: the key of the job that failed, and how many operations of it this rank has
-  // finished without a gap. With `min_members` above 0 the job starts without those who do not come, `gather`
-  // after the last one that came: Membership::former_ranks. Such a job's own members alone can join.
+  // Going on after a failure: Membership::succession_id of the job that failed, and how many operations of it
+  // this rank has finished without a gap. With `min_members` above 0 the job starts without those who do not
+  // come, `gather` after the last one that came: Membership::former_ranks. Such a job's own members alone can
+  // join.
   uint64_t succeeds = 0;
   uint64_t completed = 0;
   int min_members = 0;

@@ -8,7 +8,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   Membership membership;
   membership.job = static_cast<uint16_t>(ready.job());
   membership.epoch = static_cast<uint16_t>(ready.epoch());
-  membership.key = ready.key();
+  membership.key = {ready.key_0(), ready.key_1()};
+  membership.succession_id = ready.succession_id();
   membership.data_slots = ready.data_slots();
   membership.scale_slots = ready.scale_slots();
   membership.payload_bytes = ready.payload_bytes();

@@ -8,6 +8,7 @@
 
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "wire/packet.h"
 
 namespace netsum {
 
@@ -24,7 +25,7 @@ struct StripeInfo {
 struct Membership {
   uint16_t job = 0;
   uint16_t epoch = 0;
-  uint64_t key = 0;
+  netsum_key key{};
   uint32_t data_slots = 0;
   uint32_t scale_slots = 0;
   uint32_t payload_bytes = 0;
@@ -38,7 +39,8 @@ struct Membership {
   Address group;  // whence what is for all members comes by multicast; not valid: every member gets its copy
   // By rank, the one that it joined as; empty: the same.
   std::vector<int> former_ranks;
-  uint64_t completed = 0;  // the least of the members' JoinParameters::completed
+  uint64_t succession_id = 0;  // the name by which a job is said to succeed this one
+  uint64_t completed = 0;      // the least of the members' JoinParameters::completed
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.

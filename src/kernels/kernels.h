@@ -104,7 +104,7 @@ void copy_out(void* to, const void* from, size_t bytes);
 // --- Integrity
 // NH (Black et al., UMAC, CRYPTO'99) over `bytes` (a multiple of 8) of payload as little-endian 32-bit words
 // w: sum over i of (w[2i] + key[2i] mod 2^32) * (w[2i+1] + key[2i+1] mod 2^32), mod 2^64. `key` has bytes / 4
-// words; the protocol's key table is in wire/check_key.h.
+// words; the protocol's is derived from the job's secret (wire/packet.h).
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 
 // The same functions, written plainly. Tests compare; no production code calls them.

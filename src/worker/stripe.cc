@@ -9,6 +9,7 @@ namespace netsum {
 
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
+      key_(options.key, options.payload_bytes),
       group_chunks_(options.payload_bytes / 2),
       groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),

@@ -40,7 +40,7 @@ struct StripeOptions {
   Address group;
   uint16_t job = 0;
   uint16_t epoch = 0;
-  uint64_t key = 0;
+  netsum_key key{};
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
   uint32_t payload_bytes = 1440;
@@ -92,6 +92,7 @@ class Stripe {
   explicit Stripe(const StripeOptions& options);
 
   const StripeOptions& options() const { return options_; }
+  const wire::PacketKey& key() const { return key_; }
   const StripeCounters& counters() const { return counters_; }
   StripeCounters& counters() { return counters_; }
 
@@ -214,6 +215,7 @@ class Stripe {
   uint32_t steps_of_chunk(const Group& group, uint32_t chunk_in_group) const;
 
   const StripeOptions options_;
+  const wire::PacketKey key_;
   const uint32_t group_chunks_;  // most chunks in a group
 
   std::deque<Job> queue_;      // operations with groups still to open

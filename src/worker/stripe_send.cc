@@ -76,7 +76,7 @@ uint32_t Stripe::build_hello(int64_t now_us, uint8_t* frame) {
   hello_sent_at_us_ = now_us;
   if (hellos_sent_ == 1) last_heard_us_ = now_us;
   next_tick_us_ = 0;
-  return wire::write_header(fields, options_.key, frame);
+  return wire::write_header(fields, key_, frame);
 }
 
 uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
@@ -229,8 +229,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   slot.sent_at_us = now_us;
   slot.probe_at_us = now_us + round_trip_.timeout_us();
   schedule(slot.probe_at_us);
-  return wire::write_header(fields, options_.key, kernels::nh(lanes, step.payload_bytes, netsum_check_key),
-                            frame);
+  return wire::write_header(fields, key_, kernels::nh(lanes, step.payload_bytes, key_.table()), frame);
 }
 
 uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
@@ -244,7 +243,7 @@ uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame
   netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_PROBE);
   fields.payload_bytes = NETSUM_PROBE_BYTES;
   std::memset(frame + NETSUM_HEADER_BYTES, 0, NETSUM_PROBE_BYTES);
-  return wire::write_header(fields, options_.key, frame);
+  return wire::write_header(fields, key_, frame);
 }
 
 }  // namespace netsum

@@ -14,7 +14,7 @@ VLAN_8021Q, VLAN_8021AD, IPV4, IPV6 = 0x8100, 0x88A8, 0x0800, 0x86DD
 MARK = 0x4E53
 
 
-def netsum_header(magic=0xA5, version_type=0x16, form=0, flags=0):
+def netsum_header(magic=0xA5, version_type=0x26, form=0, flags=0):
     """A HELLO, by default; of a job that nobody has."""
     return struct.pack("!BBBBHHHHIIIQ", magic, version_type, form, flags, 63, 1, 0, 0, 1, 0, 0, 0)
 
@@ -73,8 +73,8 @@ class Frames:
             "no_header": self.ethernet(self.ip(self.udp(netsum_header()[:24])), IPV4),
             "odd_payload": self.ethernet(self.ip(self.udp(netsum_header() + bytes(12))), IPV4),
             "magic": self.ethernet(self.ip(self.udp(netsum_header(magic=0x5A))), IPV4),
-            "version": self.ethernet(self.ip(self.udp(netsum_header(version_type=0x26))), IPV4),
-            "type": self.ethernet(self.ip(self.udp(netsum_header(version_type=0x1F))), IPV4),
+            "version": self.ethernet(self.ip(self.udp(netsum_header(version_type=0x16))), IPV4),
+            "type": self.ethernet(self.ip(self.udp(netsum_header(version_type=0x2F))), IPV4),
             "flags": self.ethernet(self.ip(self.udp(netsum_header(flags=0x80))), IPV4),
             "format": self.ethernet(self.ip(self.udp(netsum_header(form=0x14))), IPV4),
             "tcp": self.ethernet(self.ip(good, protocol=6), IPV4),

@@ -1,7 +1,6 @@
 #include "tests/conformance/dataplane_vectors.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -34,10 +33,18 @@ Bytes unhex(const std::string& text) {
   return bytes;
 }
 
-std::string hex64(uint64_t x) {
-  char text[20];
-  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(x));
-  return text;
+// Its 16 bytes, in their order.
+std::string hex(const netsum_key& key) {
+  Bytes bytes(16);
+  netsum_store64(bytes.data(), key.k0);
+  netsum_store64(&bytes[8], key.k1);
+  return hex(bytes);
+}
+
+netsum_key unhex_key(const std::string& text) {
+  const Bytes bytes = unhex(text);
+  if (bytes.size() != 16) throw std::invalid_argument("a key has 32 hex digits: " + text);
+  return {netsum_load64(bytes.data()), netsum_load64(&bytes[8])};
 }
 
 std::string show(const Reply& reply) {
@@ -88,7 +95,7 @@ std::string to_json(const Vector& vector) {
   for (const VectorJob& job : vector.jobs) {
     json["jobs"].push_back({{"job", job.job},
                             {"epoch", job.epoch},
-                            {"key", hex64(job.key)},
+                            {"key", hex(job.key)},
                             {"members", job.members},
                             {"data_slots", job.data_slots},
                             {"scale_slots", job.scale_slots},
@@ -97,7 +104,7 @@ std::string to_json(const Vector& vector) {
     json["jobs"].back()["parent"] = {{"at", job.parent->peer},
                                      {"job", job.parent->job},
                                      {"epoch", job.parent->epoch},
-                                     {"key", hex64(job.parent->key)},
+                                     {"key", hex(job.parent->key)},
                                      {"member", job.parent->member}};
   }
   json["start"] = Json::array();
@@ -124,21 +131,19 @@ Vector from_json(const std::string& text) {
   vector.name = json.at("name");
   vector.description = json.at("description");
   for (const Json& job : json.at("jobs")) {
-    const std::string key = job.at("key");
     vector.jobs.push_back({.job = job.at("job"),
                            .epoch = job.at("epoch"),
-                           .key = std::stoull(key, nullptr, 16),
+                           .key = unhex_key(job.at("key")),
                            .members = job.at("members"),
                            .data_slots = job.at("data_slots"),
                            .scale_slots = job.at("scale_slots"),
                            .payload_bytes = job.at("payload_bytes")});
     if (!job.contains("parent")) continue;
     const Json& parent = job.at("parent");
-    const std::string parent_key = parent.at("key");
     vector.jobs.back().parent = VectorParent{.peer = parent.at("at"),
                                              .job = parent.at("job"),
                                              .epoch = parent.at("epoch"),
-                                             .key = std::stoull(parent_key, nullptr, 16),
+                                             .key = unhex_key(parent.at("key")),
                                              .member = parent.at("member")};
   }
   for (const Json& start : json.at("start")) {

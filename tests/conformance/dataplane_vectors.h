@@ -33,12 +33,12 @@ struct Reply {
 struct VectorParent {
   Peer peer = 0;
   uint16_t job = 0, epoch = 0;
-  uint64_t key = 0;
+  netsum_key key{};
   uint16_t member = 0;
 };
 struct VectorJob {
   uint16_t job = 0, epoch = 0;
-  uint64_t key = 0;
+  netsum_key key{};
   uint16_t members = 0;
   uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
   std::optional<VectorParent> parent;

@@ -159,7 +159,7 @@ Vector bad_check() {
   w.feed(0, "two pairs of lanes swapped, which the UDP checksum does not see", swapped);
   w.expect_drop("bad_check");
   VectorJob other = w.job();
-  other.key ^= 1;
+  other.key.k1 ^= 1;
   w.pretend(other);
   w.contribute(0, kFirst, lanes32({1, 2, 3, 4}), "right but for the job's key").expect_drop("bad_check");
   w.speak_for(0).contribute(0, kFirst, lanes32({1, 2, 3, 4}));
@@ -189,9 +189,9 @@ Vector malformed() {
     w.feed(0, what, bad).expect_drop(reason);
   };
   byte("not netsum's", 0, 0x00, "bad_magic");
-  byte("version 2", 1, 0x21, "bad_version");
-  byte("type 0", 1, 0x10, "bad_type");
-  byte("type 15", 1, 0x1F, "bad_type");
+  byte("version 1", 1, 0x11, "bad_version");
+  byte("type 0", 1, 0x20, "bad_type");
+  byte("type 15", 1, 0x2F, "bad_type");
   byte("an unknown flag", 3, 0x08, "bad_flags");
   byte("the maximum of 32-bit lanes, which nobody knows", 2, 0x24, "bad_format");
   byte("signed 8-bit lanes, kept for later", 2, 0x13, "bad_format");
@@ -238,8 +238,10 @@ Vector bounds() {
 }
 
 Vector two_jobs() {
-  VectorJob first{.job = 1, .epoch = 4, .key = 0x1111, .members = 2, .data_slots = 1, .payload_bytes = 32};
-  VectorJob second{.job = 2, .epoch = 4, .key = 0x2222, .members = 2, .data_slots = 1, .payload_bytes = 32};
+  VectorJob first{
+      .job = 1, .epoch = 4, .key = {0x1111, 1}, .members = 2, .data_slots = 1, .payload_bytes = 32};
+  VectorJob second{
+      .job = 2, .epoch = 4, .key = {0x2222, 2}, .members = 2, .data_slots = 1, .payload_bytes = 32};
   VectorWriter w("two_jobs", "two jobs with the same slot and round numbers do not meet", {first, second});
   w.everybody_says_hello(0);
   w.speak_for(1).everybody_says_hello(10);
@@ -444,10 +446,10 @@ Vector round_wrap() {
 Vector hierarchy() {
   constexpr Peer kAbove = 11;
   constexpr VectorParent kParent{
-      .peer = kAbove, .job = 1, .epoch = 9, .key = 0x13198A2E03707344, .member = 2};
+      .peer = kAbove, .job = 1, .epoch = 9, .key = {0x13198A2E03707344, 0xA4093822299F31D0}, .member = 2};
   const VectorJob job{.job = 3,
                       .epoch = 7,
-                      .key = 0x243F6A8885A308D3,
+                      .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
                       .members = 2,
                       .data_slots = 2,
                       .scale_slots = 1,

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{20};
 constexpr uint16_t kFenceJob = 63;
-constexpr uint64_t kFenceKey = 0xF37CE;
+constexpr netsum_key kFenceKey{0xF37CE, 0};
 
 // Where the socket is bound.
 Address address_of(int fd) {

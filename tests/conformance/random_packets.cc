@@ -20,13 +20,14 @@ class Traffic {
       VectorJob job;
       job.job = static_cast<uint16_t>(index * 3 + 1);
       job.epoch = static_cast<uint16_t>(7 + index);
-      job.key = rng_.next();
+      job.key = {rng_.next(), rng_.next()};
       job.members = static_cast<uint16_t>(1 + rng_.below(4));
       job.data_slots = 2;
       job.scale_slots = 1;
       job.payload_bytes = kPayload - 32 * static_cast<uint32_t>(rng_.below(2));
       if (index == 1) {  // sums of the second job go on to a parent
-        job.parent = VectorParent{.peer = kParent, .job = 1, .epoch = 3, .key = rng_.next(), .member = 2};
+        job.parent = VectorParent{
+            .peer = kParent, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
       }
       jobs_.push_back(job);
     }
@@ -167,7 +168,7 @@ class Traffic {
   Bytes build(const netsum_fields& f, size_t j, const Bytes& payload) const {
     return build_with(jobs_[j].key, f, payload);
   }
-  static Bytes build_with(uint64_t key, netsum_fields f, const Bytes& payload) {
+  static Bytes build_with(const netsum_key& key, netsum_fields f, const Bytes& payload) {
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
     f.payload_bytes = static_cast<uint32_t>(payload.size());

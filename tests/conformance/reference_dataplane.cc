@@ -9,12 +9,12 @@ namespace netsum::conformance {
 
 void ReferenceDataplane::install(const VectorJob& spec) {
   Job job;
-  job.rules = {.key = spec.key,
-               .epoch = spec.epoch,
+  job.rules = {.epoch = spec.epoch,
                .members = spec.members,
                .slots = spec.data_slots + spec.scale_slots,
                .payload_bytes = spec.payload_bytes,
                .has_parent = spec.parent.has_value()};
+  job.key = spec.key;
   job.parent = spec.parent;
   job.slots.resize(job.rules.slots);
   for (SlotState& slot : job.slots) {
@@ -46,9 +46,7 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   Job& job = found->second;
   if (int reason = netsum_check_rules(&f, &job.rules)) return drop(reason);
   const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
-  if (!wire::check_is_right(datagram.data(), f, job.rules.key, netsum_nh(payload, f.payload_bytes))) {
-    return drop(NETSUM_DROP_BAD_CHECK);
-  }
+  if (!wire::check_is_right(datagram.data(), f, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (f.type == NETSUM_TYPE_HELLO) return on_hello(job, f, from);
   const auto peer = job.peers.find(f.member);
   if (peer == job.peers.end() || peer->second != from) return drop(NETSUM_DROP_UNKNOWN_PEER);
@@ -75,15 +73,11 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
   });
   if (found == jobs_.end()) return drop(NETSUM_DROP_BAD_TYPE);
   Job& job = found->second;
-  const netsum_parent_job parent{.key = job.parent->key,
-                                 .job = job.parent->job,
-                                 .epoch = job.parent->epoch,
-                                 .member = job.parent->member};
+  const netsum_parent_job parent{
+      .job = job.parent->job, .epoch = job.parent->epoch, .member = job.parent->member};
   if (int reason = netsum_check_parent(&f, &parent, &job.rules)) return drop(reason);
   const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
-  if (!wire::check_is_right(datagram.data(), f, parent.key, netsum_nh(payload, f.payload_bytes))) {
-    return drop(NETSUM_DROP_BAD_CHECK);
-  }
+  if (!wire::check_is_right(datagram.data(), f, job.parent->key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (f.type == NETSUM_TYPE_WELCOME) {
     job.parent_welcomed |= f.payload_bytes == job.rules.payload_bytes;
     return {};
@@ -134,7 +128,7 @@ std::vector<Reply> ReferenceDataplane::on_hello(Job& job, const netsum_fields& f
   welcome.flags = 0;
   if (job.parent && !job.parent_welcomed) return send_up(job, welcome, Bytes(f.payload_bytes));
   welcome.type = NETSUM_TYPE_WELCOME;
-  return {{from, build(job.rules.key, welcome, Bytes(f.payload_bytes))}};
+  return {{from, build(job.key, welcome, Bytes(f.payload_bytes))}};
 }
 
 std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields& f,
@@ -155,7 +149,7 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
       reply.type = NETSUM_TYPE_STATUS;
       reply.flags = verdict.flags;
       const netsum_be64 seen = netsum_put64(verdict.seen);
-      return {{from, build(job.rules.key, reply, Bytes(seen.b, seen.b + sizeof seen))}};
+      return {{from, build(job.key, reply, Bytes(seen.b, seen.b + sizeof seen))}};
     }
     case NETSUM_ACT_REPLY_ERROR:
     case NETSUM_ACT_ERROR_ALL: {
@@ -163,7 +157,7 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
       reply.member = NETSUM_MEMBER_ALL;
       const netsum_be16 blamed = netsum_put16(job.slots[f.slot].machine.rounds[verdict.bank].blamed);
       const Bytes frame =
-          build(job.rules.key, reply, {0, NETSUM_ERROR_MISMATCH, blamed.b[0], blamed.b[1], 0, 0, 0, 0});
+          build(job.key, reply, {0, NETSUM_ERROR_MISMATCH, blamed.b[0], blamed.b[1], 0, 0, 0, 0});
       return verdict.action == NETSUM_ACT_ERROR_ALL ? to_all(job, frame) : std::vector<Reply>{{from, frame}};
     }
     default:
@@ -181,11 +175,11 @@ Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_
   reply.member = NETSUM_MEMBER_ALL;
   reply.chunk = round.chunk;
   reply.signature = round.signature;
-  return build(job.rules.key, reply,
+  return build(job.key, reply,
                Bytes(slot.lanes[bank].begin(), slot.lanes[bank].begin() + round.payload_bytes));
 }
 
-Bytes ReferenceDataplane::build(uint64_t key, netsum_fields f, const Bytes& payload) {
+Bytes ReferenceDataplane::build(const netsum_key& key, netsum_fields f, const Bytes& payload) {
   Bytes frame(NETSUM_HEADER_BYTES);
   frame.insert(frame.end(), payload.begin(), payload.end());
   f.payload_bytes = static_cast<uint32_t>(payload.size());

@@ -25,6 +25,7 @@ class ReferenceDataplane : public DataplaneUnderTest {
   };
   struct Job {
     netsum_job_rules rules{};
+    netsum_key key{};
     std::vector<SlotState> slots;
     std::map<uint16_t, Peer> peers;  // by member
     std::optional<VectorParent> parent;
@@ -38,7 +39,7 @@ class ReferenceDataplane : public DataplaneUnderTest {
   Bytes result(const Job& job, const netsum_fields& f, uint32_t bank) const;
   std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank) const;
   static std::vector<Reply> send_up(const Job& job, netsum_fields f, const Bytes& payload);
-  static Bytes build(uint64_t key, netsum_fields f, const Bytes& payload);
+  static Bytes build(const netsum_key& key, netsum_fields f, const Bytes& payload);
   static std::vector<Reply> to_all(const Job& job, const Bytes& frame);
 
   std::map<uint16_t, Job> jobs_;

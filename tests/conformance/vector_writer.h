@@ -50,7 +50,7 @@ class VectorWriter {
       : VectorWriter(std::move(name), std::move(description),
                      std::vector<VectorJob>{{.job = 3,
                                              .epoch = 7,
-                                             .key = 0x243F6A8885A308D3,
+                                             .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
                                              .members = members,
                                              .data_slots = 2,
                                              .scale_slots = 1,

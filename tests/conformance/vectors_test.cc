@@ -136,7 +136,7 @@ TEST(Vectors, MalformedFilesAreRefused) {
   EXPECT_ANY_THROW(from_json(good.substr(0, good.size() / 2)));
   EXPECT_ANY_THROW(from_json("{}"));
   std::string odd = good;
-  odd.replace(odd.find("a511"), 4, "a51");
+  odd.replace(odd.find("a521"), 4, "a52");
   EXPECT_ANY_THROW(from_json(odd));
   EXPECT_ANY_THROW(load_vectors("/nonexistent"));
 }

@@ -48,8 +48,13 @@ class XdpFrames : public Xdp {
  protected:
   // A frame that the program takes in the end: a HELLO of an unknown job.
   Bytes good() const {
-    VectorJob job{
-        .job = 7, .epoch = 1, .key = 5, .members = 2, .data_slots = 1, .scale_slots = 0, .payload_bytes = 32};
+    VectorJob job{.job = 7,
+                  .epoch = 1,
+                  .key = {5, 6},
+                  .members = 2,
+                  .data_slots = 1,
+                  .scale_slots = 0,
+                  .payload_bytes = 32};
     netsum_fields f{};
     f.type = NETSUM_TYPE_HELLO;
     f.job = job.job;

@@ -31,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(!netsum::wire::describe(fields).empty());
   std::vector<uint8_t> again(size);
   constexpr size_t kBeforeCheck = 24;
-  require(netsum::wire::write_header(fields, /*job_key=*/1, /*payload_nh=*/2, again.data()) == size);
+  require(netsum::wire::write_header(fields, netsum::wire::PacketKey(), /*payload_nh=*/2, again.data()) ==
+          size);
   require(std::memcmp(again.data(), datagram.data(), kBeforeCheck) == 0);
   return 0;
 }

@@ -275,7 +275,7 @@ TEST(NamedRuns, PacketsWithoutTheJobsKeyChangeNothing) {
       fields.chunk = static_cast<uint32_t>(rng->below(64));
       fields.payload_bytes = lanes || type == NETSUM_TYPE_HELLO ? 64 : 8;
       std::memset(frame + NETSUM_HEADER_BYTES, 0xFF, 64);
-      return wire::write_header(fields, /*job_key=*/rng->next(), frame);
+      return wire::write_header(fields, netsum_key{rng->next(), rng->next()}, frame);
     });
     EXPECT_EQ(report.first_problem(), "") << wire::type_name(type);
     EXPECT_GT(report.jobs[0][1].dropped, 100u);
@@ -291,7 +291,7 @@ TEST(NamedRuns, PacketsOfAnotherEpochChangeNothingThoughTheKeyIsRight) {
     fields.slot = static_cast<uint16_t>(rng->below(12));
     fields.round = static_cast<uint32_t>(1 + rng->below(20));
     fields.payload_bytes = 64;
-    return wire::write_header(fields, 0x1234567890ABCDEF, frame);
+    return wire::write_header(fields, netsum_key{0x1234567890ABCDEF, 0xFEDCBA0987654321}, frame);
   });
   EXPECT_EQ(report.first_problem(), "");
   EXPECT_GT(report.jobs[0][1].dropped, 100u);

@@ -79,8 +79,8 @@ BUGS = {
         "if (it->operation->groups_left > 0) {", "if (it->operation->groups_left > 1) {"),
     "unchecked": (
         "a worker does not verify the integrity check", "src/worker/worker_core.cc",
-        "  if (!wire::check_is_right(packet.data, fields, options.key,\n"
-        "                            kernels::nh(payload, fields.payload_bytes, netsum_check_key))) {",
+        "  if (!wire::check_is_right(packet.data, fields, stripe->key(),\n"
+        "                            kernels::nh(payload, fields.payload_bytes, stripe->key().table()))) {",
         "  if (false) {"),
     "late_deadline": (
         "deadlines are looked at a tenth of a second late", "src/worker/worker_core.cc",
