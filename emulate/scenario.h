@@ -10,6 +10,7 @@
 #include "emulate/network.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
+#include "wire/packet.h"
 
 namespace netsum::emulate {
 
