@@ -161,7 +161,8 @@ TEST_F(JobTableTest, TellsAllWhoSharesAHost) {
   ASSERT_THAT(ready, SizeIs(4));
   EXPECT_EQ(ready[0].grant->hosts, hosts);
   EXPECT_NE(ready[0].grant->host_meeting, 0u);
-  EXPECT_NE(ready[0].grant->host_meeting, ready[0].grant->job.key);
+  EXPECT_NE(ready[0].grant->host_meeting, ready[0].grant->job.key.k0);
+  EXPECT_NE(ready[0].grant->host_meeting, ready[0].grant->job.key.k1);
 }
 
 TEST_F(JobTableTest, SaysNothingOfHostsThatNobodyShares) {
