@@ -417,7 +417,7 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
   join_all(ranks, how);
   const auto remote = query_status(address_, "house", {}, kPatience);
   ASSERT_TRUE(remote.ok()) << remote.status().to_string();
-  EXPECT_EQ(remote->protocol_version, 1u);
+  EXPECT_EQ(remote->protocol_version, unsigned{NETSUM_VERSION});
   EXPECT_EQ(remote->dataplane, "fake");
   EXPECT_EQ(remote->payload_bytes, 1440u);
   EXPECT_GT(remote->round_trip_us, 0);
