@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
     BadInput, RefusalTest,
     ::testing::Values(BadInput{"Version",
                                [](MemberRequest& r) { r.job.protocol_version = NETSUM_VERSION + 1; },
-                               ErrorCode::kVersionMismatch, "protocol version 2"},
+                               ErrorCode::kVersionMismatch, "speaks protocol version 3"},
                       BadInput{"NoName", [](MemberRequest& r) { r.job.name.clear(); },
                                ErrorCode::kInvalidArgument, "0 bytes"},
                       BadInput{"LongName", [](MemberRequest& r) { r.job.name.assign(129, 'x'); },
