@@ -195,14 +195,16 @@ void Simulation::install(const JobPlan& plan, int stripe) {
     AggregatorNode& node = aggregators_[node_index(rack, stripe)];
     DataplaneJob job = dataplane_job(plan, rack);
     if (rack >= 0) {
-      job.parent = DataplaneParent{.stripes = {aggregators_[node_index(-1, stripe)].address},
+      const std::vector<Address> above(static_cast<size_t>(stripe) + 1,
+                                       aggregators_[node_index(-1, stripe)].address);
+      job.parent = DataplaneParent{.stripes = above,
                                    .job = plan.job,
                                    .epoch = plan.epoch,
                                    .key = plan.key,
                                    .member = static_cast<uint16_t>(rack)};
     }
     flush(&node);
-    const Status installed = node.core->install(job);
+    const Status installed = node.core->install(job, static_cast<size_t>(stripe));
     if (!installed.ok()) violate("install: " + installed.to_string());
   }
 }
@@ -220,7 +222,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.address = aggregators_[node_index(rack, i)].address;
     stripe.job = job.job;
     stripe.epoch = job.epoch;
-    stripe.key = job.key;
+    stripe.key = wire::stripe_key(job.key, static_cast<size_t>(i));
     stripe.data_slots = job.data_slots;
     stripe.scale_slots = job.scale_slots;
     stripe.payload_bytes = job.payload_bytes;

@@ -5,10 +5,24 @@
 
 namespace netsum::wire {
 
-void PacketKey::set(const netsum_key& secret, uint32_t payload_bytes) {
-  secret_ = secret;
+netsum_key stripe_key(const netsum_key& job_secret, size_t stripe) {
+  return netsum_stripe_key(&job_secret, static_cast<uint32_t>(stripe));
+}
+
+void wipe(netsum_key* key) {
+  explicit_bzero(key, sizeof *key);
+}
+
+void PacketKey::set(const netsum_key& key, uint32_t payload_bytes) {
+  wipe();
+  key_ = key;
   table_.resize(payload_bytes / 4);
-  netsum_make_table(&secret, table_.data(), payload_bytes / 4);
+  netsum_make_table(&key, table_.data(), payload_bytes / 4);
+}
+
+void PacketKey::wipe() {
+  wire::wipe(&key_);
+  explicit_bzero(table_.data(), table_.size() * sizeof(uint32_t));
 }
 
 uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_t payload_nh,
@@ -25,7 +39,7 @@ uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_
   header.round = netsum_put32(fields.round);
   header.chunk = netsum_put32(fields.chunk);
   header.signature = netsum_put32(fields.signature);
-  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, &key.secret()));
+  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, &key.key()));
   std::memcpy(frame, &header, sizeof header);
   return NETSUM_HEADER_BYTES + fields.payload_bytes;
 }
@@ -35,19 +49,19 @@ uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint8_t
   return write_header(fields, key, netsum_nh(payload, fields.payload_bytes, key.table()), frame);
 }
 
-uint32_t write_header(const netsum_fields& fields, const netsum_key& secret, uint8_t* frame) {
-  return write_header(fields, PacketKey(secret, fields.payload_bytes), frame);
+uint32_t write_header(const netsum_fields& fields, const netsum_key& key, uint8_t* frame) {
+  return write_header(fields, PacketKey(key, fields.payload_bytes), frame);
 }
 
 bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const PacketKey& key,
                     uint64_t payload_nh) {
-  return netsum_check(frame, payload_nh, fields.payload_bytes, &key.secret()) == fields.check;
+  return netsum_check(frame, payload_nh, fields.payload_bytes, &key.key()) == fields.check;
 }
 
-bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const netsum_key& secret) {
-  const PacketKey key(secret, fields.payload_bytes);
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const netsum_key& key) {
+  const PacketKey ready(key, fields.payload_bytes);
   const uint8_t* payload = frame + NETSUM_HEADER_BYTES;
-  return check_is_right(frame, fields, key, netsum_nh(payload, fields.payload_bytes, key.table()));
+  return check_is_right(frame, fields, ready, netsum_nh(payload, fields.payload_bytes, ready.table()));
 }
 
 std::string_view drop_name(int reason) {

@@ -2,6 +2,7 @@
 #ifndef NETSUM_WIRE_CODEC_H_
 #define NETSUM_WIRE_CODEC_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,21 +12,32 @@
 
 namespace netsum::wire {
 
-// A job's secret, ready for use: NH's key table is derived from it once.
+// The key of the job's stripe of that number: what its packets are tagged under.
+netsum_key stripe_key(const netsum_key& job_secret, size_t stripe);
+
+// Overwrites the key, in a way that the compiler does not leave out.
+void wipe(netsum_key* key);
+
+// A stripe's key, ready for use: NH's key table is derived from it once. Nothing of it stays in memory.
 class PacketKey {
  public:
   PacketKey() = default;
-  PacketKey(const netsum_key& secret, uint32_t payload_bytes) { set(secret, payload_bytes); }
+  PacketKey(const netsum_key& key, uint32_t payload_bytes) { set(key, payload_bytes); }
+  ~PacketKey() { wipe(); }
+  PacketKey(const PacketKey&) = default;
+  PacketKey& operator=(const PacketKey&) = default;
   // Memory for payloads of up to `payload_bytes`: set() then allocates nothing.
   void reserve(uint32_t payload_bytes) { table_.reserve(payload_bytes / 4); }
   // `payload_bytes`: the largest payload, a multiple of 8.
-  void set(const netsum_key& secret, uint32_t payload_bytes);
+  void set(const netsum_key& key, uint32_t payload_bytes);
+  // Zeros in the place of key and table; the memory stays reserved.
+  void wipe();
 
-  const netsum_key& secret() const { return secret_; }
+  const netsum_key& key() const { return key_; }
   const uint32_t* table() const { return table_.data(); }  // payload_bytes / 4 words
 
  private:
-  netsum_key secret_{};
+  netsum_key key_{};
   std::vector<uint32_t> table_;
 };
 
@@ -38,14 +50,14 @@ uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_
 uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint8_t* frame);
 
 // As above, deriving the table each time: for rare packets, and tests.
-uint32_t write_header(const netsum_fields& fields, const netsum_key& secret, uint8_t* frame);
+uint32_t write_header(const netsum_fields& fields, const netsum_key& key, uint8_t* frame);
 
 // True if the packet's check is right under `key`.
 bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const PacketKey& key,
                     uint64_t payload_nh);
 
 // As above, deriving the table each time: for tests.
-bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const netsum_key& secret);
+bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const netsum_key& key);
 
 std::string_view drop_name(int reason);             // "bad_check": counters, logs
 std::string_view type_name(int type);               // "contribution"

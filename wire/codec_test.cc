@@ -305,6 +305,34 @@ TEST(Check, EverySecretHasATableOfItsOwn) {
   EXPECT_GT(words.size(), 16 * kWords - 10);
 }
 
+// The computation of PROTOCOL.md, from bytes.
+TEST(Check, StripesHaveKeysOfTheirOwn) {
+  for (const size_t stripe : {0, 1, 511}) {
+    std::vector<uint8_t> message{'n', 'e', 't', 's', 'u', 'm', 'K', '0'};
+    for (int i = 0; i < 8; ++i) message.push_back(static_cast<uint8_t>(stripe >> 8 * i));
+    const uint64_t k0 = siphash(kKey, message);
+    message[7] = '1';
+    EXPECT_EQ(stripe_key(kKey, stripe), (netsum_key{k0, siphash(kKey, message)}));
+  }
+  for (const Sample& sample : samples()) {
+    const std::vector<uint8_t> frame = build(sample.fields, stripe_key(kKey, 1));
+    EXPECT_EQ(accept(frame, stripe_key(kKey, 1)), NETSUM_DROP_NONE);
+    for (const netsum_key& other : {kKey, stripe_key(kKey, 0), stripe_key(kKey, 2)}) {
+      EXPECT_EQ(accept(frame, other), NETSUM_DROP_BAD_CHECK);
+    }
+  }
+}
+
+TEST(Check, NothingIsLeftOfAWipedKey) {
+  PacketKey key(kKey, 64);
+  const uint32_t* table = key.table();
+  EXPECT_NE(std::count(table, table + 16, 0u), 16);
+  key.wipe();
+  EXPECT_EQ(key.key(), netsum_key{});
+  EXPECT_EQ(key.table(), table);
+  EXPECT_EQ(std::count(table, table + 16, 0u), 16);
+}
+
 TEST(Check, NeverAcceptsRandomBytes) {
   Rng rng(3);
   const std::vector<uint8_t> model = build(samples()[0].fields);

@@ -154,11 +154,25 @@ NETSUM_INLINE uint64_t netsum_mix64(uint64_t h) {
   return h ^ h >> 33;
 }
 
-/* The key table of NH: pair i are the halves of SipHash(secret, "netsumNH" || i), word 2i the lower one. Its
- * input is 16 bytes long and a tag's 36, so the two never meet. `words` is even. */
-NETSUM_INLINE void netsum_make_table(const struct netsum_key* secret, uint32_t* table, uint32_t words) {
-  for (uint32_t i = 0; i < words / 2; ++i) {
+/* The key of one stripe of a job: SipHash, under the job's secret, of a word and the stripe's number in the
+ * job. So a packet of one stripe is a forgery to all others. */
+NETSUM_INLINE struct netsum_key netsum_stripe_key(const struct netsum_key* secret, uint32_t stripe) {
+  uint64_t halves[2];
+  for (uint32_t i = 0; i < 2; ++i) {
     struct netsum_sip s = netsum_sip_begin(secret);
+    netsum_sip_word(&s, i == 0 ? 0x304B6D757374656Eull : 0x314B6D757374656Eull); /* "netsumK0", "netsumK1" */
+    netsum_sip_word(&s, stripe);
+    halves[i] = netsum_sip_end(&s, 0, 16);
+  }
+  struct netsum_key key = {halves[0], halves[1]};
+  return key;
+}
+
+/* The key table of NH: pair i are the halves of SipHash(key, "netsumNH" || i), word 2i the lower one. Its
+ * input is 16 bytes long and a tag's 36, so the two never meet. `words` is even. */
+NETSUM_INLINE void netsum_make_table(const struct netsum_key* key, uint32_t* table, uint32_t words) {
+  for (uint32_t i = 0; i < words / 2; ++i) {
+    struct netsum_sip s = netsum_sip_begin(key);
     netsum_sip_word(&s, 0x484E6D757374656Eull);
     netsum_sip_word(&s, i);
     const uint64_t pair = netsum_sip_end(&s, 0, 16);
@@ -178,12 +192,12 @@ NETSUM_INLINE uint64_t netsum_nh(const void* payload, uint32_t bytes, const uint
   return sum;
 }
 
-/* The check field: SipHash, under the job's secret, of the 24 bytes of header in front of it, NH of the
+/* The check field: SipHash, under the stripe's key, of the 24 bytes of header in front of it, NH of the
  * payload and the payload's length. `header` is the packet's first byte. */
 NETSUM_INLINE uint64_t netsum_check(const void* header, uint64_t payload_nh, uint32_t payload_bytes,
-                                    const struct netsum_key* secret) {
+                                    const struct netsum_key* key) {
   const uint8_t* p = (const uint8_t*)header;
-  struct netsum_sip s = netsum_sip_begin(secret);
+  struct netsum_sip s = netsum_sip_begin(key);
   netsum_sip_word(&s, netsum_load64(p));
   netsum_sip_word(&s, netsum_load64(p + 8));
   netsum_sip_word(&s, netsum_load64(p + 16));

@@ -18,8 +18,9 @@ namespace netsum {
 
 // Where the sums of a job go that an aggregator cannot finish itself: it is one member of a parent's job.
 struct DataplaneParent {
-  std::vector<Address>
-      stripes;       // the parent's endpoints: stripe i of the dataplane contributes to stripes[i]
+  // The parent's endpoints. Stripe i of the dataplane contributes to stripes[i], number i of the parent's
+  // job.
+  std::vector<Address> stripes;
   uint16_t job = 0;  // as the parent knows it, as are epoch and key
   uint16_t epoch = 0;
   netsum_key key{};
@@ -30,7 +31,9 @@ struct DataplaneParent {
 struct DataplaneJob {
   uint16_t job = 0;    // index below max_jobs
   uint16_t epoch = 0;  // incarnation of that index: packets of another one are refused
-  netsum_key key{};    // random per job: the secret under which every packet is tagged
+  netsum_key key{};    // random per job: the secret of which each stripe's key is made (wire::stripe_key)
+  // Number in the job of the dataplane's first stripe: not 0 where others bring the stripes before it.
+  uint32_t first_stripe = 0;
   uint16_t members = 0;
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales

@@ -77,7 +77,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                                .slots = wanted,
                                .payload_bytes = spec.payload_bytes,
                                .has_parent = spec.parent.has_value()};
-  job.key.set(spec.key, spec.payload_bytes);
+  job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.group = spec.group;
@@ -85,7 +85,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   if (spec.parent) {
     job.parent = netsum_parent_job{
         .job = spec.parent->job, .epoch = spec.parent->epoch, .member = spec.parent->member};
-    job.parent_key.set(spec.parent->key, spec.payload_bytes);
+    job.parent_key.set(wire::stripe_key(spec.parent->key, stripe), spec.payload_bytes);
     job.parent_address = spec.parent->stripes[stripe];
     job.parent_welcomed = false;
     parent_jobs_[{job.parent_address, job.parent.job}] = spec.job;
@@ -104,6 +104,8 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
     if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
   }
   job.rules.members = 0;
+  job.key.wipe();
+  job.parent_key.wipe();
 }
 
 SlotProgress AggregatorCore::progress(uint16_t index, uint16_t epoch) const {

@@ -49,7 +49,8 @@ class AggregatorCoreTest : public testing::Test {
     for (uint32_t i = 0; i < fields.payload_bytes; i += 4) {
       std::memcpy(&frame[NETSUM_HEADER_BYTES + i], &lane, sizeof lane);
     }
-    const uint32_t size = wire::write_header(fields, key.value_or(key_of(fields.job)), frame.data());
+    const uint32_t size =
+        wire::write_header(fields, wire::stripe_key(key.value_or(key_of(fields.job)), 0), frame.data());
     core_.on_packet({frame.data(), size, from});
   }
   static netsum_fields fields(uint8_t type, uint16_t job, uint16_t member) {
@@ -81,7 +82,8 @@ class AggregatorCoreTest : public testing::Test {
       Reply reply;
       EXPECT_EQ(netsum_parse(packet.data, packet.size, &reply.fields), NETSUM_DROP_NONE);
       const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
-      EXPECT_TRUE(wire::check_is_right(packet.data, reply.fields, key_of(reply.fields.job)));
+      EXPECT_TRUE(
+          wire::check_is_right(packet.data, reply.fields, wire::stripe_key(key_of(reply.fields.job), 0)));
       reply.to = packet.to;
       reply.payload.assign(payload, payload + reply.fields.payload_bytes);
       result.push_back(reply);
@@ -311,6 +313,24 @@ TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   send(good, host(1));
   refused(NETSUM_DROP_DUPLICATE, good);
   EXPECT_EQ(core_.counters().contributions.get(), 1u);
+}
+
+TEST_F(AggregatorCoreTest, APacketOfOneStripeIsAForgeryToTheOthers) {
+  DataplaneJob job = job_of(0, 2);
+  std::vector<uint8_t> hello_of_stripe_0(NETSUM_HEADER_BYTES + kPayload);
+  wire::write_header(fields(NETSUM_TYPE_HELLO, 0, 0), wire::stripe_key(job.key, 0), hello_of_stripe_0.data());
+  const auto taken = [&](size_t stripe) {
+    EXPECT_TRUE(core_.install(job, stripe).ok());
+    const uint64_t before = core_.counters().hellos.get();
+    core_.on_packet({hello_of_stripe_0.data(), NETSUM_HEADER_BYTES + kPayload, host(1)});
+    core_.clear();
+    return core_.counters().hellos.get() > before;
+  };
+  EXPECT_TRUE(taken(0));
+  EXPECT_FALSE(taken(1));
+  job.first_stripe = 3;  // an embedded shard's
+  EXPECT_FALSE(taken(0));
+  EXPECT_EQ(drops(NETSUM_DROP_BAD_CHECK), 2u);
 }
 
 TEST_F(AggregatorCoreTest, RepeatsTheResultAndTellsWhoIsMissing) {

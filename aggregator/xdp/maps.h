@@ -8,10 +8,10 @@
  * - 32, rounded down to 32. So MTU 3484 is the largest for this dataplane. */
 #define NETSUM_XDP_MAX_PAYLOAD 3424
 
-/* A job's secret, and NH's key table made of it. The loader sets the map's value size to what the largest
- * payload needs: the table has payload_limit / 4 words. */
+/* A job's key on this stripe, and NH's key table made of it. The loader sets the map's value size to what the
+ * largest payload needs: the table has payload_limit / 4 words. */
 struct netsum_xdp_key {
-  struct netsum_key secret;
+  struct netsum_key key;
   uint32_t table[NETSUM_XDP_MAX_PAYLOAD / 4];
 };
 /* Index in the map `keys`: that of a job with its members, and with its parent. */

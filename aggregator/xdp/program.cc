@@ -82,6 +82,14 @@ uint32_t key_bytes(uint32_t payload_bytes) {
   return offsetof(netsum_xdp_key, table) + payload_bytes;
 }
 
+// The dataplane is one stripe.
+netsum_key key_of(const DataplaneJob& job) {
+  return wire::stripe_key(job.key, job.first_stripe);
+}
+netsum_key key_of_parent(const DataplaneJob& job) {
+  return wire::stripe_key(job.parent->key, 0);
+}
+
 uint64_t peer_of(const Address& address) {
   uint32_t ip = 0;
   std::memcpy(&ip, address.ip.data(), sizeof ip);
@@ -253,7 +261,7 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
-  if (const Status status = set_key(netsum_xdp_key_of(job.job), job.key); !status.ok()) return status;
+  if (const Status status = set_key(netsum_xdp_key_of(job.job), key_of(job)); !status.ok()) return status;
   netsum_xdp_job value{};
   value.rules.epoch = job.epoch;
   value.rules.members = job.members;
@@ -274,19 +282,27 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   return Status();
 }
 
-Status XdpProgram::set_key(uint32_t index, const netsum_key& secret) {
-  netsum_xdp_key key{};
-  key.secret = secret;
-  netsum_make_table(&secret, key.table, options_.payload_bytes / 4);
-  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &key, BPF_ANY) != 0) {
-    return failure("cannot set key " + std::to_string(index), errno);
-  }
+Status XdpProgram::set_key(uint32_t index, const netsum_key& key) {
+  netsum_xdp_key value{};
+  value.key = key;
+  netsum_make_table(&key, value.table, options_.payload_bytes / 4);
+  const bool done = bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &value, BPF_ANY) == 0;
+  const int error = errno;
+  explicit_bzero(&value, sizeof value);
+  if (!done) return failure("cannot set key " + std::to_string(index), error);
   return Status();
+}
+
+void XdpProgram::wipe_keys(uint32_t job) {
+  const netsum_xdp_key none{};
+  for (const uint32_t index : {netsum_xdp_key_of(job), netsum_xdp_parent_key_of(job)}) {
+    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &none, BPF_ANY);
+  }
 }
 
 Status XdpProgram::set_parent(const DataplaneJob& job) {
   const uint32_t index = job.job;
-  const Status keyed = set_key(netsum_xdp_parent_key_of(index), job.parent->key);
+  const Status keyed = set_key(netsum_xdp_parent_key_of(index), key_of_parent(job));
   if (!keyed.ok()) return keyed;
   netsum_xdp_member parent{};
   parent.peer = peer_of(job.parent->stripes.front());
@@ -304,7 +320,7 @@ uint32_t XdpProgram::hello_to_parent(const DataplaneJob& job, netsum_fields fiel
   fields.member = job.parent->member;
   fields.flags = 0;
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
-  return wire::write_header(fields, job.parent->key, frame);
+  return wire::write_header(fields, key_of_parent(job), frame);
 }
 
 bool XdpProgram::parent_welcomed(uint16_t job) const {
@@ -335,6 +351,7 @@ void XdpProgram::remove(uint16_t job) {
   // Also waits for the programs at work. If there is no memory for it, the old map stays, with ports that
   // nothing of the job is sent to any more.
   static_cast<void>(clear_broadcast(index));
+  wipe_keys(index);
   for (const Port& port : ports_[index]) {
     const netsum_xdp_port_key key{.job = index, .ifindex = port.ifindex};
     bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.ports), &key);
@@ -361,7 +378,7 @@ uint32_t XdpProgram::welcome(const DataplaneJob& job, netsum_fields fields, cons
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
   fields.type = NETSUM_TYPE_WELCOME;
   fields.flags = 0;
-  return wire::write_header(fields, job.key, frame);
+  return wire::write_header(fields, key_of(job), frame);
 }
 
 namespace {

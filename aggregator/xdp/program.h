@@ -64,7 +64,8 @@ class XdpProgram {
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
   Status clear_broadcast(uint32_t job);
-  Status set_key(uint32_t index, const netsum_key& secret);
+  Status set_key(uint32_t index, const netsum_key& key);
+  void wipe_keys(uint32_t job);
   Status set_parent(const DataplaneJob& job);
   void forget_parent(uint32_t job);
   netsum_xdp_member member(uint16_t job, uint16_t member) const;

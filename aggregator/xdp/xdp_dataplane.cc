@@ -102,6 +102,8 @@ class XdpDataplane final : public Dataplane {
     if (found == jobs_.end()) return;
     program_->remove(index);
     ranges_.give_back(found->second.first_slot, found->second.job.data_slots + found->second.job.scale_slots);
+    wire::wipe(&found->second.job.key);
+    if (found->second.job.parent) wire::wipe(&found->second.job.parent->key);
     jobs_.erase(found);
   }
 

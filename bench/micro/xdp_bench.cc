@@ -34,7 +34,7 @@ Bytes packet(const VectorJob& job, uint8_t type, uint8_t format, uint16_t member
   for (uint32_t i = 0; i < bytes; i += 4) {
     netsum_store32(&datagram[NETSUM_HEADER_BYTES + i], static_cast<uint32_t>(rng.below(1 << 20)));
   }
-  wire::write_header(f, job.key, datagram.data());
+  wire::write_header(f, wire::stripe_key(job.key, 0), datagram.data());
   return datagram;
 }
 

@@ -5,6 +5,7 @@
 
 #include "src/collective/worker_io.h"
 #include "src/net/udp/udp_io.h"
+#include "wire/codec.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -16,7 +17,8 @@ std::chrono::milliseconds left_until(std::chrono::steady_clock::time_point deadl
   return std::max(left, std::chrono::milliseconds(1));
 }
 
-Result<StripeOptions> stripe_options(const Membership& membership, const StripeInfo& info, int rank) {
+Result<StripeOptions> stripe_options(const Membership& membership, size_t number, int rank) {
+  const StripeInfo& info = membership.stripes[number];
   const Result<Address> address = Address::parse(info.endpoint);
   if (!address.ok()) return address.status();
   StripeOptions stripe;
@@ -24,7 +26,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, const StripeI
   stripe.local = info.embedded && info.owner_rank == rank;
   stripe.job = membership.job;
   stripe.epoch = membership.epoch;
-  stripe.key = membership.key;
+  stripe.key = wire::stripe_key(membership.key, number);
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
@@ -108,11 +110,11 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   for (const auto& control : memberships) {
     const Membership& membership = control->membership();
     if (shard != nullptr) {
-      const Status status = shard->install(membership, worker.world_size);
+      const Status status = shard->install(membership, worker.rank, worker.world_size);
       if (!status.ok()) return status;
     }
-    for (const StripeInfo& info : membership.stripes) {
-      Result<StripeOptions> stripe = stripe_options(membership, info, worker.rank);
+    for (size_t number = 0; number < membership.stripes.size(); ++number) {
+      Result<StripeOptions> stripe = stripe_options(membership, number, worker.rank);
       if (!stripe.ok()) return stripe.status();
       if (payload_bytes != 0) stripe->payload_bytes = payload_bytes;
       worker.stripes.push_back(std::move(stripe).value());

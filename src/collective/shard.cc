@@ -65,11 +65,13 @@ void Shard::remove_jobs() {
   installed_.clear();
 }
 
-Status Shard::install(const Membership& membership, int world_size) {
+Status Shard::install(const Membership& membership, int rank, int world_size) {
   installed_.emplace_back(membership.job, membership.epoch);
   return dataplane_->install({.job = membership.job,
                               .epoch = membership.epoch,
                               .key = membership.key,
+                              // Stripes are in rank order.
+                              .first_stripe = static_cast<uint32_t>(rank),
                               .members = static_cast<uint16_t>(world_size),
                               .data_slots = membership.data_slots,
                               .scale_slots = membership.scale_slots,

@@ -30,7 +30,7 @@ class Shard {
   Address endpoint() const { return dataplane_->endpoints().front(); }
   DataplaneLimits limits() const { return dataplane_->limits(); }
   // Lets in the packets of the job, once all ranks have joined.
-  Status install(const Membership& membership, int world_size);
+  Status install(const Membership& membership, int rank, int world_size);
   // Forgets all jobs.
   void remove_jobs();
 

@@ -40,7 +40,7 @@ struct StripeOptions {
   Address group;
   uint16_t job = 0;
   uint16_t epoch = 0;
-  netsum_key key{};
+  netsum_key key{};  // the stripe's: wire::stripe_key()
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
   uint32_t payload_bytes = 1440;

@@ -95,7 +95,7 @@ bool NetworkRun::fence(std::span<const Peer> peers, std::vector<Reply>* replies)
   for (const Peer peer : peers) {
     hello.member = static_cast<uint16_t>(peer);
     uint8_t frame[NETSUM_HEADER_BYTES];
-    const uint32_t size = wire::write_header(hello, kFenceKey, frame);
+    const uint32_t size = wire::write_header(hello, wire::stripe_key(kFenceKey, 0), frame);
     if (send(sockets_[static_cast<size_t>(peer)], frame, size, 0) != static_cast<ssize_t>(size)) return false;
   }
   std::set<Peer> waiting(peers.begin(), peers.end());

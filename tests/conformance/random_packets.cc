@@ -172,7 +172,7 @@ class Traffic {
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
     f.payload_bytes = static_cast<uint32_t>(payload.size());
-    wire::write_header(f, key, frame.data());
+    wire::write_header(f, wire::stripe_key(key, 0), frame.data());
     return frame;
   }
 

@@ -14,8 +14,9 @@ void ReferenceDataplane::install(const VectorJob& spec) {
                .slots = spec.data_slots + spec.scale_slots,
                .payload_bytes = spec.payload_bytes,
                .has_parent = spec.parent.has_value()};
-  job.key = spec.key;
+  job.key = wire::stripe_key(spec.key, 0);
   job.parent = spec.parent;
+  if (job.parent) job.parent->key = wire::stripe_key(spec.parent->key, 0);
   job.slots.resize(job.rules.slots);
   for (SlotState& slot : job.slots) {
     for (Bytes& lanes : slot.lanes) lanes.resize(spec.payload_bytes);

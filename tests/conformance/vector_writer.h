@@ -166,7 +166,7 @@ class VectorWriter {
     f.payload_bytes = static_cast<uint32_t>(payload.size());
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
-    wire::write_header(f, job_.key, frame.data());
+    wire::write_header(f, wire::stripe_key(job_.key, 0), frame.data());
     return frame;
   }
 

@@ -59,7 +59,7 @@ class XdpFrames : public Xdp {
     f.type = NETSUM_TYPE_HELLO;
     f.job = job.job;
     Bytes datagram(NETSUM_HEADER_BYTES);
-    wire::write_header(f, job.key, datagram.data());
+    wire::write_header(f, wire::stripe_key(job.key, 0), datagram.data());
     return frame_around(datagram, 0);
   }
   // Verdict, and the one counter that moved.
