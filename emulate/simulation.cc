@@ -361,7 +361,7 @@ void Simulation::take_completions(size_t job_index, int rank) {
 
 void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packet) {
   if (keep_if_paused(&node->pause, packet)) return;
-  node->core->on_packet(packet);
+  node->core->on_packet(clock_.now_us(), packet);
   if (++node->gathered == AggregatorCore::kMaxBurst) flush(node);
   if (node->flush_scheduled) return;
   node->flush_scheduled = true;

@@ -66,9 +66,9 @@ bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const net
 
 std::string_view drop_name(int reason) {
   static constexpr std::string_view kNames[] = {
-      "none",       "too_short",   "bad_magic",    "bad_version", "bad_type",    "bad_flags",
-      "bad_length", "bad_format",  "unknown_job",  "stale_epoch", "bad_member",  "bad_slot",
-      "bad_check",  "stale_round", "future_round", "duplicate",   "unknown_peer"};
+      "none",       "too_short",   "bad_magic",    "bad_version", "bad_type",     "bad_flags",
+      "bad_length", "bad_format",  "unknown_job",  "stale_epoch", "bad_member",   "bad_slot",
+      "bad_check",  "stale_round", "future_round", "duplicate",   "unknown_peer", "over_rate"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == NETSUM_DROP_COUNT);
   return reason >= 0 && reason < NETSUM_DROP_COUNT ? kNames[reason] : "unknown";
 }

@@ -80,6 +80,7 @@
 #define NETSUM_DROP_FUTURE_ROUND 14 /* a round that cannot have started yet */
 #define NETSUM_DROP_DUPLICATE 15    /* contribution already counted, round still open */
 #define NETSUM_DROP_UNKNOWN_PEER 16 /* from an address that is not the member's (no HELLO, or spoofed) */
-#define NETSUM_DROP_COUNT 17
+#define NETSUM_DROP_OVER_RATE 17 /* the job's members together send faster than the aggregator lets a job */
+#define NETSUM_DROP_COUNT 18
 
 #endif /* NETSUM_WIRE_IDS_H_ */

@@ -3,6 +3,7 @@
 #ifndef NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
 #define NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +45,15 @@ struct DataplaneJob {
   std::optional<DataplaneParent> parent;
 };
 
+inline constexpr int64_t kMaxJobPacketsPerS = 100'000'000;
+
+// What one job may have of a dataplane, on each stripe. 0: all that there is.
+struct JobQuota {
+  uint32_t slots = 0;          // scale slots among them
+  uint64_t memory_bytes = 0;   // of its slots
+  uint64_t packets_per_s = 0;  // from all members together, after which packets are refused: over_rate
+};
+
 struct DataplaneLimits {
   int stripes = 1;
   int max_jobs = 0;
@@ -51,6 +61,16 @@ struct DataplaneLimits {
   uint32_t payload_bytes = 0;  // largest that fits the dataplane's MTU
   // A group for each job index, where results may leave by multicast.
   std::optional<MulticastRange> groups = std::nullopt;
+  JobQuota quota = {};
+  uint64_t slot_bytes = 0;  // memory that a slot takes
+
+  // The most slots that a job gets on a stripe.
+  uint32_t job_slots() const {
+    uint64_t most = slots_per_stripe;
+    if (quota.slots != 0) most = std::min<uint64_t>(most, quota.slots);
+    if (quota.memory_bytes != 0) most = std::min(most, quota.memory_bytes / slot_bytes);
+    return static_cast<uint32_t>(most);
+  }
 };
 
 // How far a job is: slot_progress() of each stripe, taken together.

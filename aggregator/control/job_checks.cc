@@ -109,6 +109,24 @@ Status JobTable::check_same(const JobRequest& request, const Job& job) const {
   return {};
 }
 
+Status JobTable::check_quota(const JobRequest& request) const {
+  const DataplaneLimits limits = dataplane_->limits();
+  const uint64_t wanted = uint64_t{request.slots} + kScaleSlots;
+  const std::string asks = "job '" + request.name + "' asks for " + number(request.slots) + " slots (and " +
+                           number(kScaleSlots) + " for scales) per stripe";
+  if (limits.quota.slots != 0 && wanted > limits.quota.slots)
+    return {ErrorCode::kResourceExhausted,
+            asks + "; this aggregator's quota of slots for a job is " + number(limits.quota.slots) +
+                ": ask for fewer, or start the aggregator with a larger quota"};
+  if (limits.quota.memory_bytes != 0 && wanted > limits.quota.memory_bytes / limits.slot_bytes)
+    return {ErrorCode::kResourceExhausted,
+            asks + ", which take " + number(wanted * limits.slot_bytes) +
+                " bytes; this aggregator's quota of memory for a job is " +
+                number(limits.quota.memory_bytes) +
+                " bytes: ask for fewer slots, or start the aggregator with a larger quota"};
+  return {};
+}
+
 Status JobTable::check_entry(int64_t now_us, const JobRequest& request) const {
   if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
   const auto away = turned_away_.find({request.name, request.succeeds});
@@ -124,11 +142,12 @@ Status JobTable::check_entry(int64_t now_us, const JobRequest& request) const {
 }
 
 bool JobTable::fits_when_empty(const JobRequest& request) const {
-  return dataplane_ == nullptr || request.slots + kScaleSlots <= dataplane_->limits().slots_per_stripe;
+  return dataplane_ == nullptr || request.slots + kScaleSlots <= dataplane_->limits().job_slots();
 }
 
 Status JobTable::check_room(const JobRequest& request) const {
   if (dataplane_ != nullptr) {
+    if (Status status = check_quota(request); !status.ok()) return status;
     const uint32_t slots = dataplane_->limits().slots_per_stripe;
     const uint32_t reserved = reserved_slots();
     const uint32_t free = reserved < slots ? slots - reserved : 0;

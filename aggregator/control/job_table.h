@@ -215,6 +215,7 @@ class JobTable {
   // Each names the first rule that the request breaks (job_checks.cc).
   Status check_job(const JobRequest& request) const;
   Status check_same(const JobRequest& request, const Job& job) const;
+  Status check_quota(const JobRequest& request) const;
   Status check_room(const JobRequest& request) const;
   bool fits_when_empty(const JobRequest& request) const;
   Status check_shard(const MemberRequest& request) const;

@@ -414,6 +414,29 @@ TEST_F(JobTableTest, OfAJobThatIsSentToItsHostsEveryRankIs) {
   EXPECT_TRUE(jobs.join(3'000'000, request).ok());
 }
 
+TEST_F(JobTableTest, KeepsToTheQuotasOfAJobAndNamesThem) {
+  const auto refusal_by = [&](const JobQuota& quota) {
+    DataplaneLimits limits = dataplane_.limits();
+    limits.quota = quota;
+    limits.slot_bytes = 1000;
+    FakeDataplane dataplane(limits);
+    JobTable jobs({}, &dataplane, [this] { return rng_.next(); });
+    MemberRequest request = member_request(0, 1);
+    request.job.when_full = WhenFull::kWait;  // which helps against nothing that will not change
+    return jobs.join(0, request).status();
+  };
+  EXPECT_TRUE(refusal_by({.slots = 272, .memory_bytes = 272'000}).ok());
+  Status status = refusal_by({.slots = 271});
+  EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(status.message(),
+              HasSubstr("asks for 256 slots (and 16 for scales) per stripe; this aggregator's quota of slots "
+                        "for a job is 271"));
+  status = refusal_by({.memory_bytes = 271'999});
+  EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("which take 272000 bytes; this aggregator's quota of memory for a "
+                                          "job is 271999 bytes"));
+}
+
 TEST_F(JobTableTest, LimitsTheNumberOfJobs) {
   JobTableOptions options;
   options.max_jobs = 2;

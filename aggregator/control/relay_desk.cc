@@ -151,7 +151,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   uint32_t payload = limits.payload_bytes;
   if (request.job.mtu >= wire::kMinMtu && request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu), 6));
-  uint32_t slots = dataplane_->free_slots();
+  uint32_t slots = std::min(dataplane_->free_slots(), limits.job_slots());
   if (!request.rack.empty()) {
     payload = std::min(payload, request.rack_payload_bytes);
     slots = std::min(slots, request.rack_slots);

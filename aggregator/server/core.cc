@@ -10,6 +10,8 @@
 namespace netsum {
 namespace {
 
+static_assert(kMaxJobPacketsPerS == NETSUM_RATE_MAX);
+
 uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes, const wire::PacketKey& key) {
   return kernels::nh(frame + NETSUM_HEADER_BYTES, payload_bytes, key.table());
 }
@@ -38,17 +40,26 @@ bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes)
   }
 }
 
+uint32_t frame_stride(uint32_t payload_bytes) {
+  return (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
+}
+
 }  // namespace
+
+uint32_t AggregatorCore::slot_bytes(uint32_t payload_bytes) {
+  return static_cast<uint32_t>(sizeof(netsum_slot)) + 2 * frame_stride(payload_bytes);
+}
 
 AggregatorCore::AggregatorCore(const Limits& limits)
     : limits_(limits),
-      frame_stride_((NETSUM_HEADER_BYTES + limits.payload_bytes + 63) / 64 * 64),
+      frame_stride_(frame_stride(limits.payload_bytes)),
+      rate_(netsum_rate_of(limits.job_packets_per_s)),
       jobs_(static_cast<size_t>(limits.max_jobs)),
       ranges_(limits.slots),
       slots_(limits.slots),
       frames_(size_t{limits.slots} * 2 * frame_stride_),
       scratch_(size_t{kScratchFrames} * frame_stride_) {
-  NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD);
+  NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD && limits.job_packets_per_s <= NETSUM_RATE_MAX);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
   for (Job& job : jobs_) {
     job.key.reserve(limits.payload_bytes);
@@ -80,6 +91,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
+  job.spent_until_ns = 0;
   job.group = spec.group;
   job.addresses.fill(Address());
   if (spec.parent) {
@@ -116,7 +128,7 @@ SlotProgress AggregatorCore::progress(uint16_t index, uint16_t epoch) const {
                        job.rules.members);
 }
 
-void AggregatorCore::on_packet(const InPacket& packet) {
+void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   counters_.packets_received.add();
   counters_.bytes_received.add(packet.size);
   netsum_fields fields;
@@ -127,7 +139,11 @@ void AggregatorCore::on_packet(const InPacket& packet) {
   Job& job = jobs_[fields.job];
   reason = netsum_check_rules(&fields, &job.rules);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
+  // Asked before the work of the check, paid after it: what is forged costs the job nothing.
+  const uint64_t now_ns = static_cast<uint64_t>(now_us) * 1000;
+  if (netsum_rate_is_spent(&rate_, job.spent_until_ns, now_ns)) return drop(NETSUM_DROP_OVER_RATE);
   if (!check_is_right(packet.data, fields, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  job.spent_until_ns = netsum_rate_take(&rate_, job.spent_until_ns, now_ns);
   if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
   } else {

@@ -16,6 +16,7 @@
 #include "aggregator/control/dataplane.h"
 #include "aggregator/control/slot_ranges.h"
 #include "aggregator/slot/progress.h"
+#include "aggregator/slot/rate.h"
 #include "aggregator/slot/slot.h"
 #include "netsum/status.h"
 #include "src/base/counter.h"
@@ -49,6 +50,7 @@ class AggregatorCore {
     int max_jobs = 64;
     uint32_t slots = 4096;
     uint32_t payload_bytes = 1440;
+    uint64_t job_packets_per_s = 0;  // JobQuota::packets_per_s
   };
   // Allocates everything: slots x 2 x (payload + header), jobs x 2 x payload for their keys, plus tables.
   explicit AggregatorCore(const Limits& limits);
@@ -63,7 +65,10 @@ class AggregatorCore {
 
   // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
   static constexpr int kMaxBurst = 64;
-  void on_packet(const InPacket& packet);
+  void on_packet(int64_t now_us, const InPacket& packet);
+
+  // Memory that a slot takes where the largest payload is `payload_bytes`.
+  static uint32_t slot_bytes(uint32_t payload_bytes);
 
   // The replies since the last clear(), runs to the same member side by side. They point into this object
   // and stay valid until clear().
@@ -78,7 +83,8 @@ class AggregatorCore {
     wire::PacketKey key;
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
-    Address group;  // valid: one packet there in the place of one to each member
+    uint64_t spent_until_ns = 0;  // of its rate: netsum_rate_take()
+    Address group;                // valid: one packet there in the place of one to each member
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -111,6 +117,7 @@ class AggregatorCore {
 
   const Limits limits_;
   const uint32_t frame_stride_;
+  const netsum_rate rate_;  // of each job
   std::vector<Job> jobs_;
   std::map<std::pair<Address, uint16_t>, uint16_t> parent_jobs_;  // parent's address and job index: our index
   SlotRanges ranges_;

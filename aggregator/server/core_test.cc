@@ -43,6 +43,7 @@ struct Reply {
 class AggregatorCoreTest : public testing::Test {
  protected:
   AggregatorCore core_{{.max_jobs = 4, .slots = 16, .payload_bytes = kPayload}};
+  int64_t now_us_ = 0;
 
   void send(netsum_fields fields, const Address& from, int32_t lane = 1, std::optional<netsum_key> key = {}) {
     std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
@@ -51,7 +52,7 @@ class AggregatorCoreTest : public testing::Test {
     }
     const uint32_t size =
         wire::write_header(fields, wire::stripe_key(key.value_or(key_of(fields.job)), 0), frame.data());
-    core_.on_packet({frame.data(), size, from});
+    core_.on_packet(now_us_, {frame.data(), size, from});
   }
   static netsum_fields fields(uint8_t type, uint16_t job, uint16_t member) {
     netsum_fields f{};
@@ -306,9 +307,9 @@ TEST_F(AggregatorCoreTest, EveryRefusalIsCountedUnderItsName) {
   f.round = 2;
   refused(NETSUM_DROP_FUTURE_ROUND, f);
   const uint8_t garbage[NETSUM_HEADER_BYTES] = {1, 2, 3};
-  core_.on_packet({garbage, 5, host(1)});
+  core_.on_packet(now_us_, {garbage, 5, host(1)});
   EXPECT_EQ(drops(NETSUM_DROP_TOO_SHORT), 1u);
-  core_.on_packet({garbage, sizeof garbage, host(1)});
+  core_.on_packet(now_us_, {garbage, sizeof garbage, host(1)});
   EXPECT_EQ(drops(NETSUM_DROP_BAD_MAGIC), 1u);
   send(good, host(1));
   refused(NETSUM_DROP_DUPLICATE, good);
@@ -322,7 +323,7 @@ TEST_F(AggregatorCoreTest, APacketOfOneStripeIsAForgeryToTheOthers) {
   const auto taken = [&](size_t stripe) {
     EXPECT_TRUE(core_.install(job, stripe).ok());
     const uint64_t before = core_.counters().hellos.get();
-    core_.on_packet({hello_of_stripe_0.data(), NETSUM_HEADER_BYTES + kPayload, host(1)});
+    core_.on_packet(now_us_, {hello_of_stripe_0.data(), NETSUM_HEADER_BYTES + kPayload, host(1)});
     core_.clear();
     return core_.counters().hellos.get() > before;
   };
@@ -331,6 +332,38 @@ TEST_F(AggregatorCoreTest, APacketOfOneStripeIsAForgeryToTheOthers) {
   job.first_stripe = 3;  // an embedded shard's
   EXPECT_FALSE(taken(0));
   EXPECT_EQ(drops(NETSUM_DROP_BAD_CHECK), 2u);
+}
+
+TEST(AggregatorCoreRate, IsAJobsOwnAndForgedPacketsDoNotSpendIt) {
+  AggregatorCore core({.max_jobs = 2, .slots = 8, .payload_bytes = kPayload, .job_packets_per_s = 1000});
+  const auto drops = [&](int reason) { return core.counters().drops[static_cast<size_t>(reason)].get(); };
+  const auto hello = [&](int64_t now_us, uint16_t job, const netsum_key& key) {
+    netsum_fields f{};
+    f.type = NETSUM_TYPE_HELLO;
+    f.job = job;
+    f.epoch = 7;
+    uint8_t frame[NETSUM_HEADER_BYTES];
+    wire::write_header(f, wire::stripe_key(key, 0), frame);
+    core.on_packet(now_us, {frame, sizeof frame, host(1)});
+    core.clear();
+  };
+  ASSERT_TRUE(core.install(job_of(0, 1)).ok());
+  ASSERT_TRUE(core.install(job_of(1, 1)).ok());
+  constexpr int64_t kNowUs = 5'000'000;
+  for (int i = 0; i < 1000; ++i) hello(kNowUs, 0, key_of(1));
+  EXPECT_EQ(drops(NETSUM_DROP_BAD_CHECK), 1000u);
+  for (int i = 0; i < 200; ++i) hello(kNowUs, 0, key_of(0));
+  EXPECT_EQ(core.counters().hellos.get(), 101u);  // of 0.1 s, and the one that is due
+  EXPECT_EQ(drops(NETSUM_DROP_OVER_RATE), 99u);
+  // The other job has all of its own.
+  for (int i = 0; i < 101; ++i) hello(kNowUs, 1, key_of(1));
+  EXPECT_EQ(core.counters().hellos.get(), 202u);
+  for (int i = 0; i < 200; ++i) hello(kNowUs + 50'000, 0, key_of(0));
+  EXPECT_EQ(core.counters().hellos.get(), 252u);
+  // A new job under the index owes nothing.
+  ASSERT_TRUE(core.install(job_of(0, 1)).ok());
+  for (int i = 0; i < 101; ++i) hello(kNowUs + 50'000, 0, key_of(0));
+  EXPECT_EQ(core.counters().hellos.get(), 353u);
 }
 
 TEST_F(AggregatorCoreTest, RepeatsTheResultAndTellsWhoIsMissing) {

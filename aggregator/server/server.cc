@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aggregator/server/core.h"
+#include "src/base/clock.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/codec.h"
 
@@ -47,7 +48,8 @@ class CoreThread {
     std::array<InPacket, AggregatorCore::kMaxBurst> burst;
     while (!stop_.load(std::memory_order_acquire)) {
       const size_t received = io_->receive(burst);
-      for (size_t i = 0; i < received; ++i) core_.on_packet(burst[i]);
+      const int64_t now_us = monotonic_us();
+      for (size_t i = 0; i < received; ++i) core_.on_packet(now_us, burst[i]);
       if (received > 0) {
         io_->send(core_.outbox());
         core_.clear();
@@ -84,7 +86,8 @@ class UdpDataplane final : public Dataplane {
       : options_(options) {
     const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
                                         .slots = options.slots_per_core,
-                                        .payload_bytes = options.payload_bytes};
+                                        .payload_bytes = options.payload_bytes,
+                                        .job_packets_per_s = options.quota.packets_per_s};
     for (auto& socket : sockets) cores_.push_back(std::make_unique<CoreThread>(std::move(socket), limits));
   }
 
@@ -95,7 +98,9 @@ class UdpDataplane final : public Dataplane {
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_core,
             .payload_bytes = options_.payload_bytes,
-            .groups = options_.groups};
+            .groups = options_.groups,
+            .quota = options_.quota,
+            .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes)};
   }
 
   std::vector<Address> endpoints() const override {

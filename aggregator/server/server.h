@@ -23,6 +23,7 @@ struct UdpDataplaneOptions {
   // is where they come from, and its interface where they leave. Empty: one copy to each member.
   std::optional<MulticastRange> groups = std::nullopt;
   int multicast_ttl = 1;
+  JobQuota quota = {};
 };
 
 // Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.

@@ -1,5 +1,6 @@
 /* The wire and the slot machine are C11: compiled by a test, never linked. */
 #include "aggregator/slot/lanes.h"
+#include "aggregator/slot/rate.h"
 #include "aggregator/slot/slot.h"
 
 int netsum_c11_check(struct netsum_slot* slot, const void* frame, uint32_t size,

@@ -23,6 +23,7 @@
 #include <linux/udp.h>
 
 #include "aggregator/slot/lanes.h"
+#include "aggregator/slot/rate.h"
 #include "aggregator/xdp/maps.h"
 
 /* Set by the loader. Addresses in network order. */
@@ -30,6 +31,7 @@ const volatile uint32_t aggregator_ip;
 const volatile uint16_t data_port;
 const volatile uint32_t payload_limit; /* bytes, a multiple of 32 */
 const volatile uint8_t multicast_ttl;
+const volatile uint64_t rate_interval_ns, rate_burst_ns; /* of a job: struct netsum_rate */
 
 struct slot_value {
   struct bpf_spin_lock lock;
@@ -42,6 +44,12 @@ struct {
   __type(key, uint32_t);
   __type(value, struct netsum_xdp_job);
 } jobs SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* by job: until when its rate is spent, see rate.h */
+  __type(key, uint32_t);
+  __type(value, uint64_t);
+} rates SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY); /* job * NETSUM_MAX_MEMBERS + member */
@@ -513,6 +521,16 @@ INLINE int check_is_right(struct xdp_md* ctx, const struct netsum_fields* f, uin
   return f->payload_bytes <= payload_limit && netsum_frame_check(ctx, index) == f->check;
 }
 
+/* Takes one packet out of what the job may send. All CPUs do so without a lock: who comes second adds to what
+ * the first has left, which began no later than now. */
+INLINE void take_one(uint64_t* spent_until_ns, const struct netsum_rate* rate, uint64_t now_ns) {
+  const uint64_t before = *spent_until_ns;
+  const uint64_t after = netsum_rate_take(rate, before, now_ns);
+  if (__sync_val_compare_and_swap(spent_until_ns, before, after) != before) {
+    __sync_fetch_and_add(spent_until_ns, rate->interval_ns);
+  }
+}
+
 /* A packet of a member. -1: its lanes, or its question, are in order, and *job is theirs. */
 INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t peer,
                        const struct netsum_xdp_job** job) {
@@ -521,7 +539,13 @@ INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64
   if (!*job) return drop(NETSUM_DROP_UNKNOWN_JOB);
   const int reason = netsum_check_rules(f, &(*job)->rules);
   if (reason) return drop(reason);
+  /* Asked before the work of the check, paid after it: what is forged costs the job nothing. */
+  const struct netsum_rate rate = {rate_interval_ns, rate_burst_ns};
+  uint64_t* spent = rate.interval_ns ? bpf_map_lookup_elem(&rates, &job_index) : 0;
+  const uint64_t now_ns = spent ? bpf_ktime_get_ns() : 0;
+  if (spent && netsum_rate_is_spent(&rate, *spent, now_ns)) return drop(NETSUM_DROP_OVER_RATE);
   if (!check_is_right(ctx, f, netsum_xdp_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);
+  if (spent) take_one(spent, &rate, now_ns);
   const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f->member;
   struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
   if (!member) return drop(NETSUM_DROP_BAD_MEMBER);

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <utility>
 
+#include "aggregator/slot/rate.h"
 #include "aggregator/xdp/netsum.skel.h"
 #include "wire/codec.h"
 
@@ -105,17 +106,26 @@ Result<std::unique_ptr<XdpProgram>> XdpProgram::load(const Options& options) {
   return program;
 }
 
+// They are constants to the verifier: what they rule out is not even compiled.
+void XdpProgram::set_constants() {
+  std::memcpy(const_cast<uint32_t*>(&skeleton_->rodata->aggregator_ip), options_.address.ip.data(), 4);
+  *const_cast<uint16_t*>(&skeleton_->rodata->data_port) = htons(options_.address.port);
+  *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
+  *const_cast<uint8_t*>(&skeleton_->rodata->multicast_ttl) = static_cast<uint8_t>(options_.multicast_ttl);
+  const netsum_rate rate = netsum_rate_of(options_.job_packets_per_s);
+  *const_cast<uint64_t*>(&skeleton_->rodata->rate_interval_ns) = rate.interval_ns;
+  *const_cast<uint64_t*>(&skeleton_->rodata->rate_burst_ns) = rate.burst_ns;
+}
+
 Status XdpProgram::open() {
   const LibbpfWords words;
   cpus_ = libbpf_num_possible_cpus();
   skeleton_ = netsum_bpf__open();
   if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
   const auto jobs = static_cast<uint32_t>(options_.max_jobs);
-  std::memcpy(const_cast<uint32_t*>(&skeleton_->rodata->aggregator_ip), options_.address.ip.data(), 4);
-  *const_cast<uint16_t*>(&skeleton_->rodata->data_port) = htons(options_.address.port);
-  *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
-  *const_cast<uint8_t*>(&skeleton_->rodata->multicast_ttl) = static_cast<uint8_t>(options_.multicast_ttl);
+  set_constants();
   bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.rates, jobs);
   bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
   bpf_map__set_max_entries(skeleton_->maps.parents, jobs);
   bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 2 * jobs);  // until the old job is removed, too
@@ -137,8 +147,9 @@ Status XdpProgram::open() {
     if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
     bpf_program__set_log_buf(skeleton_->progs.netsum_aggregate, log.data(), log.size());
     bpf_program__set_log_level(skeleton_->progs.netsum_aggregate, 1);
-    *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
+    set_constants();
     bpf_map__set_max_entries(skeleton_->maps.jobs, 1);
+    bpf_map__set_max_entries(skeleton_->maps.rates, 1);
     bpf_map__set_max_entries(skeleton_->maps.members, 1);
     bpf_map__set_max_entries(skeleton_->maps.parents, 1);
     bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 1);
@@ -235,6 +246,10 @@ struct SlotValue {  // as the map holds it
 
 }  // namespace
 
+uint64_t XdpProgram::slot_bytes(uint32_t payload_bytes) {
+  return sizeof(SlotValue) + 2 * uint64_t{payload_bytes};
+}
+
 std::vector<netsum_slot> XdpProgram::slots(uint32_t first_slot, uint32_t count) const {
   std::vector<netsum_slot> all(count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -262,6 +277,7 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
   if (const Status status = set_key(netsum_xdp_key_of(job.job), key_of(job)); !status.ok()) return status;
+  const uint64_t nothing_spent = 0;
   netsum_xdp_job value{};
   value.rules.epoch = job.epoch;
   value.rules.members = job.members;
@@ -270,6 +286,7 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   value.rules.has_parent = job.parent.has_value();
   value.first_slot = first_slot;
   const uint32_t index = job.job;
+  bpf_map_update_elem(bpf_map__fd(skeleton_->maps.rates), &index, &nothing_spent, BPF_ANY);
   if (job.parent) {
     value.parent.job = job.parent->job;
     value.parent.epoch = job.parent->epoch;

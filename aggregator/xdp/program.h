@@ -27,9 +27,13 @@ class XdpProgram {
     int max_jobs = 64;
     uint32_t payload_bytes = 1440;
     int multicast_ttl = 1;
+    uint64_t job_packets_per_s = 0;  // JobQuota::packets_per_s
   };
   static Result<std::unique_ptr<XdpProgram>> load(const Options& options);
   ~XdpProgram();  // detaches
+
+  // Memory that a slot takes where the largest payload is `payload_bytes`.
+  static uint64_t slot_bytes(uint32_t payload_bytes);
 
   // In native mode; ends with this object, or with the process however it ends.
   Status attach(const std::string& interface);
@@ -63,6 +67,7 @@ class XdpProgram {
  private:
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
+  void set_constants();
   Status clear_broadcast(uint32_t job);
   Status set_key(uint32_t index, const netsum_key& key);
   void wipe_keys(uint32_t job);

@@ -42,7 +42,9 @@ class XdpDataplane final : public Dataplane {
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots,
             .payload_bytes = options_.payload_bytes,
-            .groups = options_.groups};
+            .groups = options_.groups,
+            .quota = options_.quota,
+            .slot_bytes = XdpProgram::slot_bytes(options_.payload_bytes)};
   }
 
   std::vector<Address> endpoints() const override { return {io_->local_address()}; }
@@ -217,7 +219,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
                                    .slots = options.slots,
                                    .max_jobs = options.max_jobs,
                                    .payload_bytes = options.payload_bytes,
-                                   .multicast_ttl = options.multicast_ttl});
+                                   .multicast_ttl = options.multicast_ttl,
+                                   .job_packets_per_s = options.quota.packets_per_s});
   if (!program.ok()) return program.status();
   for (const std::string& interface : options.interfaces) {
     const Status status = program.value()->attach(interface);

@@ -26,6 +26,7 @@ struct XdpDataplaneOptions {
   // A group for each job, for results: one copy for each interface with members. Empty: one for each member.
   std::optional<MulticastRange> groups = std::nullopt;
   int multicast_ttl = 1;
+  JobQuota quota = {};
 };
 
 // Loads the program and attaches it in native mode. It is detached when the object, or the process, ends.

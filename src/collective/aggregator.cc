@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "aggregator/control/control_service.h"
+#include "aggregator/control/job_table.h"
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "src/net/multicast.h"
@@ -53,6 +54,34 @@ Result<std::optional<MulticastRange>> groups_of(const AggregatorOptions& options
   return std::optional(*range);
 }
 
+JobQuota quota_of(const AggregatorOptions& options) {
+  return {.slots = static_cast<uint32_t>(options.job_slots),
+          .memory_bytes = static_cast<uint64_t>(options.job_memory_bytes),
+          .packets_per_s = static_cast<uint64_t>(options.job_packets_per_second)};
+}
+
+Status check_quota(const AggregatorOptions& options) {
+  constexpr int kLeastSlots = kScaleSlots + 1;
+  if (options.job_slots != 0 && (options.job_slots < kLeastSlots || options.job_slots > 65536))
+    return out_of_range("job_slots", options.job_slots, kLeastSlots, 65536);
+  if (options.job_packets_per_second < 0 || options.job_packets_per_second > kMaxJobPacketsPerS)
+    return {ErrorCode::kInvalidArgument, "job_packets_per_second must be 0 (no limit) to " +
+                                             std::to_string(kMaxJobPacketsPerS) + ", not " +
+                                             std::to_string(options.job_packets_per_second)};
+  if (options.job_memory_bytes < 0)
+    return {ErrorCode::kInvalidArgument, "job_memory_bytes must not be negative"};
+  return {};
+}
+
+// Only the dataplane knows what a slot takes.
+Status check_memory_quota(const DataplaneLimits& limits) {
+  if (limits.job_slots() > kScaleSlots) return {};
+  return {ErrorCode::kInvalidArgument, "job_memory_bytes " + std::to_string(limits.quota.memory_bytes) +
+                                           " holds " + std::to_string(limits.job_slots()) + " slots of " +
+                                           std::to_string(limits.slot_bytes) +
+                                           " bytes; a job needs more than " + std::to_string(kScaleSlots)};
+}
+
 Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, const Address& bind,
                                              const std::optional<MulticastRange>& groups) {
   return start_udp_dataplane({.bind = bind,
@@ -61,7 +90,8 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, c
                               .max_jobs = options.max_jobs,
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
                               .groups = groups,
-                              .multicast_ttl = options.multicast_ttl});
+                              .multicast_ttl = options.multicast_ttl,
+                              .quota = quota_of(options)});
 }
 
 Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind,
@@ -73,7 +103,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
                               .max_jobs = options.max_jobs,
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
                               .groups = groups,
-                              .multicast_ttl = options.multicast_ttl});
+                              .multicast_ttl = options.multicast_ttl,
+                              .quota = quota_of(options)});
 #else
   static_cast<void>(options);
   static_cast<void>(bind);
@@ -94,6 +125,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   if (options.slots_per_core < 8 || options.slots_per_core > 65536) {
     return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
   }
+  if (Status status = check_quota(options); !status.ok()) return status;
   const Result<Address> listen = Address::resolve(options.listen);
   if (!listen.ok()) return listen.status();
 
@@ -104,6 +136,9 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   auto dataplane = options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind, *groups)
                                                             : start_udp(options, bind, *groups);
   if (!dataplane.ok()) return dataplane.status();
+  if (options.job_memory_bytes != 0) {
+    if (Status status = check_memory_quota(dataplane.value()->limits()); !status.ok()) return status;
+  }
 
   ControlServiceOptions control;
   control.listen = options.listen;

@@ -67,6 +67,34 @@ class AggregatorTest(CommandTest):
         self.assertEqual(third.end(), 0, third.text("err"))
         self.assertEqual(first.end(), 0, first.text("err"))
 
+    def test_quota_of_slots(self):
+        daemon = self.start_aggregator("--job-slots", 100)
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki")
+        self.assertEqual(bench.end(), 3)
+        bench.wait_for("resource_exhausted", "quota of slots for a job is 100")
+        self.assert_serves(daemon, "--slots", 64)
+
+    def test_quota_of_memory(self):
+        daemon = self.start_aggregator("--job-memory", "256Ki")
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki")
+        self.assertEqual(bench.end(), 3)
+        bench.wait_for("resource_exhausted", "quota of memory for a job is 262144 bytes")
+        self.assert_serves(daemon, "--slots", 64)
+        too_small = self.run_command("aggregator", "--listen", "127.0.0.1:0", "--job-memory", "10Ki")
+        self.assertEqual(too_small.status, 2)
+        self.assertIn("job_memory_bytes 10240 holds 3 slots", too_small.text("err"))
+
+    def test_quota_of_packets(self):
+        daemon = self.start_aggregator("--job-packet-rate", 1000)
+        # 1460 packets: more than are saved up, so some are refused, and the job slows down instead of failing.
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "1Mi", "--iterations", 1, "--warmup", 0, "--json")
+        self.assertEqual(bench.end(), 0, bench.text("err"))
+        self.assertTrue(json.loads(bench.text("out"))["verified"])
+        self.send_signal(daemon)
+        self.assertEqual(daemon.end(), 0)
+        refused = int(re.search(r"drop_over_rate=(\d+)", daemon.wait_for("counters")).group(1))
+        self.assertGreater(refused, 0)
+
     def test_wrong_version(self):
         daemon = self.start_aggregator()
         answer = subprocess.run([os.environ["NETSUM_JOIN_AS_VERSION"], daemon.address, "999"], text=True,

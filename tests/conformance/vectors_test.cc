@@ -26,7 +26,7 @@ class ServerCore : public DataplaneUnderTest {
   }
   bool start_at(const VectorStart&) override { return false; }  // slots are private to it
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override {
-    core_.on_packet({datagram.data(), static_cast<uint32_t>(datagram.size()), address(from)});
+    core_.on_packet(/*now_us=*/0, {datagram.data(), static_cast<uint32_t>(datagram.size()), address(from)});
     std::vector<Reply> replies;
     for (const OutPacket& packet : core_.outbox()) {
       replies.push_back({packet.to.port - kFirstPort, Bytes(packet.data, packet.data + packet.size)});

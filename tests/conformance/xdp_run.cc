@@ -108,16 +108,21 @@ std::string what_is_wrong_with_answer(const Bytes& frame, Peer to) {
   return "";
 }
 
+Result<std::unique_ptr<XdpProgram>> XdpRun::load(uint64_t job_packets_per_s) {
+  Address address;
+  address.family = 4;
+  const uint32_t ip = aggregator_ip();
+  std::memcpy(address.ip.data(), &ip, sizeof ip);
+  address.port = kAggregatorPort;
+  return XdpProgram::load({.address = address,
+                           .slots = kSlots,
+                           .max_jobs = kMaxJobs,
+                           .payload_bytes = kPayload,
+                           .job_packets_per_s = job_packets_per_s});
+}
+
 XdpProgram* XdpRun::program(std::string* why) {
-  static Result<std::unique_ptr<XdpProgram>> loaded = [] {
-    Address address;
-    address.family = 4;
-    const uint32_t ip = aggregator_ip();
-    std::memcpy(address.ip.data(), &ip, sizeof ip);
-    address.port = kAggregatorPort;
-    return XdpProgram::load(
-        {.address = address, .slots = kSlots, .max_jobs = kMaxJobs, .payload_bytes = kPayload});
-  }();
+  static Result<std::unique_ptr<XdpProgram>> loaded = load(0);
   if (loaded.ok()) return loaded.value().get();
   *why = loaded.status().to_string();
   return nullptr;

@@ -22,6 +22,8 @@ class XdpRun : public DataplaneUnderTest {
   // One program for all objects: the verifier takes its time. Null, and the reason in *why, where it may not
   // be loaded.
   static XdpProgram* program(std::string* why);
+  // One more, in which each job may send so many packets per second.
+  static Result<std::unique_ptr<XdpProgram>> load(uint64_t job_packets_per_s);
 
   explicit XdpRun(XdpProgram* program);
   ~XdpRun() override;

@@ -123,6 +123,7 @@ class AggregatorCommand : public Subcommand {
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
   std::string dataplane_ = "user";
+  std::string job_memory_ = "0";
   std::string metrics_;
   std::string drain_timeout_ = "60s";
   std::string log_level_ = "info";
@@ -148,6 +149,19 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
       ->capture_default_str();
   app_->add_option("--max-jobs", options_.max_jobs, "Jobs served at the same time")
       ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app_->add_option("--job-slots", options_.job_slots,
+                   "Quota: slots that a job may have per core, 16 for scales among them; 0: no limit")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  app_->add_option("--job-memory", job_memory_,
+                   "Quota: memory of a job's slots per core, e.g. 1Mi; 0: no limit")
+      ->check(byte_count())
+      ->capture_default_str();
+  app_->add_option("--job-packet-rate", options_.job_packets_per_second,
+                   "Quota: packets per second and core that a job's members may send together; more are\n"
+                   "refused (drop_over_rate), and they slow down as after loss. 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))
       ->capture_default_str();
   app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, bytes")
       ->check(CLI::Range(576, 9000))
@@ -258,6 +272,7 @@ int AggregatorCommand::run() {
   options_.token = token_.load();
   options_.parent_token = parent_token_.load();
   options_.tls = tls_.load();
+  options_.job_memory_bytes = static_cast<int64_t>(parse_bytes(job_memory_).value());
   if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
   const StopSignals signals;
   Log log(log_level_, log_format_ == "json");
