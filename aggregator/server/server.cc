@@ -201,6 +201,9 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     if (!socket.ok()) return socket.status();
     sockets.push_back(std::move(socket).value());
   }
+  if (options.drop_privileges) {
+    if (const Status status = options.drop_privileges(); !status.ok()) return status;
+  }
   return std::unique_ptr<Dataplane>(std::make_unique<UdpDataplane>(options, std::move(sockets)));
 }
 

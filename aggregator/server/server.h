@@ -3,6 +3,7 @@
 #ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
 #define NETSUM_AGGREGATOR_SERVER_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -24,6 +25,7 @@ struct UdpDataplaneOptions {
   std::optional<MulticastRange> groups = std::nullopt;
   int multicast_ttl = 1;
   JobQuota quota = {};
+  std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
 };
 
 // Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.

@@ -171,8 +171,14 @@ Status XdpProgram::open() {
   broadcasts_.assign(jobs, -1);
   ports_.resize(jobs);
   for (uint32_t job = 0; job < jobs; ++job) {
-    if (const Status status = clear_broadcast(job); !status.ok()) return status;
+    const Result<int> map = make_broadcast();
+    if (!map.ok()) return map.status();
+    broadcasts_[job] = *map;
+    if (const Status status = set_broadcast(job, *map); !status.ok()) return status;
   }
+  const Result<int> spare = make_broadcast();
+  if (!spare.ok()) return spare.status();
+  spare_broadcast_ = *spare;
   return Status();
 }
 
@@ -181,6 +187,7 @@ XdpProgram::~XdpProgram() {
   for (const int map : broadcasts_) {
     if (map >= 0) close(map);
   }
+  if (spare_broadcast_ >= 0) close(spare_broadcast_);
   if (skeleton_ != nullptr) netsum_bpf__destroy(skeleton_);
 }
 
@@ -221,20 +228,31 @@ int XdpProgram::attached() const {
   }));
 }
 
-// A fresh device map in the place of the job's old one. To replace an inner map, the kernel waits until every
-// program that may still use the old one has ended.
-Status XdpProgram::clear_broadcast(uint32_t job) {
+Result<int> XdpProgram::make_broadcast() {
   const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "netsum_ports", sizeof(uint32_t),
                                  sizeof(bpf_devmap_val), NETSUM_MAX_MEMBERS, nullptr);
   if (map < 0) return failure("cannot create a device map", errno);
+  return map;
+}
+
+Status XdpProgram::set_broadcast(uint32_t job, int map) {
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.broadcasts), &job, &map, BPF_ANY) != 0) {
-    const int error = errno;
-    close(map);
-    return failure("cannot set a device map", error);
+    return failure("cannot set a device map", errno);
   }
-  if (broadcasts_[job] >= 0) close(broadcasts_[job]);
-  broadcasts_[job] = map;
   return Status();
+}
+
+// The spare, empty device map in the place of the job's, which is emptied and becomes the spare: no map is
+// made, so no privilege is needed. To replace an inner map, the kernel waits until every program that may
+// still use the old one has ended. If it does not (it is out of memory), the old map stays, and is emptied
+// where it is.
+void XdpProgram::clear_broadcast(uint32_t job) {
+  const int old = broadcasts_[job];
+  if (set_broadcast(job, spare_broadcast_).ok()) {
+    broadcasts_[job] = spare_broadcast_;
+    spare_broadcast_ = old;
+  }
+  for (uint32_t member = 0; member < NETSUM_MAX_MEMBERS; ++member) bpf_map_delete_elem(old, &member);
 }
 
 namespace {
@@ -365,9 +383,7 @@ void XdpProgram::remove(uint16_t job) {
   const netsum_xdp_job none{};
   forget_parent(index);
   bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &none, BPF_ANY);
-  // Also waits for the programs at work. If there is no memory for it, the old map stays, with ports that
-  // nothing of the job is sent to any more.
-  static_cast<void>(clear_broadcast(index));
+  clear_broadcast(index);  // also waits for the programs at work
   wipe_keys(index);
   for (const Port& port : ports_[index]) {
     const netsum_xdp_port_key key{.job = index, .ifindex = port.ifindex};

@@ -68,7 +68,9 @@ class XdpProgram {
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
   void set_constants();
-  Status clear_broadcast(uint32_t job);
+  Result<int> make_broadcast();
+  Status set_broadcast(uint32_t job, int map);
+  void clear_broadcast(uint32_t job);
   Status set_key(uint32_t index, const netsum_key& key);
   void wipe_keys(uint32_t job);
   Status set_parent(const DataplaneJob& job);
@@ -85,6 +87,7 @@ class XdpProgram {
   std::vector<int> links_;
   std::vector<uint32_t> ifindexes_;
   std::vector<int> broadcasts_;           // by job: the device map
+  int spare_broadcast_ = -1;              // empty
   std::vector<std::vector<Port>> ports_;  // by job
   int cpus_ = 0;
 };

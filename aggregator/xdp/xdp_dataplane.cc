@@ -226,6 +226,9 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
     const Status status = program.value()->attach(interface);
     if (!status.ok()) return status;
   }
+  if (options.drop_privileges) {
+    if (const Status status = options.drop_privileges(); !status.ok()) return status;
+  }
   return std::unique_ptr<Dataplane>(
       std::make_unique<XdpDataplane>(options, std::move(io).value(), std::move(program).value()));
 }

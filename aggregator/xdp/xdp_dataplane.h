@@ -3,6 +3,7 @@
 #ifndef NETSUM_AGGREGATOR_XDP_XDP_DATAPLANE_H_
 #define NETSUM_AGGREGATOR_XDP_XDP_DATAPLANE_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ struct XdpDataplaneOptions {
   std::optional<MulticastRange> groups = std::nullopt;
   int multicast_ttl = 1;
   JobQuota quota = {};
+  std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
 };
 
 // Loads the program and attaches it in native mode. It is detached when the object, or the process, ends.

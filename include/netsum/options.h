@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "netsum/status.h"
+
 namespace netsum {
 
 // Transport security for the control connection. Empty strings mean plaintext. Contents are PEM text, not
@@ -178,6 +180,11 @@ struct AggregatorOptions {
   // spine above racks). All ranks of a job that join here become one member there. Empty: none.
   std::string parent;
   std::string parent_token;  // what the parent's `token` is
+  // Called once, by start(), on its own thread, when all that may need privilege is open (data sockets, the
+  // XDP program on its interfaces) and before there is any thread: a daemon drops its capabilities here, and
+  // all threads are without them. (Sockets of the control service and of metrics are opened later.) An error
+  // ends start().
+  std::function<Status()> drop_privileges;
   // Called for every event in order, on the control plane's threads. It must not block, nor call the
   // aggregator.
   std::function<void(const AggregatorEvent&)> on_event;

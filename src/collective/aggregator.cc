@@ -91,7 +91,8 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, c
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
                               .groups = groups,
                               .multicast_ttl = options.multicast_ttl,
-                              .quota = quota_of(options)});
+                              .quota = quota_of(options),
+                              .drop_privileges = options.drop_privileges});
 }
 
 Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind,
@@ -104,7 +105,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
                               .groups = groups,
                               .multicast_ttl = options.multicast_ttl,
-                              .quota = quota_of(options)});
+                              .quota = quota_of(options),
+                              .drop_privileges = options.drop_privileges});
 #else
   static_cast<void>(options);
   static_cast<void>(bind);

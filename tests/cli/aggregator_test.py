@@ -67,6 +67,35 @@ class AggregatorTest(CommandTest):
         self.assertEqual(third.end(), 0, third.text("err"))
         self.assertEqual(first.end(), 0, first.text("err"))
 
+    def certified(self, folder, name, authority):
+        """A key NAME.key and a certificate NAME.pem for this host, signed by the authority."""
+        def openssl(*arguments):
+            subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, check=True, timeout=PATIENCE_S)
+
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key"]
+        if name == authority:
+            openssl("req", "-x509", *key, "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "1")
+            return
+        (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n", encoding="ascii")
+        openssl("req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
+                "-CAcreateserial", "-out", f"{name}.pem", "-days", "1", "-extfile", "san")
+
+    def test_mutual_tls(self):
+        folder = self.write_file("").parent
+        for name, authority in (("ca", "ca"), ("agg", "ca"), ("rank", "ca"), ("other", "other"), ("stranger", "other")):
+            self.certified(folder, name, authority)
+
+        def tls(name, authority="ca"):
+            return ["--tls-ca", folder / f"{authority}.pem", "--tls-cert", folder / f"{name}.pem",
+                    "--tls-key", folder / f"{name}.key"]
+
+        daemon = self.start_aggregator(*tls("agg"), "--require-client-cert")
+        for flags in ([], ["--tls-ca", folder / "ca.pem"], tls("stranger"), tls("rank", "other")):
+            bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", *flags, connect_timeout="3s")
+            self.assertEqual(bench.end(), 3, flags)
+        self.assert_serves(daemon, *tls("rank"))
+
     def test_quota_of_slots(self):
         daemon = self.start_aggregator("--job-slots", 100)
         bench = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki")

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -26,6 +27,16 @@ def free_port(kind=socket.SOCK_STREAM):
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def rights_of(pid):
+    """What the kernel says of every thread of the process: (effective, permitted, ambient, no_new_privs)."""
+    rights = []
+    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+        fields = dict(re.findall(r"^(\w+):\s*(\w+)$", status.read_text(encoding="ascii"), re.MULTILINE))
+        rights.append((int(fields["CapEff"], 16), int(fields["CapPrm"], 16), int(fields["CapAmb"], 16),
+                       int(fields["NoNewPrivs"])))
+    return rights
 
 
 class Running:

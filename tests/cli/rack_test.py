@@ -1,12 +1,14 @@
 """netsum rack, and the XDP dataplane in it. Real namespaces, links and packets; everything is taken away again."""
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import time
 import unittest
 
-from harness import NETSUM, PATIENCE_S
+from harness import NETSUM, PATIENCE_S, rights_of
 from rack_harness import RackCommandTest, namespaces
 
 
@@ -52,6 +54,15 @@ class RackTest(RackCommandTest):
         self.assertIn("xdp", report["summed_by"])
         for dtype in ("bfloat16", "int64"):
             self.assertTrue(self.sum_over(4, "--bytes", "100k", "--iterations", 2, "--dtype", dtype)["verified"])
+
+    def test_xdp_without_privilege(self):
+        self.up("--workers", 2, "--dataplane", "xdp")
+        release = tuple(int(part) for part in re.match(r"(\d+)\.(\d+)", platform.release()).groups())
+        kept = 0 if release >= (5, 19) else 1 << 39  # CAP_BPF
+        self.assertEqual(set(rights_of(self.switch()["pid"])), {(kept, kept, 0, 1)})
+        # Jobs come and go: what that takes is there.
+        for _ in range(3):
+            self.assertTrue(self.sum_over(2, "--bytes", "100k", "--iterations", 2)["verified"])
 
     def test_xdp_over_shaped_links_and_jumbo_frames(self):
         self.up("--workers", 2, "--dataplane", "xdp", "--rate", "200mbit", "--mtu", 3400)

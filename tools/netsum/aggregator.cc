@@ -1,8 +1,10 @@
 // netsum aggregator: the daemon around netsum::Aggregator.
 #include "netsum/aggregator.h"
 
+#include <linux/capability.h>
 #include <net/if.h>
 #include <signal.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,6 +21,7 @@
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
 #include "tools/netsum/machine.h"
+#include "tools/netsum/privileges.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -106,6 +109,14 @@ MetricsEndpoint::Source metrics_of(const Aggregator& aggregator) {
           [&]() -> std::string { return aggregator.status().draining ? "draining" : ""; }};
 }
 
+// Before Linux 5.19 every access to a BPF map takes CAP_BPF where only the privileged may use BPF.
+bool kernel_asks_for_cap_bpf() {
+  utsname name{};
+  uname(&name);
+  int major = 0, minor = 0;
+  return std::sscanf(name.release, "%d.%d", &major, &minor) != 2 || major < 5 || (major == 5 && minor < 19);
+}
+
 class AggregatorCommand : public Subcommand {
  public:
   explicit AggregatorCommand(CLI::App& root);
@@ -113,6 +124,7 @@ class AggregatorCommand : public Subcommand {
   int run() override;
 
  private:
+  std::vector<unsigned> capabilities_to_keep() const;
   int report_start_failure(const Status& status, Log& log) const;
   void announce(const Aggregator& aggregator, const MetricsSource* metrics) const;
   int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
@@ -268,6 +280,18 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
   return kExitUndrained;
 }
 
+std::vector<unsigned> AggregatorCommand::capabilities_to_keep() const {
+  std::vector<unsigned> kept;
+  for (const std::string& address : {options_.listen, metrics_}) {
+    const Result<HostPort> parsed = split_host_port(address);
+    // These sockets are opened after the capabilities are dropped.
+    if (parsed.ok() && parsed.value().port > 0 && parsed.value().port < 1024)
+      kept.push_back(CAP_NET_BIND_SERVICE);
+  }
+  if (options_.dataplane == DataplaneKind::kXdp && kernel_asks_for_cap_bpf()) kept.push_back(CAP_BPF);
+  return kept;
+}
+
 int AggregatorCommand::run() {
   options_.token = token_.load();
   options_.parent_token = parent_token_.load();
@@ -276,6 +300,7 @@ int AggregatorCommand::run() {
   if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
   const StopSignals signals;
   Log log(log_level_, log_format_ == "json");
+  options_.drop_privileges = [this] { return drop_capabilities(capabilities_to_keep()); };
   options_.on_event = [&log](const AggregatorEvent& event) { log_event(event, &log); };
   Result<std::unique_ptr<Aggregator>> started = Aggregator::start(options_);
   if (!started.ok()) return report_start_failure(started.status(), log);
