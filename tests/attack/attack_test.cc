@@ -16,6 +16,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/communicator.h"
 #include "src/base/rng.h"
+#include "tests/attack/forgery.h"
 #include "tests/attack/wire_tap.h"
 #include "wire/codec.h"
 
@@ -140,35 +141,9 @@ class Attack : public testing::Test {
   std::map<std::string, uint64_t> worker_drops_[kRanks];
 };
 
-Datagram forgery(Rng* rng, const Datagram& model) {
-  Datagram forged = model;
-  std::vector<uint8_t>& bytes = forged.bytes;
-  const auto random_from = [&](size_t begin) {
-    for (size_t i = begin; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(rng->next());
-  };
-  switch (rng->below(6)) {
-    case 0:  // noise
-      bytes.resize(rng->below(200));
-      random_from(0);
-      break;
-    case 1:  // cut off
-      bytes.resize(rng->below(bytes.size()));
-      break;
-    case 2:  // made longer
-      bytes.resize(bytes.size() + 8 * (1 + rng->below(8)));
-      break;
-    case 3:  // the right header, another tag
-      for (size_t i = 24; i < NETSUM_HEADER_BYTES; ++i) bytes[i] = static_cast<uint8_t>(rng->next());
-      break;
-    case 4: {  // the observed tag over other lanes
-      const uint64_t lane = NETSUM_HEADER_BYTES + 4 * rng->below((bytes.size() - NETSUM_HEADER_BYTES) / 4);
-      bytes[lane] = static_cast<uint8_t>(bytes[lane] + 1 + rng->below(255));
-      break;
-    }
-    default:  // the observed packet for another round, so for one that is open or next
-      bytes[15] = static_cast<uint8_t>(bytes[15] + 1 + rng->below(255));
-      break;
-  }
+// From the same address, or another.
+Datagram forged_datagram(Rng* rng, const Datagram& model) {
+  Datagram forged{.from_port = model.from_port, .to_port = model.to_port, .bytes = forgery(rng, model.bytes)};
   if (rng->chance(0.1)) forged.from_port = static_cast<uint16_t>(1024 + rng->below(60'000));
   return forged;
 }
@@ -196,14 +171,14 @@ TEST_F(Attack, NothingIsAcceptedWithoutTheKey) {
     const auto any_of = [&](const std::vector<Datagram>& all) { return all[rng.below(all.size())]; };
     const auto deadline = Clock::now() + kPatience;
     for (const uint64_t start = refused(); refused() < start + kForgeries;) {
-      send_all(10'000, [&] { return forgery(&rng, any_of(contributions)); });
+      send_all(10'000, [&] { return forged_datagram(&rng, any_of(contributions)); });
       ASSERT_LT(Clock::now(), deadline);
     }
     // Replays, from the members' own addresses: of the former epoch, and of this one's rounds of long ago.
     send_all(10'000, [&] { return any_of(old_contributions); });
     send_all(10'000, [&] { return any_of(contributions); });
     for (; forged_for_workers < 20'000; ++forged_for_workers) {
-      const Datagram forged = forgery(&rng, any_of(results));
+      const Datagram forged = forged_datagram(&rng, any_of(results));
       tap_.send(port_, forged.to_port, forged.bytes);
       if (forged_for_workers % 16 == 0) std::this_thread::yield();
     }
