@@ -42,8 +42,8 @@ def rights_of(pid):
 class Running:
     """A started command. Its lines of output are collected as they come."""
 
-    def __init__(self, *arguments, environment=None):
-        self.process = subprocess.Popen([NETSUM, *map(str, arguments)], stdout=subprocess.PIPE,
+    def __init__(self, *arguments, environment=None, program=NETSUM):
+        self.process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
                                         env=environment or clean_environment())
         self.lines = {"out": [], "err": []}
