@@ -22,7 +22,7 @@ void PacketKey::set(const netsum_key& key, uint32_t payload_bytes) {
 
 void PacketKey::wipe() {
   wire::wipe(&key_);
-  explicit_bzero(table_.data(), table_.size() * sizeof(uint32_t));
+  if (!table_.empty()) explicit_bzero(table_.data(), table_.size() * sizeof(uint32_t));
 }
 
 uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_t payload_nh,
