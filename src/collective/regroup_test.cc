@@ -56,11 +56,13 @@ INSTANTIATE_TEST_SUITE_P(RegroupTest, AnyPlace,
                                          Place::kSharedMemory, Place::kTwoHosts));
 
 TEST_P(AnyPlace, SurvivorsGoOnWithDenseRanksTwice) {
-  std::barrier ended(4);
+  // Who dies does so when all have got the sum: it could fail the others' before.
+  std::barrier summed(4), ended(4), summed_again(3);
   run_ranks(
       4, options_,
       [&](int rank, std::unique_ptr<Communicator>& communicator) {
         EXPECT_EQ(average(*communicator, static_cast<float>(rank)), 1.5f);
+        summed.arrive_and_wait();
         if (rank == 1) communicator->abort("dies");
         EXPECT_FALSE(communicator->barrier(seconds(20)).ok());
         ended.arrive_and_wait();
@@ -75,6 +77,7 @@ TEST_P(AnyPlace, SurvivorsGoOnWithDenseRanksTwice) {
         EXPECT_EQ(communicator->world_size(), 3);
         EXPECT_TRUE(communicator->status().ok());
         EXPECT_EQ(average(*communicator, static_cast<float>(rank + 1)), 8.0f / 3);
+        summed_again.arrive_and_wait();
 
         // The last one dies, too.
         if (rank == 3) {
@@ -91,11 +94,12 @@ TEST_P(AnyPlace, SurvivorsGoOnWithDenseRanksTwice) {
 }
 
 TEST_P(AnyPlace, ARankThatComesBackIsReadmitted) {
-  std::barrier ended(3);
+  std::barrier summed(3), ended(3);
   run_ranks(
       3, options_,
       [&](int rank, std::unique_ptr<Communicator>& communicator) {
         EXPECT_EQ(average(*communicator, static_cast<float>(rank)), 1.0f);
+        summed.arrive_and_wait();
         if (rank == 2) communicator->abort("dies");
         EXPECT_FALSE(communicator->barrier(seconds(20)).ok());
         ended.arrive_and_wait();
