@@ -14,7 +14,9 @@
 
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/rack_loss.h"
 #include "tools/netsum/rack_plan.h"
+#include "tools/netsum/rack_set.h"
 #include "tools/netsum/rack_system.h"
 #include "tools/netsum/subcommand.h"
 
@@ -29,6 +31,8 @@ constexpr char kExamples[] =
     "  netsum rack up --workers 8 --rate 1gbit                 eight hosts, one switch that adds\n"
     "  netsum rack up --workers 8 --rate 100mbit --dataplane xdp\n"
     "  netsum rack up --name big --workers 8 --racks 2         two racks under a spine\n"
+    "  netsum rack up --workers 8 --loss 0.1%                  links that lose packets\n"
+    "  netsum rack set 3 --link down                           unplugs worker 3\n"
     "  netsum rack status\n"
     "  netsum rack exec 0 -- netsum doctor\n"
     "  netsum rack exec sw -- tcpdump -ni w0 udp\n"
@@ -43,6 +47,11 @@ constexpr char kExamples[] =
 int fail(const Status& status) {
   std::fprintf(stderr, "netsum rack: %s\n", status.message().c_str());
   return status.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+Status not_up(const std::string& name) {
+  return Status(ErrorCode::kInvalidArgument, "rack '" + name + "' is not up: `netsum rack up`" +
+                                                 (name == "rack" ? "" : " with --name " + name));
 }
 
 CLI::Validator rack_name() {
@@ -64,6 +73,15 @@ CLI::Validator rate() {
         return parsed.ok() ? "" : parsed.status().message();
       },
       "RATE");
+}
+
+CLI::Validator probability() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const Result<double> parsed = parse_probability(text);
+        return parsed.ok() ? "" : parsed.status().message();
+      },
+      "P");
 }
 
 std::string tail_of_log(const std::string& path) {
@@ -129,6 +147,9 @@ Status make(RackNote* note) {
       if (!status.ok()) return status;
     }
   }
+  if (note->options.loss) {
+    if (const Status status = make_links_lossy(note->options); !status.ok()) return status;
+  }
   for (const RackNode& node : plan.nodes()) {
     if (!node.serves()) continue;
     const Result<ProcessMark> process = start_detached(
@@ -189,7 +210,7 @@ int up(const RackOptions& options) {
                    "netns del " +
                    node.network_namespace + "`"));
   }
-  RackNote note{.options = options, .complete = false, .aggregators = {}};
+  RackNote note{.options = options, .complete = false, .aggregators = {}, .links = {}};
   Status status = write_note(note);
   if (status.ok()) status = make(&note);
   if (!status.ok()) {
@@ -197,10 +218,11 @@ int up(const RackOptions& options) {
     return fail(status);
   }
   std::printf(
-      "rack '%s' is up: %d workers, %s, link rate %s, MTU %d, dataplane %s\n", options.name.c_str(),
+      "rack '%s' is up: %d workers, %s, link rate %s, MTU %d, dataplane %s%s\n", options.name.c_str(),
       options.workers,
       options.racks == 1 ? "one switch" : (std::to_string(options.racks) + " racks and a spine").c_str(),
-      format_rate(options.rate_bits).c_str(), options.mtu, options.dataplane.c_str());
+      format_rate(options.rate_bits).c_str(), options.mtu, options.dataplane.c_str(),
+      options.loss ? (", links lose " + format_percent(*options.loss)).c_str() : "");
   const std::string name = options.name == "rack" ? "" : " --name " + options.name;
   std::printf("run something on worker 0: netsum rack exec%s 0 -- COMMAND\n", name.c_str());
   return kExitOk;
@@ -237,6 +259,24 @@ int down(const std::vector<std::string>& names) {
   return kExitOk;
 }
 
+Json describe_links(const RackNote& note) {
+  Json links = Json::array();
+  for (const RackLink& link : RackPlan(note.options).links()) {
+    const RackLinkState state = state_of(note, link);
+    Json one = {{"id", link.id}, {"rate", format_rate(state.rate_bits)}, {"up", state.up}};
+    if (note.options.loss) {
+      one["loss"] = state.loss;
+      // What cannot be counted (without privilege, or in a rack that is not whole) is left out.
+      if (const auto counts = link_loss_counts(link.upper_namespace, link.port); counts.ok()) {
+        one["packets_passed"] = counts->passed;
+        one["packets_lost"] = counts->lost;
+      }
+    }
+    links.push_back(one);
+  }
+  return links;
+}
+
 Json describe(const RackNote& note) {
   const RackPlan plan(note.options);
   Json json = to_json(note.options);
@@ -262,7 +302,21 @@ Json describe(const RackNote& note) {
     }
     json["nodes"].push_back(one);
   }
+  json["links"] = describe_links(note);
   return json;
+}
+
+void print_links(const Json& rack) {
+  for (const Json& link : rack["links"]) {
+    std::string line =
+        "  link " + link["id"].get<std::string>() + ": rate " + link["rate"].get<std::string>();
+    if (link.contains("loss")) line += ", loses " + format_percent(link["loss"]);
+    if (link.contains("packets_lost")) {
+      line += " (" + std::to_string(link["packets_lost"].get<uint64_t>()) + " packets so far, " +
+              std::to_string(link["packets_passed"].get<uint64_t>()) + " passed)";
+    }
+    std::printf("%s%s\n", line.c_str(), link["up"].get<bool>() ? "" : ", DOWN");
+  }
 }
 
 int status(bool as_json) {
@@ -299,16 +353,26 @@ int status(bool as_json) {
       }
       std::printf("%s\n", line.c_str());
     }
+    print_links(rack);
   }
   return kExitOk;
 }
 
+int set(const std::string& name, const std::string& where, const RackLinkChange& change) {
+  if (const std::string missing = missing_privilege(); !missing.empty()) {
+    return fail(Status(ErrorCode::kPermissionDenied, missing));
+  }
+  std::optional<RackNote> note = read_note(name);
+  if (!note) return fail(not_up(name));
+  const Result<RackLock> lock = RackLock::take(name);
+  if (!lock.ok()) return fail(lock.status());
+  const Status status = change_links(&*note, where, change);
+  return status.ok() ? kExitOk : fail(status);
+}
+
 int exec(const std::string& name, const std::string& where, std::vector<std::string> command) {
   const std::optional<RackNote> note = read_note(name);
-  if (!note) {
-    return fail(Status(ErrorCode::kInvalidArgument, "rack '" + name + "' is not up: `netsum rack up`" +
-                                                        (name == "rack" ? "" : " with --name " + name)));
-  }
+  if (!note) return fail(not_up(name));
   const RackPlan plan(note->options);
   const RackNode* node = plan.find(where);
   if (node == nullptr) {
@@ -346,9 +410,10 @@ class RackCommand : public Subcommand {
   int run() override;
 
  private:
-  CLI::App *app_, *up_, *status_, *exec_, *down_;
+  CLI::App *app_, *up_, *status_, *set_, *exec_, *down_;
   RackOptions options_;
   std::string rate_ = "none";
+  std::string loss_, link_;  // empty: not given
   std::string where_;
   std::vector<std::string> command_;
   bool json_ = false;
@@ -387,6 +452,11 @@ RackCommand::RackCommand(CLI::App& root) {
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
                                      "The same for the spine (default: as in the racks)")
                          ->check(CLI::IsMember({"user", "xdp"}));
+  up_->add_option(
+         "--loss", loss_,
+         "Every link loses this part of all packets, each way: 0.01, 1%; with 0 none, until `rack set`\n"
+         "says otherwise. Without the flag links cannot be made to lose any")
+      ->check(probability());
   up_->add_flag("--multicast", options_.multicast, "Switches send results to their workers by IP multicast");
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
@@ -395,6 +465,17 @@ RackCommand::RackCommand(CLI::App& root) {
   status_ = app_->add_subcommand("status", "Show the racks that are up");
   status_->add_flag("--json", json_, "Print a JSON array");
   status_->footer("Examples:\n  netsum rack status\n  netsum rack status --json");
+
+  set_ = app_->add_subcommand("set", "Change links of a rack that is up");
+  name_flag(set_);
+  set_->add_option("WHERE", where_, "Whose link: a worker's number, up0 (rack 0's to the spine), or all")
+      ->required();
+  set_->add_option("--rate", rate_, "Rate, each way; of racks made with a --rate")->check(rate());
+  set_->add_option("--loss", loss_, "Part of the packets that is lost, each way; of racks made with --loss")
+      ->check(probability());
+  set_->add_option("--link", link_, "down: as if unplugged; up: plugged in again")
+      ->check(CLI::IsMember({"up", "down"}));
+  set_->footer("Examples:\n  netsum rack set 3 --link down\n  netsum rack set all --loss 0.01 --rate 50mbit");
 
   exec_ = app_->add_subcommand("exec", "Run a command on a worker (by number) or a switch (sw, sw1, spine)");
   name_flag(exec_);
@@ -412,6 +493,7 @@ RackCommand::RackCommand(CLI::App& root) {
 int RackCommand::run() {
   if (up_->parsed()) {
     options_.rate_bits = parse_rate(rate_).value();
+    if (!loss_.empty()) options_.loss = parse_probability(loss_).value();
     if (spine_dataplane_->count() == 0) options_.spine_dataplane = options_.dataplane;
     if (options_.workers < options_.racks) {
       throw UsageError("--workers is " + std::to_string(options_.workers) + ", fewer than --racks " +
@@ -420,6 +502,16 @@ int RackCommand::run() {
     return up(options_);
   }
   if (status_->parsed()) return status(json_);
+  if (set_->parsed()) {
+    RackLinkChange change;
+    if (set_->get_option("--rate")->count() > 0) change.rate_bits = parse_rate(rate_).value();
+    if (!loss_.empty()) change.loss = parse_probability(loss_).value();
+    if (!link_.empty()) change.up = link_ == "up";
+    if (!change.rate_bits && !change.loss && !change.up) {
+      throw UsageError("nothing to set: give --rate, --loss or --link");
+    }
+    return set(options_.name, where_, change);
+  }
   if (exec_->parsed()) return exec(options_.name, where_, command_);
   return down(all_ ? noted_racks() : std::vector<std::string>{options_.name});
 }

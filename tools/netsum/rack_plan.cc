@@ -58,6 +58,27 @@ std::string format_rate(uint64_t bits_per_second) {
   return std::to_string(bits_per_second) + "bit";
 }
 
+Result<double> parse_probability(std::string_view text) {
+  const bool percent = text.ends_with('%');
+  const std::string_view number = percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (percent) value /= 100;
+  if (error == std::errc() && end == number.data() + number.size() && value >= 0 && value <= 1) return value;
+  return Status(ErrorCode::kInvalidArgument,
+                "'" + std::string(text) + "' is no probability: use 0 to 1, e.g. 0.01, or 0% to 100%");
+}
+
+std::string format_percent(double probability) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g %%", probability * 100);
+  return text;
+}
+
+std::string stretch_end(const std::string& port, char end) {
+  return port + "-" + end;
+}
+
 RackPlan::RackPlan(const RackOptions& options) : options_(options) {
   const std::string prefix = "netsum-" + options.name + "-";
   const bool has_spine = options.racks > 1;
@@ -144,41 +165,79 @@ RackBatch RackPlan::bridge(const RackNode& node) const {
   return batch;
 }
 
-// Makes the link from a's namespace; b's end is a bridge's port.
-RackBatch RackPlan::link(const End& a, const End& b) const {
-  const std::string mtu = std::to_string(options_.mtu);
-  return {"ip",
-          a.node.network_namespace,
-          {"link add " + a.interface + " mtu " + mtu + " type veth peer name " + b.interface + " mtu " + mtu +
-               " netns " + b.node.network_namespace,
-           "link set dev " + a.interface + " addrgenmode none"}};
+// Makes the link from a's namespace; b's end is a bridge's port. A lossy one has a stretch beside b.
+void RackPlan::add_link(const End& a, const End& b, bool lossy, std::vector<RackBatch>* batches) const {
+  const std::string mtu = " mtu " + std::to_string(options_.mtu);
+  const std::string opposite = lossy ? stretch_end(b.interface, 'a') : b.interface;
+  batches->push_back({"ip",
+                      a.node.network_namespace,
+                      {"link add " + a.interface + mtu + " type veth peer name " + opposite + mtu +
+                           " netns " + b.node.network_namespace,
+                       "link set dev " + a.interface + " addrgenmode none"}});
+  RackBatch upper{"ip", b.node.network_namespace, {}};
+  if (lossy) {
+    const std::string beside = stretch_end(b.interface, 'b');
+    upper.lines = {"link add " + b.interface + mtu + " type veth peer name " + beside + mtu,
+                   "link set dev " + opposite + " addrgenmode none up",
+                   "link set dev " + beside + " addrgenmode none up"};
+  }
+  upper.lines.push_back("link set dev " + b.interface + " addrgenmode none master br0 up");
+  batches->push_back(upper);
 }
 
-std::string RackPlan::bucket() const {
-  return " root tbf rate " + std::to_string(options_.rate_bits) + "bit burst " +
-         std::to_string(burst_bytes(options_.rate_bits)) + " limit " +
-         std::to_string(queue_bytes(options_.rate_bits));
+std::string RackPlan::bucket(uint64_t rate_bits) {
+  return " root tbf rate " + std::to_string(rate_bits) + "bit burst " +
+         std::to_string(burst_bytes(rate_bits)) + " limit " + std::to_string(queue_bytes(rate_bits));
+}
+
+std::vector<RackLink> RackPlan::links() const {
+  std::vector<RackLink> links;
+  for (const RackNode& node : nodes_) {
+    if (node.serves()) continue;
+    const bool is_worker = node.kind == RackNode::Kind::kWorker;
+    const std::string port = is_worker ? node.id : "sw" + std::to_string(node.rack);
+    links.push_back({.id = node.id,
+                     .lower_namespace = node.network_namespace,
+                     .shaped = is_worker ? std::vector<std::string>{"eth0", "ifb-eth0"} : node.ports,
+                     .upper_namespace = (is_worker ? aggregator_of(node) : aggregator()).network_namespace,
+                     .port = port,
+                     .opposite = options_.loss ? stretch_end(port, 'a') : port});
+  }
+  return links;
+}
+
+RackBatch RackPlan::rate_change(const RackLink& link, uint64_t rate_bits) const {
+  RackBatch batch{"tc", link.lower_namespace, {}};
+  for (const std::string& interface : link.shaped) {
+    batch.lines.push_back("qdisc change dev " + interface + bucket(rate_bits));
+  }
+  return batch;
+}
+
+RackBatch RackPlan::up_or_down(const RackLink& link, bool up) const {
+  return {"ip", link.upper_namespace, {"link set dev " + link.opposite + (up ? " up" : " down")}};
 }
 
 void RackPlan::add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const {
   const RackNode& to = aggregator_of(worker);
-  RackBatch end = link({worker, "eth0"}, {to, worker.id});
-  end.lines.insert(end.lines.end(), {"link set dev lo up", "address add " + worker.address + "/16 dev eth0",
-                                     "link set dev eth0 up"});
+  add_link({worker, "eth0"}, {to, worker.id}, options_.loss.has_value(), batches);
+  RackBatch end{
+      "ip",
+      worker.network_namespace,
+      {"link set dev lo up", "address add " + worker.address + "/16 dev eth0", "link set dev eth0 up"}};
   if (options_.rate_bits != 0) {
     end.lines.push_back("link add ifb-eth0 mtu " + std::to_string(options_.mtu) + " type ifb");
     end.lines.push_back("link set dev ifb-eth0 addrgenmode none up");
   }
   batches->push_back(end);
-  batches->push_back(
-      {"ip", to.network_namespace, {"link set dev " + worker.id + " addrgenmode none master br0 up"}});
   if (options_.rate_bits == 0) return;
-  batches->push_back({"tc",
-                      worker.network_namespace,
-                      {"qdisc add dev eth0" + bucket(), "qdisc add dev ifb-eth0" + bucket(),
-                       "qdisc add dev eth0 handle ffff: ingress",
-                       "filter add dev eth0 parent ffff: protocol all u32 match u32 0 0 action mirred egress "
-                       "redirect dev ifb-eth0"}});
+  batches->push_back(
+      {"tc",
+       worker.network_namespace,
+       {"qdisc add dev eth0" + bucket(options_.rate_bits),
+        "qdisc add dev ifb-eth0" + bucket(options_.rate_bits), "qdisc add dev eth0 handle ffff: ingress",
+        "filter add dev eth0 parent ffff: protocol all u32 match u32 0 0 action mirred egress "
+        "redirect dev ifb-eth0"}});
 }
 
 void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const {
@@ -186,20 +245,20 @@ void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batche
   batches->push_back(bridge(uplink));
   for (const auto& [port, end] : {std::pair<std::string, End>{"rack", {lower, "uplink"}},
                                   std::pair<std::string, End>{"spine", {aggregator(), lower.id}}}) {
-    RackBatch batch = link({uplink, port}, end);
-    batch.lines.push_back("link set dev " + port + " master br0 up");
+    // One stretch for the whole way between switch and spine.
+    add_link({uplink, port}, end, options_.loss && port == "spine", batches);
+    RackBatch batch{"ip", uplink.network_namespace, {"link set dev " + port + " master br0 up"}};
     // A rack's results are for its own workers. Bridges without a querier would flood them to every port.
     if (options_.multicast && port == "spine") {
       batch.lines.push_back("link set dev spine type bridge_slave mcast_flood off");
     }
     batches->push_back(batch);
-    batches->push_back({"ip",
-                        end.node.network_namespace,
-                        {"link set dev " + end.interface + " addrgenmode none master br0 up"}});
   }
   if (options_.rate_bits == 0) return;
-  batches->push_back(
-      {"tc", uplink.network_namespace, {"qdisc add dev rack" + bucket(), "qdisc add dev spine" + bucket()}});
+  batches->push_back({"tc",
+                      uplink.network_namespace,
+                      {"qdisc add dev rack" + bucket(options_.rate_bits),
+                       "qdisc add dev spine" + bucket(options_.rate_bits)}});
 }
 
 std::vector<RackBatch> RackPlan::batches() const {
@@ -242,7 +301,8 @@ nlohmann::ordered_json to_json(const RackOptions& o) {
           {"mtu", o.mtu},
           {"dataplane", o.dataplane},
           {"spine_dataplane", o.spine_dataplane},
-          {"multicast", o.multicast}};
+          {"multicast", o.multicast},
+          {"loss", o.loss ? nlohmann::ordered_json(*o.loss) : nlohmann::ordered_json()}};
 }
 
 RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
@@ -253,7 +313,8 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .mtu = json.at("mtu"),
           .dataplane = json.at("dataplane"),
           .spine_dataplane = json.at("spine_dataplane"),
-          .multicast = json.at("multicast")};
+          .multicast = json.at("multicast"),
+          .loss = json.at("loss").is_null() ? std::nullopt : std::optional<double>(json.at("loss"))};
 }
 
 std::string difference(const RackOptions& is, const RackOptions& wanted) {
@@ -267,6 +328,8 @@ std::string difference(const RackOptions& is, const RackOptions& wanted) {
   compare("mtu", std::to_string(is.mtu), std::to_string(wanted.mtu));
   compare("dataplane", is.dataplane, wanted.dataplane);
   compare("multicast", is.multicast ? "on" : "off", wanted.multicast ? "on" : "off");
+  const auto loss = [](const RackOptions& o) { return o.loss ? format_percent(*o.loss) : "none"; };
+  compare("loss", loss(is), loss(wanted));
   if (wanted.racks > 1) compare("spine's dataplane", is.spine_dataplane, wanted.spine_dataplane);
   return text;
 }

@@ -40,12 +40,17 @@ struct RackOptions {
   std::string dataplane = "user";
   std::string spine_dataplane = "user";  // with several racks
   bool multicast = false;                // from switches to workers
+  // Probability that a link loses a packet, either way; with none, links are not made to lose any at all.
+  std::optional<double> loss = std::nullopt;
   bool operator==(const RackOptions&) const = default;
 };
 
 // "100mbit", "1gbit", "2.5gbit", "none" (0). Error: kInvalidArgument.
 Result<uint64_t> parse_rate(std::string_view text);
 std::string format_rate(uint64_t bits_per_second);
+// "0.01", "1%": a probability from 0 to 1. Error: kInvalidArgument.
+Result<double> parse_probability(std::string_view text);
+std::string format_percent(double probability);  // "1 %"
 
 struct RackNode {
   enum class Kind { kWorker, kSwitch, kUplink, kSpine };
@@ -58,6 +63,20 @@ struct RackNode {
   std::vector<std::string> ports;
 
   bool serves() const { return kind == Kind::kSwitch || kind == Kind::kSpine; }  // has an aggregator
+};
+
+// A lossy link has a stretch beside the switch's interface `port`: two interfaces, 'a' towards the other host
+// and 'b' towards the port. See rack_loss.h.
+std::string stretch_end(const std::string& port, char end);
+
+// What `rack set` can change: a worker's link to its switch, or a switch's to the spine.
+struct RackLink {
+  std::string id;  // "w3", "up0": the node at its lower end
+  std::string lower_namespace;
+  std::vector<std::string> shaped;  // interfaces there that have a token bucket each, if there is a rate
+  std::string upper_namespace;
+  std::string port;      // the upper end: the switch's, or the spine's interface
+  std::string opposite;  // the interface there that the lower end is connected to: the port, or a stretch's
 };
 
 // Commands of one `ip -batch` or `tc -batch` run.
@@ -83,13 +102,17 @@ class RackPlan {
   std::vector<RackBatch> batches() const;
   std::vector<std::string> aggregator_arguments(const RackNode& node) const;
 
+  std::vector<RackLink> links() const;
+  RackBatch rate_change(const RackLink& link, uint64_t rate_bits) const;
+  RackBatch up_or_down(const RackLink& link, bool up) const;
+
  private:
   struct End {
     const RackNode& node;
     std::string interface;
   };
-  RackBatch link(const End& a, const End& b) const;
-  std::string bucket() const;
+  void add_link(const End& a, const End& b, bool lossy, std::vector<RackBatch>* batches) const;
+  static std::string bucket(uint64_t rate_bits);
   void add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
   void add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const;
   RackBatch bridge(const RackNode& node) const;

@@ -21,6 +21,35 @@ TEST(RackPlan, Rates) {
   }
 }
 
+TEST(RackPlan, Probabilities) {
+  EXPECT_EQ(parse_probability("0.01").value(), 0.01);
+  EXPECT_EQ(parse_probability("1%").value(), 0.01);
+  EXPECT_EQ(parse_probability("0").value(), 0);
+  EXPECT_EQ(parse_probability("100%").value(), 1);
+  for (const char* bad : {"", "%", "1.01", "101%", "-0.1", "nan", "1 %", "0.1x"}) {
+    EXPECT_FALSE(parse_probability(bad).ok()) << bad;
+  }
+}
+
+TEST(RackPlan, LinksOfALossyRackHaveAStretch) {
+  const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .rate_bits = 1'000'000, .loss = 0.01});
+  const std::vector<RackLink> links = plan.links();
+  ASSERT_EQ(links.size(), 6u);
+  EXPECT_EQ(links[0].id, "up0");
+  EXPECT_EQ(links[0].upper_namespace, "netsum-a-spine");
+  EXPECT_EQ(links[0].opposite, "sw0-a");
+  EXPECT_EQ(links[5].id, "w3");
+  EXPECT_EQ(links[5].upper_namespace, "netsum-a-sw1");
+  EXPECT_EQ(plan.up_or_down(links[5], false).lines.front(), "link set dev w3-a down");
+  int stretches = 0;
+  for (const RackBatch& batch : plan.batches()) {
+    for (const std::string& line : batch.lines)
+      stretches += line.find("link add") == 0 && line.ends_with("-b mtu 1500");
+  }
+  EXPECT_EQ(stretches, 6);
+  EXPECT_EQ(RackPlan({.name = "a", .workers = 1}).links()[0].opposite, "w0");
+}
+
 TEST(RackPlan, OneRack) {
   const RackPlan plan({.name = "a", .workers = 3});
   ASSERT_EQ(plan.nodes().size(), 4u);
@@ -65,8 +94,11 @@ TEST(RackPlan, AddressesAndNamespacesDiffer) {
 }
 
 TEST(RackPlan, InterfaceNamesFitTheKernel) {
-  const RackPlan plan(
-      {.name = std::string(32, 'x'), .workers = kMaxRackWorkers, .racks = kMaxRacks, .rate_bits = 1'000'000});
+  const RackPlan plan({.name = std::string(32, 'x'),
+                       .workers = kMaxRackWorkers,
+                       .racks = kMaxRacks,
+                       .rate_bits = 1'000'000,
+                       .loss = 0});
   for (const RackBatch& batch : plan.batches()) {
     for (const std::string& line : batch.lines) {
       for (const std::string before : {"dev ", "link add ", "peer name "}) {
@@ -117,13 +149,14 @@ TEST(RackPlan, OptionsSurviveTheNote) {
                             .mtu = 9000,
                             .dataplane = "xdp",
                             .spine_dataplane = "user",
-                            .multicast = true};
+                            .multicast = true,
+                            .loss = 0.001};
   EXPECT_EQ(rack_options_from_json(to_json(options)), options);
   EXPECT_ANY_THROW(rack_options_from_json(nlohmann::ordered_json::object()));
   EXPECT_EQ(difference(options, options), "");
   EXPECT_EQ(difference(options, {.name = "big"}),
             "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; mtu 9000, not 1500; dataplane xdp, "
-            "not user; multicast on, not off");
+            "not user; multicast on, not off; loss 0.1 %, not none");
 }
 
 }  // namespace

@@ -291,10 +291,14 @@ std::optional<RackNote> read_note(const std::string& name) {
     const auto json = nlohmann::ordered_json::parse(text);
     RackNote note{.options = rack_options_from_json(json.at("options")),
                   .complete = json.at("complete"),
-                  .aggregators = {}};
+                  .aggregators = {},
+                  .links = {}};
     for (const auto& one : json.at("aggregators")) {
       note.aggregators.push_back(
           {one.at("node"), {one.at("pid").get<pid_t>(), one.at("start_ticks").get<uint64_t>()}});
+    }
+    for (const auto& [id, link] : json.at("links").items()) {
+      note.links[id] = {.rate_bits = link.at("rate_bits"), .loss = link.at("loss"), .up = link.at("up")};
     }
     return note;
   } catch (const std::exception&) {
@@ -305,10 +309,14 @@ std::optional<RackNote> read_note(const std::string& name) {
 Status write_note(const RackNote& note) {
   nlohmann::ordered_json json = {{"options", to_json(note.options)},
                                  {"complete", note.complete},
-                                 {"aggregators", nlohmann::ordered_json::array()}};
+                                 {"aggregators", nlohmann::ordered_json::array()},
+                                 {"links", nlohmann::ordered_json::object()}};
   for (const RackAggregator& one : note.aggregators) {
     json["aggregators"].push_back(
         {{"node", one.node}, {"pid", one.process.pid}, {"start_ticks", one.process.start_ticks}});
+  }
+  for (const auto& [id, link] : note.links) {
+    json["links"][id] = {{"rate_bits", link.rate_bits}, {"loss", link.loss}, {"up", link.up}};
   }
   const std::string folder = rack_folder(note.options.name), path = folder + "/rack.json";
   std::error_code error;

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,11 +48,19 @@ struct RackAggregator {
   ProcessMark process;
 };
 
+// A link as `rack set` has left it.
+struct RackLinkState {
+  uint64_t rate_bits = 0;
+  double loss = 0;
+  bool up = true;
+};
+
 // The note of a rack. `complete`: everything was made.
 struct RackNote {
   RackOptions options;
   bool complete = false;
   std::vector<RackAggregator> aggregators;
+  std::map<std::string, RackLinkState> links;  // those that differ from the options, by RackLink::id
 };
 
 std::string rack_folder(const std::string& name);  // logs are there, too

@@ -1,0 +1,93 @@
+#include "tools/netsum/rack_set.h"
+
+#include <map>
+#include <vector>
+
+#include "tools/netsum/rack_loss.h"
+
+namespace netsum::tool {
+namespace {
+
+Status invalid(const std::string& message) {
+  return Status(ErrorCode::kInvalidArgument, message);
+}
+
+// Both ends of a lossy link. Frames that XDP carries have lost all notes of the offloads: their checksums
+// must be in place when they are sent, and a segmented packet would be lost as one. GRO makes a veth end
+// poll, and only those that do take frames that XDP redirects to them.
+Status switch_offloads(const std::string& network_namespace, const std::string& interface) {
+  return run_ethtool(network_namespace,
+                     {"-K", interface, "tx", "off", "tso", "off", "gso", "off", "gro", "on"});
+}
+
+}  // namespace
+
+Status make_links_lossy(const RackOptions& options) {
+  const RackPlan plan(options);
+  std::map<std::string, std::vector<std::string>> ports;  // by namespace
+  for (const RackLink& link : plan.links()) {
+    // The lower end is the one that faces the stretch: eth0, or an uplink's "spine".
+    const std::string& lower = link.shaped.front() == "eth0" ? link.shaped.front() : link.shaped.back();
+    if (const Status status = switch_offloads(link.lower_namespace, lower); !status.ok()) return status;
+    if (const Status status = switch_offloads(link.upper_namespace, link.port); !status.ok()) return status;
+    ports[link.upper_namespace].push_back(link.port);
+  }
+  for (const auto& [network_namespace, names] : ports) {
+    if (const Status status = attach_lossy_links(network_namespace, names); !status.ok()) return status;
+    for (const std::string& port : names) {
+      if (const Status status = set_link_loss(network_namespace, port, *options.loss); !status.ok())
+        return status;
+    }
+  }
+  return Status();
+}
+
+RackLinkState state_of(const RackNote& note, const RackLink& link) {
+  const auto changed = note.links.find(link.id);
+  if (changed != note.links.end()) return changed->second;
+  return {.rate_bits = note.options.rate_bits, .loss = note.options.loss.value_or(0), .up = true};
+}
+
+Status change_links(RackNote* note, const std::string& where, const RackLinkChange& change) {
+  const std::string name = "rack '" + note->options.name + "'";
+  if (change.rate_bits && (note->options.rate_bits == 0 || *change.rate_bits == 0)) {
+    return invalid(name + (note->options.rate_bits == 0
+                               ? " was made without a --rate, so its links cannot be given one"
+                               : " has links of a rate: it cannot be taken off them"));
+  }
+  if (change.loss && !note->options.loss) {
+    return invalid(
+        name +
+        " was made without --loss, so its links cannot lose packets: `netsum rack up --loss 0` makes "
+        "links that can");
+  }
+  const RackPlan plan(note->options);
+  const RackNode* node = plan.find(where);
+  std::string known;
+  bool found = false;
+  for (const RackLink& link : plan.links()) {
+    known += ", " + link.id;
+    if (where != "all" && (node == nullptr || link.id != node->id)) continue;
+    found = true;
+    RackLinkState state = state_of(*note, link);
+    Status status;
+    if (change.rate_bits) {
+      state.rate_bits = *change.rate_bits;
+      status = run_batch(plan.rate_change(link, state.rate_bits));
+    }
+    if (change.loss && status.ok()) {
+      state.loss = *change.loss;
+      status = set_link_loss(link.upper_namespace, link.port, state.loss);
+    }
+    if (change.up && status.ok()) {
+      state.up = *change.up;
+      status = run_batch(plan.up_or_down(link, state.up));
+    }
+    if (!status.ok()) return status;
+    note->links[link.id] = state;
+  }
+  if (!found) return invalid("'" + where + "' has no link in " + name + ", which has all" + known);
+  return write_note(*note);
+}
+
+}  // namespace netsum::tool
