@@ -11,6 +11,7 @@
 
 #include "aggregator/server/core.h"
 #include "src/base/clock.h"
+#include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/codec.h"
 
@@ -21,8 +22,8 @@ namespace {
 // loop looks at between bursts, so the data path takes no lock unless somebody has posted.
 class CoreThread {
  public:
-  CoreThread(std::unique_ptr<PacketIo> io, const AggregatorCore::Limits& limits)
-      : io_(std::move(io)), core_(limits), thread_([this] { loop(); }) {}
+  CoreThread(FaultyIo io, const AggregatorCore::Limits& limits)
+      : io_(std::move(io.io)), faults_(io.faults), core_(limits), thread_([this] { loop(); }) {}
 
   ~CoreThread() {
     stop_.store(true, std::memory_order_release);
@@ -41,6 +42,7 @@ class CoreThread {
   }
 
   const AggregatorCoreCounters& counters() const { return core_.counters(); }
+  uint64_t injected() const { return faults_ == nullptr ? 0 : faults_->receive_counters().lost.get(); }
   Address address() const { return io_->local_address(); }
 
  private:
@@ -69,6 +71,7 @@ class CoreThread {
   }
 
   std::unique_ptr<PacketIo> io_;
+  const LossyIo* const faults_;  // null: none are injected
   AggregatorCore core_;
   std::mutex mutex_;
   std::condition_variable done_;
@@ -82,13 +85,13 @@ class CoreThread {
 
 class UdpDataplane final : public Dataplane {
  public:
-  UdpDataplane(const UdpDataplaneOptions& options, std::vector<std::unique_ptr<PacketIo>> sockets)
-      : options_(options) {
+  UdpDataplane(const UdpDataplaneOptions& options, std::vector<FaultyIo> sockets) : options_(options) {
     const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
                                         .slots = options.slots_per_core,
                                         .payload_bytes = options.payload_bytes,
                                         .job_packets_per_s = options.quota.packets_per_s};
-    for (auto& socket : sockets) cores_.push_back(std::make_unique<CoreThread>(std::move(socket), limits));
+    for (FaultyIo& socket : sockets)
+      cores_.push_back(std::make_unique<CoreThread>(std::move(socket), limits));
   }
 
   std::string_view kind() const override { return "user-space"; }
@@ -180,6 +183,9 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
     for (const auto& core : cores_) sum += core->counters().drops[reason].get();
     counters.push_back({"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), sum});
   }
+  uint64_t injected = 0;
+  for (const auto& core : cores_) injected += core->injected();
+  counters.push_back({"drop_injected", injected});
   return counters;
 }
 
@@ -190,7 +196,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     return Status(ErrorCode::kInvalidArgument,
                   "cores must be 1 to 256, not " + std::to_string(options.cores));
   }
-  std::vector<std::unique_ptr<PacketIo>> sockets;
+  std::vector<FaultyIo> sockets;
   for (int core = 0; core < options.cores; ++core) {
     UdpIoOptions io;
     io.bind = options.bind;
@@ -199,7 +205,11 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     if (options.groups) io.multicast_ttl = options.multicast_ttl;
     auto socket = open_udp(io);
     if (!socket.ok()) return socket.status();
-    sockets.push_back(std::move(socket).value());
+    InjectedFaults faults = options.inject;
+    faults.seed += static_cast<uint64_t>(core);
+    auto faulty = inject_faults(std::move(socket).value(), faults);
+    if (!faulty.ok()) return faulty.status();
+    sockets.push_back(std::move(faulty).value());
   }
   if (options.drop_privileges) {
     if (const Status status = options.drop_privileges(); !status.ok()) return status;

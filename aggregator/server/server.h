@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "aggregator/control/dataplane.h"
+#include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/net/address.h"
 #include "src/net/multicast.h"
@@ -26,6 +27,7 @@ struct UdpDataplaneOptions {
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
+  InjectedFaults inject = {};  // each core draws losses of its own
 };
 
 // Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.

@@ -92,6 +92,7 @@ enum netsum_xdp_counter {
   NETSUM_XDP_IP_FRAGMENT,
   NETSUM_XDP_IP_LENGTH,   /* IP or UDP length and frame disagree */
   NETSUM_XDP_IP_CHECKSUM, /* of the IP header */
+  NETSUM_XDP_INJECTED,    /* dropped on purpose: the loader asked for losses */
   NETSUM_XDP_NO_PORT,     /* a copy for a port that no member of the job is behind */
   NETSUM_XDP_COUNTERS
 };

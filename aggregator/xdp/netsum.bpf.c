@@ -32,6 +32,9 @@ const volatile uint16_t data_port;
 const volatile uint32_t payload_limit; /* bytes, a multiple of 32 */
 const volatile uint8_t multicast_ttl;
 const volatile uint64_t rate_interval_ns, rate_burst_ns; /* of a job: struct netsum_rate */
+/* Losses on purpose: a packet is dropped if a random number of 32 bits is below. 0: the verifier takes the
+ * code out. */
+const volatile uint64_t inject_threshold;
 
 struct slot_value {
   struct bpf_spin_lock lock;
@@ -591,6 +594,7 @@ int netsum_aggregate(struct xdp_md* ctx) {
   const uint64_t size = ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES;
   add_to(NETSUM_XDP_PACKETS_RECEIVED, 1);
   add_to(NETSUM_XDP_BYTES_RECEIVED, size);
+  if (inject_threshold != 0 && bpf_get_prandom_u32() < inject_threshold) return drop(NETSUM_XDP_INJECTED);
   const struct frame* frame = data_of(ctx);
   if ((const void*)(frame + 1) > end_of(ctx)) return drop(NETSUM_DROP_TOO_SHORT);
   const uint64_t peer = netsum_xdp_peer(frame->ip.saddr, frame->udp.source);

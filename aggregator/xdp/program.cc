@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
@@ -115,6 +116,8 @@ void XdpProgram::set_constants() {
   const netsum_rate rate = netsum_rate_of(options_.job_packets_per_s);
   *const_cast<uint64_t*>(&skeleton_->rodata->rate_interval_ns) = rate.interval_ns;
   *const_cast<uint64_t*>(&skeleton_->rodata->rate_burst_ns) = rate.burst_ns;
+  *const_cast<uint64_t*>(&skeleton_->rodata->inject_threshold) =
+      static_cast<uint64_t>(std::llround(options_.inject_loss * 0x1p32));
 }
 
 Status XdpProgram::open() {

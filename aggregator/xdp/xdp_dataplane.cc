@@ -178,6 +178,7 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
       {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT},
       {"drop_ip_length", NETSUM_XDP_IP_LENGTH},
       {"drop_ip_checksum", NETSUM_XDP_IP_CHECKSUM},
+      {"drop_injected", NETSUM_XDP_INJECTED},
       {"drop_no_port", NETSUM_XDP_NO_PORT},
       {"other_traffic_passed", NETSUM_XDP_PASSED}};
   std::vector<AggregatorCounter> counters;
@@ -210,6 +211,10 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
                   "the XDP dataplane keeps a packet in one page: --mtu can be " +
                       std::to_string(NETSUM_XDP_MAX_PAYLOAD + NETSUM_HEADER_BYTES + 28) + " at most");
   }
+  if (!(options.inject.loss >= 0 && options.inject.loss <= 1)) {
+    return Status(ErrorCode::kInvalidArgument, "injected loss must be a probability from 0 to 1, not " +
+                                                   std::to_string(options.inject.loss));
+  }
   UdpIoOptions socket;
   socket.bind = options.bind;
   socket.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
@@ -220,7 +225,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
                                    .max_jobs = options.max_jobs,
                                    .payload_bytes = options.payload_bytes,
                                    .multicast_ttl = options.multicast_ttl,
-                                   .job_packets_per_s = options.quota.packets_per_s});
+                                   .job_packets_per_s = options.quota.packets_per_s,
+                                   .inject_loss = options.inject.loss});
   if (!program.ok()) return program.status();
   for (const std::string& interface : options.interfaces) {
     const Status status = program.value()->attach(interface);

@@ -44,6 +44,16 @@ enum class WhenFull {
            // best effort: after ATP (Lao et al., NSDI 2021), but for a whole job.
 };
 
+// Faults made on purpose, to see what losses cost and that nothing goes wrong: for tests, never in
+// production.
+struct InjectedFaults {
+  // Probability, 0 to 1, that a packet received is dropped, unlooked at. 0: none, at no cost.
+  double loss = 0;
+  // The same seed and the same packets lose the same ones. Without effect with kXdp: the kernel's randomness
+  // has none.
+  uint64_t seed = 1;
+};
+
 struct CommunicatorOptions {
   // --- Who takes part -------------------------------------------------------------------------------------
   int rank = 0;
@@ -109,6 +119,9 @@ struct CommunicatorOptions {
   // 32: 25 to 31 bits, for tensors whose small elements matter beside large ones. 0: 16 where the number of
   // ranks allows it, else 32. Other types always have 32 bits (int64: 64). Error bounds: docs/numerics.md.
   int lane_bits = 0;
+
+  // Every rank draws losses of its own. Counted in CommunicatorStats::drops as "injected".
+  InjectedFaults inject;
 
   // --- Being watched (docs/operations.md) -----------------------------------------------------------------
   // Serve /metrics, /healthz and /readyz over HTTP at this "host:port", from the moment of connecting on;
@@ -185,6 +198,8 @@ struct AggregatorOptions {
   // all threads are without them. (Sockets of the control service and of metrics are opened later.) An error
   // ends start().
   std::function<Status()> drop_privileges;
+  // Counted as "drop_injected". With kXdp only of netsum's packets.
+  InjectedFaults inject;
   // Called for every event in order, on the control plane's threads. It must not block, nor call the
   // aggregator.
   std::function<void(const AggregatorEvent&)> on_event;

@@ -92,7 +92,8 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, c
                               .groups = groups,
                               .multicast_ttl = options.multicast_ttl,
                               .quota = quota_of(options),
-                              .drop_privileges = options.drop_privileges});
+                              .drop_privileges = options.drop_privileges,
+                              .inject = options.inject});
 }
 
 Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, const Address& bind,
@@ -106,7 +107,8 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
                               .groups = groups,
                               .multicast_ttl = options.multicast_ttl,
                               .quota = quota_of(options),
-                              .drop_privileges = options.drop_privileges});
+                              .drop_privileges = options.drop_privileges,
+                              .inject = options.inject});
 #else
   static_cast<void>(options);
   static_cast<void>(bind);

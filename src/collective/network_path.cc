@@ -135,11 +135,16 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
   Result<std::vector<MulticastMembership>> groups = groups_of(worker.stripes);
   if (!groups.ok()) return groups.status();
+  InjectedFaults faults = options.inject;
+  faults.seed += static_cast<uint64_t>(worker.rank);
   Result<WorkerIo> io =
-      open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes, *groups);
+      open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes, *groups, faults);
   if (!io.ok()) return io.status();
   NetworkPath path;
-  path.note = groups->empty() ? std::move(io->note) : describe(*groups);
+  path.note = describe(*groups);
+  if (!path.note.empty() && !io->note.empty()) path.note += "; ";
+  path.note += io->note;
+  path.faults = io->faults;
   path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed), trace);
   return path;
 }

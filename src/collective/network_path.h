@@ -13,6 +13,7 @@
 #include "src/collective/engine.h"
 #include "src/collective/shard.h"
 #include "src/control/client.h"
+#include "src/net/lossy.h"
 
 namespace netsum {
 
@@ -44,7 +45,8 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
-  std::string note;  // for describe(): how packets travel; empty if by default
+  std::string note;                 // for describe(): how packets travel; empty if by default
+  const LossyIo* faults = nullptr;  // lives as long as the engine; null: none are injected
 };
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker`

@@ -123,6 +123,7 @@ Status Session::connect_engine(WorkerOptions worker, const Memberships& membersh
                         std::move(on_failed), placement_.shares_memory() ? nullptr : trace_.get());
   if (!path.ok()) return path.status();
   engine_ = std::move(path->engine);
+  faults_ = path->faults;
   if (!path->note.empty()) io_note_ = "; " + path->note;
   tell_failures_to([this](const Status& status) { engine_->fail(status); },
                    [this](int rank) { engine_->peer_left(rank); });
@@ -342,6 +343,11 @@ void Session::add_network_stats(CommunicatorStats* stats) const {
   }
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
+  }
+  if (faults_ != nullptr) {
+    const uint64_t lost = faults_->receive_counters().lost.get();
+    stats->drops.push_back({"injected", lost});
+    stats->packets_dropped += lost;
   }
   stats->waiting_for.assign(waits_for.begin(), waits_for.end());
   if (shard_ != nullptr) {

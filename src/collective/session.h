@@ -105,6 +105,7 @@ class Session {
   // The network's side: there unless all ranks share one host, or this one has no part of its own.
   std::unique_ptr<Engine> engine_;
   std::string io_note_;
+  const LossyIo* faults_ = nullptr;          // of engine_'s; null: none are injected
   std::unique_ptr<HostEngine> host_engine_;  // where some ranks share a host
   Placement placement_;
 

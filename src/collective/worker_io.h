@@ -8,6 +8,7 @@
 
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/net/lossy.h"
 #include "src/net/multicast.h"
 #include "src/net/packet_io.h"
 
@@ -15,13 +16,14 @@ namespace netsum {
 
 struct WorkerIo {
   std::unique_ptr<PacketIo> io;
-  std::string note;  // for describe(); empty if the default was asked for
+  std::string note;                 // for describe(); empty if the default was asked for
+  const LossyIo* faults = nullptr;  // lives as long as `io`; null: none are injected
 };
 
-// `remote`: whom most packets go to. What `wanted` cannot do here, UDP does. Errors: as open_udp().
-// `groups`: received by UDP only, so `wanted` is kUdp if there are any.
+// `remote`: whom most packets go to. `faults`: of packets received. What `wanted` cannot do here, UDP does.
+// Errors: as open_udp(). `groups`: received by UDP only, so `wanted` is kUdp if there are any.
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> groups);
+                                std::vector<MulticastMembership> groups, const InjectedFaults& faults);
 
 }  // namespace netsum
 

@@ -51,7 +51,7 @@ void LossyLane::push(const Parcel& packet, int64_t now_us) {
   const bool duplicate = rng_.chance(rates_.duplication);
   const bool reorder = rng_.chance(rates_.reordering);
   if (lose) {
-    ++counters_.lost;
+    counters_.lost.add();
     release_passed();
     return;
   }
@@ -61,11 +61,11 @@ void LossyLane::push(const Parcel& packet, int64_t now_us) {
     in_list_.push_back(buffer);
     const uint64_t bit = rng_.below(uint64_t{packet.size} * 8);
     buffers_[size_t{buffer} * max_packet_ + bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
-    ++counters_.corrupted;
+    counters_.corrupted.add();
   }
   if (duplicate) {
     list_.push_back(parcel);
-    ++counters_.duplicated;
+    counters_.duplicated.add();
   }
   if (!reorder || !hold(parcel, now_us)) list_.push_back(parcel);
   release_passed();
@@ -73,7 +73,7 @@ void LossyLane::push(const Parcel& packet, int64_t now_us) {
 
 bool LossyLane::copy(const Parcel& packet, uint32_t* buffer, Parcel* out) {
   if (free_.empty() || packet.size > max_packet_) {
-    ++counters_.no_room;
+    counters_.no_room.add();
     return false;
   }
   *buffer = free_.back();
@@ -91,7 +91,7 @@ bool LossyLane::hold(const Parcel& packet, int64_t now_us) {
   held.packets_left = 2 + static_cast<uint32_t>(rng_.below(hold_packets_));
   held.due_us = now_us + hold_us_;
   held_.push_back(held);
-  ++counters_.reordered;
+  counters_.reordered.add();
   return true;
 }
 
@@ -183,6 +183,21 @@ void LossyIo::wait(int64_t timeout_us) {
 std::string_view LossyIo::description() const {
   description_ = "lossy " + std::string(inner_->description());
   return description_;
+}
+
+Result<FaultyIo> inject_faults(std::unique_ptr<PacketIo> io, const InjectedFaults& faults) {
+  if (!(faults.loss >= 0 && faults.loss <= 1)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "injected loss must be a probability from 0 to 1, not " + std::to_string(faults.loss));
+  }
+  if (faults.loss == 0) return FaultyIo{std::move(io), nullptr};
+  LossyOptions options;
+  options.seed = faults.seed;
+  options.receive.loss = faults.loss;
+  options.max_held = 0;  // nothing is held back or altered
+  auto lossy = std::make_unique<LossyIo>(std::move(io), options);
+  const LossyIo* const view = lossy.get();
+  return FaultyIo{std::move(lossy), view};
 }
 
 }  // namespace netsum

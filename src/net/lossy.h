@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/base/counter.h"
 #include "src/base/rng.h"
 #include "src/net/packet_io.h"
 
@@ -38,11 +41,11 @@ struct LossyOptions {
 };
 
 struct LossyCounters {
-  uint64_t lost = 0;
-  uint64_t corrupted = 0;
-  uint64_t duplicated = 0;
-  uint64_t reordered = 0;
-  uint64_t no_room = 0;
+  Counter lost;
+  Counter corrupted;
+  Counter duplicated;
+  Counter reordered;
+  Counter no_room;
 };
 
 // One direction of the lossy network: packets go in one by one and come out, or not, in a list. The same seed
@@ -111,6 +114,7 @@ class LossyIo final : public PacketIo {
   const PacketIoCounters& counters() const override { return inner_->counters(); }
   std::string_view description() const override;
 
+  // Any thread may read them.
   const LossyCounters& send_counters() const { return send_lane_.counters(); }
   const LossyCounters& receive_counters() const { return receive_lane_.counters(); }
 
@@ -126,6 +130,14 @@ class LossyIo final : public PacketIo {
   size_t handed_out_ = 0;  // of the receive lane's list
   mutable std::string description_;
 };
+
+// `io`, or `io` inside a LossyIo that loses what `faults` say of the packets received, if any: LossyIo* is
+// then not null and lives as long as what is returned. Error: kInvalidArgument if they are no probability.
+struct FaultyIo {
+  std::unique_ptr<PacketIo> io;
+  const LossyIo* faults = nullptr;
+};
+Result<FaultyIo> inject_faults(std::unique_ptr<PacketIo> io, const InjectedFaults& faults);
 
 }  // namespace netsum
 

@@ -12,6 +12,7 @@ def test_defaults():
     assert settings.job_prefix == "torch"
     assert settings.shared_memory and settings.host == ""
     assert settings.packet_io == "udp"
+    assert settings.inject_loss == 0.0
 
 
 def test_all_set(tmp_path):
@@ -34,6 +35,8 @@ def test_all_set(tmp_path):
             "NETSUM_TLS_CERT": str(files["cert"]),
             "NETSUM_TLS_KEY": str(files["key"]),
             "NETSUM_CONNECT_TIMEOUT": "2.5",
+            "NETSUM_INJECT_LOSS": "1%",
+            "NETSUM_INJECT_SEED": "7",
         }
     )
     assert settings.aggregators == ("a:1", "[::1]:2")
@@ -49,6 +52,7 @@ def test_all_set(tmp_path):
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
+    assert (settings.inject_loss, settings.inject_seed) == (0.01, 7)
     assert not settings.shared_memory and settings.host == "left"
     assert settings.packet_io == "af_xdp"
     assert "secret" not in repr(settings) and "pem of key" not in repr(settings)

@@ -134,6 +134,7 @@ class AggregatorCommand : public Subcommand {
   TlsFlags tls_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
+  InjectFlags inject_;
   std::string dataplane_ = "user";
   std::string job_memory_ = "0";
   std::string metrics_;
@@ -203,6 +204,7 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--metrics", metrics_,
                    "Serve /metrics (Prometheus), /healthz and /readyz over HTTP here; default: nowhere")
       ->check(host_port());
+  inject_.declare(*app_);
   app_->add_option("--log-level", log_level_, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
@@ -298,6 +300,7 @@ int AggregatorCommand::run() {
   options_.tls = tls_.load();
   options_.job_memory_bytes = static_cast<int64_t>(parse_bytes(job_memory_).value());
   if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
+  options_.inject = inject_.load();
   const StopSignals signals;
   Log log(log_level_, log_format_ == "json");
   options_.drop_privileges = [this] { return drop_capabilities(capabilities_to_keep()); };
@@ -315,6 +318,10 @@ int AggregatorCommand::run() {
     metrics = std::move(opened).value();
   }
   announce(aggregator, metrics.get());
+  if (options_.inject.loss > 0) {
+    log.warn("FAULTS ARE INJECTED (--inject-loss): " + format_percent(options_.inject.loss) +
+             " of the packets received are dropped on purpose; not for production");
+  }
 
   WaitLog waits(&log);
   InterfaceWatcher interfaces(options_.interfaces, log);

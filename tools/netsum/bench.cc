@@ -87,6 +87,7 @@ class BenchCommand : public Subcommand {
   int mtu_ = 1500;
   int slots_ = 256;
   std::string packet_io_ = "udp";
+  InjectFlags inject_;
   bool shared_memory_ = false;
   std::string timeout_ = "30s";
   std::string connect_timeout_ = "30s";
@@ -191,6 +192,7 @@ void BenchCommand::declare_where() {
       ->envname("NETSUM_PACKET_IO")
       ->check(CLI::IsMember({"udp", "af_xdp"}))
       ->capture_default_str();
+  inject_.declare(*allreduce_, "NETSUM_INJECT_LOSS");
   allreduce_->add_flag("--shared-memory", shared_memory_,
                        "Sum the ranks of one host in shared memory first, as programs do by default");
   allreduce_->add_option("--timeout", timeout_, "Deadline of one sum")
@@ -273,6 +275,7 @@ CommunicatorOptions BenchCommand::communicator_options() const {
   options.mtu = mtu_;
   options.slots = slots_;
   options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
+  options.inject = inject_.load();
   options.shared_memory = shared_memory_;  // off: a benchmark of the network, on one machine too
   options.lane_bits = settings_.lane_bits;
   options.trace_path = trace_;
@@ -304,7 +307,8 @@ LocalBench BenchCommand::local_bench() const {
       "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()), "--mtu",
       std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
       timeout_, "--connect-timeout", connect_timeout_, "--liveness-timeout", liveness_timeout_,
-      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_, "--when-full", when_full_};
+      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_, "--when-full", when_full_,
+      "--inject-loss", inject_.loss, "--inject-seed", std::to_string(inject_.seed)};
   if (!fallback_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--fallback", fallback_});
   if (shared_memory_) local.worker_flags.push_back("--shared-memory");
   if (!trace_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--trace", trace_ + ".{rank}"});

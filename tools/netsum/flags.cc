@@ -1,6 +1,7 @@
 #include "tools/netsum/flags.h"
 
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -80,6 +81,23 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   return static_cast<uint64_t>(bytes);
 }
 
+Result<double> parse_probability(std::string_view text) {
+  const bool percent = text.ends_with('%');
+  const std::string_view number = percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (percent) value /= 100;
+  if (error == std::errc() && end == number.data() + number.size() && value >= 0 && value <= 1) return value;
+  return Status(ErrorCode::kInvalidArgument,
+                "'" + std::string(text) + "' is no probability: use 0 to 1, e.g. 0.01, or 0% to 100%");
+}
+
+std::string format_percent(double probability) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g %%", probability * 100);
+  return text;
+}
+
 Result<int64_t> parse_duration_ms(std::string_view text) {
   double number = 0;
   std::string_view unit;
@@ -125,6 +143,10 @@ CLI::Validator byte_count() {
 
 CLI::Validator duration() {
   return make_validator("duration", [](const std::string& text) { return parse_duration_ms(text).status(); });
+}
+
+CLI::Validator probability() {
+  return make_validator("P", [](const std::string& text) { return parse_probability(text).status(); });
 }
 
 CLI::Validator power_of_two() {
@@ -190,6 +212,20 @@ std::string TokenFlag::load() const {
                      std::to_string(kMaxTokenBytes) + " are allowed");
   }
   return token;
+}
+
+void InjectFlags::declare(CLI::App& app, const std::string& variable) {
+  CLI::Option* option =
+      app.add_option("--inject-loss", loss,
+                     "Fault injection, for tests: drop this part of the packets received, e.g. 0.01 or 1%")
+          ->check(probability())
+          ->capture_default_str();
+  if (!variable.empty()) option->envname(variable);
+  app.add_option("--inject-seed", seed, "Of the losses (xdp: without effect)")->capture_default_str();
+}
+
+InjectedFaults InjectFlags::load() const {
+  return {.loss = parse_probability(loss).value(), .seed = seed};
 }
 
 std::string environment(const char* name) {

@@ -25,12 +25,17 @@ Result<uint64_t> parse_bytes(std::string_view text);
 // "1.5s", "200ms", "30" (seconds) -> milliseconds. Error: kInvalidArgument.
 Result<int64_t> parse_duration_ms(std::string_view text);
 
+// "0.01", "1%": a probability from 0 to 1. Error: kInvalidArgument.
+Result<double> parse_probability(std::string_view text);
+std::string format_percent(double probability);  // "1 %"
+
 // Validators for CLI11 options: they return "" or a sentence saying what form is expected.
 CLI::Validator host_port_list();  // "host:port[,host:port...]"
 CLI::Validator host_port();       // "host:port" or "[v6]:port"
 CLI::Validator byte_count();
 CLI::Validator duration();
 CLI::Validator power_of_two();
+CLI::Validator probability();
 
 std::vector<std::string> split_list(const std::string& comma_separated);
 
@@ -56,6 +61,15 @@ struct TokenFlag {
   void declare(CLI::App& app, const std::string& what);
   // The file's first line, else the variable, else "". Throws UsageError.
   std::string load() const;
+};
+
+// --inject-loss and --inject-seed.
+struct InjectFlags {
+  std::string loss = "0";
+  uint64_t seed = 1;
+
+  void declare(CLI::App& app, const std::string& variable = "");  // an environment variable for the loss
+  InjectedFaults load() const;
 };
 
 std::string environment(const char* name);

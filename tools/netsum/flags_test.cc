@@ -46,5 +46,15 @@ TEST(TlsFlagsTest, CertificateAndKeyGoTogether) {
   EXPECT_THROW(flags.load(), UsageError) << "neither file exists";
 }
 
+TEST(Flags, Probabilities) {
+  EXPECT_EQ(parse_probability("0.01").value(), 0.01);
+  EXPECT_EQ(parse_probability("1%").value(), 0.01);
+  EXPECT_EQ(parse_probability("0").value(), 0);
+  EXPECT_EQ(parse_probability("100%").value(), 1);
+  for (const char* bad : {"", "%", "1.01", "101%", "-0.1", "nan", "1 %", "0.1x"}) {
+    EXPECT_FALSE(parse_probability(bad).ok()) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace netsum::tool

@@ -75,15 +75,6 @@ CLI::Validator rate() {
       "RATE");
 }
 
-CLI::Validator probability() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        const Result<double> parsed = parse_probability(text);
-        return parsed.ok() ? "" : parsed.status().message();
-      },
-      "P");
-}
-
 std::string tail_of_log(const std::string& path) {
   std::ifstream file(path);
   std::string line, tail;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "tools/netsum/flags.h"
+
 namespace netsum::tool {
 namespace {
 
@@ -56,23 +58,6 @@ std::string format_rate(uint64_t bits_per_second) {
     return std::string(text) + std::string(unit.name);
   }
   return std::to_string(bits_per_second) + "bit";
-}
-
-Result<double> parse_probability(std::string_view text) {
-  const bool percent = text.ends_with('%');
-  const std::string_view number = percent ? text.substr(0, text.size() - 1) : text;
-  double value = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (percent) value /= 100;
-  if (error == std::errc() && end == number.data() + number.size() && value >= 0 && value <= 1) return value;
-  return Status(ErrorCode::kInvalidArgument,
-                "'" + std::string(text) + "' is no probability: use 0 to 1, e.g. 0.01, or 0% to 100%");
-}
-
-std::string format_percent(double probability) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g %%", probability * 100);
-  return text;
 }
 
 std::string stretch_end(const std::string& port, char end) {

@@ -48,10 +48,6 @@ struct RackOptions {
 // "100mbit", "1gbit", "2.5gbit", "none" (0). Error: kInvalidArgument.
 Result<uint64_t> parse_rate(std::string_view text);
 std::string format_rate(uint64_t bits_per_second);
-// "0.01", "1%": a probability from 0 to 1. Error: kInvalidArgument.
-Result<double> parse_probability(std::string_view text);
-std::string format_percent(double probability);  // "1 %"
-
 struct RackNode {
   enum class Kind { kWorker, kSwitch, kUplink, kSpine };
   Kind kind = Kind::kWorker;

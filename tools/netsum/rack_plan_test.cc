@@ -21,16 +21,6 @@ TEST(RackPlan, Rates) {
   }
 }
 
-TEST(RackPlan, Probabilities) {
-  EXPECT_EQ(parse_probability("0.01").value(), 0.01);
-  EXPECT_EQ(parse_probability("1%").value(), 0.01);
-  EXPECT_EQ(parse_probability("0").value(), 0);
-  EXPECT_EQ(parse_probability("100%").value(), 1);
-  for (const char* bad : {"", "%", "1.01", "101%", "-0.1", "nan", "1 %", "0.1x"}) {
-    EXPECT_FALSE(parse_probability(bad).ok()) << bad;
-  }
-}
-
 TEST(RackPlan, LinksOfALossyRackHaveAStretch) {
   const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .rate_bits = 1'000'000, .loss = 0.01});
   const std::vector<RackLink> links = plan.links();

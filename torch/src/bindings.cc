@@ -64,6 +64,10 @@ void bind_options(py::module_& module) {
       .value("FAIL", WhenFull::kFail)
       .value("WAIT", WhenFull::kWait)
       .value("HOSTS", WhenFull::kHosts);
+  py::class_<InjectedFaults>(module, "InjectedFaults")
+      .def(py::init<>())
+      .def_readwrite("loss", &InjectedFaults::loss)
+      .def_readwrite("seed", &InjectedFaults::seed);
   py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
       .def(py::init<>())
       .def_readwrite("rank", &CommunicatorOptions::rank)
@@ -89,6 +93,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
       .def_readwrite("host", &CommunicatorOptions::host)
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
+      .def_readwrite("inject", &CommunicatorOptions::inject)
       .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
       .def_readwrite("trace_path", &CommunicatorOptions::trace_path);
 }

@@ -170,6 +170,15 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.shared_memory = settings.shared_memory
     options.host = settings.host
     options.lane_bits = settings.lane_bits
+    if settings.inject_loss > 0:
+        warnings.warn(
+            f"netsum: FAULTS ARE INJECTED (NETSUM_INJECT_LOSS): {settings.inject_loss:.6%} of the packets received are "
+            "dropped on purpose; not for production",
+            stacklevel=2,
+        )
+        faults = _C.InjectedFaults()
+        faults.loss, faults.seed = settings.inject_loss, settings.inject_seed
+        options.inject = faults
     options.metrics_address = settings.metrics
     options.trace_path = settings.trace
     options.connect_timeout = connect_timeout

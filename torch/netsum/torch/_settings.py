@@ -29,6 +29,8 @@ class Settings:
     when_full: str = "fail"  # or "wait", "hosts"
     metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
     trace: str = ""
+    inject_loss: float = 0.0  # for tests: the part of the packets received that is dropped on purpose
+    inject_seed: int = 1
 
     def shared(self):
         """Those that must be the same on every rank, by the name of their variable."""
@@ -68,6 +70,8 @@ def from_environment(environ=os.environ):
         when_full=_choice(environ, "NETSUM_WHEN_FULL", ("fail", "wait", "hosts")),
         metrics=_metrics(environ),
         trace=_trace(environ),
+        inject_loss=_probability(environ, "NETSUM_INJECT_LOSS"),
+        inject_seed=_integer(environ, "NETSUM_INJECT_SEED", default=1, low=0, high=2**63 - 1),
     )
     if settings.slots & (settings.slots - 1):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
@@ -149,6 +153,17 @@ def _seconds(environ, name, default, or_zero=False):
         return value
     if not 0.0 < value <= 86400.0:
         raise ValueError(f'{name}="{text}": must be a number of seconds, above 0 and at most 86400')
+    return value
+
+
+def _probability(environ, name):
+    text = environ.get(name, "").strip() or "0"
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f'{name}="{text}": must be a probability from 0 to 1, such as 0.01 or 1%')
     return value
 
 
