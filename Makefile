@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs test test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-loss test test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; about
 
 bench-quick: build ## The same, a look in under three minutes
 	@.venv/bin/python bench/rack/bench.py --quick $(BENCH_FLAGS)
+
+bench-loss: build ## Goodput with 0 to 5 % loss on every link, beside Gloo (root; a quarter of an hour)
+	@.venv/bin/python bench/rack/loss_bench.py $(BENCH_FLAGS)
 
 bench-training: setup ## The demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh

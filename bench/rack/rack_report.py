@@ -70,6 +70,16 @@ def table(records):
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
 
 
+def figure_text(figure, title):
+    """The figure as an image in HTML; closes it."""
+    import matplotlib.pyplot as plt
+    figure.tight_layout()
+    data = io.BytesIO()
+    figure.savefig(data, format="svg")
+    plt.close(figure)
+    return f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
+
+
 def picture(title, y_label, series, x_label, log_y):
     import matplotlib
     matplotlib.use("svg")
@@ -86,11 +96,7 @@ def picture(title, y_label, series, x_label, log_y):
     axes.set(title=title, xlabel=x_label, ylabel=y_label)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.tight_layout()
-    data = io.BytesIO()
-    figure.savefig(data, format="svg")
-    plt.close(figure)
-    return f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
+    return figure_text(figure, title)
 
 
 def pictures(all_rows):

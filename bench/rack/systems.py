@@ -27,14 +27,15 @@ class Rack:
 
     master = "10.77.0.1:29400"
 
-    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False):
+    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None):
         self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
-        self.dataplane, self.multicast = dataplane, multicast
+        self.dataplane, self.multicast, self.loss = dataplane, multicast, loss
 
     def __enter__(self):
         made = subprocess.run([self.netsum, "rack", "up", "--name", self.name, "--workers", str(self.workers), "--rate",
                                self.rate, "--mtu", str(self.mtu), "--dataplane", self.dataplane,
-                               *(["--multicast"] if self.multicast else [])],
+                               *(["--multicast"] if self.multicast else []),
+                               *([] if self.loss is None else ["--loss", str(self.loss)])],
                               capture_output=True, text=True, timeout=120, check=False)
         if made.returncode != 0:
             raise Failed(made.stderr.strip())
@@ -45,6 +46,22 @@ class Rack:
 
     def inside(self, where, *command):
         return [str(self.netsum), "rack", "exec", "--name", self.name, str(where), "--", *map(str, command)]
+
+    def set_links(self, *change, where="all"):
+        """By `netsum rack set`."""
+        done = subprocess.run([self.netsum, "rack", "set", "--name", self.name, str(where), *map(str, change)],
+                              capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise Failed(done.stderr.strip())
+
+    def status(self):
+        listed = subprocess.run([self.netsum, "rack", "status", "--json"], capture_output=True, check=True)
+        return next(r for r in json.loads(listed.stdout) if r["name"] == self.name)
+
+    def packets(self):
+        """Of all links of a rack with a loss, both ways: (passed, lost)."""
+        links = self.status()["links"]
+        return sum(link["packets_passed"] for link in links), sum(link["packets_lost"] for link in links)
 
     def link_bytes(self):
         """Bytes that worker 0's link has carried so far: (up, down), Ethernet headers included."""
@@ -59,9 +76,7 @@ class Rack:
 
     def switch_cpu_seconds(self):
         """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""
-        listed = subprocess.run([self.netsum, "rack", "status", "--json"], capture_output=True, check=True)
-        rack = next(r for r in json.loads(listed.stdout) if r["name"] == self.name)
-        pid = next(node["pid"] for node in rack["nodes"] if "pid" in node)
+        pid = next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
