@@ -1,4 +1,5 @@
-// Round-trip estimate (RFC 6298) and congestion window (AIMD with slow start, RFC 5681) of one stripe.
+// Round-trip estimate (RFC 6298) and congestion window of one stripe: slow start (RFC 5681), then one packet
+// more per round trip and less in proportion to what is lost.
 #ifndef NETSUM_SRC_WORKER_CONGESTION_H_
 #define NETSUM_SRC_WORKER_CONGESTION_H_
 
@@ -28,9 +29,16 @@ class RoundTrip {
     return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinTimeoutUs, kMaxTimeoutUs);
   }
 
+  // The same for a packet that later ones have overtaken: it is late already, so there is no floor to speak
+  // of (as in RFC 8985, RACK).
+  int64_t overtaken_us() const {
+    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinOvertakenUs, kMaxTimeoutUs);
+  }
+
   static constexpr int64_t kInitialTimeoutUs = 20'000;
   static constexpr int64_t kMinTimeoutUs = 5'000;
   static constexpr int64_t kMaxTimeoutUs = 500'000;
+  static constexpr int64_t kMinOvertakenUs = 200;
 
  private:
   double srtt_us_ = 0;
@@ -38,6 +46,11 @@ class RoundTrip {
 };
 
 // In packets. The slots granted are the ceiling; results are the acknowledgements.
+//
+// A loss is no halving, as it is for TCP: members' losses add up (a step needs a packet of each, both ways),
+// and on a path that loses 1 % by itself a window that halves would stay at a dozen packets whatever the link
+// has room for. In proportion, as DCTCP reacts to marks (RFC 8257), a window of 2 / p packets is left where a
+// part p is lost, and a queue that overflows, losing a large part, still shrinks it at once.
 class CongestionWindow {
  public:
   explicit CongestionWindow(uint32_t slots)
@@ -48,23 +61,22 @@ class CongestionWindow {
   void on_result() {
     window_ = std::min(ceiling_, window_ < threshold_ ? window_ + 1 : window_ + 1 / window_);
   }
-  // At most one reduction per round trip: the losses of one round have one cause.
-  void on_loss(int64_t now_us, double srtt_us) {
-    if (reduced_once_ && static_cast<double>(now_us - reduced_at_us_) < srtt_us) return;
-    reduced_once_ = true;
-    reduced_at_us_ = now_us;
-    window_ = threshold_ = std::max(window_ / 2, std::min(ceiling_, kMinPackets));
+  // Each loss takes half a packet off, so a window of which a part p is lost shrinks by p / 2 in a round
+  // trip. And half of the slots stay free: with them the steps after a lost one go on for the round trips of
+  // its repair.
+  void on_loss() {
+    window_ = std::min(window_ - kLossCost, ceiling_ / 2);
+    window_ = threshold_ = std::max(window_, std::min(ceiling_, kMinPackets));
   }
 
   static constexpr double kInitialPackets = 32;
   static constexpr double kMinPackets = 4;
+  static constexpr double kLossCost = 0.5;
 
  private:
   double ceiling_;
   double window_;
   double threshold_;
-  int64_t reduced_at_us_ = 0;
-  bool reduced_once_ = false;
 };
 
 }  // namespace netsum

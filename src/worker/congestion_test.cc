@@ -29,25 +29,46 @@ TEST(RoundTrip, TimeoutHasBounds) {
   EXPECT_EQ(slow.timeout_us(), RoundTrip::kMaxTimeoutUs);
 }
 
+TEST(RoundTrip, WhatWasOvertakenIsAskedForSooner) {
+  RoundTrip rtt;
+  for (int i = 0; i < 100; ++i) rtt.sample(1'000);
+  EXPECT_EQ(rtt.timeout_us(), RoundTrip::kMinTimeoutUs);
+  EXPECT_NEAR(static_cast<double>(rtt.overtaken_us()), 1'000, 10);
+  for (int i = 0; i < 100; ++i) rtt.sample(1);
+  EXPECT_EQ(rtt.overtaken_us(), RoundTrip::kMinOvertakenUs);
+}
+
 TEST(CongestionWindow, SlowStartThenOnePacketPerWindow) {
   CongestionWindow window(256);
   EXPECT_EQ(window.packets(), 32u);
   for (int i = 0; i < 32; ++i) window.on_result();
   EXPECT_EQ(window.packets(), 64u);
-  window.on_loss(1'000, 100);
-  EXPECT_EQ(window.packets(), 32u);
-  for (int i = 0; i < 33; ++i) window.on_result();
-  EXPECT_EQ(window.packets(), 33u);
+  window.on_loss();
+  EXPECT_EQ(window.packets(), 63u);
+  for (int i = 0; i < 64; ++i) window.on_result();
+  EXPECT_EQ(window.packets(), 64u);
 }
 
-TEST(CongestionWindow, HalvesOncePerRoundTrip) {
+TEST(CongestionWindow, ShrinksInProportionToWhatIsLost) {
   CongestionWindow window(256);
-  window.on_loss(0, 100);
-  window.on_loss(50, 100);
-  window.on_loss(99, 100);
-  EXPECT_EQ(window.packets(), 16u);
-  window.on_loss(100, 100);
-  EXPECT_EQ(window.packets(), 8u);
+  for (int i = 0; i < 68; ++i) window.on_result();
+  ASSERT_EQ(window.packets(), 100u);
+  for (int i = 0; i < 50; ++i) window.on_loss();  // half of it
+  EXPECT_EQ(window.packets(), 75u);
+}
+
+TEST(CongestionWindow, SettlesWhereGrowthAndLossAreEqual) {
+  CongestionWindow window(256);
+  for (int i = 0; i < 100'000; ++i) i % 50 == 0 ? window.on_loss() : window.on_result();
+  EXPECT_NEAR(window.packets(), 2 / 0.02, 2);
+}
+
+TEST(CongestionWindow, HalfOfTheSlotsStayFreeForGoingOnPastALoss) {
+  CongestionWindow window(256);
+  for (int i = 0; i < 1000; ++i) window.on_result();
+  ASSERT_EQ(window.packets(), 256u);
+  window.on_loss();
+  EXPECT_EQ(window.packets(), 128u);
 }
 
 TEST(CongestionWindow, StaysBetweenItsFloorAndTheSlotsGranted) {
@@ -55,7 +76,7 @@ TEST(CongestionWindow, StaysBetweenItsFloorAndTheSlotsGranted) {
     CongestionWindow window(slots);
     for (int i = 0; i < 1000; ++i) window.on_result();
     EXPECT_EQ(window.packets(), slots);
-    for (int i = 0; i < 20; ++i) window.on_loss(i * 1'000, 100);
+    for (int i = 0; i < 1000; ++i) window.on_loss();
     EXPECT_EQ(window.packets(), slots < 4 ? slots : 4u);
   }
 }

@@ -206,6 +206,7 @@ class Stripe {
   Status deliver_half(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
   void look_for_gaps(int64_t now_us);
+  void note_overtaken();
   void note_waiting(int64_t now_us);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
 
@@ -249,6 +250,7 @@ class Stripe {
   int64_t next_tick_us_ = 0;
   int64_t last_heard_us_ = 0;
   int64_t gaps_looked_at_us_ = 0;
+  int64_t overtaken_noted_at_us_ = 0;
   // How many later steps may be finished before one that waits is asked for. Starts above the reordering
   // within a burst, and follows what the path does: several CPUs that each send results in bursts reorder by
   // dozens.

@@ -150,10 +150,16 @@ void Stripe::finish_step(const Step& step) {
 }
 
 // Results come about in the order of sending, so a step that stays behind while later ones finish has
-// probably lost a packet: ask at once instead of waiting for the timeout.
+// probably lost a packet: ask at once if many have overtaken it, and if few, or if the answer gets lost as
+// well, a round trip later; the timeout is for what nothing has overtaken.
 void Stripe::look_for_gaps(int64_t now_us) {
-  if (lowest_waiting_ + reorder_packets_ >= highest_finished_) return;
+  if (lowest_waiting_ == highest_finished_) return;
   const int64_t pause_us = static_cast<int64_t>(round_trip_.srtt_us());
+  if (now_us - overtaken_noted_at_us_ >= pause_us / 4) {
+    overtaken_noted_at_us_ = now_us;
+    note_overtaken();
+  }
+  if (lowest_waiting_ + reorder_packets_ >= highest_finished_) return;
   if (now_us - gaps_looked_at_us_ < pause_us / 4) return;
   gaps_looked_at_us_ = now_us;
   for (uint64_t q = lowest_waiting_; q + reorder_packets_ < highest_finished_; ++q) {
@@ -165,6 +171,16 @@ void Stripe::look_for_gaps(int64_t now_us) {
     if (since_us < (slot.gap_probed ? 2 * pause_us : pause_us)) continue;
     slot.probe_due = slot.gap_probed = true;
     mark_urgent(index);
+  }
+}
+
+void Stripe::note_overtaken() {
+  for (uint64_t q = lowest_waiting_; q < highest_finished_; ++q) {
+    Slot& slot = slots_[q % options_.data_slots];
+    if (!slot.waiting) continue;
+    const int64_t latest_us = std::max(slot.probed_at_us, slot.sent_at_us);
+    slot.probe_at_us = std::min(slot.probe_at_us, latest_us + round_trip_.overtaken_us());
+    schedule(slot.probe_at_us);
   }
 }
 
@@ -187,7 +203,7 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   if (!again || outdated || slot.resend_due) return;
   // No probe since the payload was sent again: this answers one from before that.
   if (slot.resent && slot.backoff == 0) return;
-  window_.on_loss(now_us, round_trip_.srtt_us());
+  window_.on_loss();
   counters_.window_packets.set(window_.packets());
   if (slot.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
   slot.resend_due = true;
