@@ -31,7 +31,7 @@ if [ "$preset" = release ]; then
   step "Python package"
   scripts/install_wheel.sh
   step "PyTorch and demo tests (pytest)"
-  .venv/bin/python -m pytest -q tests/torch examples/demo bench/rack --junitxml "$results/pytest.xml" || true
+  .venv/bin/python -m pytest -q tests/torch examples/demo bench/rack tests/chaos --junitxml "$results/pytest.xml" || true
   step "formatting"
   scripts/lint.sh --format --junit "$results/format.xml" || true
 fi

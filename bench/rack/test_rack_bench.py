@@ -9,7 +9,8 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import rack_report  # noqa: E402  (beside this file)
+import loss_bench  # noqa: E402  (beside this file)
+import rack_report  # noqa: E402
 import training_bench  # noqa: E402
 
 NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
@@ -101,6 +102,37 @@ def test_a_small_run_of_trainings(tmp_path):
     assert "xdp" in records[2]["where"] and all(r["step_ms"]["median"] > 0 for r in records[1:])
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert "netsum-train" not in left
+
+
+def lossy(system, loss, median_s, number=0, **more):
+    return {"system": system, "loss": loss, "round": number, "median_s": median_s, "wrong": 0, "packets_passed": 990,
+            "packets_lost": 10, **more}
+
+
+def test_goodput_with_loss_is_relative_to_the_same_round(tmp_path):
+    records = [{"machine": "m", "date": "d", "command": "c"}]
+    records += [lossy("gloo", 0.0, t, n) for n, t in enumerate((1.0, 2.0, 4.0))]
+    records += [lossy("gloo", 0.01, t, n) for n, t in enumerate((2.0, 8.0, 8.0))]
+    records += [{"system": "gloo", "loss": 0.05, "round": 0, "failed": "no end"}]
+    none, one, five = loss_bench.rows(records)
+    assert none["relative"] == 1 and (one["relative"], one["relative_low"], one["relative_high"]) == (0.5, 0.25, 0.5)
+    assert one["lost_share"] == 0.01 and (five["rounds"], five["failed"], five["median_s"]) == (0, 1, None)
+    assert "| 1 % | gloo | 8000 [2000 - 8000] | 0.500 [0.250 - 0.500] | 30 (1.000%) | 0 | 0 |" in loss_bench.table(records)
+    page = loss_bench.write_html(records, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
+def test_a_small_run_with_loss(tmp_path):
+    run = subprocess.run([sys.executable, HERE / "loss_bench.py", "--workers", "2", "--rate", "200mbit", "--size", "2Mi",
+                          "--losses", "0,1%", "--rounds", "1", "--output", tmp_path], capture_output=True, text=True,
+                         timeout=240, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()][1:]
+    assert {(r["system"], r["loss"]) for r in records} == {(s, l) for s in loss_bench.SYSTEMS for l in (0.0, 0.01)}
+    assert all((r["packets_lost"] > 0) == (r["loss"] > 0) and r["wrong"] == 0 for r in records)
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    assert "netsum-loss" not in left
 
 
 def test_ranks_on_one_host(tmp_path):

@@ -108,7 +108,10 @@ py::dict to_dict(const CommunicatorStats& stats) {
     item["local"] = stripe.local;
     stripes.append(item);
   }
+  py::dict drops;
+  for (const auto& drop : stats.drops) drops[py::str(drop.reason)] = drop.packets;
   py::dict result;
+  result["drops"] = drops;
   result["operations"] = stats.operations;
   result["gradient_bytes"] = stats.gradient_bytes;
   result["bytes_sent"] = stats.bytes_sent;
