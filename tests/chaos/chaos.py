@@ -246,11 +246,12 @@ class Chaos:
             if size == self.seen.get(rank, 0):
                 continue
             self.seen[rank] = size
-            for line in path.read_text(encoding="utf-8").splitlines()[-3:]:
-                with contextlib.suppress(json.JSONDecodeError):  # of a rank that was killed while it wrote
-                    self.step = max(self.step, json.loads(line).get("step") or 0)
-            self.longest_pause_s = max(self.longest_pause_s, time.monotonic() - self.progress_at)
-            self.progress_at = time.monotonic()
+            with contextlib.suppress(json.JSONDecodeError):  # of a rank that was killed while it wrote
+                note = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
+                self.step = max(self.step, note.get("step") or 0)
+                if note["event"] != "error":
+                    self.longest_pause_s = max(self.longest_pause_s, time.monotonic() - self.progress_at)
+                    self.progress_at = time.monotonic()
         if self.later:  # a fault is in progress
             return
         if time.monotonic() - self.progress_at > STALLED_S:
