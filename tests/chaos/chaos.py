@@ -37,7 +37,7 @@ TIMEOUT_S = 20  # of every operation, of joining, and of a failover
 # Dead ranks are known at once, silent ones after 5 s; joining and its errors take their turns of the timeout.
 ALL_ENDED_S = 4 * TIMEOUT_S
 STALLED_S = 4 * TIMEOUT_S  # without a checkpoint anywhere and without a fault in progress
-START_S = 120  # for PyTorch to be imported by all, on few cores
+START_S = 300  # for PyTorch to be imported by all, on few cores
 CODES = {"peer_lost", "aggregator_lost", "timeout", "aborted", "unreachable"}
 
 
@@ -52,7 +52,7 @@ class Agent:
         self.rank = rank
         self.process = subprocess.Popen([*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                                         text=True, bufsize=1, env=environment)
-        self.pid, self.ended, self.ready = None, None, False
+        self.pid, self.ended, self.ready, self.gone = None, None, False, False
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -68,11 +68,15 @@ class Agent:
                 elif "pid" in news:
                     self.pid, self.ended = news["pid"], None
                 self.changed.notify_all()
+        with self.changed:
+            self.gone = True
+            self.changed.notify_all()
 
     def wait(self, condition, seconds, what):
         with self.changed:
-            if not self.changed.wait_for(condition, seconds):
-                raise Broken(f"rank {self.rank}: {what} not within {seconds} s")
+            self.changed.wait_for(lambda: condition() or self.gone, seconds)
+            if not condition():
+                raise Broken(f"rank {self.rank}: {what} not within {seconds} s" + (": its agent has ended" if self.gone else ""))
 
     def start(self, generation, environment):
         before = self.pid
@@ -337,7 +341,7 @@ def train_undisturbed(options, steps, folder):
 
 
 def clean_environment(more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") or name == "NETSUM_RACK_DIR"}
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 

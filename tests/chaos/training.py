@@ -34,7 +34,9 @@ class Training:
         self.step = 0
         if state:
             model.load_state_dict(state["model"])
-        self.model = DistributedDataParallel(model)
+        # Which elements share a packet has a say in the last bits, so it must not change from step to step, as it does
+        # by default after the first step of a process: with unused parameters looked for, DDP leaves its buckets alone.
+        self.model = DistributedDataParallel(model, find_unused_parameters=True)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         if state:
             self.optimizer.load_state_dict(state["optimizer"])
@@ -95,7 +97,7 @@ def train(folder, generation, timeout):
                     stats = netsum.torch.stats()
                     note(event="checkpoint", step=training.step, digest=training.digest(),
                          **{name: stats[name] for name in ("retransmissions", "probes", "failovers", "packets_sent")},
-                         injected=stats["drops"].get("injected", 0))
+                         injected=stats.get("drops", {}).get("injected", 0))
                     if rank == 0:
                         training.save(checkpoint)
             note(event="done", step=training.step)
