@@ -134,6 +134,7 @@ class Chaos:
         self.injected, self.exits = collections.Counter(), collections.Counter()
         self.longest_end_s = self.longest_pause_s = 0.0
         self.seen, self.progress_at, self.step = {}, 0.0, 0
+        self.trains = False  # the present generation has got to a checkpoint
 
     # --- Faults: each does something to somebody, and sees to its end ---------------------------------------------------
 
@@ -210,6 +211,7 @@ class Chaos:
 
     def start_generation(self):
         self.generation += 1
+        self.trains = False
         environment = {"MASTER_PORT": str(29500 + self.generation % 1000), "NETSUM_ON_FAILURE": "failover",
                        "NETSUM_FAILOVER_TIMEOUT": str(TIMEOUT_S), "NETSUM_CONNECT_TIMEOUT": str(TIMEOUT_S)}
         lossy = self.draw.random() < 0.3
@@ -253,6 +255,7 @@ class Chaos:
             with contextlib.suppress(json.JSONDecodeError):  # of a rank that was killed while it wrote
                 note = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
                 self.step = max(self.step, note.get("step") or 0)
+                self.trains = self.trains or (note["event"], note["generation"]) == ("checkpoint", self.generation)
                 if note["event"] != "error":
                     self.longest_pause_s = max(self.longest_pause_s, time.monotonic() - self.progress_at)
                     self.progress_at = time.monotonic()
@@ -267,7 +270,9 @@ class Chaos:
         while time.monotonic() < end:
             self.look_after_faults()
             if time.monotonic() >= next_fault:
-                self.inject()
+                # Mostly while it trains; if a start met as many faults, there would be few steps to disturb.
+                if self.trains or self.draw.random() < 0.1:
+                    self.inject()
                 next_fault = time.monotonic() + self.draw.uniform(*self.options.pause)
             self.look_at_progress()
             if any(agent.ended is not None for agent in self.agents):
