@@ -27,7 +27,7 @@ struct UdpDataplaneOptions {
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
-  InjectedFaults inject = {};  // each core draws losses of its own
+  InjectedFaults inject = {};               // each core draws losses of its own
 };
 
 // Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.

@@ -28,7 +28,7 @@ class XdpProgram {
     uint32_t payload_bytes = 1440;
     int multicast_ttl = 1;
     uint64_t job_packets_per_s = 0;  // JobQuota::packets_per_s
-    double inject_loss = 0;  // probability that a packet of netsum's is dropped on purpose
+    double inject_loss = 0;          // probability that a packet of netsum's is dropped on purpose
   };
   static Result<std::unique_ptr<XdpProgram>> load(const Options& options);
   ~XdpProgram();  // detaches

@@ -30,7 +30,7 @@ struct XdpDataplaneOptions {
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
-  InjectedFaults inject = {};  // `seed` has no meaning here
+  InjectedFaults inject = {};               // `seed` has no meaning here
 };
 
 // Loads the program and attaches it in native mode. It is detached when the object, or the process, ends.
