@@ -346,7 +346,9 @@ def train_undisturbed(options, steps, folder):
 
 
 def clean_environment(more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("NETSUM_") or name == "NETSUM_RACK_DIR"}
+    """Ours, without what `netsum rack exec` and the chaos set for themselves."""
+    ours = ("NETSUM_", "MASTER_", "GLOO_SOCKET_IFNAME")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours) or name == "NETSUM_RACK_DIR"}
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 

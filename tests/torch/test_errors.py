@@ -88,6 +88,7 @@ def test_wait_with_its_own_timeout():
 
 def test_after_an_error_everything_raises_it_at_once():
     def on_rank(rank):
+        dist.barrier()  # or a slow rank hears of the mismatch while it makes the group
         with pytest.raises(netsum.torch.Error):
             dist.all_reduce(torch.ones(10 + rank))
         start = time.monotonic()
@@ -106,6 +107,7 @@ def test_after_an_error_everything_raises_it_at_once():
 
 def test_error_reaches_the_future():
     def on_rank(rank):
+        dist.barrier()
         work = dist.all_reduce(torch.ones(10 + rank), async_op=True)
         with pytest.raises(RuntimeError, match="mismatch"):
             work.get_future().wait()
