@@ -24,7 +24,7 @@ from systems import Failed, Rack
 
 START_S, END_S = 60, 60  # for all ranks to sum, and for the last word after the failure
 VICTIM = 1
-SPARE = "5252"  # control port of the aggregator to go on at, on worker 0
+SPARE = "10.77.0.1:5252"  # of the aggregator to go on at, on worker 0
 
 
 class Rank:
@@ -117,15 +117,9 @@ def stop(ranks):
     os.kill(ranks[VICTIM].process.pid, signal.SIGSTOP)
 
 
-def aggregator_pid(rack):
-    listed = subprocess.run([rack.netsum, "rack", "status", "--json"], capture_output=True, check=True)
-    nodes = next(r for r in json.loads(listed.stdout) if r["name"] == rack.name)["nodes"]
-    return next(node["pid"] for node in nodes if "pid" in node)
-
-
 def kill_aggregator(rack):
     """And waits for its end."""
-    pid = aggregator_pid(rack)
+    pid = rack.aggregator_pid()
     handle = os.pidfd_open(pid)
     try:
         os.kill(pid, signal.SIGKILL)
@@ -133,10 +127,6 @@ def kill_aggregator(rack):
             raise Failed("the aggregator did not die")
     finally:
         os.close(handle)
-
-
-def link(rack, state):
-    subprocess.run(["ip", "-n", f"netsum-{rack.name}-w{VICTIM}", "link", "set", "eth0", state], check=True)
 
 
 def standstill(rack, flags, break_it):
@@ -153,27 +143,6 @@ def standstill(rack, flags, break_it):
     return last - broken
 
 
-def mend(rack):
-    """`rack up` makes a rack anew whose aggregator has died."""
-    subprocess.run([rack.netsum, "rack", "up", "--name", rack.name, "--workers", str(rack.workers), "--rate", rack.rate,
-                    "--mtu", str(rack.mtu), "--dataplane", rack.dataplane], check=True, capture_output=True, timeout=60)
-
-
-@contextlib.contextmanager
-def spare_aggregator(rack):
-    address = f"10.77.0.1:{SPARE}"
-    process = subprocess.Popen(rack.inside(0, rack.netsum, "aggregator", "--listen", address, "--cores", "1"),
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        if not process.stdout.readline().startswith("ready"):
-            raise Failed("the spare aggregator did not start")
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 # What fails, and the figure taken; each a function of the rack and the flags that all ranks get.
 def rank_killed(rack, flags):
     return time_to_error(rack, flags, kill, "peer_lost", VICTIM, all_but_victim)
@@ -185,35 +154,36 @@ def rank_stopped(rack, flags):
 
 def rank_cut_off(rack, flags):
     try:
-        return time_to_error(rack, flags, lambda _: link(rack, "down"), "peer_lost", VICTIM, all_but_victim)
+        return time_to_error(rack, flags, lambda _: rack.set_links("--link", "down", where=VICTIM), "peer_lost", VICTIM,
+                             all_but_victim)
     finally:
-        link(rack, "up")
+        rack.set_links("--link", "up", where=VICTIM)
 
 
 def aggregator_killed(rack, flags):
     try:
         return time_to_error(rack, flags, lambda _: kill_aggregator(rack), "aggregator_lost", -1, everybody)
     finally:
-        mend(rack)
+        rack.up()
 
 
 def failover_to_another(rack, flags):
     try:
-        with spare_aggregator(rack) as address:
+        with rack.aggregator(0, SPARE) as address:
             return standstill(rack, [*flags, "--fallback", address], lambda: kill_aggregator(rack))
     finally:
-        mend(rack)
+        rack.up()
 
 
 def failover_restarted(rack, flags):
     """Another process takes the place of the dead one at once, as a service manager would see to."""
-    command = pathlib.Path(f"/proc/{aggregator_pid(rack)}/cmdline").read_bytes().decode().split("\0")[1:-1]
+    command = pathlib.Path(f"/proc/{rack.aggregator_pid()}/cmdline").read_bytes().decode().split("\0")[1:-1]
     successors = []
 
     def break_it():
         kill_aggregator(rack)
-        successors.append(subprocess.Popen(["ip", "netns", "exec", f"netsum-{rack.name}-sw", rack.netsum, *command],
-                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        successors.append(subprocess.Popen(rack.inside("sw", rack.netsum, *command), stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.DEVNULL))
 
     try:
         return standstill(rack, flags, break_it)
@@ -221,7 +191,7 @@ def failover_restarted(rack, flags):
         for process in successors:
             process.kill()
             process.wait()
-        mend(rack)
+        rack.up()
 
 
 SCENARIOS = {

@@ -8,12 +8,10 @@ and hosts. Every result is verified. Needs root.
   make bench-jobs BENCH_FLAGS="--jobs 8 --rates 1gbit --rounds 5"
 """
 import argparse
-import contextlib
 import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
@@ -22,24 +20,6 @@ from systems import Failed, Rack, finish, start
 
 WORKERS = 2  # of a job
 PORT = 5252  # of our aggregator, beside the rack's own
-
-
-@contextlib.contextmanager
-def aggregator(rack, *flags):
-    """An aggregator in the switch's namespace; yields its address."""
-    own = subprocess.run([rack.netsum, "rack", "status", "--json"], capture_output=True, check=True)
-    nodes = next(r for r in json.loads(own.stdout) if r["name"] == rack.name)["nodes"]
-    address = f"{next(node['address'] for node in nodes if node['id'] == 'sw')}:{PORT}"
-    process = subprocess.Popen(["ip", "netns", "exec", f"netsum-{rack.name}-sw", rack.netsum, "aggregator", "--listen", address,
-                                "--cores", "1", *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        if not process.stdout.readline().startswith("ready"):
-            raise Failed("the aggregator did not start")
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def run_jobs(rack, options, address, jobs, *flags):
@@ -81,11 +61,12 @@ def spread(values, unit=1.0):
 
 def measure(rack, options, out):
     size, everyone = parse_size(options.bytes), range(options.jobs)
+    ours = f"{next(node['address'] for node in rack.status()['nodes'] if node['id'] == 'sw')}:{PORT}"
     alone, together, fairness = [], [], []
     makespans = {"wait": [], "hosts": []}
     on_hosts = []
     for number in range(options.rounds):
-        with aggregator(rack) as address:
+        with rack.aggregator("sw", ours) as address:
             [one] = run_jobs(rack, options, address, [0])
             all_of_them = run_jobs(rack, options, address, everyone)
         alone.append(size * 8 / one["median_s"] / 1e6)
@@ -95,7 +76,7 @@ def measure(rack, options, out):
         out({"rate": rack.rate, "round": number, "what": "alone", "jobs": [one]})
         out({"rate": rack.rate, "round": number, "what": "together", "jobs": all_of_them})
         for policy, seconds in makespans.items():
-            with aggregator(rack, "--max-jobs", max(1, options.jobs // 2)) as address:
+            with rack.aggregator("sw", ours, "--max-jobs", max(1, options.jobs // 2)) as address:
                 jobs = run_jobs(rack, options, address, everyone, "--when-full", policy)
             seconds.append(max(job["seconds"] for job in jobs))
             if policy == "hosts":

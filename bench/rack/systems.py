@@ -1,4 +1,5 @@
 """What the rack benchmark compares: each system measures all-reduces among the workers of one rack that is up."""
+import contextlib
 import json
 import os
 import pathlib
@@ -32,6 +33,11 @@ class Rack:
         self.dataplane, self.multicast, self.loss = dataplane, multicast, loss
 
     def __enter__(self):
+        self.up()
+        return self
+
+    def up(self):
+        """Makes the rack; anew if its aggregator has died."""
         made = subprocess.run([self.netsum, "rack", "up", "--name", self.name, "--workers", str(self.workers), "--rate",
                                self.rate, "--mtu", str(self.mtu), "--dataplane", self.dataplane,
                                *(["--multicast"] if self.multicast else []),
@@ -39,7 +45,6 @@ class Rack:
                               capture_output=True, text=True, timeout=120, check=False)
         if made.returncode != 0:
             raise Failed(made.stderr.strip())
-        return self
 
     def __exit__(self, *_):
         subprocess.run([self.netsum, "rack", "down", "--name", self.name], capture_output=True, timeout=120, check=False)
@@ -74,10 +79,27 @@ class Rack:
         stats = json.loads(listed.stdout)[0]["stats64"]
         return stats["tx"]["bytes"], stats["rx"]["bytes"]
 
+    def aggregator_pid(self):
+        """Of the rack's own aggregator, in the switch."""
+        return next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
+
+    @contextlib.contextmanager
+    def aggregator(self, where, address, *flags):
+        """Another aggregator, of one core, on a worker or in the switch ("sw"), for the time of a `with`."""
+        process = subprocess.Popen(self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags),
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            if not process.stdout.readline().startswith("ready"):
+                raise Failed(f"the aggregator at {address} did not start")
+            yield address
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
     def switch_cpu_seconds(self):
         """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""
-        pid = next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        fields = pathlib.Path(f"/proc/{self.aggregator_pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
