@@ -34,6 +34,17 @@ bool wait_for(const Aggregator& aggregator, const char* name, uint64_t value) {
   return true;
 }
 
+// The job gets on while the flood lasts, and ends well after it.
+void expect_sums_under(Flood& flood, QuietJob& job) {
+  const uint64_t sums = job.sums();
+  const auto deadline = Clock::now() + kPatience;
+  while (job.sums() < sums + 5 && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GE(job.sums(), sums + 5) << "the job sums under the flood";
+  flood.stop();
+  const Status ended = job.end();
+  EXPECT_TRUE(ended.ok()) << ended.to_string();
+}
+
 TEST(Flood, ForgedPacketsAreRefusedAndTheJobGoesOn) {
   const auto aggregator = start(0);
   ASSERT_NE(aggregator, nullptr);
@@ -41,13 +52,7 @@ TEST(Flood, ForgedPacketsAreRefusedAndTheJobGoesOn) {
   auto flood = Flood::of_forgeries(aggregator->control_address(), kFlood);
   ASSERT_TRUE(flood.ok()) << flood.status().to_string();
   EXPECT_TRUE(wait_for(*aggregator, "drop_bad_check", 100'000));
-  const uint64_t sums = job.sums();
-  const auto deadline = Clock::now() + kPatience;
-  while (job.sums() < sums + 5 && Clock::now() < deadline) std::this_thread::yield();
-  EXPECT_GE(job.sums(), sums + 5) << "the job sums under the flood";
-  flood.value()->stop();
-  const Status ended = job.end();
-  EXPECT_TRUE(ended.ok()) << ended.to_string();
+  expect_sums_under(*flood.value(), job);
   // Nothing was taken in but what the two ranks of each round have sent.
   EXPECT_EQ(counter(*aggregator, "contributions"),
             QuietJob::kRanks * counter(*aggregator, "rounds_completed"));
@@ -63,13 +68,7 @@ TEST(Flood, ATenantGetsItsQuotaAndNoMore) {
   auto flood = Flood::of_tenant(aggregator->control_address(), kFlood);
   ASSERT_TRUE(flood.ok()) << flood.status().to_string();
   EXPECT_TRUE(wait_for(*aggregator, "drop_over_rate", 100'000));
-  const uint64_t sums = job.sums();
-  const auto deadline = Clock::now() + kPatience;
-  while (job.sums() < sums + 5 && Clock::now() < deadline) std::this_thread::yield();
-  EXPECT_GE(job.sums(), sums + 5) << "the job sums under the flood";
-  flood.value()->stop();
-  const Status ended = job.end();
-  EXPECT_TRUE(ended.ok()) << ended.to_string();
+  expect_sums_under(*flood.value(), job);
   EXPECT_EQ(counter(*aggregator, "mismatches"), 0u);
   // Both jobs together cannot have more answers than both their quotas, with what each had saved up.
   const std::chrono::duration<double> lasted = Clock::now() - began;
