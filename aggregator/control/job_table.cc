@@ -76,8 +76,7 @@ uint32_t JobTable::payload_limit() const {
 
 Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadline_us) {
   if (Status status = check_job(request); !status.ok()) return status;
-  const Result<JobNumber> number =
-      find_or_create(now_us, request, deadline_us, deadline_us > 0 ? deadline_us : options_.join_timeout_us);
+  const Result<JobNumber> number = find_or_create(now_us, request, deadline_us, deadline_us);
   if (!number.ok()) return number.status();
   jobs_.at(*number).created_ahead = true;
   return {};
@@ -96,7 +95,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
     std::erase_if(turned_away_, [&](const auto& away) { return away.second <= now_us; });
     // If there are too many to remember, the ranks of some may be parted, and end by their deadlines.
     if (turned_away_.size() < kMaxTurnedAway)
-      turned_away_.emplace(identity, now_us + std::min(patience_us, options_.join_timeout_us));
+      turned_away_.emplace(identity, join_deadline_us(now_us, patience_us));
   }
   const bool waits = full && request.when_full == WhenFull::kWait && fits_when_empty(request) &&
                      queue_.size() < static_cast<size_t>(options_.max_jobs);
@@ -104,8 +103,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   Job job;
   job.request = request;
   job.created_us = now_us;
-  job.deadline_us = now_us + options_.join_timeout_us;
-  if (deadline_us > 0) job.deadline_us = std::min(job.deadline_us, now_us + deadline_us);
+  job.deadline_us = join_deadline_us(now_us, deadline_us);
   job.members.resize(request.world_size);
   job.queued = waits;
   const JobNumber number = next_number_++;
@@ -117,6 +115,11 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   note(AggregatorEvent::Kind::kJobBegan, job);
   jobs_.emplace(number, std::move(job));
   return number;
+}
+
+int64_t JobTable::join_deadline_us(int64_t now_us, int64_t patience_us) const {
+  return now_us +
+         (patience_us > 0 ? std::min(patience_us, options_.join_timeout_us) : options_.join_timeout_us);
 }
 
 void JobTable::take_index(Job& job) {
@@ -159,8 +162,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_shard(request); !status.ok()) return status;
   if (Status status = check_host(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(
-      now_us, request.job, 0, request.deadline_us > 0 ? request.deadline_us : options_.join_timeout_us);
+  const Result<JobNumber> number = find_or_create(now_us, request.job, 0, request.deadline_us);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);

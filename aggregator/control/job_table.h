@@ -227,6 +227,8 @@ class JobTable {
   // `deadline_us` as in create(); the first rank of a job that comes waits for the others for `patience_us`.
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us,
                                    int64_t patience_us);
+  // 0: as patient as the table.
+  int64_t join_deadline_us(int64_t now_us, int64_t patience_us) const;
   // What keeps a new job out, if anything does.
   Status check_entry(int64_t now_us, const JobRequest& request) const;
   void take_index(Job& job);
