@@ -22,6 +22,9 @@ NETSUM_INLINE uint32_t netsum_xdp_parent_key_of(uint32_t job) {
   return 2 * job + 1;
 }
 
+/* Interfaces that the program can be attached to. */
+#define NETSUM_XDP_MAX_PORTS 1024
+
 /* Ethernet, IPv4 without options, UDP. */
 #define NETSUM_XDP_HEADERS_BYTES (14 + 20 + 8)
 

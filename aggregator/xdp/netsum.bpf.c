@@ -103,7 +103,16 @@ struct {
   __type(value, struct netsum_xdp_counters);
 } counters SEC(".maps");
 
-/* By job: the ports that its results go to, member by member. */
+/* The ports by their indices, and by job those that its results go to, member by member. All that is sent
+ * goes by one of them and thus through netsum_address: what a port is to send is kept until the end of a
+ * poll, and then the kernel runs the program of the first frame, or none if that had none, on all of them. */
+struct {
+  __uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+  __uint(max_entries, NETSUM_XDP_MAX_PORTS);
+  __uint(key_size, sizeof(uint32_t));
+  __uint(value_size, sizeof(struct bpf_devmap_val));
+} interfaces SEC(".maps");
+
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
   __type(key, uint32_t);
@@ -323,11 +332,15 @@ INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uin
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
-  return bpf_redirect(ctx->ingress_ifindex, 0);
+  return bpf_redirect_map(&interfaces, ctx->ingress_ifindex, 0);
 }
 
+/* Without an address: netsum_address gives each copy its own. */
 INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind) {
   if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, netsum_xdp_key_of(job))) return XDP_ABORTED;
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  f->ip.daddr = 0;
   void* targets = bpf_map_lookup_elem(&broadcasts, &job);
   if (!targets) return XDP_ABORTED;
   return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
@@ -352,7 +365,7 @@ INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_
   address_to(f, to);
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
-  return bpf_redirect(to->ifindex, 0);
+  return bpf_redirect_map(&interfaces, to->ifindex, 0);
 }
 
 /* The frame's payload goes to the parent of its job. */
@@ -612,6 +625,7 @@ SEC("xdp/devmap")
 int netsum_address(struct xdp_md* ctx) {
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return XDP_DROP;
+  if (f->ip.daddr != 0) return XDP_PASS; /* for one alone, and addressed */
   const struct netsum_xdp_port_key key = {.job = netsum_get16(f->header.job), .ifindex = ctx->egress_ifindex};
   struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
   if (!port) return drop(NETSUM_XDP_NO_PORT);

@@ -200,6 +200,7 @@ Status XdpProgram::attach(const std::string& interface) {
     return Status(ErrorCode::kInvalidArgument,
                   "there is no interface '" + interface + "' in this network namespace: see `ip link`");
   }
+  if (const Status status = send_by(ifindex); !status.ok()) return status;
   LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
   const int link = bpf_link_create(bpf_program__fd(skeleton_->progs.netsum_aggregate),
                                    static_cast<int>(ifindex), BPF_XDP, &options);
@@ -221,6 +222,26 @@ Status XdpProgram::attach(const std::string& interface) {
   }
   links_.push_back(link);
   ifindexes_.push_back(ifindex);
+  return Status();
+}
+
+bpf_devmap_val XdpProgram::target(uint32_t ifindex) const {
+  bpf_devmap_val target{};
+  target.ifindex = ifindex;
+  target.bpf_prog.fd = bpf_program__fd(skeleton_->progs.netsum_address);
+  return target;
+}
+
+Status XdpProgram::send_by(uint32_t ifindex) {
+  const bpf_devmap_val value = target(ifindex);
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.interfaces), &ifindex, &value, BPF_ANY) != 0) {
+    if (errno == E2BIG) {
+      return Status(ErrorCode::kResourceExhausted, "the XDP program can be attached to " +
+                                                       std::to_string(NETSUM_XDP_MAX_PORTS) +
+                                                       " interfaces at most");
+    }
+    return failure("cannot send to interface " + std::to_string(ifindex), errno);
+  }
   return Status();
 }
 
@@ -456,10 +477,8 @@ Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum
   }
   // One copy for each member; of a group one for the port, in the place of its first member.
   const uint32_t place = spec.group.valid() ? port->members.front() : member;
-  bpf_devmap_val target{};
-  target.ifindex = ifindex;
-  target.bpf_prog.fd = bpf_program__fd(skeleton_->progs.netsum_address);
-  if (bpf_map_update_elem(broadcasts_[job], &place, &target, BPF_ANY) != 0) {
+  const bpf_devmap_val copy = target(ifindex);
+  if (bpf_map_update_elem(broadcasts_[job], &place, &copy, BPF_ANY) != 0) {
     return failure("cannot send to interface " + std::to_string(ifindex), errno);
   }
   return Status();

@@ -15,6 +15,7 @@
 #include "netsum/status.h"
 #include "src/net/address.h"
 
+struct bpf_devmap_val;
 struct netsum_bpf;
 
 namespace netsum {
@@ -38,6 +39,8 @@ class XdpProgram {
 
   // In native mode; ends with this object, or with the process however it ends.
   Status attach(const std::string& interface);
+  // Lets the program send by the interface. Part of attach(), for tests that run the program without it.
+  Status send_by(uint32_t ifindex);
   // How many of the attached interfaces are still there.
   int attached() const;
 
@@ -69,6 +72,7 @@ class XdpProgram {
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
   void set_constants();
+  bpf_devmap_val target(uint32_t ifindex) const;
   Result<int> make_broadcast();
   Status set_broadcast(uint32_t job, int map);
   void clear_broadcast(uint32_t job);

@@ -5,6 +5,7 @@
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -114,11 +115,16 @@ Result<std::unique_ptr<XdpProgram>> XdpRun::load(uint64_t job_packets_per_s) {
   const uint32_t ip = aggregator_ip();
   std::memcpy(address.ip.data(), &ip, sizeof ip);
   address.port = kAggregatorPort;
-  return XdpProgram::load({.address = address,
-                           .slots = kSlots,
-                           .max_jobs = kMaxJobs,
-                           .payload_bytes = kPayload,
-                           .job_packets_per_s = job_packets_per_s});
+  auto program = XdpProgram::load({.address = address,
+                                   .slots = kSlots,
+                                   .max_jobs = kMaxJobs,
+                                   .payload_bytes = kPayload,
+                                   .job_packets_per_s = job_packets_per_s});
+  if (!program.ok()) return program;
+  // To the program, frames of BPF_PROG_TEST_RUN come in by the loopback interface.
+  const Status status = program.value()->send_by(if_nametoindex("lo"));
+  if (!status.ok()) return status;
+  return program;
 }
 
 XdpProgram* XdpRun::program(std::string* why) {
