@@ -19,10 +19,10 @@ using ::testing::SizeIs;
 using Kind = JobEvent::Kind;
 
 constexpr int64_t kMs = 1000;
-constexpr uint64_t kFormerKey = 0xfeed;
+constexpr uint64_t kFormerId = 0xfeed;
 
 MemberRequest request_of(uint32_t rank, uint32_t world_size, uint32_t min_members,
-                         uint64_t succeeds = kFormerKey) {
+                         uint64_t succeeds = kFormerId) {
   MemberRequest request;
   request.job.protocol_version = NETSUM_VERSION;
   request.job.name = "train";
@@ -127,7 +127,7 @@ TEST_F(JobSuccessionTest, AMemberThatDiesMeanwhileIsNotWaitedFor) {
 
 TEST_F(JobSuccessionTest, SuccessorsOfDifferentJobsDoNotMeet) {
   join(0, request_of(0, 2, 0));
-  join(0, request_of(1, 2, 0, kFormerKey + 1));
+  join(0, request_of(1, 2, 0, kFormerId + 1));
   join(0, request_of(1, 2, 0, 0));
   EXPECT_THAT(events(Kind::kReady), IsEmpty());
   EXPECT_THAT(jobs_.jobs(0), SizeIs(3));

@@ -1,5 +1,6 @@
 #include "aggregator/server/server.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "aggregator/server/core.h"
+#include "aggregator/server/queues.h"
 #include "src/base/clock.h"
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
@@ -203,6 +205,11 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     if (options.bind.port != 0) io.bind.port = static_cast<uint16_t>(options.bind.port + core);
     io.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
     if (options.groups) io.multicast_ttl = options.multicast_ttl;
+    if (options.queue_for_each_job) {
+      JobQueues queues = queues_for_jobs(static_cast<uint32_t>(options.max_jobs));
+      io.queues = queues.count;
+      io.queue_selector = std::move(queues.selector);
+    }
     auto socket = open_udp(io);
     if (!socket.ok()) return socket.status();
     InjectedFaults faults = options.inject;

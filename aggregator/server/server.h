@@ -1,4 +1,4 @@
-// The user-space dataplane: one thread, one UDP socket and one AggregatorCore per processor core, and nothing
+// The user-space dataplane: one thread, one UDP port and one AggregatorCore per processor core, and nothing
 // shared between them. To a worker each core is a stripe of its own.
 #ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
 #define NETSUM_AGGREGATOR_SERVER_SERVER_H_
@@ -20,6 +20,9 @@ struct UdpDataplaneOptions {
   int cores = 1;
   uint32_t slots_per_core = 4096;
   int max_jobs = 64;
+  // Each job has a receive queue of its own on each core (see queues.h): who sends more than is taken loses
+  // its own packets, not those of others.
+  bool queue_for_each_job = false;
   uint32_t payload_bytes = 1440;
   // A group for each job, for results; `bind` must then be an IPv4 address of this host, not a wildcard: it
   // is where they come from, and its interface where they leave. Empty: one copy to each member.
@@ -30,7 +33,8 @@ struct UdpDataplaneOptions {
   InjectedFaults inject = {};               // each core draws losses of its own
 };
 
-// Errors: kAddressInUse, kInvalidArgument. Stops its threads when destroyed.
+// Errors: kAddressInUse, kInvalidArgument, kResourceExhausted, kUnsupported. Stops its threads when
+// destroyed.
 Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions& options);
 
 }  // namespace netsum

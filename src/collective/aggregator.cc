@@ -88,6 +88,7 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, c
                               .cores = options.cores,
                               .slots_per_core = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,
+                              .queue_for_each_job = true,
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
                               .groups = groups,
                               .multicast_ttl = options.multicast_ttl,

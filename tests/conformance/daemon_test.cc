@@ -11,12 +11,14 @@
 namespace netsum::conformance {
 namespace {
 
-class DaemonOnLoopback : public testing::Test {
+// With a receive queue for each job, or one for all.
+class DaemonOnLoopback : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     pin_to_one_cpu();
     const Address anywhere = Address::parse("127.0.0.1:0").value();
-    auto started = start_udp_dataplane({.bind = anywhere, .slots_per_core = 64});
+    auto started =
+        start_udp_dataplane({.bind = anywhere, .slots_per_core = 64, .queue_for_each_job = GetParam()});
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     dataplane_ = std::move(started).value();
     for (Peer peer = 0; peer < kNetworkPeers; ++peer) {
@@ -31,7 +33,7 @@ class DaemonOnLoopback : public testing::Test {
   std::vector<int> sockets_;
 };
 
-TEST_F(DaemonOnLoopback, GoldenVectors) {
+TEST_P(DaemonOnLoopback, GoldenVectors) {
   for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
     NetworkRun dataplane(dataplane_.get(), sockets_);
     const ReplayResult result = replay(vector, dataplane);
@@ -41,7 +43,7 @@ TEST_F(DaemonOnLoopback, GoldenVectors) {
   }
 }
 
-TEST_F(DaemonOnLoopback, RandomPacketsAsTheReference) {
+TEST_P(DaemonOnLoopback, RandomPacketsAsTheReference) {
   for (const uint64_t seed : seeds(8)) {
     SCOPED_TRACE("NETSUM_SEED=" + std::to_string(seed));
     NetworkRun dataplane(dataplane_.get(), sockets_);
@@ -49,6 +51,9 @@ TEST_F(DaemonOnLoopback, RandomPacketsAsTheReference) {
     ASSERT_EQ(first_difference(seed, 400, reference, dataplane), "");
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Queues, DaemonOnLoopback, testing::Bool(),
+                         [](const auto& tested) { return tested.param ? "OneForEachJob" : "OneForAll"; });
 
 }  // namespace
 }  // namespace netsum::conformance

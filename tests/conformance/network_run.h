@@ -3,7 +3,8 @@
 // A dataplane that works beside the test does not say when it is done with a packet. So each packet is
 // followed by fences: HELLOs of a job that the adapter has of its own, whose WELCOMEs come after everything
 // that was sent to the same socket before. That needs packets to keep their order, which on a machine with
-// several processors they do only if all handle them on one: see pin_to_one_cpu().
+// several processors they do only if all handle them on one: see pin_to_one_cpu(). A dataplane with several
+// receive queues may take the fence first, but not in an earlier burst.
 #ifndef NETSUM_TESTS_CONFORMANCE_NETWORK_RUN_H_
 #define NETSUM_TESTS_CONFORMANCE_NETWORK_RUN_H_
 

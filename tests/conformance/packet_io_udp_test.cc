@@ -48,6 +48,19 @@ PacketIoCase udp_case(const char* name, const char* bind, bool gso, bool gro) {
   return out;
 }
 
+// All that comes goes to the last of several sockets.
+PacketIoCase queues_case(const char* name, const char* bind) {
+  PacketIoCase out = udp_case(name, bind, true, true);
+  out.open = [base = options_for(bind, true, true)](uint32_t max_packet) {
+    UdpIoOptions options = base;
+    options.max_packet = max_packet;
+    options.queues = 5;
+    options.queue_selector = {BPF_STMT(BPF_RET | BPF_K, 4)};
+    return open_udp(options);
+  };
+  return out;
+}
+
 PacketIoCase lossless_case() {
   PacketIoCase out = udp_case("udp_in_lossless_lossy", "127.0.0.1:0", true, true);
   out.open = [inner = out.open](uint32_t max_packet) -> Result<std::unique_ptr<PacketIo>> {
@@ -65,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Udp, PacketIoConformance,
                                          udp_case("udp_v6_without_offloads", "[::1]:0", false, false),
                                          udp_case("udp_v4_gso_only", "127.0.0.1:0", true, false),
                                          udp_case("udp_v4_gro_only", "127.0.0.1:0", false, true),
-                                         lossless_case()),
+                                         queues_case("udp_v4_with_queues", "127.0.0.1:0"),
+                                         queues_case("udp_v6_with_queues", "[::1]:0"), lossless_case()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

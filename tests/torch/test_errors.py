@@ -173,6 +173,25 @@ def test_killed_aggregator():
 
 
 @pytest.mark.network
+def test_an_aggregator_without_room_for_a_second_group():
+    with ranks.aggregator("--slots", "512") as process:  # a group takes 272
+        env = {"NETSUM_AGGREGATOR": process.address}
+
+        def on_rank(rank):
+            second = dist.new_group()
+            for group in (None, second):
+                tensor = torch.full((1000,), float(rank))
+                dist.all_reduce(tensor, group=group)
+                assert tensor[0] == sum(range(WORLD_SIZE))
+            return netsum.torch.describe(), netsum.torch.describe(second)
+
+        for first, second in ranks.run(on_rank, env={**env, "NETSUM_WHEN_FULL": "hosts"}):
+            assert process.address in first
+            assert "embedded shards" in second and "free" in second
+        assert_all_failed(ranks.run_all_outcomes(on_rank, env=env), codes={"resource_exhausted"})
+
+
+@pytest.mark.network
 def test_absent_aggregator():
     # A port that nobody listens on: bound, so that nobody else can take it, but not listening.
     with socket.socket() as reserved:

@@ -4,6 +4,7 @@
 #include <linux/capability.h>
 #include <net/if.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -294,7 +295,16 @@ std::vector<unsigned> AggregatorCommand::capabilities_to_keep() const {
   return kept;
 }
 
+// A connection for each member, and sockets for each job and core, are soon more than the usual 1024.
+void raise_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int AggregatorCommand::run() {
+  raise_open_files();
   options_.token = token_.load();
   options_.parent_token = parent_token_.load();
   options_.tls = tls_.load();

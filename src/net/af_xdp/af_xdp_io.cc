@@ -43,7 +43,7 @@ class AfXdpIo final : public PacketIo {
                      parts.interface.name + ")"),
         event_(std::move(parts.event)),
         sender_(socket_.fd.get(), socket_.gso),
-        receiver_(socket_.fd.get(), socket_.gro, max_packet),
+        receiver_(socket_.gro, max_packet),
         hops_(std::move(parts.routing), parts.interface, parts.local),
         rings_(std::move(parts.rings)),
         steering_(std::move(parts.steering)) {}
@@ -149,7 +149,7 @@ size_t AfXdpIo::receive(std::span<InPacket> burst) {
   if (++receives_since_look_ >= kReceivesPerLook) socket_is_readable_ = true;
   if (filled == burst.size() || !(socket_is_readable_ || receiver_.has_leftovers())) return filled;
   receives_since_look_ = 0;
-  const size_t by_socket = receiver_.receive(burst.subspan(filled), &counters_);
+  const size_t by_socket = receiver_.receive(socket_.fd.get(), burst.subspan(filled), &counters_);
   socket_is_readable_ = by_socket > 0;
   return filled + by_socket;
 }

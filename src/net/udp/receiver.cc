@@ -36,8 +36,8 @@ uint32_t coalesced_segment(msghdr* header) {
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(int fd, bool gro, uint32_t max_packet)
-    : fd_(fd), max_packet_(max_packet), stride_(gro ? kCoalescedStride : round_up(max_packet, kCacheLine)) {
+UdpReceiver::UdpReceiver(bool gro, uint32_t max_packet)
+    : max_packet_(max_packet), stride_(gro ? kCoalescedStride : round_up(max_packet, kCacheLine)) {
   const size_t count = gro ? kCoalescedBuffers : kPlainBuffers;
   const size_t capacity = gro ? kCoalescedBytes : max_packet;
   buffers_ = std::make_unique_for_overwrite<uint8_t[]>(count * stride_);
@@ -55,19 +55,28 @@ UdpReceiver::UdpReceiver(int fd, bool gro, uint32_t max_packet)
   }
 }
 
-size_t UdpReceiver::receive(std::span<InPacket> burst, PacketIoCounters* counters) {
-  // What the last call handed out is no longer in use, so without leftovers every buffer is free.
-  if (!has_leftovers()) arrived_ = current_ = 0;
-  size_t filled = hand_out(burst, counters);
-  bool more = true;
-  while (more && filled < burst.size() && arrived_ < headers_.size()) {
-    more = fetch(burst.size() - filled, counters);
-    filled += hand_out(burst.subspan(filled), counters);
+size_t UdpReceiver::receive(int fd, std::span<InPacket> burst, PacketIoCounters* counters) {
+  size_t filled = take_leftovers(burst, counters);
+  bool drained = false;
+  while (!drained && filled < burst.size() && has_room()) {
+    filled += read(fd, burst.size() - filled, burst.subspan(filled), counters, &drained);
   }
   return filled;
 }
 
-bool UdpReceiver::fetch(size_t wanted, PacketIoCounters* counters) {
+size_t UdpReceiver::take_leftovers(std::span<InPacket> burst, PacketIoCounters* counters) {
+  // What the last call handed out is no longer in use, so without leftovers every buffer is free.
+  if (!has_leftovers()) arrived_ = current_ = 0;
+  return hand_out(burst, counters);
+}
+
+size_t UdpReceiver::read(int fd, size_t messages, std::span<InPacket> burst, PacketIoCounters* counters,
+                         bool* drained) {
+  *drained = !fetch(fd, messages, counters);
+  return hand_out(burst, counters);
+}
+
+bool UdpReceiver::fetch(int fd, size_t wanted, PacketIoCounters* counters) {
   wanted = std::min(wanted, headers_.size() - arrived_);
   for (size_t i = arrived_; i < arrived_ + wanted; ++i) {
     headers_[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage);
@@ -76,7 +85,7 @@ bool UdpReceiver::fetch(size_t wanted, PacketIoCounters* counters) {
   }
   for (int errors = 0; errors <= kErrorsPassedOver; ++errors) {
     ++counters->receive_calls;
-    const int got = recvmmsg(fd_, &headers_[arrived_], wanted, MSG_DONTWAIT, nullptr);
+    const int got = recvmmsg(fd, &headers_[arrived_], wanted, MSG_DONTWAIT, nullptr);
     if (got >= 0) {
       arrived_ += got;
       return static_cast<size_t>(got) == wanted;

@@ -18,12 +18,19 @@ namespace netsum {
 
 class UdpReceiver {
  public:
-  // `fd` is borrowed: a non-blocking UDP socket that outlives this object. `gro`: the socket has UDP_GRO set.
-  UdpReceiver(int fd, bool gro, uint32_t max_packet);
+  // For sockets with UDP_GRO set, or without.
+  UdpReceiver(bool gro, uint32_t max_packet);
 
-  // As PacketIo::receive().
-  size_t receive(std::span<InPacket> burst, PacketIoCounters* counters);
+  // As PacketIo::receive(), from one non-blocking UDP socket.
+  size_t receive(int fd, std::span<InPacket> burst, PacketIoCounters* counters);
 
+  // The same in steps, for several sockets: once take_leftovers(), then read() while `burst` and has_room().
+  size_t take_leftovers(std::span<InPacket> burst, PacketIoCounters* counters);
+  // Reads at most `messages` (a message is one packet, or many that were coalesced). *drained: there was no
+  // more.
+  size_t read(int fd, size_t messages, std::span<InPacket> burst, PacketIoCounters* counters, bool* drained);
+
+  bool has_room() const { return arrived_ < headers_.size(); }
   // Packets are kept here that the caller's last burst had no room for.
   bool has_leftovers() const { return current_ < arrived_; }
 
@@ -34,11 +41,10 @@ class UdpReceiver {
 
   // Reads up to `wanted` messages into the buffers from `arrived_` on. Returns false if the socket is
   // drained.
-  bool fetch(size_t wanted, PacketIoCounters* counters);
+  bool fetch(int fd, size_t wanted, PacketIoCounters* counters);
   size_t hand_out(std::span<InPacket> burst, PacketIoCounters* counters);
   void begin_message();
 
-  int fd_;
   uint32_t max_packet_;
   size_t stride_;  // bytes from one buffer to the next
   std::unique_ptr<uint8_t[]> buffers_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace netsum {
 namespace {
@@ -31,6 +32,9 @@ Status open_error(const Address& address, int error) {
     case EPERM:
       return Status(ErrorCode::kInvalidArgument,
                     where + "not permitted; choose a port from 1024 up, or 0 for any free one");
+    case EMFILE:
+      return Status(ErrorCode::kResourceExhausted,
+                    where + "this process has all the files open that it may have; see `ulimit -n`");
     default:
       return Status(ErrorCode::kResourceExhausted, where + std::strerror(error));
   }
@@ -106,26 +110,8 @@ Status finish_open(const UdpIoOptions& options, const Address& bound, UdpSocket*
   return Status();
 }
 
-}  // namespace
-
-Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
-  UdpSocket out;
-  out.fd = FileDescriptor(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!out.fd.valid()) return open_error(membership.group, errno);
-  const int fd = out.fd.get();
-  set_buffers(fd, options);
-  // The ranks of one host each have a socket on the group's port; the kernel gives every one its copy.
-  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return open_error(membership.group, errno);
-  sockaddr_storage name{};
-  const socklen_t size = membership.group.to_sockaddr(&name);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0)
-    return open_error(membership.group, errno);
-  if (const Status status = join_group(fd, membership); !status.ok()) return status;
-  if (const Status status = finish_open(options, membership.group, &out); !status.ok()) return status;
-  return out;
-}
-
-Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
+// `shared`: others of ours have the port, or will have it.
+Result<UdpSocket> open_bound(const UdpIoOptions& options, bool shared) {
   if (!options.bind.valid()) {
     return Status(ErrorCode::kInvalidArgument, "UDP socket: no address to bind; use 0.0.0.0 or [::] for all");
   }
@@ -148,11 +134,70 @@ Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
     if (const Status status = set_multicast_sending(fd, options); !status.ok()) return status;
   }
 
+  if (shared && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return open_error(options.bind, errno);
   sockaddr_storage name{};
   const socklen_t size = options.bind.to_sockaddr(&name);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0) return open_error(options.bind, errno);
   if (const Status status = finish_open(options, options.bind, &out); !status.ok()) return status;
   return out;
+}
+
+}  // namespace
+
+Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
+  UdpSocket out;
+  out.fd = FileDescriptor(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!out.fd.valid()) return open_error(membership.group, errno);
+  const int fd = out.fd.get();
+  set_buffers(fd, options);
+  // The ranks of one host each have a socket on the group's port; the kernel gives every one its copy.
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return open_error(membership.group, errno);
+  sockaddr_storage name{};
+  const socklen_t size = membership.group.to_sockaddr(&name);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0)
+    return open_error(membership.group, errno);
+  if (const Status status = join_group(fd, membership); !status.ok()) return status;
+  if (const Status status = finish_open(options, membership.group, &out); !status.ok()) return status;
+  return out;
+}
+
+Result<UdpSocket> open_udp_socket(const UdpIoOptions& options) {
+  return open_bound(options, false);
+}
+
+// The first takes the port for itself alone, so that a port in use is found. The kernel numbers them in the
+// order in which they are bound.
+Result<std::vector<UdpSocket>> open_udp_queues(const UdpIoOptions& options) {
+  if (options.queues < 1 || options.queues > UdpIoOptions::kMaxQueues) {
+    return Status(ErrorCode::kInvalidArgument, "UDP socket: " + std::to_string(options.queues) +
+                                                   " queues are not from 1 to " +
+                                                   std::to_string(UdpIoOptions::kMaxQueues));
+  }
+  std::vector<UdpSocket> sockets;
+  Result<UdpSocket> first = open_udp_socket(options);
+  if (!first.ok()) return first.status();
+  sockets.push_back(std::move(first).value());
+  if (options.queues == 1) return sockets;
+  UdpIoOptions rest = options;
+  rest.bind = sockets[0].local;
+  const int fd = sockets[0].fd.get();
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return open_error(rest.bind, errno);
+  while (sockets.size() < static_cast<size_t>(options.queues)) {
+    Result<UdpSocket> next = open_bound(rest, true);
+    if (!next.ok()) return next.status();
+    sockets.push_back(std::move(next).value());
+  }
+  std::vector<sock_filter> selector = options.queue_selector;
+  sock_fprog program;
+  std::memset(&program, 0, sizeof program);  // its padding, too: memcheck looks at all that the kernel gets
+  program.len = static_cast<unsigned short>(selector.size());
+  program.filter = selector.data();
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) != 0) {
+    return Status(ErrorCode::kUnsupported,
+                  "UDP socket on " + rest.bind.to_string() +
+                      ": the kernel does not sort datagrams into queues: " + std::strerror(errno));
+  }
+  return sockets;
 }
 
 }  // namespace netsum

@@ -2,6 +2,8 @@
 #ifndef NETSUM_SRC_NET_UDP_SOCKET_H_
 #define NETSUM_SRC_NET_UDP_SOCKET_H_
 
+#include <vector>
+
 #include "netsum/status.h"
 #include "src/net/address.h"
 #include "src/net/file_descriptor.h"
@@ -16,8 +18,11 @@ struct UdpSocket {
   bool gro = false;
 };
 
-// Errors: as open_udp().
+// One socket, whatever options.queues says. Errors: as open_udp().
 Result<UdpSocket> open_udp_socket(const UdpIoOptions& options);
+
+// options.queues of them on one port.
+Result<std::vector<UdpSocket>> open_udp_queues(const UdpIoOptions& options);
 
 // One that receives what comes to the group; `options` says with which buffers and features.
 Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options);

@@ -1,6 +1,10 @@
 #include "src/net/udp/udp_io.h"
 
-#include <array>
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,20 +34,78 @@ std::string_view describe(Feature gso, bool gro) {
   return "udp";
 }
 
-static_assert(1 + UdpIoOptions::kMaxGroups <= WakeEvent::kMaxPolled);
+// Which of several sockets have something to read, in the order in which they will be.
+class ReadySockets {
+ public:
+  // Error: kResourceExhausted.
+  static Result<ReadySockets> open(const std::vector<int>& sockets) {
+    FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+    bool watched = epoll.valid();
+    for (size_t i = 0; i < sockets.size() && watched; ++i) {
+      epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
+      watched = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, sockets[i], &event) == 0;
+    }
+    if (!watched) {
+      return Status(ErrorCode::kResourceExhausted,
+                    std::string("cannot watch sockets by epoll: ") + std::strerror(errno));
+    }
+    return ReadySockets(std::move(epoll), sockets);
+  }
+
+  // Takes in those that have become readable. One system call.
+  void look() {
+    const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const size_t socket = events_[static_cast<size_t>(i)].data.u64;
+      if (std::exchange(is_in_line_[socket], true)) continue;
+      line_[(head_ + count_++) % line_.size()] = socket;
+    }
+  }
+  size_t count() const { return count_; }
+  int front() const { return sockets_[line_[head_]]; }
+  // The front one has been read: it goes to the end of the line, or, `drained`, out of it.
+  void next(bool drained) {
+    const size_t socket = line_[head_];
+    head_ = (head_ + 1) % line_.size();
+    is_in_line_[socket] = !drained;
+    if (drained) {
+      --count_;
+    } else {
+      line_[(head_ + count_ - 1) % line_.size()] = socket;
+    }
+  }
+  // Readable while look() would find any.
+  int descriptor() const { return epoll_.get(); }
+
+ private:
+  ReadySockets(FileDescriptor epoll, const std::vector<int>& sockets)
+      : epoll_(std::move(epoll)),
+        sockets_(sockets),
+        events_(sockets.size()),
+        line_(sockets.size()),
+        is_in_line_(sockets.size()) {}
+
+  FileDescriptor epoll_;
+  std::vector<int> sockets_;
+  std::vector<epoll_event> events_;
+  std::vector<size_t> line_;  // a ring: `count_` of them from `head_` on
+  std::vector<uint8_t> is_in_line_;
+  size_t head_ = 0;
+  size_t count_ = 0;
+};
 
 class UdpIo final : public PacketIo {
  public:
-  UdpIo(UdpSocket socket, std::vector<UdpSocket> groups, WakeEvent event, const UdpIoOptions& options)
-      : socket_(std::move(socket)),
-        groups_(std::move(groups)),
+  // `ready` where there is more than one socket; `sockets`: the first sends.
+  UdpIo(std::vector<UdpSocket> sockets, std::optional<ReadySockets> ready, WakeEvent event,
+        const UdpIoOptions& options)
+      : sockets_(std::move(sockets)),
+        socket_(sockets_.front()),
+        ready_(std::move(ready)),
         event_(std::move(event)),
         gso_asked_(options.gso),
-        sender_(socket_.fd.get(), socket_.gso) {
-    receivers_.emplace_back(socket_.fd.get(), socket_.gro, options.max_packet);
-    for (const UdpSocket& group : groups_)
-      receivers_.emplace_back(group.fd.get(), group.gro, options.max_packet);
-  }
+        sender_(socket_.fd.get(), socket_.gso),
+        receiver_(socket_.gro, options.max_packet) {}
 
   void send(std::span<const OutPacket> burst) override { sender_.send(burst, &counters_); }
 
@@ -63,55 +125,67 @@ class UdpIo final : public PacketIo {
   }
 
  private:
-  UdpSocket socket_;
-  std::vector<UdpSocket> groups_;
+  // Of each socket in turn while others wait. A message can be 64 packets that were coalesced.
+  static constexpr size_t kMessagesPerTurn = 4;
+
+  std::vector<UdpSocket> sockets_;
+  const UdpSocket& socket_;
+  std::optional<ReadySockets> ready_;
   WakeEvent event_;
   bool gso_asked_;
   PacketIoCounters counters_;
   UdpSender sender_;
-  std::vector<UdpReceiver> receivers_;  // of socket_, then of each group
-  size_t first_ = 0;  // whose turn it is to be read first, so that a full burst starves none
+  UdpReceiver receiver_;
 };
 
 size_t UdpIo::receive(std::span<InPacket> burst) {
-  size_t received = 0;
-  for (size_t i = 0; i < receivers_.size(); ++i) {
-    received += receivers_[(first_ + i) % receivers_.size()].receive(burst.subspan(received), &counters_);
+  if (!ready_) return receiver_.receive(socket_.fd.get(), burst, &counters_);
+  size_t filled = receiver_.take_leftovers(burst, &counters_);
+  if (filled < burst.size()) ready_->look();
+  size_t messages = kMessagesPerTurn;
+  while (filled < burst.size() && ready_->count() > 0 && receiver_.has_room()) {
+    bool drained = false;
+    filled += receiver_.read(ready_->front(), messages, burst.subspan(filled), &counters_, &drained);
+    ready_->next(drained);
+    messages = ready_->count() > 1 ? kMessagesPerTurn : burst.size() - filled;
   }
-  first_ = (first_ + 1) % receivers_.size();
-  return received;
+  return filled;
 }
 
 void UdpIo::wait(int64_t timeout_us) {
-  std::array<pollfd, 1 + UdpIoOptions::kMaxGroups> polled;
-  polled[0] = {socket_.fd.get(), POLLIN, 0};
-  for (size_t i = 0; i < groups_.size(); ++i) polled[i + 1] = {groups_[i].fd.get(), POLLIN, 0};
-  for (const UdpReceiver& receiver : receivers_) {
-    if (receiver.has_leftovers()) return;
-  }
-  event_.wait(std::span(polled).first(receivers_.size()), timeout_us);
+  if (receiver_.has_leftovers() || (ready_ && ready_->count() > 0)) return;
+  pollfd polled = {ready_ ? ready_->descriptor() : socket_.fd.get(), POLLIN, 0};
+  event_.wait(std::span(&polled, 1), timeout_us);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
-  Result<UdpSocket> socket = open_udp_socket(options);
-  if (!socket.ok()) return socket.status();
+  Result<std::vector<UdpSocket>> opened = open_udp_queues(options);
+  if (!opened.ok()) return opened.status();
+  std::vector<UdpSocket> sockets = std::move(opened).value();
   if (options.groups.size() > UdpIoOptions::kMaxGroups) {
     return Status(ErrorCode::kInvalidArgument, "UDP socket: " + std::to_string(options.groups.size()) +
                                                    " multicast groups are more than " +
                                                    std::to_string(UdpIoOptions::kMaxGroups));
   }
-  std::vector<UdpSocket> groups;
   for (const MulticastMembership& membership : options.groups) {
     Result<UdpSocket> group = open_group_socket(membership, options);
     if (!group.ok()) return group.status();
-    groups.push_back(std::move(group).value());
+    sockets.push_back(std::move(group).value());
+  }
+  std::optional<ReadySockets> ready;
+  if (sockets.size() > 1) {
+    std::vector<int> descriptors;
+    for (const UdpSocket& socket : sockets) descriptors.push_back(socket.fd.get());
+    Result<ReadySockets> watched = ReadySockets::open(descriptors);
+    if (!watched.ok()) return watched.status();
+    ready = std::move(watched).value();
   }
   Result<WakeEvent> event = WakeEvent::open();
   if (!event.ok()) return event.status();
-  return std::unique_ptr<PacketIo>(std::make_unique<UdpIo>(std::move(socket).value(), std::move(groups),
-                                                           std::move(event).value(), options));
+  return std::unique_ptr<PacketIo>(
+      std::make_unique<UdpIo>(std::move(sockets), std::move(ready), std::move(event).value(), options));
 }
 
 }  // namespace netsum

@@ -5,6 +5,8 @@
 #ifndef NETSUM_SRC_NET_UDP_UDP_IO_H_
 #define NETSUM_SRC_NET_UDP_UDP_IO_H_
 
+#include <linux/filter.h>
+
 #include <memory>
 #include <vector>
 
@@ -25,13 +27,20 @@ struct UdpIoOptions {
   // Above 0: packets to multicast groups leave by the interface that has `bind`, an IPv4 address that is no
   // wildcard, for so many hops.
   int multicast_ttl = 0;
+  // More than one: the port has so many sockets, at most kMaxQueues, with a receive buffer each. They are
+  // read by turns, so that who fills one takes little from the others. Classic BPF, run on each datagram (its
+  // byte 0 is the program's), returns the index of the one that gets it; what is out of range goes anywhere.
+  // Of datagrams that were coalesced, the first decides for all.
+  static constexpr int kMaxQueues = 128;
+  int queues = 1;
+  std::vector<sock_filter> queue_selector;
   // What comes to these groups is received, too, with sockets of their own; at most kMaxGroups. Other sockets
   // of this host may receive from the same groups.
   std::vector<MulticastMembership> groups;
 };
 
-// Errors: kAddressInUse, kInvalidArgument (address not on this host, max_packet out of range, no such group),
-// kResourceExhausted.
+// Errors: kAddressInUse, kInvalidArgument (address not on this host, max_packet or queues out of range, no
+// such group), kResourceExhausted, kUnsupported (the kernel refuses the selector).
 Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options);
 
 }  // namespace netsum

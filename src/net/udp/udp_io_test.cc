@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -45,6 +47,66 @@ TEST(UdpIoTest, PortInUseIsSaid) {
   UdpIoOptions options;
   options.bind = first->local_address();
   expect_error(options, ErrorCode::kAddressInUse, options.bind.to_string().c_str());
+}
+
+// By the first byte.
+UdpIoOptions with_queues(int queues) {
+  UdpIoOptions options;
+  options.bind = at("127.0.0.1:0");
+  options.gro = false;
+  options.queues = queues;
+  options.queue_selector = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0), BPF_STMT(BPF_RET | BPF_A, 0)};
+  return options;
+}
+
+void send_bytes(PacketIo* from, PacketIo* to, uint8_t byte, int times) {
+  for (int i = 0; i < times; ++i) {
+    const OutPacket one{&byte, 1, to->local_address()};
+    from->send({&one, 1});
+  }
+}
+
+TEST(UdpIoTest, QueuesAreReadByTurns) {
+  const std::unique_ptr<PacketIo> io = open_udp(with_queues(3)).value();
+  const std::unique_ptr<PacketIo> sender = open_loopback();
+  send_bytes(sender.get(), io.get(), 1, 1000);
+  send_bytes(sender.get(), io.get(), 2, 1);
+  std::array<InPacket, 64> burst;
+  ASSERT_EQ(io->receive(burst), burst.size());
+  const auto is_2 = [](const InPacket& packet) { return packet.data[0] == 2; };
+  EXPECT_TRUE(std::any_of(burst.begin(), burst.end(), is_2));
+  // Also those that come while the other is being read.
+  send_bytes(sender.get(), io.get(), 2, 1);
+  ASSERT_EQ(io->receive(burst), burst.size());
+  EXPECT_TRUE(std::any_of(burst.begin(), burst.end(), is_2));
+  size_t rest = 0;
+  while (const size_t count = io->receive(burst)) rest += count;
+  EXPECT_EQ(rest, 1002 - 2 * burst.size());
+}
+
+TEST(UdpIoTest, WhatNoQueueIsSelectedForArrives) {
+  const std::unique_ptr<PacketIo> io = open_udp(with_queues(3)).value();
+  const std::unique_ptr<PacketIo> sender = open_loopback();
+  send_bytes(sender.get(), io.get(), 77, 10);
+  std::array<InPacket, 64> burst;
+  EXPECT_EQ(io->receive(burst), 10u);
+}
+
+TEST(UdpIoTest, APortWithQueuesIsInUseLikeAnother) {
+  const std::unique_ptr<PacketIo> first = open_udp(with_queues(3)).value();
+  UdpIoOptions options = with_queues(3);
+  options.bind = first->local_address();
+  expect_error(options, ErrorCode::kAddressInUse, options.bind.to_string().c_str());
+  options.queues = 1;
+  expect_error(options, ErrorCode::kAddressInUse, options.bind.to_string().c_str());
+}
+
+TEST(UdpIoTest, RefusesQueuesThatCannotWork) {
+  expect_error(with_queues(0), ErrorCode::kInvalidArgument, "0 queues");
+  expect_error(with_queues(129), ErrorCode::kInvalidArgument, "1 to 128");
+  UdpIoOptions options = with_queues(2);
+  options.queue_selector = {BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0)};  // returns nothing
+  expect_error(options, ErrorCode::kUnsupported, "queues");
 }
 
 TEST(UdpIoTest, AddressOfAnotherHostIsSaid) {
