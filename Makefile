@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-loss chaos test test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss chaos test test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench-failures: build ## How soon a killed or stopped rank or aggregator is know
 
 bench-jobs: build ## Several jobs at one aggregator: how evenly they share it, and late jobs (root)
 	@.venv/bin/python bench/rack/jobs_bench.py $(BENCH_FLAGS)
+
+bench-floods: build ## What a flood takes from a job at the same aggregator, daemon and XDP (root)
+	@.venv/bin/python bench/rack/flood_bench.py $(BENCH_FLAGS)
 
 chaos: build ## Training in a rack under ten minutes of kills, stops, losses, ... (root; CHAOS_FLAGS="--seed 7 --minutes 2")
 	@scripts/install_wheel.sh

@@ -1,5 +1,5 @@
 // Others flood the aggregator of a job, with and without a key. They get no more than their quota, and its
-// sums stay right. What that costs the job is measured by flood_bench.cc.
+// sums stay right. What that costs the job: bench/rack/flood_bench.py.
 #include <gtest/gtest.h>
 
 #include <chrono>

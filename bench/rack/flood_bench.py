@@ -1,0 +1,120 @@
+"""What a flood takes from a job at the same aggregator, in the user-space daemon and in XDP.
+
+In a virtual rack, two workers sum without end and a third floods the aggregator, with packets without a key, or as a tenant
+with a job of its own whose every packet is answered in full. Measured is the job's time per sum, by turns without a flood,
+with a flood that nobody reads (what it costs the machine), and with each of the others. Every sum is verified; where none
+ends within --deadline, that is said. The aggregators have one core. Needs root.
+
+  make bench-floods                                           300 000 packets per second, and as many as one thread can send
+  make bench-floods BENCH_FLAGS="--floods 0 --rounds 7"
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from bench import ROOT, machine, parse_size
+from systems import Failed, Rack, finish, start
+
+RANKS, FLOODER = 2, 2
+ARMS = ("no flood", "to nobody", "forged packets", "a tenant, no quota", "a tenant, quota")
+
+
+@contextlib.contextmanager
+def flood(rack, options, arm, rate, aggregator, nobody):
+    """For the time of a `with`. Yields the process, or None where there is no flood."""
+    if arm == "no flood":
+        yield None
+        return
+    kind = {"to nobody": "nobody", "forged packets": "forged"}.get(arm, "tenant")
+    # It ends by itself should we not come to that.
+    process = subprocess.Popen(rack.inside(FLOODER, options.flood, kind, nobody if kind == "nobody" else aggregator, rate,
+                                           options.deadline + 30), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        if process.stdout.readline().strip() != "flooding":
+            raise Failed(f"the flood did not begin: {process.stderr.read().strip()}")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def sums_per_second(rack, options, aggregator):
+    """By rank 0's median; 0 where the job did not end in time."""
+    ranks = [start(rack.inside(rank, rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size", RANKS, "--aggregator",
+                               aggregator, "--bytes", options.bytes, "--iterations", options.iterations, "--warmup", 5,
+                               "--timeout", f"{options.deadline}s", "--json")) for rank in range(RANKS)]
+    try:
+        reports = [json.loads(out) for out in finish(ranks, options.deadline)]
+    except Failed:
+        return 0.0
+    if any(report["results_wrong"] for report in reports):
+        raise Failed("a sum was wrong")
+    return 1e6 / reports[0]["time_us"]["median"]
+
+
+def measure(rack, options, dataplane, rate, out):
+    found = {arm: [] for arm in ARMS}
+    switch = next(node["address"] for node in rack.status()["nodes"] if node["id"] == "sw")
+    flags = ["--dataplane", "xdp", "--interfaces", ",".join(f"w{w}" for w in range(rack.workers))] if dataplane == "xdp" else []
+    for number in range(options.rounds):
+        for arm in ARMS:
+            quota = ["--job-packet-rate", options.quota] if arm == "a tenant, quota" else []
+            with (rack.aggregator("sw", f"{switch}:5252", *flags, *quota) as aggregator,
+                  rack.aggregator("sw", f"{switch}:5353", "--data-port", 5454),
+                  flood(rack, options, arm, rate, aggregator, f"{switch}:5454")):
+                found[arm].append(sums_per_second(rack, options, aggregator))
+            out({"dataplane": dataplane, "flood": rate, "round": number, "arm": arm, "sums_per_s": found[arm][-1]})
+    print(f"{dataplane}, flood of {rate or 'as many as one thread can send'} packets/s: sums/s, median (least to most)")
+    for arm, values in found.items():
+        print(f"  {arm:<20} {statistics.median(values):8.0f} ({min(values):.0f} to {max(values):.0f})", flush=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataplanes", default="user,xdp", help="(%(default)s)")
+    parser.add_argument("--floods", default="300000,0", help="packets per second, or 0 for as many as go (%(default)s)")
+    parser.add_argument("--quota", type=int, default=300_000, help="packets per second of a job, where it has one (%(default)s)")
+    parser.add_argument("--bytes", type=parse_size, default="200000", help="of the tensors that are summed (%(default)s)")
+    parser.add_argument("--iterations", type=int, default=200, help="sums of a turn (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement (%(default)s)")
+    parser.add_argument("--deadline", type=int, default=20, help="seconds after which a turn counts as 0 (%(default)s)")
+    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
+    parser.add_argument("--flood", type=pathlib.Path, default=ROOT / "build/release/tests/attack/flood")
+    parser.add_argument("--output", type=pathlib.Path, help="also append one JSON object per turn to this file")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        parser.exit(3, "flood_bench: virtual racks need root: run it with sudo\n")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    head = {"machine": machine(), "command": " ".join(sys.argv)}
+
+    def out(record):
+        if options.output:
+            with options.output.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**head, **record}) + "\n")
+
+    print(f"{head['machine']}; {RANKS} ranks, {options.bytes} bytes", flush=True)
+    for dataplane in options.dataplanes.split(","):
+        with Rack(options.netsum, f"f{os.getpid()}", RANKS + 1, "none", 1500, "user") as rack:
+            for worker in range(rack.workers):
+                # So that a veth end takes what XDP redirects to it; for the daemon, too: the same for both.
+                finish([start(rack.inside(worker, "ethtool", "-K", "eth0", "gro", "on"))], 10)
+            for rate in options.floods.split(","):
+                measure(rack, options, dataplane, int(rate), out)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failed as problem:
+        sys.exit(f"flood_bench: {problem}")
