@@ -42,6 +42,7 @@ class QueuedPort {
       sender_->send({&one, 1});
     }
   }
+  uint64_t overflowed() const { return port_->overflowed(); }
   // Marks of all that has arrived; 0 for what has none.
   std::vector<uint16_t> arrived() {
     std::vector<uint16_t> marks;
@@ -86,6 +87,7 @@ TEST(JobQueues, AFloodOfOneJobLeavesTheOthersTheirs) {
   for (const uint16_t job : {4, 5, 65535}) port.send(NETSUM_TYPE_CONTRIBUTION, job, ++mark);
   const std::vector<uint16_t> marks = port.arrived();
   EXPECT_LT(count_of(marks, kFlood), size_t{kMoreThanAQueueHolds}) << "or the queue was not full";
+  EXPECT_EQ(port.overflowed(), kMoreThanAQueueHolds - count_of(marks, kFlood));
   EXPECT_GT(count_of(marks, kFlood), 0u);
   for (uint16_t m = kFlood + 1; m <= mark; ++m) EXPECT_EQ(count_of(marks, m), 1u) << m;
 }

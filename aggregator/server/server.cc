@@ -44,6 +44,7 @@ class CoreThread {
   }
 
   const AggregatorCoreCounters& counters() const { return core_.counters(); }
+  uint64_t overflowed() const { return io_->overflowed(); }
   uint64_t injected() const { return faults_ == nullptr ? 0 : faults_->receive_counters().lost.get(); }
   Address address() const { return io_->local_address(); }
 
@@ -185,8 +186,12 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
     for (const auto& core : cores_) sum += core->counters().drops[reason].get();
     counters.push_back({"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), sum});
   }
-  uint64_t injected = 0;
-  for (const auto& core : cores_) injected += core->injected();
+  uint64_t injected = 0, overflowed = 0;
+  for (const auto& core : cores_) {
+    injected += core->injected();
+    overflowed += core->overflowed();
+  }
+  counters.push_back({"drop_queue_full", overflowed});
   counters.push_back({"drop_injected", injected});
   return counters;
 }

@@ -112,6 +112,7 @@ class LossyIo final : public PacketIo {
   Address local_address() const override { return inner_->local_address(); }
   // Those of the inner PacketIo: what the network saw.
   const PacketIoCounters& counters() const override { return inner_->counters(); }
+  uint64_t overflowed() const override { return inner_->overflowed(); }
   std::string_view description() const override;
 
   // Any thread may read them.

@@ -36,6 +36,7 @@ class FakeIo final : public PacketIo {
   void wake() override {}
   Address local_address() const override { return {}; }
   const PacketIoCounters& counters() const override { return counters_; }
+  uint64_t overflowed() const override { return 0; }
   std::string_view description() const override { return "fake"; }
 
   std::vector<Bytes> sent;

@@ -190,4 +190,11 @@ size_t XskRings::receive(std::span<const uint8_t*> frames) {
   return count;
 }
 
+uint64_t XskRings::overflowed() const {
+  xdp_statistics statistics{};
+  socklen_t size = sizeof statistics;
+  getsockopt(fd(), SOL_XDP, XDP_STATISTICS, &statistics, &size);
+  return statistics.rx_dropped + statistics.rx_ring_full;
+}
+
 }  // namespace netsum

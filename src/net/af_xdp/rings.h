@@ -39,6 +39,7 @@ class XskRings {
   XskRings& operator=(const XskRings&) = delete;
 
   int fd() const { return xsk_socket__fd(socket_); }
+  uint64_t overflowed() const;  // as PacketIo
   bool zero_copy() const { return zero_copy_; }
   // A flush() has found that the interface is gone. What was queued is lost.
   bool interface_lost() const { return interface_lost_; }

@@ -1,5 +1,6 @@
 #include "src/net/udp/socket.h"
 
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -143,6 +144,14 @@ Result<UdpSocket> open_bound(const UdpIoOptions& options, bool shared) {
 }
 
 }  // namespace
+
+uint64_t overflowed(int fd) {
+  uint32_t memory[SK_MEMINFO_VARS] = {};
+  socklen_t size = sizeof memory;
+  // In vain before Linux 4.12 only.
+  getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size);
+  return memory[SK_MEMINFO_DROPS];
+}
 
 Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
   UdpSocket out;

@@ -2,6 +2,7 @@
 #ifndef NETSUM_SRC_NET_UDP_SOCKET_H_
 #define NETSUM_SRC_NET_UDP_SOCKET_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "netsum/status.h"
@@ -23,6 +24,9 @@ Result<UdpSocket> open_udp_socket(const UdpIoOptions& options);
 
 // options.queues of them on one port.
 Result<std::vector<UdpSocket>> open_udp_queues(const UdpIoOptions& options);
+
+// Datagrams that found the receive buffer full since the socket was opened.
+uint64_t overflowed(int fd);
 
 // One that receives what comes to the group; `options` says with which buffers and features.
 Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options);

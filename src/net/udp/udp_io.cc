@@ -117,6 +117,11 @@ class UdpIo final : public PacketIo {
 
   Address local_address() const override { return socket_.local; }
   const PacketIoCounters& counters() const override { return counters_; }
+  uint64_t overflowed() const override {
+    uint64_t sum = 0;
+    for (const UdpSocket& socket : sockets_) sum += netsum::overflowed(socket.fd.get());
+    return sum;
+  }
 
   std::string_view description() const override {
     if (!gso_asked_) return describe(Feature::kOff, socket_.gro);
