@@ -1,7 +1,8 @@
 // How packets come and go: one virtual call per burst. Implementations: udp/ (sockets), af_xdp/ (rings);
 // decorators: lossy.h; the simulator has its own network behind the same sans-I/O cores.
 //
-// Thread rule: one thread at a time uses an object, except wake() and overflowed(), which any thread may call.
+// Thread rule: one thread at a time uses an object, except wake() and overflowed(), which any thread may
+// call.
 #ifndef NETSUM_SRC_NET_PACKET_IO_H_
 #define NETSUM_SRC_NET_PACKET_IO_H_
 
@@ -58,8 +59,8 @@ class PacketIo {
 
   virtual Address local_address() const = 0;
   virtual const PacketIoCounters& counters() const = 0;
-  // How many packets the system has thrown away because those before had not been received. Any thread; a system
-  // call per socket.
+  // How many packets the system has thrown away because those before had not been received. Any thread; a
+  // system call per socket.
   virtual uint64_t overflowed() const = 0;
   // "udp (GSO, GRO)": what is in use, for people.
   virtual std::string_view description() const = 0;

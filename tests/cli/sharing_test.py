@@ -52,7 +52,7 @@ class SharingTest(CommandTest):
     def test_a_wait_ends_by_its_deadline(self):
         daemon = self.start_aggregator(*ROOM_FOR_ONE)
         self.start_long_job(daemon)
-        late = self.start_late(daemon, "--when-full", "wait", connect_timeout="1s")
+        late = self.start_late(daemon, "--when-full", "wait", connect_timeout="4s")
         self.assertEqual(late.end(), 3)
         self.assert_all_ranks_say(late, 2, "for room at the aggregator", "timeout")
 

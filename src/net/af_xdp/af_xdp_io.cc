@@ -55,9 +55,7 @@ class AfXdpIo final : public PacketIo {
 
   Address local_address() const override { return local_; }
   const PacketIoCounters& counters() const override { return counters_; }
-  uint64_t overflowed() const override {
-    return rings_->overflowed() + netsum::overflowed(socket_.fd.get());
-  }
+  uint64_t overflowed() const override { return rings_->overflowed() + netsum::overflowed(socket_.fd.get()); }
   std::string_view description() const override {
     return rings_->interface_lost() ? "udp (the interface of af_xdp is gone)"
                                     : std::string_view(description_);

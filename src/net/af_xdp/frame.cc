@@ -65,7 +65,7 @@ uint32_t FrameHeaders::write(const uint8_t* data, uint32_t size, uint8_t* out) c
   headers.ip.check = static_cast<uint16_t>(~fold(ip_sum_ + headers.ip.tot_len));
   headers.udp.len = htons(static_cast<uint16_t>(sizeof(udphdr) + size));
   std::memcpy(out, &headers, sizeof headers);
-  std::memcpy(out + sizeof headers, data, size);
+  if (size > 0) std::memcpy(out + sizeof headers, data, size);  // of nothing, `data` may be null
   return kFrameHeaderBytes + size;
 }
 
