@@ -19,8 +19,8 @@ struct JobQueues {
 };
 
 // One queue for what names no job below `max_jobs` (at least 1), one for what parents send (they name jobs as
-// they know them), and those of the jobs. A packet's check is not looked at here, so a forger can choose
-// whose queue it fills; not two at a time, however.
+// they know them), and those of the jobs. A packet's check is not looked at here: who forges packets chooses
+// whose queue they fill.
 JobQueues queues_for_jobs(uint32_t max_jobs);
 
 }  // namespace netsum
