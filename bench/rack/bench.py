@@ -40,6 +40,20 @@ def parse_rate(text):
     return None if text == "none" else float(text[:-4]) * {"gbit": 1e9, "mbit": 1e6}[text[-4:]]
 
 
+def need_root(parser):
+    if os.geteuid() != 0:
+        parser.exit(3, f"{pathlib.Path(sys.argv[0]).stem}: virtual racks need root: run it with sudo\n")
+
+
+def append_to(path, head):
+    """A function that adds records, each with `head`, to the file, as lines of JSON; without a path it does nothing."""
+    def out(record):
+        if path:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**head, **record}) + "\n")
+    return out
+
+
 def machine():
     model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="ascii", errors="replace")
                   if line.startswith("model name")), platform.machine())
@@ -132,8 +146,7 @@ def parse_arguments():
     unknown = set(options.systems.split(",")) - set(SYSTEMS + MORE_SYSTEMS)
     if unknown:
         parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
-    if os.geteuid() != 0:
-        parser.exit(3, "bench: virtual racks need root: run it with sudo\n")
+    need_root(parser)
     if not options.netsum.exists():
         parser.exit(3, f"bench: there is no {options.netsum}: run make build first\n")
     return options

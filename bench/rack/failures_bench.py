@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from bench import ROOT, machine
+from bench import ROOT, append_to, machine
 from systems import Failed, Rack
 
 START_S, END_S = 60, 60  # for all ranks to sum, and for the last word after the failure
@@ -230,6 +230,7 @@ def main():
     options = parse_arguments()
     head = {"machine": machine(), "command": " ".join(sys.argv), "workers": options.workers, "rate": options.rate,
             "dataplane": options.dataplane, "bytes": options.bytes}
+    out = append_to(options.output, head)
     print(f"{head['machine']}; {options.workers} workers, links of {options.rate}, {options.dataplane}", flush=True)
     print(f"{'':22}  median ms   low - high", flush=True)
     failed = False
@@ -238,7 +239,7 @@ def main():
             measure, flags = SCENARIOS[name]
             times = []
             for number in range(options.rounds):
-                record = {**head, "scenario": name, "round": number}
+                record = {"scenario": name, "round": number}
                 try:
                     record["seconds"] = measure(rack, ["--bytes", options.bytes, *flags])
                     times.append(record["seconds"] * 1e3)
@@ -246,9 +247,7 @@ def main():
                     failed = True
                     record["failed"] = str(problem)
                     print(f"{name}: {problem}", file=sys.stderr, flush=True)
-                if options.output:
-                    with options.output.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(record) + "\n")
+                out(record)
             if times:
                 print(f"{name:22}  {statistics.median(times):9.0f}   {min(times):.0f} - {max(times):.0f}", flush=True)
     return 1 if failed else 0

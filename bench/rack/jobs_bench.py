@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-from bench import ROOT, machine, parse_size
+from bench import ROOT, append_to, machine, need_root, parse_size
 from systems import Failed, Rack, finish, start
 
 WORKERS = 2  # of a job
@@ -61,7 +61,7 @@ def spread(values, unit=1.0):
 
 def measure(rack, options, out):
     size, everyone = parse_size(options.bytes), range(options.jobs)
-    ours = f"{next(node['address'] for node in rack.status()['nodes'] if node['id'] == 'sw')}:{PORT}"
+    ours = f"{rack.switch_address()}:{PORT}"
     alone, together, fairness = [], [], []
     makespans = {"wait": [], "hosts": []}
     on_hosts = []
@@ -104,20 +104,14 @@ def parse_arguments():
     options = parser.parse_args()
     if not 1 <= options.jobs <= 16:
         parser.error("--jobs: 1 to 16")
-    if os.geteuid() != 0:
-        parser.exit(3, "jobs_bench: virtual racks need root: run it with sudo\n")
+    need_root(parser)
     return options
 
 
 def main():
     options = parse_arguments()
     head = {"machine": machine(), "command": " ".join(sys.argv)}
-
-    def out(record):
-        if options.output:
-            with options.output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**head, **record}) + "\n")
-
+    out = append_to(options.output, head)
     print(f"{head['machine']}; {options.jobs} jobs of {WORKERS} workers, {options.bytes} each", flush=True)
     for rate in options.rates.split(","):
         with Rack(options.netsum, f"j{os.getpid()}", WORKERS * options.jobs, rate, 1500, "user") as rack:

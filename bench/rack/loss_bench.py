@@ -12,13 +12,12 @@ import argparse
 import contextlib
 import html
 import json
-import os
 import pathlib
 import statistics
 import sys
 import time
 
-from bench import ROOT, machine, parse_size
+from bench import ROOT, machine, need_root, parse_size
 from rack_report import COLOURS, figure_text, size_text
 from systems import Failed, Gloo, Netsum, Rack
 
@@ -177,8 +176,7 @@ def parse_arguments():
         options.losses = [parse_loss(text) for text in options.losses.split(",")]
     except ValueError as problem:
         parser.error(f"--losses: {problem} is no probability below 1: use e.g. 0.01 or 1%")
-    if os.geteuid() != 0:
-        parser.exit(3, "loss_bench: virtual racks need root: run it with sudo\n")
+    need_root(parser)
     if not options.netsum.exists():
         parser.exit(3, f"loss_bench: there is no {options.netsum}: run make build first\n")
     return options

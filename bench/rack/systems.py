@@ -23,6 +23,23 @@ def start(command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@contextlib.contextmanager
+def running(command, first_words, what):
+    """A process for the time of a `with`, once its first line begins with these words; or Failed with what it said."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            if not process.stdout.readline().startswith(first_words):
+                process.wait(10)
+                log.seek(0)
+                raise Failed(f"{what} did not start: {log.read().strip()[-500:]}")
+            yield
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
 class Rack:
     """A virtual rack, for the time of a `with`."""
 
@@ -79,6 +96,9 @@ class Rack:
         stats = json.loads(listed.stdout)[0]["stats64"]
         return stats["tx"]["bytes"], stats["rx"]["bytes"]
 
+    def switch_address(self):
+        return next(node["address"] for node in self.status()["nodes"] if node["id"] == "sw")
+
     def aggregator_pid(self):
         """Of the rack's own aggregator, in the switch."""
         return next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
@@ -86,16 +106,9 @@ class Rack:
     @contextlib.contextmanager
     def aggregator(self, where, address, *flags):
         """Another aggregator, of one core, on a worker or in the switch ("sw"), for the time of a `with`."""
-        process = subprocess.Popen(self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags),
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            if not process.stdout.readline().startswith("ready"):
-                raise Failed(f"the aggregator at {address} did not start")
+        with running(self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags), "ready",
+                     f"the aggregator at {address}"):
             yield address
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
 
     def switch_cpu_seconds(self):
         """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""

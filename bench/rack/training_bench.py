@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "examples" / "demo"))
 import children  # noqa: E402  (the demo's)
 import places  # noqa: E402
 import summary  # noqa: E402
-from bench import machine  # noqa: E402
+from bench import machine, need_root  # noqa: E402
 from demo import Run, end_in_order  # noqa: E402
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
@@ -108,8 +108,7 @@ def parse_arguments():
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench-training", help="folder of results")
     options = parser.parse_args()
     options.output = options.output.resolve()
-    if os.geteuid() != 0:
-        parser.exit(3, "training_bench: virtual racks need root: run it with sudo\n")
+    need_root(parser)
     return options
 
 
