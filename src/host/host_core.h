@@ -4,10 +4,11 @@
 // Every operation is cut into blocks, which all ranks of the host go through alike; a block is a step, and
 // step s uses slot s mod kSlots of the segment:
 //
-//   stage:   copy the block of the own input to the slot                      (the slot has been given up by
-//   all) reduce:  an owner sums its part of all ranks' blocks, or has it summed
-//            with those of the other hosts                                    (all have staged)
-//   take:    copy the sum to the own output, and give the slot up             (all owners have reduced)
+//   step     what                                                              when
+//   stage    copies the block of this rank's input to the slot                 all ranks have freed the slot
+//   reduce   an owner sums its part of all ranks' blocks, or has it summed     all ranks have staged
+//            with those of the other hosts
+//   take     copies the sum to this rank's output and frees the slot           all owners have reduced
 //
 // Small tensors on a lone host skip the owners: each rank sums all of them for itself, which saves a wait.
 // A rank sleeps only when nothing of all this can be done, and takes first, so that what is complete does not

@@ -2,9 +2,9 @@
 //
 //   worker w: namespace netsum-NAME-wW, eth0, 10.77.0.(W+1) --- switch port wW
 //   switch r: namespace netsum-NAME-swR, bridge br0, 10.77.1.(R+1)
-//   with several racks: the switch's port uplink --- namespace netsum-NAME-upR, bridge of rack and spine ---
-//   the
-//     spine's port swR. A namespace of its own for the cable, because XDP at its ends passes by their buckets
+//   with several racks: the switch's port uplink --- namespace netsum-NAME-upR, bridge of rack and
+//     spine --- spine's port swR. The cable has a namespace of its own, because XDP at its ends bypasses
+//     their token buckets.
 //   spine (with several racks): namespace netsum-NAME-spine, bridge br0, 10.77.2.1
 //
 // Everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
