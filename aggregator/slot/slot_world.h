@@ -1,0 +1,462 @@
+// Test support: aggregators that run slot.h, their ranks, and a network that remembers every packet that was
+// ever sent. A state is a value; World lists what may happen in it, and makes it happen.
+#ifndef NETSUM_AGGREGATOR_SLOT_SLOT_WORLD_H_
+#define NETSUM_AGGREGATOR_SLOT_SLOT_WORLD_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "aggregator/slot/lanes.h"
+#include "aggregator/slot/slot.h"
+
+namespace netsum {
+
+inline constexpr size_t kMaxRounds = 6;
+inline constexpr size_t kMaxNodes = 4;
+inline constexpr size_t kMaxRanks = 8;
+inline constexpr uint8_t kDisputed = 1;
+
+struct NodeShape {
+  int parent;  // index of a node, or -1
+  int ranks;   // its members 0 ... ranks - 1; the nodes below it follow
+};
+
+struct Shape {
+  const char* name;
+  std::vector<NodeShape> nodes;
+  uint32_t rounds;
+  uint32_t first_round = 1;
+  // Rounds differ in chunk, signature, format and PART, or in nothing but their number: then only the number
+  // can tell them apart.
+  bool rounds_differ = true;
+  int disagrees = -1;  // this rank contributes another chunk to the second round
+};
+
+// One aggregator. Lane r of a round's sum counts the contributions to round r, rank by rank, a byte each.
+struct Node {
+  netsum_slot slot;
+  uint64_t lanes[2][kMaxRounds];
+};
+
+// Rounds are counted from 0 here. Bit k of `sums_up`, `results_down` and `results` says that the network has
+// seen such a packet for round k. A rank has contributed to all rounds up to its own.
+struct State {
+  Node nodes[kMaxNodes];
+  uint8_t sums_up[kMaxNodes];       // a node's contribution to its parent
+  uint8_t results_down[kMaxNodes];  // the parent's result, to this node
+  uint8_t results[kMaxRanks];       // a node's result, to a rank
+  uint8_t round[kMaxRanks];         // the round whose result the rank waits for
+  uint8_t errors_down[kMaxNodes];   // 1: the parent's ERROR, to this node
+  uint8_t errors[kMaxRanks];        // 1: a node's ERROR, to a rank
+  uint8_t failed[kMaxRanks];        // 1: the rank has taken an ERROR, and stops
+  uint8_t counted[kMaxRanks];       // 1: a STATUS has told the rank that its contribution is in
+  uint8_t padding[4];
+};
+static_assert(std::has_unique_object_representations_v<State>, "states are compared byte by byte");
+
+// Delivers one packet, or asks.
+struct Event {
+  enum Kind : uint8_t {
+    kContribution,
+    kResult,
+    kError,
+    kStatus,
+    kSumUp,
+    kResultDown,
+    kStatusDown,
+    kErrorDown
+  } kind;
+  uint8_t who;  // rank or node
+  uint8_t round;
+};
+
+inline std::string describe(const Event& event) {
+  static constexpr const char* kNames[] = {"contribution of rank",
+                                           "result for rank",
+                                           "error for rank",
+                                           "status for rank",
+                                           "sum of node",
+                                           "parent's result for node",
+                                           "parent's status for node",
+                                           "parent's error for node"};
+  return std::string(kNames[event.kind]) + " " + std::to_string(event.who) + ", round " +
+         std::to_string(event.round + 1);
+}
+
+class World {
+ public:
+  explicit World(const Shape& shape)
+      : shape_(shape), members_(shape.nodes.size()), below_(shape.nodes.size()) {
+    for (size_t node = 0; node < shape.nodes.size(); ++node) {
+      for (int i = 0; i < shape.nodes[node].ranks; ++i) {
+        ranks_.push_back({static_cast<int>(node), static_cast<uint16_t>(members_[node]++)});
+      }
+    }
+    for (size_t node = 0; node < shape.nodes.size(); ++node) {
+      const int parent = shape.nodes[node].parent;
+      member_of_.push_back(parent < 0 ? uint16_t{0} : members_[static_cast<size_t>(parent)]++);
+    }
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (int node = ranks_[rank].node; node >= 0; node = shape.nodes[static_cast<size_t>(node)].parent) {
+        below_[static_cast<size_t>(node)] |= 1ull << (8 * rank);
+      }
+    }
+  }
+
+  size_t ranks() const { return ranks_.size(); }
+  size_t nodes() const { return members_.size(); }
+  const std::string& wrong() const { return wrong_; }
+
+  State start() const {
+    State state{};
+    for (size_t node = 0; node < nodes() && shape_.first_round != 1; ++node) {
+      state.nodes[node].slot.current = shape_.first_round - 1;
+      state.nodes[node].slot.rounds[(shape_.first_round - 1) & 1].state = NETSUM_ROUND_COMPLETE;
+    }
+    return state;
+  }
+
+  bool done(const State& state, size_t rank) const {
+    return state.failed[rank] || state.round[rank] == shape_.rounds;
+  }
+  bool all_done(const State& state) const {
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      if (!done(state, rank)) return false;
+    }
+    return true;
+  }
+
+  // All packets that the network may deliver now and that somebody would look at.
+  std::vector<Event> events(const State& state) const {
+    std::vector<Event> all;
+    for (uint8_t rank = 0; rank < ranks(); ++rank) {
+      const uint8_t last = std::min<uint8_t>(state.round[rank], static_cast<uint8_t>(shape_.rounds - 1));
+      for (uint8_t k = 0; k <= last; ++k) all.push_back({Event::kContribution, rank, k});
+      if (done(state, rank)) continue;
+      if (state.results[rank] >> state.round[rank] & 1)
+        all.push_back({Event::kResult, rank, state.round[rank]});
+      if (!state.counted[rank]) all.push_back({Event::kStatus, rank, state.round[rank]});
+      if (state.errors[rank] && state.round[rank] == kDisputed)
+        all.push_back({Event::kError, rank, kDisputed});
+    }
+    for (uint8_t node = 0; node < nodes(); ++node) {
+      for (uint8_t k = 0; k < shape_.rounds; ++k) {
+        if (state.sums_up[node] >> k & 1) {
+          all.push_back({Event::kSumUp, node, k});
+          all.push_back({Event::kStatusDown, node, k});  // PROBEs go up while the sum is with the parent
+        }
+        if (state.results_down[node] >> k & 1) all.push_back({Event::kResultDown, node, k});
+      }
+      if (state.errors_down[node]) all.push_back({Event::kErrorDown, node, kDisputed});
+    }
+    return all;
+  }
+
+  void apply(const Event& event, State* state) {
+    switch (event.kind) {
+      case Event::kContribution:
+        contribute(state, ranks_[event.who].node, rank_fields(event.who, event.round),
+                   1ull << (8 * event.who), event.round);
+        return;
+      case Event::kResult:
+        advance(state, event.who);
+        return;
+      case Event::kStatus:
+        state->counted[event.who] =
+            probe(state, ranks_[event.who].node, rank_fields(event.who, event.round)).counted;
+        return;
+      case Event::kError:
+        state->failed[event.who] = 1;
+        return;
+      case Event::kErrorDown:
+        take_error(state, event.who);
+        return;
+      case Event::kSumUp:
+        contribute(state, shape_.nodes[event.who].parent, node_fields(event.who, event.round),
+                   below_[event.who], event.round);
+        return;
+      case Event::kResultDown:
+        take_result(state, event.who, event.round);
+        return;
+      case Event::kStatusDown: {
+        netsum_fields f = node_fields(event.who, event.round);
+        f.type = NETSUM_TYPE_STATUS;
+        Node& node = state->nodes[event.who];
+        netsum_slot_from_parent(&node.slot, &f, members_[event.who]);
+        return;
+      }
+    }
+  }
+
+  // Ranks ask in turn. Each question and each answer to it arrives; nothing else does, not even what an
+  // aggregator sends to others at the same time. Whether that ends with every result at every rank.
+  bool finishes_by_asking(State state) {
+    while (!all_done(state)) {
+      const State before = state;
+      for (size_t rank = 0; rank < ranks() && wrong_.empty(); ++rank) {
+        if (done(state, rank)) continue;
+        const Answer answer = ask(&state, rank);
+        if (answer == Answer::kResult) advance(&state, rank);
+        if (answer == Answer::kError) state.failed[rank] = 1;
+      }
+      if (!wrong_.empty() || std::memcmp(&before, &state, sizeof state) == 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Rank {
+    int node;
+    uint16_t member;
+  };
+  enum class Answer { kNothing, kAgain, kResult, kSumIsUp, kError };
+  struct Told {
+    Answer answer;         // kAgain: contribute (again)
+    bool counted = false;  // the asker's contribution is in
+  };
+
+  static void advance(State* state, size_t rank) {
+    ++state->round[rank];
+    state->counted[rank] = 0;
+  }
+
+  netsum_fields fields(uint16_t member, uint8_t k) const {
+    netsum_fields f{};
+    f.type = NETSUM_TYPE_CONTRIBUTION;
+    f.format = shape_.rounds_differ && k % 3 == 1 ? NETSUM_FORMAT_SUM_I32 : NETSUM_FORMAT_SUM_I64;
+    f.flags = shape_.rounds_differ && k % 3 == 2 ? NETSUM_FLAG_PART : 0;
+    f.member = member;
+    f.round = shape_.first_round + k;
+    f.chunk = shape_.rounds_differ ? 100u + k : 100u;
+    f.signature = shape_.rounds_differ ? 7u + k / 2u : 7u;
+    f.payload_bytes = 8 * kMaxRounds;
+    return f;
+  }
+  // The first rank's contribution to the second round has overflowed further down.
+  static bool overflows(uint8_t k) { return k == 1; }
+  bool disputed(uint8_t k) const { return shape_.disagrees >= 0 && k == kDisputed; }
+  netsum_fields rank_fields(size_t rank, uint8_t k) const {
+    netsum_fields f = fields(ranks_[rank].member, k);
+    if (rank == 0 && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
+    if (disputed(k) && static_cast<int>(rank) == shape_.disagrees) f.chunk ^= 1;
+    return f;
+  }
+  netsum_fields node_fields(size_t node, uint8_t k) const {
+    netsum_fields f = fields(member_of_[node], k);
+    if (disputed(k) && (below_[node] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
+    if ((below_[node] & 1) && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
+    return f;
+  }
+
+  bool has_parent(size_t node) const { return shape_.nodes[node].parent >= 0; }
+  netsum_job_rules rules(size_t node) const {
+    netsum_job_rules rules{};
+    rules.members = members_[node];
+    rules.has_parent = has_parent(node);
+    return rules;
+  }
+
+  void fail(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+
+  // What leaves a node: the sum of exactly round k, from everybody in `from`.
+  void check_sum(const State& state, size_t index, uint32_t bank, uint8_t k, uint64_t from, bool overflow) {
+    const Node& node = state.nodes[index];
+    for (size_t lane = 0; lane < kMaxRounds; ++lane) {
+      if (node.lanes[bank][lane] != (lane == k ? from : 0)) {
+        fail("node " + std::to_string(index) + " sends a wrong sum of round " + std::to_string(k + 1));
+      }
+    }
+    const netsum_round& round = node.slot.rounds[bank];
+    const netsum_fields f = fields(0, k);
+    if ((round.overflow != 0) != overflow) fail("a wrong overflow mark in round " + std::to_string(k + 1));
+    if (round.chunk != f.chunk || round.signature != f.signature || round.format != f.format ||
+        round.flags != f.flags || round.payload_bytes != f.payload_bytes) {
+      fail("a sum of round " + std::to_string(k + 1) + " that names another chunk");
+    }
+  }
+  uint64_t everybody() const { return below_[root()]; }
+  size_t root() const {
+    size_t node = 0;
+    while (has_parent(node)) node = static_cast<size_t>(shape_.nodes[node].parent);
+    return node;
+  }
+
+  // A result of a node's that leaves for one of its members.
+  void send_result(State* state, size_t index, uint16_t member, uint32_t bank, uint8_t k) {
+    check_sum(*state, index, bank, k, everybody(), overflows(k));
+    if (disputed(k)) fail("a result of a round on which ranks disagree");
+    const auto bit = static_cast<uint8_t>(1u << k);
+    mark(index, member, bit, state->results, state->results_down);
+  }
+  void send_error(State* state, size_t index, uint16_t member, uint8_t k) {
+    if (!disputed(k)) fail("an ERROR of a round on which all agree");
+    mark(index, member, 1, state->errors, state->errors_down);
+  }
+  // Notes a packet from a node to one of its members: a rank, or a node below.
+  void mark(size_t from, uint16_t member, uint8_t bits, uint8_t* of_rank, uint8_t* of_node) const {
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      if (ranks_[rank].node == static_cast<int>(from) && ranks_[rank].member == member) of_rank[rank] |= bits;
+    }
+    for (size_t node = 0; node < nodes(); ++node) {
+      if (shape_.nodes[node].parent == static_cast<int>(from) && member_of_[node] == member)
+        of_node[node] |= bits;
+    }
+  }
+  void send_to_all(State* state, size_t index, uint32_t bank, uint8_t k) {
+    for (uint16_t member = 0; member < members_[index]; ++member) send_result(state, index, member, bank, k);
+  }
+  void send_error_to_all(State* state, size_t index, uint8_t k) {
+    for (uint16_t member = 0; member < members_[index]; ++member) send_error(state, index, member, k);
+  }
+  void send_up(State* state, size_t index, uint32_t bank, uint8_t k) {
+    if (!disputed(k)) check_sum(*state, index, bank, k, below_[index], (below_[index] & 1) && overflows(k));
+    state->sums_up[index] |= static_cast<uint8_t>(1u << k);
+  }
+
+  // A contribution that counts `from` for round k. What its sender is answered.
+  Answer contribute(State* state, int to, const netsum_fields& f, uint64_t from, uint8_t k) {
+    const auto index = static_cast<size_t>(to);
+    Node& node = state->nodes[index];
+    uint64_t payload[kMaxRounds] = {};
+    payload[k] = from;
+    const netsum_verdict v = netsum_slot_contribute(&node.slot, &f);
+    int overflow = 0;
+    switch (v.action) {
+      case NETSUM_ACT_STORE:
+        netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
+        break;
+      case NETSUM_ACT_ADD:
+        overflow = netsum_lanes_add(f.format, node.lanes[v.bank], payload, f.payload_bytes);
+        break;
+      case NETSUM_ACT_REPLY_RESULT:
+        send_result(state, index, f.member, v.bank, k);
+        return Answer::kResult;
+      case NETSUM_ACT_SEND_UP:
+        send_up(state, index, v.bank, k);
+        return Answer::kSumIsUp;
+      case NETSUM_ACT_ERROR_ALL:
+        send_error_to_all(state, index, k);
+        return Answer::kError;
+      case NETSUM_ACT_REPLY_ERROR:
+        send_error(state, index, f.member, k);
+        return Answer::kError;
+      case NETSUM_ACT_DROP:
+        if (v.drop != NETSUM_DROP_STALE_ROUND && v.drop != NETSUM_DROP_DUPLICATE) {
+          fail("a packet of an honest member is refused as " + std::to_string(v.drop));
+        }
+        return Answer::kNothing;
+      default:
+        fail("action " + std::to_string(v.action) + " where all members agree");
+        return Answer::kNothing;
+    }
+    const netsum_job_rules own = rules(index);
+    if (!netsum_slot_added(&node.slot, v.bank, overflow, &own)) return Answer::kNothing;
+    if (own.has_parent) {
+      send_up(state, index, v.bank, k);
+      return Answer::kSumIsUp;
+    }
+    send_to_all(state, index, v.bank, k);
+    return Answer::kResult;
+  }
+
+  // The parent's result of round k; whether it is taken.
+  bool take_result(State* state, size_t index, uint8_t k) {
+    netsum_fields f = node_fields(index, k);
+    f.type = NETSUM_TYPE_RESULT;
+    f.member = NETSUM_MEMBER_ALL;
+    f.flags = static_cast<uint8_t>(fields(0, k).flags | (overflows(k) ? NETSUM_FLAG_OVERFLOW : 0));
+    uint64_t payload[kMaxRounds] = {};
+    payload[k] = everybody();
+    Node& node = state->nodes[index];
+    const netsum_verdict v = netsum_slot_from_parent(&node.slot, &f, members_[index]);
+    if (v.action == NETSUM_ACT_TAKE_RESULT) {
+      netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
+      send_to_all(state, index, v.bank, k);
+      return true;
+    }
+    if (v.action != NETSUM_ACT_DROP) fail("action " + std::to_string(v.action) + " on a parent's result");
+    return false;
+  }
+
+  // The parent's ERROR; whether it is taken.
+  bool take_error(State* state, size_t index) {
+    netsum_fields f = node_fields(index, kDisputed);
+    f.type = NETSUM_TYPE_ERROR;
+    f.format = NETSUM_FORMAT_NONE;
+    f.flags = 0;
+    const netsum_verdict v = netsum_slot_from_parent(&state->nodes[index].slot, &f, members_[index]);
+    if (v.action == NETSUM_ACT_ERROR_ALL) send_error_to_all(state, index, kDisputed);
+    return v.action == NETSUM_ACT_ERROR_ALL;
+  }
+
+  static Told read_status(const netsum_verdict& v, uint16_t member) {
+    const bool again = (v.flags & NETSUM_FLAG_AGAIN) != 0;
+    return {again ? Answer::kAgain : Answer::kNothing, (v.seen & netsum_member_bit(member)) != 0};
+  }
+
+  // A probe of a node's member, and the answer.
+  Told probe(State* state, int to, netsum_fields f) {
+    const auto index = static_cast<size_t>(to);
+    f.type = NETSUM_TYPE_PROBE;
+    f.format = NETSUM_FORMAT_NONE;
+    f.flags = 0;
+    f.payload_bytes = NETSUM_PROBE_BYTES;
+    Node& node = state->nodes[index];
+    const netsum_verdict v = netsum_slot_probe(&node.slot, &f);
+    if (v.action == NETSUM_ACT_REPLY_ERROR) return {Answer::kError};
+    if (v.action == NETSUM_ACT_REPLY_STATUS) return read_status(v, f.member);
+    if (v.action != NETSUM_ACT_PROBE_UP) return {Answer::kNothing};
+    netsum_fields up = f;
+    up.member = member_of_[index];
+    up.chunk = netsum_chunk_up(f.chunk, f.member);
+    const Answer answer = probe(state, shape_.nodes[index].parent, up).answer;
+    if (answer == Answer::kError) return {take_error(state, index) ? Answer::kError : Answer::kNothing};
+    up.type = NETSUM_TYPE_STATUS;
+    up.flags = answer == Answer::kAgain ? NETSUM_FLAG_AGAIN : 0;
+    const netsum_verdict down = netsum_slot_from_parent(&node.slot, &up, members_[index]);
+    if (down.action == NETSUM_ACT_PASS_STATUS && down.addressee != f.member)
+      fail("a status for somebody else");
+    if (down.action != NETSUM_ACT_PASS_STATUS) return {Answer::kNothing};
+    return read_status(down, f.member);
+  }
+
+  // The node's contribution goes up undisturbed: what comes back of its parent, and is taken.
+  Answer pass_up(State* state, size_t index, uint8_t k) {
+    const int parent = shape_.nodes[index].parent;
+    Answer answer = contribute(state, parent, node_fields(index, k), below_[index], k);
+    if (answer == Answer::kSumIsUp) answer = pass_up(state, static_cast<size_t>(parent), k);
+    if (answer == Answer::kResult && take_result(state, index, k)) return answer;
+    if (answer == Answer::kError && take_error(state, index)) return answer;
+    return Answer::kNothing;
+  }
+
+  // What a rank's question brings it: kResult, kError or neither.
+  Answer ask(State* state, size_t rank) {
+    const uint8_t k = state->round[rank];
+    const netsum_fields f = rank_fields(rank, k);
+    const Told told = probe(state, ranks_[rank].node, f);
+    if (told.answer != Answer::kAgain) return told.answer;
+    if (state->counted[rank] && !told.counted)
+      return Answer::kNothing;  // the earlier STATUS has overtaken this
+    Answer answer = contribute(state, ranks_[rank].node, f, 1ull << (8 * rank), k);
+    if (answer == Answer::kSumIsUp) answer = pass_up(state, static_cast<size_t>(ranks_[rank].node), k);
+    return answer;
+  }
+
+  const Shape& shape_;
+  std::vector<Rank> ranks_;
+  std::vector<uint16_t> members_;    // of each node
+  std::vector<uint16_t> member_of_;  // a node's number at its parent
+  std::vector<uint64_t> below_;      // what a node's whole sum counts
+  std::string wrong_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_SLOT_SLOT_WORLD_H_
