@@ -91,7 +91,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
-  job.spent_until_ns = 0;
+  job.spent = {};
   job.group = spec.group;
   job.addresses.fill(Address());
   if (spec.parent) {
@@ -139,11 +139,8 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   Job& job = jobs_[fields.job];
   reason = netsum_check_rules(&fields, &job.rules);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
-  // Asked before the work of the check, paid after it: what is forged costs the job nothing.
-  const uint64_t now_ns = static_cast<uint64_t>(now_us) * 1000;
-  if (netsum_rate_is_spent(&rate_, job.spent_until_ns, now_ns)) return drop(NETSUM_DROP_OVER_RATE);
-  if (!check_is_right(packet.data, fields, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
-  job.spent_until_ns = netsum_rate_take(&rate_, job.spent_until_ns, now_ns);
+  reason = admit(packet, fields, job, now_us);
+  if (reason != NETSUM_DROP_NONE) return drop(reason);
   if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
   } else {
@@ -151,11 +148,33 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   }
 }
 
+// The first HELLO fixes the member's address for the job's life: results go there and nowhere else.
+bool AggregatorCore::is_from_member(const InPacket& packet, const netsum_fields& fields,
+                                    const Job& job) const {
+  const Address& address = job.addresses[fields.member];
+  return address == packet.from || (fields.type == NETSUM_TYPE_HELLO && !address.valid());
+}
+
+int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, Job& job, int64_t now_us) {
+  const bool from_member = is_from_member(packet, fields, job);
+  const bool limited = rate_.interval_ns != 0 && from_member;
+  netsum_slot& slot = slots_[job.first_slot + fields.slot];
+  const uint64_t now_ns = static_cast<uint64_t>(now_us) * 1000;
+  const int kind = limited ? netsum_rate_kind(&rate_, &slot, &fields, now_ns) : 0;
+  uint64_t& spent_until_ns = job.spent.spent_until_ns[kind];
+  // Asked before the tag is verified, which is work, and charged only to what the member itself has sent.
+  if (limited && netsum_rate_is_spent(&rate_, spent_until_ns, now_ns)) return NETSUM_DROP_OVER_RATE;
+  if (!check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;
+  if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;
+  if (limited) {
+    spent_until_ns = netsum_rate_take(&rate_, spent_until_ns, now_ns);
+    if (kind == NETSUM_RATE_ANSWERS) netsum_rate_note_answer(&slot, &fields, now_ns);
+  }
+  return NETSUM_DROP_NONE;
+}
+
 void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& fields, Job& job) {
-  // The first HELLO fixes the member's address for the job's life: results go there and nowhere else.
-  Address& address = job.addresses[fields.member];
-  if (address.valid() && address != packet.from) return drop(NETSUM_DROP_UNKNOWN_PEER);
-  address = packet.from;
+  job.addresses[fields.member] = packet.from;
   counters_.hellos.add();
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
@@ -182,7 +201,6 @@ void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
 }
 
 void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job) {
-  if (job.addresses[fields.member] != packet.from) return drop(NETSUM_DROP_UNKNOWN_PEER);
   const uint32_t index = job.first_slot + fields.slot;
   netsum_slot& slot = slots_[index];
   if (fields.type == NETSUM_TYPE_PROBE)

@@ -83,8 +83,8 @@ class AggregatorCore {
     wire::PacketKey key;
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
-    uint64_t spent_until_ns = 0;  // of its rate: netsum_rate_take()
-    Address group;                // valid: one packet there in the place of one to each member
+    netsum_job_rate spent{};
+    Address group;  // valid: one packet there in the place of one to each member
     std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -97,6 +97,9 @@ class AggregatorCore {
     uint16_t job;
   };
 
+  bool is_from_member(const InPacket& packet, const netsum_fields& fields, const Job& job) const;
+  // Source, rate and tag of a packet that has passed the job's rules: NETSUM_DROP_*.
+  int admit(const InPacket& packet, const netsum_fields& fields, Job& job, int64_t now_us);
   void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
   uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
   void welcome_group(const netsum_fields& hello, const Job& job);

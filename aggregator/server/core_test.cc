@@ -42,7 +42,11 @@ struct Reply {
 
 class AggregatorCoreTest : public testing::Test {
  protected:
-  AggregatorCore core_{{.max_jobs = 4, .slots = 16, .payload_bytes = kPayload}};
+  explicit AggregatorCoreTest(uint64_t job_packets_per_s = 0)
+      : core_(
+            {.max_jobs = 4, .slots = 16, .payload_bytes = kPayload, .job_packets_per_s = job_packets_per_s}) {
+  }
+  AggregatorCore core_;
   int64_t now_us_ = 0;
 
   void send(netsum_fields fields, const Address& from, int32_t lane = 1, std::optional<netsum_key> key = {}) {
@@ -337,33 +341,123 @@ TEST_F(AggregatorCoreTest, APacketOfOneStripeIsAForgeryToTheOthers) {
 TEST(AggregatorCoreRate, IsAJobsOwnAndForgedPacketsDoNotSpendIt) {
   AggregatorCore core({.max_jobs = 2, .slots = 8, .payload_bytes = kPayload, .job_packets_per_s = 1000});
   const auto drops = [&](int reason) { return core.counters().drops[static_cast<size_t>(reason)].get(); };
-  const auto hello = [&](int64_t now_us, uint16_t job, const netsum_key& key) {
+  const auto send = [&](int64_t now_us, uint8_t type, uint16_t job, uint32_t round, const netsum_key& key) {
     netsum_fields f{};
-    f.type = NETSUM_TYPE_HELLO;
+    f.type = type;
+    f.format = type == NETSUM_TYPE_CONTRIBUTION ? NETSUM_FORMAT_SUM_I32 : NETSUM_FORMAT_NONE;
     f.job = job;
     f.epoch = 7;
-    uint8_t frame[NETSUM_HEADER_BYTES];
+    f.round = round;
+    f.payload_bytes = 8;
+    uint8_t frame[NETSUM_HEADER_BYTES + 8] = {};
     wire::write_header(f, wire::stripe_key(key, 0), frame);
     core.on_packet(now_us, {frame, sizeof frame, host(1)});
     core.clear();
   };
-  ASSERT_TRUE(core.install(job_of(0, 1)).ok());
-  ASSERT_TRUE(core.install(job_of(1, 1)).ok());
+  const auto install = [&](uint16_t job) {
+    ASSERT_TRUE(core.install(job_of(job, 1)).ok());
+    send(0, NETSUM_TYPE_HELLO, job, 0, key_of(job));
+  };
+  // Tries so many rounds of slot 0, from `round` on, and returns how many were summed.
+  const auto rounds = [&](int64_t now_us, uint16_t job, uint32_t round, int tries, const netsum_key& key) {
+    const uint64_t before = core.counters().contributions.get();
+    const auto summed = [&] { return static_cast<uint32_t>(core.counters().contributions.get() - before); };
+    for (int i = 0; i < tries; ++i) send(now_us, NETSUM_TYPE_CONTRIBUTION, job, round + summed(), key);
+    return summed();
+  };
+  install(0);
+  install(1);
   constexpr int64_t kNowUs = 5'000'000;
-  for (int i = 0; i < 1000; ++i) hello(kNowUs, 0, key_of(1));
+  EXPECT_EQ(rounds(kNowUs, 0, 1, 1000, key_of(1)), 0u);
   EXPECT_EQ(drops(NETSUM_DROP_BAD_CHECK), 1000u);
-  for (int i = 0; i < 200; ++i) hello(kNowUs, 0, key_of(0));
-  EXPECT_EQ(core.counters().hellos.get(), 101u);  // of 0.1 s, and the one that is due
+  EXPECT_EQ(rounds(kNowUs, 0, 1, 200, key_of(0)), 101u);  // of 0.1 s, and the one that is due
   EXPECT_EQ(drops(NETSUM_DROP_OVER_RATE), 99u);
   // The other job has all of its own.
-  for (int i = 0; i < 101; ++i) hello(kNowUs, 1, key_of(1));
-  EXPECT_EQ(core.counters().hellos.get(), 202u);
-  for (int i = 0; i < 200; ++i) hello(kNowUs + 50'000, 0, key_of(0));
-  EXPECT_EQ(core.counters().hellos.get(), 252u);
+  EXPECT_EQ(rounds(kNowUs, 1, 1, 101, key_of(1)), 101u);
+  EXPECT_EQ(rounds(kNowUs + 50'000, 0, 102, 200, key_of(0)), 50u);
   // A new job under the index owes nothing.
-  ASSERT_TRUE(core.install(job_of(0, 1)).ok());
-  for (int i = 0; i < 101; ++i) hello(kNowUs + 50'000, 0, key_of(0));
-  EXPECT_EQ(core.counters().hellos.get(), 353u);
+  install(0);
+  EXPECT_EQ(rounds(kNowUs + 50'000, 0, 1, 101, key_of(0)), 101u);
+}
+
+// Somebody who has recorded packets of a job repeats one of them five times as often as the job may send,
+// while the job sums, asks and joins as it would without them.
+class AggregatorCoreReplay : public AggregatorCoreTest {
+ protected:
+  static constexpr uint16_t kHeldSlot = 1;  // its round stays open: member 0 has contributed
+  AggregatorCoreReplay() : AggregatorCoreTest(1000) {}
+
+  void expect_harmless(const netsum_fields& replayed, const Address& from) {
+    ASSERT_TRUE(core_.install(job_of(0, 3)).ok());
+    now_us_ = 5'000'000;
+    hello(0, 0, host(1));
+    hello(0, 1, host(2));
+    contribute(0, 0, host(1), 1, 1, kHeldSlot);
+    replies();
+    uint32_t results = 0, statuses = 0, welcomes = 0;
+    const auto count = [&](uint8_t type, const Address& to) {
+      uint32_t found = 0;
+      for (const Reply& reply : replies()) found += reply.fields.type == type && reply.to == to;
+      return found;
+    };
+    for (uint32_t step = 1; step <= 100; ++step) {
+      for (int i = 0; i < 100; ++i) {  // 5000 per second
+        now_us_ += 200;
+        send(replayed, from);
+        replies();
+      }
+      netsum_fields hello_of_third = fields(NETSUM_TYPE_HELLO, 0, 2);
+      hello_of_third.round = step;
+      send(hello_of_third, host(3));
+      welcomes += count(NETSUM_TYPE_WELCOME, host(3));
+      for (uint16_t member = 0; member < 3; ++member) {
+        if (member == 2) {
+          netsum_fields probe = fields(NETSUM_TYPE_PROBE, 0, 1);
+          probe.round = step;
+          send(probe, host(2));
+          statuses += count(NETSUM_TYPE_STATUS, host(2));
+        }
+        contribute(0, member, host(static_cast<uint8_t>(member + 1)), step);
+      }
+      results += count(NETSUM_TYPE_RESULT, host(2));
+    }
+    EXPECT_EQ(results, 100u);
+    EXPECT_EQ(statuses, 100u);
+    EXPECT_EQ(welcomes, 100u);
+  }
+};
+
+TEST_F(AggregatorCoreReplay, OfAQuestionThatIsStillOpen) {
+  netsum_fields probe = fields(NETSUM_TYPE_PROBE, 0, 0);
+  probe.slot = kHeldSlot;
+  expect_harmless(probe, host(1));
+  EXPECT_GT(drops(NETSUM_DROP_OVER_RATE), 0u);
+}
+
+TEST_F(AggregatorCoreReplay, OfAContributionThatIsIn) {
+  netsum_fields duplicate = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
+  duplicate.slot = kHeldSlot;
+  expect_harmless(duplicate, host(1));
+  EXPECT_GT(drops(NETSUM_DROP_OVER_RATE), 0u);
+}
+
+TEST_F(AggregatorCoreReplay, OfAContributionOfAFormerRound) {
+  netsum_fields stale = fields(NETSUM_TYPE_CONTRIBUTION, 0, 0);
+  stale.round = 0;
+  expect_harmless(stale, host(1));
+  EXPECT_GT(drops(NETSUM_DROP_STALE_ROUND), 0u);
+}
+
+TEST_F(AggregatorCoreReplay, OfAHello) {
+  expect_harmless(fields(NETSUM_TYPE_HELLO, 0, 0), host(1));
+  EXPECT_GT(drops(NETSUM_DROP_OVER_RATE), 0u);
+}
+
+TEST_F(AggregatorCoreReplay, FromElsewhere) {
+  netsum_fields probe = fields(NETSUM_TYPE_PROBE, 0, 0);
+  probe.slot = kHeldSlot;
+  expect_harmless(probe, host(9));
+  EXPECT_EQ(drops(NETSUM_DROP_UNKNOWN_PEER), 10'000u);
 }
 
 TEST_F(AggregatorCoreTest, RepeatsTheResultAndTellsWhoIsMissing) {

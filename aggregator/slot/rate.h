@@ -1,14 +1,28 @@
-/* How fast a job's members may send, all together: a token bucket in one number, the time until which what
- * has been taken would have been earned (GCRA, as in ATM Forum's TM 4.0). Freestanding C, for all dataplanes.
- */
+/* How fast a job's members may send, all together: token buckets of one number each, the time until which
+ * what has been taken would have been earned (GCRA, as in ATM Forum's TM 4.0). Freestanding C, for all
+ * dataplanes.
+ *
+ * A packet that somebody has recorded and sends again passes the check, and its source address can be forged,
+ * too. So a job has one bucket for each kind of packet, and a packet is charged to the bucket of what it is
+ * to its slot: replayed packets cannot use up what contributions need. */
 #ifndef NETSUM_AGGREGATOR_SLOT_RATE_H_
 #define NETSUM_AGGREGATOR_SLOT_RATE_H_
 
-#include "wire/packet.h"
+#include "aggregator/slot/slot.h"
 
 #define NETSUM_RATE_BURST_NS 100000000ull /* what a job that was silent may have saved up: 0.1 s ... */
 #define NETSUM_RATE_BURST_PACKETS 64ull   /* ... or, of a low rate, so many packets */
 #define NETSUM_RATE_MAX 100000000ull      /* packets per second */
+
+/* The kinds of packets, each with a bucket of its own. */
+#define NETSUM_RATE_PROGRESS 0 /* a contribution that its slot still lacks */
+#define NETSUM_RATE_ANSWERS 1  /* a packet that is answered: PROBE, HELLO, a repeated contribution */
+#define NETSUM_RATE_REPEATS 2  /* one that is refused, or was answered a moment ago */
+#define NETSUM_RATE_KINDS 3
+
+struct netsum_job_rate {
+  uint64_t spent_until_ns[NETSUM_RATE_KINDS]; /* all 0 at first */
+};
 
 struct netsum_rate {
   uint64_t interval_ns; /* that a packet takes; 0: no limit */
@@ -35,6 +49,58 @@ NETSUM_INLINE int netsum_rate_is_spent(const struct netsum_rate* rate, uint64_t 
 NETSUM_INLINE uint64_t netsum_rate_take(const struct netsum_rate* rate, uint64_t spent_until_ns,
                                         uint64_t now_ns) {
   return (spent_until_ns > now_ns ? spent_until_ns : now_ns) + rate->interval_ns;
+}
+
+/* A question that is asked again within 4 ms (at low rates: within the time of four packets) is a repeat.
+ * Members pause longer, and a replayed question gets a quarter of the answers at most. */
+#define NETSUM_RATE_REPEAT_NS (4ull << 20)
+#define NETSUM_RATE_REPEAT_PACKETS 4ull
+
+/* struct netsum_slot.answered: the question that was answered last, and when. Never 0: types begin at 1. */
+NETSUM_INLINE uint16_t netsum_rate_question(const struct netsum_fields* f) {
+  return (uint16_t)((f->round & 63) << 10 | (uint32_t)(f->member & 63) << 4 | (f->type & 15));
+}
+NETSUM_INLINE uint16_t netsum_rate_ticks(uint64_t now_ns) {
+  return (uint16_t)(now_ns >> 20);
+}
+
+/* The question of `f` has passed its check and is about to be answered: within the next moment the same one
+ * is a repeat. */
+NETSUM_INLINE void netsum_rate_note_answer(struct netsum_slot* slot, const struct netsum_fields* f,
+                                           uint64_t now_ns) {
+  slot->answered = (uint32_t)netsum_rate_ticks(now_ns) << 16 | netsum_rate_question(f);
+}
+
+NETSUM_INLINE int netsum_rate_is_repeat(const struct netsum_rate* rate, uint32_t answered,
+                                        const struct netsum_fields* f, uint64_t now_ns) {
+  const uint64_t packets_ns = rate->interval_ns * NETSUM_RATE_REPEAT_PACKETS;
+  const uint64_t span_ns = packets_ns > NETSUM_RATE_REPEAT_NS ? packets_ns : NETSUM_RATE_REPEAT_NS;
+  const uint16_t age = (uint16_t)(netsum_rate_ticks(now_ns) - (answered >> 16));
+  return (answered & 0xFFFF) == netsum_rate_question(f) && age < span_ns >> 20;
+}
+
+/* The kind of a packet from a member that has passed netsum_check_rules() and names `slot`. It only selects
+ * the bucket, so its tag need not have been verified, and the slot may be read without its lock. */
+NETSUM_INLINE int netsum_rate_kind(const struct netsum_rate* rate, const struct netsum_slot* slot,
+                                   const struct netsum_fields* f, uint64_t now_ns) {
+  const uint64_t bit = netsum_member_bit(f->member);
+  const uint32_t ahead = f->round - slot->current;
+  const struct netsum_round* round = &slot->rounds[f->round & 1];
+  const int contributes = f->type == NETSUM_TYPE_CONTRIBUTION;
+  if (f->type != NETSUM_TYPE_HELLO) {
+    if (ahead == 1) {
+      if (!netsum_current_is_over(slot)) return NETSUM_RATE_REPEATS;
+      if (contributes) return NETSUM_RATE_PROGRESS;
+    } else if (ahead == 0) {
+      if (round->state == NETSUM_ROUND_EMPTY) return NETSUM_RATE_REPEATS;
+      if (contributes && round->state == NETSUM_ROUND_OPEN) {
+        return round->seen & bit ? NETSUM_RATE_REPEATS : NETSUM_RATE_PROGRESS;
+      }
+    } else if (ahead != 0xFFFFFFFFu || netsum_on_previous(slot, bit).action == NETSUM_ACT_DROP) {
+      return NETSUM_RATE_REPEATS;
+    }
+  }
+  return netsum_rate_is_repeat(rate, slot->answered, f, now_ns) ? NETSUM_RATE_REPEATS : NETSUM_RATE_ANSWERS;
 }
 
 #endif /* NETSUM_AGGREGATOR_SLOT_RATE_H_ */

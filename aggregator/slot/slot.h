@@ -38,7 +38,7 @@ struct netsum_round {
 
 struct netsum_slot {
   uint32_t current;
-  uint32_t reserved;
+  uint32_t answered; /* for rate.h */
   struct netsum_round rounds[2];
 };
 NETSUM_STATIC_ASSERT(sizeof(struct netsum_slot) == 8 + 2 * 32, "slots have no hidden padding");

@@ -173,8 +173,9 @@ struct AggregatorOptions {
   // What one job may have on each core, so that it leaves the others theirs. 0: no limit.
   int job_slots = 0;  // more than 16, which carry block scales; a job that asks for more is refused
   int64_t job_memory_bytes = 0;  // the same in bytes: what slots cost depends on mtu and dataplane
-  // Packets per second from all members together, to 100 million. What a job has not used for 0.1 s it may
-  // send at once; the rest is refused (drop_over_rate), which its members take for loss, and slow down.
+  // Packets per second from all members together, to 100 million; contributions, packets that ask, and
+  // repeated or outdated ones count separately. What a job has not used for 0.1 s it may send at once; the
+  // rest is refused (drop_over_rate), which its members take for loss, and slow down.
   int64_t job_packets_per_second = 0;
   int mtu = 1500;  // largest packet accepted, bytes
   DataplaneKind dataplane = DataplaneKind::kUser;
