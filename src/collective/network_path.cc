@@ -107,11 +107,13 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
                               const CommunicatorOptions& options, Shard* shard,
                               std::function<void(const Status&)> on_failed, TraceLog* trace) {
+  NetworkPath path;
   for (const auto& control : memberships) {
     const Membership& membership = control->membership();
     if (shard != nullptr) {
-      const Status status = shard->install(membership, worker.rank, worker.world_size);
-      if (!status.ok()) return status;
+      Result<ShardJob> installed = shard->install(membership, worker.rank, worker.world_size);
+      if (!installed.ok()) return installed.status();
+      path.shard_job = std::move(installed).value();
     }
     for (size_t number = 0; number < membership.stripes.size(); ++number) {
       Result<StripeOptions> stripe = stripe_options(membership, number, worker.rank);
@@ -140,7 +142,6 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   Result<WorkerIo> io =
       open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes, *groups, faults);
   if (!io.ok()) return io.status();
-  NetworkPath path;
   path.note = describe(*groups);
   if (!path.note.empty() && !io->note.empty()) path.note += "; ";
   path.note += io->note;

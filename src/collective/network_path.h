@@ -45,6 +45,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
+  ShardJob shard_job;               // where a shard takes part
   std::string note;                 // for describe(): how packets travel; empty if by default
   const LossyIo* faults = nullptr;  // lives as long as the engine; null: none are injected
 };

@@ -123,6 +123,7 @@ Status Session::connect_engine(WorkerOptions worker, const Memberships& membersh
                         std::move(on_failed), placement_.shares_memory() ? nullptr : trace_.get());
   if (!path.ok()) return path.status();
   engine_ = std::move(path->engine);
+  shard_job_ = std::move(path->shard_job);
   faults_ = path->faults;
   if (!path->note.empty()) io_note_ = "; " + path->note;
   tell_failures_to([this](const Status& status) { engine_->fail(status); },

@@ -104,6 +104,7 @@ class Session {
   Memberships host_controls_;  // of the job among hosts of those with this rank's part
   // The network's side: there unless all ranks share one host, or this one has no part of its own.
   std::unique_ptr<Engine> engine_;
+  ShardJob shard_job_;  // until the end: another rank may still ask for a result
   std::string io_note_;
   const LossyIo* faults_ = nullptr;          // of engine_'s; null: none are injected
   std::unique_ptr<HostEngine> host_engine_;  // where some ranks share a host

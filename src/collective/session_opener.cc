@@ -76,8 +76,6 @@ void SessionOpener::end(std::shared_ptr<Session> session, const Status& why) {
   ended_by_ = why;
   // Of several aggregators, some may not know yet, and their members with them.
   session->report(why);
-  session.reset();
-  if (shard_ != nullptr) shard_->remove_jobs();
 }
 
 Status SessionOpener::move_root(const RegroupOptions& options) {
@@ -127,7 +125,6 @@ Result<std::unique_ptr<Session>> SessionOpener::move(Move move) {
   SessionOptions session = session_options();
   session.user.aggregators = std::move(move.aggregators);
   session.shard = session.user.aggregators.empty() ? shard_ : nullptr;
-  if (shard_ != nullptr) shard_->remove_jobs();  // of a former attempt
   session.succession.succeeds = succession_id_;
   session.succession.completed = move.completed;
   session.join_deadline = move.join_deadline;

@@ -14,6 +14,9 @@ namespace {
 // More than the two largest jobs ask for, with their scale slots: that of all ranks, and that of those who
 // carry the sums of their hosts.
 constexpr uint32_t kSlots = 4096;
+// Jobs at once: that of all ranks, and one for each set of ranks that carry the sums of their hosts. The
+// control service numbers them, and every shard must be able to hold each number.
+constexpr int kJobs = 1 + kMaxMembers;
 
 // The address that this rank's shard listens on: as configured, or that of the route to rank 0.
 Result<Address> shard_address(const CommunicatorOptions& options, const std::string& root) {
@@ -38,8 +41,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
     ControlServiceOptions control;
     control.listen = options.root;
     control.tls = options.tls;
-    // That of all ranks, and one of each set of ranks that carry the sums of their hosts.
-    control.max_jobs = 1 + kMaxMembers;
+    control.max_jobs = kJobs;
     control.join_timeout = options.connect_timeout;
     control.members_bring_shards = true;
     auto service = ControlService::start(control, nullptr);
@@ -53,6 +55,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   UdpDataplaneOptions data;
   data.bind = address.value();
   data.slots_per_core = kSlots;
+  data.max_jobs = kJobs;
   data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
   auto dataplane = start_udp_dataplane(data);
   if (!dataplane.ok()) return dataplane.status();
@@ -60,22 +63,18 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   return shard;
 }
 
-void Shard::remove_jobs() {
-  for (const auto& [job, epoch] : installed_) dataplane_->remove(job, epoch);
-  installed_.clear();
-}
-
-Status Shard::install(const Membership& membership, int rank, int world_size) {
-  installed_.emplace_back(membership.job, membership.epoch);
-  return dataplane_->install({.job = membership.job,
-                              .epoch = membership.epoch,
-                              .key = membership.key,
-                              // Stripes are in rank order.
-                              .first_stripe = static_cast<uint32_t>(rank),
-                              .members = static_cast<uint16_t>(world_size),
-                              .data_slots = membership.data_slots,
-                              .scale_slots = membership.scale_slots,
-                              .payload_bytes = membership.payload_bytes});
+Result<ShardJob> Shard::install(const Membership& membership, int rank, int world_size) {
+  const Status status = dataplane_->install({.job = membership.job,
+                                             .epoch = membership.epoch,
+                                             .key = membership.key,
+                                             // Stripes are in rank order.
+                                             .first_stripe = static_cast<uint32_t>(rank),
+                                             .members = static_cast<uint16_t>(world_size),
+                                             .data_slots = membership.data_slots,
+                                             .scale_slots = membership.scale_slots,
+                                             .payload_bytes = membership.payload_bytes});
+  if (!status.ok()) return status;
+  return ShardJob(dataplane_.get(), membership.job, membership.epoch);
 }
 
 uint64_t Shard::counter(const char* name) const {

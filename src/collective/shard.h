@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/control/dataplane.h"
@@ -15,6 +14,30 @@
 #include "src/control/client.h"
 
 namespace netsum {
+
+// A job's slots in a shard: taken until this is destroyed, which must be before the shard.
+class ShardJob {
+ public:
+  ShardJob() = default;
+  ShardJob(Dataplane* dataplane, uint16_t job, uint16_t epoch)
+      : dataplane_(dataplane), job_(job), epoch_(epoch) {}
+  ShardJob(ShardJob&& other) noexcept
+      : dataplane_(std::exchange(other.dataplane_, nullptr)), job_(other.job_), epoch_(other.epoch_) {}
+  ShardJob& operator=(ShardJob&& other) noexcept {
+    std::swap(dataplane_, other.dataplane_);
+    std::swap(job_, other.job_);
+    std::swap(epoch_, other.epoch_);
+    return *this;
+  }
+  ~ShardJob() {
+    if (dataplane_ != nullptr) dataplane_->remove(job_, epoch_);
+  }
+
+ private:
+  Dataplane* dataplane_ = nullptr;
+  uint16_t job_ = 0;
+  uint16_t epoch_ = 0;
+};
 
 class Shard {
  public:
@@ -29,10 +52,8 @@ class Shard {
   void set_root_rank(int rank) { root_rank_ = rank; }
   Address endpoint() const { return dataplane_->endpoints().front(); }
   DataplaneLimits limits() const { return dataplane_->limits(); }
-  // Lets in the packets of the job, once all ranks have joined.
-  Status install(const Membership& membership, int rank, int world_size);
-  // Forgets all jobs.
-  void remove_jobs();
+  // Accepts the packets of the job, once all ranks have joined.
+  Result<ShardJob> install(const Membership& membership, int rank, int world_size);
 
   uint64_t bytes_received() const { return counter("bytes_received"); }
   uint64_t bytes_sent() const { return counter("bytes_sent"); }
@@ -50,7 +71,6 @@ class Shard {
   std::unique_ptr<ControlService> control_;  // only where it is hosted
   std::string root_;
   int root_rank_ = kNoRank;
-  std::vector<std::pair<uint16_t, uint16_t>> installed_;  // index and epoch
 };
 
 }  // namespace netsum
