@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss chaos test test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss chaos check test soak test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,14 @@ chaos: build ## Training in a rack under ten minutes of kills, stops, losses, ..
 	@scripts/install_wheel.sh
 	@.venv/bin/python tests/chaos/chaos.py $(CHAOS_FLAGS)
 
-test: setup ## Run every test; the last line counts them
-	@scripts/test.sh release $(JOBS)
+test: setup ## Run every test but the soak tests; the last line counts them
+	@scripts/test.sh all $(JOBS)
+
+check: setup ## Build what changed, and run the tests that answer within three minutes
+	@scripts/test.sh check $(JOBS)
+
+soak: setup ## Run the long tests that `make test` leaves out; writes docs/soak.md
+	@scripts/test.sh soak $(JOBS)
 
 test-asan: setup ## Run the C++ tests under AddressSanitizer and UBSan
 	@scripts/test.sh asan $(JOBS)

@@ -33,12 +33,13 @@ function(netsum_off_hot_path)
   endforeach()
 endfunction()
 
-# netsum_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest binary run by ctest.
+# netsum_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [SOAK]): a GoogleTest binary run by ctest.
+# With SOAK it is also the test <name>.soak, which `make soak` runs: the same binary, with NETSUM_SOAK=1 (src/base/soak.h).
 function(netsum_test name)
   if(NOT NETSUM_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -46,6 +47,17 @@ function(netsum_test name)
   target_link_libraries(${name} PRIVATE netsum_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   # Tests call optimised code; optimising GoogleTest's macros as hard would double the build time.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  netsum_gtest(${name} ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "gtest;${ARG_LABELS}")
+  if(ARG_SOAK)
+    netsum_gtest(${name}.soak ${name})
+    set_tests_properties(${name}.soak PROPERTIES TIMEOUT 3600 LABELS "gtest;soak" ENVIRONMENT NETSUM_SOAK=1)
+  endif()
+endfunction()
+
+# The label gtest tells scripts/summarize_tests.py that a test writes gtest/<test>.xml, where its cases are counted.
+function(netsum_gtest test binary)
+  add_test(NAME ${test} COMMAND ${binary})
+  set_tests_properties(${test} PROPERTIES
+    ENVIRONMENT_MODIFICATION "GTEST_OUTPUT=set:xml:${PROJECT_BINARY_DIR}/test-results/gtest/${test}.xml")
 endfunction()

@@ -2,7 +2,7 @@
 # Formatting, include directions and clang-tidy.
 #   scripts/lint.sh [--changed]             all three; clang-tidy on files that differ from the main branch
 #   scripts/lint.sh --all                   all three; clang-tidy on every source of the release build
-#   scripts/lint.sh --format [--junit FILE] formatting alone, optionally with its result as JUnit
+#   scripts/lint.sh --format                formatting alone
 #   scripts/lint.sh --fix-format            rewrites the files
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,18 +40,9 @@ tidy() {
   printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 -p "$build" --quiet
 }
 
-junit() {
-  local failure=""
-  [ "$2" -eq 0 ] || failure='<failure message="scripts/lint.sh --fix-format puts it right"/>'
-  echo "<testsuite name=\"lint\"><testcase classname=\"lint\" name=\"format\">$failure</testcase></testsuite>" > "$1"
-}
-
 case "${1:---changed}" in
   --format)
-    result=0
-    check_format || result=1
-    if [ "${2:-}" = --junit ]; then junit "$3" "$result"; fi
-    exit "$result" ;;
+    check_format ;;
   --fix-format)
     own_sources | xargs -r clang-format-14 -i ;;
   --changed | --all)

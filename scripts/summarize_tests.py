@@ -1,57 +1,141 @@
 #!/usr/bin/env python3
-"""Adds up JUnit files of ctest, GoogleTest and pytest: one closing line, 'N passed, N failed, N skipped'.
+"""Adds up the results of the test runners: one closing line, 'N passed, N failed, N skipped'.
 
-A GoogleTest binary is one test to ctest; its own file counts the cases in it instead. Exits with 1 if anything
-failed or nothing ran.
+  summarize_tests.py RESULTS RUNNER...
+
+Each RUNNER (ctest, pytest, ...) must have left two files in the folder RESULTS: RUNNER.xml, its results as JUnit, and
+RUNNER.exit, its exit status. ctest.json lists the tests that ctest was asked to run (ctest --show-only=json-v1). Those
+with the label gtest are GoogleTest binaries: their cases are counted, from gtest/TEST.xml, in place of the binary.
+
+Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
+comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
 """
+import argparse
+import collections
+import json
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
-
-def outcome(case):
-    if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
-        return "failed"
-    if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled") \
-            or case.get("result") in ("skipped", "suppressed"):
-        return "skipped"
-    return "passed"
+Case = collections.namedtuple("Case", "name outcome reason")
 
 
-def cases_of(path):
-    """Pairs of (name, outcome). A file that cannot be read is a failure: its writer died."""
+class Unusable(Exception):
+    """A result file that says nothing."""
+
+
+def failed(name, reason):
+    return Case(name, "failed", reason)
+
+
+def message_of(element):
+    """The last line: GoogleTest puts the place in the source first."""
+    text = (element.get("message") or element.text or "").strip()
+    return text.splitlines()[-1].strip() if text else ""
+
+
+def judge(case):
+    """Outcome and reason of a <testcase> of ctest, GoogleTest or pytest."""
+    for kind in ("failure", "error"):
+        if case.find(kind) is not None:
+            return "failed", message_of(case.find(kind))
+    skip = case.find("skipped")
+    if case.get("status") == "fail":
+        return "failed", ""
+    # ctest says "skipped" also of a test that it could not start.
+    if skip is not None and skip.get("message") == "Unable to find executable":
+        return "failed", "its executable is missing"
+    if skip is not None or case.get("status") in ("notrun", "disabled") or case.get("result") in ("skipped", "suppressed"):
+        return "skipped", message_of(skip) if skip is not None else "disabled"
+    return "passed", ""
+
+
+def read_cases(path):
     try:
         root = ElementTree.parse(path).getroot()
-    except ElementTree.ParseError:
-        return [(path.stem, "failed")]
-    return [(".".join(filter(None, (case.get("classname"), case.get("name")))), outcome(case))
-            for case in root.iter("testcase")]
+    except FileNotFoundError as error:
+        raise Unusable(f"there is no {path.name}") from error
+    except ElementTree.ParseError as error:
+        raise Unusable(f"{path.name} is damaged: {error}") from error
+    cases = [Case(".".join(filter(None, (case.get("classname"), case.get("name")))), *judge(case))
+             for case in root.iter("testcase")]
+    if not cases:
+        raise Unusable(f"{path.name} holds no test")
+    return cases
 
 
-def collect(folder):
-    by_binary = {path.stem: cases_of(path) for path in sorted((folder / "gtest").glob("*.xml"))}
-    results = []
-    for path in sorted(folder.glob("*.xml")):
-        for name, result in cases_of(path):
-            # ctest repeats the test's name as its class.
-            short = name.split(".")[-1] if path.stem == "ctest" else name
-            cases = by_binary.get(short, []) if path.stem == "ctest" else []
-            if not cases:
-                results.append((name, result))
-                continue
-            results += [(f"{short}: {case}", state) for case, state in cases]
-            # Crashed or hung: its file, if any, may count only what ran before.
-            if result == "failed" and all(state != "failed" for _, state in cases):
-                results.append((short, "failed"))
-    return results
+def read_exit(path):
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError) as error:
+        raise Unusable(f"{path.name} is missing or empty: the runner did not end") from error
+
+
+def gtest_cases(folder, name, of_ctest):
+    """The cases of a GoogleTest binary, of which ctest knows `of_ctest`."""
+    try:
+        cases = [case._replace(name=f"{name}: {case.name}") for case in read_cases(folder / "gtest" / f"{name}.xml")]
+    except Unusable as error:
+        return [failed(name, of_ctest.reason or str(error))]
+    if of_ctest.outcome != "passed" and all(case.outcome != "failed" for case in cases):
+        cases.append(failed(name, of_ctest.reason or "the binary failed, its cases did not"))
+    return cases
+
+
+def listed_tests(path):
+    """The tests that ctest was asked to run: {name: labels}."""
+    try:
+        tests = json.loads(path.read_text(encoding="utf-8"))["tests"]
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        raise Unusable(f"{path.name} is missing or damaged") from error
+    return {test["name"]: next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
+            for test in tests}
+
+
+def ctest_cases(folder):
+    # ctest repeats the test's name as its class, and names may contain dots.
+    results = [case._replace(name=case.name[:len(case.name) // 2]) for case in read_cases(folder / "ctest.xml")]
+    listed = listed_tests(folder / "ctest.json")
+    cases = [failed(name, "has no result") for name in sorted(set(listed) - {result.name for result in results})]
+    for result in results:
+        if result.name not in listed:
+            cases.append(failed(result.name, "was not asked for"))
+        elif "gtest" in listed[result.name]:
+            cases += gtest_cases(folder, result.name, result)
+        else:
+            cases.append(result)
+    return cases
+
+
+def runner_cases(folder, runner):
+    try:
+        status = read_exit(folder / f"{runner}.exit")
+        cases = ctest_cases(folder) if runner == "ctest" else read_cases(folder / f"{runner}.xml")
+    except Unusable as error:
+        return [failed(runner, str(error))]
+    if status != 0 and all(case.outcome != "failed" for case in cases):
+        cases.append(failed(runner, f"ended with exit status {status}"))
+    return cases
+
+
+def collect(folder, runners):
+    cases = [case for runner in runners for case in runner_cases(folder, runner)]
+    times = collections.Counter(case.name for case in cases)
+    return cases + [failed(name, f"has {count} results") for name, count in times.items() if count > 1]
 
 
 def main():
-    results = collect(pathlib.Path(sys.argv[1]))
-    for name, result in results:
-        if result == "failed":
-            print(f"failed: {name}")
-    count = {state: sum(result == state for _, result in results) for state in ("passed", "failed", "skipped")}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=pathlib.Path)
+    parser.add_argument("runners", nargs="+", metavar="RUNNER")
+    arguments = parser.parse_args()
+    cases = collect(arguments.results, arguments.runners)
+    for reason, count in collections.Counter(case.reason for case in cases if case.outcome == "skipped").most_common():
+        print(f"skipped {count}: {reason}")
+    for case in cases:
+        if case.outcome == "failed":
+            print(f"failed: {case.name}{': ' if case.reason else ''}{case.reason}")
+    count = collections.Counter(case.outcome for case in cases)
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0
 

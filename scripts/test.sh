@@ -1,40 +1,72 @@
 #!/usr/bin/env bash
-# scripts/test.sh PRESET [JOBS]: builds, runs every test and ends with one line of counts.
-# release also tests the Python package and the formatting; asan and tsan run the C++ tests alone.
+# scripts/test.sh WHAT [JOBS]: builds, runs tests and ends with one line of counts.
+#   all     every test but the soak tests, in the release build (make test)
+#   check   what is told in three minutes: unit, conformance and short simulation tests, layout, includes (make check)
+#   soak    the tests that are too long for `all`; rewrites docs/soak.md (make soak)
+#   asan    the tests of C++ and of the command under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
-preset=${1:-release}
+what=${1:-all}
 jobs=${2:-$(nproc)}
 started=$SECONDS
+preset=release
+ctest_which=(--label-exclude '^soak$')
+pytest_which=(-m "not soak" scripts tests/cli tests/torch tests/chaos examples/demo bench/rack)
+case "$what" in
+  all) ;;
+  check)
+    ctest_which=(--label-regex '^(unit|conformance|sim|lint)$' --label-exclude '^soak$')
+    pytest_which=(-m "not soak" scripts)
+    export NETSUM_SIM_RUNS=${NETSUM_SIM_RUNS:-500} ;;
+  soak)
+    ctest_which=(--label-regex '^soak$')
+    pytest_which=(-m soak tests/torch tests/chaos examples/demo bench/rack)
+    export NETSUM_SOAK=1 ;;
+  asan | tsan)
+    preset=$what
+    pytest_which=(-m "not soak" tests/cli) ;;
+  *)
+    sed -n '2,6p' "$0" >&2
+    exit 2 ;;
+esac
 
 step() { echo; echo "== $* ($((SECONDS - started)) s)"; }
 
 step "build ($preset)"
 scripts/build.sh "$preset" "$jobs"
+if [[ " ${pytest_which[*]} " == *" tests/torch "* ]]; then scripts/install_wheel.sh; fi
 
 results="$PWD/build/$preset/test-results"
 rm -rf "$results"
 mkdir -p "$results/gtest"
 
+# run NAME COMMAND...: a failure shows in the counts at the end; the other tests still run.
+run() {
+  local status=0
+  "${@:2}" || status=$?
+  echo "$status" > "$results/$1.exit"
+}
+
+# Other simulations every time; a failing one prints how to run it again.
+export NETSUM_SIM_SEED=${NETSUM_SIM_SEED:-$(date +%s)00000}
+echo "simulations start from NETSUM_SIM_SEED=$NETSUM_SIM_SEED; set it to run the same ones again"
+export NETSUM_BUILD="$PWD/build/$preset"
+export PYTHONDONTWRITEBYTECODE=1
 # A sanitizer's finding must end the test, and say where.
 export ASAN_OPTIONS=halt_on_error=1:detect_leaks=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # Debian's gRPC is not instrumented; see the suppressions.
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
-step "C++ tests, command, installation (ctest)"
-# A failure shows in the counts at the end; the other tests still run.
-GTEST_OUTPUT="xml:$results/gtest/" \
-  ctest --preset "$preset" -j "$jobs" --output-junit "$results/ctest.xml" || true
+step "C++ tests, fuzzers, models, installation, layout (ctest)"
+ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
+run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$jobs" --output-junit "$results/ctest.xml"
 
-if [ "$preset" = release ]; then
-  step "Python package"
-  scripts/install_wheel.sh
-  step "PyTorch and demo tests (pytest)"
-  .venv/bin/python -m pytest -q tests/torch examples/demo bench/rack tests/chaos --junitxml "$results/pytest.xml" || true
-  step "formatting"
-  scripts/lint.sh --format --junit "$results/format.xml" || true
-fi
+step "command, Python package, demo, scripts (pytest)"
+run pytest .venv/bin/python -m pytest -q "${pytest_which[@]}" --junitxml "$results/pytest.xml"
 
 step "done"
-python3 scripts/summarize_tests.py "$results"
+if [ "$what" = soak ]; then
+  python3 scripts/record_soak.py "$results" "$((SECONDS - started))" docs/soak.md
+fi
+python3 scripts/summarize_tests.py "$results" ctest pytest

@@ -1,6 +1,5 @@
 """The daemon and its jobs under bad input, deaths and signals."""
 import json
-import os
 import random
 import re
 import signal
@@ -8,7 +7,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import PATIENCE_S, CommandTest, clean_environment
+from harness import BUILD, PATIENCE_S, CommandTest, clean_environment
 
 
 class AggregatorTest(CommandTest):
@@ -126,7 +125,7 @@ class AggregatorTest(CommandTest):
 
     def test_wrong_version(self):
         daemon = self.start_aggregator()
-        answer = subprocess.run([os.environ["NETSUM_JOIN_AS_VERSION"], daemon.address, "999"], text=True,
+        answer = subprocess.run([BUILD / "tests/cli/join_as_version", daemon.address, "999"], text=True,
                                 capture_output=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         self.assertIn("999", answer.stdout)

@@ -12,7 +12,8 @@ import threading
 import time
 import unittest
 
-NETSUM = os.environ["NETSUM_COMMAND"]
+BUILD = pathlib.Path(os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release"))
+NETSUM = str(BUILD / "tools/netsum/netsum")
 # Generous: sanitizer builds and busy machines are slow. The deadlines under test are netsum's own.
 PATIENCE_S = 60
 

@@ -1,12 +1,11 @@
 """Nothing uninitialised goes on the wire: the daemon and its workers under valgrind's memcheck, which looks at every byte
 that is given to the kernel to be sent."""
-import os
 import pathlib
 import shutil
 import tempfile
 import unittest
 
-from harness import NETSUM, CommandTest, Running, free_port
+from harness import BUILD, NETSUM, CommandTest, Running, free_port
 
 FOUND = 97  # exit status of a program in which memcheck has found something
 
@@ -42,7 +41,7 @@ class MemcheckTest(CommandTest):
             self.assertEqual(text, "", f"memcheck says:\n{text[:4000]}")
 
     def test_an_uninitialised_byte_in_a_packet_is_seen(self):
-        self.assertEqual(self.start_checked(os.environ["NETSUM_SEND_UNINITIALISED"]).end(), FOUND)
+        self.assertEqual(self.start_checked(BUILD / "tests/cli/send_uninitialised").end(), FOUND)
         (report,) = self.reports.iterdir()
         self.assertRegex(report.read_text(encoding="utf-8"), r"Syscall param sendm?msg\(.*uninitialised byte")
 
