@@ -1,5 +1,7 @@
 """netsum bench: every form of it, every type, and the report."""
 import json
+import struct
+import tempfile
 import unittest
 
 from harness import CommandTest, free_port
@@ -68,12 +70,43 @@ class BenchTest(CommandTest):
         root = f"127.0.0.1:{free_port()}"
         ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
                             "--iterations", 2, "--json") for rank in range(2)]
+        times = []
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.end(), 0, rank.text("err"))
             report = json.loads(rank.text("out"))
             self.assertTrue(report["verified"])
             self.assertEqual(report["workers"], 2)
             self.assertEqual([entry["rank"] for entry in report["ranks"]], [number])
+            times.append(report["time_us"])
+        self.assertEqual(times[0], times[1], "every report has the times of the slowest rank")
+
+    def test_ranks_start_together_by_a_gate(self):
+        root, ranks, iterations = f"127.0.0.1:{free_port()}", 3, 4
+        with tempfile.NamedTemporaryFile() as gate:
+            gate.truncate(8 * (2 + ranks))
+            processes = [self.start("bench", "allreduce", "--rank", rank, "--world-size", ranks, "--root", root, "--bytes",
+                                    "256Ki", "--iterations", iterations, "--warmup", 1, "--start-gate", gate.name, "--json")
+                         for rank in range(ranks)]
+            reports = []
+            for rank in processes:
+                self.assertEqual(rank.end(), 0, rank.text("err"))
+                reports.append(json.loads(rank.text("out")))
+            opened, start = struct.unpack("qq", gate.read(16))
+        stamps = [report["ranks"][0]["stamps"] for report in reports]
+        self.assertEqual({len(of_rank) for of_rank in stamps}, {iterations})
+        self.assertEqual(opened, iterations + 1)
+        self.assertTrue(all(of_rank[-1][0] >= start for of_rank in stamps), "nobody starts before the gate opens")
+        slowest = sorted(max(end - begin for begin, end, _, _ in of_one) // 1000 for of_one in zip(*stamps))
+        self.assertEqual([slowest[0], slowest[-1]], [reports[0]["time_us"]["min"], reports[0]["time_us"]["max"]])
+
+    def test_a_gate_that_cannot_be_used_is_refused(self):
+        with tempfile.NamedTemporaryFile() as empty:
+            for path, reason in (("/nonexistent/gate", "No such file"), (empty.name, "Invalid argument")):
+                rank = self.run_command("bench", "allreduce", "--rank", 0, "--world-size", 1, "--root",
+                                        f"127.0.0.1:{free_port()}", "--bytes", "4Ki", "--start-gate", path)
+                self.assertEqual(rank.status, 3, rank.text("out"))
+                self.assertIn(reason, rank.text("err"))
+                self.assertIn("--start-gate", rank.text("err"))
 
     def test_ranks_with_other_inputs_than_agreed_are_found_wrong(self):
         root = f"127.0.0.1:{free_port()}"

@@ -41,7 +41,8 @@ constexpr char kExamples[] =
     "    --fallback 10.0.0.8:5151                         goes on there when the first is lost\n"
     "\n"
     "Every result of every iteration is checked, outside the timed part, against the sum\n"
-    "recomputed from the ranks' seeds; all ranks must have the same bits.\n"
+    "recomputed from the ranks' seeds: each rank checks its part, and all must have the same bits.\n"
+    "Times are those of the slowest rank of each iteration, counted by each from its own start.\n"
     "sent/recv: what a worker's datagrams carried, headers included; link: what its network link\n"
     "carried (with embedded shards also the shard's traffic, without what stays in the process).\n"
     "Exit status: 0 all right; 1 a wrong result; 2 bad flags; 3 it could not be run to the end.";
@@ -201,6 +202,8 @@ void BenchCommand::declare_where() {
   allreduce_->add_option("--connect-timeout", connect_timeout_, "Deadline for all ranks to join")
       ->check(duration())
       ->capture_default_str();
+  // For benchmarks beside other systems (bench/rack); with --rank, as it takes ranks on one machine.
+  allreduce_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
   // How the ranks of --workers talk to their parent: not for people, so without a description in --help.
   allreduce_->add_flag("--report-events", report_events_)->group("");
 }

@@ -154,7 +154,7 @@ void BenchData::fill(int rank, TensorId id, void* out, size_t count) const {
   for (size_t i = 0; i < count; ++i) store(type_, steps(from, i), size, out, i);
 }
 
-Verdict BenchData::verify(TensorId id, const void* result, size_t count) const {
+Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t first, size_t last) const {
   Verdict verdict;
   std::vector<int64_t> sums(kBlock);
   const double size = step_size(id) / (op_ == ReduceOp::kAvg ? world_size_ : 1);
@@ -163,8 +163,8 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count) const {
     if (verdict.wrong++ > 0) return;
     verdict.first_wrong = "element " + std::to_string(i) + ": got " + got + ", expected " + expected;
   };
-  for (size_t start = 0; start < count; start += kBlock) {
-    const size_t n = std::min(kBlock, count - start);
+  for (size_t start = first; start < last; start += kBlock) {
+    const size_t n = std::min(kBlock, last - start);
     std::fill(sums.begin(), sums.end(), 0);
     for (int rank = 0; rank < world_size_; ++rank) {
       const uint64_t from = stream(rank, id);

@@ -17,10 +17,10 @@ struct TensorId {
 };
 
 struct Verdict {
-  uint64_t wrong = 0;       // elements outside the bound
+  uint64_t wrong = 0;       // elements outside the bound, of those checked
   double worst_error = 0;   // largest |result - expected|, floating point only
   std::string first_wrong;  // "element 17: got 1.5, expected 2"
-  uint64_t checksum = 0;    // of the result's bytes: equal on all ranks
+  uint64_t checksum = 0;    // of all of the result's bytes: equal on all ranks
 };
 
 class BenchData {
@@ -36,9 +36,12 @@ class BenchData {
 
   // What `rank` contributes to tensor `id`.
   void fill(int rank, TensorId id, void* out, size_t count) const;
-  // Recomputes every rank's contribution, sums them exactly and compares: integers must be equal, floating
-  // point within the bound of docs/numerics.md.
-  Verdict verify(TensorId id, const void* result, size_t count) const;
+  // Recomputes every rank's contribution to the elements from `first` to before `last`, sums them exactly and
+  // compares: integers must be equal, floating point within the bound of docs/numerics.md.
+  Verdict verify(TensorId id, const void* result, size_t count, size_t first, size_t last) const;
+  Verdict verify(TensorId id, const void* result, size_t count) const {
+    return verify(id, result, count, 0, count);
+  }
 
  private:
   int dropped_bits() const;

@@ -19,6 +19,13 @@ int64_t percentile(const std::vector<int64_t>& sorted, int percent) {
   return sorted[std::max<size_t>(rank, 1) - 1];
 }
 
+// Of two in the middle, half-way between them.
+double median(const std::vector<int64_t>& sorted) {
+  const size_t middle = sorted.size() / 2;
+  if (sorted.size() % 2 == 1) return static_cast<double>(sorted[middle]);
+  return static_cast<double>(sorted[middle - 1] + sorted[middle]) / 2;
+}
+
 Json machine_json(const Machine& machine) {
   return {{"cpu", machine.cpu_model},
           {"cores", machine.cores},
@@ -50,6 +57,7 @@ void BenchReport::on_event(int rank, const Json& event) {
       first_wrong_ = fmt::format("iteration {}: rank {}'s result has other bits than another rank's",
                                  event.at("n").get<int>(), rank);
     }
+    if (iteration.timed && event.contains("stamp")) stamps_[rank].push_back(event.at("stamp"));
     ++done_[rank];
   } else if (kind == "end") {
     ends_[rank] = event;
@@ -86,7 +94,7 @@ double BenchReport::bandwidth() const {
   const std::vector<int64_t> times = times_us();
   if (times.empty()) return 0;
   const auto bytes = static_cast<double>(settings_.bytes) * settings_.inflight;
-  return bytes / (static_cast<double>(std::max<int64_t>(percentile(times, 50), 1)) * 1e-6);
+  return bytes / (std::max(median(times), 1.0) * 1e-6);
 }
 
 Json BenchReport::to_json() const {
@@ -109,7 +117,7 @@ Json BenchReport::to_json() const {
                {"summed_by", summed_by_}};
   const std::vector<int64_t> times = times_us();
   if (!times.empty()) {
-    json["time_us"] = {{"median", percentile(times, 50)},
+    json["time_us"] = {{"median", median(times)},
                        {"min", times.front()},
                        {"max", times.back()},
                        {"p99", percentile(times, 99)}};
@@ -120,6 +128,7 @@ Json BenchReport::to_json() const {
     Json entry = {{"rank", rank}};
     entry.update(end);
     entry.erase("event");
+    if (const auto stamps = stamps_.find(rank); stamps != stamps_.end()) entry["stamps"] = stamps->second;
     json["ranks"].push_back(entry);
   }
   json["aggregator_cpu_seconds"] = aggregator_cpu_seconds_ ? Json(*aggregator_cpu_seconds_) : Json();
@@ -146,7 +155,7 @@ std::string BenchReport::to_table() const {
     text += fmt::format(
         "time       median {:.3f} ms   min {:.3f}   max {:.3f}   p99 {:.3f}\n"
         "bandwidth  {:.1f} MB/s of gradient ({:.2f} Gbit/s)\n\n",
-        static_cast<double>(percentile(times, 50)) / 1e3, static_cast<double>(times.front()) / 1e3,
+        median(times) / 1e3, static_cast<double>(times.front()) / 1e3,
         static_cast<double>(times.back()) / 1e3, static_cast<double>(percentile(times, 99)) / 1e3,
         bandwidth() / 1e6, bandwidth() * 8 / 1e9);
   }

@@ -52,6 +52,7 @@ class BenchReport {
   std::string summed_by_;
   std::map<int, Iteration> iterations_;
   std::map<int, Json> ends_;
+  std::map<int, Json> stamps_;  // of the timed iterations, where ranks start by a gate
   std::map<int, std::string> failures_;
   uint64_t verified_ = 0;
   uint64_t wrong_ = 0;

@@ -3,12 +3,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "netsum/communicator.h"
-#include "src/base/clock.h"
 #include "tools/netsum/bench_data.h"
+#include "tools/netsum/start_gate.h"
 
 namespace netsum::tool {
 namespace {
@@ -106,6 +108,15 @@ class BenchRank {
     }
   }
 
+  Status open_gate() {
+    if (settings_.start_gate.empty()) return {};
+    const int error = start_gate_open(&gate_.emplace(), settings_.start_gate.c_str(), communicator_->rank(),
+                                      communicator_->world_size());
+    if (error == 0) return {};
+    return {ErrorCode::kInvalidArgument,
+            "--start-gate " + settings_.start_gate + ": " + std::strerror(error) +
+                "; it must be a file of 8 bytes for each rank and 16 more, all zero"};
+  }
   Status wait_for_all() { return communicator_->barrier(barrier_timeout_); }
   Communicator& communicator() { return *communicator_; }
   const Totals& totals() const { return totals_; }
@@ -120,23 +131,28 @@ class BenchRank {
     }
     if (Status status = wait_for_all(); !status.ok()) return status;
     const bool timed = n >= settings_.warmup;
+    const bool count_busy = gate_ && settings_.bytes >= kStartGateBusyBytes;
+    const int64_t busy_before = count_busy ? machine_busy_ticks() : 0;
+    if (Status status = pass_gate(n); !status.ok()) return status;
     const CommunicatorStats stats_before = communicator_->stats();
     const double cpu_before = cpu_seconds();
-    const int64_t start_us = monotonic_us();
+    const int64_t start_ns = start_gate_now_ns();
     if (Status status = sum_all(); !status.ok()) return status;
-    const int64_t time_us = monotonic_us() - start_us;
+    const int64_t end_ns = start_gate_now_ns();
+    const int64_t busy_after = count_busy ? machine_busy_ticks() : 0;
     if (timed) {
       totals_.cpu_seconds += cpu_seconds() - cpu_before;
       const CommunicatorStats stats_after = communicator_->stats();
       const bool moved = stats_after.failovers != stats_before.failovers;  // then it counts from zero
       totals_.add(moved ? CommunicatorStats{} : stats_before, stats_after);
     }
-    Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}, {"time_us", time_us}};
+    Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}};
+    if (gate_) event["stamp"] = {start_ns, end_ns, busy_before, busy_after};
     event.update(verify(n));
-    const uint64_t checksum = event.at("checksum");
-    Result<bool> same = all_ranks_have(checksum);
-    if (!same.ok()) return same.status();
-    if (!same.value()) {
+    Result<Comparison> compared = compare(event.at("checksum"), (end_ns - start_ns) / 1000);
+    if (!compared.ok()) return compared.status();
+    event["time_us"] = compared.value().slowest_us;
+    if (!compared.value().same_bits) {
       event["wrong"] = event.at("wrong").get<uint64_t>() + 1;
       event["first_wrong"] = "this result has other bits than another rank's";
     }
@@ -164,28 +180,50 @@ class BenchRank {
     return {};
   }
 
-  // If all ranks have the same checksum, its halves sum to world_size times themselves.
-  Result<bool> all_ranks_have(uint64_t checksum) {
-    const int64_t halves[2] = {static_cast<int64_t>(checksum >> 32),
-                               static_cast<int64_t>(checksum & 0xFFFFFFFF)};
-    int64_t sums[2] = {0, 0};
+  // What all ranks together say of an iteration.
+  struct Comparison {
+    bool same_bits = false;
+    int64_t slowest_us = 0;
+  };
+
+  // One sum of integers: the two halves of the checksum, which become world_size times themselves if all
+  // ranks have the same, and for each rank a place of its own with its time.
+  Result<Comparison> compare(uint64_t checksum, int64_t own_us) {
+    const auto ranks = static_cast<size_t>(communicator_->world_size());
+    std::vector<int64_t> mine(2 + ranks), sums(2 + ranks);
+    mine[0] = static_cast<int64_t>(checksum >> 32);
+    mine[1] = static_cast<int64_t>(checksum & 0xFFFFFFFF);
+    mine[2 + static_cast<size_t>(communicator_->rank())] = own_us;
     AllReduceOptions options;
     options.type = DataType::kInt64;
     options.timeout = barrier_timeout_;
-    const Status status = communicator_->all_reduce(TensorView{halves, sums, 2}, options).wait();
-    if (!status.ok()) return status;
-    const int ranks = communicator_->world_size();
-    return sums[0] == halves[0] * ranks && sums[1] == halves[1] * ranks;
+    const TensorView view{mine.data(), sums.data(), mine.size()};
+    if (const Status status = communicator_->all_reduce(view, options).wait(); !status.ok()) return status;
+    const auto n = static_cast<int64_t>(ranks);
+    return Comparison{sums[0] == mine[0] * n && sums[1] == mine[1] * n,
+                      *std::max_element(sums.begin() + 2, sums.end())};
   }
 
+  Status pass_gate(int n) {
+    if (!gate_) return {};
+    const int64_t timeout_ns = std::chrono::nanoseconds(barrier_timeout_).count();
+    if (start_gate_wait(&*gate_, n + 1, timeout_ns) == 0) return {};
+    return {ErrorCode::kTimeout, "--start-gate " + settings_.start_gate +
+                                     ": not all ranks came to iteration " + std::to_string(n) + " in time"};
+  }
+
+  // Each rank checks a part of the elements; that all ranks have the same bits makes it a check of all.
   Json verify(int n) {
     uint64_t wrong = 0;
     uint64_t checksum = 0;
     double worst_error = 0;
     std::string first_wrong;
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      const Verdict verdict =
-          data_.verify({n, static_cast<int>(i)}, tensors_[i].output.data(), settings_.count());
+      const auto rank = static_cast<size_t>(communicator_->rank());
+      const auto ranks = static_cast<size_t>(communicator_->world_size());
+      const size_t count = settings_.count();
+      const Verdict verdict = data_.verify({n, static_cast<int>(i)}, tensors_[i].output.data(), count,
+                                           count * rank / ranks, count * (rank + 1) / ranks);
       wrong += verdict.wrong > 0 ? 1 : 0;
       if (first_wrong.empty()) first_wrong = verdict.first_wrong;
       worst_error = std::max(worst_error, verdict.worst_error);
@@ -204,6 +242,7 @@ class BenchRank {
   BenchData data_;
   std::vector<Tensor> tensors_;
   Totals totals_;
+  std::optional<StartGate> gate_;
 };
 
 Status run(CommunicatorOptions options, const BenchSettings& settings, const BenchEvents& report) {
@@ -213,6 +252,7 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
   Result<std::unique_ptr<Communicator>> joined = Communicator::connect(options);
   if (!joined.ok()) return joined.status();
   BenchRank rank(std::move(joined).value(), settings, options.timeout);
+  if (Status status = rank.open_gate(); !status.ok()) return status;
   report({{"event", "joined"}, {"summed_by", rank.communicator().describe()}});
   for (int n = 0; n < settings.warmup + settings.iterations; ++n) {
     Result<Json> event = rank.iterate(n);

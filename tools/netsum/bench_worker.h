@@ -3,6 +3,7 @@
 #define NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 
 #include <functional>
+#include <string>
 
 #include "netsum/options.h"
 #include "netsum/status.h"
@@ -20,6 +21,8 @@ struct BenchSettings {
   int warmup = 2;       // verified like the others, but not timed
   int inflight = 1;     // tensors submitted together in each iteration
   uint64_t seed = 1;    // the same on every rank, so that each can recompute the others' inputs
+  std::string
+      start_gate;  // a file by which ranks on one machine start together (start_gate.h); empty: a barrier
 
   size_t count() const { return bytes / size_of(type); }
 };
@@ -27,7 +30,10 @@ struct BenchSettings {
 // Events, as JSON objects with a member "event":
 //   root      {address}            rank 0 with embedded shards: where the other ranks connect
 //   joined    {summed_by}
-//   iteration {n, timed, time_us, verified, wrong, first_wrong, worst_error, checksum}
+//   iteration {n, timed, time_us, verified, wrong, first_wrong, worst_error, checksum}: time_us is the
+//   slowest
+//             rank's; with a start gate also stamp: [start, end, busy before, busy after], in ns of
+//             CLOCK_MONOTONIC and ticks of the whole machine
 //   end       {stats of the timed part}
 //   error     {code, message, rank}
 using BenchEvents = std::function<void(const Json&)>;
