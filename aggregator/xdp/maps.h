@@ -34,20 +34,27 @@ NETSUM_INLINE uint64_t netsum_xdp_peer(uint32_t ip, uint16_t port) {
   return (uint64_t)ip << 16 | port;
 }
 
-/* Where a member or a parent is. A member: written by the program at the first HELLO, erased by the loader
- * with the job. A parent: `peer` by the loader, the rest by the program at the WELCOME. */
+/* Where a member or a parent is. A member: written by the program at the first HELLO. A parent: `peer` by the
+ * loader, the rest by the program at the first WELCOME. Nothing of it changes afterwards, until the loader
+ * erases it with the job. */
 struct netsum_xdp_member {
-  uint64_t peer; /* netsum_xdp_peer(); 0: no HELLO yet */
-  uint32_t ifindex;
+  uint64_t peer;    /* netsum_xdp_peer(); 0: no HELLO yet */
+  uint32_t noted;   /* 1: one CPU has begun to write what follows */
+  uint32_t ifindex; /* written last; 0: not known yet */
   uint8_t mac[6];
   uint8_t our_mac[6]; /* by which the member reached us */
+  uint32_t reserved;
 };
 
+/* A job, the only element of its map in `jobs`. The loader writes it before it puts that map in, and neither
+ * it nor anything else of the job (keys, members, ports, device map, slots) before it has taken that map out
+ * and all programs that may have found it have ended. So what a program finds here stays as it is. */
 struct netsum_xdp_job {
-  struct netsum_job_rules rules; /* members 0: no job */
+  struct netsum_job_rules rules;
   uint32_t first_slot;
   uint32_t reserved;
-  struct netsum_parent_job parent; /* if rules.has_parent */
+  uint64_t parent_peer; /* if rules.has_parent, as is the rest */
+  struct netsum_parent_job parent;
 };
 
 /* A job as its parent names it; key of the map `parent_jobs`. */

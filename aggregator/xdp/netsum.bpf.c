@@ -43,15 +43,21 @@ struct slot_value {
 };
 
 struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS); /* by job: its entry; no map: no such job */
   __type(key, uint32_t);
-  __type(value, struct netsum_xdp_job);
+  __array(
+      values, struct {
+        __uint(type, BPF_MAP_TYPE_ARRAY);
+        __uint(max_entries, 1);
+        __uint(key_size, sizeof(uint32_t));
+        __uint(value_size, sizeof(struct netsum_xdp_job));
+      });
 } jobs SEC(".maps");
 
 struct {
-  __uint(type, BPF_MAP_TYPE_ARRAY); /* by job: until when its rate is spent, see rate.h */
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* by job */
   __type(key, uint32_t);
-  __type(value, uint64_t);
+  __type(value, struct netsum_job_rate);
 } rates SEC(".maps");
 
 struct {
@@ -150,6 +156,13 @@ INLINE void* data_of(const struct xdp_md* ctx) {
 }
 INLINE const void* end_of(const struct xdp_md* ctx) {
   return (const void*)(long)ctx->data_end;
+}
+
+/* Null: no such job. What it points to does not change while the program runs. */
+INLINE const struct netsum_xdp_job* find_job(uint32_t index) {
+  const uint32_t zero = 0;
+  void* entry = bpf_map_lookup_elem(&jobs, &index);
+  return entry ? bpf_map_lookup_elem(entry, &zero) : 0;
 }
 
 /* --- Is it ours? -----------------------------------------------------------------------------------------
@@ -465,13 +478,25 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
 /* --- Packets ----------------------------------------------------------------------------------------------
  */
 
-/* Notes by which port and under which addresses somebody was heard. */
-INLINE void note_port(struct xdp_md* ctx, struct netsum_xdp_member* who) {
+/* Notes by which port and under which Ethernet addresses somebody is heard for the first time, and returns
+ * whether this packet came that way. Where somebody is does not change while the job lives: a HELLO can be
+ * recorded and sent again from anywhere, and the loader counts the members behind each port. */
+INLINE int came_as_noted(const struct xdp_md* ctx, struct netsum_xdp_member* who) {
   const struct frame* f = data_of(ctx);
-  if ((const void*)(f + 1) > end_of(ctx)) return;
-  who->ifindex = ctx->ingress_ifindex;
-  __builtin_memcpy(who->mac, f->eth.h_source, ETH_ALEN);
-  __builtin_memcpy(who->our_mac, f->eth.h_dest, ETH_ALEN);
+  if ((const void*)(f + 1) > end_of(ctx)) return 0;
+  if (__sync_val_compare_and_swap(&who->noted, 0, 1) == 0) {
+    __builtin_memcpy(who->mac, f->eth.h_source, ETH_ALEN);
+    __builtin_memcpy(who->our_mac, f->eth.h_dest, ETH_ALEN);
+    __sync_val_compare_and_swap(&who->ifindex, 0, ctx->ingress_ifindex);
+    return 1;
+  }
+  uint32_t differs = who->ifindex ^ ctx->ingress_ifindex;
+#pragma unroll
+  for (int i = 0; i < ETH_ALEN; ++i) {
+    differs |= who->mac[i] ^ f->eth.h_source[i];
+    differs |= who->our_mac[i] ^ f->eth.h_dest[i];
+  }
+  return differs == 0;
 }
 
 /* Whether a HELLO is to be answered to the job's multicast group: by the way that results will take, so only
@@ -487,12 +512,12 @@ INLINE int is_for_group(const struct xdp_md* ctx, const struct netsum_fields* f,
   return port->cursor;
 }
 
-/* The first HELLO fixes the member's address for the job's life. */
+/* The first HELLO fixes the member's address and port for the job's life. */
 INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
                     struct netsum_xdp_member* member, uint64_t peer) {
   const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);
   if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
-  note_port(ctx, member);
+  if (!came_as_noted(ctx, member)) return drop(NETSUM_DROP_UNKNOWN_PEER);
   if (!is_for_group(ctx, f, job)) return XDP_PASS;
   return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0));
 }
@@ -503,7 +528,6 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
   struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
   uint8_t* acc = bpf_map_lookup_elem(&lanes, &lanes_index);
   if (!value || !acc) return drop(NETSUM_DROP_BAD_SLOT);
-  const struct netsum_job_rules rules = job->rules;
   struct outcome o = {};
 
   bpf_spin_lock(&value->lock);
@@ -512,13 +536,13 @@ INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const str
     o.verdict = netsum_slot_probe(slot, f);
   } else {
     o.verdict = f->type == NETSUM_TYPE_CONTRIBUTION ? netsum_slot_contribute(slot, f)
-                                                    : netsum_slot_from_parent(slot, f, rules.members);
+                                                    : netsum_slot_from_parent(slot, f, job->rules.members);
     const uint8_t action = o.verdict.action;
     int overflow = 0;
     if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT) store_lanes(ctx, acc);
     if (action == NETSUM_ACT_ADD) overflow = combine(ctx, f->format, acc);
     if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_ADD) {
-      o.complete = netsum_slot_added(slot, f->round & 1, overflow, &rules);
+      o.complete = netsum_slot_added(slot, f->round & 1, overflow, &job->rules);
     }
     /* Under the lock: the lanes must not change while they are copied. */
     if (o.complete || action == NETSUM_ACT_REPLY_RESULT || action == NETSUM_ACT_SEND_UP) load_lanes(ctx, acc);
@@ -547,26 +571,50 @@ INLINE void take_one(uint64_t* spent_until_ns, const struct netsum_rate* rate, u
   }
 }
 
+/* NETSUM_DROP_NONE: the tag is right, the packet comes from its member, and it has been charged to the job's
+ * rate. Whether the rate is spent is asked before the tag is verified, which is work; charged is only what the
+ * member itself has sent. */
+INLINE int admit(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
+                 int from_its_address) {
+  const struct netsum_rate rate = {rate_interval_ns, rate_burst_ns};
+  const uint32_t job_index = f->job, slot_index = job->first_slot + f->slot;
+  struct slot_value* value = 0;
+  uint64_t* spent = 0;
+  uint64_t now_ns = 0;
+  int kind = 0;
+  if (rate.interval_ns != 0 && from_its_address) {
+    struct netsum_job_rate* rates_of_job = bpf_map_lookup_elem(&rates, &job_index);
+    value = bpf_map_lookup_elem(&slots, &slot_index);
+    if (!rates_of_job || !value) return NETSUM_DROP_BAD_SLOT;
+    now_ns = bpf_ktime_get_ns();
+    kind = netsum_rate_kind(&rate, &value->slot, f, now_ns);
+    if (kind < 0 || kind >= NETSUM_RATE_KINDS) return NETSUM_DROP_OVER_RATE; /* for the verifier */
+    spent = &rates_of_job->spent_until_ns[kind];
+    if (netsum_rate_is_spent(&rate, *spent, now_ns)) return NETSUM_DROP_OVER_RATE;
+  }
+  if (!check_is_right(ctx, f, netsum_xdp_key_of(job_index))) return NETSUM_DROP_BAD_CHECK;
+  if (!from_its_address) return NETSUM_DROP_UNKNOWN_PEER;
+  if (spent && value) {
+    take_one(spent, &rate, now_ns);
+    if (kind == NETSUM_RATE_ANSWERS) netsum_rate_note_answer(&value->slot, f, now_ns);
+  }
+  return NETSUM_DROP_NONE;
+}
+
 /* A packet of a member. -1: its lanes, or its question, are in order, and *job is theirs. */
 INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t peer,
                        const struct netsum_xdp_job** job) {
-  const uint32_t job_index = f->job;
-  *job = bpf_map_lookup_elem(&jobs, &job_index);
+  *job = find_job(f->job);
   if (!*job) return drop(NETSUM_DROP_UNKNOWN_JOB);
-  const int reason = netsum_check_rules(f, &(*job)->rules);
+  int reason = netsum_check_rules(f, &(*job)->rules);
   if (reason) return drop(reason);
-  /* Asked before the work of the check, paid after it: what is forged costs the job nothing. */
-  const struct netsum_rate rate = {rate_interval_ns, rate_burst_ns};
-  uint64_t* spent = rate.interval_ns ? bpf_map_lookup_elem(&rates, &job_index) : 0;
-  const uint64_t now_ns = spent ? bpf_ktime_get_ns() : 0;
-  if (spent && netsum_rate_is_spent(&rate, *spent, now_ns)) return drop(NETSUM_DROP_OVER_RATE);
-  if (!check_is_right(ctx, f, netsum_xdp_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);
-  if (spent) take_one(spent, &rate, now_ns);
-  const uint32_t member_index = job_index * NETSUM_MAX_MEMBERS + f->member;
+  const uint32_t member_index = f->job * NETSUM_MAX_MEMBERS + f->member;
   struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &member_index);
   if (!member) return drop(NETSUM_DROP_BAD_MEMBER);
+  const uint64_t known = member->peer;
+  reason = admit(ctx, f, *job, known == peer || (known == 0 && f->type == NETSUM_TYPE_HELLO));
+  if (reason) return drop(reason);
   if (f->type == NETSUM_TYPE_HELLO) return on_hello(ctx, f, *job, member, peer);
-  if (member->peer != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
   return -1;
 }
 
@@ -578,15 +626,19 @@ INLINE int from_parent(struct xdp_md* ctx, struct netsum_fields* f, uint64_t pee
   const uint32_t* index = bpf_map_lookup_elem(&parent_jobs, &key);
   if (!index) return drop(NETSUM_DROP_BAD_TYPE);
   const uint32_t job_index = *index;
-  *job = bpf_map_lookup_elem(&jobs, &job_index);
-  if (!*job || !(*job)->rules.has_parent) return drop(NETSUM_DROP_UNKNOWN_JOB);
+  *job = find_job(job_index);
+  /* The index may be another job's by now. */
+  if (!*job || (*job)->parent_peer != peer || (*job)->parent.job != f->job) {
+    return drop(NETSUM_DROP_UNKNOWN_JOB);
+  }
   const int reason = netsum_check_parent(f, &(*job)->parent, &(*job)->rules);
   if (reason) return drop(reason);
   if (!check_is_right(ctx, f, netsum_xdp_parent_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);
   if (f->type == NETSUM_TYPE_WELCOME) {
     /* It proves that full packets pass in both directions: the loader waits for what is noted here. */
+    if (f->payload_bytes != (*job)->rules.payload_bytes) return XDP_DROP;
     struct netsum_xdp_member* parent = bpf_map_lookup_elem(&parents, &job_index);
-    if (parent && f->payload_bytes == (*job)->rules.payload_bytes) note_port(ctx, parent);
+    if (parent && !came_as_noted(ctx, parent)) return drop(NETSUM_DROP_UNKNOWN_PEER);
     return XDP_DROP;
   }
   f->job = job_index;

@@ -171,26 +171,34 @@ Status XdpProgram::open() {
   }
   if (error != 0) return failure("cannot load the XDP program", -error);
 
-  broadcasts_.assign(jobs, -1);
-  ports_.resize(jobs);
-  for (uint32_t job = 0; job < jobs; ++job) {
-    const Result<int> map = make_broadcast();
-    if (!map.ok()) return map.status();
-    broadcasts_[job] = *map;
-    if (const Status status = set_broadcast(job, *map); !status.ok()) return status;
+  return make_jobs();
+}
+
+// All that takes a privilege, for every job that there may be: none is left when jobs come.
+Status XdpProgram::make_jobs() {
+  jobs_.resize(static_cast<size_t>(options_.max_jobs));
+  for (uint32_t index = 0; index < jobs_.size(); ++index) {
+    Job& job = jobs_[index];
+    job.key.reserve(options_.payload_bytes);
+    job.entry = bpf_map_create(BPF_MAP_TYPE_ARRAY, "netsum_job", sizeof(uint32_t), sizeof(netsum_xdp_job), 1,
+                               nullptr);
+    job.broadcast = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "netsum_ports", sizeof(uint32_t),
+                                   sizeof(bpf_devmap_val), NETSUM_MAX_MEMBERS, nullptr);
+    if (job.entry < 0 || job.broadcast < 0) return failure("cannot create the maps of a job", errno);
+    if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.broadcasts), &index, &job.broadcast, BPF_ANY) != 0) {
+      return failure("cannot set a device map", errno);
+    }
   }
-  const Result<int> spare = make_broadcast();
-  if (!spare.ok()) return spare.status();
-  spare_broadcast_ = *spare;
   return Status();
 }
 
 XdpProgram::~XdpProgram() {
   for (const int link : links_) close(link);
-  for (const int map : broadcasts_) {
-    if (map >= 0) close(map);
+  for (const Job& job : jobs_) {
+    for (const int map : {job.entry, job.broadcast}) {
+      if (map >= 0) close(map);
+    }
   }
-  if (spare_broadcast_ >= 0) close(spare_broadcast_);
   if (skeleton_ != nullptr) netsum_bpf__destroy(skeleton_);
 }
 
@@ -252,33 +260,6 @@ int XdpProgram::attached() const {
   }));
 }
 
-Result<int> XdpProgram::make_broadcast() {
-  const int map = bpf_map_create(BPF_MAP_TYPE_DEVMAP, "netsum_ports", sizeof(uint32_t),
-                                 sizeof(bpf_devmap_val), NETSUM_MAX_MEMBERS, nullptr);
-  if (map < 0) return failure("cannot create a device map", errno);
-  return map;
-}
-
-Status XdpProgram::set_broadcast(uint32_t job, int map) {
-  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.broadcasts), &job, &map, BPF_ANY) != 0) {
-    return failure("cannot set a device map", errno);
-  }
-  return Status();
-}
-
-// The spare, empty device map in the place of the job's, which is emptied and becomes the spare: no map is
-// made, so no privilege is needed. To replace an inner map, the kernel waits until every program that may
-// still use the old one has ended. If it does not (it is out of memory), the old map stays, and is emptied
-// where it is.
-void XdpProgram::clear_broadcast(uint32_t job) {
-  const int old = broadcasts_[job];
-  if (set_broadcast(job, spare_broadcast_).ok()) {
-    broadcasts_[job] = spare_broadcast_;
-    spare_broadcast_ = old;
-  }
-  for (uint32_t member = 0; member < NETSUM_MAX_MEMBERS; ++member) bpf_map_delete_elem(old, &member);
-}
-
 namespace {
 
 struct SlotValue {  // as the map holds it
@@ -314,12 +295,26 @@ Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state) {
 }
 
 Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
+  const uint32_t index = job.job;
+  Status status = fill(job, first_slot);
+  // Last of all: the program finds the job from here on, and all of it stays as it is until remove().
+  if (status.ok() &&
+      bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &jobs_[index].entry, BPF_ANY) != 0) {
+    status = failure("cannot install job " + std::to_string(index), errno);
+  }
+  if (!status.ok()) erase(index);
+  return status;
+}
+
+// While the program does not find the job.
+Status XdpProgram::fill(const DataplaneJob& job, uint32_t first_slot) {
+  const uint32_t index = job.job;
   const uint32_t slots = job.data_slots + job.scale_slots;
   for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
-  if (const Status status = set_key(netsum_xdp_key_of(job.job), key_of(job)); !status.ok()) return status;
-  const uint64_t nothing_spent = 0;
+  if (const Status status = set_key(netsum_xdp_key_of(index), key_of(job)); !status.ok()) return status;
+  jobs_[index].key.set(key_of(job), job.payload_bytes);
   netsum_xdp_job value{};
   value.rules.epoch = job.epoch;
   value.rules.members = job.members;
@@ -327,18 +322,58 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   value.rules.payload_bytes = job.payload_bytes;
   value.rules.has_parent = job.parent.has_value();
   value.first_slot = first_slot;
-  const uint32_t index = job.job;
-  bpf_map_update_elem(bpf_map__fd(skeleton_->maps.rates), &index, &nothing_spent, BPF_ANY);
   if (job.parent) {
+    value.parent_peer = peer_of(job.parent->stripes.front());
     value.parent.job = job.parent->job;
     value.parent.epoch = job.parent->epoch;
     value.parent.member = job.parent->member;
     if (const Status status = set_parent(job); !status.ok()) return status;
   }
-  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &value, BPF_ANY) != 0) {
-    return failure("cannot install job " + std::to_string(index), errno);
+  const netsum_job_rate nothing_spent{};
+  const uint32_t only = 0;
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.rates), &index, &nothing_spent, BPF_ANY) != 0 ||
+      bpf_map_update_elem(jobs_[index].entry, &only, &value, BPF_ANY) != 0) {
+    return failure("cannot write job " + std::to_string(index), errno);
   }
   return Status();
+}
+
+void XdpProgram::remove(uint16_t job) {
+  const uint32_t index = job;
+  // The kernel returns from a change of a map of maps when all programs that may have found the old one have
+  // ended. Only after that the job's maps change and its slots are free.
+  bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.jobs), &index);
+  erase(index);
+}
+
+// While the program does not find the job.
+void XdpProgram::erase(uint32_t index) {
+  Job& job = jobs_[index];
+  for (uint32_t member = 0; member < NETSUM_MAX_MEMBERS; ++member) {
+    bpf_map_delete_elem(job.broadcast, &member);
+  }
+  for (const Port& port : job.ports) {
+    const netsum_xdp_port_key key{.job = index, .ifindex = port.ifindex};
+    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.ports), &key);
+  }
+  job.ports.clear();
+  job.key.wipe();
+  const netsum_xdp_key none{};
+  for (const uint32_t key : {netsum_xdp_key_of(index), netsum_xdp_parent_key_of(index)}) {
+    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &key, &none, BPF_ANY);
+  }
+  const netsum_xdp_member nobody{};
+  for (uint32_t m = index * NETSUM_MAX_MEMBERS; m < (index + 1) * NETSUM_MAX_MEMBERS; ++m) {
+    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.members), &m, &nobody, BPF_ANY);
+  }
+  if (!job.parent) return;
+  uint32_t holder = 0;
+  // The parent may have granted the same index anew already, to a job of ours under another index.
+  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &*job.parent, &holder) == 0 &&
+      holder == index) {
+    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &*job.parent);
+  }
+  job.parent.reset();
 }
 
 Status XdpProgram::set_key(uint32_t index, const netsum_key& key) {
@@ -352,13 +387,6 @@ Status XdpProgram::set_key(uint32_t index, const netsum_key& key) {
   return Status();
 }
 
-void XdpProgram::wipe_keys(uint32_t job) {
-  const netsum_xdp_key none{};
-  for (const uint32_t index : {netsum_xdp_key_of(job), netsum_xdp_parent_key_of(job)}) {
-    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &none, BPF_ANY);
-  }
-}
-
 Status XdpProgram::set_parent(const DataplaneJob& job) {
   const uint32_t index = job.job;
   const Status keyed = set_key(netsum_xdp_parent_key_of(index), key_of_parent(job));
@@ -366,6 +394,7 @@ Status XdpProgram::set_parent(const DataplaneJob& job) {
   netsum_xdp_member parent{};
   parent.peer = peer_of(job.parent->stripes.front());
   const netsum_xdp_parent_key key{.peer = parent.peer, .job = job.parent->job, .reserved = 0};
+  jobs_[index].parent = key;
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent, BPF_ANY) != 0 ||
       bpf_map_update_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key, &index, BPF_ANY) != 0) {
     return failure("cannot set the parent of job " + std::to_string(index), errno);
@@ -373,51 +402,12 @@ Status XdpProgram::set_parent(const DataplaneJob& job) {
   return Status();
 }
 
-uint32_t XdpProgram::hello_to_parent(const DataplaneJob& job, netsum_fields fields, uint8_t* frame) {
-  fields.job = job.parent->job;
-  fields.epoch = job.parent->epoch;
-  fields.member = job.parent->member;
-  fields.flags = 0;
-  std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
-  return wire::write_header(fields, key_of_parent(job), frame);
-}
-
+// Whether the job's parent has answered a HELLO of full size, by a port that the program is attached to.
 bool XdpProgram::parent_welcomed(uint16_t job) const {
   const uint32_t index = job;
   netsum_xdp_member parent{};
   bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent);
   return parent.ifindex != 0;
-}
-
-void XdpProgram::forget_parent(uint32_t index) {
-  netsum_xdp_job job{};
-  netsum_xdp_member parent{};
-  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &job);
-  bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parents), &index, &parent);
-  const netsum_xdp_parent_key key{.peer = parent.peer, .job = job.parent.job, .reserved = 0};
-  uint32_t holder = 0;
-  // The parent may have granted the same index anew already, to a job of ours under another index.
-  if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key, &holder) == 0 && holder == index) {
-    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &key);
-  }
-}
-
-void XdpProgram::remove(uint16_t job) {
-  const uint32_t index = job;
-  const netsum_xdp_job none{};
-  forget_parent(index);
-  bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &none, BPF_ANY);
-  clear_broadcast(index);  // also waits for the programs at work
-  wipe_keys(index);
-  for (const Port& port : ports_[index]) {
-    const netsum_xdp_port_key key{.job = index, .ifindex = port.ifindex};
-    bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.ports), &key);
-  }
-  ports_[index].clear();
-  const netsum_xdp_member nobody{};
-  for (uint32_t m = index * NETSUM_MAX_MEMBERS; m < (index + 1) * NETSUM_MAX_MEMBERS; ++m) {
-    bpf_map_update_elem(bpf_map__fd(skeleton_->maps.members), &m, &nobody, BPF_ANY);
-  }
 }
 
 netsum_xdp_member XdpProgram::member(uint16_t job, uint16_t member) const {
@@ -427,15 +417,32 @@ netsum_xdp_member XdpProgram::member(uint16_t job, uint16_t member) const {
   return value;
 }
 
-uint32_t XdpProgram::welcome(const DataplaneJob& job, netsum_fields fields, const Address& from,
-                             uint8_t* frame) {
+XdpProgram::Answer XdpProgram::answer_hello(const DataplaneJob& job, std::span<const uint8_t> datagram,
+                                            const Address& from, uint8_t* frame) {
+  netsum_fields fields;
+  if (netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &fields) != NETSUM_DROP_NONE ||
+      fields.type != NETSUM_TYPE_HELLO || fields.job != job.job || fields.epoch != job.epoch ||
+      fields.member >= job.members || fields.payload_bytes > job.payload_bytes) {
+    return {};
+  }
   const netsum_xdp_member noted = member(job.job, fields.member);
-  if (noted.peer != peer_of(from)) return 0;
-  if (!reach(job, fields.member, noted).ok()) return 0;
+  if (noted.ifindex == 0 || noted.peer != peer_of(from)) return {};
+  // A packet that came by an interface without the program has been checked by nobody yet.
+  const wire::PacketKey& key = jobs_[job.job].key;
+  const uint64_t nh = netsum_nh(datagram.data() + NETSUM_HEADER_BYTES, fields.payload_bytes, key.table());
+  if (!wire::check_is_right(datagram.data(), fields, key, nh)) return {};
+
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
-  fields.type = NETSUM_TYPE_WELCOME;
   fields.flags = 0;
-  return wire::write_header(fields, key_of(job), frame);
+  if (job.parent && !parent_welcomed(job.job)) {
+    fields.job = job.parent->job;
+    fields.epoch = job.parent->epoch;
+    fields.member = job.parent->member;
+    return {wire::write_header(fields, key_of_parent(job), frame), job.parent->stripes.front(), false};
+  }
+  if (!reach(job, fields.member, noted).ok()) return {};
+  fields.type = NETSUM_TYPE_WELCOME;
+  return {wire::write_header(fields, key, frame), from, true};
 }
 
 namespace {
@@ -454,33 +461,35 @@ netsum_xdp_member group_behind(const Address& group, const netsum_xdp_member& me
 
 }  // namespace
 
-// Repetition does no harm.
+// Repetition does no harm, also after a failure.
 Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum_xdp_member& where) {
   const uint16_t job = spec.job;
   const uint32_t ifindex = where.ifindex;
-  std::vector<Port>& ports = ports_[job];
+  std::vector<Port>& ports = jobs_[job].ports;
   auto port = std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.ifindex == ifindex; });
   if (port == ports.end()) port = ports.insert(ports.end(), Port{.ifindex = ifindex, .members = {}});
   if (std::find(port->members.begin(), port->members.end(), member) != port->members.end()) return Status();
-  port->members.push_back(member);
+  std::vector<uint16_t> members = port->members;
+  members.push_back(member);
 
   // First who is behind the port, then one more copy for it.
   const netsum_xdp_port_key key{.job = job, .ifindex = ifindex};
   netsum_xdp_port value{};
-  value.count = static_cast<uint32_t>(port->members.size());
+  value.count = static_cast<uint32_t>(members.size());
   if (spec.group.valid()) value.group = group_behind(spec.group, where);
-  std::copy(port->members.begin(), port->members.end(), value.members);
+  std::copy(members.begin(), members.end(), value.members);
   static_assert(sizeof value % 8 == 0, "per-CPU values lie in steps of 8 bytes");
   const std::vector<netsum_xdp_port> values(static_cast<size_t>(cpus_), value);
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.ports), &key, values.data(), BPF_ANY) != 0) {
     return failure("cannot set up a port", errno);
   }
   // One copy for each member; of a group one for the port, in the place of its first member.
-  const uint32_t place = spec.group.valid() ? port->members.front() : member;
+  const uint32_t place = spec.group.valid() ? members.front() : member;
   const bpf_devmap_val copy = target(ifindex);
-  if (bpf_map_update_elem(broadcasts_[job], &place, &copy, BPF_ANY) != 0) {
+  if (bpf_map_update_elem(jobs_[job].broadcast, &place, &copy, BPF_ANY) != 0) {
     return failure("cannot send to interface " + std::to_string(ifindex), errno);
   }
+  port->members = std::move(members);
   return Status();
 }
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "aggregator/xdp/maps.h"
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "wire/codec.h"
 
 struct bpf_devmap_val;
 struct netsum_bpf;
@@ -49,16 +52,17 @@ class XdpProgram {
   // When it returns, no CPU is at work on a packet of the job any more.
   void remove(uint16_t job);
 
-  // A HELLO that the program has let through: from now on results of the job go to its sender, too. Writes
-  // the WELCOME to `frame` (room for a header and fields.payload_bytes) and returns its size, or 0 if it gets
-  // none, because the program has not seen it or the port cannot be set up.
-  uint32_t welcome(const DataplaneJob& job, netsum_fields fields, const Address& from, uint8_t* frame);
-
-  // The same HELLO as the job says it to its parent.
-  static uint32_t hello_to_parent(const DataplaneJob& job, netsum_fields fields, uint8_t* frame);
-  // Whether the job's parent has answered a HELLO of full size, and by a port that the program is attached
-  // to.
-  bool parent_welcomed(uint16_t job) const;
+  struct Answer {
+    uint32_t size = 0;  // 0: none
+    Address to;
+    bool welcome = false;  // for the sender; otherwise it is a HELLO for the job's parent
+  };
+  // Answers a HELLO that came up to the loader's socket, by whatever interface: it is refused unless its tag is
+  // right and the program has noted `from` as the member's address. Results of the job go to a member that is
+  // welcomed from now on; before the job's parent has answered a HELLO of full size, HELLOs go up to it. Writes
+  // the answer, as long as the HELLO, to `frame`.
+  Answer answer_hello(const DataplaneJob& job, std::span<const uint8_t> datagram, const Address& from,
+                      uint8_t* frame);
 
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
@@ -73,27 +77,31 @@ class XdpProgram {
   Status open();
   void set_constants();
   bpf_devmap_val target(uint32_t ifindex) const;
-  Result<int> make_broadcast();
-  Status set_broadcast(uint32_t job, int map);
-  void clear_broadcast(uint32_t job);
+  Status make_jobs();
+  Status fill(const DataplaneJob& job, uint32_t first_slot);
+  void erase(uint32_t job);
   Status set_key(uint32_t index, const netsum_key& key);
-  void wipe_keys(uint32_t job);
   Status set_parent(const DataplaneJob& job);
-  void forget_parent(uint32_t job);
   netsum_xdp_member member(uint16_t job, uint16_t member) const;
+  bool parent_welcomed(uint16_t job) const;
   Status reach(const DataplaneJob& job, uint16_t member, const netsum_xdp_member& where);
 
   struct Port {
     uint32_t ifindex = 0;
     std::vector<uint16_t> members;
   };
+  struct Job {
+    int entry = -1;      // the map that `jobs` holds while the job is installed
+    int broadcast = -1;  // the device map
+    wire::PacketKey key;
+    std::optional<netsum_xdp_parent_key> parent;  // its key in `parent_jobs`
+    std::vector<Port> ports;
+  };
   const Options options_;
   netsum_bpf* skeleton_ = nullptr;
   std::vector<int> links_;
   std::vector<uint32_t> ifindexes_;
-  std::vector<int> broadcasts_;           // by job: the device map
-  int spare_broadcast_ = -1;              // empty
-  std::vector<std::vector<Port>> ports_;  // by job
+  std::vector<Job> jobs_;
   int cpus_ = 0;
 };
 

@@ -118,30 +118,19 @@ class XdpDataplane final : public Dataplane {
     }
   }
 
-  // The program has let through only HELLOs that are in order and whose sender it has noted; what came by an
-  // interface without the program has not been noted, and is refused here.
   void on_packet(const InPacket& packet) {
     netsum_fields fields;
     if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) return;
-    if (fields.type != NETSUM_TYPE_HELLO) return;
     const std::lock_guard lock(mutex_);
     const auto found = jobs_.find(fields.job);
     if (found == jobs_.end()) return;
-    const DataplaneJob& job = found->second.job;
-    if (fields.epoch != job.epoch || fields.member >= job.members) return;
-    if (job.parent && !program_->parent_welcomed(job.job)) {
-      // The way up is open first. The member says HELLO again until it is.
-      const uint32_t size = XdpProgram::hello_to_parent(job, fields, frame_.data());
-      const OutPacket hello{frame_.data(), size, job.parent->stripes.front()};
-      io_->send({&hello, 1});
-      return;
-    }
-    const uint32_t size = program_->welcome(job, fields, packet.from, frame_.data());
+    const XdpProgram::Answer answer =
+        program_->answer_hello(found->second.job, {packet.data, packet.size}, packet.from, frame_.data());
     // A stranger, or no room for the port: it will be said again with the next HELLO.
-    if (size == 0) return refused_hellos_.add();
-    hellos_.add();
-    const OutPacket welcome{frame_.data(), size, packet.from};
-    io_->send({&welcome, 1});
+    if (answer.size == 0) return refused_hellos_.add();
+    if (answer.welcome) hellos_.add();
+    const OutPacket out{frame_.data(), answer.size, answer.to};
+    io_->send({&out, 1});
   }
 
   const XdpDataplaneOptions options_;

@@ -2,120 +2,82 @@
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
 #include <net/if.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "src/base/assert.h"
+#include "tests/conformance/frames.h"
 
 namespace netsum::conformance {
 namespace {
 
-constexpr uint16_t kAggregatorPort = 5152;
 constexpr uint16_t kFirstPeerPort = 1000;
 constexpr uint32_t kSlots = 64;
 constexpr int kMaxJobs = 8;
 constexpr uint32_t kPayload = 1440;
 
-uint32_t aggregator_ip() {
-  return htonl(0x0A0000FE);
-}
-uint32_t peer_ip(Peer peer) {
-  return htonl(0x0A000001u + static_cast<uint32_t>(peer));
-}
-uint16_t peer_port(Peer peer) {
-  return htons(static_cast<uint16_t>(kFirstPeerPort + peer));
-}
-
-uint16_t ip_checksum(const iphdr& header) {
-  uint16_t words[10];
-  std::memcpy(words, &header, sizeof words);
-  uint32_t sum = 0;
-  for (const uint16_t word : words) sum += word;
-  while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
-}
-
-struct Headers {
-  ethhdr eth;
-  iphdr ip;
-  udphdr udp;
-} __attribute__((packed));
-static_assert(sizeof(Headers) == NETSUM_XDP_HEADERS_BYTES);
-
 // To whom the frame goes.
 Peer peer_of(const Bytes& frame) {
-  Headers h;
+  FrameHeaders h;
   std::memcpy(&h, frame.data(), sizeof h);
   return ntohs(h.udp.dest) - kFirstPeerPort;
 }
 
-Address address_of(Peer peer) {
-  Address address;
-  address.family = 4;
-  const uint32_t ip = peer_ip(peer);
-  std::memcpy(address.ip.data(), &ip, sizeof ip);
-  address.port = ntohs(peer_port(peer));
-  return address;
+Address aggregator() {
+  return Address::parse("10.0.0.254:5152").value();
+}
+
+Mac aggregator_mac() {
+  return {0xA0, 0xA1, 0xA2, 0xA3, 0xA4, 0xA5};
+}
+Mac mac_of(Peer peer) {
+  Mac mac{};
+  for (size_t i = 0; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(0x10 * i + static_cast<size_t>(peer));
+  return mac;
+}
+
+bool is_at(const Address& address, uint32_t ip, uint16_t port) {
+  return std::memcmp(address.ip.data(), &ip, sizeof ip) == 0 && htons(address.port) == port;
 }
 
 }  // namespace
 
+Address address_of(Peer peer) {
+  Address address = aggregator();
+  address.ip[3] = static_cast<uint8_t>(1 + peer);
+  address.port = static_cast<uint16_t>(kFirstPeerPort + peer);
+  return address;
+}
+
 Bytes frame_around(const Bytes& datagram, Peer from) {
-  Headers h{};
-  for (int i = 0; i < ETH_ALEN; ++i) {
-    h.eth.h_dest[i] = static_cast<uint8_t>(0xA0 + i);
-    h.eth.h_source[i] = static_cast<uint8_t>(0x10 * i + from);
-  }
-  h.eth.h_proto = htons(ETH_P_IP);
-  iphdr ip{};
-  ip.version = 4;
-  ip.ihl = 5;
-  ip.ttl = 64;
-  ip.protocol = IPPROTO_UDP;
-  ip.saddr = peer_ip(from);
-  ip.daddr = aggregator_ip();
-  ip.tot_len = htons(static_cast<uint16_t>(28 + datagram.size()));
-  ip.check = ip_checksum(ip);
-  h.ip = ip;
-  h.udp.source = peer_port(from);
-  h.udp.dest = htons(kAggregatorPort);
-  h.udp.len = htons(static_cast<uint16_t>(8 + datagram.size()));
-  Bytes frame(sizeof h);
-  std::memcpy(frame.data(), &h, sizeof h);
-  frame.insert(frame.end(), datagram.begin(), datagram.end());
-  return frame;
+  return frame_of({mac_of(from), aggregator_mac(), address_of(from), aggregator()}, datagram);
 }
 
 std::string what_is_wrong_with_answer(const Bytes& frame, Peer to) {
-  Headers h;
+  FrameHeaders h;
   if (frame.size() < sizeof h) return "shorter than its headers";
   std::memcpy(&h, frame.data(), sizeof h);
-  iphdr ip = h.ip;
-  const uint16_t check = ip.check;
-  ip.check = 0;
-  if (check != ip_checksum(ip)) return "IP checksum";
+  const iphdr ip = h.ip;
+  if (ip.check != ip_checksum(ip)) return "IP checksum";
   if (ntohs(ip.tot_len) != frame.size() - ETH_HLEN) return "IP length";
   if (ntohs(h.udp.len) != frame.size() - ETH_HLEN - sizeof ip) return "UDP length";
   if (h.udp.check != 0) return "a UDP checksum that nobody has computed";
-  if (ip.saddr != aggregator_ip() || h.udp.source != htons(kAggregatorPort)) return "source";
-  if (ip.daddr != peer_ip(to) || h.udp.dest != peer_port(to)) return "destination";
-  if (h.eth.h_source[1] != 0xA1 || h.eth.h_dest[1] != 0x10 + to) return "Ethernet addresses";
+  if (!is_at(aggregator(), ip.saddr, h.udp.source)) return "source";
+  if (!is_at(address_of(to), ip.daddr, h.udp.dest)) return "destination";
+  const Mac from_mac = aggregator_mac(), to_mac = mac_of(to);
+  if (!std::equal(from_mac.begin(), from_mac.end(), h.eth.h_source) ||
+      !std::equal(to_mac.begin(), to_mac.end(), h.eth.h_dest)) {
+    return "Ethernet addresses";
+  }
   return "";
 }
 
 Result<std::unique_ptr<XdpProgram>> XdpRun::load(uint64_t job_packets_per_s) {
-  Address address;
-  address.family = 4;
-  const uint32_t ip = aggregator_ip();
-  std::memcpy(address.ip.data(), &ip, sizeof ip);
-  address.port = kAggregatorPort;
-  auto program = XdpProgram::load({.address = address,
+  auto program = XdpProgram::load({.address = aggregator(),
                                    .slots = kSlots,
                                    .max_jobs = kMaxJobs,
                                    .payload_bytes = kPayload,
@@ -158,12 +120,12 @@ bool XdpRun::start_at(const VectorStart& start) {
   return program_->set_slot(jobs_.at(start.job).first_slot + start.slot, slot).ok();
 }
 
-XdpRun::Output XdpRun::run(XdpProgram* program, const Bytes& frame) {
+XdpRun::Output XdpRun::run(XdpProgram* program, const Bytes& frame, int repeat) {
   Output output;
   output.frame.resize(4096);
   LIBBPF_OPTS(bpf_test_run_opts, options, .data_in = frame.data(), .data_out = output.frame.data(),
               .data_size_in = static_cast<uint32_t>(frame.size()),
-              .data_size_out = static_cast<uint32_t>(output.frame.size()), .repeat = 1);
+              .data_size_out = static_cast<uint32_t>(output.frame.size()), .repeat = repeat);
   const int error = bpf_prog_test_run_opts(program->program_fd(), &options);
   NETSUM_ASSERT(error == 0);
   output.frame.resize(options.data_size_out);
@@ -202,13 +164,11 @@ std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
       return replies;
     }
     case XDP_PASS: {  // what the loader's socket gets
-      const DataplaneJob& spec = job->second.job;
-      Bytes frame(NETSUM_HEADER_BYTES + fields.payload_bytes);
-      if (spec.parent && !program_->parent_welcomed(spec.job)) {
-        return {{job->second.parent, Bytes(frame.data(), frame.data() + XdpProgram::hello_to_parent(
-                                                                            spec, fields, frame.data()))}};
-      }
-      if (program_->welcome(job->second.job, fields, address_of(from), frame.data()) == 0) return {};
+      Bytes frame(datagram.size());
+      const XdpProgram::Answer said =
+          program_->answer_hello(job->second.job, datagram, address_of(from), frame.data());
+      if (said.size == 0) return {};
+      if (!said.welcome) return {{job->second.parent, frame}};
       job->second.peers.emplace(fields.member, from);
       return {{from, frame}};
     }

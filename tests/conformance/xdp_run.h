@@ -12,6 +12,7 @@
 
 namespace netsum::conformance {
 
+Address address_of(Peer peer);
 // Ethernet, IPv4 and UDP around `datagram`, from a peer to the aggregator.
 Bytes frame_around(const Bytes& datagram, Peer from);
 // Right checksums, lengths and addresses, from the aggregator to the peer; or what is wrong.
@@ -38,7 +39,8 @@ class XdpRun : public DataplaneUnderTest {
     Bytes frame;
     uint32_t duration_ns = 0;
   };
-  static Output run(XdpProgram* program, const Bytes& frame);
+  // `repeat`: so many times, on what the former run has left of the frame.
+  static Output run(XdpProgram* program, const Bytes& frame, int repeat = 1);
 
  private:
   struct Job {

@@ -41,48 +41,6 @@ TEST_F(Xdp, RandomPacketsAsTheReference) {
   }
 }
 
-// --- Rate
-// --------------------------------------------------------------------------------------------------------
-
-TEST_F(Xdp, TheRateIsAJobsOwnAndForgedPacketsDoNotSpendIt) {
-  // So low a rate that nothing is earned while the test runs: 64 packets, and the one that is due.
-  auto limited = XdpRun::load(1);
-  ASSERT_TRUE(limited.ok()) << limited.status().to_string();
-  XdpProgram* program = limited.value().get();
-  XdpRun dataplane(program);
-  std::vector<VectorJob> jobs;
-  for (uint16_t index = 0; index < 2; ++index) {
-    jobs.push_back({.job = index,
-                    .epoch = 1,
-                    .key = {5, index},
-                    .members = 1,
-                    .data_slots = 1,
-                    .scale_slots = 0,
-                    .payload_bytes = 32});
-    dataplane.install(jobs.back());
-  }
-  const auto probe = [](const VectorJob& job, const netsum_key& key) {
-    netsum_fields f{};
-    f.type = NETSUM_TYPE_PROBE;
-    f.job = job.job;
-    f.epoch = job.epoch;
-    f.round = 1;
-    f.payload_bytes = NETSUM_PROBE_BYTES;
-    Bytes datagram(NETSUM_HEADER_BYTES + NETSUM_PROBE_BYTES);
-    wire::write_header(f, wire::stripe_key(key, 0), datagram.data());
-    return frame_around(datagram, 0);
-  };
-  for (int i = 0; i < 500; ++i) XdpRun::run(program, probe(jobs[0], jobs[1].key));
-  EXPECT_EQ(program->counter(NETSUM_DROP_BAD_CHECK), 500u);
-  for (const VectorJob& job : jobs) {
-    const uint64_t before = program->counter(NETSUM_DROP_OVER_RATE);
-    for (int i = 0; i < 100; ++i) XdpRun::run(program, probe(job, job.key));
-    EXPECT_EQ(program->counter(NETSUM_DROP_OVER_RATE), before + 35);
-  }
-  // Nobody has said HELLO: that is looked at later.
-  EXPECT_EQ(program->counter(NETSUM_DROP_UNKNOWN_PEER), 130u);
-}
-
 // --- Around the datagram
 // -----------------------------------------------------------------------------------------
 
