@@ -22,8 +22,9 @@
 
 namespace netsum {
 
-// One contiguous piece of memory to be reduced. `input` and `output` may be the same (in place), and must not
-// overlap otherwise. Both must stay valid, and untouched by the caller, until the operation has ended.
+// One contiguous piece of memory to be reduced. `input` and `output` may be the same (in place). Apart from that, no
+// output may overlap an input or another output of the call: kInvalidArgument. Both must stay valid, and untouched by
+// the caller, until the operation has ended.
 struct TensorView {
   const void* input = nullptr;
   void* output = nullptr;
@@ -33,8 +34,12 @@ struct TensorView {
 // Counts since connect, or since the last regroup or failover. Bytes are whole datagrams plus their UDP, IP
 // and Ethernet headers.
 struct CommunicatorStats {
-  uint64_t operations = 0;      // ended well
-  uint64_t gradient_bytes = 0;  // bytes of tensors reduced, on this rank
+  // All-reduces, without barriers. An operation that is refused at once, for its arguments, counts nowhere.
+  // With FailurePolicy::kFailover these three count since connect, or since the last regroup.
+  uint64_t operations_submitted = 0;
+  uint64_t operations = 0;  // completed: ended without an error
+  uint64_t operations_failed = 0;
+  uint64_t gradient_bytes = 0;  // bytes of the tensors submitted, on this rank
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t packets_sent = 0;

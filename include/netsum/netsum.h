@@ -118,8 +118,9 @@ NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
 /* The code of the error that broke the communicator, with its message as netsum_last_error(); or 0. */
 NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 
-/* Starts summing `count` elements over all ranks; `input` may equal `output`. Both must stay valid until the
- * work has ended. On success *work must be given to netsum_work_free. timeout_ms 0: the communicator's. */
+/* Starts summing `count` elements over all ranks; `input` may equal `output`, and must not overlap it otherwise:
+ * then, as for other bad arguments, the work ends at once with NETSUM_INVALID_ARGUMENT. Both must stay valid until
+ * the work has ended. On success *work must be given to netsum_work_free. timeout_ms 0: the communicator's. */
 NETSUM_API int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count,
                                  netsum_dtype type, netsum_redop op, int64_t timeout_ms, netsum_work** work);
 /* Waits for the end and returns its code. timeout_ms < 0: until the operation's own deadline. */

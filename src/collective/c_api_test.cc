@@ -55,6 +55,17 @@ int sum(netsum_comm* comm, int32_t value, int32_t* result) {
   return code;
 }
 
+// A bad call: the output is the input, moved by one element.
+int sum_to_next_element(netsum_comm* comm) {
+  std::vector<int32_t> numbers(101, 1);
+  netsum_work* work = nullptr;
+  int code =
+      netsum_all_reduce(comm, numbers.data(), numbers.data() + 1, 100, NETSUM_INT32, NETSUM_SUM, 0, &work);
+  if (code == NETSUM_OK) code = netsum_work_wait(work, -1);
+  netsum_work_free(work);
+  return code;
+}
+
 // Forks before any thread exists in this process: the aggregators are processes, too.
 pid_t fork_to(const std::function<void()>& body) {
   const pid_t child = fork();
@@ -108,6 +119,9 @@ TEST(CApiTest, SurvivorsOfAKilledRankAreToldAndGoOn) {
     int32_t result = 0;
     REQUIRE(sum(comm, rank, &result) == NETSUM_OK && result == 0 + 1 + 2);
     REQUIRE(netsum_comm_status(comm) == NETSUM_OK);
+    REQUIRE(sum_to_next_element(comm) == NETSUM_INVALID_ARGUMENT);
+    REQUIRE(std::string(netsum_last_error()).find("overlaps") != std::string::npos);
+    REQUIRE(sum(comm, rank, &result) == NETSUM_OK && result == 0 + 1 + 2);
     if (rank == 1) kill(getpid(), SIGKILL);
 
     int code = NETSUM_OK;

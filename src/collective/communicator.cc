@@ -9,6 +9,7 @@
 #include "src/collective/failover_communicator.h"
 #include "src/collective/session.h"
 #include "src/collective/session_opener.h"
+#include "src/collective/tensor_check.h"
 #include "src/collective/work_state.h"
 #include "src/kernels/kernels.h"
 #include "wire/mtu.h"

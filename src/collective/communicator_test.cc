@@ -1,8 +1,9 @@
 // End to end through the public API, over loopback sockets: ranks are threads of this process.
 #include "netsum/communicator.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -21,6 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 using Body = std::function<void(int rank, Communicator& communicator)>;
 
@@ -208,6 +210,65 @@ TEST_P(AnySpread, DifferentTensorsAreAMismatchOnEveryRank) {
     EXPECT_EQ(communicator.status().code(), ErrorCode::kMismatch);
     // Later operations say so at once.
     EXPECT_EQ(communicator.barrier(seconds(10)).code(), ErrorCode::kMismatch);
+  });
+}
+
+TEST_P(AnySpread, OverlappingTensorsAreRefusedAndTheJobGoesOn) {
+  Job(GetParam(), 3).run([](int, Communicator& communicator) {
+    std::vector<float> data(1000, 1.0f);
+    const std::array<TensorView, 2> views = {TensorView{&data[0], &data[0], 600},
+                                             {&data[500], &data[500], 500}};
+    const Status status = communicator.all_reduce(views, {}).wait();
+    EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("tensor 0 overlaps the output of tensor 1"));
+    EXPECT_EQ(data, std::vector<float>(1000, 1.0f));
+    const CommunicatorStats stats = communicator.stats();
+    EXPECT_EQ(stats.operations_submitted + stats.operations + stats.operations_failed, 0u);
+    ASSERT_TRUE(communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait().ok());
+    EXPECT_EQ(data, std::vector<float>(1000, 3.0f));
+  });
+}
+
+TEST_P(AnySpread, ARankThatAloneIsRefusedKeepsNobodyBeyondTheDeadline) {
+  Job(GetParam(), 2).run([](int rank, Communicator& communicator) {
+    std::vector<float> data(2000, 1.0f);
+    float* second = &data[rank == 1 ? 999 : 1000];
+    const std::array<TensorView, 2> views = {TensorView{&data[0], &data[0], 1000}, {second, second, 1000}};
+    AllReduceOptions options;
+    options.timeout = milliseconds(700);
+    const Status status = communicator.all_reduce(views, options).wait();
+    if (rank == 1) {
+      EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.to_string();
+      while (communicator.status().ok()) std::this_thread::sleep_for(milliseconds(1));  // rank 0 tells
+    } else {
+      EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+      EXPECT_EQ(status.rank(), 1) << status.to_string();
+      EXPECT_EQ(communicator.stats().operations_failed, 1u);
+    }
+  });
+}
+
+TEST_P(AnySpread, OperationsAreCountedWhenTheyEnd) {
+  Job(GetParam(), 2).run([](int rank, Communicator& communicator) {
+    std::vector<float> data(1000, 1.0f);
+    const TensorView view{data.data(), data.data(), data.size()};
+    ASSERT_TRUE(communicator.all_reduce(view, {}).wait().ok());
+    ASSERT_TRUE(communicator.barrier(seconds(30)).ok());  // does not count
+    const auto expect_counts = [&](uint64_t submitted, uint64_t completed, uint64_t failed) {
+      const CommunicatorStats stats = communicator.stats();
+      EXPECT_EQ(stats.operations_submitted, submitted);
+      EXPECT_EQ(stats.operations, completed);
+      EXPECT_EQ(stats.operations_failed, failed);
+    };
+    expect_counts(1, 1, 0);
+    if (rank == 0) {
+      const Work work = communicator.all_reduce(view, {});
+      expect_counts(2, 1, 0);  // rank 1 takes no part
+      communicator.abort("enough");
+      EXPECT_EQ(work.wait().code(), ErrorCode::kAborted);
+      expect_counts(2, 1, 1);
+    }
+    while (communicator.status().ok()) std::this_thread::sleep_for(milliseconds(1));
   });
 }
 

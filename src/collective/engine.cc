@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/base/clock.h"
-#include "src/collective/work_state.h"
 
 namespace netsum {
 namespace {
@@ -36,13 +35,20 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
 }
 
 Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                    std::chrono::milliseconds timeout) {
+                    std::chrono::milliseconds timeout, OnEnd on_end) {
   const int64_t now_us = monotonic_us();
-  return post({nullptr, type, op, std::move(tensors), now_us, now_us + timeout.count() * 1000, {}});
+  return post({nullptr,
+               std::move(on_end),
+               type,
+               op,
+               std::move(tensors),
+               now_us,
+               now_us + timeout.count() * 1000,
+               {}});
 }
 
 Work Engine::submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us) {
-  return post({nullptr, type, op, {tensor}, monotonic_us(), deadline_us, std::move(joint)});
+  return post({nullptr, {}, type, op, {tensor}, monotonic_us(), deadline_us, std::move(joint)});
 }
 
 Work Engine::post(Submission submission) {
@@ -134,8 +140,8 @@ void Engine::take_mail(bool socket_is_empty) {
     const uint64_t id = next_id_++;
     uint64_t elements = 0;
     for (const TensorView& tensor : submission.tensors) elements += tensor.count;
-    works_.emplace(
-        id, InProgress{std::move(submission.work), submission.type, elements, submission.submitted_us});
+    works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end), submission.type,
+                                  elements, submission.submitted_us});
     core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
                  std::move(submission.joint));
   }
@@ -162,6 +168,7 @@ void Engine::finish_operations() {
     const InProgress ended = std::move(found->second);
     works_.erase(found);
     note_end(ended, completion, now_us);
+    if (ended.on_end) ended.on_end(completion.status);
     ended.work->finish(completion.status);
   }
   completions_.clear();

@@ -14,6 +14,7 @@
 
 #include "netsum/communicator.h"
 #include "src/base/histogram.h"
+#include "src/collective/work_state.h"
 #include "src/net/packet_io.h"
 #include "src/telemetry/trace.h"
 #include "src/worker/worker_core.h"
@@ -32,7 +33,8 @@ class Engine {
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
 
   // Any thread. `timeout` runs from now.
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout,
+              OnEnd on_end = {});
   // The same for what several ranks of this host have in common.
   Work submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us);
   // Any thread. The first failure counts.
@@ -50,6 +52,7 @@ class Engine {
  private:
   struct Submission {
     std::shared_ptr<Work::State> work;
+    OnEnd on_end;
     DataType type;
     ReduceOp op;
     std::vector<TensorView> tensors;
@@ -59,6 +62,7 @@ class Engine {
   };
   struct InProgress {
     std::shared_ptr<Work::State> work;
+    OnEnd on_end;
     DataType type;
     uint64_t elements;
     int64_t submitted_us;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/collective/tensor_check.h"
 #include "src/collective/work_state.h"
 
 namespace netsum {
@@ -21,11 +22,21 @@ bool is_loss(const Status& status) {
   return status.code() == ErrorCode::kAggregatorLost;
 }
 
+// Far away, where the sum does not fit.
+Clock::time_point deadline_after(milliseconds timeout) {
+  const Clock::time_point now = Clock::now();
+  if (timeout >= std::chrono::floor<milliseconds>(Clock::time_point::max() - now))
+    return Clock::time_point::max();
+  return now + timeout;
+}
+
 }  // namespace
 
 struct FailoverCommunicator::Operation {
   uint64_t number = 0;
   AllReduceOptions options;
+  bool is_barrier = false;
+  Clock::time_point deadline;            // for its caller, in however many sessions
   std::vector<TensorView> views;         // the caller's
   std::unique_ptr<std::byte[]> inputs;   // as they were, back to back
   std::unique_ptr<std::byte[]> outputs;  // of a repetition after the end here
@@ -34,12 +45,17 @@ struct FailoverCommunicator::Operation {
   bool ended = false;             // the caller has its result
   uint64_t ended_in_session = 0;  // latest generation in which it has ended
 
-  Operation(std::span<const TensorView> tensors, const AllReduceOptions& how);
+  Operation(std::span<const TensorView> tensors, const AllReduceOptions& how, milliseconds default_timeout);
   std::vector<TensorView> views_again();
+  milliseconds time_left() const;
+  std::string describe() const;
 };
 
-FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how)
+FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how,
+                                           milliseconds default_timeout)
     : options(how), views(tensors.begin(), tensors.end()) {
+  if (options.timeout.count() <= 0) options.timeout = default_timeout;
+  deadline = deadline_after(options.timeout);
   const size_t element = size_of(options.type);
   for (const TensorView& view : views) bytes += view.count * element;
   inputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -63,20 +79,39 @@ std::vector<TensorView> FailoverCommunicator::Operation::views_again() {
   return again;
 }
 
-FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options)
-    : options_(options), opener_([&] {
+// The engine rounds in its own way: a moment too late rather than too early. What has ended here is repeated
+// for other ranks, whose deadlines count then.
+milliseconds FailoverCommunicator::Operation::time_left() const {
+  if (ended) return options.timeout;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  return std::clamp(left, milliseconds(1), options.timeout);
+}
+
+std::string FailoverCommunicator::Operation::describe() const {
+  if (is_barrier) return "barrier";
+  size_t count = 0;
+  for (const TensorView& view : views) count += view.count;
+  return "all_reduce (" + std::string(data_type_name(options.type)) + "[" + std::to_string(count) + "])";
+}
+
+FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
+    : options_(options), hooks_(std::move(hooks)), opener_([&] {
         CommunicatorOptions without_memory = options;
         without_memory.shared_memory = false;
         return without_memory;
       }()) {}
 
-Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const CommunicatorOptions& options) {
-  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options));
+Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const CommunicatorOptions& options,
+                                                                    FailoverHooks hooks) {
+  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
   if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
   auto session = communicator->opener_.connect(communicator->failure_callback());
   if (!session.ok()) return session.status();
   communicator->supervisor_ = std::thread([self = communicator.get()] { self->supervise(); });
-  communicator->begin_with(std::move(session).value());
+  {
+    const std::lock_guard lock(communicator->mutex_);
+    communicator->begin_with(std::move(session).value());
+  }
   return std::unique_ptr<Communicator>(std::move(communicator));
 }
 
@@ -99,18 +134,7 @@ FailoverCommunicator::~FailoverCommunicator() {
 
 Work FailoverCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
   if (Status refusal = check_all_reduce(tensors, options); !refusal.ok()) return ended_work(refusal);
-  const auto operation = std::make_shared<Operation>(tensors, options);
-  std::optional<Started> started;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return ended_work(failure_);
-    operation->number = next_number_++;
-    kept_.push_back(operation);
-    // While there is no session, the next one will begin with all that is kept.
-    if (session_ != nullptr) started = start(operation, operation->views);
-  }
-  if (started) watch(*started);
-  return Work(operation->outer);
+  return submit(std::make_shared<Operation>(tensors, options, options_.timeout));
 }
 
 Status FailoverCommunicator::barrier(milliseconds timeout) {
@@ -119,21 +143,48 @@ Status FailoverCommunicator::barrier(milliseconds timeout) {
   AllReduceOptions options;
   options.type = DataType::kInt32;
   options.timeout = timeout;
-  return all_reduce(std::span(&view, 1), options).wait();
+  auto operation = std::make_shared<Operation>(std::span(&view, 1), options, options_.timeout);
+  operation->is_barrier = true;
+  return submit(std::move(operation)).wait();
 }
 
-FailoverCommunicator::Started FailoverCommunicator::start(const OperationPtr& operation,
-                                                          std::span<const TensorView> views) {
+Work FailoverCommunicator::submit(OperationPtr operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_ += operation->is_barrier ? 0 : 1;
+    if (!failure_.ok()) {
+      count_end(*operation, failure_);
+      return ended_work(failure_);
+    }
+    operation->number = next_number_++;
+    kept_.push_back(operation);
+    if (session_ != nullptr) {
+      start(operation, operation->views);
+    } else {
+      // The next session will begin with all that is kept, if that comes before the deadline.
+      changed_.notify_all();
+    }
+  }
+  if (hooks_.submitted) hooks_.submitted();
+  return Work(operation->outer);
+}
+
+// The end is told from the session's thread, so a session that is closed has told all its ends: what it has
+// completed is never repeated to the caller's tensors.
+void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {
   everywhere_->submitted(operation->bytes);
-  return {operation, session_->all_reduce(views, operation->options), generation_};
+  AllReduceOptions options = operation->options;
+  options.timeout = operation->time_left();
+  session_->all_reduce(views, options, [this, operation, generation = generation_](const Status& status) {
+    on_ended(operation, generation, status);
+  });
 }
 
-void FailoverCommunicator::watch(const Started& started) {
-  started.work.on_done([this, operation = started.operation, generation = started.generation](
-                           const Status& status) { on_ended(operation, generation, status); });
+void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
+  if (!operation.is_barrier) ++(status.ok() ? completed_ : failed_);
 }
 
-// On the session's engine thread, or on that of all_reduce().
+// On the session's engine thread.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
                                     const Status& status) {
   Status told = status;
@@ -153,6 +204,7 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t gene
       told = failure_;
     }
     if (told_before) return;
+    count_end(*operation, told);
   }
   operation->outer->finish(told);
 }
@@ -195,59 +247,100 @@ void FailoverCommunicator::note_failure(uint64_t generation, const Status& statu
 
 // Repeats in the new session what is kept, from the first operation that not all have finished.
 void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
-  std::vector<Started> all_started;
-  {
-    const std::lock_guard lock(mutex_);
-    session_ = std::move(session);
-    ++generation_;
-    payload_bytes_ = session_->payload_bytes();
-    // The first operation of every session is its own.
-    everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripe_count(),
-                                                  .data = session_->data_slots(),
-                                                  .scale = session_->scale_slots(),
-                                                  .payload_bytes = payload_bytes_},
-                        1);
-    while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
-    first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
-    for (const OperationPtr& operation : kept_)
-      all_started.push_back(start(operation, operation->views_again()));
-    moving_ = false;
-  }
-  changed_.notify_all();
-  for (const Started& started : all_started) watch(started);
+  session_ = std::move(session);
+  ++generation_;
+  payload_bytes_ = session_->payload_bytes();
+  // The first operation of every session is its own.
+  everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripe_count(),
+                                                .data = session_->data_slots(),
+                                                .scale = session_->scale_slots(),
+                                                .payload_bytes = payload_bytes_},
+                      1);
+  while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
+  first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
+  for (const OperationPtr& operation : kept_) start(operation, operation->views_again());
   // It may have failed before it was ours to be told of.
-  const std::lock_guard lock(mutex_);
-  if (session_ == nullptr) return;
   if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
 }
 
 void FailoverCommunicator::supervise() {
-  std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
-    if (stop_) return;
-    const Status why = *lost_;
-    lost_.reset();
-    if (session_ == nullptr || !failure_.ok()) continue;
-    moving_ = true;
-    std::unique_ptr<Session> old = std::move(session_);
-    lock.unlock();
-    opener_.end(std::move(old), why);
-    auto session = meet(why);
-    if (session.ok()) {
-      begin_with(std::move(session).value());
-      lock.lock();
-      ++failovers_;
-      continue;
+    Status why;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
+      if (stop_) return;
+      why = *std::exchange(lost_, std::nullopt);
+      if (session_ == nullptr || !failure_.ok()) continue;
+      moving_ = true;
     }
-    lock.lock();
-    if (failure_.ok()) failure_ = session.status();
-    lock.unlock();
-    end_all();
-    lock.lock();
-    moving_ = false;
+    move_on(why);
+    {
+      const std::lock_guard lock(mutex_);
+      moving_ = false;
+    }
     changed_.notify_all();
   }
+}
+
+// Closes the session, and begins one elsewhere. Meanwhile operations end at their deadlines, and all of them
+// when somebody calls abort(): the search may be in the middle of an attempt then.
+void FailoverCommunicator::move_on(const Status& why) {
+  std::unique_ptr<Session> session;
+  {
+    const std::lock_guard lock(mutex_);
+    session = std::move(session_);
+  }
+  opener_.end(std::move(session), why);  // nothing writes to the callers' tensors from here on
+  std::optional<SessionResult> found;
+  std::thread search([&] {
+    SessionResult result = meet(why);
+    if (result.ok() && hooks_.met) hooks_.met();
+    const std::lock_guard lock(mutex_);
+    found = std::move(result);
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  while (!found) {
+    const OperationPtr due = first_due();
+    if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
+      failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
+                                                 std::to_string(due->options.timeout.count()) +
+                                                 " ms after its submission: " + why.message() +
+                                                 "; no other place to go on was found yet");
+    if (!failure_.ok()) {
+      lock.unlock();
+      end_all();
+      lock.lock();
+      if (!found) changed_.wait(lock);
+    } else if (due != nullptr) {
+      changed_.wait_until(lock, due->deadline);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  search.join();
+  if (failure_.ok() && found->ok()) {
+    begin_with(std::move(*found).value());
+    ++failovers_;
+    return;
+  }
+  if (failure_.ok()) failure_ = found->status();
+  const Status failure = failure_;
+  lock.unlock();
+  // The other ranks, which have begun there, are told.
+  if (found->ok()) opener_.end(std::move(*found).value(), failure);
+  end_all();
+}
+
+// Of the operations in flight, the one with the nearest deadline, or null.
+FailoverCommunicator::OperationPtr FailoverCommunicator::first_due() const {
+  OperationPtr first;
+  for (const OperationPtr& operation : kept_) {
+    if (operation->ended) continue;
+    if (first == nullptr || operation->deadline < first->deadline) first = operation;
+  }
+  return first;
 }
 
 // For when no session works on them: ends what is in flight, and forgets all.
@@ -258,13 +351,17 @@ void FailoverCommunicator::end_all() {
     const std::lock_guard lock(mutex_);
     ending.swap(kept_);
     failure = failure_;
+    std::erase_if(ending, [](const OperationPtr& operation) { return operation->ended; });
+    for (const OperationPtr& operation : ending) {
+      operation->ended = true;
+      count_end(*operation, failure);
+    }
   }
-  for (const OperationPtr& operation : ending)
-    if (!std::exchange(operation->ended, true)) operation->outer->finish(failure);
+  for (const OperationPtr& operation : ending) operation->outer->finish(failure);
 }
 
 // At the first place where all ranks come.
-Result<std::unique_ptr<Session>> FailoverCommunicator::meet(const Status& why) {
+FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why) {
   std::vector<std::vector<std::string>> places = {options_.aggregators};
   for (const std::string& fallback : options_.fallback_aggregators)
     places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
@@ -276,7 +373,7 @@ Result<std::unique_ptr<Session>> FailoverCommunicator::meet(const Status& why) {
     for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)
       if (!(*operation)->ended) completed = (*operation)->number;
   }
-  const Clock::time_point deadline = Clock::now() + options_.failover_timeout;
+  const Clock::time_point deadline = deadline_after(options_.failover_timeout);
   Status last = why;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
     for (const auto& place : places) {
@@ -316,8 +413,11 @@ void FailoverCommunicator::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (failure_.ok())
     failure_ = Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
-  // Without one, the supervisor sees the failure, and ends all.
-  if (session_ != nullptr) session_->abort(reason);
+  if (session_ != nullptr) {
+    session_->abort(reason);
+  } else {
+    changed_.notify_all();  // the supervisor ends all
+  }
 }
 
 Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
@@ -341,12 +441,11 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
     failure_ = session.status();
     return session.status();
   }
-  {
-    const std::lock_guard lock(mutex_);
-    failure_ = Status();
-    lost_.reset();
-    next_number_ = 0;
-  }
+  const std::lock_guard lock(mutex_);
+  failure_ = Status();
+  lost_.reset();
+  next_number_ = 0;
+  submitted_ = completed_ = failed_ = 0;
   begin_with(std::move(session).value());
   return opener_.regrouped();
 }
@@ -361,6 +460,9 @@ CommunicatorStats FailoverCommunicator::stats() const {
   CommunicatorStats stats;
   if (session_ != nullptr) stats = session_->stats();
   stats.failovers = failovers_;
+  stats.operations_submitted = submitted_;
+  stats.operations = completed_;
+  stats.operations_failed = failed_;
   return stats;
 }
 

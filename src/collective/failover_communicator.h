@@ -24,10 +24,17 @@
 
 namespace netsum {
 
+// For tests that hold a thread up at a certain point. Both are empty in production.
+struct FailoverHooks {
+  std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
+  std::function<void()> met;        // all ranks have met at another place; nothing is repeated there yet
+};
+
 class FailoverCommunicator final : public Communicator {
  public:
   // `options` are checked.
-  static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
+  static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options,
+                                                       FailoverHooks hooks = {});
   ~FailoverCommunicator() override;
 
   int rank() const override { return opener_.rank(); }
@@ -43,30 +50,31 @@ class FailoverCommunicator final : public Communicator {
  private:
   struct Operation;
   using OperationPtr = std::shared_ptr<Operation>;
-  struct Started {  // in a session
-    OperationPtr operation;
-    Work work;
-    uint64_t generation = 0;
-  };
+  using SessionResult = Result<std::unique_ptr<Session>>;
 
-  explicit FailoverCommunicator(const CommunicatorOptions& options);
+  FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
+
+  Work submit(OperationPtr operation);
 
   // With the lock:
-  Started start(const OperationPtr& operation, std::span<const TensorView> views);
+  void start(const OperationPtr& operation, std::span<const TensorView> views);
+  void begin_with(std::unique_ptr<Session> session);
   void release_finished();
   void note_failure(uint64_t generation, const Status& status);
+  void count_end(const Operation& operation, const Status& status);
+  OperationPtr first_due() const;
 
-  void begin_with(std::unique_ptr<Session> session);
   std::function<void(const Status&)> failure_callback();
-  void watch(const Started& started);
   void on_ended(const OperationPtr& operation, uint64_t generation, const Status& status);
   void end_all();
   void supervise();
-  Result<std::unique_ptr<Session>> meet(const Status& why);
+  void move_on(const Status& why);
+  SessionResult meet(const Status& why);
   Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
 
   const CommunicatorOptions options_;
-  SessionOpener opener_;  // the supervisor's, but during connect() and regroup()
+  const FailoverHooks hooks_;
+  SessionOpener opener_;  // the supervisor's and its search's, but during connect() and regroup()
   std::mutex regroup_mutex_;
 
   mutable std::mutex mutex_;
@@ -79,6 +87,7 @@ class FailoverCommunicator final : public Communicator {
   bool moving_ = false;               // it does
   bool stop_ = false;
   uint64_t failovers_ = 0;
+  uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // all-reduces, since connect or regroup
   // Operations from the oldest that some rank may not have finished on, in order.
   std::deque<OperationPtr> kept_;
   uint64_t next_number_ = 0;

@@ -4,7 +4,6 @@
 
 #include "src/base/clock.h"
 #include "src/collective/engine.h"
-#include "src/collective/work_state.h"
 
 namespace netsum {
 namespace {
@@ -44,12 +43,13 @@ void HostEngine::wake() {
 }
 
 Work HostEngine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                        std::chrono::milliseconds timeout) {
+                        std::chrono::milliseconds timeout, OnEnd on_end) {
   auto state = std::make_shared<Work::State>();
   const int64_t now_us = monotonic_us();
   {
     const std::lock_guard lock(mutex_);
-    submissions_.push_back({state, type, op, std::move(tensors), now_us, now_us + timeout.count() * 1000});
+    submissions_.push_back(
+        {state, std::move(on_end), type, op, std::move(tensors), now_us, now_us + timeout.count() * 1000});
     has_mail_.store(true, std::memory_order_release);
   }
   wake();
@@ -137,8 +137,8 @@ void HostEngine::take_mail(bool with_failure) {
     const uint64_t id = next_id_++;
     uint64_t elements = 0;
     for (const TensorView& tensor : submission.tensors) elements += tensor.count;
-    works_.emplace(
-        id, InProgress{std::move(submission.work), submission.type, elements, submission.submitted_us});
+    works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end), submission.type,
+                                  elements, submission.submitted_us});
     core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us);
   }
 }
@@ -179,6 +179,7 @@ void HostEngine::finish_operations() {
                    .done_us = now_us,
                    .ok = ok});
     }
+    if (ended.on_end) ended.on_end(completion.status);
     ended.work->finish(completion.status);
   }
   completions_.clear();

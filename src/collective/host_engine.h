@@ -13,6 +13,7 @@
 
 #include "netsum/communicator.h"
 #include "src/base/histogram.h"
+#include "src/collective/work_state.h"
 #include "src/host/host_core.h"
 #include "src/telemetry/trace.h"
 
@@ -32,7 +33,8 @@ class HostEngine {
   ~HostEngine();
 
   // Any thread. `timeout` runs from now.
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout,
+              OnEnd on_end = {});
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
@@ -49,6 +51,7 @@ class HostEngine {
  private:
   struct Submission {
     std::shared_ptr<Work::State> work;
+    OnEnd on_end;
     DataType type;
     ReduceOp op;
     std::vector<TensorView> tensors;
@@ -57,6 +60,7 @@ class HostEngine {
   };
   struct InProgress {
     std::shared_ptr<Work::State> work;
+    OnEnd on_end;
     DataType type;
     uint64_t elements;
     int64_t submitted_us;

@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "src/collective/work_state.h"
 #include "src/kernels/kernels.h"
 #include "src/telemetry/worker_metrics.h"
 #include "wire/codec.h"
@@ -180,9 +179,10 @@ Status Session::open_host(Clock::time_point deadline) {
 }
 
 Work Session::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                     std::chrono::milliseconds timeout) {
-  if (host_engine_ != nullptr) return host_engine_->submit(type, op, std::move(tensors), timeout);
-  return engine_->submit(type, op, std::move(tensors), timeout);
+                     std::chrono::milliseconds timeout, OnEnd on_end) {
+  if (host_engine_ != nullptr)
+    return host_engine_->submit(type, op, std::move(tensors), timeout, std::move(on_end));
+  return engine_->submit(type, op, std::move(tensors), timeout, std::move(on_end));
 }
 
 Status Session::sum_one(std::chrono::milliseconds timeout) {
@@ -262,28 +262,17 @@ void Session::report(const Status& status) {
   for (const auto& control : controls_) control->report_failure(status);
 }
 
-Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
-  const auto unsupported = [](const char* why) { return Status(ErrorCode::kUnsupported, why); };
-  if (size_of(options.type) == 0) return unsupported("all_reduce: unknown data type");
-  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAvg)
-    return unsupported("all_reduce: only sum and avg are summed in the network");
-  if (options.op == ReduceOp::kAvg && !is_floating(options.type))
-    return unsupported("all_reduce: avg is defined for floating-point types only");
-  for (const TensorView& tensor : tensors) {
-    if (tensor.count > 0 && (tensor.input == nullptr || tensor.output == nullptr))
-      return {ErrorCode::kInvalidArgument,
-              "all_reduce: a tensor of " + std::to_string(tensor.count) + " elements has a null pointer"};
-  }
-  return {};
-}
-
-Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end) {
   uint64_t bytes = 0;
   for (const TensorView& tensor : tensors) bytes += tensor.count * size_of(options.type);
-  operations_.fetch_add(1, std::memory_order_relaxed);
+  submitted_.fetch_add(1, std::memory_order_relaxed);
   gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return submit(options.type, options.op, {tensors.begin(), tensors.end()},
-                options.timeout.count() > 0 ? options.timeout : options_.timeout);
+                options.timeout.count() > 0 ? options.timeout : options_.timeout,
+                [this, on_end = std::move(on_end)](const Status& status) {
+                  (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
+                  if (on_end) on_end(status);
+                });
 }
 
 void Session::abort(const std::string& reason) {
@@ -299,7 +288,9 @@ void Session::abort(const std::string& reason) {
 
 CommunicatorStats Session::stats() const {
   CommunicatorStats stats;
-  stats.operations = operations_.load(std::memory_order_relaxed);
+  stats.operations_submitted = submitted_.load(std::memory_order_relaxed);
+  stats.operations = completed_.load(std::memory_order_relaxed);
+  stats.operations_failed = failed_.load(std::memory_order_relaxed);
   stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
   if (host_engine_ != nullptr) {
     stats.shared_memory_bytes_written = host_engine_->counters().bytes_staged.get();

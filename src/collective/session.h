@@ -17,6 +17,7 @@
 #include "src/collective/host_engine.h"
 #include "src/collective/network_path.h"
 #include "src/collective/shard.h"
+#include "src/collective/work_state.h"
 #include "src/host/placement.h"
 #include "src/host/segment.h"
 #include "src/telemetry/metrics_endpoint.h"
@@ -39,9 +40,6 @@ struct SessionOptions {
   std::function<void(const Status&)> on_failure;
 };
 
-// Why this cannot be summed in the network, or ok.
-Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options);
-
 class Session {
  public:
   // Errors: as Communicator::connect.
@@ -62,8 +60,9 @@ class Session {
   uint32_t scale_slots() const { return first_membership().scale_slots; }
   size_t stripe_count() const;
 
-  // `tensors` and `options` are right: check_all_reduce().
-  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options);
+  // `tensors` and `options` are right: check_all_reduce() (tensor_check.h). `on_end` is called on a thread of the session,
+  // never on the caller's: it may take a lock that the caller holds.
+  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);
   void abort(const std::string& reason);
@@ -84,7 +83,8 @@ class Session {
   Status open_host(Clock::time_point deadline);
   Status connect_engine(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                         std::function<void(const Status&)> on_failed, Clock::time_point deadline);
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout);
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout,
+              OnEnd on_end = {});
   // Where the control plane's news goes from now on; what it has said before is repeated there.
   void tell_failures_to(std::function<void(const Status&)> fail, std::function<void(int)> left);
   void on_control_failure(const Status& status);
@@ -118,7 +118,8 @@ class Session {
   std::function<void(const Status&)> tell_failure_;
   std::function<void(int)> tell_left_;
 
-  std::atomic<uint64_t> operations_{0};
+  // All-reduces; barriers are not among them.
+  std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};
   std::atomic<uint64_t> gradient_bytes_{0};
   std::unique_ptr<MetricsSource> metrics_;
 };

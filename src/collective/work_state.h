@@ -20,6 +20,10 @@ struct Work::State {
   void finish(const Status& result);
 };
 
+// Called with the status of an operation, on the engine's thread, when the engine no longer touches the
+// tensors and before the Work counts as done. Must not block.
+using OnEnd = std::function<void(const Status&)>;
+
 // An operation that has ended before it began.
 Work ended_work(const Status& status);
 

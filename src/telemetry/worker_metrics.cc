@@ -18,6 +18,11 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   page->gauge("netsum_worker_ready", "1 when every rank has joined and nothing has failed", labels,
               worker.ready ? 1 : 0);
   page->gauge("netsum_worker_world_size", "Ranks of the job", labels, worker.world_size);
+  counter("netsum_worker_operations_submitted_total", "All-reduces submitted", stats.operations_submitted);
+  page->counter("netsum_worker_operations_total", "All-reduces that have ended", with("outcome", "ok"),
+                static_cast<double>(stats.operations));
+  page->counter("netsum_worker_operations_total", "All-reduces that have ended", with("outcome", "failed"),
+                static_cast<double>(stats.operations_failed));
   counter("netsum_worker_gradient_bytes_total", "Bytes of tensors given to all-reduce", stats.gradient_bytes);
   counter("netsum_worker_bytes_sent_total", "Bytes sent, with UDP, IP and Ethernet headers",
           stats.bytes_sent);

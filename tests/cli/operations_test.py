@@ -183,6 +183,9 @@ class OperationsTest(CommandTest):
             self.assertGreater(buckets[-1], 0)
             self.assertGreater(value(first, name + "_sum", **labels), 0)
         self.assertEqual(value(first, "netsum_worker_operation_seconds_count", outcome="failed"), 0)
+        self.assertEqual(value(first, "netsum_worker_operations_total", outcome="failed"), 0)
+        self.assertGreater(value(first, "netsum_worker_operations_total", outcome="ok"), 0)
+        self.assertGreater(value(first, "netsum_worker_operations_submitted_total"), 0)
         for name in ("gradient_bytes_total", "bytes_sent_total", "packets_received_total", "round_trip_seconds_count"):
             self.until(f"more {name}", lambda metric="netsum_worker_" + name:
                        value(self.scrape(address)[1], metric) > value(first, metric))

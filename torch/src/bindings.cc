@@ -112,7 +112,9 @@ py::dict to_dict(const CommunicatorStats& stats) {
   for (const auto& drop : stats.drops) drops[py::str(drop.reason)] = drop.packets;
   py::dict result;
   result["drops"] = drops;
+  result["operations_submitted"] = stats.operations_submitted;
   result["operations"] = stats.operations;
+  result["operations_failed"] = stats.operations_failed;
   result["gradient_bytes"] = stats.gradient_bytes;
   result["bytes_sent"] = stats.bytes_sent;
   result["bytes_received"] = stats.bytes_received;

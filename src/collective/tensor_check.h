@@ -1,0 +1,18 @@
+// What an all-reduce refuses before anything is sent. It looks at this rank's arguments alone, so ranks that pass the
+// same shapes get the same answer.
+#ifndef NETSUM_SRC_COLLECTIVE_TENSOR_CHECK_H_
+#define NETSUM_SRC_COLLECTIVE_TENSOR_CHECK_H_
+
+#include <span>
+
+#include "netsum/communicator.h"
+
+namespace netsum {
+
+// Why this cannot be summed in the network, or ok. Errors: kUnsupported (type, operator), kInvalidArgument (null,
+// too large, or overlapping memory).
+Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_COLLECTIVE_TENSOR_CHECK_H_
