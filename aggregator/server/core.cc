@@ -93,7 +93,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.data_slots = spec.data_slots;
   job.spent = {};
   job.group = spec.group;
-  job.addresses.fill(Address());
+  job.peers.fill(Peer());
   if (spec.parent) {
     job.parent = netsum_parent_job{
         .job = spec.parent->job, .epoch = spec.parent->epoch, .member = spec.parent->member};
@@ -151,7 +151,7 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
 // The first HELLO fixes the member's address for the job's life: results go there and nowhere else.
 bool AggregatorCore::is_from_member(const InPacket& packet, const netsum_fields& fields,
                                     const Job& job) const {
-  const Address& address = job.addresses[fields.member];
+  const Address& address = job.peers[fields.member].address;
   return address == packet.from || (fields.type == NETSUM_TYPE_HELLO && !address.valid());
 }
 
@@ -174,7 +174,8 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
 }
 
 void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& fields, Job& job) {
-  job.addresses[fields.member] = packet.from;
+  Peer& peer = job.peers[fields.member];
+  if (!peer.address.valid()) peer = {packet.from, packet.local};
   counters_.hellos.add();
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
@@ -185,7 +186,7 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
     return send_up(job, frame, finish_frame(hello, job.parent_key, frame));
   }
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
-  reply(frame, finish_frame(welcome, job.key, frame), packet.from);
+  reply(frame, finish_frame(welcome, job.key, frame), peer);
   if (job.group.valid() && fields.payload_bytes == job.rules.payload_bytes) welcome_group(fields, job);
 }
 
@@ -196,19 +197,19 @@ void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
   welcome.member = NETSUM_MEMBER_ALL;
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, hello.payload_bytes);
-  reply(frame, finish_frame(welcome, job.key, frame), job.group);
+  reply(frame, finish_frame(welcome, job.key, frame), {job.group});
   counters_.multicast_packets_sent.add();
 }
 
 void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job) {
+  const Peer& peer = job.peers[fields.member];
   const uint32_t index = job.first_slot + fields.slot;
   netsum_slot& slot = slots_[index];
-  if (fields.type == NETSUM_TYPE_PROBE)
-    return act(netsum_slot_probe(&slot, &fields), fields, job, packet.from);
+  if (fields.type == NETSUM_TYPE_PROBE) return act(netsum_slot_probe(&slot, &fields), fields, job, peer);
 
   const netsum_verdict verdict = netsum_slot_contribute(&slot, &fields);
   if (verdict.action != NETSUM_ACT_STORE && verdict.action != NETSUM_ACT_ADD) {
-    return act(verdict, fields, job, packet.from);
+    return act(verdict, fields, job, peer);
   }
   counters_.contributions.add();
   counters_.bytes_summed.add(fields.payload_bytes);
@@ -254,9 +255,9 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
     case NETSUM_ACT_PASS_STATUS:
       own.chunk = netsum_chunk_down(fields.chunk);
       own.member = verdict.addressee;
-      return act(verdict, own, job, job.addresses[verdict.addressee]);
+      return act(verdict, own, job, job.peers[verdict.addressee]);
     default:
-      return act(verdict, own, job, Address());
+      return act(verdict, own, job, Peer());
   }
 }
 
@@ -291,7 +292,7 @@ void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank) {
 void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size) {
   counters_.sent_to_parent.add();
   counters_.parent_bytes_sent.add(size);
-  reply(frame, size, job.parent_address);
+  reply(frame, size, {job.parent_address});
 }
 
 void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
@@ -308,7 +309,7 @@ void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32
 }
 
 void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job,
-                         const Address& to) {
+                         const Peer& to) {
   const uint32_t index = job.first_slot + fields.slot;
   const netsum_round& round = slots_[index].rounds[verdict.bank];
   switch (verdict.action) {
@@ -369,8 +370,8 @@ uint8_t* AggregatorCore::scratch_frame() {
   return &scratch_[static_cast<size_t>(scratch_used_++) * frame_stride_];
 }
 
-void AggregatorCore::reply(const uint8_t* frame, uint32_t size, const Address& to) {
-  unicasts_.push_back({frame, size, to});
+void AggregatorCore::reply(const uint8_t* frame, uint32_t size, const Peer& to) {
+  unicasts_.push_back({frame, size, to.address, to.local});
 }
 
 std::span<const OutPacket> AggregatorCore::outbox() {
@@ -389,9 +390,10 @@ std::span<const OutPacket> AggregatorCore::outbox() {
       continue;
     }
     for (uint16_t member = 0; member < job.rules.members; ++member) {
-      if (!job.addresses[member].valid()) continue;
+      const Peer& peer = job.peers[member];
+      if (!peer.address.valid()) continue;
       for (size_t i = begin; i < end; ++i) {
-        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, job.addresses[member]});
+        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, peer.address, peer.local});
       }
     }
     begin = end;

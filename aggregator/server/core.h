@@ -78,6 +78,11 @@ class AggregatorCore {
   const AggregatorCoreCounters& counters() const { return counters_; }
 
  private:
+  // Where a member is, and which of our addresses it knows us by: InPacket::local.
+  struct Peer {
+    Address address;
+    uint16_t local = 0;
+  };
   struct Job {
     netsum_job_rules rules{};
     wire::PacketKey key;
@@ -85,7 +90,7 @@ class AggregatorCore {
     uint32_t data_slots = 0;
     netsum_job_rate spent{};
     Address group;  // valid: one packet there in the place of one to each member
-    std::array<Address, NETSUM_MAX_MEMBERS> addresses{};
+    std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
     Address parent_address;
@@ -105,7 +110,7 @@ class AggregatorCore {
   void welcome_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job);
-  void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Address& to);
+  void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends the round that is complete to everybody.
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
@@ -116,7 +121,7 @@ class AggregatorCore {
   static netsum_fields fields_for_parent(const netsum_fields& fields, const Job& job);
   netsum_fields reply_fields(const netsum_fields& request, uint8_t type) const;
   uint8_t* scratch_frame();
-  void reply(const uint8_t* frame, uint32_t size, const Address& to);
+  void reply(const uint8_t* frame, uint32_t size, const Peer& to);
 
   const Limits limits_;
   const uint32_t frame_stride_;

@@ -380,6 +380,34 @@ TEST(AggregatorCoreRate, IsAJobsOwnAndForgedPacketsDoNotSpendIt) {
   EXPECT_EQ(rounds(kNowUs + 50'000, 0, 1, 101, key_of(0)), 101u);
 }
 
+// An aggregator with several addresses is known to each member by one of them.
+TEST_F(AggregatorCoreTest, AnswersFromTheAddressThatTheMemberAsked) {
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  const auto send_to = [&](uint16_t local, const netsum_fields& f) {
+    std::vector<uint8_t> frame(NETSUM_HEADER_BYTES + f.payload_bytes);
+    const uint32_t size = wire::write_header(f, wire::stripe_key(key_of(f.job), 0), frame.data());
+    core_.on_packet(now_us_, {frame.data(), size, host(static_cast<uint8_t>(f.member + 1)), local});
+  };
+  const auto expect_from = [&](std::vector<uint16_t> locals) {
+    std::vector<uint16_t> got;
+    for (const OutPacket& packet : core_.outbox()) got.push_back(packet.local);
+    EXPECT_EQ(got, locals);
+    core_.clear();
+  };
+  send_to(5, fields(NETSUM_TYPE_HELLO, 0, 0));
+  send_to(6, fields(NETSUM_TYPE_HELLO, 0, 1));
+  expect_from({5, 6});
+  send_to(5, fields(NETSUM_TYPE_PROBE, 0, 0));
+  expect_from({5});
+  send_to(5, fields(NETSUM_TYPE_CONTRIBUTION, 0, 0));
+  send_to(6, fields(NETSUM_TYPE_CONTRIBUTION, 0, 1));
+  expect_from({5, 6});
+  // Replayed to another address of ours, a packet does not change where the member's answers come from.
+  send_to(7, fields(NETSUM_TYPE_HELLO, 0, 1));
+  send_to(7, fields(NETSUM_TYPE_CONTRIBUTION, 0, 1));
+  expect_from({6, 6});
+}
+
 // Somebody who has recorded packets of a job repeats one of them five times as often as the job may send,
 // while the job sums, asks and joins as it would without them.
 class AggregatorCoreReplay : public AggregatorCoreTest {

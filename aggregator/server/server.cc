@@ -208,6 +208,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     UdpIoOptions io;
     io.bind = options.bind;
     if (options.bind.port != 0) io.bind.port = static_cast<uint16_t>(options.bind.port + core);
+    io.answer_from_address_asked = true;
     io.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
     if (options.groups) io.multicast_ttl = options.multicast_ttl;
     if (options.queue_for_each_job) {

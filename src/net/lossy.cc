@@ -80,7 +80,7 @@ bool LossyLane::copy(const Parcel& packet, uint32_t* buffer, Parcel* out) {
   free_.pop_back();
   uint8_t* bytes = buffers_.data() + size_t{*buffer} * max_packet_;
   if (packet.size > 0) std::memcpy(bytes, packet.data, packet.size);
-  *out = {bytes, packet.size, packet.peer};
+  *out = {bytes, packet.size, packet.peer, packet.local};
   return true;
 }
 
@@ -127,7 +127,9 @@ void LossyIo::send(std::span<const OutPacket> burst) {
     burst = burst.subspan(chunk.size());
     const int64_t now = now_us_();
     send_lane_.begin(now);
-    for (const OutPacket& packet : chunk) send_lane_.push({packet.data, packet.size, packet.to}, now);
+    for (const OutPacket& packet : chunk) {
+      send_lane_.push({packet.data, packet.size, packet.to, packet.local}, now);
+    }
     flush_send_lane();
   }
 }
@@ -135,7 +137,7 @@ void LossyIo::send(std::span<const OutPacket> burst) {
 void LossyIo::flush_send_lane() {
   outgoing_.clear();
   for (const LossyLane::Parcel& parcel : send_lane_.list()) {
-    outgoing_.push_back({parcel.data, parcel.size, parcel.peer});
+    outgoing_.push_back({parcel.data, parcel.size, parcel.peer, parcel.local});
   }
   if (!outgoing_.empty()) inner_->send(outgoing_);
 }
@@ -157,14 +159,15 @@ size_t LossyIo::receive(std::span<InPacket> burst) {
           inner_->receive(std::span(incoming_).first(std::min(burst.size(), LossyLane::kChunk)));
       if (got == 0) break;
       for (const InPacket& packet : std::span(incoming_).first(got)) {
-        receive_lane_.push({packet.data, packet.size, packet.from}, now);
+        receive_lane_.push({packet.data, packet.size, packet.from, packet.local}, now);
       }
     }
   }
   const std::vector<LossyLane::Parcel>& list = receive_lane_.list();
   size_t filled = 0;
   for (; filled < burst.size() && handed_out_ < list.size(); ++handed_out_) {
-    burst[filled++] = {list[handed_out_].data, list[handed_out_].size, list[handed_out_].peer};
+    const LossyLane::Parcel& parcel = list[handed_out_];
+    burst[filled++] = {parcel.data, parcel.size, parcel.peer, parcel.local};
   }
   return filled;
 }

@@ -60,6 +60,7 @@ class LossyLane {
     const uint8_t* data = nullptr;
     uint32_t size = 0;
     Address peer;
+    uint16_t local = 0;
   };
 
   // Starts a new list: the last list's parcels are invalid from here on. First come those held since before.

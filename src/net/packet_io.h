@@ -20,6 +20,8 @@ struct OutPacket {
   const uint8_t* data = nullptr;
   uint32_t size = 0;
   Address to;
+  uint16_t local =
+      0;  // which of this host's addresses it leaves from: an InPacket's, or 0, the system's choice
 };
 
 // A datagram received. The bytes belong to the PacketIo and stay valid until its next receive().
@@ -27,6 +29,7 @@ struct InPacket {
   const uint8_t* data = nullptr;
   uint32_t size = 0;
   Address from;
+  uint16_t local = 0;  // number of the local address it was sent to, if there are several; 0: not known
 };
 
 struct PacketIoCounters {

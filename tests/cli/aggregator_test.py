@@ -123,6 +123,13 @@ class AggregatorTest(CommandTest):
         refused = int(re.search(r"drop_over_rate=(\d+)", daemon.wait_for("counters")).group(1))
         self.assertGreater(refused, 0)
 
+    def test_wildcard_address_answers_from_the_address_asked(self):
+        daemon = self.start("aggregator", "--listen", "0.0.0.0:0", "--cores", 2)
+        address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]
+        for host in ("127.0.0.1", "127.0.0.2", "127.99.0.1"):
+            daemon.address = f"{host}:{address.rsplit(':', 1)[1]}"
+            self.assert_serves(daemon)
+
     def test_wrong_version(self):
         daemon = self.start_aggregator()
         answer = subprocess.run([BUILD / "tests/cli/join_as_version", daemon.address, "999"], text=True,

@@ -36,8 +36,10 @@ uint32_t coalesced_segment(msghdr* header) {
 
 }  // namespace
 
-UdpReceiver::UdpReceiver(bool gro, uint32_t max_packet)
-    : max_packet_(max_packet), stride_(gro ? kCoalescedStride : round_up(max_packet, kCacheLine)) {
+UdpReceiver::UdpReceiver(bool gro, uint32_t max_packet, LocalAddresses* locals)
+    : max_packet_(max_packet),
+      locals_(locals),
+      stride_(gro ? kCoalescedStride : round_up(max_packet, kCacheLine)) {
   const size_t count = gro ? kCoalescedBuffers : kPlainBuffers;
   const size_t capacity = gro ? kCoalescedBytes : max_packet;
   buffers_ = std::make_unique_for_overwrite<uint8_t[]>(count * stride_);
@@ -101,6 +103,7 @@ void UdpReceiver::begin_message() {
   segment_ = coalesced != 0 ? coalesced : std::max<uint32_t>(message.msg_len, 1);
   offset_ = 0;
   from_ = Address::from_sockaddr(names_[current_]);
+  local_ = locals_ == nullptr ? 0 : locals_->number_of(&message.msg_hdr);
 }
 
 size_t UdpReceiver::hand_out(std::span<InPacket> burst, PacketIoCounters* counters) {
@@ -111,7 +114,7 @@ size_t UdpReceiver::hand_out(std::span<InPacket> burst, PacketIoCounters* counte
     const uint32_t size = std::min(segment_, message.msg_len - offset_);
     const bool whole = (message.msg_hdr.msg_flags & MSG_TRUNC) == 0 && size <= max_packet_;
     if (whole) {
-      burst[filled++] = {buffers_.get() + current_ * stride_ + offset_, size, from_};
+      burst[filled++] = {buffers_.get() + current_ * stride_ + offset_, size, from_, local_};
       ++counters->packets_received;
       counters->bytes_received += size;
     } else {

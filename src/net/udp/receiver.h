@@ -13,13 +13,15 @@
 #include <vector>
 
 #include "src/net/packet_io.h"
+#include "src/net/udp/local_addresses.h"
 
 namespace netsum {
 
 class UdpReceiver {
  public:
-  // For sockets with UDP_GRO set, or without.
-  UdpReceiver(bool gro, uint32_t max_packet);
+  // For sockets with UDP_GRO set, or without. `locals`: where the socket says to which address datagrams were
+  // sent; null where it does not.
+  UdpReceiver(bool gro, uint32_t max_packet, LocalAddresses* locals = nullptr);
 
   // As PacketIo::receive(), from one non-blocking UDP socket.
   size_t receive(int fd, std::span<InPacket> burst, PacketIoCounters* counters);
@@ -36,7 +38,7 @@ class UdpReceiver {
 
  private:
   struct Control {
-    alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> bytes{};
+    alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int)) + LocalAddresses::kControlBytes> bytes{};
   };
 
   // Reads up to `wanted` messages into the buffers from `arrived_` on. Returns false if the socket is
@@ -46,6 +48,7 @@ class UdpReceiver {
   void begin_message();
 
   uint32_t max_packet_;
+  LocalAddresses* locals_;
   size_t stride_;  // bytes from one buffer to the next
   std::unique_ptr<uint8_t[]> buffers_;
   std::vector<mmsghdr> headers_;
@@ -60,6 +63,7 @@ class UdpReceiver {
   uint32_t offset_ = 0;
   uint32_t segment_ = 0;
   Address from_;
+  uint16_t local_ = 0;
 };
 
 }  // namespace netsum

@@ -48,14 +48,17 @@ size_t segment_run(std::span<const OutPacket> burst) {
   const uint32_t size = burst[0].size;
   if (size == 0) return 1;
   const size_t limit = std::min({burst.size(), kMaxSegments, std::max<size_t>(1, kMaxSegmentedBytes / size)});
+  const auto same_way = [&](const OutPacket& packet) {
+    return packet.to == burst[0].to && packet.local == burst[0].local;
+  };
   size_t count = 1;
-  while (count < limit && burst[count].size == size && burst[count].to == burst[0].to) ++count;
+  while (count < limit && burst[count].size == size && same_way(burst[count])) ++count;
   const bool shorter_tail =
-      count < limit && burst[count].size > 0 && burst[count].size < size && burst[count].to == burst[0].to;
+      count < limit && burst[count].size > 0 && burst[count].size < size && same_way(burst[count]);
   return shorter_tail ? count + 1 : count;
 }
 
-void UdpSender::Batch::add(std::span<const OutPacket> run) {
+void UdpSender::Batch::add(std::span<const OutPacket> run, const LocalAddresses* locals) {
   const size_t index = messages++;
   packets[index] = run;
   msghdr& header = headers[index].msg_hdr;
@@ -65,16 +68,24 @@ void UdpSender::Batch::add(std::span<const OutPacket> run) {
   header.msg_iov = &iovecs[pieces];
   header.msg_iovlen = run.size();
   for (const OutPacket& packet : run) iovecs[pieces++] = {const_cast<uint8_t*>(packet.data), packet.size};
-  if (run.size() == 1) return;
+  const bool from_one_address = locals != nullptr && run[0].local != 0;
+  if (run.size() == 1 && !from_one_address) return;
 
-  header.msg_control = controls[index].bytes.data();
-  header.msg_controllen = controls[index].bytes.size();
-  cmsghdr* control = CMSG_FIRSTHDR(&header);
-  control->cmsg_level = IPPROTO_UDP;
-  control->cmsg_type = UDP_SEGMENT;
-  control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-  const auto segment_size = static_cast<uint16_t>(run[0].size);
-  std::memcpy(CMSG_DATA(control), &segment_size, sizeof segment_size);
+  uint8_t* const controls_begin = controls[index].bytes.data();
+  size_t used = 0;
+  if (run.size() > 1) {
+    auto* control = reinterpret_cast<cmsghdr*>(controls_begin);
+    control->cmsg_level = IPPROTO_UDP;
+    control->cmsg_type = UDP_SEGMENT;
+    control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    const auto segment_size = static_cast<uint16_t>(run[0].size);
+    std::memcpy(CMSG_DATA(control), &segment_size, sizeof segment_size);
+    used += CMSG_SPACE(sizeof segment_size);
+  }
+  if (from_one_address)
+    used += locals->write_source(run[0].local, reinterpret_cast<cmsghdr*>(controls_begin + used));
+  header.msg_control = controls_begin;
+  header.msg_controllen = used;
 }
 
 void UdpSender::send(std::span<const OutPacket> burst, PacketIoCounters* counters) {
@@ -83,7 +94,7 @@ void UdpSender::send(std::span<const OutPacket> burst, PacketIoCounters* counter
     while (!burst.empty()) {
       const size_t run = gso_ ? segment_run(burst) : 1;
       if (!batch_.has_room(run)) break;
-      batch_.add(burst.first(run));
+      batch_.add(burst.first(run), locals_);
       burst = burst.subspan(run);
     }
     if (!flush(&batch_, counters)) {
@@ -136,7 +147,7 @@ bool UdpSender::flush(Batch* batch, PacketIoCounters* counters) {
 bool UdpSender::send_unsegmented(std::span<const OutPacket> run, PacketIoCounters* counters) {
   const uint64_t sent_before = counters->packets_sent;
   single_.clear();
-  for (size_t i = 0; i < run.size(); ++i) single_.add(run.subspan(i, 1));
+  for (size_t i = 0; i < run.size(); ++i) single_.add(run.subspan(i, 1), locals_);
   const bool room = flush(&single_, counters);
   // Taken one by one but not as a run: it is the segmentation that this route cannot do.
   if (counters->packets_sent > sent_before) gso_ = false;

@@ -12,17 +12,19 @@
 #include <span>
 
 #include "src/net/packet_io.h"
+#include "src/net/udp/local_addresses.h"
 
 namespace netsum {
 
-// How many packets at the front of `burst` can leave as one segmented datagram: equal destination and size
+// How many packets at the front of `burst` can leave as one segmented datagram: equal addresses and size
 // (the last may be shorter), within the kernel's limits. At least 1 unless the burst is empty.
 size_t segment_run(std::span<const OutPacket> burst);
 
 class UdpSender {
  public:
-  // `fd` is borrowed: a non-blocking UDP socket that outlives this object.
-  UdpSender(int fd, bool gso) : fd_(fd), gso_(gso) {}
+  // `fd` is borrowed: a non-blocking UDP socket that outlives this object, as does `locals`, which knows the
+  // addresses that OutPacket::local names; null where there are none.
+  UdpSender(int fd, bool gso, const LocalAddresses* locals = nullptr) : fd_(fd), gso_(gso), locals_(locals) {}
 
   void send(std::span<const OutPacket> burst, PacketIoCounters* counters);
 
@@ -41,7 +43,8 @@ class UdpSender {
     std::array<iovec, kPieces> iovecs{};
     std::array<sockaddr_storage, kMessages> names{};
     struct Control {
-      alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t))> bytes{};
+      alignas(
+          cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(uint16_t)) + LocalAddresses::kControlBytes> bytes{};
     };
     std::array<Control, kMessages> controls{};
     std::array<std::span<const OutPacket>, kMessages> packets{};
@@ -50,7 +53,7 @@ class UdpSender {
     bool has_room(size_t packet_count) const {
       return messages < kMessages && pieces + packet_count <= kPieces;
     }
-    void add(std::span<const OutPacket> run);
+    void add(std::span<const OutPacket> run, const LocalAddresses* locals);
   };
 
   // Both return false when the socket's buffer is full: the rest of the burst is not worth a try.
@@ -59,6 +62,7 @@ class UdpSender {
 
   int fd_;
   bool gso_;
+  const LocalAddresses* locals_;
   Batch batch_;
   Batch single_;  // for a run that was refused as one message, while batch_ is still being sent
 };

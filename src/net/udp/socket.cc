@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "src/net/udp/local_addresses.h"
+
 namespace netsum {
 namespace {
 
@@ -139,6 +141,10 @@ Result<UdpSocket> open_bound(const UdpIoOptions& options, bool shared) {
   sockaddr_storage name{};
   const socklen_t size = options.bind.to_sockaddr(&name);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0) return open_error(options.bind, errno);
+  if (options.answer_from_address_asked && options.bind.is_wildcard()) {
+    if (!LocalAddresses::ask(fd, options.bind.family)) return open_error(options.bind, errno);
+    out.says_local = true;
+  }
   if (const Status status = finish_open(options, options.bind, &out); !status.ok()) return status;
   return out;
 }

@@ -17,6 +17,7 @@ struct UdpSocket {
   Address local;     // with the port in fact bound
   bool gso = false;  // asked for, and the kernel has it
   bool gro = false;
+  bool says_local = false;  // to which address each datagram was sent
 };
 
 // One socket, whatever options.queues says. Errors: as open_udp().

@@ -104,8 +104,9 @@ class UdpIo final : public PacketIo {
         ready_(std::move(ready)),
         event_(std::move(event)),
         gso_asked_(options.gso),
-        sender_(socket_.fd.get(), socket_.gso),
-        receiver_(socket_.gro, options.max_packet) {}
+        locals_(socket_.says_local ? std::make_unique<LocalAddresses>() : nullptr),
+        sender_(socket_.fd.get(), socket_.gso, locals_.get()),
+        receiver_(socket_.gro, options.max_packet, locals_.get()) {}
 
   void send(std::span<const OutPacket> burst) override { sender_.send(burst, &counters_); }
 
@@ -139,6 +140,7 @@ class UdpIo final : public PacketIo {
   WakeEvent event_;
   bool gso_asked_;
   PacketIoCounters counters_;
+  const std::unique_ptr<LocalAddresses> locals_;  // null: the socket has one address
   UdpSender sender_;
   UdpReceiver receiver_;
 };

@@ -27,6 +27,9 @@ struct UdpIoOptions {
   // Above 0: packets to multicast groups leave by the interface that has `bind`, an IPv4 address that is no
   // wildcard, for so many hops.
   int multicast_ttl = 0;
+  // `bind` is a wildcard and peers expect answers from the address they have sent to: InPacket::local and
+  // OutPacket::local are in use. Without effect on a socket with an address of its own.
+  bool answer_from_address_asked = false;
   // More than one: the port has so many sockets, at most kMaxQueues, with a receive buffer each. They are
   // read by turns, so that who fills one takes little from the others. Classic BPF, run on each datagram (its
   // byte 0 is the program's), returns the index of the one that gets it; what is out of range goes anywhere.

@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "src/base/clock.h"
+#include "src/net/udp/local_addresses.h"
 #include "src/net/udp/sender.h"
 #include "src/net/udp/socket.h"
 
@@ -290,6 +292,98 @@ TEST(UdpIoTest, PacketsOverTheMtuAreRefusedAndTheRestGoes) {
     EXPECT_EQ(from->description(), described) << "it was not the segmentation that was refused";
   });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+}
+
+// A socket on a wildcard address is asked at each of `asked`, by packets in one burst, and answers each with runs
+// of packets and single ones: they come from the address that was asked.
+void expect_answers_from(const char* wildcard, std::initializer_list<const char*> asked, bool gso) {
+  UdpIoOptions options;
+  options.bind = at(wildcard);
+  options.gso = gso;
+  options.answer_from_address_asked = true;
+  const std::unique_ptr<PacketIo> server = open_udp(options).value();
+  std::vector<std::unique_ptr<PacketIo>> clients;
+  const uint8_t question = 1;
+  for (const char* text : asked) {
+    UdpIoOptions client;
+    client.bind = at(wildcard);
+    clients.push_back(open_udp(client).value());
+    const Address local = server->local_address();
+    Address to = at(text);
+    to.port = local.port;
+    clients.back()->send(std::array{OutPacket{&question, 1, to}});
+  }
+  std::vector<OutPacket> answers;
+  const std::vector<uint8_t> bytes(1000);
+  std::array<InPacket, 4> got;
+  for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+       answers.size() < 11 * clients.size() && monotonic_us() < deadline_us;) {
+    server->wait(100'000);
+    const size_t n = server->receive(got);
+    for (size_t i = 0; i < n; ++i) {
+      EXPECT_NE(got[i].local, 0);
+      answers.insert(answers.end(), 10, {bytes.data(), 1000, got[i].from, got[i].local});
+      answers.push_back({bytes.data(), 900, got[i].from, got[i].local});
+    }
+  }
+  server->send(answers);
+  size_t number = 0;
+  for (const char* text : asked) {
+    Address expected = at(text);
+    expected.port = server->local_address().port;
+    size_t received = 0;
+    for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+         received < 11 && monotonic_us() < deadline_us;) {
+      clients[number]->wait(100'000);
+      const size_t n = clients[number]->receive(got);
+      for (size_t i = 0; i < n; ++i, ++received) EXPECT_EQ(got[i].from, expected) << got[i].from.to_string();
+    }
+    EXPECT_EQ(received, 11u) << text;
+    ++number;
+  }
+}
+
+TEST(UdpIoTest, AnswersFromTheAddressAsked) {
+  for (const bool gso : {true, false}) {
+    expect_answers_from("0.0.0.0:0", {"127.0.0.1:0", "127.0.0.2:0", "127.77.0.3:0"}, gso);
+    expect_answers_from("[::]:0", {"[::1]:0"}, gso);
+  }
+}
+
+TEST(UdpIoTest, AnswersFromTheIpv6AddressAsked) {
+  const std::string obstacle = in_namespace(1500, [] {
+    ASSERT_EQ(
+        std::system("ip address add fd77::1/64 dev lo nodad && ip address add fd77::2/64 dev lo nodad && "
+                    "ip address add fe80::77/64 dev lo nodad"),
+        0);
+    for (const bool gso : {true, false}) {
+      expect_answers_from("[::]:0", {"[::1]:0", "[fd77::1]:0", "[fd77::2]:0", "[fe80::77%lo]:0"}, gso);
+    }
+  });
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+}
+
+TEST(UdpIoTest, RemembersOnlySoManyOfItsAddresses) {
+  LocalAddresses locals;
+  std::array<uint8_t, LocalAddresses::kControlBytes> control{};
+  msghdr message{};
+  message.msg_control = control.data();
+  const auto number_of = [&](uint32_t ip) {
+    message.msg_controllen = CMSG_SPACE(sizeof(in_pktinfo));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = IPPROTO_IP;
+    header->cmsg_type = IP_PKTINFO;
+    header->cmsg_len = CMSG_LEN(sizeof(in_pktinfo));
+    in_pktinfo info{};
+    info.ipi_spec_dst.s_addr = ip;
+    std::memcpy(CMSG_DATA(header), &info, sizeof info);
+    return locals.number_of(&message);
+  };
+  for (uint32_t ip = 1; ip <= LocalAddresses::kMost; ++ip) EXPECT_EQ(number_of(ip), ip);
+  EXPECT_EQ(number_of(5000), 0);
+  EXPECT_EQ(number_of(7), 7);
+  message.msg_controllen = 0;
+  EXPECT_EQ(locals.number_of(&message), 0) << "the kernel did not say";
 }
 
 TEST(UdpIoTest, SegmentingSavesMessages) {

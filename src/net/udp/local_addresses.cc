@@ -1,0 +1,82 @@
+#include "src/net/udp/local_addresses.h"
+
+#include <cstring>
+
+#include "src/base/assert.h"
+
+namespace netsum {
+namespace {
+
+bool is_link_local(const in6_addr& ip) {
+  return ip.s6_addr[0] == 0xFE && (ip.s6_addr[1] & 0xC0) == 0x80;
+}
+
+Address address_of(const cmsghdr& control) {
+  Address address;
+  if (control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_PKTINFO) {
+    in_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(&control), sizeof info);
+    address.family = 4;
+    std::memcpy(address.ip.data(), &info.ipi_spec_dst, sizeof info.ipi_spec_dst);
+  } else if (control.cmsg_level == IPPROTO_IPV6 && control.cmsg_type == IPV6_PKTINFO) {
+    in6_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(&control), sizeof info);
+    address.family = 6;
+    std::memcpy(address.ip.data(), &info.ipi6_addr, sizeof info.ipi6_addr);
+    // Other addresses are the host's, whatever interface the datagram came in by.
+    if (is_link_local(info.ipi6_addr)) address.scope = info.ipi6_ifindex;
+  }
+  return address;
+}
+
+template <typename Info>
+size_t write_control(int level, int type, const Info& info, cmsghdr* control) {
+  control->cmsg_level = level;
+  control->cmsg_type = type;
+  control->cmsg_len = CMSG_LEN(sizeof info);
+  std::memcpy(CMSG_DATA(control), &info, sizeof info);
+  return CMSG_SPACE(sizeof info);
+}
+
+}  // namespace
+
+bool LocalAddresses::ask(int fd, int family) {
+  const int on = 1;
+  return family == 4 ? setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0
+                     : setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on) == 0;
+}
+
+uint16_t LocalAddresses::number_of(msghdr* message) {
+  Address address;
+  for (cmsghdr* control = CMSG_FIRSTHDR(message); control != nullptr && !address.valid();
+       control = CMSG_NXTHDR(message, control)) {
+    address = address_of(*control);
+  }
+  if (!address.valid()) return 0;
+  if (address == last_) return last_number_;
+  auto found = numbers_.find(address);
+  if (found == numbers_.end()) {
+    if (addresses_.size() == kMost) return 0;
+    addresses_.push_back(address);
+    found = numbers_.emplace(address, static_cast<uint16_t>(addresses_.size())).first;
+  }
+  last_ = address;
+  last_number_ = found->second;
+  return last_number_;
+}
+
+size_t LocalAddresses::write_source(uint16_t number, cmsghdr* control) const {
+  NETSUM_ASSERT(number > 0 && number <= addresses_.size());
+  const Address& address = addresses_[number - 1];
+  if (address.family == 4) {
+    in_pktinfo info{};
+    std::memcpy(&info.ipi_spec_dst, address.ip.data(), sizeof info.ipi_spec_dst);
+    return write_control(IPPROTO_IP, IP_PKTINFO, info, control);
+  }
+  in6_pktinfo info{};
+  std::memcpy(&info.ipi6_addr, address.ip.data(), sizeof info.ipi6_addr);
+  info.ipi6_ifindex = address.scope;
+  return write_control(IPPROTO_IPV6, IPV6_PKTINFO, info, control);
+}
+
+}  // namespace netsum
