@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,11 +116,11 @@ class FailureBox {
 class ProcessTest : public ::testing::Test {
  protected:
   // Rank 0 here, rank 1 as a child, in a job that runs.
-  void run_job_with_child() {
+  void run_job_with_child(const std::string& role = "member") {
     auto service = ControlService::start({}, &dataplane_);
     ASSERT_TRUE(service.ok()) << service.status().to_string();
     service_ = std::move(service).value();
-    child_.emplace(std::vector<std::string>{"member", service_->address()});
+    child_.emplace(std::vector<std::string>{role, service_->address()});
     join(service_->address(), 2);
     ASSERT_EQ(child_->line(), "joined");
   }
@@ -185,6 +186,36 @@ TEST_F(ProcessTest, AnAggregatorThatIsKilledIsNamed) {
   EXPECT_THAT(failure.message(), HasSubstr("lost the aggregator at " + address));
 }
 
+// A data loader's workers are forked from their rank and outlive it for a while. They must hold none of its
+// connections: otherwise only keep-alive and liveness timeouts would tell of its death.
+TEST_F(ProcessTest, AMemberThatIsKilledIsNamedAlthoughItsChildrenLiveOn) {
+  run_job_with_child("member-with-child");
+  EXPECT_EQ(child_->line(), "the child holds 0 sockets");
+  child_->send(SIGKILL);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(failure.rank(), 1);
+}
+
+TEST_F(ProcessTest, AnAggregatorThatIsKilledIsNamedAlthoughItsChildrenLiveOn) {
+  child_.emplace(std::vector<std::string>{"aggregator-with-child"});
+  const std::string address = child_->line();
+  join(address, 1);
+  ASSERT_NE(client_, nullptr);
+  child_->send(SIGUSR1);  // it forks: the member's connection is there
+  EXPECT_EQ(child_->line(), "the child holds 0 sockets");
+  child_->send(SIGKILL);
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+  // The port is free: what takes the aggregator's place can listen there.
+  const auto parsed = Address::parse(address);
+  ASSERT_TRUE(parsed.ok());
+  ControlServiceOptions options;
+  options.listen = address;
+  const auto service = ControlService::start(options, &dataplane_);
+  EXPECT_TRUE(service.ok()) << service.status().to_string();
+}
+
 // A stopped process keeps its connections but answers nothing, as a host that has vanished.
 TEST_F(ProcessTest, AMemberThatFallsSilentIsFoundOut) {
   run_job_with_child();
@@ -213,21 +244,49 @@ TEST_F(ProcessTest, LeavingASilentAggregatorDoesNotHang) {
   SUCCEED();
 }
 
+// TCP sockets of this process that are connected, or listen.
+int tcp_sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain != AF_UNIX) ++count;
+  }
+  return count;
+}
+
+// A child that lives on after its parent, and says what it holds.
+void fork_child() {
+  if (::fork() != 0) return;
+  ::alarm(kChildSeconds);
+  std::printf("the child holds %d sockets\n", tcp_sockets());
+  std::fflush(stdout);
+  ::pause();
+  ::_exit(0);
+}
+
 int child_main(int argc, char** argv) {
   ::alarm(kChildSeconds);
   const std::string role = argv[1];
   FakeDataplane dataplane;
-  if (role == "aggregator") {
+  if (role == "aggregator" || role == "aggregator-with-child") {
+    sigset_t fork_now;
+    sigemptyset(&fork_now);
+    sigaddset(&fork_now, SIGUSR1);
+    ::pthread_sigmask(SIG_BLOCK, &fork_now, nullptr);  // in all threads of the service, too
     const auto service = ControlService::start({}, &dataplane);
     if (!service.ok()) return EXIT_FAILURE;
     std::printf("%s\n", service.value()->address().c_str());
     std::fflush(stdout);
+    int signal = 0;
+    if (role != "aggregator" && ::sigwait(&fork_now, &signal) == 0) fork_child();
     ::pause();
-  } else if (role == "member" && argc == 3) {
+  } else if (role.starts_with("member") && argc == 3) {
     const auto client = ControlClient::join(parameters(argv[2], 1, 2), [](const Status&) {});
     if (!client.ok()) return EXIT_FAILURE;
     std::printf("joined\n");
     std::fflush(stdout);
+    if (role != "member") fork_child();
     ::pause();
   }
   return EXIT_FAILURE;

@@ -14,6 +14,7 @@
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
+#include "src/net/forked_children.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -126,6 +127,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   Dataplane* const dataplane_;
   const std::shared_ptr<Desk> desk_;
   std::string address_;
+  forked_children::TcpSockets sockets_;  // an embedded service is in a process that may fork
   std::unique_ptr<grpc::Server> server_;
   std::thread watcher_;
 };
@@ -179,6 +181,7 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
                            : ": gRPC gave no reason")};
   }
   const bool v6 = parts->host.find(':') != std::string::npos;
+  sockets_ = forked_children::TcpSockets::with_local_port(static_cast<uint16_t>(port));
   address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(port);
   watcher_ = std::thread([desk = desk_] { desk->watch_deadlines(); });
   return {};

@@ -17,6 +17,8 @@ std::unique_ptr<JoinStream> JoinStream::start(const std::shared_ptr<grpc::Channe
     const std::lock_guard lock(stream->mutex_);
     stream->request_ = request;
     stream->on_missing_ = std::move(on_missing);
+    if (const Result<Address> numeric = Address::parse(stream->address_); numeric.ok())
+      stream->connection_ = forked_children::TcpSockets::connected_to(*numeric);
   }
   control::Aggregator::NewStub(channel)->async()->Join(&stream->context_, &stream->request_, stream.get());
   stream->StartRead(&stream->event_);
@@ -122,6 +124,10 @@ void JoinStream::OnReadDone(bool ok) {
 
 void JoinStream::take_event() {
   std::unique_lock lock(mutex_);
+  if (!peer_.valid()) {
+    peer_ = peer_address(context_.peer());
+    connection_ = forked_children::TcpSockets::connected_to(peer_);
+  }
   switch (event_.kind_case()) {
     case control::Event::kJoined:
       member_ = event_.joined().member();
@@ -135,7 +141,6 @@ void JoinStream::take_event() {
       is_ready_ = true;
       missing_.clear();
       ready_ = event_.ready();
-      peer_ = peer_address(context_.peer());
       lock.unlock();
       changed_.notify_all();
       tell_missing();

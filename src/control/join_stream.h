@@ -19,6 +19,7 @@
 #include "netsum/status.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/net/address.h"
+#include "src/net/forked_children.h"
 
 namespace netsum {
 
@@ -93,6 +94,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   std::vector<int> missing_;
   control::Ready ready_;
   Address peer_;
+  // A death of this process must end the connection, whatever children it has.
+  forked_children::TcpSockets connection_;
 };
 
 }  // namespace netsum

@@ -1,0 +1,159 @@
+#include "src/net/forked_children.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace netsum::forked_children {
+namespace {
+
+// Descriptors by number, a bit each. Higher numbers are left alone: few processes have so many open.
+constexpr size_t kDescriptors = 65'536;
+std::array<std::atomic<uint64_t>, kDescriptors / 64> descriptors;
+
+struct Entry {
+  uint64_t id;
+  Address what;  // of the peer; of family 0: the local port
+};
+
+// Never destroyed: processes also fork while they end.
+struct Registry {
+  std::mutex mutex;  // held while the process forks, so that the child finds it in order
+  std::vector<Entry> entries;
+  uint64_t next_id = 1;
+};
+Registry& registry() {
+  static Registry* const the_registry = new Registry;
+  return *the_registry;
+}
+
+Address address_of(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage name{};
+  socklen_t size = sizeof name;
+  if (get(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) return {};
+  return Address::from_sockaddr(name);
+}
+
+bool is_registered(int fd) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return false;
+  const Address local = address_of(fd, getsockname);
+  if (!local.valid()) return false;
+  const Address peer = address_of(fd, getpeername);
+  for (const Entry& entry : registry().entries) {
+    if (entry.what.valid() ? peer == entry.what : local.port == entry.what.port) return true;
+  }
+  return false;
+}
+
+void replace(int fd, int nothing) {
+  if (nothing < 0 || dup3(nothing, fd, O_CLOEXEC) < 0) close(fd);
+}
+
+// By system calls: the child of a process with threads may not allocate.
+void replace_registered_sockets(int nothing) {
+  const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) {
+    for (int fd = 0; fd < static_cast<int>(kDescriptors); ++fd) {
+      if (is_registered(fd)) replace(fd, nothing);
+    }
+    return;
+  }
+  alignas(dirent64) std::array<char, 4096> buffer;
+  for (long bytes = 0; (bytes = syscall(SYS_getdents64, folder, buffer.data(), buffer.size())) > 0;) {
+    for (long at = 0; at < bytes;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(&buffer[static_cast<size_t>(at)]);
+      at += entry->d_reclen;
+      int fd = 0;
+      const char* digit = entry->d_name;
+      for (; *digit >= '0' && *digit <= '9'; ++digit) fd = fd * 10 + (*digit - '0');
+      if (digit != entry->d_name && *digit == '\0' && is_registered(fd)) replace(fd, nothing);
+    }
+  }
+  close(folder);
+}
+
+void before_fork() {
+  registry().mutex.lock();
+}
+void after_fork_in_parent() {
+  registry().mutex.unlock();
+}
+void after_fork_in_child() {
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (size_t word = 0; word < descriptors.size(); ++word) {
+    for (uint64_t bits = descriptors[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1)
+      replace(static_cast<int>(word * 64) + __builtin_ctzll(bits), nothing);
+  }
+  if (!registry().entries.empty()) replace_registered_sockets(nothing);
+  if (nothing >= 0) close(nothing);
+  registry().mutex.unlock();
+}
+
+void watch_forks() {
+  [[maybe_unused]] static const int once =
+      (registry(), pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
+}
+
+std::atomic<uint64_t>* word_of(int fd) {
+  const auto index = static_cast<size_t>(fd);
+  return fd < 0 || index >= kDescriptors ? nullptr : &descriptors[index / 64];
+}
+uint64_t bit_of(int fd) {
+  return uint64_t{1} << (fd % 64);
+}
+
+}  // namespace
+
+void drop(int fd) {
+  watch_forks();
+  if (std::atomic<uint64_t>* word = word_of(fd)) word->fetch_or(bit_of(fd), std::memory_order_relaxed);
+}
+
+void keep(int fd) {
+  if (std::atomic<uint64_t>* word = word_of(fd)) word->fetch_and(~bit_of(fd), std::memory_order_relaxed);
+}
+
+TcpSockets::TcpSockets(const Address& what) {
+  watch_forks();
+  const std::lock_guard lock(registry().mutex);
+  id_ = registry().next_id++;
+  registry().entries.push_back({id_, what});
+}
+
+TcpSockets TcpSockets::connected_to(const Address& peer) {
+  return peer.valid() ? TcpSockets(peer) : TcpSockets();
+}
+
+TcpSockets TcpSockets::with_local_port(uint16_t port) {
+  Address what;
+  what.port = port;
+  return TcpSockets(what);
+}
+
+TcpSockets::TcpSockets(TcpSockets&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
+
+TcpSockets& TcpSockets::operator=(TcpSockets&& other) noexcept {
+  std::swap(id_, other.id_);
+  return *this;
+}
+
+TcpSockets::~TcpSockets() {
+  if (id_ == 0) return;
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().entries, [&](const Entry& entry) { return entry.id == id_; });
+}
+
+}  // namespace netsum::forked_children
