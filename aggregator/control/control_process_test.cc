@@ -207,12 +207,15 @@ TEST_F(ProcessTest, AnAggregatorThatIsKilledIsNamedAlthoughItsChildrenLiveOn) {
   child_->send(SIGKILL);
   const Status failure = failure_.wait();
   EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
-  // The port is free: what takes the aggregator's place can listen there.
-  const auto parsed = Address::parse(address);
-  ASSERT_TRUE(parsed.ok());
+  // The port becomes free, as soon as the process is gone: what takes the aggregator's place can listen there.
   ControlServiceOptions options;
   options.listen = address;
-  const auto service = ControlService::start(options, &dataplane_);
+  auto service = ControlService::start(options, &dataplane_);
+  const int64_t deadline_us = monotonic_us() + std::chrono::microseconds(kPatience).count();
+  while (!service.ok() && monotonic_us() < deadline_us) {
+    std::this_thread::sleep_for(milliseconds(20));
+    service = ControlService::start(options, &dataplane_);
+  }
   EXPECT_TRUE(service.ok()) << service.status().to_string();
 }
 
