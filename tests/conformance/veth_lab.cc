@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/ethtool.h>
+#include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
@@ -121,6 +122,31 @@ Status VethLab::connect(int host) const {
   const Status status = run_ip("link set dev lo up\nlink set dev eth0 addrgenmode none\naddress add " +
                                text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up\n");
   return status.ok() ? switch_gro_on() : status;
+}
+
+bool VethLab::send_frame(int host, const Bytes& frame) const {
+  const Inside inside = in_host(host);
+  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = static_cast<int>(if_nametoindex("eth0"));
+  const ssize_t sent =
+      sendto(fd, frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  close(fd);
+  return sent == static_cast<ssize_t>(frame.size());
+}
+
+Mac VethLab::switch_mac() const {
+  const Inside inside = in_switch();
+  ifreq request{};
+  std::strcpy(request.ifr_name, "br0");
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  NETSUM_ASSERT(ioctl(fd, SIOCGIFHWADDR, &request) == 0);
+  close(fd);
+  Mac mac;
+  std::memcpy(mac.data(), request.ifr_hwaddr.sa_data, mac.size());
+  return mac;
 }
 
 std::vector<std::string> VethLab::ports() const {

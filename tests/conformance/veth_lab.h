@@ -12,6 +12,7 @@
 
 #include "netsum/status.h"
 #include "src/net/address.h"
+#include "tests/conformance/frames.h"
 
 namespace netsum::conformance {
 
@@ -34,6 +35,10 @@ class VethLab {
   };
   Inside in_switch() const { return Inside(switch_); }
   Inside in_host(int host) const { return Inside(hosts_[static_cast<size_t>(host)]); }
+
+  // Sends a whole Ethernet frame out of the host's eth0, whatever addresses it has. False if it was not sent.
+  bool send_frame(int host, const Bytes& frame) const;
+  Mac switch_mac() const;  // of the bridge
 
   std::vector<std::string> ports() const;
   static Address switch_address();        // port 0
