@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "aggregator/slot/slot_world.h"
+#include "src/base/soak.h"
 
 namespace netsum {
 namespace {
@@ -87,8 +88,8 @@ void explore(const Shape& shape) {
   std::cout << shape.name << ": " << known.size() << " states" << std::endl;
 }
 
-class SlotExplore : public testing::TestWithParam<Shape> {};
-TEST_P(SlotExplore, EverySumIsExactAndNobodyIsStuck) {
+class SlotShapes : public testing::TestWithParam<Shape> {};
+TEST_P(SlotShapes, EverySumIsExactAndNobodyIsStuck) {
   explore(GetParam());
 }
 
@@ -106,14 +107,14 @@ const Nodes kThreeLevels{{-1, 1}, {0, 1}, {1, 2}};
 const Nodes kThreeRacks{{-1, 0}, {0, 2}, {0, 2}, {0, 2}};
 const Nodes kFourLevels{{-1, 1}, {0, 1}, {1, 1}, {2, 2}};
 
-INSTANTIATE_TEST_SUITE_P(Flat, SlotExplore,
+INSTANTIATE_TEST_SUITE_P(Flat, SlotShapes,
                          testing::Values(Shape{"one_rank", {{-1, 1}}, 6}, Shape{"three_ranks", {{-1, 3}}, 6},
                                          Shape{"only_numbers_differ", {{-1, 4}}, 6, 1, false},
                                          Shape{"rounds_wrap", {{-1, 4}}, 6, kBeforeWrap, false},
                                          Shape{"one_disagrees", {{-1, 3}}, 4, 1, false, 1},
                                          Shape{"five_ranks", {{-1, 5}}, 5, 1, false}),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Hierarchy, SlotExplore,
+INSTANTIATE_TEST_SUITE_P(Hierarchy, SlotShapes,
                          testing::Values(Shape{"two_racks", kTwoRacks, 4},
                                          Shape{"only_numbers_differ", kTwoRacks, 4, 1, false},
                                          Shape{"unequal_racks", kUnequalRacks, 4, kBeforeWrap, false},
@@ -124,5 +125,12 @@ INSTANTIATE_TEST_SUITE_P(Hierarchy, SlotExplore,
                                          Shape{"six_ranks", kThreeRacks, 4, kBeforeWrap, false},
                                          Shape{"four_levels", kFourLevels, 6, 1, false}),
                          name_of);
+
+// The long form has more than a million states.
+TEST(SlotExplore, ManyRanks) {
+  explore({"ranks", {{-1, soak() ? 8 : 6}}, 4, 1, false});
+  explore({"two_racks", {{-1, 0}, {0, 3}, {0, soak() ? 3 : 2}}, soak() ? 5u : 3u, kBeforeWrap});
+}
+
 }  // namespace
 }  // namespace netsum
