@@ -19,17 +19,20 @@ struct SlotOutcome {
   uint8_t flags = 0;  // of a STATUS
   uint64_t seen = 0;
   bool completed = false;
+  uint16_t addressee = 0;
   bool operator==(const SlotOutcome&) const = default;
 };
 
 class SlotBench {
  public:
-  explicit SlotBench(uint16_t members, uint32_t slots = 1, uint32_t payload_bytes = 64)
+  explicit SlotBench(uint16_t members, uint32_t slots = 1, uint32_t payload_bytes = 64,
+                     bool has_parent = false)
       : slots_(slots), lanes_(slots) {
     rules_.epoch = 1;
     rules_.members = members;
     rules_.slots = slots;
     rules_.payload_bytes = payload_bytes;
+    rules_.has_parent = has_parent;
     for (auto& banks : lanes_) banks.fill(std::vector<uint8_t>(payload_bytes));
   }
 
@@ -54,7 +57,7 @@ class SlotBench {
     netsum_slot& slot = slots_[f.slot];
     const netsum_verdict v =
         f.type == NETSUM_TYPE_PROBE ? netsum_slot_probe(&slot, &f) : netsum_slot_contribute(&slot, &f);
-    SlotOutcome outcome{v.action, v.drop, v.bank, v.flags, v.seen};
+    SlotOutcome outcome = outcome_of(v);
     int overflow = 0;
     if (v.action == NETSUM_ACT_STORE) {
       netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
@@ -64,6 +67,16 @@ class SlotBench {
       return outcome;
     }
     outcome.completed = netsum_slot_added(&slot, v.bank, overflow, &rules_);
+    return outcome;
+  }
+
+  // A RESULT, STATUS or ERROR of the parent's.
+  SlotOutcome feed_from_parent(const netsum_fields& f, std::span<const uint8_t> payload) {
+    const netsum_verdict v = netsum_slot_from_parent(&slots_[f.slot], &f, rules_.members);
+    SlotOutcome outcome = outcome_of(v);
+    if (v.action != NETSUM_ACT_TAKE_RESULT) return outcome;
+    netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
+    outcome.completed = true;
     return outcome;
   }
 
@@ -91,6 +104,15 @@ class SlotBench {
   netsum_job_rules& rules() { return rules_; }
 
  private:
+  static SlotOutcome outcome_of(const netsum_verdict& v) {
+    return {.action = v.action,
+            .drop = v.drop,
+            .bank = v.bank,
+            .flags = v.flags,
+            .seen = v.seen,
+            .addressee = v.addressee};
+  }
+
   netsum_job_rules rules_{};
   std::vector<netsum_slot> slots_;
   std::vector<std::array<std::vector<uint8_t>, 2>> lanes_;

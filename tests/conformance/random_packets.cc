@@ -35,20 +35,19 @@ class Traffic {
   }
   const std::vector<VectorJob>& jobs() const { return jobs_; }
 
-  // The parent says WELCOME, and then every member's first packet.
+  // What every member says first, and the parent: one HELLO goes up, a small WELCOME is not enough, the full one is.
   std::vector<std::pair<Peer, Bytes>> hellos() {
     std::vector<std::pair<Peer, Bytes>> all;
-    netsum_fields welcome = identity(1, 0);
-    welcome.type = NETSUM_TYPE_WELCOME;
-    welcome.payload_bytes = jobs_[1].payload_bytes;
-    all.emplace_back(kParent, build_parents(welcome, Bytes(welcome.payload_bytes)));
+    const uint16_t first = static_cast<uint16_t>(rng_.below(jobs_[1].members));
+    if (rng_.chance(0.5)) all.push_back(hello(1, first));
+    if (rng_.chance(0.5)) {
+      all.push_back(parents_welcome(jobs_[1].payload_bytes - 8 * static_cast<uint32_t>(1 + rng_.below(4))));
+      all.push_back(hello(1, first));
+    }
+    all.push_back(parents_welcome(jobs_[1].payload_bytes));
     for (size_t j = 0; j < jobs_.size(); ++j) {
       for (uint16_t m = 0; m < jobs_[j].members; ++m) {
-        if (rng_.chance(0.05)) continue;  // this one will be a stranger
-        netsum_fields f = identity(j, m);
-        f.type = NETSUM_TYPE_HELLO;
-        f.payload_bytes = jobs_[j].payload_bytes;
-        all.emplace_back(peer(j, m), build(f, j, Bytes(f.payload_bytes)));
+        if (!rng_.chance(0.05)) all.push_back(hello(j, m));  // else this one will be a stranger
       }
     }
     return all;
@@ -93,6 +92,18 @@ class Traffic {
   }
 
  private:
+  std::pair<Peer, Bytes> hello(size_t j, uint16_t m) const {
+    netsum_fields f = identity(j, m);
+    f.type = NETSUM_TYPE_HELLO;
+    f.payload_bytes = jobs_[j].payload_bytes;
+    return {peer(j, m), build(f, j, Bytes(f.payload_bytes))};
+  }
+  std::pair<Peer, Bytes> parents_welcome(uint32_t payload_bytes) const {
+    netsum_fields f = identity(1, 0);
+    f.type = NETSUM_TYPE_WELCOME;
+    return {kParent, build_parents(f, Bytes(payload_bytes))};
+  }
+
   // What the parent says of the step that `f` contributes to.
   std::pair<Peer, Bytes> parents(netsum_fields f) {
     f.type = NETSUM_TYPE_RESULT;
@@ -102,7 +113,8 @@ class Traffic {
       f.format = NETSUM_FORMAT_NONE;
       f.flags = rng_.chance(0.5) ? NETSUM_FLAG_AGAIN : 0;
       f.member = jobs_[1].parent->member;
-      f.chunk = netsum_chunk_up(f.chunk, static_cast<uint16_t>(rng_.below(jobs_[1].members)));
+      const uint16_t members = rng_.chance(0.1) ? NETSUM_MAX_MEMBERS : jobs_[1].members;
+      f.chunk = netsum_chunk_up(f.chunk, static_cast<uint16_t>(rng_.below(members)));
       f.payload_bytes = NETSUM_STATUS_BYTES;
     } else if (rng_.chance(0.02)) {
       f.type = NETSUM_TYPE_ERROR;

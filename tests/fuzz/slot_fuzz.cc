@@ -1,6 +1,6 @@
-// The slot machine against a naive model: the tables of PROTOCOL.md section 5, taken literally, over a memory
-// that forgets nothing. The members are any: they skip rounds, disagree, repeat themselves and come back from
-// the past.
+// The slot machine against a naive model: the tables of PROTOCOL.md sections 5 and 5.1, taken literally, over a
+// memory that forgets nothing. Members and parent may send anything: they skip rounds, disagree, repeat themselves
+// and send packets of the past.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kPayload = 16;
 
 struct Round {
-  enum State { kOpen, kComplete, kFailed } state = kOpen;
+  enum State { kOpen, kSummed, kComplete, kFailed } state = kOpen;
   uint64_t seen = 0;
   netsum_fields identity{};
   bool overflow = false;
@@ -45,7 +45,8 @@ bool add_lanes(uint8_t* sums, const uint8_t* lanes, uint32_t bytes) {
 
 class Model {
  public:
-  explicit Model(uint16_t members) : all_(netsum_all_members(members)) {}
+  Model(uint16_t members, bool has_parent)
+      : members_(members), all_(netsum_all_members(members)), has_parent_(has_parent) {}
 
   // As if everything up to `round` had been done.
   void start_after(uint32_t round) {
@@ -66,6 +67,33 @@ class Model {
     if (distance == 0) return dropped(NETSUM_DROP_FUTURE_ROUND);
     if (distance == 0xFFFFFFFFu) return of_previous(f);
     return dropped(distance < 0x80000000u ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND);
+  }
+
+  SlotOutcome take_from_parent(const netsum_fields& f, const uint8_t* lanes) {
+    const uint32_t distance = f.round - current_;
+    if (distance != 0 || !used_) {
+      return dropped(distance < 0x80000000u ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND);
+    }
+    Round& round = rounds_[current_];
+    if (round.state != Round::kSummed) return dropped(NETSUM_DROP_STALE_ROUND);
+    if (f.type == NETSUM_TYPE_ERROR) {
+      round.state = Round::kFailed;
+      return act(NETSUM_ACT_ERROR_ALL, f);
+    }
+    if (f.type == NETSUM_TYPE_STATUS) {
+      if (f.chunk % 64 >= members_) return dropped(NETSUM_DROP_BAD_MEMBER);
+      SlotOutcome outcome = status(f, round.seen, (f.flags & NETSUM_FLAG_AGAIN) != 0);
+      outcome.action = NETSUM_ACT_PASS_STATUS;
+      outcome.addressee = static_cast<uint16_t>(f.chunk % 64);
+      return outcome;
+    }
+    if (!agree(f, round.identity)) return dropped(NETSUM_DROP_STALE_ROUND);
+    round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
+    round.state = Round::kComplete;
+    std::memcpy(round.lanes, lanes, f.payload_bytes);
+    SlotOutcome outcome = act(NETSUM_ACT_TAKE_RESULT, f);
+    outcome.completed = true;
+    return outcome;
   }
 
   const Round* find(uint32_t round) const {
@@ -102,9 +130,12 @@ class Model {
     const uint64_t bit = netsum_member_bit(f.member);
     if (round.state == Round::kFailed) return act(NETSUM_ACT_REPLY_ERROR, f);
     const bool done = round.state == Round::kComplete;
+    const bool above = round.state == Round::kSummed;
+    if (f.type == NETSUM_TYPE_PROBE && above) return act(NETSUM_ACT_PROBE_UP, f);
     if (f.type == NETSUM_TYPE_PROBE) return status(f, round.seen, done || !(round.seen & bit));
     if (round.seen & bit) {
       if (done && agree(f, round.identity)) return act(NETSUM_ACT_REPLY_RESULT, f);
+      if (above && agree(f, round.identity)) return act(NETSUM_ACT_SEND_UP, f);
       return dropped(NETSUM_DROP_DUPLICATE);
     }
     if (!agree(f, round.identity)) {
@@ -133,6 +164,9 @@ class Model {
   void add(Round* round, const uint8_t* lanes) const {
     const uint32_t bytes = round->identity.payload_bytes;
     switch (round->identity.format) {
+      case NETSUM_FORMAT_SUM_I16:
+        round->overflow |= add_lanes<int16_t>(round->lanes, lanes, bytes);
+        return;
       case NETSUM_FORMAT_SUM_I32:
         round->overflow |= add_lanes<int32_t>(round->lanes, lanes, bytes);
         return;
@@ -148,11 +182,13 @@ class Model {
 
   bool complete(Round* round) const {
     if (round->seen != all_) return false;
-    round->state = Round::kComplete;
+    round->state = has_parent_ ? Round::kSummed : Round::kComplete;
     return true;
   }
 
+  const uint16_t members_;
   const uint64_t all_;
+  const bool has_parent_;
   uint32_t current_ = 0;
   bool used_ = false;
   std::map<uint32_t, Round> rounds_;
@@ -162,11 +198,27 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-netsum_fields fields_from(const uint8_t* bytes, uint16_t members, uint32_t near_round,
+constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I64,
+                                NETSUM_FORMAT_MAX_U8};
+
+// What an input's first two bytes say.
+struct Setting {
+  uint16_t members;
+  bool has_parent;
+  uint8_t format;  // of nearly all contributions
+  bool wraps;      // begins shortly before the rounds wrap
+};
+
+Setting setting_from(const uint8_t* bytes) {
+  return {.members = static_cast<uint16_t>(1 + bytes[0] % 4),
+          .has_parent = bytes[0] / 4 % 2 == 1,
+          .format = kFormats[bytes[1] / 2 % 4],
+          .wraps = bytes[1] % 2 == 1};
+}
+
+netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t near_round,
                           const SlotBench& bench) {
-  constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
-                                  NETSUM_FORMAT_MAX_U8};
-  netsum_fields f = bench.contribution(bytes[0] % members, 0);
+  netsum_fields f = bench.contribution(bytes[0] % setting.members, 0);
   // Mostly the rounds around the current one; some far away.
   const uint8_t step = bytes[1];
   f.round = near_round + (step % 8) - 3;
@@ -175,43 +227,54 @@ netsum_fields fields_from(const uint8_t* bytes, uint16_t members, uint32_t near_
   const uint8_t variant = bytes[2];
   f.chunk = variant == 255 ? 7 : 3;
   f.signature = variant == 254 ? 8 : 4;
-  f.format = kFormats[variant < 250 ? 0 : variant % 4];
+  f.format = variant < 250 ? setting.format : kFormats[variant % 4];
   f.payload_bytes = variant == 253 ? 16 : 8;
   f.flags = variant == 252 ? NETSUM_FLAG_PART : variant == 251 ? NETSUM_FLAG_OVERFLOW : 0;
-  if (bytes[3] % 4 == 0) {
+  const uint8_t kind = bytes[3];
+  if (kind % 4 == 0) {
     f.type = NETSUM_TYPE_PROBE;
     f.format = NETSUM_FORMAT_NONE;
     f.flags = 0;
     f.payload_bytes = NETSUM_PROBE_BYTES;
+  } else if (kind % 4 == 1 && setting.has_parent) {
+    f.type = kind % 32 == 1 ? NETSUM_TYPE_ERROR : kind % 16 == 5 ? NETSUM_TYPE_STATUS : NETSUM_TYPE_RESULT;
+    f.member = NETSUM_MEMBER_ALL;
+    if (f.type == NETSUM_TYPE_RESULT) return f;
+    f.chunk = bytes[4];  // of a STATUS: its last six bits say to whom
+    f.format = NETSUM_FORMAT_NONE;
+    f.flags = bytes[5] % 2 ? NETSUM_FLAG_AGAIN : 0;
+    f.payload_bytes = NETSUM_STATUS_BYTES;
   }
   return f;
 }
 
 void run(const uint8_t* data, size_t size) {
   if (size < 2) return;
-  const auto members = static_cast<uint16_t>(1 + data[0] % 4);
-  SlotBench bench(members, 1, kPayload);
-  Model model(members);
+  const Setting setting = setting_from(data);
+  SlotBench bench(setting.members, 1, kPayload, setting.has_parent);
+  Model model(setting.members, setting.has_parent);
   uint32_t near_round = 0;
-  if (data[1] % 2 == 1) {  // shortly before the rounds wrap
+  if (setting.wraps) {
     near_round = 0xFFFFFFFDu;
     bench.slot().current = near_round;
     netsum_round& round = bench.slot().rounds[near_round & 1];
     round.state = NETSUM_ROUND_COMPLETE;
-    round.seen = netsum_all_members(members);
+    round.seen = netsum_all_members(setting.members);
     model.start_after(near_round);
   }
   constexpr size_t kBytesPerPacket = 6;
   for (size_t at = 2; at + kBytesPerPacket <= size; at += kBytesPerPacket) {
-    const netsum_fields f = fields_from(data + at, members, near_round, bench);
+    const netsum_fields f = fields_from(data + at, setting, near_round, bench);
     uint8_t lanes[kPayload];
     // Small and extreme values: sums that fit, and sums that do not.
     for (uint32_t i = 0; i < kPayload; ++i) lanes[i] = i % 4 == 3 ? data[at + 5] : data[at + 4];
-    const SlotOutcome expected = model.take(f, lanes);
-    const SlotOutcome outcome = bench.feed(f, lanes);
+    const bool from_parent = netsum_is_parents(f.type) != 0;
+    const SlotOutcome expected = from_parent ? model.take_from_parent(f, lanes) : model.take(f, lanes);
+    const SlotOutcome outcome = from_parent ? bench.feed_from_parent(f, lanes) : bench.feed(f, lanes);
     require(outcome == expected);
     if (outcome.action == NETSUM_ACT_STORE) near_round = f.round;
-    if (!outcome.completed && outcome.action != NETSUM_ACT_REPLY_RESULT) continue;
+    const bool repeats = outcome.action == NETSUM_ACT_REPLY_RESULT || outcome.action == NETSUM_ACT_SEND_UP;
+    if (!outcome.completed && !repeats) continue;
     const Round* round = model.find(f.round);
     require(std::memcmp(bench.lanes(0, f.round).data(), round->lanes, round->identity.payload_bytes) == 0);
     require((bench.slot().rounds[f.round & 1].overflow != 0) == round->overflow);

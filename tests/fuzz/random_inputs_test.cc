@@ -1,0 +1,40 @@
+// The fuzzer that this is linked with, on random inputs: no search, no clang, but part of every run of the tests.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "src/base/rng.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace netsum {
+namespace {
+
+constexpr int kInputs = 60'000;
+uint64_t running_seed = 0;
+
+// A fuzzer aborts at what is wrong.
+void on_abort(int) {
+  std::fprintf(stderr, "again: NETSUM_SEED=%llu\n", static_cast<unsigned long long>(running_seed));
+}
+
+TEST(RandomInputs, NothingIsWrong) {
+  const char* only = std::getenv("NETSUM_SEED");
+  const uint64_t first = only ? std::strtoull(only, nullptr, 0) : 1;
+  std::printf("seeds from %llu\n", static_cast<unsigned long long>(first));
+  std::signal(SIGABRT, on_abort);
+  for (running_seed = first; running_seed < first + (only ? 1 : kInputs); ++running_seed) {
+    Rng rng(running_seed);
+    std::vector<uint8_t> input(rng.below(NETSUM_LONGEST_INPUT + 1));
+    for (uint8_t& byte : input) byte = static_cast<uint8_t>(rng.next());
+    ASSERT_EQ(LLVMFuzzerTestOneInput(input.data(), input.size()), 0);
+  }
+  std::signal(SIGABRT, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace netsum
