@@ -124,6 +124,23 @@ TEST_F(AggregatorCoreTest, GrantsSlotsAndTakesThemBack) {
   EXPECT_TRUE(core_.install(job_of(2, 2, 6)).ok());
 }
 
+// The parent may grant the index of a job that has ended to another one before we hear of the end.
+TEST_F(AggregatorCoreTest, AJobThatEndsLeavesTheParentsPacketsToALaterOne) {
+  const Address parent = host(9);
+  DataplaneJob former = job_of(0, 1), later = job_of(1, 1);
+  former.parent = later.parent =
+      DataplaneParent{.stripes = {parent}, .job = 3, .epoch = 7, .key = key_of(3), .member = 0};
+  ASSERT_TRUE(core_.install(former).ok());
+  ASSERT_TRUE(core_.install(later).ok());
+  core_.remove(0, 7);
+  send(fields(NETSUM_TYPE_WELCOME, 3, 0), parent);
+  hello(1, 0, host(1));
+  const std::vector<Reply> answers = replies();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].fields.type, NETSUM_TYPE_WELCOME);
+  EXPECT_EQ(answers[0].to, host(1));
+}
+
 TEST_F(AggregatorCoreTest, RefusesJobsThatDoNotFit) {
   EXPECT_EQ(core_.install(job_of(4, 2)).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(core_.install(job_of(0, 0)).code(), ErrorCode::kInvalidArgument);

@@ -20,6 +20,16 @@ SlotOutcome tells(uint32_t round, uint64_t seen, bool again) {
 
 // --- What SwitchML's switch program is tested for (its PTF list) -------------------------------------------
 
+TEST(Slot, CompletesWithTheLastMemberWhateverTheirNumber) {
+  for (uint16_t members = 1; members <= NETSUM_MAX_MEMBERS; ++members) {
+    SlotBench bench(members);
+    for (uint16_t m = 0; m < members; ++m) {
+      ASSERT_EQ(bench.contribute(m, 1, 1).completed, m + 1 == members) << m << " of " << members;
+    }
+    EXPECT_EQ(bench.lane(1), members);
+  }
+}
+
 TEST(Slot, BasicReduction) {
   SlotBench bench(3);
   EXPECT_EQ(bench.contribute(0, 1, 10, 1).action, NETSUM_ACT_STORE);
