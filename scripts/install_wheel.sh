@@ -5,6 +5,8 @@ cd "$(dirname "$0")/.."
 mkdir -p build
 log=build/wheel.log
 echo "building the Python package (minutes the first time, seconds later; log: $log)"
+# The compilers' names as CMake finds them for build/release: ccache then has their objects already.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 # Isolation would fetch torch a second time; everything the build needs is in .venv already.
 if ! .venv/bin/pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
   > "$log" 2>&1; then

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "emulate/campaign.h"
+#include "src/base/soak.h"
 
 namespace netsum::emulate {
 namespace {
@@ -19,7 +20,7 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 }
 
 const uint64_t first_seed = number_from("NETSUM_SIM_SEED", 1);
-const uint64_t runs = number_from("NETSUM_SIM_RUNS", NETSUM_SIM_DEFAULT_RUNS);
+const uint64_t runs = number_from("NETSUM_SIM_RUNS", soak() ? 100'000 : NETSUM_SIM_DEFAULT_RUNS);
 uint64_t running_seed = 0;
 
 // An assertion of the engine ends the process: say which run it was.

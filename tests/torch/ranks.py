@@ -40,7 +40,6 @@ class Outcome:
     error: str = ""  # the traceback
     error_type: str = ""
     code: str = ""  # of a netsum.torch.Error
-    seconds: float = 0.0
     exit_code: int | None = None  # of a rank that ended without a word
 
 
@@ -84,7 +83,6 @@ def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeo
 def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sender):
     os.environ.update(env or {})
     outcome = Outcome()
-    start = time.monotonic()
     try:
         dist.init_process_group(
             backend,
@@ -98,7 +96,6 @@ def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sende
         outcome.error = traceback.format_exc()
         outcome.error_type = type(error).__name__
         outcome.code = getattr(error, "code", "")
-    outcome.seconds = time.monotonic() - start
     # Pickled by hand: multiprocessing would share a tensor's memory, which ends with this process.
     sender.send_bytes(pickle.dumps(outcome))
     if dist.is_initialized():

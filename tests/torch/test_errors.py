@@ -17,24 +17,20 @@ from ranks import WORLD_SIZE
 import netsum.torch
 from netsum.torch import _C
 
-# Failures are noticed by watching connections, long before this deadline of an operation.
-LONG_TIMEOUT_S = 90.0
-NOTICED_WITHIN_S = 30.0
+# A failure must be noticed by other means than this deadline of an operation: ranks.py kills those that wait for it.
+LONG_TIMEOUT_S = 5.0 * ranks.DEADLINE_S
 
 
 def ping_until_error(rank):
     """Sums until something breaks; the error that it gives."""
-    deadline = time.monotonic() + LONG_TIMEOUT_S
-    while time.monotonic() < deadline:
+    while True:
         dist.all_reduce(torch.ones(1000))
-    raise AssertionError("nothing broke")
 
 
-def assert_all_failed(outcomes, *, codes, within_s=NOTICED_WITHIN_S):
+def assert_all_failed(outcomes, *, codes):
     for rank, outcome in enumerate(outcomes):
         assert outcome.error_type == "Error", f"rank {rank}: {outcome.error or outcome.value}"
         assert outcome.code in codes, f"rank {rank}: {outcome.error}"
-        assert outcome.seconds < within_s, f"rank {rank} took {outcome.seconds:.0f} s"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +88,6 @@ def test_after_an_error_everything_raises_it_at_once():
         dist.barrier()  # or a slow rank hears of the mismatch while it makes the group
         with pytest.raises(netsum.torch.Error):
             dist.all_reduce(torch.ones(10 + rank))
-        start = time.monotonic()
         for operation in (
             lambda: dist.all_reduce(torch.ones(10)),
             lambda: dist.broadcast(torch.ones(10), src=0),
@@ -101,9 +96,8 @@ def test_after_an_error_everything_raises_it_at_once():
             with pytest.raises(netsum.torch.Error) as caught:
                 operation()
             assert caught.value.code == "mismatch"
-        return time.monotonic() - start
 
-    assert max(ranks.run(on_rank, timeout_s=LONG_TIMEOUT_S)) < NOTICED_WITHIN_S
+    ranks.run(on_rank, timeout_s=LONG_TIMEOUT_S)
 
 
 def test_error_reaches_the_future():
