@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss chaos check test soak test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,13 +20,20 @@ demo: setup ## Train two models with Gloo and with netsum, and compare; as root 
 	@scripts/install_wheel.sh
 	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
 
-bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; about an hour; BENCH_FLAGS=...)
+bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; a quarter of an hour; BENCH_FLAGS=...)
 	@.venv/bin/python bench/rack/bench.py $(BENCH_FLAGS)
 
 bench-quick: build ## The same, a look in under three minutes
 	@.venv/bin/python bench/rack/bench.py --quick $(BENCH_FLAGS)
 
-bench-loss: build ## Goodput with 0 to 5 % loss on every link, beside Gloo (root; a quarter of an hour)
+results: build ## Take the figures of the docs and write their tables (root; ONLY=rack,loss BUDGET=minutes FULL=1)
+	@scripts/install_wheel.sh
+	@.venv/bin/python bench/results.py $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full)
+
+tables: setup ## Write the tables of the docs again from docs/data, and mark those that are old
+	@.venv/bin/python bench/results.py --tables
+
+bench-loss: build ## Goodput with 0 to 5 % loss on every link, beside Gloo (root; three minutes)
 	@.venv/bin/python bench/rack/loss_bench.py $(BENCH_FLAGS)
 
 bench-training: setup ## The demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
@@ -68,6 +75,7 @@ test-kernel: build ## Boot Debian's own kernel under qemu and test XDP and AF_XD
 lint: setup ## Check formatting, include directions, and clang-tidy on changed files (ALL=1: on all)
 	@scripts/build.sh release $(JOBS)
 	@scripts/lint.sh $(if $(ALL),--all,--changed)
+	@.venv/bin/python bench/results.py --check
 
 format: ## Rewrite own C and C++ files as clang-format wants them
 	@scripts/lint.sh --fix-format

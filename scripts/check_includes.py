@@ -38,7 +38,7 @@ DOORS = {
     "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot",
                 "aggregator/server/core.h"],
     # A benchmark drives a dataplane as its conformance test does.
-    "bench": [API, "src", "wire", "aggregator", "tests/conformance", "tools/netsum/machine.h"],
+    "bench": [API, "src", "wire", "aggregator", "tests/conformance", "tools/netsum/machine.h", "tools/netsum/start_gate.h"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
 TESTS_ALSO = ["src/base", "src/kernels", "wire"]

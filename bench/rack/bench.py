@@ -1,31 +1,38 @@
 """The rack benchmark: netsum beside Gloo and Open MPI, in virtual racks on this machine.
 
 For each number of workers and link rate, two racks are up side by side, one whose switch adds in a daemon, one in XDP;
-Gloo and Open MPI run in the first. The systems take turns, size by size and round by round, so that whatever else the
-machine does falls on all of them. Every result of every system is verified. Needs root.
+everything else runs in the first, whose last node is a spare host. First the peers' settings are tried at each size, and
+the best is taken. Then the systems take turns, size by size and round by round. Every result is verified. Needs root.
 
-  make bench                                            everything (about an hour)
+All ranks start an iteration at one instant, and it lasts until the last rank has its result (start_gate.py).
+
+  make bench                                            2, 4, 8 workers; 100 Mbit/s, 1 Gbit/s, unshaped; 4 KiB to 16 MiB
+  make bench BENCH_FLAGS=--full                         also 16 workers and 64 MiB
   make bench-quick                                      a look, under three minutes
   make bench BENCH_FLAGS="--workers 8 --rates 100mbit --sizes 16Mi,64Mi"
 """
 import argparse
 import contextlib
-import json
+import functools
 import os
 import pathlib
-import platform
 import sys
 import time
 
 import rack_report
-from systems import Failed, Gloo, Netsum, OpenMpi, Rack
+from records import ROOT, append_to, load
+from start_gate import TICKS_PER_S, machine_busy_ticks
+from systems import SMALL, Failed, Gloo, GlooRanks, Netsum, OpenMpi, Rack
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-user-bfloat16", "gloo", "openmpi"]
-# When asked for; with AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
+SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-spare", "netsum-shards", "gloo", "openmpi", "netsum-user-bfloat16",
+           "gloo-bfloat16"]
+# When asked for; AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
 MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast"]
-QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi,4Mi", "rounds": 1}
+QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 1}
+FULL = {"workers": "8,4,2,16", "sizes": "4Ki,64Ki,1Mi,16Mi,64Mi"}
+LEAST_ITERATIONS = 7  # of each system in each cell, over all rounds
+SLOW_S = 0.5
 
 
 def parse_size(text):
@@ -35,46 +42,42 @@ def parse_size(text):
     return int(text)
 
 
-def parse_rate(text):
-    """Bits per second; None: not shaped."""
-    return None if text == "none" else float(text[:-4]) * {"gbit": 1e9, "mbit": 1e6}[text[-4:]]
-
-
 def need_root(parser):
     if os.geteuid() != 0:
         parser.exit(3, f"{pathlib.Path(sys.argv[0]).stem}: virtual racks need root: run it with sudo\n")
 
 
-def append_to(path, head):
-    """A function that adds records, each with `head`, to the file, as lines of JSON; without a path it does nothing."""
-    def out(record):
-        if path:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**head, **record}) + "\n")
-    return out
+def link_seconds(size, rate):
+    return size * 8 / (rack_report.rate_bits(rate) or 1e9)
 
 
-def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="ascii", errors="replace")
-                  if line.startswith("model name")), platform.machine())
-    return f"{model}; {os.cpu_count()} cores; Linux {platform.release()}"
-
-
-def iterations_for(size, rate):
-    """As many as take about two seconds on the link, at least two; latencies need hundreds."""
-    if size <= 64 << 10:
-        return 200
-    seconds = size * 16 / (rate or 2e9)
-    return int(min(20, max(2, 2 / seconds)))
+def plan_rounds(size, rate, rounds):
+    """(iterations, warm-up) of each round, for all systems alike: what takes about a second, but LEAST_ITERATIONS in all rounds
+    together; one iteration of warm-up, or none where the link alone needs more than half a second for one."""
+    if link_seconds(size, rate) > SLOW_S:
+        shares = [LEAST_ITERATIONS // rounds + (n < LEAST_ITERATIONS % rounds) for n in range(rounds)]
+        return [(share, 0) for share in shares if share]
+    least = -(-LEAST_ITERATIONS // rounds)
+    count = max(least, 30) if size <= SMALL else int(min(10, max(least, 0.5 / link_seconds(size, rate))))
+    return [(count, 1)] * rounds
 
 
 def open_systems(wanted, racks, stack, say):
+    @functools.cache
+    def gloo_ranks():
+        ranks = GlooRanks(racks["user"])
+        stack.callback(ranks.close)
+        return ranks
+
     makers = {"netsum-user": lambda: Netsum(racks["user"]), "netsum-xdp": lambda: Netsum(racks["xdp"]),
+              "netsum-spare": lambda: Netsum(racks["user"], "spare"), "netsum-shards": lambda: Netsum(racks["user"], "shards"),
               "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
               "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
               "netsum-user-multicast": lambda: Netsum(racks["multicast"]),
-              "netsum-user-bfloat16": lambda: Netsum(racks["user"], "bfloat16"),
-              "gloo": lambda: Gloo(racks["user"]), "openmpi": lambda: OpenMpi(racks["user"])}
+              "netsum-user-bfloat16": lambda: Netsum(racks["user"], dtype="bfloat16"),
+              "gloo": lambda: Gloo(racks["user"], ranks=gloo_ranks()),
+              "gloo-bfloat16": lambda: Gloo(racks["user"], "bfloat16", gloo_ranks()),
+              "openmpi": lambda: OpenMpi(racks["user"])}
     opened = []
     for name in wanted:
         try:
@@ -87,91 +90,128 @@ def open_systems(wanted, racks, stack, say):
     return opened
 
 
-def measure_one(system, size, iterations, warmup):
-    rack = system.rack
-    up, down = rack.link_bytes()
-    switch = rack.switch_cpu_seconds()
+def idle_share(seconds=0.5):
+    """Processors busy while nothing is measured: seconds of processor time per second."""
+    before = machine_busy_ticks()
+    time.sleep(seconds)
+    return (machine_busy_ticks() - before) / TICKS_PER_S / seconds
+
+
+def measure_one(system, size, iterations, warmup, idle):
+    """One turn of a system. Processor time is what the whole machine spent during the timed iterations, softirqs included,
+    without what it spends when idle; nothing where those are too short for the kernel's ticks."""
+    up, down = system.rack.link_bytes()
     result = system.measure(size, iterations, warmup)
-    up_after, down_after = rack.link_bytes()
-    operations = iterations + warmup
-    return {**result, "link_bytes_up": (up_after - up) / operations, "link_bytes_down": (down_after - down) / operations,
-            "cpu_seconds_per_rank": result["cpu_seconds"] / iterations / rack.workers,
-            "switch_cpu_seconds": (rack.switch_cpu_seconds() - switch) / operations}
+    up_after, down_after = system.rack.link_bytes()
+    window_s = sum(result["times_ms"]) / 1e3
+    busy_s = result.pop("busy_s") - idle * window_s
+    cpu_ms = round(max(0, busy_s) / iterations * 1e3, 2) if window_s > 0.1 and size > SMALL else None
+    return {**result, "cpu_ms": cpu_ms, "link_up": round((up_after - up) / (iterations + warmup)),
+            "link_down": round((down_after - down) / (iterations + warmup))}
 
 
-def run_place(options, workers, rate, out, say):
-    """All systems and sizes at one number of workers and one rate."""
+def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: False):
+    """All systems and sizes at one place: calibration, then turns. `place` is part of every record."""
+    # A look at each setting: at sizes that take long on the link, a single sum.
+    slow = lambda size: link_seconds(size, place["rate"]) > SLOW_S
+    plan = [(size, 20, 2) if size <= SMALL else (size, 1, 0) if slow(size) else (size, 5, 1) for size in sizes]
+    for system in systems:
+        if expired():
+            return
+        found = system.calibrate(plan)
+        for size, times in found.items():
+            out({**place, "bytes": size, "calibrated": system.name, "calibration_ms": times})
+        if found:
+            say(f"  {system.name}: " + "; ".join(f"{rack_report.size_text(s)}: {system.chosen.get(s, 'none works')}"
+                                                for s in found))
+    idle = idle_share()
+    for size in sizes:
+        for number, (iterations, warmup) in enumerate(rounds_of(size)):
+            for system in systems:
+                if expired():
+                    return
+                record = {**place, "bytes": size, "system": system.name, "round": number}
+                try:
+                    record.update(measure_one(system, size, iterations, warmup, idle))
+                except Failed as problem:
+                    record["failed"] = str(problem)
+                out(record)
+                say(f"  {rack_report.size_text(size):>7}  {system.name:21} "
+                    + (f"FAILED: {record['failed']}" if "failed" in record else
+                       f"{rack_report.median(record['times_ms']):10.3f} ms"
+                       + ("" if record["wrong"] == 0 else f"  {record['wrong']} WRONG")))
+
+
+def run_place(options, workers, rate, out, say, expired):
     wanted = options.systems.split(",")
     with contextlib.ExitStack() as stack:
-        racks = {dataplane: stack.enter_context(Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu,
-                                                     dataplane)) for dataplane in ("user", "xdp")}
+        racks = {}
+        for dataplane in ("user", "xdp"):
+            if any(("xdp" in name.removesuffix("af_xdp")) == (dataplane == "xdp") for name in wanted):
+                racks[dataplane] = stack.enter_context(Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu,
+                                                            dataplane, spares=1))
         if any(name.endswith("-multicast") for name in wanted):
             racks["multicast"] = stack.enter_context(Rack(options.netsum, "benchmulticast", workers, rate, options.mtu,
                                                           "user", multicast=True))
         systems = open_systems(wanted, racks, stack, say)
-        for size in map(parse_size, options.sizes.split(",")):
-            iterations = iterations_for(size, parse_rate(rate))
-            for number in range(options.rounds):
-                for system in systems:
-                    try:
-                        result = measure_one(system, size, iterations, 1)
-                    except Failed as problem:
-                        say(f"  {system.name}, {size} bytes: FAILED: {problem}")
-                        out({"system": system.name, "workers": workers, "rate": rate, "bytes": size, "round": number,
-                             "failed": str(problem)})
-                        continue
-                    out({"system": system.name, "workers": workers, "rate": rate, "bytes": size, "round": number,
-                         "iterations": iterations, "mtu": options.mtu, **result})
-                    say(f"  {rack_report.size_text(size):>7}  {system.name:21} {result['median_s'] * 1e3:10.3f} ms"
-                        + ("" if result["wrong"] == 0 else f"  {result['wrong']} WRONG ELEMENTS"))
+        measure_cells(systems, {"rate": rate, "workers": workers}, list(map(parse_size, options.sizes.split(","))),
+                      lambda size: plan_rounds(size, rate, options.rounds), out, say, expired)
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", default="2,4,8,16", help="numbers of workers (default %(default)s)")
+    parser.add_argument("--workers", default="8,4,2", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit,none", help="link rates (default %(default)s)")
-    parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi,64Mi", help="bytes as float32 (default %(default)s)")
+    parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi", help="bytes as float32 (default %(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of %(default)s; also {', '.join(MORE_SYSTEMS)}")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK}, where not given")
+    parser.add_argument("--full", action="store_true", help=f"{FULL}, where not given")
+    parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
     parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum",
                         help="the command to measure")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench", help="folder of the results")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one in build/bench)")
     options = parser.parse_args()
-    if options.quick:
-        for name, value in QUICK.items():
-            if getattr(options, name) == parser.get_default(name):
-                setattr(options, name, value)
+    for name, value in (QUICK if options.quick else FULL if options.full else {}).items():
+        if getattr(options, name) == parser.get_default(name):
+            setattr(options, name, value)
     unknown = set(options.systems.split(",")) - set(SYSTEMS + MORE_SYSTEMS)
     if unknown:
         parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
     need_root(parser)
     if not options.netsum.exists():
         parser.exit(3, f"bench: there is no {options.netsum}: run make build first\n")
+    if options.output is None:
+        options.output = ROOT / "build/bench" / time.strftime("rack-%Y%m%d-%H%M%S.jsonl")
     return options
 
 
 def main():
     options = parse_arguments()
-    options.output.mkdir(parents=True, exist_ok=True)
-    path = options.output / "results.jsonl"
     begun = time.monotonic()
     say = lambda text: print(text, flush=True)
-    places = [(int(w), rate) for rate in options.rates.split(",") for w in options.workers.split(",")]
-    with path.open("w", encoding="utf-8") as file:
-        def out(record):
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-        out({"machine": machine(), "command": " ".join(sys.argv), "date": time.strftime("%Y-%m-%d")})
-        for number, (workers, rate) in enumerate(places):
-            say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
-            run_place(options, workers, rate, out, say)
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    say("\n" + rack_report.table(records))
-    page = rack_report.write_html(records, options.output / "report.html")
-    say(f"\nresults: {path}\nreport:  {page}")
-    return 1 if any(r.get("wrong") or "failed" in r for r in records) else 0
+    expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget
+    out = append_to(options.output)
+    failures = []
+    kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
+    places = [(int(w), rate) for w in options.workers.split(",") for rate in options.rates.split(",")]
+    for number, (workers, rate) in enumerate(places):
+        if expired():
+            say(f"the budget of {options.budget:g} minutes is spent: {len(places) - number} of {len(places)} places left out")
+            break
+        say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
+        try:
+            run_place(options, workers, rate, kept, say, expired)
+        except Failed as problem:  # of the rack itself
+            kept({"rate": rate, "workers": workers, "failed": str(problem)})
+            say(f"  FAILED: {problem}")
+    if options.output.exists():
+        (ROOT / "build/bench").mkdir(parents=True, exist_ok=True)
+        records = load(options.output)
+        say("\n" + rack_report.text(records))
+        say(f"\nrecords: {options.output}\nreport:  {rack_report.write_html(records, ROOT / 'build/bench/rack.html')}")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from bench import ROOT, append_to, machine
+from records import ROOT, append_to, machine
 from systems import Failed, Rack
 
 START_S, END_S = 60, 60  # for all ranks to sum, and for the last word after the failure
@@ -210,14 +210,16 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=8, help="number of ranks (%(default)s)")
     parser.add_argument("--rate", default="1gbit", help="of every link (%(default)s)")
-    parser.add_argument("--dataplane", choices=["user", "xdp"], default="user", help="of the switch (%(default)s)")
+    parser.add_argument("--dataplanes", default="user,xdp", help="of the switch (%(default)s)")
     parser.add_argument("--bytes", default="256Ki", help="of the tensors that are summed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="times that each thing happens (%(default)s)")
     parser.add_argument("--only", default=",".join(SCENARIOS), help="of: %(default)s")
     parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
-    parser.add_argument("--output", type=pathlib.Path, help="also append one JSON object per measurement to this file")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
-    options.only = options.only.split(",")
+    options.only, options.dataplanes = options.only.split(","), options.dataplanes.split(",")
+    if set(options.dataplanes) - {"user", "xdp"}:
+        parser.error("--dataplanes: there are user and xdp")
     unknown = [name for name in options.only if name not in SCENARIOS]
     if unknown:
         parser.error(f"--only: there is no {unknown[0]}; there are {', '.join(SCENARIOS)}")
@@ -226,31 +228,38 @@ def parse_arguments():
     return options
 
 
-def main():
-    options = parse_arguments()
-    head = {"machine": machine(), "command": " ".join(sys.argv), "workers": options.workers, "rate": options.rate,
-            "dataplane": options.dataplane, "bytes": options.bytes}
-    out = append_to(options.output, head)
-    print(f"{head['machine']}; {options.workers} workers, links of {options.rate}, {options.dataplane}", flush=True)
-    print(f"{'':22}  median ms   low - high", flush=True)
-    failed = False
-    with Rack(options.netsum, f"f{os.getpid()}", options.workers, options.rate, 1500, options.dataplane) as rack:
+def measure_all(options, dataplane, out):
+    """Returns whether all went well."""
+    well = True
+    place = {"workers": options.workers, "rate": options.rate, "dataplane": dataplane, "bytes": options.bytes}
+    with Rack(options.netsum, f"f{os.getpid()}", options.workers, options.rate, 1500, dataplane) as rack:
         for name in options.only:
             measure, flags = SCENARIOS[name]
             times = []
             for number in range(options.rounds):
-                record = {"scenario": name, "round": number}
+                record = {**place, "scenario": name, "round": number}
                 try:
                     record["seconds"] = measure(rack, ["--bytes", options.bytes, *flags])
                     times.append(record["seconds"] * 1e3)
                 except Failed as problem:
-                    failed = True
+                    well = False
                     record["failed"] = str(problem)
                     print(f"{name}: {problem}", file=sys.stderr, flush=True)
                 out(record)
             if times:
                 print(f"{name:22}  {statistics.median(times):9.0f}   {min(times):.0f} - {max(times):.0f}", flush=True)
-    return 1 if failed else 0
+    return well
+
+
+def main():
+    options = parse_arguments()
+    out = append_to(options.output)
+    well = True
+    for dataplane in options.dataplanes:
+        print(f"{machine()}; {options.workers} workers, links of {options.rate}, {dataplane}", flush=True)
+        print(f"{'':22}  median ms   low - high", flush=True)
+        well &= measure_all(options, dataplane, out)
+    return 0 if well else 1
 
 
 if __name__ == "__main__":

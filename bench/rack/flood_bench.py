@@ -17,7 +17,8 @@ import signal
 import statistics
 import sys
 
-from bench import ROOT, append_to, machine, need_root, parse_size
+from bench import need_root, parse_size
+from records import ROOT, append_to, machine
 from systems import Failed, Rack, finish, running, start
 
 RANKS, FLOODER = 2, 2
@@ -35,7 +36,7 @@ def flood(rack, options, arm, rate, aggregator, nobody):
 
 
 def sums_per_second(rack, options, aggregator):
-    """By rank 0's median; 0 where the job did not end in time."""
+    """By the median of the slowest rank; 0 where the job did not end in time."""
     ranks = [start(rack.inside(rank, rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size", RANKS, "--aggregator",
                                aggregator, "--bytes", options.bytes, "--iterations", options.iterations, "--warmup", 5,
                                "--timeout", f"{options.deadline}s", "--json")) for rank in range(RANKS)]
@@ -78,7 +79,7 @@ def parse_arguments():
     parser.add_argument("--deadline", type=int, default=20, help="seconds after which a turn counts as 0 (%(default)s)")
     parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
     parser.add_argument("--flood", type=pathlib.Path, default=ROOT / "build/release/tests/attack/flood")
-    parser.add_argument("--output", type=pathlib.Path, help="also append one JSON object per turn to this file")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     need_root(parser)
     return options
@@ -86,9 +87,8 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    head = {"machine": machine(), "command": " ".join(sys.argv)}
-    out = append_to(options.output, head)
-    print(f"{head['machine']}; {RANKS} ranks, {options.bytes} bytes", flush=True)
+    out = append_to(options.output)
+    print(f"{machine()}; {RANKS} ranks, {options.bytes} bytes", flush=True)
     for dataplane in options.dataplanes.split(","):
         with Rack(options.netsum, f"f{os.getpid()}", RANKS + 1, "none", 1500, "user") as rack:
             for worker in range(rack.workers):

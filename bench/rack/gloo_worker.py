@@ -1,41 +1,68 @@
-"""One rank of PyTorch's Gloo all-reduce for the rack benchmark.
+"""One rank of PyTorch's Gloo backend for the benchmarks.
 
-Reads lines "BYTES ITERATIONS WARMUP" from standard input; for each, all ranks time the all-reduce of float32 and check
-every element of every result, and rank 0 prints one JSON object.
+Reads lines "GATE DTYPE BYTES ITERATIONS WARMUP HOW" from standard input. For each, all ranks sum tensors of so many bytes,
+starting together by the gate; each rank checks its part of every result, and prints one JSON object (start_gate.combine).
 """
 import argparse
 import datetime
 import json
 import sys
 import time
+import zlib
 
 import torch
 import torch.distributed as dist
+from start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
+
+TIMEOUT_S = 120
+MODULUS = {torch.float32: 1000, torch.bfloat16: 16}
 
 
-def inputs(index, rank, iteration):
-    """Small whole numbers, so that the sum is exact in any order; other numbers in each iteration."""
-    return ((index * 7 + rank * 13 + iteration) % 1000).to(torch.float32)
+def inputs(index, rank, iteration, dtype):
+    """Whole numbers so small that the sum is exact in any order (bfloat16: up to 16 ranks); others in each iteration."""
+    return ((index * 7 + rank * 13 + iteration) % MODULUS[dtype]).to(dtype)
 
 
-def measure(rank, ranks, size, iterations, warmup):
-    index = torch.arange(size // 4)
-    times, wrong, cpu = [], 0, 0.0
+def ring(tensor, _parts):
+    dist.all_reduce(tensor)
+
+
+def tree(tensor, _parts):
+    dist.reduce(tensor, 0)
+    dist.broadcast(tensor, 0)
+
+
+def gather(tensor, parts):
+    dist.all_gather(parts, tensor)
+    torch.sum(torch.stack(parts), 0, out=tensor)
+
+
+HOW = {"all_reduce": ring, "reduce+broadcast": tree, "all_gather+sum": gather}
+
+
+def measure(rank, ranks, gate_path, dtype, size, iterations, warmup, how):
+    dtype, run = getattr(torch, dtype), HOW[how]
+    count = size // dtype.itemsize
+    first, last = count * rank // ranks, count * (rank + 1) // ranks
+    index, part = torch.arange(count), torch.arange(first, last)
+    gate = StartGate(gate_path, rank, ranks)
+    busy = machine_busy_ticks if size >= BUSY_BYTES else lambda: 0
+    parts = [torch.empty(count, dtype=dtype) for _ in range(ranks)] if how == "all_gather+sum" else []
+    stamps, sums, wrong = [], [], 0
     for iteration in range(warmup + iterations):
-        tensor = inputs(index, rank, iteration)
+        tensor = inputs(index, rank, iteration, dtype)
         dist.barrier()
-        cpu_before, before = time.process_time(), time.perf_counter()
-        dist.all_reduce(tensor)
-        took = torch.tensor(time.perf_counter() - before)
+        busy_before = busy()
+        gate.wait(iteration + 1, TIMEOUT_S)
+        start = time.monotonic_ns()
+        run(tensor, parts)
+        end = time.monotonic_ns()
         if iteration >= warmup:
-            cpu += time.process_time() - cpu_before
-        dist.all_reduce(took, dist.ReduceOp.MAX)  # the slowest rank's time is the operation's
-        if iteration >= warmup:
-            times.append(took.item())
-        wrong += int((tensor != sum(inputs(index, r, iteration) for r in range(ranks))).sum())
-    totals = torch.tensor([wrong, cpu], dtype=torch.float64)
-    dist.all_reduce(totals)
-    return {"wrong": int(totals[0]), "cpu_seconds": totals[1].item(), "times_s": times}
+            stamps.append([start, end, busy_before, busy()])
+        expected = sum(inputs(part, r, iteration, dtype) for r in range(ranks))
+        wrong += int((tensor[first:last] != expected).sum())
+        sums.append(zlib.crc32(tensor.view(torch.uint8).numpy()))
+    return {"wrong": wrong, "sums": sums, "stamps": stamps}
 
 
 def main():
@@ -46,13 +73,12 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://{options.master}", rank=options.rank, world_size=options.ranks,
-                            timeout=datetime.timedelta(seconds=120))
-    if options.rank == 0:
-        print(json.dumps({"ready": True}), flush=True)
+                            timeout=datetime.timedelta(seconds=TIMEOUT_S))
+    print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        result = measure(options.rank, options.ranks, *map(int, line.split()))
-        if options.rank == 0:
-            print(json.dumps(result), flush=True)
+        gate, dtype, size, iterations, warmup, how = line.split()
+        result = measure(options.rank, options.ranks, gate, dtype, int(size), int(iterations), int(warmup), how)
+        print(json.dumps(result), flush=True)
     dist.destroy_process_group()
 
 

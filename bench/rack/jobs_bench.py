@@ -15,7 +15,8 @@ import statistics
 import sys
 import time
 
-from bench import ROOT, append_to, machine, need_root, parse_size
+from bench import need_root, parse_size
+from records import ROOT, append_to, machine
 from systems import Failed, Rack, finish, start
 
 WORKERS = 2  # of a job
@@ -73,15 +74,15 @@ def measure(rack, options, out):
         rates = [size * 8 / job["median_s"] / 1e6 for job in all_of_them]
         together += rates
         fairness.append(jain(rates))
-        out({"rate": rack.rate, "round": number, "what": "alone", "jobs": [one]})
-        out({"rate": rack.rate, "round": number, "what": "together", "jobs": all_of_them})
+        out({"rate": rack.rate, "round": number, "what": "alone", "bytes": size, "jobs": [one]})
+        out({"rate": rack.rate, "round": number, "what": "together", "bytes": size, "jobs": all_of_them})
         for policy, seconds in makespans.items():
             with rack.aggregator("sw", ours, "--max-jobs", max(1, options.jobs // 2)) as address:
                 jobs = run_jobs(rack, options, address, everyone, "--when-full", policy)
             seconds.append(max(job["seconds"] for job in jobs))
             if policy == "hosts":
                 on_hosts.append(sum("embedded shards" in job["summed_by"] for job in jobs))
-            out({"rate": rack.rate, "round": number, "what": policy, "jobs": jobs})
+            out({"rate": rack.rate, "round": number, "what": policy, "bytes": size, "jobs": jobs})
     print(f"links: {rack.rate}; medians and, in brackets, least and greatest")
     print(f"  one job alone, Mbit/s of gradient          {spread(alone)}")
     print(f"  each of {options.jobs} together, Mbit/s                {spread(together)}")
@@ -100,7 +101,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3, help="turns of each measurement (%(default)s)")
     parser.add_argument("--deadline", type=float, default=300, help="seconds after which a turn has failed (%(default)s)")
     parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
-    parser.add_argument("--output", type=pathlib.Path, help="also append one JSON object per turn to this file")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     if not 1 <= options.jobs <= 16:
         parser.error("--jobs: 1 to 16")
@@ -110,9 +111,8 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    head = {"machine": machine(), "command": " ".join(sys.argv)}
-    out = append_to(options.output, head)
-    print(f"{head['machine']}; {options.jobs} jobs of {WORKERS} workers, {options.bytes} each", flush=True)
+    out = append_to(options.output)
+    print(f"{machine()}; {options.jobs} jobs of {WORKERS} workers, {options.bytes} each", flush=True)
     for rate in options.rates.split(","):
         with Rack(options.netsum, f"j{os.getpid()}", WORKERS * options.jobs, rate, 1500, "user") as rack:
             measure(rack, options, out)

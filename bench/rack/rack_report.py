@@ -1,11 +1,33 @@
-"""Table and page of the rack benchmark's results (records as bench.py writes them)."""
+"""Figures of the rack and one-host benchmarks from their records: text, Markdown, a page with plots."""
 import base64
 import html
 import io
 import statistics
+from statistics import median
 
-COLOURS = {"netsum-user": "#1f77b4", "netsum-xdp": "#2ca02c", "netsum-user-bfloat16": "#17becf", "gloo": "#d62728",
-           "openmpi": "#ff7f0e"}
+# (name, where the sums are made, colour), in the order of the tables.
+SYSTEMS = {
+    "netsum-xdp": ("netsum, XDP", "in the switch", "#2ca02c"),
+    "netsum-user": ("netsum, daemon", "in the switch", "#1f77b4"),
+    "netsum-user-multicast": ("netsum, daemon, multicast", "in the switch", "#7f7f7f"),
+    "netsum-xdp-af_xdp": ("netsum, XDP; workers by AF_XDP", "in the switch", "#8c564b"),
+    "netsum-user-af_xdp": ("netsum, daemon; workers by AF_XDP", "in the switch", "#e377c2"),
+    "netsum-spare": ("netsum, daemon", "on a spare host", "#9467bd"),
+    "netsum-memory": ("netsum", "in shared memory", "#2ca02c"),
+    "netsum-shards": ("netsum, embedded", "in the workers", "#bcbd22"),
+    "gloo": ("Gloo", "in the workers", "#d62728"),
+    "openmpi": ("Open MPI", "in the workers", "#ff7f0e"),
+    "openmpi-memory": ("Open MPI, shared memory", "in the workers", "#ff7f0e"),
+    "netsum-user-bfloat16": ("netsum, daemon, bf16", "in the switch", "#17becf"),
+    "gloo-bfloat16": ("Gloo, bf16", "in the workers", "#ff9896"),
+}
+PEERS = ("gloo", "openmpi", "openmpi-memory")
+# Ethernet frames of MTU 1500 over what they carry of a tensor; the racks shape frames.
+NETSUM_FRAME, TCP_FRAME = 1514 / 1440, 1514 / 1448
+
+
+def is_half(system):
+    return system.endswith("bfloat16")
 
 
 def size_text(size):
@@ -16,58 +38,149 @@ def size_text(size):
 
 
 def rate_bits(rate):
-    return None if rate == "none" else float(rate[:-4]) * {"gbit": 1e9, "mbit": 1e6}[rate[-4:]]
+    """None: not shaped."""
+    return None if rate in ("none", "host") else float(rate[:-4]) * {"gbit": 1e9, "mbit": 1e6}[rate[-4:]]
+
+
+def rate_text(rate):
+    return "unshaped links" if rate == "none" else f"links of {rate[:-4]} {rate[-4].upper()}bit/s"
+
+
+def bounds_ms(rate, workers, size):
+    """What the links allow a float32 tensor, headers included. Nothing where they are not shaped, or the tensor is so small
+    that the links' token buckets let it through at once."""
+    bits = rate_bits(rate)
+    if bits is None or size <= 256 << 10:
+        return {}
+    once = size * 8 / bits * 1e3
+    return {"bound: the data once over each link": once * NETSUM_FRAME,
+            "bound: a ring, 2(N-1)/N of the data": once * TCP_FRAME * 2 * (workers - 1) / workers,
+            "bound: one host takes in all workers' data": once * NETSUM_FRAME * workers}
+
+
+def spread(values):
+    """Median, and the 10th and 90th percentile."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    tenths = statistics.quantiles(values, n=10, method="inclusive")
+    return median(values), tenths[0], tenths[-1]
 
 
 def cells(records):
-    """Per (rate, workers, bytes, system): medians over the rounds, and the spread of the rounds' medians."""
+    """Per (rate, workers, bytes, system): the figures over all rounds' iterations."""
     groups = {}
     for record in records:
-        if "median_s" in record:
-            key = (record["rate"], record["workers"], record["bytes"], record["system"])
-            groups.setdefault(key, []).append(record)
-    result = {}
+        if "round" in record:
+            groups.setdefault((record["rate"], record["workers"], record["bytes"], record["system"]), []).append(record)
+    found = {}
     for key, rounds in groups.items():
-        cell = {name: statistics.median(r[name] for r in rounds)
-                for name in ("median_s", "p99_s", "cpu_seconds_per_rank", "switch_cpu_seconds", "link_bytes_up",
-                             "link_bytes_down")}
-        medians = [r["median_s"] for r in rounds]
-        cell.update(low_s=min(medians), high_s=max(medians), wrong=sum(r["wrong"] for r in rounds), rounds=len(rounds))
-        result[key] = cell
-    return result
+        well = [r for r in rounds if "times_ms" in r]
+        cell = {"failed": [r["failed"] for r in rounds if "failed" in r], "wrong": sum(r["wrong"] for r in well)}
+        times = [t for r in well for t in r["times_ms"]]
+        if times:
+            cell["median"], cell["low"], cell["high"] = spread(times)
+            cell["iterations"] = len(times)
+            cpu = [r["cpu_ms"] for r in well if r.get("cpu_ms") is not None]
+            cell["cpu_ms"] = median(cpu) if cpu else None
+            cell["settings"] = sorted({r["setting"] for r in well if r.get("setting")})
+            if "link_up" in well[0]:
+                cell["up"], cell["down"] = (median(r[f"link_{way}"] for r in well) / key[2] for way in ("up", "down"))
+        found[key] = cell
+    return found
 
 
-def rows(records):
-    all_cells = cells(records)
-    for (rate, workers, size, system), cell in all_cells.items():
-        bits = rate_bits(rate)
-        bandwidth = size * 8 / cell["median_s"]
-        row = {"rate": rate, "workers": workers, "size": size, "system": system, "bandwidth": bandwidth, **cell,
-               "share": bandwidth / bits if bits else None}
-        for peer in ("gloo", "openmpi"):
-            other = all_cells.get((rate, workers, size, peer))
-            row[f"over_{peer}"] = other["median_s"] / cell["median_s"] if other else None
-        yield row
+def number(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-HEADINGS = ["rate", "workers", "size", "system", "median ms", "low - high", "p99 ms", "Gbit/s", "of link", "x Gloo",
-            "x MPI", "up B/B", "down B/B", "CPU ms/rank", "switch ms", "wrong"]
+def time_text(cell, best):
+    if "median" not in cell:
+        return "failed"
+    text = f"{number(cell['median'])} [{number(cell['low'])} - {number(cell['high'])}]"
+    text = f"**{text}**" if best else text
+    return text + (f", {len(cell['failed'])} failed" if cell["failed"] else "") + (" WRONG" if cell["wrong"] else "")
 
 
-def texts(row):
-    share = "" if row["share"] is None else f"{row['share']:.3f}"
-    ratio = lambda value: "" if value is None else f"{value:.2f}"
-    return [row["rate"], str(row["workers"]), size_text(row["size"]), row["system"], f"{row['median_s'] * 1e3:.3f}",
-            f"{row['low_s'] * 1e3:.3f} - {row['high_s'] * 1e3:.3f}", f"{row['p99_s'] * 1e3:.3f}",
-            f"{row['bandwidth'] / 1e9:.3f}", share, ratio(row["over_gloo"]), ratio(row["over_openmpi"]),
-            f"{row['link_bytes_up'] / row['size']:.3f}", f"{row['link_bytes_down'] / row['size']:.3f}",
-            f"{row['cpu_seconds_per_rank'] * 1e3:.2f}", f"{row['switch_cpu_seconds'] * 1e3:.2f}", str(row["wrong"])]
+def markdown(headings, rows, left=1):
+    lines = [headings, ["--"] * left + ["--:"] * (len(headings) - left), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def table(records):
-    lines = [HEADINGS] + [texts(row) for row in rows(records)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
+def notes(found, rate, size, counts):
+    """What a table of one rate and size cannot hold: the settings taken, and reasons of failures."""
+    lines = []
+    for system in SYSTEMS:
+        settings = {}
+        for n in counts:
+            for setting in found.get((rate, n, size, system), {}).get("settings", []):
+                settings.setdefault(setting, []).append(str(n))
+        if settings:
+            lines.append(f"{SYSTEMS[system][0]}: " + "; ".join(f"{s} ({', '.join(n)} workers)" for s, n in settings.items()))
+        for n in counts:
+            for reason in dict.fromkeys(found.get((rate, n, size, system), {}).get("failed", [])):
+                lines.append(f"{SYSTEMS[system][0]}, {n} workers, failed: `{reason.strip().splitlines()[-1][:150]}`")
+    return "".join(f"\n{line}.  " for line in lines)
+
+
+def one_table(found, rate, size):
+    counts = sorted({n for (r, n, s, _) in found if (r, s) == (rate, size)})
+    present = [system for system in SYSTEMS if any((rate, n, size, system) in found for n in counts)]
+    best = {n: min((found[rate, n, size, s]["median"] for s in present if not is_half(s)
+                    and "median" in found.get((rate, n, size, s), {})), default=None) for n in counts}
+    has_cpu = any(c.get("cpu_ms") is not None for k, c in found.items() if (k[0], k[2]) == (rate, size))
+    headings = ["system", "summed", *(f"{n} workers, ms" for n in counts)]
+    headings += ["CPU ms: " + " / ".join(map(str, counts))] if has_cpu else []
+    rows = []
+    for system in present:
+        of = [found.get((rate, n, size, system)) for n in counts]
+        where = "aggregator on this host" if (rate, system) == ("host", "netsum-user") else SYSTEMS[system][1]
+        row = [SYSTEMS[system][0], where, *("" if c is None else time_text(c, c.get("median") == best[n] and not is_half(system))
+                                      for n, c in zip(counts, of))]
+        cpu = [c.get("cpu_ms") if c else None for c in of]
+        rows.append(row + (["" if cpu == [None] * len(cpu) else " / ".join("-" if c is None else number(c) for c in cpu)]
+                           if has_cpu else []))
+    for name in bounds_ms(rate, 2, size):
+        rows.append([f"*{name}*", "", *(number(bounds_ms(rate, n, size)[name]) for n in counts), *([""] if has_cpu else [])])
+    return markdown(headings, rows, 2) + "\n" + notes(found, rate, size, counts)
+
+
+def tables(records, heading="####"):
+    """A table for each rate and size, with every system."""
+    found = cells(records)
+    order = {rate: rate_bits(rate) or float("inf") for (rate, *_) in found}
+    parts = []
+    for rate in sorted(order, key=order.get):
+        for size in sorted({s for (r, _, s, _) in found if r == rate}, reverse=True):
+            title = size_text(size) + ("" if rate == "host" else f", {rate_text(rate)}")
+            parts.append(f"{heading} {title}\n\n{one_table(found, rate, size)}")
+    return "\n\n".join(parts)
+
+
+def link_table(records):
+    """Bytes on worker 0's link at the largest size, per byte of a float32 tensor."""
+    found = {k: c for k, c in cells(records).items() if "up" in c}
+    if not found:
+        return ""
+    size = max(k[2] for k in found)
+    counts = sorted({k[1] for k in found})
+    rates = sorted({k[0] for k in found}, key=lambda rate: rate_bits(rate) or float("inf"))
+    rows = []
+    for system in SYSTEMS:
+        of = [next((found[r, n, size, system] for r in rates if (r, n, size, system) in found), None) for n in counts]
+        if any(of):
+            rows.append([*SYSTEMS[system][:2], *("" if c is None else f"{c['up']:.2f} / {c['down']:.2f}" for c in of)])
+    return markdown(["system", "summed", *(f"{n} workers, up / down" for n in counts)], rows, 2)
+
+
+def text(records):
+    lines = [["rate", "workers", "size", "system", "median ms", "10 %", "90 %", "n", "CPU ms", "setting", "failed"]]
+    for (rate, workers, size, system), cell in cells(records).items():
+        figures = [number(cell[f]) for f in ("median", "low", "high")] if "median" in cell else ["", "", ""]
+        lines.append([rate, workers, size_text(size), system, *figures, cell.get("iterations", 0), cell.get("cpu_ms") or "",
+                      ", ".join(cell.get("settings", [])), len(cell["failed"]) or ""])
+    lines = [[str(field) for field in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(field.ljust(width) for field, width in zip(line, widths)).rstrip() for line in lines)
 
 
 def figure_text(figure, title):
@@ -80,56 +193,33 @@ def figure_text(figure, title):
     return f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
 
 
-def picture(title, y_label, series, x_label, log_y):
+def pictures(found):
+    """Per rate and number of workers, time against size."""
     import matplotlib
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
-    figure, axes = plt.subplots(figsize=(6.4, 4))
-    for name, points in series.items():
-        points.sort()
-        axes.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=name, color=COLOURS.get(name))
-    axes.set_xscale("log", base=2)
-    if log_y:
+    for rate, workers in dict.fromkeys((k[0], k[1]) for k in found):
+        figure, axes = plt.subplots(figsize=(6.4, 4))
+        for system, (name, where, colour) in SYSTEMS.items():
+            points = sorted((k[2], c["median"]) for k, c in found.items()
+                            if (k[0], k[1], k[3]) == (rate, workers, system) and "median" in c)
+            if points:
+                axes.plot(*zip(*points), marker="o", label=f"{name}, {where}", color=colour)
+        axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set(title=title, xlabel=x_label, ylabel=y_label)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    return figure_text(figure, title)
-
-
-def pictures(all_rows):
-    """Per rate: bandwidth against workers at the largest size, and time against size at the most workers."""
-    for rate in dict.fromkeys(row["rate"] for row in all_rows):
-        here = [row for row in all_rows if row["rate"] == rate]
-        largest, most = max(row["size"] for row in here), max(row["workers"] for row in here)
-        by_workers, by_size = {}, {}
-        for row in here:
-            if row["size"] == largest:
-                by_workers.setdefault(row["system"], []).append((row["workers"], row["bandwidth"] / 1e9))
-            if row["workers"] == most:
-                by_size.setdefault(row["system"], []).append((row["size"], row["median_s"] * 1e3))
-        name = "links as fast as the machine" if rate == "none" else f"links of {rate}"
-        yield picture(f"{size_text(largest)}, {name}", "Gbit/s of gradient", by_workers, "workers", False)
-        yield picture(f"{most} workers, {name}", "median time, ms", by_size, "bytes", True)
+        title = f"{workers} workers" + ("" if rate == "host" else f", {rate_text(rate)}")
+        axes.set(title=title, xlabel="bytes", ylabel="median time, ms")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+        yield figure_text(figure, title)
 
 
 def write_html(records, path):
-    head = records[0]
-    all_rows = list(rows(records))
-    table_rows = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in texts(row)) + "</tr>"
-                         for row in all_rows)
-    headings = "".join(f"<th>{html.escape(text)}</th>" for text in HEADINGS)
-    failures = "".join(f"<li>{html.escape(str(r))}</li>" for r in records if "failed" in r)
-    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>netsum rack benchmark</title>
-<style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd}}
-img{{max-width:48%}}</style><h1>netsum rack benchmark</h1>
-<p>{html.escape(head['machine'])}; {html.escape(head['date'])}<br><code>{html.escape(head['command'])}</code></p>
-<p>Medians over rounds in which the systems took turns; low and high are the rounds' own medians. "of link": gradient
-bits per second as a share of the link's rate. "x": times faster than that system. "B/B": bytes on worker 0's link per
-gradient byte. CPU per operation. bfloat16 rows: as many elements as the float32 tensor of that size.</p>
-{''.join(pictures(all_rows))}<table><tr>{headings}</tr>{table_rows}</table><ul>{failures}</ul></html>
+    head = records[-1]["run"]
+    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>netsum benchmark</title>
+<style>body{{font:14px sans-serif;margin:2em}}img{{max-width:48%}}</style><h1>netsum benchmark</h1>
+<p>{html.escape(head['machine'])}; {html.escape(head['date'])}; commit {html.escape(head['commit'])}<br>
+<code>{html.escape(head['command'])}</code></p>
+{''.join(pictures(cells(records)))}<pre>{html.escape(text(records))}</pre></html>
 """, encoding="utf-8")
     return path
-

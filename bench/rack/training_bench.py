@@ -7,7 +7,6 @@ machine does falls on all of them. Needs root.
   make bench-training BENCH_FLAGS="--workers 8 --rates 100mbit --models lm"
 """
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -15,12 +14,12 @@ import sys
 import time
 from types import SimpleNamespace
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "demo"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/demo"))
 import children  # noqa: E402  (the demo's)
 import places  # noqa: E402
 import summary  # noqa: E402
-from bench import machine, need_root  # noqa: E402
+from bench import need_root  # noqa: E402
+from records import ROOT, append_to, load  # noqa: E402
 from demo import Run, end_in_order  # noqa: E402
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
@@ -40,7 +39,7 @@ def names_of(known):
 
 def train(options, model, workers, rate, system):
     backend, aggregator = SYSTEMS[system]
-    folder = options.output / "runs" / f"{model}-{workers}-{rate}-{system}"
+    folder = ROOT / "build/bench-training" / f"{model}-{workers}-{rate}-{system}"
     run = Run(model, backend, workers, options.steps or STEPS[model], options.seed, folder, "rack")
     children.clear(run)
     with places.Rack(rate, aggregator, f"train{os.getpid()}").training(run) as starts:
@@ -53,7 +52,7 @@ def record_of(system, rate, number, result):
             "round": number, "steps": result.steps, "step_ms": result.step_ms, "allreduce_ms": result.allreduce_ms,
             "held_out_loss": result.held_out_loss, "accuracy_percent": result.accuracy_percent,
             "sent_per_gradient_byte": result.sent_per_gradient_byte, "retransmissions": result.retransmissions,
-            "where": result.where, "losses": result.losses}
+            "where": result.where, "losses": [round(loss, 7) for loss in result.losses]}
 
 
 def rows(records):
@@ -105,35 +104,38 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"of every training; default {STEPS}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "build/bench-training", help="folder of results")
+    parser.add_argument("--budget", type=float, help="minutes after which no further training begins")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one)")
     options = parser.parse_args()
-    options.output = options.output.resolve()
+    if options.output is None:
+        options.output = ROOT / "build/bench" / time.strftime("training-%Y%m%d-%H%M%S.jsonl")
     need_root(parser)
     return options
 
 
 def main():
     options = parse_arguments()
-    options.output.mkdir(parents=True, exist_ok=True)
-    path = options.output / "results.jsonl"
     begun = time.monotonic()
-    records = [{"machine": machine(), "command": " ".join(sys.argv), "date": time.strftime("%Y-%m-%d")}]
-    with path.open("w", encoding="utf-8") as file:
-        def out(record):
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-        out(records[0])
-        turns = [(model, int(workers), rate, number, system) for model in options.models
-                 for rate in options.rates.split(",") for workers in options.workers.split(",")
-                 for number in range(options.rounds) for system in options.systems]
-        for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
+    out = append_to(options.output)
+    turns = [(model, int(workers), rate, number, system) for model in options.models
+             for rate in options.rates.split(",") for workers in options.workers.split(",")
+             for number in range(options.rounds) for system in options.systems]
+    for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
+        if options.budget is not None and time.monotonic() > begun + 60 * options.budget:
+            print(f"the budget of {options.budget:g} minutes is spent: {len(turns) - index + 1} trainings left out")
+            break
+        try:
             record = record_of(system, rate, number, train(options, model, workers, rate, system))
-            records.append(record)
-            out(record)
-            print(f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, "
-                  f"{system}: {record['step_ms']['median']:.1f} ms a step", flush=True)
-    print(f"\n{table(records)}\n\nresults: {path}")
-    return 0 if all(row["agrees"] for row in rows(records)) else 1
+            said = f"{record['step_ms']['median']:.1f} ms a step"
+        except children.DemoError as error:
+            record = {"system": system, "model": model, "workers": workers, "rate": rate, "round": number, "failed": str(error)}
+            said = f"FAILED: {error}"
+        out(record)
+        print(f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, {system}: {said}",
+              flush=True)
+    records = load(options.output)
+    print(f"\n{table(records)}\n\nrecords: {options.output}")
+    return 0 if all(row["agrees"] for row in rows(records)) and not any("failed" in r for r in records) else 1
 
 
 if __name__ == "__main__":

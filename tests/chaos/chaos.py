@@ -29,7 +29,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "bench/rack"))
-from bench import machine  # noqa: E402
+from records import machine  # noqa: E402
 from systems import Rack  # noqa: E402
 
 RATE = "100mbit"

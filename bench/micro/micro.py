@@ -1,0 +1,63 @@
+"""Builds and runs the microbenchmarks: kernels, tags, the XDP program (as root). Adds what they say as records.
+
+  .venv/bin/python bench/micro/micro.py --output FILE
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/rack"))
+from records import append_to  # noqa: E402
+
+BUILD = ROOT / "build/micro"
+XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")
+
+
+def build(targets):
+    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1", "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O3 -g1",
+                    "-DNETSUM_BUILD_BENCH=ON"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", BUILD, "--target", *targets], check=True)
+
+
+def google_benchmark(name, benchmark, repetitions, out):
+    run = subprocess.run([BUILD / "bench/micro" / name, "--benchmark_format=json", f"--benchmark_repetitions={repetitions}",
+                          "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.02"], check=True,
+                         capture_output=True, text=True)
+    for entry in json.loads(run.stdout)["benchmarks"]:
+        if entry["run_type"] == "iteration":
+            out({"benchmark": benchmark, "case": entry["run_name"], "cpu_ns": entry["cpu_time"],
+                 "bytes_per_second": entry.get("bytes_per_second")})
+
+
+def xdp_program(out):
+    run = subprocess.run([BUILD / "bench/micro/xdp_bench"], capture_output=True, text=True, check=True)
+    for line in run.stdout.splitlines():
+        if found := XDP_LINE.match(line):
+            case, *numbers = found.groups()
+            size, middle, low, high = map(int, numbers)
+            out({"benchmark": "xdp", "case": case, "bytes": size, "ns": middle, "low_ns": low, "high_ns": high})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="file to append the records to")
+    parser.add_argument("--repetitions", type=int, default=9, help="of each case (%(default)s)")
+    options = parser.parse_args()
+    root = os.geteuid() == 0
+    build(["netsum_kernels_bench", "netsum_tag_bench", *(["xdp_bench"] if root else [])])
+    out = append_to(options.output)
+    google_benchmark("netsum_kernels_bench", "kernels", options.repetitions, out)
+    google_benchmark("netsum_tag_bench", "tags", options.repetitions, out)
+    if root:
+        xdp_program(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Takes the figures of the documentation, and writes them into it.
+
+Every table of figures in docs/*.md and README.md stands between two marks, <!-- figures NAME --> and <!-- end NAME -->, and is
+written from the records in docs/data/*.jsonl: by commit, machine, command and date. Nothing else writes there. Records are
+added measurement by measurement, so a run that is interrupted loses nothing; what is measured again replaces the old.
+
+  make results                          every piece, in order of importance (root; about 25 minutes)
+  make results ONLY=rack,one-host       these pieces
+  make results BUDGET=10                what fits into so many minutes
+  make results ONLY=rack FULL=1         with 16 workers and 64 MiB
+  make tables                           only writes the tables; says which are older than what they measure
+"""
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "rack"))
+import tables  # noqa: E402
+from records import ROOT, compact, git, latest, load  # noqa: E402
+
+ENGINE = ["include", "src", "wire", "aggregator", "cmake"]
+RACK = [*ENGINE, "tools/netsum", "bench/rack"]
+PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
+OUTPUT = "OUTPUT"  # stands for the file of the piece's records
+
+
+@dataclasses.dataclass
+class Piece:
+    """Something that is measured by one command. `key`: what a later run of it replaces."""
+    name: str
+    minutes: float
+    command: list
+    key: tuple
+    measures: list  # paths whose later change makes the figures old
+    full: tuple = ()  # flags for what takes long
+    has_budget: bool = False
+    only_full: bool = False
+
+    @property
+    def path(self):
+        return ROOT / "docs/data" / f"{self.name}.jsonl"
+
+
+# In order of importance.
+PIECES = [
+    Piece("rack", 16, [PYTHON, "bench/rack/bench.py"], ("rate", "workers", "bytes", "system"), RACK, ("--full",), True),
+    Piece("one-host", 2, [PYTHON, "bench/rack/one_host.py"], ("workers", "bytes", "system"), RACK, (), True),
+    Piece("training", 4, [PYTHON, "bench/rack/training_bench.py", "--rounds", "1", "--models", "lm", "--systems",
+                          "gloo,netsum-xdp"], ("model", "workers", "rate", "system"), [*RACK, "torch", "examples/demo"],
+          ("--models", "digits,lm"), True),
+    Piece("loss", 3, [PYTHON, "bench/rack/loss_bench.py"], ("loss", "system", "workers", "rate"), RACK, ("--size", "16Mi"), True),
+    Piece("failures", 3, [PYTHON, "bench/rack/failures_bench.py", "--rounds", "3"], ("scenario", "dataplane"), RACK),
+    Piece("jobs", 1.5, [PYTHON, "bench/rack/jobs_bench.py"], ("rate", "what"), RACK),
+    Piece("floods", 2, [PYTHON, "bench/rack/flood_bench.py", "--rounds", "3"], ("dataplane", "flood", "arm"),
+          [*RACK, "tests/attack"]),
+    Piece("simulation", 1.5, [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
+          ("what",), [*ENGINE, "emulate", "tools/netsum/simulate.cc"]),
+    Piece("chaos", 11, [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
+          ("what",), [*RACK, "torch", "tests/chaos"], only_full=True),
+    Piece("micro", 1, [PYTHON, "bench/micro/micro.py"], ("benchmark",), [*ENGINE, "bench/micro"]),
+]
+
+
+def measure(piece, full, minutes):
+    """Runs the piece, for so many minutes at most. Returns whether it ended well."""
+    command = [str(piece.path) if part == OUTPUT else part for part in piece.command]
+    command += [*(() if OUTPUT in piece.command else ("--output", str(piece.path))), *(piece.full if full else ())]
+    if piece.has_budget and minutes is not None:
+        command += ["--budget", f"{minutes:.1f}"]
+    print(f"\n=== {piece.name}: {' '.join(command)}", flush=True)
+    process = subprocess.Popen(command, cwd=ROOT)
+    try:
+        # Those that know a budget end soon after it by themselves.
+        status = process.wait(None if minutes is None else 60 * (minutes + (5 if piece.has_budget else 0)))
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as stopped:
+        process.send_signal(signal.SIGINT)  # racks come down
+        process.wait(60)
+        if isinstance(stopped, KeyboardInterrupt):
+            raise
+        print(f"=== {piece.name}: stopped when its time was spent", flush=True)
+        return False
+    return status == 0
+
+
+def age(piece, runs):
+    """A sentence, if the figures may not be those of the present code."""
+    for run in runs:
+        if run.get("changed"):
+            return f" **Taken with uncommitted changes** to {', '.join(run['changed'][:3])}."
+    commits = {run["commit"] for run in runs}
+    for commit in sorted(commits):
+        if not git("cat-file", "-t", commit):
+            return " **Old**: its commit is not in this repository."
+        if git("diff", "--stat", commit, "HEAD", "--", *piece.measures):
+            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *piece.measures)
+            return f" **Old**: {count} later commits changed what it measures."
+    return ""
+
+
+def provenance(piece, records):
+    runs = []
+    for record in records:
+        if record["run"] not in runs:
+            runs.append(record["run"])
+    by_commit = {}
+    for run in runs:
+        by_commit.setdefault((run["commit"][:10], run["machine"]), []).append(run)
+    said = "; ".join(f"{of[0]['date'][:10]}, commit `{commit}`, {machine}, load before it "
+                     f"{max(run['load'] for run in of):.1f}" for (commit, machine), of in by_commit.items())
+    return f"*`make results ONLY={piece.name}`: {said}.*{age(piece, runs)}"
+
+
+def block(name):
+    """The text between the marks of `name`: a piece's, or one of its tables', PIECE:TABLE."""
+    piece_name, _, table = name.partition(":")
+    piece = next(p for p in PIECES if p.name == piece_name)
+    if not piece.path.exists():
+        return f"*Not measured yet: `make results ONLY={piece.name}`.*"
+    records = latest(load(piece.path), *piece.key)
+    return f"{provenance(piece, records)}\n\n{tables.TABLES[name](records)}"
+
+
+MARKS = re.compile(r"(<!-- figures (\S+) -->\n)(?:.*?\n)??(<!-- end \2 -->)", re.DOTALL)
+
+
+AGE = re.compile(r" \*\*(Old|Taken with).*")
+
+
+def write_tables(check=False, with_age=True):
+    """Writes all tables; with `check` only tells which differ. Returns the files that (would) change."""
+    same = (lambda a, b: a == b) if with_age else (lambda a, b: AGE.sub("", a) == AGE.sub("", b))
+    changed = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        old = path.read_text(encoding="utf-8")
+        new = MARKS.sub(lambda found: f"{found[1]}{block(found[2])}\n{found[3]}", old)
+        if not same(old, new):
+            changed.append(path)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+            print(f"{path.relative_to(ROOT)}: "
+                  + ("not the tables of docs/data, or old without saying so: make tables" if check else "written"))
+    return changed
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [piece.name for piece in PIECES]
+    parser.add_argument("--only", default=",".join(names), help="of: %(default)s")
+    parser.add_argument("--full", action="store_true", help="also what takes long")
+    parser.add_argument("--budget", type=float, help="minutes for all pieces together")
+    parser.add_argument("--tables", action="store_true", help="measure nothing")
+    parser.add_argument("--check", action="store_true", help="measure and write nothing; fail where a table differs")
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    unknown = set(options.only) - set(names)
+    if unknown:
+        parser.error(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    if not (options.tables or options.check) and os.geteuid() != 0:
+        parser.exit(3, "results: virtual racks need root: run it with sudo\n")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    if options.check:
+        return 1 if write_tables(check=True) else 0
+    failed = []
+    begun = time.monotonic()
+    wanted = [piece for piece in PIECES if piece.name in options.only and (options.full or not piece.only_full)]
+    for number, piece in enumerate([] if options.tables else wanted):
+        share = None
+        if options.budget is not None:  # what is left, in proportion to what each needs
+            left = options.budget - (time.monotonic() - begun) / 60
+            share = left * piece.minutes / sum(other.minutes for other in wanted[number:])
+            if share < 0.2 * piece.minutes:
+                print(f"=== {piece.name}: left out, the budget is spent", flush=True)
+                continue
+        if not measure(piece, options.full, share):
+            failed.append(piece.name)
+        if piece.path.exists():
+            compact(piece.path, *piece.key)
+        write_tables()
+    write_tables()
+    if failed:
+        print(f"not all of it went well: {', '.join(failed)} (what was measured is kept)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
