@@ -218,7 +218,7 @@ def _notes(summaries):
         "66 bytes of headers per 1448 bytes of payload, as on Ethernet with an MTU of 1500; pure acknowledgements "
         "are left out. netsum's bytes are counted packet by packet by the library.",
         "In a ring, each of N workers sends 2(N-1)/N of its gradients and waits 2(N-1) steps for the result. "
-        "With an aggregator it sends its gradients once and waits one round trip, whatever N is; the "
+        "With an aggregator it sends its gradients once and waits two round trips for a tensor, whatever N is; the "
         "aggregator's own links then carry N times the gradients, in each direction.",
         "Agreement, by limits set before the backends were first compared: the training losses differ on average "
         "by no more than the curve's own noise; held-out loss by at most 1 % or 0.02, whichever is more; accuracy by "

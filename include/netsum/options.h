@@ -92,7 +92,7 @@ struct CommunicatorOptions {
 
   // --- Failures (docs/failures.md) ------------------------------------------------------------------------
   // Silence after which a rank, or an aggregator, is taken for stopped or unreachable; a process that dies is
-  // noticed at once. Signs of life come from a thread of their own, so a rank may compute for as long as it
+  // noticed by the end of its connection. Signs of life come from a thread of their own, so a rank may compute for as long as it
   // likes. 5 s: a machine with a dozen processes per core keeps a thread waiting for whole seconds, and a
   // false alarm costs the job. Where each rank has its cores, 800 ms (known in less than a second) or even 80
   // ms do. 0: never.

@@ -13,7 +13,7 @@
 
 namespace netsum {
 
-// A process that dies closes its connection, which the other end sees at once; only a host that vanishes has
+// A process that dies closes its connection, which the other end sees; only a host that vanishes has
 // to be asked. It is known to be gone after at most the sum of the two; a stall of less is forgiven.
 inline constexpr int kKeepaliveTimeMs = 2000;
 inline constexpr int kKeepaliveTimeoutMs = 5000;
