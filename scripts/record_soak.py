@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the page on the last run of `make soak`:  record_soak.py RESULTS SECONDS PAGE"""
+"""Writes the page on the last run of `make soak`:  record_soak.py PAGE SECONDS RESULTS RUNNER...
+
+RESULTS and RUNNER are those of summarize_tests.py.
+"""
 import collections
 import datetime
 import os
@@ -37,9 +40,9 @@ def commit():
                           check=True).stdout.strip()
 
 
-def seconds_of(folder):
+def seconds_of(folder, runners):
     """Of every test of ctest and pytest, by name."""
-    for runner in ("ctest", "pytest"):
+    for runner in runners:
         try:
             root = ElementTree.parse(folder / f"{runner}.xml").getroot()
         except (FileNotFoundError, ElementTree.ParseError):
@@ -50,11 +53,11 @@ def seconds_of(folder):
 
 
 def main():
-    folder, seconds, page = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3])
-    cases = summarize_tests.collect(folder, ["ctest", "pytest"])
+    page, seconds, folder, runners = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4:]
+    cases = summarize_tests.collect(folder, runners)
     count = collections.Counter(case.outcome for case in cases)
     rows = []
-    for name, took in seconds_of(folder):
+    for name, took in seconds_of(folder, runners):
         # A GoogleTest binary is one row, whatever its cases.
         outcomes = collections.Counter(case.outcome for case in cases if case.name.split(": ")[0] == name)
         rows.append(f"| {name} | {', '.join(f'{n} {outcome}' for outcome, n in outcomes.items())} | {took:.0f} |")

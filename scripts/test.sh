@@ -11,20 +11,25 @@ jobs=${2:-$(nproc)}
 started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
-pytest_which=(-m "not soak" scripts tests/cli tests/torch tests/chaos examples/demo bench/rack)
+# Two runs of pytest: tests of the package fork their ranks, which the threads of pytest-xdist forbid.
+command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
+package_tests=(-m "not soak" tests/torch tests/chaos examples/demo bench/rack)
 case "$what" in
   all) ;;
   check)
     ctest_which=(--label-regex '^(unit|conformance|sim|lint)$' --label-exclude '^soak$')
-    pytest_which=(-m "not soak" scripts)
+    command_tests=(scripts)
+    package_tests=()
     export NETSUM_SIM_RUNS=${NETSUM_SIM_RUNS:-500} ;;
   soak)
     ctest_which=(--label-regex '^soak$')
-    pytest_which=(-m soak tests/torch tests/chaos examples/demo bench/rack)
+    command_tests=()
+    package_tests[1]=soak
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
-    pytest_which=(-m "not soak" tests/cli) ;;
+    command_tests=(-n "$jobs" -m "not soak" tests/cli)
+    package_tests=() ;;
   *)
     sed -n '2,6p' "$0" >&2
     exit 2 ;;
@@ -34,15 +39,17 @@ step() { echo; echo "== $* ($((SECONDS - started)) s)"; }
 
 step "build ($preset)"
 scripts/build.sh "$preset" "$jobs"
-if [[ " ${pytest_which[*]} " == *" tests/torch "* ]]; then scripts/install_wheel.sh; fi
+if [ ${#package_tests[@]} -gt 0 ]; then scripts/install_wheel.sh; fi
 
 results="$PWD/build/$preset/test-results"
 rm -rf "$results"
 mkdir -p "$results/gtest"
 
 # run NAME COMMAND...: a failure shows in the counts at the end; the other tests still run.
+runners=()
 run() {
   local status=0
+  runners+=("$1")
   "${@:2}" || status=$?
   echo "$status" > "$results/$1.exit"
 }
@@ -62,11 +69,18 @@ step "C++ tests, fuzzers, models, installation, layout (ctest)"
 ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
 run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$jobs" --output-junit "$results/ctest.xml"
 
-step "command, Python package, demo, scripts (pytest)"
-run pytest .venv/bin/python -m pytest -q "${pytest_which[@]}" --junitxml "$results/pytest.xml"
+pytest=(.venv/bin/python -m pytest -q)
+if [ ${#command_tests[@]} -gt 0 ]; then
+  step "command and scripts (pytest)"
+  run command "${pytest[@]}" "${command_tests[@]}" --junitxml "$results/command.xml"
+fi
+if [ ${#package_tests[@]} -gt 0 ]; then
+  step "Python package, demo, benchmarks, chaos (pytest)"
+  run package "${pytest[@]}" "${package_tests[@]}" --junitxml "$results/package.xml"
+fi
 
 step "done"
 if [ "$what" = soak ]; then
-  python3 scripts/record_soak.py "$results" "$((SECONDS - started))" docs/soak.md
+  python3 scripts/record_soak.py docs/soak.md "$((SECONDS - started))" "$results" "${runners[@]}"
 fi
-python3 scripts/summarize_tests.py "$results" ctest pytest
+python3 scripts/summarize_tests.py "$results" "${runners[@]}"

@@ -41,12 +41,17 @@ def test_bad_arguments():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-def test_a_short_run(tmp_path):
+@pytest.mark.parametrize("workers, minutes, seed", [
+    pytest.param("3", "0.5", "5", id="short"),
+    pytest.param("4", "10", os.environ.get("NETSUM_SIM_SEED", "5"), id="long", marks=[pytest.mark.soak, pytest.mark.timeout(2400)]),
+])
+def test_a_run(tmp_path, workers, minutes, seed):
     assert chaos.ROOT.joinpath("build/release/tools/netsum/netsum").exists(), "run make build first"
     output = tmp_path / "run"
-    run = subprocess.run([sys.executable, HERE / "chaos.py", "--workers", "3", "--minutes", "0.5", "--pause", "1,3", "--seed",
-                          "5", "--output", output], capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+    run = subprocess.run([sys.executable, HERE / "chaos.py", "--workers", workers, "--minutes", minutes, "--pause", "1,3",
+                          "--seed", seed, "--output", output], capture_output=True, text=True,
+                         timeout=600 + 120 * float(minutes), check=False)
+    assert run.returncode == 0, f"chaos.py --workers {workers} --minutes {minutes} --pause 1,3 --seed {seed}:\n{run.stdout}{run.stderr}"
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert report["faults"] >= 5 and report["steps"] > 0 and report["weights_compared"] > 0
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,19 @@
+"""For all tests in Python."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent
+NETSUM = pathlib.Path(os.environ.get("NETSUM_BUILD", ROOT / "build/release")) / "tools/netsum/netsum"
+
+
+@pytest.fixture(autouse=True)
+def own_racks(tmp_path_factory, monkeypatch):
+    """Virtual racks are the test's own, and are taken down after it even if what made them was killed."""
+    folder = tmp_path_factory.mktemp("racks")
+    monkeypatch.setenv("NETSUM_RACK_DIR", str(folder))
+    yield
+    if any(folder.iterdir()):
+        subprocess.run([NETSUM, "rack", "down", "--all"], timeout=60, check=True)
