@@ -28,6 +28,7 @@ bench-quick: build ## The same, a look in under three minutes
 
 results: build ## Take the figures of the docs and write their tables (root; ONLY=rack,loss BUDGET=minutes FULL=1)
 	@scripts/install_wheel.sh
+	@.venv/bin/python bench/micro/micro.py --build-only
 	@.venv/bin/python bench/results.py $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full)
 
 tables: setup ## Write the tables of the docs again from docs/data, and mark those that are old

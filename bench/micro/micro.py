@@ -46,11 +46,14 @@ def xdp_program(out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="file to append the records to")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
+    parser.add_argument("--build-only", action="store_true", help="run nothing")
     parser.add_argument("--repetitions", type=int, default=9, help="of each case (%(default)s)")
     options = parser.parse_args()
     root = os.geteuid() == 0
     build(["netsum_kernels_bench", "netsum_tag_bench", *(["xdp_bench"] if root else [])])
+    if options.build_only:
+        return 0
     out = append_to(options.output)
     google_benchmark("netsum_kernels_bench", "kernels", options.repetitions, out)
     google_benchmark("netsum_tag_bench", "tags", options.repetitions, out)

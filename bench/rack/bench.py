@@ -22,7 +22,7 @@ import time
 import rack_report
 from records import ROOT, append_to, load
 from start_gate import TICKS_PER_S, machine_busy_ticks
-from systems import SMALL, Failed, Gloo, GlooRanks, Netsum, OpenMpi, Rack
+from systems import PROBLEMS, SMALL, Gloo, GlooRanks, Netsum, OpenMpi, Rack
 
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-spare", "netsum-shards", "gloo", "openmpi", "netsum-user-bfloat16",
@@ -62,7 +62,7 @@ def plan_rounds(size, rate, rounds):
     return [(count, 1)] * rounds
 
 
-def open_systems(wanted, racks, stack, say):
+def open_systems(wanted, racks, stack, out, say):
     @functools.cache
     def gloo_ranks():
         ranks = GlooRanks(racks["user"])
@@ -82,8 +82,9 @@ def open_systems(wanted, racks, stack, say):
     for name in wanted:
         try:
             system = makers[name]()
-        except Failed as problem:
+        except PROBLEMS as problem:
             say(f"  {name} is left out: {problem}")
+            out({"left_out": name, "failed": str(problem)})
             continue
         stack.callback(system.close)
         opened.append(system)
@@ -133,7 +134,7 @@ def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: Fa
                 record = {**place, "bytes": size, "system": system.name, "round": number}
                 try:
                     record.update(measure_one(system, size, iterations, warmup, idle))
-                except Failed as problem:
+                except PROBLEMS as problem:
                     record["failed"] = str(problem)
                 out(record)
                 say(f"  {rack_report.size_text(size):>7}  {system.name:21} "
@@ -144,6 +145,7 @@ def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: Fa
 
 def run_place(options, workers, rate, out, say, expired):
     wanted = options.systems.split(",")
+    place = {"rate": rate, "workers": workers}
     with contextlib.ExitStack() as stack:
         racks = {}
         for dataplane in ("user", "xdp"):
@@ -153,8 +155,8 @@ def run_place(options, workers, rate, out, say, expired):
         if any(name.endswith("-multicast") for name in wanted):
             racks["multicast"] = stack.enter_context(Rack(options.netsum, "benchmulticast", workers, rate, options.mtu,
                                                           "user", multicast=True))
-        systems = open_systems(wanted, racks, stack, say)
-        measure_cells(systems, {"rate": rate, "workers": workers}, list(map(parse_size, options.sizes.split(","))),
+        systems = open_systems(wanted, racks, stack, lambda record: out({**place, **record}), say)
+        measure_cells(systems, place, list(map(parse_size, options.sizes.split(","))),
                       lambda size: plan_rounds(size, rate, options.rounds), out, say, expired)
 
 
@@ -203,7 +205,7 @@ def main():
         say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
         try:
             run_place(options, workers, rate, kept, say, expired)
-        except Failed as problem:  # of the rack itself
+        except PROBLEMS as problem:  # of the rack itself
             kept({"rate": rate, "workers": workers, "failed": str(problem)})
             say(f"  FAILED: {problem}")
     if options.output.exists():

@@ -18,7 +18,7 @@ import time
 from bench import need_root, parse_size
 from rack_report import SYSTEMS as LABELS, markdown, size_text, spread
 from records import ROOT, append_to, load
-from systems import Failed, Gloo, Netsum, Rack
+from systems import PROBLEMS, Gloo, Netsum, Rack
 
 SYSTEMS = ["netsum-user", "netsum-xdp", "gloo"]
 ITERATIONS = 3  # of a round
@@ -48,7 +48,7 @@ class Players:
         passed, lost = system.rack.packets()
         try:
             result = system.measure(size, iterations, 1)
-        except Failed:
+        except PROBLEMS:
             self.opened.pop(name).close()
             raise
         finally:
@@ -80,7 +80,7 @@ def measure_all(options, out, say):
                         record.update(players.measure(name, loss, options.size, ITERATIONS))
                         text = f"{statistics.median(record['times_ms']):10.1f} ms" + (
                             "" if record["wrong"] == 0 else f"  {record['wrong']} WRONG ELEMENTS")
-                    except Failed as problem:
+                    except PROBLEMS as problem:
                         record["failed"] = str(problem)
                         text = f"FAILED: {problem}"
                     out(record)

@@ -16,7 +16,7 @@ import time
 import rack_report
 from bench import SMALL, LEAST_ITERATIONS, measure_cells, parse_size
 from records import ROOT, append_to, load
-from systems import Failed, Gloo, Netsum, OpenMpi, running
+from systems import PROBLEMS, Gloo, Netsum, OpenMpi, running
 
 SYSTEMS = ["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"]
 
@@ -80,8 +80,9 @@ def run_host(options, workers, out, say, expired):
         for name in options.systems.split(","):
             try:
                 systems.append(makers[name]())
-            except Failed as problem:
+            except PROBLEMS as problem:
                 say(f"  {name} is left out: {problem}")
+                out({"rate": "host", "workers": workers, "left_out": name, "failed": str(problem)})
                 continue
             stack.callback(systems[-1].close)
         measure_cells(systems, {"rate": "host", "workers": workers}, list(map(parse_size, options.sizes.split(","))),

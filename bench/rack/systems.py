@@ -22,6 +22,10 @@ class Failed(Exception):
     """A system could not be run or measured."""
 
 
+# What may go wrong with one system without ending the run of all: also output that cannot be understood, or a timeout.
+PROBLEMS = (Failed, OSError, ValueError, LookupError, subprocess.SubprocessError)
+
+
 def start(command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -140,16 +144,22 @@ def finish(processes, deadline_s=DEADLINE_S):
     """Waits for all; their output, or Failed with what the first bad one said. None is left running."""
     end = time.monotonic() + deadline_s
     outputs, problem = [], None
-    for process in processes:
-        try:
-            out, err = process.communicate(timeout=max(0.1, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            problem = problem or f"no end after {deadline_s} s: {err.strip()[-500:]}"
-        if process.returncode != 0 and problem is None:
-            problem = err.strip()[-500:] or f"exit status {process.returncode}"
-        outputs.append(out)
+    try:
+        for process in processes:
+            try:
+                out, err = process.communicate(timeout=max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                problem = problem or f"no end after {deadline_s} s: {err.strip()[-500:]}"
+            if process.returncode != 0 and problem is None:
+                problem = err.strip()[-500:] or f"exit status {process.returncode}"
+            outputs.append(out)
+    finally:  # also when the benchmark is interrupted
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                process.wait()
     if problem:
         raise Failed(problem)
     return outputs
@@ -218,7 +228,7 @@ class Tuned:
             part = [step for step in plan if step[0] in sizes]
             try:
                 results = self.run_with(setting, part)
-            except Failed as problem:
+            except PROBLEMS as problem:
                 results = [{"wrong": 0, "failed": str(problem)[-200:]} for _ in part]
             for (size, *_), result in zip(part, results):
                 found.setdefault(size, {})[setting] = (round(statistics.median(result["times_ms"]), 3)
@@ -242,9 +252,13 @@ class GlooRanks:
     def __init__(self, rack):
         self.workers = rack.workers
         command = [sys.executable, HERE / "gloo_worker.py"]
-        self.processes = [subprocess.Popen(rack.inside(w, *command, w, rack.workers, rack.master),
-                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                           text=True, bufsize=1) for w in range(rack.workers)]
+        self.commands = [rack.inside(w, *command, w, rack.workers, rack.master) for w in range(rack.workers)]
+        self.processes = []
+        self.begin()
+
+    def begin(self):
+        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                           text=True, bufsize=1) for command in self.commands]
         self.answers()
 
     def answers(self):
@@ -267,17 +281,19 @@ class GlooRanks:
                 for process in self.processes:
                     process.stdin.write(f"{gate} {dtype} {size} {iterations} {warmup} {how}\n")
                     process.stdin.flush()
-            except BrokenPipeError as problem:
-                raise Failed("a rank has ended") from problem
-            return combine(self.answers())
+                return combine(self.answers())
+            except PROBLEMS:  # of which this measurement fails, but not those that follow
+                self.close(0)
+                self.begin()
+                raise
 
-    def close(self):
+    def close(self, patience_s=20):
         for process in self.processes:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
         for process in self.processes:
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=patience_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

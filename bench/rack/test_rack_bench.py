@@ -12,6 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import bench  # noqa: E402
 import loss_bench  # noqa: E402  (beside this file)
+import one_host  # noqa: E402
 import rack_report  # noqa: E402
 import records  # noqa: E402
 import results  # noqa: E402
@@ -203,6 +204,18 @@ def test_ranks_on_one_host(tmp_path):
     assert all(r["wrong"] == 0 and len(r["times_ms"]) >= 7 for r in measured)
     refused = run_python(HERE / "one_host.py", "--netsum", "/nonexistent")
     assert refused.returncode == 3 and "make build" in refused.stderr
+
+
+def test_a_rank_that_dies_costs_one_measurement():
+    ranks = systems.GlooRanks(one_host.Host(NETSUM, 2))
+    try:
+        ranks.processes[1].kill()
+        with pytest.raises(systems.PROBLEMS):
+            ranks.measure("float32", 4096, 7, 1, "all_reduce")
+        found = ranks.measure("float32", 4096, 7, 1, "all_reduce")
+    finally:
+        ranks.close()
+    assert found["wrong"] == 0 and len(found["times_ms"]) == 7
 
 
 def training(system, median_ms, **more):
