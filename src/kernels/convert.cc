@@ -128,17 +128,17 @@ void floats_to_lanes(const uint8_t* in, size_t n, uint8_t exponent, int members,
   for_each_vector<size_of(kType), sizeof(Lane)>(n, hn::Lanes(df), in, lanes, body);
 }
 
-// 0 for a finite number, else the unit of the count that it belongs to.
+// 0 for a finite number, else the unit of the count that it belongs to; NaN belongs to both.
 template <class DF>
 HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> special_counts(DF, hn::VFromD<DF> x, int32_t plus_infinity,
-                                                             int32_t minus_infinity, int32_t nan) {
+                                                             int32_t minus_infinity) {
   const hn::RebindToSigned<DF> di;
   const auto bits = hn::BitCast(di, x);
   const auto magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
   const auto infinity = hn::Set(di, 0x7F800000);
   const auto is_negative = hn::Lt(bits, hn::Zero(di));
   auto counts = hn::IfThenElse(is_negative, hn::Set(di, minus_infinity), hn::Set(di, plus_infinity));
-  counts = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, nan), counts);
+  counts = hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Set(di, plus_infinity + minus_infinity), counts);
   return hn::IfThenZeroElse(hn::Lt(magnitude, infinity), counts);
 }
 
@@ -158,7 +158,7 @@ void floats_to_wide_lanes32(const uint8_t* in, size_t n, uint8_t exponent, int m
   const Scale scale(exponent, members, 16);
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
     const auto x = load_floats<kType>(df, from);
-    const auto counts = special_counts(df, x, 1 << 16, 1 << 21, 1 << 26);
+    const auto counts = special_counts(df, x, 1 << 16, 1 << 21);
     store(hn::Add(quantise_finite(df, x, counts, scale), counts), di, to);
   };
   for_each_vector<size_of(kType), 4>(n, hn::Lanes(df), in, lanes, body);
@@ -173,8 +173,8 @@ void floats_to_lanes64(const uint8_t* in, size_t n, uint8_t exponent, int member
   const Scale scale(exponent, members, 32);
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
     const auto x = load_floats<kType>(df, from);
-    // The upper half of the lane: counts of +Inf from its bit 2, of -Inf from bit 12, of NaN from bit 22.
-    const auto counts = special_counts(df, x, 1 << 2, 1 << 12, 1 << 22);
+    // The upper half of the lane: counts of +Inf from its bit 2, of -Inf from bit 12.
+    const auto counts = special_counts(df, x, 1 << 2, 1 << 12);
     const auto value = hn::PromoteTo(di64, quantise_finite(df, x, counts, scale));
     const auto upper = hn::ShiftLeft<32>(hn::PromoteTo(du64, hn::BitCast(du, counts)));
     store(hn::Add(value, hn::BitCast(di64, upper)), di64, to);
@@ -264,7 +264,7 @@ void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
   }
 }
 
-// The result where counts of +Inf, -Inf and NaN lie next to each other from bit 0 of `counts`.
+// The result where counts of +Inf and -Inf lie next to each other from bit 0 of `counts`.
 template <int kCountBits, class DF>
 HWY_INLINE hn::VFromD<DF> with_specials(DF df, hn::VFromD<DF> value,
                                         hn::VFromD<hn::RebindToUnsigned<DF>> counts) {
@@ -273,8 +273,7 @@ HWY_INLINE hn::VFromD<DF> with_specials(DF df, hn::VFromD<DF> value,
   const auto field = hn::Set(du, (1u << kCountBits) - 1);
   const auto no_plus = hn::Eq(hn::And(counts, field), zero);
   const auto no_minus = hn::Eq(hn::And(hn::ShiftRight<kCountBits>(counts), field), zero);
-  const auto no_nan =
-      hn::And(hn::Eq(hn::ShiftRight<2 * kCountBits>(counts), zero), hn::Or(no_plus, no_minus));
+  const auto no_nan = hn::Or(no_plus, no_minus);
   auto bits = hn::BitCast(du, value);
   bits = hn::IfThenElse(no_plus, bits, hn::Set(du, 0x7F800000));
   bits = hn::IfThenElse(no_minus, bits, hn::Set(du, 0xFF800000));

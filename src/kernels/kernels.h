@@ -25,11 +25,20 @@ struct BlockScale {
   bool operator==(const BlockScale&) const = default;
 };
 
-// Quantised magnitudes are below 2^quantum_bits, so that `members` of them sum below 2^(lane_bits - 1).
+// The most significant bits that an element of lanes of this width has: float32's and float16's.
+constexpr int significant_bits(int lane_bits) {
+  return lane_bits == 16 ? 11 : 24;
+}
+
+// Elements are below 2^quantum_bits quanta, and `members` of them sum below 2^(lane_bits - 1). Where elements
+// have more significant bits than that, rounding can lift them to 2^quantum_bits: a number of members that is
+// a power of two then has one bit less. (With binary32: 256 and 512.)
 constexpr int quantum_bits(int members, int lane_bits = 32) {
   int log2_members = 0;
   while ((1 << log2_members) < members) ++log2_members;
-  return lane_bits - 1 - log2_members;
+  const int bits = lane_bits - 1 - log2_members;
+  const bool rounds_up = bits < significant_bits(lane_bits);
+  return rounds_up && (1 << log2_members) == members ? bits - 1 : bits;
 }
 
 // bfloat16 and float16 may travel in 16-bit lanes up to so many members: then quantum_bits is 11 at least,
@@ -67,16 +76,16 @@ void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
 
 // --- Wide (64-bit) lanes: blocks whose narrow lanes would have 32 bits
 // Floating point with NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts
-// of +Inf (bits 34-43), -Inf (44-53) and NaN (54-63), all as one 64-bit integer, so lanes still simply add.
-// int32: sign-extended. int64: see below.
+// of +Inf (bits 34-43) and -Inf (44-53), all as one 64-bit integer, so lanes still simply add. A NaN counts
+// as both infinities, whose sum it is. int32: sign-extended. int64: see below.
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 // Returns false if an integer sum does not fit `type` (the elements that fit are still written).
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
 
 // --- Wide (32-bit) lanes: bfloat16, float16 blocks whose narrow lanes would have 16 bits
-// With NaN or Inf: bits 0-15 quantised value (signed), then counts of +Inf (bits 16-20), -Inf (21-25) and NaN
-// (26-30), all as one 32-bit integer.
+// With NaN or Inf: bits 0-15 quantised value (signed), then counts of +Inf (bits 16-20) and -Inf (21-25), all
+// as one 32-bit integer.
 void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
                        bool average, void* out);

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 
+#include "netsum/options.h"
 #include "src/kernels/half.h"
 #include "src/kernels/kernels.h"
 #include "src/kernels/test_data.h"
@@ -160,8 +161,9 @@ TEST(ErrorBound, HoldsForEveryTypeOperationAndNumberOfMembers) {
   Rng rng(test_seed());
   for (const DataType type : kFloatTypes) {
     for (const bool average : {false, true}) {
-      for (int members = 1; members <= 64; ++members) {
-        for (int trial = 0; trial < 4; ++trial) check_bound(rng, type, members, average, 32);
+      for (int members = 1; members <= kMaxRanks; ++members) {
+        const int trials = members <= 64 ? 4 : 1;
+        for (int trial = 0; trial < trials; ++trial) check_bound(rng, type, members, average, 32);
         if (!fits_lanes16(type, members)) continue;
         for (int trial = 0; trial < 16; ++trial) check_bound(rng, type, members, average, 16);
         if (testing::Test::HasFatalFailure()) return;
@@ -170,13 +172,13 @@ TEST(ErrorBound, HoldsForEveryTypeOperationAndNumberOfMembers) {
   }
 }
 
-// Every lane is within half a unit of its element and below 2^quantum_bits, for every exponent, so that
-// `members` of the largest fit 31 bits.
+// Every lane is within half a unit of its element, for every exponent and number of members, and `members` of
+// the largest fit 31 bits.
 TEST(ErrorBound, LanesAreNearestAndTheLargestSumFits) {
   SCOPED_TRACE("NETSUM_TEST_SEED=" + std::to_string(test_seed()));
   Rng rng(test_seed());
   for (int exponent = 1; exponent <= 254; ++exponent) {
-    for (int members = 1; members <= 64; ++members) {
+    for (int members = 1; members <= kMaxRanks; ++members) {
       const auto biased = static_cast<uint8_t>(exponent);
       auto block = finite_elements(rng, DataType::kFloat32, 16, biased, members);
       const float top = std::nextafter(static_cast<float>(std::ldexp(1.0, exponent - 126)), 0.0f);
@@ -189,8 +191,10 @@ TEST(ErrorBound, LanesAreNearestAndTheLargestSumFits) {
         const double scaled = std::ldexp(x, quantum_bits(members) + 126 - exponent);
         ASSERT_LE(std::fabs(scaled - lanes[i]), 0.5) << exponent << " " << members << " " << x;
       }
-      ASSERT_EQ(std::ldexp(static_cast<double>(lanes[0]), exponent - 126 - quantum_bits(members)), largest);
-      ASSERT_LT(int64_t{lanes[0]} * members, int64_t{1} << 31);
+      if (quantum_bits(members) >= 24) {
+        ASSERT_EQ(std::ldexp(static_cast<double>(lanes[0]), exponent - 126 - quantum_bits(members)), largest);
+      }
+      ASSERT_LT(int64_t{lanes[0]} * members, int64_t{1} << 31) << exponent << " " << members;
     }
   }
 }
@@ -257,6 +261,22 @@ TEST(ErrorBound, SubnormalAndHugeSumsAreRoundedOnce) {
   EXPECT_EQ(reduce_floats({{3e38f}, {3e38f}}, true), std::vector<float>{INFINITY});
 }
 
+// With more than 128 members a quantum of the smallest exponent is larger than the smallest subnormal.
+TEST(ErrorBound, HoldsForSubnormalsOfEveryNumberOfMembers) {
+  const double tiny = std::numeric_limits<float>::denorm_min();
+  for (int members = 1; members <= kMaxRanks; ++members) {
+    const float x = std::bit_cast<float>(0x7FFFFFu);  // the largest
+    const auto out = reduce_floats(
+        std::vector<std::vector<float>>(static_cast<size_t>(members), {x, 3 * std::bit_cast<float>(1u)}));
+    const double half_quantum =
+        quantum_bits(members) >= 24 ? 0 : std::ldexp(1.0, -126 - quantum_bits(members));
+    for (const auto& [got, in] : {std::pair{out[0], static_cast<double>(x)}, {out[1], 3 * tiny}}) {
+      const double sum = members * in;
+      ASSERT_LE(std::fabs(got - sum), members * half_quantum + sum * 0x1p-24 + tiny / 2) << members;
+    }
+  }
+}
+
 TEST(ErrorBound, Float16BlocksWithModestMagnitudesAreExact) {
   // With 64 members a quantum is at most 2^-24, float16's finest step, where all magnitudes are below 2.
   SCOPED_TRACE("NETSUM_TEST_SEED=" + std::to_string(test_seed()));
@@ -288,7 +308,7 @@ TEST(SpecialValues, ComeOutAsFloatAdditionWouldGiveThem) {
   Rng rng(test_seed());
   const float choices[] = {1.0f, 1.0f, -2.0f, 0.0f, INFINITY, -INFINITY, NAN, -NAN};
   for (const DataType type : kFloatTypes) {
-    for (const int members : {1, 2, 3, 5, 16, 64}) {
+    for (const int members : {1, 2, 3, 5, 16, 64, 511, 512}) {
       for (const bool average : {false, true}) {
         constexpr size_t kCount = 500;
         std::vector<float> expected(kCount, 0.0f);
@@ -336,17 +356,17 @@ TEST(SpecialValues, EveryNaNIsTheCanonicalOne) {
             to_bytes(std::span<const uint16_t>(&kBFloat16NaNBits, 1)));
 }
 
-TEST(SpecialValues, SixtyFourOfEachKindDoNotSpillIntoTheNext) {
+TEST(SpecialValues, AsManyAsThereCanBeOfEachKindDoNotSpillIntoTheNext) {
   for (const float special : {INFINITY, -INFINITY}) {
     // The sum beside the counts is as negative as it can be, and borrows from them.
     const std::vector<float> block{special, -std::numeric_limits<float>::max(), -1.0f};
-    const auto out = reduce_floats(std::vector<std::vector<float>>(64, block), true);
+    const auto out = reduce_floats(std::vector<std::vector<float>>(kMaxRanks, block), true);
     EXPECT_EQ(out[0], special);
     EXPECT_EQ(out[1], -INFINITY);
   }
-  const auto out = reduce_floats(std::vector<std::vector<float>>(64, {NAN, -1.0f}));
+  const auto out = reduce_floats(std::vector<std::vector<float>>(kMaxRanks, {NAN, -1.0f}));
   EXPECT_TRUE(std::isnan(out[0]));
-  EXPECT_EQ(out[1], -64.0f);
+  EXPECT_EQ(out[1], -512.0f);
 }
 
 TEST(SpecialValues, ZerosHaveNoSign) {
@@ -388,7 +408,7 @@ void check_integers(DataType type) {
   Rng rng(test_seed());
   int overflows = 0, narrow = 0, wide_but_fitting = 0;
   for (int trial = 0; trial < 600; ++trial) {
-    const int members = 1 + static_cast<int>(rng.below(64));
+    const int members = 1 + static_cast<int>(rng.below(trial % 2 == 0 ? 64 : kMaxRanks));
     // From far below to just above the magnitude at which the sum stops fitting.
     const auto shift = rng.below(12);
     std::vector<__int128> exact_sums(10, 0);

@@ -81,7 +81,8 @@ struct Quanta {
   }
 };
 
-// A wide lane of a block with NaN or Inf: the value in the low `value_bits`, then three counts.
+// A wide lane of a block with NaN or Inf: the value in the low `value_bits`, then the counts of +Inf and
+// -Inf.
 struct WideLayout {
   int value_bits;
   int count_bits;
@@ -90,9 +91,10 @@ constexpr WideLayout kWide64{34, 10};
 constexpr WideLayout kWide32{16, 5};
 
 int64_t to_wide_lane(float x, const Quanta& quanta, WideLayout layout) {
-  const int count = std::isnan(x) ? 2 : x > 0 ? 0 : 1;
   if (std::isfinite(x)) return quanta.quantise(x);
-  return int64_t{1} << (layout.value_bits + count * layout.count_bits);
+  const int64_t plus = int64_t{1} << layout.value_bits;
+  const int64_t minus = plus << layout.count_bits;
+  return std::isnan(x) ? plus + minus : x > 0 ? plus : minus;
 }
 
 float from_wide_lane(int64_t lane, const Quanta& quanta, WideLayout layout, bool average) {
@@ -103,8 +105,7 @@ float from_wide_lane(int64_t lane, const Quanta& quanta, WideLayout layout, bool
   const uint64_t field = (uint64_t{1} << layout.count_bits) - 1;
   const bool plus = (counts & field) != 0;
   const bool minus = ((counts >> layout.count_bits) & field) != 0;
-  const bool nan = (counts >> (2 * layout.count_bits)) != 0;
-  if (nan || (plus && minus)) return NAN;
+  if (plus && minus) return NAN;
   if (plus) return INFINITY;
   return minus ? -INFINITY : quanta.dequantise(sum, average);
 }
