@@ -140,6 +140,7 @@ Status Session::open_host(Clock::time_point deadline) {
   memory.name = name;
   memory.local = placement_.local;
   memory.ranks = placement_.local_ranks().size();
+  memory.block_bytes = placement_.block_bytes();
   memory.deadline = deadline;
   memory.interrupted = [this] {
     const std::lock_guard lock(news_mutex_);

@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "netsum/options.h"
+
 namespace netsum {
 namespace {
 
@@ -101,7 +103,7 @@ Status hand_out(const MeetingOptions& options, int file, size_t others) {
   sockaddr_un address;
   const socklen_t length = abstract_address(options.name, &address);
   if (!listener.valid() || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(listener.get(), 64) != 0) {
+      listen(listener.get(), kMaxRanks) != 0) {
     return unreachable("cannot listen for the other ranks");
   }
   for (size_t served = 0; served < others;) {

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "src/base/assert.h"
+#include "src/host/segment.h"
 
 namespace netsum {
 
@@ -27,6 +28,19 @@ std::string this_host() {
 
 bool Placement::shares_memory() const {
   return std::any_of(hosts.begin(), hosts.end(), [](const auto& ranks) { return ranks.size() > 1; });
+}
+
+// What all blocks take together should fit the processor's shared cache; within that, larger blocks are
+// better, above all on a busy machine, since for each of them every rank waits for its turn on a processor.
+size_t Placement::block_bytes() const {
+  constexpr size_t kPage = 4096;
+  constexpr size_t kLargest = size_t{2} << 20;
+  constexpr size_t kSmallest = size_t{32} << 10;
+  constexpr size_t kAllBlocks = size_t{64} << 20;
+  size_t most_ranks = 0;
+  for (const auto& ranks : hosts) most_ranks = std::max(most_ranks, ranks.size());
+  const size_t fair = kAllBlocks / (Segment::kSlots * (most_ranks + 1)) / kPage * kPage;
+  return std::clamp(fair, kSmallest, kLargest);
 }
 
 std::vector<int> Placement::counterparts() const {

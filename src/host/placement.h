@@ -24,6 +24,9 @@ struct Placement {
   size_t owners = 1;
 
   bool shares_memory() const;  // some host has several ranks
+  // Of one rank's elements in a slot of the shared memory. Hosts with several ranks sum block by block
+  // together, so it depends on the largest host, not on this one.
+  size_t block_bytes() const;
   const std::vector<int>& local_ranks() const { return hosts[host]; }
   bool is_owner() const { return local < owners; }
   // Those whose parts are the same as this rank's, by host.

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "src/host/segment.h"
+
 namespace netsum {
 namespace {
 
@@ -27,6 +31,26 @@ TEST(Placement, RanksWithoutANameShareWithNobody) {
   const std::vector<std::string> names = {"", "", "a"};
   EXPECT_FALSE(place(names, 0).shares_memory());
   EXPECT_EQ(place(names, 1).hosts.size(), 3u);
+}
+
+// All ranks of a job must cut tensors into the same blocks, however few of them are on a host.
+TEST(Placement, BlocksAreAsLargeOnEveryHost) {
+  const std::vector<std::vector<size_t>> spreads = {{1},         {2},        {10, 1}, {1, 10},
+                                                    {11, 10, 9}, {64},       {5, 5},  {65, 2},
+                                                    {1, 511},    {256, 256}, {512},   {1, 1, 1, 1, 40}};
+  for (const std::vector<size_t>& spread : spreads) {
+    std::vector<std::string> names;
+    for (size_t host = 0; host < spread.size(); ++host)
+      names.insert(names.end(), spread[host], "host" + std::to_string(host));
+    const size_t block_bytes = place(names, 0).block_bytes();
+    for (size_t rank = 1; rank < names.size(); ++rank)
+      ASSERT_EQ(place(names, static_cast<int>(rank)).block_bytes(), block_bytes) << "rank " << rank;
+    EXPECT_EQ(block_bytes % 4096, 0u);
+    EXPECT_GE(block_bytes, size_t{32} << 10);
+    EXPECT_LE(block_bytes, size_t{2} << 20);
+    const size_t most = *std::max_element(spread.begin(), spread.end());
+    EXPECT_LE(Segment::kSlots * (most + 1) * block_bytes, size_t{64} << 20) << most << " ranks";
+  }
 }
 
 }  // namespace

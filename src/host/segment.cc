@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -16,16 +15,6 @@ namespace netsum {
 namespace {
 
 constexpr size_t kPage = 4096;
-// What all blocks take together should fit the processor's shared cache; within that, larger blocks are
-// better, above all on a busy machine, since for each of them every rank waits for its turn on a processor.
-constexpr size_t kBlockBytes = size_t{2} << 20;
-constexpr size_t kLeastBlockBytes = size_t{32} << 10;
-constexpr size_t kAllBlocksBytes = size_t{64} << 20;
-
-size_t block_bytes_for(size_t ranks) {
-  const size_t fair = kAllBlocksBytes / (Segment::kSlots * (ranks + 1)) / kPage * kPage;
-  return std::clamp(fair, kLeastBlockBytes, kBlockBytes);
-}
 
 Status exhausted(const std::string& what, size_t bytes) {
   return Status(ErrorCode::kResourceExhausted,
@@ -36,9 +25,9 @@ Status exhausted(const std::string& what, size_t bytes) {
 
 }  // namespace
 
-Segment::Segment(size_t ranks)
+Segment::Segment(size_t ranks, size_t block_bytes)
     : ranks_(ranks),
-      block_bytes_(block_bytes_for(ranks)),
+      block_bytes_(block_bytes),
       bytes_((sizeof(Control) + kPage - 1) / kPage * kPage + kSlots * (ranks + 1) * block_bytes_) {}
 
 Segment::~Segment() {
@@ -70,8 +59,9 @@ Status Segment::map(int file) {
 }
 
 Result<std::unique_ptr<Segment>> Segment::open(const SegmentOptions& options) {
-  NETSUM_ASSERT(options.ranks >= 1 && options.ranks <= kMaxMembers && options.local < options.ranks);
-  std::unique_ptr<Segment> segment(new Segment(options.ranks));
+  NETSUM_ASSERT(options.ranks >= 1 && options.ranks <= kMaxRanks && options.local < options.ranks);
+  NETSUM_ASSERT(options.block_bytes > 0 && options.block_bytes % kPage == 0);
+  std::unique_ptr<Segment> segment(new Segment(options.ranks, options.block_bytes));
   const MeetingOptions meeting{options.name, options.deadline, options.interrupted};
   if (options.local > 0) {
     const Result<FileDescriptor> file = receive(meeting);

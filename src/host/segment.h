@@ -24,6 +24,8 @@ struct SegmentOptions {
   std::string name;  // of the meeting: the same for these ranks, and for nobody else
   size_t local = 0;  // this rank among them
   size_t ranks = 1;
+  // Of one rank's elements in a slot; the same for all ranks of the job (see Placement::block_bytes()).
+  size_t block_bytes = size_t{2} << 20;
   std::chrono::steady_clock::time_point deadline;
   // Asked while waiting for the others: an error ends the wait.
   std::function<Status()> interrupted = [] { return Status(); };
@@ -43,7 +45,7 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   size_t ranks() const { return ranks_; }
-  // Room for one block of one rank's elements.
+  // Room for one block of one rank's elements, as in the options.
   size_t block_bytes() const { return block_bytes_; }
 
   // What one rank tells the others about its step in a slot, before it arrives at the gate in question.
@@ -72,15 +74,15 @@ class Segment {
     Gate staged;   // inputs are in: all ranks
     Gate reduced;  // parts of the sum are there: all owners
     Gate taken;    // no rank needs the slot's blocks any more
-    Note notes[kMaxMembers];
+    Note notes[kMaxRanks];
   };
   struct Control {
     Slot slots[kSlots];
-    Bell bells[kMaxMembers];
-    Progress progress[kMaxMembers];
+    Bell bells[kMaxRanks];
+    Progress progress[kMaxRanks];
   };
 
-  explicit Segment(size_t ranks);
+  Segment(size_t ranks, size_t block_bytes);
   Status make(int* file);
   Status map(int file);
 

@@ -78,6 +78,36 @@ TEST(Segment, MemoryOfAnotherLayoutIsRefused) {
   first.join();
 }
 
+TEST(Segment, HasRoomForAsManyRanksAsAJobCanHave) {
+  SegmentOptions options = options_of("many", 0, kMaxRanks, seconds(60));
+  options.block_bytes = 4096;
+  const auto last_byte = [](Segment& segment, size_t rank) -> uint8_t& {
+    return segment.input(Segment::kSlots - 1, rank)[4095];
+  };
+  std::vector<std::thread> others;
+  for (size_t rank = 1; rank < kMaxRanks; ++rank) {
+    others.emplace_back([&, rank] {
+      SegmentOptions mine = options;
+      mine.local = rank;
+      const auto segment = Segment::open(mine);
+      ASSERT_TRUE(segment.ok()) << segment.status().to_string();
+      last_byte(**segment, rank) = static_cast<uint8_t>(rank);
+      (*segment)->note(0, rank).signature = static_cast<uint32_t>(rank);
+      (*segment)->progress(rank).staged = rank;
+      (*segment)->bell(rank).ring(Bell::kStaged);
+    });
+  }
+  const auto segment = Segment::open(options);
+  for (std::thread& other : others) other.join();
+  ASSERT_TRUE(segment.ok()) << segment.status().to_string();
+  for (size_t rank = 1; rank < kMaxRanks; ++rank) {
+    ASSERT_EQ(last_byte(**segment, rank), static_cast<uint8_t>(rank));
+    ASSERT_EQ((*segment)->note(0, rank).signature, rank);
+    ASSERT_EQ((*segment)->progress(rank).staged, rank);
+    ASSERT_EQ((*segment)->bell(rank).rings(), 1u);
+  }
+}
+
 TEST(Bell, ASleeperWakesForItsCausesOnly) {
   const SegmentOptions options = options_of("bell", 0, 1, seconds(30));
   auto segment = Segment::open(options);
