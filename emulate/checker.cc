@@ -247,6 +247,29 @@ double OperationMemory::result(int rank, size_t i) const {
   return load_float(plan_.type, element, 0);
 }
 
+// Blocks end with their chunk and with their tensor.
+std::vector<std::pair<size_t, size_t>> OperationMemory::blocks() const {
+  std::vector<std::pair<size_t, size_t>> blocks;
+  size_t begin = 0;
+  for (const TensorPlan& tensor : plan_.tensors) {
+    for (const size_t end = begin + tensor.count; begin < end;) {
+      const size_t next = std::min((begin / chunk_ + 1) * chunk_, end);
+      blocks.emplace_back(begin, next);
+      begin = next;
+    }
+  }
+  return blocks;
+}
+
+// Such that the largest element, rounded, times the ranks fits the lane.
+int OperationMemory::quantum_bits() const {
+  const int significant = lane_bits_ == 16 ? 11 : 24;
+  int bits = lane_bits_ - 1 - log2_ceil(ranks_);
+  const double largest = std::nearbyint(std::ldexp(1 - std::ldexp(1.0, -significant), bits));
+  if (largest * ranks_ >= std::ldexp(1.0, lane_bits_ - 1)) --bits;
+  return bits;
+}
+
 void OperationMemory::expect_floats(size_t begin, size_t end) const {
   int exponent = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -260,7 +283,7 @@ void OperationMemory::expect_floats(size_t begin, size_t end) const {
       }
     }
   }
-  const int quantum = exponent - 126 - (lane_bits_ - 1 - log2_ceil(ranks_));
+  const int quantum = exponent - 126 - quantum_bits();
   for (size_t i = begin; i < end; ++i) {
     int64_t sum = 0;
     double specials = 0;  // adds up NaN and infinities as IEEE does
@@ -282,9 +305,7 @@ void OperationMemory::expect() const {
   if (expected_.size() == count_ * element_bytes()) return;
   expected_.resize(count_ * element_bytes());
   if (is_floating(plan_.type)) {
-    for (size_t begin = 0; begin < count_; begin += chunk_) {
-      expect_floats(begin, std::min(begin + chunk_, count_));
-    }
+    for (const auto& [begin, end] : blocks()) expect_floats(begin, end);
     return;
   }
   for (size_t i = 0; i < count_; ++i) {
@@ -303,8 +324,7 @@ std::string OperationMemory::check_bound() const {
   expect();
   const Precision precision = precision_of(plan_.type);
   const long double divisor = plan_.op == ReduceOp::kAvg ? ranks_ : 1;
-  for (size_t begin = 0; begin < count_; begin += chunk_) {
-    const size_t end = std::min(begin + chunk_, count_);
+  for (const auto& [begin, end] : blocks()) {
     long double largest = 0;
     for (size_t i = begin; i < end; ++i) {
       for (int rank = 0; rank < ranks_; ++rank) {
@@ -313,8 +333,7 @@ std::string OperationMemory::check_bound() const {
       }
     }
     // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank.
-    const long double half_quantum =
-        std::ldexp(std::max(2 * largest, 0x1p-125L), -(lane_bits_ - log2_ceil(ranks_)));
+    const long double half_quantum = std::ldexp(std::max(2 * largest, 0x1p-125L), -(quantum_bits() + 1));
     for (size_t i = begin; i < end; ++i) {
       long double sum = 0;
       for (int rank = 0; rank < ranks_; ++rank) sum += input_value(rank, i);

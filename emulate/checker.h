@@ -1,11 +1,12 @@
 // One operation's memory on every rank, what must come out of it, and whether that came out. The expectation
-// is computed here a second time, element by element, from the definition of the numerics: a chunk is a
-// block, quantised by the largest exponent in it over all ranks.
+// is computed here a second time, element by element, from the definition of the numerics: what a chunk has
+// of one tensor is a block, quantised by the largest exponent in it over all ranks.
 #ifndef NETSUM_EMULATE_CHECKER_H_
 #define NETSUM_EMULATE_CHECKER_H_
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulate/scenario.h"
@@ -46,6 +47,8 @@ class OperationMemory {
   void fill_integer(size_t i, uint64_t seed);
   double input_value(int rank, size_t i) const;
   int64_t input_integer(int rank, size_t i) const;
+  std::vector<std::pair<size_t, size_t>> blocks() const;  // elements [first, second)
+  int quantum_bits() const;
   void expect_floats(size_t begin, size_t end) const;
   void expect() const;
 

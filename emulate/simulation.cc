@@ -43,7 +43,8 @@ Address Simulation::aggregator_address(int index) {
   return ipv4(255, static_cast<uint8_t>(index), 5152);
 }
 Address Simulation::worker_address(uint16_t job, int host) {
-  return ipv4(static_cast<uint8_t>(job), static_cast<uint8_t>(host), 40000);
+  return ipv4(static_cast<uint8_t>(job), static_cast<uint8_t>(host),
+              static_cast<uint16_t>(40000 + host / 256));
 }
 Address Simulation::address_of(size_t job, int rank) const {
   const JobPlan& plan = scenario_.jobs[job];

@@ -50,7 +50,13 @@ class Job {
     options.timeout = seconds(30);
     options.shared_memory = spread_ != Spread::kApart;
     if (spread_ == Spread::kTwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
+    if (host_of_) options.host = host_of_(rank);
     return options;
+  }
+
+  Job& on_hosts(std::function<std::string(int rank)> host_of) {
+    host_of_ = std::move(host_of);
+    return *this;
   }
 
   void run(const Body& body) {
@@ -78,6 +84,7 @@ class Job {
   const Spread spread_;
   const int world_size_;
   const std::vector<std::string> aggregators_;
+  std::function<std::string(int rank)> host_of_;
 };
 
 std::unique_ptr<Aggregator> start_aggregator(int cores = 1) {
@@ -199,6 +206,50 @@ TEST_P(AnySpread, NanAndInfSurvive) {
     EXPECT_EQ(data[0], 2.0f);
     EXPECT_EQ(data[999], 2.0f);
   });
+}
+
+// Tensors of one call share packets, but not scales: the error of each is bounded by its own magnitudes
+// (docs/numerics.md), whatever its neighbours hold.
+TEST_P(AnySpread, TensorsOfOneCallKeepTheirOwnPrecision) {
+  constexpr int kRanks = 3;
+  constexpr size_t kTensors = 60;
+  // Sizes of a few elements to several chunks; magnitudes from 1e-30 to 1e30, in no order.
+  std::vector<std::vector<std::vector<float>>> inputs(kRanks);  // [rank][tensor]
+  for (size_t t = 0; t < kTensors; ++t) {
+    Rng shape(1000 + t);
+    const size_t count = shape.chance(0.7) ? shape.below(30) : shape.below(2000);
+    const double magnitude = std::pow(10.0, static_cast<double>(shape.below(61)) - 30);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<float>& tensor = inputs[static_cast<size_t>(rank)].emplace_back(count);
+      Rng rng(t * 10 + static_cast<size_t>(rank));
+      for (float& x : tensor) x = static_cast<float>((2 * rng.unit() - 1) * magnitude);
+      if (t == 40 && count > 0) tensor[0] = NAN;  // its chunk travels in wide lanes
+    }
+  }
+  std::vector<std::vector<std::vector<float>>> results(kRanks);
+  Job(GetParam(), kRanks).run([&](int rank, Communicator& communicator) {
+    auto& tensors = results[static_cast<size_t>(rank)] = inputs[static_cast<size_t>(rank)];
+    std::vector<TensorView> views;
+    for (auto& tensor : tensors) views.push_back({tensor.data(), tensor.data(), tensor.size()});
+    const Status status = communicator.all_reduce(views, {}).wait();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  });
+  for (size_t t = 0; t < kTensors; ++t) {
+    const size_t count = results[0][t].size();
+    double largest = 0;
+    for (const auto& rank : inputs)
+      for (const float x : rank[t]) largest = std::max(largest, std::fabs(std::isnan(x) ? 0.0 : double{x}));
+    for (size_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (const auto& rank : inputs) sum += rank[t][i];
+      const float got = results[0][t][i];
+      ASSERT_EQ(std::isnan(got), std::isnan(sum)) << "tensor " << t << ", element " << i;
+      const double bound = kRanks * 0x1p-29 * largest + 0x1p-24 * std::fabs(sum);
+      ASSERT_FALSE(std::fabs(got - sum) > bound) << "tensor " << t << ", element " << i;
+    }
+    for (const auto& rank : results)
+      ASSERT_EQ(std::memcmp(rank[t].data(), results[0][t].data(), count * sizeof(float)), 0) << t;
+  }
 }
 
 TEST_P(AnySpread, DifferentTensorsAreAMismatchOnEveryRank) {
@@ -369,6 +420,23 @@ TEST(CommunicatorTest, EachHostIsOneStreamInTheNetwork) {
   // Once the gradient for each of the two hosts, with headers, scales, and perhaps some payloads sent again.
   EXPECT_GE(sent, 2 * kCount * sizeof(float));
   EXPECT_LE(sent, 3 * kCount * sizeof(float));
+}
+
+// Many ranks on one host and few on another go through tensors of several blocks in the same steps.
+TEST(CommunicatorTest, HostsMayDifferInTheirNumbersOfRanks) {
+  const auto aggregator = start_aggregator();
+  for (const std::vector<int>& spread : {std::vector<int>{10, 1}, {2, 12, 1}}) {
+    std::vector<std::string> host_of;
+    for (const int ranks : spread)
+      host_of.insert(host_of.end(), static_cast<size_t>(ranks), "host" + std::to_string(host_of.size()));
+    const int ranks = static_cast<int>(host_of.size());
+    Job(Spread::kOneHost, ranks, {aggregator->control_address()})
+        .on_hosts([&](int rank) { return host_of[static_cast<size_t>(rank)]; })
+        .run([&](int rank, Communicator& communicator) {
+          expect_sums(rank, ranks, communicator, 786'432);  // 3 MiB
+          EXPECT_TRUE(communicator.barrier(seconds(20)).ok());
+        });
+  }
 }
 
 // One rank's tensors of every type, with an infinity, a NaN, and integers that need wide lanes.

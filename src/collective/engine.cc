@@ -47,8 +47,9 @@ Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
                {}});
 }
 
-Work Engine::submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us) {
-  return post({nullptr, {}, type, op, {tensor}, monotonic_us(), deadline_us, std::move(joint)});
+Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, Joint joint,
+                    int64_t deadline_us) {
+  return post({nullptr, {}, type, op, std::move(tensors), monotonic_us(), deadline_us, std::move(joint)});
 }
 
 Work Engine::post(Submission submission) {

@@ -36,7 +36,7 @@ class Engine {
   Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout,
               OnEnd on_end = {});
   // The same for what several ranks of this host have in common.
-  Work submit(DataType type, ReduceOp op, const TensorView& tensor, Joint joint, int64_t deadline_us);
+  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, Joint joint, int64_t deadline_us);
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -52,13 +54,15 @@ CommunicatorOptions options_of(int rank, int world_size, const std::string& aggr
 }
 
 // Rank r joins at aggregators[r].
-void run(const std::vector<std::string>& aggregators, const std::function<void(int, Communicator&)>& body) {
+void run(const std::vector<std::string>& aggregators, const std::function<void(int, Communicator&)>& body,
+         bool shared_memory = false) {
   std::vector<std::thread> threads;
   const int world_size = static_cast<int>(aggregators.size());
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto communicator =
-          Communicator::connect(options_of(rank, world_size, aggregators[static_cast<size_t>(rank)]));
+      CommunicatorOptions options = options_of(rank, world_size, aggregators[static_cast<size_t>(rank)]);
+      options.shared_memory = shared_memory;
+      auto communicator = Communicator::connect(options);
       ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
       body(rank, *communicator.value());
     });
@@ -107,6 +111,34 @@ TEST(HierarchyTest, RanksAndRacksSideBySideSeveralCoresThreeLevels) {
         EXPECT_EQ(communicator.stats().stripes.size(), 2u);
       });
   EXPECT_EQ(counter(*core, "contributions"), 3 * counter(*core, "rounds_completed"));
+}
+
+// More ranks than an aggregator takes.
+TEST(HierarchyTest, NinetySixRanksInThreeRacks) {
+  constexpr int kRacks = 3, kRanks = 96;
+  const auto spine = start();
+  std::vector<std::unique_ptr<Aggregator>> racks;
+  for (int rack = 0; rack < kRacks; ++rack) racks.push_back(start(spine->control_address()));
+  std::vector<std::string> aggregators;
+  for (int rank = 0; rank < kRanks; ++rank)
+    aggregators.push_back(racks[static_cast<size_t>(rank % kRacks)]->control_address());
+  for (const bool shared_memory : {false, true}) {  // all 96 are on this host
+    run(
+        aggregators,
+        [&](int rank, Communicator& communicator) {
+          expect_sums(rank, kRanks, communicator, 1000);
+          std::vector<float> data = {NAN, 1.0f, std::numeric_limits<float>::infinity(),
+                                     rank == 95 ? 96.0f : 0.0f};
+          const Status status =
+              communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
+          ASSERT_TRUE(status.ok()) << status.to_string();
+          EXPECT_TRUE(std::isnan(data[0]));
+          EXPECT_EQ(data[1], 96.0f);
+          EXPECT_EQ(data[2], std::numeric_limits<float>::infinity());
+          EXPECT_EQ(data[3], 96.0f);
+        },
+        shared_memory);
+  }
 }
 
 TEST(HierarchyTest, JobsFollowEachOther) {

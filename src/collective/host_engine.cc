@@ -57,7 +57,8 @@ Work HostEngine::submit(DataType type, ReduceOp op, std::vector<TensorView> tens
 }
 
 void HostEngine::to_network(PartialSum part) {
-  const Work work = network_->submit(part.type, part.op, part.view, std::move(part.joint), part.deadline_us);
+  const Work work =
+      network_->submit(part.type, part.op, std::move(part.views), std::move(part.joint), part.deadline_us);
   work.on_done([this, slot = part.slot](const Status& status) {
     {
       const std::lock_guard lock(mutex_);

@@ -127,21 +127,26 @@ bool HostCore::reduce() {
 PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size_t count,
                              uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
-  const size_t offset = begin * size_of(whole.type());
+  const uint8_t* input = segment_->input(slot, 0) + begin * size_of(whole.type());
   PartialSum part;
   part.slot = slot;
   part.type = whole.type();
   part.op = whole.op();
-  part.view = {segment_->input(slot, 0) + offset, sum, count};
   for (size_t rank = 1; rank < ranks(); ++rank)
-    part.joint.more_inputs.push_back(segment_->input(slot, rank) + offset);
+    part.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
+  // Its tensors keep their own scales.
+  for (const size_t size : whole.block_sizes(step.begin + begin, count)) {
+    part.views.push_back({input, sum, size});
+    input += size * size_of(whole.type());
+    sum += size * size_of(whole.type());
+  }
   part.joint.context = whole.signature();
   part.deadline_us = whole.deadline_us() + kNetworkGraceUs;
   return part;
 }
 
 bool HostCore::sum_here(const PartialSum& part) {
-  return local_sum_.run(Operation(0, part.type, part.op, {part.view}, options_.world_size, part.deadline_us,
+  return local_sum_.run(Operation(0, part.type, part.op, part.views, options_.world_size, part.deadline_us,
                                   part.joint, options_.lane_bits));
 }
 

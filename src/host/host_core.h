@@ -38,7 +38,7 @@ struct PartialSum {
   uint32_t slot = 0;  // to be given back with on_network_done()
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  TensorView view;
+  std::vector<TensorView> views;  // one behind the other
   Joint joint;
   int64_t deadline_us = 0;
 };

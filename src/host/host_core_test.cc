@@ -37,10 +37,12 @@ class Rank {
     memory.local = static_cast<size_t>(rank);
     memory.ranks = static_cast<size_t>(ranks);
     memory.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const Placement placement = place(std::vector<std::string>(static_cast<size_t>(ranks), "here"), rank);
+    memory.block_bytes = placement.block_bytes();
     auto segment = Segment::open(memory);
     EXPECT_TRUE(segment.ok()) << segment.status().to_string();
     HostOptions options;
-    options.placement = place(std::vector<std::string>(static_cast<size_t>(ranks), "here"), rank);
+    options.placement = placement;
     options.world_size = ranks;
     options.payload_bytes = kPayload;
     core_ = std::make_unique<HostCore>(std::move(options), std::move(segment).value());
@@ -90,7 +92,8 @@ template <typename T>
 std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs) {
   const int members = static_cast<int>(inputs.size());
   const size_t count = inputs[0].size();
-  const size_t chunk = kPayload / sizeof(T);
+  const size_t lane_bytes = static_cast<size_t>(kernels::narrow_lane_bits(type, members, 0)) / 8;
+  const size_t chunk = kPayload / lane_bytes;
   std::vector<T> sum(count);
   for (size_t begin = 0; begin < count; begin += chunk) {
     const size_t n = std::min(chunk, count - begin);
@@ -101,7 +104,7 @@ std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::
       scale.wide = std::max(scale.wide, part.wide);
     }
     const bool wide = scale.wide != 0 || type == DataType::kInt64;
-    const bool half = sizeof(T) == 2;  // as fits_lanes16(): there are never more than 16 ranks here
+    const bool half = kernels::fits_lanes16(type, members);
     std::vector<uint8_t> lanes(n * 8), more(n * 8);
     for (size_t r = 0; r < inputs.size(); ++r) {
       uint8_t* to = r == 0 ? lanes.data() : more.data();
@@ -182,6 +185,34 @@ TEST(HostCore, SumsAllTypesAndSizesToTheBitsOfTheNetwork) {
     }
   }
   expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, 8, 200'001, ++seed);
+}
+
+TEST(HostCore, MoreRanksThanAnAggregatorTakes) {
+  expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, 96, 100, 7);     // a direct sum
+  expect_reference<float>(DataType::kFloat32, ReduceOp::kAvg, 96, 60'000, 8);  // two blocks
+  expect_reference<uint16_t>(DataType::kBFloat16, ReduceOp::kSum, 65, 9'000, 9);
+}
+
+// Neighbours in a chunk that differ by more than any lane can hold.
+TEST(HostCore, TensorsOfOneOperationKeepTheirOwnPrecision) {
+  const std::vector<float> magnitudes = {1e30f, 1.0f, 1e-30f, 3e38f, 1e-38f, 0.0f, 7.0f};
+  for (const size_t size : {1, 3, 100, 401}) {  // 401 x 7 floats: one that is not summed directly
+    run_ranks(3, [&](int r, Rank& rank) {
+      std::vector<std::vector<float>> tensors;
+      for (size_t t = 0; t < 2 * magnitudes.size(); ++t)
+        tensors.emplace_back(size, magnitudes[t % magnitudes.size()]);
+      std::vector<TensorView> views;
+      for (auto& tensor : tensors) views.push_back({tensor.data(), tensor.data(), tensor.size()});
+      rank.submit(DataType::kFloat32, ReduceOp::kAvg, views);
+      const Status status = rank.finish();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      for (size_t t = 0; t < tensors.size(); ++t) {
+        const float in = magnitudes[t % magnitudes.size()];
+        const float expected = (in + in + in) / 3;
+        for (const float x : tensors[t]) ASSERT_EQ(x, expected) << "rank " << r << ", tensor " << t;
+      }
+    });
+  }
 }
 
 TEST(HostCore, ManyTensorsAndManyOperationsInFlight) {

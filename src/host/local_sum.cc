@@ -5,7 +5,10 @@
 namespace netsum {
 
 LocalSum::LocalSum(uint32_t payload_bytes)
-    : payload_bytes_(payload_bytes), lanes_(payload_bytes), high_lanes_(payload_bytes) {}
+    : payload_bytes_(payload_bytes),
+      lanes_(payload_bytes),
+      high_lanes_(payload_bytes),
+      scales_(payload_bytes) {}
 
 bool LocalSum::run(const Operation& operation) {
   const size_t per_chunk = operation.chunk_elements(payload_bytes_);
@@ -18,24 +21,25 @@ bool LocalSum::run(const Operation& operation) {
 
 // The same choice of lanes as Stripe::next_step() makes.
 bool LocalSum::run_chunk(const Operation& operation, size_t begin, size_t n) {
-  const kernels::BlockScale scale = operation.scan(begin, n);
+  operation.scan(begin, n, scales_.data());
   uint8_t* lanes = lanes_.data();
-  if (scale.wide == 0) {
-    operation.to_narrow_lanes(begin, n, scale.exponent, lanes);
-    operation.from_narrow_lanes(lanes, begin, n, scale.exponent);
+  if (!Operation::any_wide(scales_.data(), operation.blocks(begin, n))) {
+    operation.to_narrow_lanes(begin, n, scales_.data(), lanes);
+    operation.from_narrow_lanes(lanes, begin, n, scales_.data());
     return true;
   }
   bool fits = true;
   const size_t most = payload_bytes_ / operation.wide_lane_bytes();
-  for (size_t end = begin + n; begin < end; begin += most) {
-    const size_t piece = std::min(most, end - begin);
+  for (size_t at = begin; at < begin + n; at += most) {
+    const size_t piece = std::min(most, begin + n - at);
     if (operation.type() == DataType::kInt64) {
-      operation.to_half_lanes(begin, piece, 0, lanes);
-      operation.to_half_lanes(begin, piece, 1, high_lanes_.data());
-      fits &= operation.from_half_lanes(lanes, high_lanes_.data(), begin, piece);
+      operation.to_half_lanes(at, piece, 0, lanes);
+      operation.to_half_lanes(at, piece, 1, high_lanes_.data());
+      fits &= operation.from_half_lanes(lanes, high_lanes_.data(), at, piece);
     } else {
-      operation.to_wide_lanes(begin, piece, scale.exponent, lanes);
-      fits &= operation.from_wide_lanes(lanes, begin, piece, scale.exponent);
+      const uint8_t* scales = &scales_[2 * operation.block_of(begin, at)];
+      operation.to_wide_lanes(at, piece, scales, lanes);
+      fits &= operation.from_wide_lanes(lanes, at, piece, scales);
     }
   }
   return fits;

@@ -25,6 +25,7 @@ class LocalSum {
   const uint32_t payload_bytes_;
   std::vector<uint8_t> lanes_;
   std::vector<uint8_t> high_lanes_;
+  std::vector<uint8_t> scales_;
 };
 
 }  // namespace netsum

@@ -15,7 +15,8 @@ namespace netsum {
 
 // What one rank adds in the name of several of its host, and as part of a larger operation.
 struct Joint {
-  // Further inputs of the operation's only tensor: the lanes are the sums over all of them.
+  // Further inputs of the operation, whose tensors then lie one behind the other in memory, as these do: the
+  // lanes are the sums over all of them.
   std::vector<const void*> more_inputs;
   // Becomes part of the signature: of the operation that this is a part of.
   uint32_t context = 0;
@@ -53,32 +54,53 @@ class Operation {
   // int64 has no wider ones: its wide chunks travel as half lanes.
   size_t wide_lane_bytes() const { return narrow_lane_bytes_ == 2 ? 4 : 8; }
 
+  // A block is what elements [begin, begin + n) have of one tensor. It has a scale of its own, so that small
+  // numbers of one tensor do not suffer from large ones of its neighbour. Integers have no exponents: for
+  // them, all n elements are one block.
+  size_t blocks(size_t begin, size_t n) const { return n == 0 ? 0 : block_of(begin, begin + n - 1) + 1; }
+  // Which of the blocks that start at `begin` holds `element`.
+  size_t block_of(size_t begin, size_t element) const;
+  // The number of elements of each block of [begin, begin + n).
+  std::vector<size_t> block_sizes(size_t begin, size_t n) const;
+
   // Elements [begin, begin + n), across tensor borders; their lanes have at most NETSUM_MAX_PAYLOAD bytes.
-  kernels::BlockScale scan(size_t begin, size_t n) const;
-  void to_narrow_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
-  void to_wide_lanes(size_t begin, size_t n, uint8_t exponent, uint8_t* lanes) const;
+  // `scales` has two bytes for each block of theirs, as a packet of scales has: exponent, wide.
+  void scan(size_t begin, size_t n, uint8_t* scales) const;
+  static bool any_wide(const uint8_t* scales, size_t blocks);
+  void to_narrow_lanes(size_t begin, size_t n, const uint8_t* scales, uint8_t* lanes) const;
+  void to_wide_lanes(size_t begin, size_t n, const uint8_t* scales, uint8_t* lanes) const;
   void to_half_lanes(size_t begin, size_t n, int half, uint8_t* lanes) const;
-  void from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const;
+  void from_narrow_lanes(const uint8_t* lanes, size_t begin, size_t n, const uint8_t* scales) const;
   // Return false if an integer sum does not fit.
-  bool from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, uint8_t exponent) const;
+  bool from_wide_lanes(const uint8_t* lanes, size_t begin, size_t n, const uint8_t* scales) const;
   bool from_half_lanes(const uint8_t* low, const uint8_t* high, size_t begin, size_t n) const;
 
   // Elements as they are: from the inputs to `to`, and from `from` to the outputs.
   void copy_in(size_t begin, size_t n, uint8_t* to) const;
   void copy_out(const uint8_t* from, size_t begin, size_t n) const;
 
-  // Scale groups (see stripe.h) not finished yet, over all stripes; the operation ends at 0.
-  size_t groups_left = 0;
+  // Chunks of scale groups (see stripe.h) that are not finished yet, over all stripes; the operation ends at
+  // 0.
+  size_t chunks_left = 0;
   OperationCourse course;
 
  private:
-  // Calls visit(view, element offset in the view, elements, elements done before) for each piece.
+  // What [begin, begin + n) has of one tensor.
+  struct Piece {
+    const TensorView& view;
+    size_t offset;  // of its first element in the view
+    size_t count;
+    size_t done;   // elements of the pieces before
+    size_t block;  // its index
+  };
   template <typename Visit>
   void for_each_piece(size_t begin, size_t n, Visit visit) const;
   // Calls convert(input, lanes) for every input of a piece and adds the lanes up at `lanes`.
   template <int kLaneBits, typename Convert>
-  void sum_lanes(const TensorView& view, size_t offset, size_t lane_count, uint8_t* lanes,
-                 Convert convert) const;
+  void sum_lanes(const Piece& piece, uint8_t* lanes, Convert convert) const;
+  const uint8_t* input_of(const Piece& piece) const;
+  const uint8_t* input_of(const Piece& piece, const void* more_inputs) const;
+  uint8_t* output_of(const Piece& piece) const;
 
   uint64_t number_;
   DataType type_;
@@ -87,8 +109,8 @@ class Operation {
   size_t narrow_lane_bytes_;
   int64_t deadline_us_;
   std::vector<TensorView> tensors_;
-  std::vector<const void*> more_inputs_;  // of tensors_[0]
-  std::vector<size_t> ends_;              // running element count behind each tensor
+  std::vector<const void*> more_inputs_;
+  std::vector<size_t> ends_;  // running element count behind each tensor
   size_t count_ = 0;
   uint32_t signature_ = 0;
 };

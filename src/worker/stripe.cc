@@ -10,14 +10,13 @@ namespace netsum {
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
       key_(options.key, options.payload_bytes),
-      group_chunks_(options.payload_bytes / 2),
       groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
       urgent_(slots_.size()),
       window_(options.data_slots) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= 64 && options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
-  for (Group& group : groups_) group.lanes.resize(options.payload_bytes);
+  for (Group& group : groups_) group.scales.resize(options.payload_bytes);
   for (auto& half : halves_) half.resize(options.payload_bytes);
 }
 
@@ -39,14 +38,25 @@ std::pair<size_t, size_t> Stripe::elements_of_chunk(const Operation& operation, 
   return {begin, std::min(per_chunk, operation.count() - begin)};
 }
 
-uint32_t Stripe::steps_of_chunk(const Group& group, uint32_t chunk_in_group) const {
-  if (group.lanes[2 * chunk_in_group + 1] == 0) return 1;
-  if (group.operation->type() == DataType::kInt64) return 2;
-  const size_t chunk = chunk_of_operation(*group.operation, group.first_chunk + chunk_in_group);
-  return elements_of_chunk(*group.operation, chunk).second >
-                 options_.payload_bytes / group.operation->wide_lane_bytes()
-             ? 2
-             : 1;
+uint32_t Stripe::steps_of_chunk(const Operation& operation, size_t count, const uint8_t* scales,
+                                size_t blocks) const {
+  if (!Operation::any_wide(scales, blocks)) return 1;
+  if (operation.type() == DataType::kInt64) return 2;
+  return count > options_.payload_bytes / operation.wide_lane_bytes() ? 2 : 1;
+}
+
+uint32_t Stripe::steps_of_group(const Group& group) const {
+  const Operation& operation = *group.operation;
+  uint32_t steps = 0;
+  const uint8_t* scales = group.scales.data();
+  for (uint32_t i = 0; i < group.chunks; ++i) {
+    const auto [begin, count] =
+        elements_of_chunk(operation, chunk_of_operation(operation, group.first_chunk + i));
+    const size_t blocks = operation.blocks(begin, count);
+    steps += steps_of_chunk(operation, count, scales, blocks);
+    scales += 2 * blocks;
+  }
+  return steps;
 }
 
 void Stripe::enqueue(Operation* operation) {
@@ -56,7 +66,7 @@ void Stripe::enqueue(Operation* operation) {
   if (first >= chunks) return;
   const size_t local_chunks = (chunks - first + options_.stripes - 1) / options_.stripes;
   queue_.push_back({operation, local_chunks});
-  operation->groups_left += (local_chunks + group_chunks_ - 1) / group_chunks_;
+  operation->chunks_left += local_chunks;
 }
 
 void Stripe::on_tick(int64_t now_us) {

@@ -1,9 +1,9 @@
 // A worker's conversation with one stripe (one core of an aggregator, or one rank's embedded shard), without
 // I/O. It walks the operations in order, and for each the chunks that fall on this stripe:
 //
-//   scale group: up to payload/2 consecutive chunks of one operation. The ranks first agree on the scales of
-//     a group (one small packet of 8-bit MAX lanes in a scale slot), then send its chunks. Groups run ahead
-//     of the data, so in a stream nobody waits for them.
+//   scale group: consecutive chunks of one operation, as many as have payload/2 blocks at most. The ranks
+//     first agree on the scales of a group's blocks (one small packet of 8-bit MAX lanes in a scale slot),
+//     then send its chunks. Groups run ahead of the data, so in a stream nobody waits for them.
 //   step: one packet's worth of a chunk in a data slot. The q-th step of the stripe uses slot q % S in round
 //     q / S + 1, on every rank alike: what a chunk needs (one step, or two of wide lanes) follows from the
 //     agreed scales.
@@ -96,8 +96,8 @@ class Stripe {
   const StripeCounters& counters() const { return counters_; }
   StripeCounters& counters() { return counters_; }
 
-  // Adds the chunks of `operation` that fall on this stripe to its work, and their groups to
-  // operation->groups_left. The operation must live until its groups are finished or the stripe is gone.
+  // Adds the chunks of `operation` that fall on this stripe to its work, and to operation->chunks_left. The
+  // operation must live until they are finished or the stripe is gone.
   void enqueue(Operation* operation);
 
   // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
@@ -105,7 +105,7 @@ class Stripe {
   uint32_t next_packet(int64_t now_us, uint8_t* frame);
 
   // A parsed packet of this stripe whose check is right. `payload` has fields.payload_bytes. Returns an error
-  // if it means the end of the job. Finished groups lower their operation's groups_left.
+  // if it means the end of the job. Finished groups lower their operation's chunks_left.
   Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
 
   // True once after on_packet() has finished the last group of some operation.
@@ -142,12 +142,12 @@ class Stripe {
   struct Step {
     Operation* operation = nullptr;
     Kind kind = Kind::kScale;
-    uint8_t exponent = 0;
     bool part = false;   // second packet of a chunk
     uint32_t group = 0;  // index in groups_
     uint32_t chunk = 0;  // on the wire: chunk of the operation, or group of the operation on this stripe
     size_t begin = 0;    // elements [begin, begin + count)
     size_t count = 0;
+    const uint8_t* scales = nullptr;  // those of its blocks, in the group
     uint32_t payload_bytes = 0;
   };
 
@@ -176,7 +176,8 @@ class Stripe {
     size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
     uint32_t chunks = 0;
     uint32_t steps_left = 0;
-    std::vector<uint8_t> lanes;  // own scales while agreeing, then the agreed ones
+    // Two bytes for each block of its chunks: the own scales while agreeing, then the agreed ones.
+    std::vector<uint8_t> scales;
   };
 
   struct Job {  // an operation and the stripe's share of it
@@ -213,18 +214,22 @@ class Stripe {
   std::vector<int> ranks_of(uint16_t member) const;
   size_t chunk_of_operation(const Operation& operation, size_t local_chunk) const;
   std::pair<size_t, size_t> elements_of_chunk(const Operation& operation, size_t chunk) const;
-  uint32_t steps_of_chunk(const Group& group, uint32_t chunk_in_group) const;
+  // Wide ones take two steps, unless they are short. `scales`: of the chunk's `blocks`.
+  uint32_t steps_of_chunk(const Operation& operation, size_t count, const uint8_t* scales,
+                          size_t blocks) const;
+  uint32_t steps_of_group(const Group& group) const;
 
   const StripeOptions options_;
   const wire::PacketKey key_;
-  const uint32_t group_chunks_;  // most chunks in a group
 
   std::deque<Job> queue_;      // operations with groups still to open
-  size_t queue_group_ = 0;     // next group of queue_.front()
+  size_t queue_chunk_ = 0;     // next chunk of queue_.front()
+  uint32_t queue_group_ = 0;   // groups of queue_.front() that have been opened
   std::vector<Group> groups_;  // group t lives in groups_[t % scale_slots], and its scales in that scale slot
   uint64_t groups_opened_ = 0;
   uint64_t data_group_ = 0;  // group whose chunks are being sent
   uint32_t data_chunk_ = 0;
+  size_t data_block_ = 0;  // the first of the chunk's, in the group
   uint32_t data_part_ = 0;
 
   std::vector<Slot> slots_;  // data slots, then scale slots

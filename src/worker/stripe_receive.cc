@@ -104,17 +104,16 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   switch (step.kind) {
     case Kind::kScale: {
       Group& group = groups_[step.group];
-      std::memcpy(group.lanes.data(), payload, step.payload_bytes);
+      std::memcpy(group.scales.data(), payload, step.payload_bytes);
       group.state = GroupState::kReady;
-      group.steps_left = 0;
-      for (uint32_t i = 0; i < group.chunks; ++i) group.steps_left += steps_of_chunk(group, i);
+      group.steps_left = steps_of_group(group);
       return Status();
     }
     case Kind::kNarrow:
-      step.operation->from_narrow_lanes(payload, step.begin, step.count, step.exponent);
+      step.operation->from_narrow_lanes(payload, step.begin, step.count, step.scales);
       return Status();
     case Kind::kWide:
-      if (step.operation->from_wide_lanes(payload, step.begin, step.count, step.exponent)) return Status();
+      if (step.operation->from_wide_lanes(payload, step.begin, step.count, step.scales)) return Status();
       break;
     case Kind::kHalfLow:
     case Kind::kHalfHigh:
@@ -145,8 +144,9 @@ void Stripe::finish_step(const Step& step) {
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
   if (--group.steps_left > 0) return;
   group.state = GroupState::kFree;
-  NETSUM_ASSERT(group.operation->groups_left > 0);
-  if (--group.operation->groups_left == 0) operation_finished_ = true;
+  NETSUM_ASSERT(group.operation->chunks_left >= group.chunks);
+  group.operation->chunks_left -= group.chunks;
+  if (group.operation->chunks_left == 0) operation_finished_ = true;
 }
 
 // Results come about in the order of sending, so a step that stays behind while later ones finish has

@@ -114,27 +114,29 @@ bool Stripe::open_group(int64_t now_us) {
   const Operation& operation = *job.operation;
   group.operation = job.operation;
   group.state = GroupState::kAgreeing;
-  group.first_chunk = queue_group_ * group_chunks_;
-  group.chunks = static_cast<uint32_t>(std::min<size_t>(group_chunks_, job.local_chunks - group.first_chunk));
+  group.first_chunk = queue_chunk_;
+  group.chunks = 0;
+  size_t blocks = 0;
+  for (; queue_chunk_ < job.local_chunks; ++queue_chunk_, ++group.chunks) {
+    const auto [begin, count] = elements_of_chunk(operation, chunk_of_operation(operation, queue_chunk_));
+    const size_t more = operation.blocks(begin, count);
+    if (2 * (blocks + more) > options_.payload_bytes) break;
+    operation.scan(begin, count, &group.scales[2 * blocks]);
+    blocks += more;
+  }
+  // A chunk has at most payload / 2 elements, so one always fits.
+  NETSUM_ASSERT(group.chunks > 0);
   Step step;
   step.operation = job.operation;
   step.kind = Kind::kScale;
   step.group = place;
-  step.chunk = static_cast<uint32_t>(queue_group_);
-  step.payload_bytes = (2 * group.chunks + 7) / 8 * 8;
-  std::fill_n(group.lanes.begin(), step.payload_bytes, uint8_t{0});
-  for (uint32_t i = 0; i < group.chunks; ++i) {
-    const auto [begin, count] =
-        elements_of_chunk(operation, chunk_of_operation(operation, group.first_chunk + i));
-    const kernels::BlockScale scale = operation.scan(begin, count);
-    group.lanes[2 * i] = scale.exponent;
-    group.lanes[2 * i + 1] = scale.wide;
-  }
+  step.chunk = queue_group_++;
+  step.payload_bytes = static_cast<uint32_t>((2 * blocks + 7) / 8 * 8);
+  std::fill_n(group.scales.data() + 2 * blocks, step.payload_bytes - 2 * blocks, uint8_t{0});
   ++groups_opened_;
-  ++queue_group_;
-  if (group.first_chunk + group.chunks == job.local_chunks) {
+  if (queue_chunk_ == job.local_chunks) {
     queue_.pop_front();
-    queue_group_ = 0;
+    queue_chunk_ = queue_group_ = 0;
   }
   start(now_us, options_.data_slots + place, step);
   if (step.operation->course.first_scale_us == 0) step.operation->course.first_scale_us = now_us;
@@ -149,36 +151,44 @@ std::optional<Stripe::Step> Stripe::next_step() {
   const Group& group = groups_[place];
   if (group.state != GroupState::kReady) return {};
 
+  const Operation& operation = *group.operation;
   Step step;
   step.operation = group.operation;
   step.group = place;
-  step.chunk = static_cast<uint32_t>(chunk_of_operation(*group.operation, group.first_chunk + data_chunk_));
-  step.exponent = group.lanes[2 * data_chunk_];
+  step.chunk = static_cast<uint32_t>(chunk_of_operation(operation, group.first_chunk + data_chunk_));
+  step.scales = &group.scales[2 * data_block_];
   step.part = data_part_ == 1;
-  std::tie(step.begin, step.count) = elements_of_chunk(*group.operation, step.chunk);
-  const uint32_t steps = steps_of_chunk(group, data_chunk_);
-  const bool wide = group.lanes[2 * data_chunk_ + 1] != 0;
+  std::tie(step.begin, step.count) = elements_of_chunk(operation, step.chunk);
+  const size_t blocks = operation.blocks(step.begin, step.count);
+  const uint32_t steps = steps_of_chunk(operation, step.count, step.scales, blocks);
   size_t lane_bytes = 8;
-  if (!wide) {
+  if (!Operation::any_wide(step.scales, blocks)) {
     step.kind = Kind::kNarrow;
-    lane_bytes = group.operation->narrow_lane_bytes();
-  } else if (group.operation->type() == DataType::kInt64) {
+    lane_bytes = operation.narrow_lane_bytes();
+  } else if (operation.type() == DataType::kInt64) {
     if (halves_busy_ && data_part_ == 0) return {};
     halves_busy_ = true;
     step.kind = data_part_ == 0 ? Kind::kHalfLow : Kind::kHalfHigh;
   } else {
     step.kind = Kind::kWide;
-    lane_bytes = group.operation->wide_lane_bytes();
+    lane_bytes = operation.wide_lane_bytes();
     const size_t half = options_.payload_bytes / lane_bytes;
-    if (data_part_ == 1) step.begin += half;
-    step.count = data_part_ == 1 ? step.count - half : std::min(step.count, half);
+    if (data_part_ == 1) {
+      step.scales += 2 * operation.block_of(step.begin, step.begin + half);
+      step.begin += half;
+      step.count -= half;
+    } else {
+      step.count = std::min(step.count, half);
+    }
   }
   step.payload_bytes = static_cast<uint32_t>((step.count * lane_bytes + 7) / 8 * 8);
 
   if (++data_part_ == steps) {
     data_part_ = 0;
+    data_block_ += blocks;
     if (++data_chunk_ == group.chunks) {
       data_chunk_ = 0;
+      data_block_ = 0;
       ++data_group_;
     }
   }
@@ -210,15 +220,15 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   switch (step.kind) {
     case Kind::kScale:
       fields.format = NETSUM_FORMAT_MAX_U8;
-      std::memcpy(lanes, groups_[step.group].lanes.data(), step.payload_bytes);
+      std::memcpy(lanes, groups_[step.group].scales.data(), step.payload_bytes);
       break;
     case Kind::kNarrow:
       fields.format = sum_format(step.operation->narrow_lane_bytes());
-      step.operation->to_narrow_lanes(step.begin, step.count, step.exponent, lanes);
+      step.operation->to_narrow_lanes(step.begin, step.count, step.scales, lanes);
       break;
     case Kind::kWide:
       fields.format = sum_format(step.operation->wide_lane_bytes());
-      step.operation->to_wide_lanes(step.begin, step.count, step.exponent, lanes);
+      step.operation->to_wide_lanes(step.begin, step.count, step.scales, lanes);
       break;
     case Kind::kHalfLow:
     case Kind::kHalfHigh:

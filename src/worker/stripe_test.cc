@@ -271,14 +271,14 @@ TEST_F(StripeTest, AnErrorNamesTheRankThatDiffers) {
 
 TEST_F(StripeTest, TheOperationIsFinishedWithItsLastGroup) {
   const std::vector<Sent> data = start(3);
-  EXPECT_EQ(operation_->groups_left, 1u);
+  EXPECT_EQ(operation_->chunks_left, 3u);
   for (const Sent& sent : data) {
     EXPECT_FALSE(stripe_.take_operation_finished());
     EXPECT_TRUE(result(sent).ok());
   }
   EXPECT_TRUE(stripe_.take_operation_finished());
   EXPECT_FALSE(stripe_.take_operation_finished());
-  EXPECT_EQ(operation_->groups_left, 0u);
+  EXPECT_EQ(operation_->chunks_left, 0u);
   EXPECT_EQ(stripe_.waiting(now_).operation, nullptr);
 }
 

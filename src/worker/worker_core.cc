@@ -178,7 +178,7 @@ int64_t WorkerCore::next_tick_us() const {
 void WorkerCore::complete_finished() {
   // Operations may finish out of order (other stripes), but mostly the first one does.
   for (auto it = operations_.begin(); it != operations_.end();) {
-    if (it->operation->groups_left > 0) {
+    if (it->operation->chunks_left > 0) {
       ++it;
       continue;
     }

@@ -1,6 +1,8 @@
 // Aggregators that feed others: what is lost between the levels is found by the members' probes.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
@@ -47,6 +49,42 @@ TEST(Hierarchy, OnePacketPerRackAndChunkEachWay) {
   EXPECT_EQ(up, kRacks * (chunks + groups));
   EXPECT_EQ(down, kRacks * (chunks + groups));
   EXPECT_EQ(others, 0);
+}
+
+// As many ranks as a job can have, on a path that loses packets: the largest numbers of one sign, which would
+// fill the lanes first, and NaN and infinities of all.
+TEST(Hierarchy, JobsOfMoreRanksThanAnAggregatorTakes) {
+  for (const int ranks : {65, 256, 512}) {
+    for (const Content content : {Content::kExtremes, Content::kSpecial}) {
+      Scenario scenario = quiet_scenario(ranks, DataType::kFloat32, 20);
+      scenario.racks = (ranks + 63) / 64;
+      scenario.worker_up.loss = scenario.worker_down.loss = 0.002;
+      scenario.jobs[0].operations[0].content = content;
+      Simulation simulation(scenario);
+      const Report report = simulation.run();
+      ASSERT_EQ(report.first_problem(), "") << ranks << " ranks";
+    }
+  }
+}
+
+TEST(Hierarchy, AllRanksHoldTheLargestNumberOrNaN) {
+  for (const int ranks : {256, 512}) {
+    Scenario scenario = racks_scenario(ranks, 4);
+    scenario.racks = ranks / 64;
+    scenario.jobs[0].operations[0].op = ReduceOp::kAvg;
+    const float values[] = {0x1.FFFFFEp0f, -0x1.FFFFFEp0f, 1.0f, NAN};
+    for (const bool special : {false, true}) {
+      Simulation run(scenario);
+      OperationMemory& memory = run.memory(0, 0);
+      for (int rank = 0; rank < ranks; ++rank)
+        for (size_t i = 0; i < 4; ++i) memory.set_input(rank, i, &values[i == 3 && !special ? 2 : i]);
+      const Report report = run.run();
+      ASSERT_EQ(report.first_problem(), "") << ranks << " ranks";
+      EXPECT_NEAR(memory.result(0, 0), 2.0, 1e-6);
+      EXPECT_EQ(memory.result(0, 2), 1.0);
+      EXPECT_EQ(std::isnan(memory.result(0, 3)), special);
+    }
+  }
 }
 
 TEST(Hierarchy, TheLossOfAnyPacketBetweenTheLevelsIsRepaired) {
