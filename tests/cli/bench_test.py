@@ -34,6 +34,23 @@ class BenchTest(CommandTest):
             self.assertEqual(rank["link_bytes_sent"], rank["bytes_sent"])
             self.assertGreater(rank["payload_share"], 0.5)
 
+    def test_more_workers_than_an_aggregator_takes(self):
+        command = self.run_command("bench", "allreduce", "--workers", 66, "--bytes", "4000", "--iterations", 1,
+                                   "--warmup", 0, "--connect-timeout", "90s", "--timeout", "60s", "--json")
+        self.assertEqual(command.status, 0, command.text("err") + command.text("out"))
+        report = json.loads(command.text("out"))
+        self.assertTrue(report["verified"], report)
+        self.assertEqual(len(report["ranks"]), 66)
+        self.assertGreater(report["aggregator_cpu_seconds"], 0)
+
+    def test_racks_of_few_workers(self):
+        self.assertTrue(self.bench("--workers", 4, "--racks", 2)["verified"])
+        for arguments, complaint in ((("--workers", 200, "--racks", 3), "at most 64 of the 200 workers"),
+                                     (("--racks", 2, "--aggregator", "127.0.0.1:1"), "leave out --aggregator")):
+            command = self.run_command("bench", "allreduce", *arguments)
+            self.assertEqual(command.status, 2)
+            self.assertIn(complaint, command.text("err"))
+
     def test_every_type_and_operation(self):
         daemon = self.start_aggregator()
         for dtype in ("float32", "bfloat16", "float16", "int32", "int64"):

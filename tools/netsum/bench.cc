@@ -34,6 +34,7 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --workers 4 --with-aggregator --bytes 64Mi --json\n"
     "  netsum bench allreduce --workers 2 --aggregator 10.0.0.9:5151 --dtype bfloat16\n"
     "  netsum bench allreduce --workers 8 --shared-memory        what ranks on one host do by default\n"
+    "  netsum bench allreduce --workers 96 --bytes 64Ki          two aggregators below a third\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --aggregator 10.0.0.9:5151    on one host\n"
     "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
@@ -82,6 +83,7 @@ class BenchCommand : public Subcommand {
   std::string root_;
   std::string job_ = "bench";
   bool with_aggregator_ = false;
+  int racks_ = 0;
   int aggregator_cores_ = 1;
   std::string trace_;
   std::string metrics_;
@@ -149,13 +151,13 @@ void BenchCommand::declare_what() {
 
 void BenchCommand::declare_where() {
   workers_option_ = allreduce_->add_option("--workers", workers_, "Start so many local worker processes")
-                        ->check(CLI::Range(1, kMaxMembers))
+                        ->check(CLI::Range(1, kMaxRanks))
                         ->capture_default_str();
   rank_option_ = allreduce_->add_option("--rank", rank_, "Be this one rank of a group started by hand")
-                     ->check(CLI::Range(0, kMaxMembers - 1))
+                     ->check(CLI::Range(0, kMaxRanks - 1))
                      ->excludes(workers_option_);
   allreduce_->add_option("--world-size", world_size_, "Ranks in the group, with --rank")
-      ->check(CLI::Range(1, kMaxMembers))
+      ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
   allreduce_
       ->add_option("--aggregator", aggregator_,
@@ -170,6 +172,13 @@ void BenchCommand::declare_where() {
       ->check(host_port())
       ->needs(rank_option_);
   allreduce_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the time of the run")
+      ->excludes(rank_option_);
+  allreduce_
+      ->add_option("--racks", racks_,
+                   "Start so many aggregators, each for a part of the workers, and a parent of theirs; the "
+                   "default is as many as more than " +
+                       std::to_string(kMaxMembers) + " workers need")
+      ->check(CLI::Range(1, kMaxMembers))
       ->excludes(rank_option_);
   allreduce_->add_option("--aggregator-cores", aggregator_cores_, "Cores of the one from --with-aggregator")
       ->check(CLI::Range(1, 256))
@@ -234,6 +243,12 @@ void BenchCommand::declare_failures() {
 }
 
 void BenchCommand::check_together() const {
+  if (racks_ > 0 && !aggregator_.empty())
+    throw UsageError("--racks starts aggregators of its own: leave out --aggregator (NETSUM_AGGREGATOR)");
+  if (racks_ > 0 && (workers_ + racks_ - 1) / racks_ > kMaxMembers) {
+    throw UsageError("--racks " + std::to_string(racks_) + ": an aggregator serves at most " +
+                     std::to_string(kMaxMembers) + " of the " + std::to_string(workers_) + " workers");
+  }
   if (one_rank() && when_full_ == "hosts" && root_.empty())
     throw UsageError("--when-full hosts needs --root host:port of rank 0, for the ranks to meet there");
   if (on_failure_ == "failover" && aggregator_.empty() && !with_aggregator_)
@@ -289,13 +304,17 @@ CommunicatorOptions BenchCommand::communicator_options() const {
 LocalBench BenchCommand::local_bench() const {
   LocalBench local;
   local.workers = workers_;
-  local.with_aggregator = with_aggregator_;
+  local.racks = racks_;
+  // More workers than one aggregator, or embedded shards, can serve need a hierarchy.
+  if (racks_ == 0 && workers_ > kMaxMembers && aggregator_.empty())
+    local.racks = (workers_ + kMaxMembers - 1) / kMaxMembers;
+  local.with_aggregator = with_aggregator_ || local.racks > 0;
   local.may_use_hosts = when_full_ == "hosts";
   local.aggregator_cores = aggregator_cores_;
   local.mtu = mtu_;
   local.total_iterations = settings_.warmup + settings_.iterations;
   local.show_progress = isatty(STDERR_FILENO) != 0;
-  if (!with_aggregator_) local.aggregators = split_list(aggregator_);
+  if (!local.with_aggregator) local.aggregators = split_list(aggregator_);
   // Making and checking the inputs costs each rank time in proportion to all ranks' data.
   constexpr int64_t kElementsPerMs = 20'000;
   const auto elements = static_cast<int64_t>(settings_.count()) * settings_.inflight;

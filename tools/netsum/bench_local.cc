@@ -18,13 +18,15 @@ constexpr milliseconds kStartLimit{20'000};
 constexpr milliseconds kEndLimit{10'000};
 constexpr char kAggregatorKey[] = "NETSUM_AGGREGATOR=";
 
-// The private aggregator of one run.
+// A private aggregator of one run.
 class PrivateAggregator {
  public:
-  static Result<std::unique_ptr<PrivateAggregator>> start(int cores, int mtu) {
-    Result<std::unique_ptr<Process>> started =
-        Process::start_self({"aggregator", "--listen", "127.0.0.1:0", "--cores", std::to_string(cores),
-                             "--mtu", std::to_string(mtu), "--log-level", "warn"});
+  static Result<std::unique_ptr<PrivateAggregator>> start(int cores, int mtu, const std::string& parent) {
+    std::vector<std::string> flags = {
+        "aggregator", "--listen",          "127.0.0.1:0", "--cores", std::to_string(cores),
+        "--mtu",      std::to_string(mtu), "--log-level", "warn"};
+    if (!parent.empty()) flags.insert(flags.end(), {"--parent", parent});
+    Result<std::unique_ptr<Process>> started = Process::start_self(flags);
     if (!started.ok()) return started.status();
     std::unique_ptr<PrivateAggregator> aggregator(new PrivateAggregator(std::move(started).value()));
     Process* process = aggregator->process_.get();
@@ -60,11 +62,15 @@ class LocalRun {
  public:
   LocalRun(const LocalBench& bench, BenchReport* report) : bench_(bench), report_(report) {}
 
-  Status run(const std::vector<std::string>& aggregators) {
+  // `racks`: the aggregators of a hierarchy, one for each part of the ranks; empty: all ranks share
+  // `aggregators`.
+  Status run(const std::vector<std::string>& aggregators, const std::vector<std::string>& racks) {
+    racks_ = racks;
     std::string list;
     for (const std::string& address : aggregators) list += (list.empty() ? "" : ",") + address;
-    std::vector<std::string> meet = {"--aggregator", list};
-    if (aggregators.empty() || bench_.may_use_hosts) {
+    std::vector<std::string> meet;
+    if (racks_.empty()) meet = {"--aggregator", list};
+    if ((aggregators.empty() && racks_.empty()) || bench_.may_use_hosts) {
       // Rank 0 takes a free port and says which; the others are started with it.
       if (Status status = start_rank({"--aggregator", list, "--root", "127.0.0.1:0"}); !status.ok())
         return status;
@@ -95,8 +101,14 @@ class LocalRun {
     std::vector<std::string> arguments = {"bench", "allreduce", "--report-events"};
     arguments.insert(arguments.end(), bench_.worker_flags.begin(), bench_.worker_flags.end());
     arguments.insert(arguments.end(), meet.begin(), meet.end());
-    arguments.insert(arguments.end(), {"--rank", std::to_string(ranks_.size()), "--world-size",
-                                       std::to_string(bench_.workers)});
+    const size_t rank = ranks_.size();
+    if (!racks_.empty()) {
+      // Neighbours share a rack.
+      const size_t rack = rank * racks_.size() / static_cast<size_t>(bench_.workers);
+      arguments.insert(arguments.end(), {"--aggregator", racks_[rack]});
+    }
+    arguments.insert(arguments.end(),
+                     {"--rank", std::to_string(rank), "--world-size", std::to_string(bench_.workers)});
     Result<std::unique_ptr<Process>> started = Process::start_self(arguments);
     if (!started.ok()) return started.status();
     ranks_.push_back(std::move(started).value());
@@ -157,27 +169,34 @@ class LocalRun {
   const LocalBench& bench_;
   BenchReport* report_;
   std::vector<std::unique_ptr<Process>> ranks_;
+  std::vector<std::string> racks_;
   std::string root_;
 };
 
 }  // namespace
 
 Status run_local_bench(const LocalBench& bench, BenchReport* report) {
-  std::vector<std::string> aggregators = bench.aggregators;
-  std::unique_ptr<PrivateAggregator> own;
-  if (bench.with_aggregator) {
+  std::vector<std::string> aggregators = bench.aggregators, racks;
+  std::vector<std::unique_ptr<PrivateAggregator>> own;  // the first is the parent of the others
+  for (int i = 0; bench.with_aggregator && i < 1 + bench.racks; ++i) {
     Result<std::unique_ptr<PrivateAggregator>> started =
-        PrivateAggregator::start(bench.aggregator_cores, bench.mtu);
+        PrivateAggregator::start(bench.aggregator_cores, bench.mtu, i == 0 ? "" : own.front()->address());
     if (!started.ok()) return started.status();
-    own = std::move(started).value();
-    aggregators = {own->address()};
+    own.push_back(std::move(started).value());
+    if (i > 0) racks.push_back(own.back()->address());
   }
+  if (!own.empty()) aggregators = {own.front()->address()};
   Status status;
   {
     LocalRun run(bench, report);
-    status = run.run(aggregators);
+    status = run.run(aggregators, racks);
   }
-  if (own != nullptr) report->set_aggregator_cpu_seconds(own->stop());
+  double cpu_seconds = 0;
+  while (!own.empty()) {
+    cpu_seconds += own.back()->stop();
+    own.pop_back();
+  }
+  if (bench.with_aggregator) report->set_aggregator_cpu_seconds(cpu_seconds);
   return status;
 }
 

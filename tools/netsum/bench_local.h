@@ -18,6 +18,9 @@ struct LocalBench {
   std::vector<std::string> aggregators;  // empty: embedded shards, or a private aggregator
   bool may_use_hosts = false;            // the ranks may have to do without these
   bool with_aggregator = false;          // start one for the time of the run
+  // With that: start a hierarchy, of so many aggregators, each for a part of the ranks, and their parent.
+  // 0: one aggregator for all.
+  int racks = 0;
   int aggregator_cores = 1;
   int mtu = 1500;
   std::chrono::milliseconds silence_limit{0};  // the run has failed when no rank says anything for so long
