@@ -141,6 +141,9 @@ struct frame {
 _Static_assert(sizeof(struct frame) == NETSUM_XDP_HEADERS_BYTES + NETSUM_HEADER_BYTES, "no padding");
 
 #define INLINE static __always_inline
+/* A BPF function of its own, where inlining makes the verifier's work explode: the compiler then keeps packet
+ * pointers of one loop in registers over the next, and the verifier walks whatever follows once for each turn. */
+#define FUNCTION static __attribute__((noinline))
 
 INLINE void add_to(uint32_t counter, uint64_t n) {
   const uint32_t zero = 0;
@@ -522,7 +525,7 @@ INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const str
   return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0));
 }
 
-INLINE int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job) {
+FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job) {
   const uint32_t slot_index = job->first_slot + f->slot;
   const uint32_t lanes_index = slot_index * 2 + (f->round & 1);
   struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
@@ -574,8 +577,8 @@ INLINE void take_one(uint64_t* spent_until_ns, const struct netsum_rate* rate, u
 /* NETSUM_DROP_NONE: the tag is right, the packet comes from its member, and it has been charged to the job's
  * rate. Whether the rate is spent is asked before the tag is verified, which is work; charged is only what the
  * member itself has sent. */
-INLINE int admit(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
-                 int from_its_address) {
+FUNCTION int admit(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
+                   int from_its_address) {
   const struct netsum_rate rate = {rate_interval_ns, rate_burst_ns};
   const uint32_t job_index = f->job, slot_index = job->first_slot + f->slot;
   struct slot_value* value = 0;

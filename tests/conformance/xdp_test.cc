@@ -41,6 +41,19 @@ TEST_F(Xdp, RandomPacketsAsTheReference) {
   }
 }
 
+// The verifier's work grows with the payload, and with what is switched on.
+TEST_F(Xdp, LoadsWithTheLargestPayload) {
+  for (const uint64_t job_packets_per_s : {0, 1000}) {
+    const auto loaded = XdpProgram::load({.address = Address::parse("10.0.0.254:5152").value(),
+                                          .slots = 1,
+                                          .max_jobs = 1,
+                                          .payload_bytes = NETSUM_XDP_MAX_PAYLOAD,
+                                          .job_packets_per_s = job_packets_per_s,
+                                          .inject_loss = 0.5});
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+  }
+}
+
 // --- Around the datagram
 // -----------------------------------------------------------------------------------------
 
