@@ -63,6 +63,9 @@ PIECES = [
           ("what",), [*ENGINE, "emulate", "tools/netsum/simulate.cc"]),
     Piece("chaos", 11, [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
           ("what",), [*RACK, "torch", "tests/chaos"], only_full=True),
+    Piece("variants", 4, [PYTHON, "bench/rack/bench.py", "--workers", "4,2", "--rates", "none", "--sizes", "4Ki,16Mi", "--systems",
+                          "netsum-user,netsum-user-multicast,netsum-user-af_xdp,netsum-xdp,netsum-xdp-af_xdp"],
+          ("rate", "workers", "bytes", "system"), RACK, (), True, True),
     Piece("micro", 1, [PYTHON, "bench/micro/micro.py"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]
 

@@ -154,7 +154,7 @@ def kernels(records):
     speed = {case: statistics.median(r["bytes_per_second"] for r in found) / 1e9 for (case,), found in of.items()
              if found[0]["bytes_per_second"]}
     rows = [[case.replace("/plain_", " ").replace("/plain", " "), f"{speed[case]:.2f}",
-             f"{speed.get(case.replace('plain', 'vector'), 0):.1f}"] for case in speed if "/plain" in case]
+             f"{speed.get(case.replace('plain', 'vector'), 0):.1f}"] for case in sorted(speed) if "/plain" in case]
     rows.append(["memory copy", "", f"{speed['memory_copy']:.1f}"] if "memory_copy" in speed else [])
     return markdown(["GB/s of tensor, one core", "plain", "vectors"], [row for row in rows if row])
 
@@ -178,7 +178,7 @@ def said(records):
 
 TABLES = {
     "simulation": said, "chaos": said,
-    "rack": rack_report.tables, "rack:links": rack_report.link_table, "rack:headline": headline, "rack:papers": papers,
+    "variants": rack_report.tables, "rack": rack_report.tables, "rack:links": rack_report.link_table, "rack:headline": headline, "rack:papers": papers,
     "one-host": rack_report.tables, "one-host:headline": one_host_headline, "training": training, "loss": loss_bench.table,
     "failures": failures, "jobs": jobs, "floods": floods, "micro:kernels": kernels, "micro:tags": tags, "micro:xdp": xdp,
 }
