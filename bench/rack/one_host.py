@@ -119,6 +119,9 @@ def main():
     failures = []
     kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
     for workers in map(int, options.workers.split(",")):
+        if expired():
+            print(f"the budget of {options.budget:g} minutes is spent: {workers} ranks left out")
+            break
         print(f"{workers} ranks", flush=True)
         run_host(options, workers, kept, lambda text: print(text, flush=True), expired)
     if options.output.exists():
