@@ -146,6 +146,7 @@ def test_a_table_older_than_what_it_measures_says_so():
     assert "Old" in results.age(piece, [{"commit": commits[1], "changed": []}])
     assert "Old" in results.age(piece, [{"commit": "0" * 40, "changed": []}])
     assert results.age(piece, [{"commit": commits[0], "changed": []}]) == ""
+    assert results.age(piece, [{"commit": commits[0], "changed": ["README.md", "docs/data/rack.jsonl"]}]) == ""
     assert "uncommitted" in results.age(piece, [{"commit": commits[0], "changed": ["src/a.cc"]}])
 
 
