@@ -1,9 +1,7 @@
 // What JobTable refuses, and how it says so.
-#include <bit>
-
 #include "aggregator/control/job_table.h"
-#include "src/base/assert.h"
-#include "src/control/ranks.h"
+#include "aggregator/control/request_checks.h"
+#include "src/base/text.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -12,28 +10,12 @@ namespace {
 
 constexpr uint32_t kLeastPayload = wire::payload_for_mtu(wire::kMinMtu, 6);
 
-static_assert(kMaxMembers == NETSUM_MAX_MEMBERS);
-
 std::string number(uint64_t value) {
   return std::to_string(value);
 }
 
-bool printable(std::string_view text) {
-  for (const char c : text)
-    if (c < 0x20 || c > 0x7e) return false;
-  return true;
-}
-
 Status invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
-}
-
-Status check_name(const std::string& name) {
-  if (name.empty() || name.size() > kMaxJobNameBytes)
-    return invalid("the job name has " + number(name.size()) + " bytes; 1 to " + number(kMaxJobNameBytes) +
-                   " are allowed");
-  if (!printable(name)) return invalid("the job name may hold printable ASCII characters only");
-  return {};
 }
 
 }  // namespace
@@ -57,28 +39,9 @@ Status JobTable::check_aggregator_token(const std::string& presented) const {
 }
 
 Status JobTable::check_job(const JobRequest& request) const {
-  // The version first: with another one, the other fields may mean something else.
-  if (request.protocol_version != NETSUM_VERSION)
-    return {ErrorCode::kVersionMismatch, "the worker speaks protocol version " +
-                                             number(request.protocol_version) + ", this aggregator version " +
-                                             number(NETSUM_VERSION) +
-                                             ": install the same release of netsum on both"};
+  if (Status status = check_version(request); !status.ok()) return status;
   if (Status status = check_aggregator_token(request.aggregator_token); !status.ok()) return status;
-  if (Status status = check_name(request.name); !status.ok()) return status;
-  if (request.token.size() > kMaxTokenBytes)
-    return invalid("the token of job '" + request.name + "' has " + number(request.token.size()) +
-                   " bytes; at most " + number(kMaxTokenBytes) + " are allowed");
-  if (request.world_size < 1 || request.world_size > kMaxRanks)
-    return invalid("world size " + number(request.world_size) + " of job '" + request.name +
-                   "' is out of range: a job has 1 to " + number(kMaxRanks) + " ranks");
-  if (request.mtu < wire::kMinMtu || request.mtu > wire::kMaxMtu)
-    return invalid("mtu " + number(request.mtu) + " is out of range: " + number(wire::kMinMtu) + " to " +
-                   number(wire::kMaxMtu) + " are possible, 1500 is usual");
-  if (request.min_members > request.world_size || (request.min_members > 0 && request.succeeds == 0))
-    return invalid("min_members " + number(request.min_members) + " of job '" + request.name +
-                   "' is out of range: at most its world size, and only for a job that succeeds another");
-  if (!std::has_single_bit(request.slots))
-    return invalid("slots must be a power of two, and " + number(request.slots) + " is not; 256 is usual");
+  if (Status status = check_description(request); !status.ok()) return status;
   // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
   const uint32_t payload = wire::payload_for_mtu(static_cast<int>(request.mtu), 6);
   if (payload > payload_limit())
@@ -175,16 +138,6 @@ Status JobTable::check_family(const MemberRequest& request) const {
   return {};
 }
 
-Status JobTable::check_host(const MemberRequest& request) const {
-  if (request.host.size() > kMaxHostBytes)
-    return invalid("rank " + number(request.rank) + "'s name of its host has " + number(request.host.size()) +
-                   " bytes; at most " + number(kMaxHostBytes) + " are allowed");
-  if (!printable(request.host))
-    return invalid("rank " + number(request.rank) +
-                   "'s name of its host may hold printable ASCII characters only");
-  return {};
-}
-
 Status JobTable::check_rack(const MemberRequest& request) const {
   if (request.rack.empty()) return {};
   if (request.job.succeeds != 0)
@@ -195,9 +148,6 @@ Status JobTable::check_rack(const MemberRequest& request) const {
     return invalid(who +
                    " names this job's rank 0 as its parent, which sums nothing by itself: configure "
                    "an aggregator as parent");
-  if (request.rack.size() > kMaxJobNameBytes || request.origin.size() > kMaxJobNameBytes ||
-      !printable(request.origin))
-    return invalid(who + " has a name that is too long or not printable");
   if (request.rack_stripes == 0 || request.rack_payload_bytes < kLeastPayload)
     return invalid(who + " takes " + number(request.rack_payload_bytes) + " bytes of payload on " +
                    number(request.rack_stripes) + " cores; at least " + number(kLeastPayload) +
@@ -223,7 +173,7 @@ Status JobTable::check_shard(const MemberRequest& request) const {
                    "aggregators on all ranks or on none");
   const Result<Address> endpoint = Address::parse(request.shard_endpoint);
   if (!endpoint.ok() || endpoint->port == 0)
-    return invalid(who + "'s shard endpoint '" + request.shard_endpoint.substr(0, 64) +
+    return invalid(who + "'s shard endpoint '" + printable(request.shard_endpoint, 64) +
                    "' is not a numeric address with a port");
   if (request.shard_payload_bytes < kLeastPayload)
     return invalid(who + "'s shard takes " + number(request.shard_payload_bytes) +

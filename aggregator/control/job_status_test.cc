@@ -5,6 +5,7 @@
 #include "aggregator/control/fake_dataplane.h"
 #include "aggregator/control/job_table.h"
 #include "src/base/rng.h"
+#include "src/base/text.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -155,6 +156,33 @@ TEST_F(JobStatusTest, ARefusalInTheLog) {
   EXPECT_EQ(events[0].host, "10.0.0.1");
   EXPECT_THAT(events[0].reason, HasSubstr("permission_denied"));
   EXPECT_THAT(events[0].reason, ::testing::Not(HasSubstr("guess")));
+}
+
+TEST_F(JobStatusTest, HostileTextInTheLogIsEscapedAndCut) {
+  MemberRequest hostile = request(1);
+  hostile.job.name = "x\nlevel=error\x1b[2J" + std::string(60'000, '\n');
+  EXPECT_FALSE(table_.join(0, hostile).ok());
+  hostile = request(1);
+  hostile.shard_endpoint = "\x1b[2J" + std::string(60'000, '\n');
+  EXPECT_FALSE(table_.join(0, hostile).ok());
+  const MemberId member = join(0);
+  join(1);
+  const MemberRequest own = request(0);
+  EXPECT_FALSE(table_.leave({"x\n\x1b", own.job.token, "", 0, member}).ok());
+  const MemberClaim claim{own.job.name, own.job.token, "", 0, member};
+  EXPECT_TRUE(table_.report(claim, {ErrorCode::kMismatch, "a\nb\x1b[2J", 1'000'000}).ok());
+  for (const AggregatorEvent& event : table_.take_notes()) {
+    for (const std::string& text : {event.job, event.host, event.reason}) {
+      EXPECT_TRUE(is_printable(text)) << printable(text);
+      EXPECT_LT(text.size(), 1024u);
+    }
+    EXPECT_LE(event.job.size(), kMaxJobNameBytes);
+  }
+  EXPECT_TRUE(is_printable(table_.jobs(0)[0].state));
+  for (const JobEvent& event : table_.take_events()) {
+    EXPECT_TRUE(is_printable(event.failure.message()));
+    EXPECT_EQ(event.failure.rank(), kNoRank) << "there is no rank 1000000";
+  }
 }
 
 TEST_F(JobStatusTest, DrainingIsSaidOnce) {

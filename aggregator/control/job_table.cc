@@ -5,7 +5,9 @@
 #include <limits>
 #include <set>
 
+#include "aggregator/control/request_checks.h"
 #include "src/base/assert.h"
+#include "src/base/text.h"
 #include "src/control/ranks.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
@@ -144,8 +146,7 @@ void JobTable::promote(int64_t now_us) {
 Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
   Result<MemberId> id = admit(now_us, request);
   if (!id.ok()) {
-    // Text from strangers: cut to what a name may have.
-    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, request.job.name.substr(0, kMaxJobNameBytes),
+    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, printable(request.job.name, kMaxJobNameBytes),
                       static_cast<int>(std::min<uint32_t>(request.rank, std::numeric_limits<int>::max())),
                       host_of(request.peer), 0, 0, id.status().to_string()});
   }
@@ -154,13 +155,8 @@ Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
 
 Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_job(request.job); !status.ok()) return status;
-  if (request.rank >= request.job.world_size)
-    return Status(ErrorCode::kInvalidArgument,
-                  "rank " + std::to_string(request.rank) + " is out of range: job '" + request.job.name +
-                      "' has world size " + std::to_string(request.job.world_size) + ", so ranks 0 to " +
-                      std::to_string(request.job.world_size - 1));
+  if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_shard(request); !status.ok()) return status;
-  if (Status status = check_host(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
   const Result<JobNumber> number = find_or_create(now_us, request.job, 0, request.deadline_us);
   if (!number.ok()) return number.status();
@@ -375,7 +371,7 @@ Result<JobTable::JobNumber> JobTable::find_member(const MemberClaim& claim) cons
       static_cast<uint32_t>(found->second.second) != claim.rank)
     return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
                                                    " is not a member of job '" +
-                                                   claim.job.substr(0, kMaxJobNameBytes) + "'");
+                                                   printable(claim.job, kMaxJobNameBytes) + "'");
   if (!equal_in_constant_time(job->request.token, claim.token))
     return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + job->request.name + "'");
   return found->second.first;
@@ -402,9 +398,11 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
   Job& job = jobs_.at(*number);
   if (job.state == State::kFailed) return {};
   const int rank = static_cast<int>(claim.rank);
-  const Status told(failure.code(),
-                    rank_at(rank, job.members[claim.rank]->host) + " reported: " + failure.message(),
-                    failure.rank());
+  const bool names_a_rank = failure.rank() >= 0 && static_cast<size_t>(failure.rank()) < job.members.size();
+  const Status told(
+      failure.code(),
+      rank_at(rank, job.members[claim.rank]->host) + " reported: " + printable(failure.message()),
+      names_a_rank ? failure.rank() : kNoRank);
   fail(*number, told, rank);
   return {};
 }

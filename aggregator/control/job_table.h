@@ -219,7 +219,6 @@ class JobTable {
   Status check_room(const JobRequest& request) const;
   bool fits_when_empty(const JobRequest& request) const;
   Status check_shard(const MemberRequest& request) const;
-  Status check_host(const MemberRequest& request) const;
   Status check_rack(const MemberRequest& request) const;
   Status check_family(const MemberRequest& request) const;
 

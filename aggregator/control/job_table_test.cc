@@ -839,7 +839,7 @@ TEST_F(JobTableTest, RacksThatCannotServeAreRefused) {
   request.rack_payload_bytes = 8;
   EXPECT_THAT(refusal(request).message(), HasSubstr("8 bytes of payload"));
   request = through(member_request(0, 1), std::string(1000, 'a'));
-  EXPECT_THAT(refusal(request).message(), HasSubstr("too long"));
+  EXPECT_THAT(refusal(request).message(), HasSubstr("1000 bytes"));
   request = through(member_request(0, 1), "a");
   request.shard_endpoint = "10.0.0.1:7000";
   request.shard_payload_bytes = 1440;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/control/rpc_status.h"
+
 namespace netsum {
 
 std::shared_ptr<MemberStream> MemberStream::create() {
@@ -18,7 +20,11 @@ void MemberStream::set_on_over(std::function<void()> on_over) {
 
 void MemberStream::enqueue(control::Event event) {
   const std::lock_guard lock(mutex_);
-  if (!ending_) queue_.push_back(std::move(event));
+  if (ending_ || queue_.push(std::move(event))) return;
+  queue_.clear();
+  ending_ = true;
+  end_ = to_rpc_status({ErrorCode::kResourceExhausted,
+                        "this member does not read what the aggregator tells it, and too much is waiting"});
 }
 
 void MemberStream::enqueue_end(grpc::Status status) {
@@ -34,8 +40,7 @@ void MemberStream::pump() {
   if (writing_ || finished_) return;
   if (!queue_.empty()) {
     writing_ = true;
-    writing_event_ = std::move(queue_.front());
-    queue_.pop_front();
+    writing_event_ = queue_.pop();
     lock.unlock();
     StartWrite(&writing_event_);
   } else if (ending_) {

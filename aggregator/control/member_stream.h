@@ -4,11 +4,11 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 
+#include "aggregator/control/event_queue.h"
 #include "src/control/control.pb.h"
 
 namespace netsum {
@@ -23,7 +23,8 @@ class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
   // Join handler returns.
   void set_on_over(std::function<void()> on_over);
 
-  // Queue only; pump() then sends. Nothing can follow an end.
+  // Queue only; pump() then sends. Nothing can follow an end. A member that does not read may miss who was missing
+  // in between; if the queue is full all the same, the stream ends with kResourceExhausted.
   void enqueue(control::Event event);
   void enqueue_end(grpc::Status status);
   void pump();
@@ -37,8 +38,7 @@ class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
   std::mutex mutex_;
   std::shared_ptr<MemberStream> self_;  // until OnDone
   std::function<void()> on_over_;
-  // Bounded by what a job can tell one member: its ranks coming and going, and one end.
-  std::deque<control::Event> queue_;
+  EventQueue queue_;
   control::Event writing_event_;  // gRPC reads it while writing_
   bool writing_ = false;
   bool ending_ = false;

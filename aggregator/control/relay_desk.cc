@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/control/channel.h"
 #include "src/control/membership.h"
 #include "src/control/rpc_status.h"
@@ -120,8 +122,12 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
     stream->enqueue_end(to_rpc_status(why));
     stream->pump();
   };
+  if (Status status = check_version(request.job); !status.ok()) return refuse(status);
   if (Status status = check_aggregator_token(request.job.aggregator_token); !status.ok())
     return refuse(status);
+  // What the parent would refuse; until it does, this aggregator would show it to people.
+  if (Status status = check_description(request.job); !status.ok()) return refuse(status);
+  if (Status status = check_member(request); !status.ok()) return refuse(status);
   if (request.job.succeeds != 0)
     return refuse({ErrorCode::kUnsupported,
                    "this aggregator has a parent, and the jobs of a hierarchy cannot be regrouped: close the "
@@ -149,7 +155,7 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
                        std::to_string(request.rank) + " joins at " + std::to_string(request.rack_stripes) +
                        ": start all aggregators below the topmost one with the same --cores"});
   uint32_t payload = limits.payload_bytes;
-  if (request.job.mtu >= wire::kMinMtu && request.peer.family == 6)
+  if (request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu), 6));
   uint32_t slots = std::min(dataplane_->free_slots(), limits.job_slots());
   if (!request.rack.empty()) {
@@ -401,7 +407,7 @@ Result<control::MemberRequest> RelayDesk::find(const MemberClaim& claim) {
   }
   return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
                                                  " is not a member of job '" +
-                                                 claim.job.substr(0, kMaxJobNameBytes) + "'");
+                                                 printable(claim.job, kMaxJobNameBytes) + "'");
 }
 
 // The parent answers by ending the member's call. If it cannot, the end of the member's stream will do.

@@ -10,6 +10,7 @@
 #include "aggregator/control/job_desk.h"
 #include "aggregator/control/listen.h"
 #include "aggregator/control/relay_desk.h"
+#include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
@@ -24,28 +25,6 @@ namespace {
 constexpr int kMaxRequestBytes = 64 << 10;
 // For the last words to the members; what has not gone out by then is cut off.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
-
-WhenFull to_when_full(uint32_t value) {
-  return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;
-}
-
-JobRequest from_description(const control::JobDescription& job) {
-  return {job.protocol_version(),
-          job.name(),
-          job.token(),
-          job.aggregator_token(),
-          job.world_size(),
-          job.mtu(),
-          job.slots(),
-          job.succeeds(),
-          job.min_members(),
-          job.gather_ms() * int64_t{1000},
-          to_when_full(job.when_full())};
-}
-
-MemberClaim from_claim(const control::MemberRequest& member) {
-  return {member.job(), member.token(), member.aggregator_token(), member.rank(), member.member()};
-}
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
@@ -72,46 +51,30 @@ class Service final : public ControlService, public control::Aggregator::Callbac
                                       const control::CreateJobRequest* request,
                                       control::CreateJobReply*) override {
     return answer(context,
-                  desk_->create(from_description(request->job()), request->deadline_ms() * int64_t{1000}));
+                  desk_->create(to_job_request(request->job()), request->deadline_ms() * int64_t{1000}));
   }
 
   grpc::ServerWriteReactor<control::Event>* Join(grpc::CallbackServerContext* context,
                                                  const control::JoinRequest* request) override {
-    MemberRequest member;
-    member.job = from_description(request->job());
-    member.rank = request->rank();
-    member.deadline_us = request->deadline_ms() * int64_t{1000};
-    member.shard_endpoint = request->shard_endpoint();
-    member.shard_payload_bytes = request->shard_payload_bytes();
-    member.shard_slots = request->shard_slots();
-    member.rack = request->rack();
-    member.rack_payload_bytes = request->rack_payload_bytes();
-    member.rack_slots = request->rack_slots();
-    member.rack_stripes = request->rack_stripes();
-    member.origin = request->origin();
-    member.multicast = request->multicast();
-    member.host = request->host();
-    member.completed = request->completed();
-    member.liveness_us = request->liveness_ms() * int64_t{1000};
-    member.peer = peer_address(context->peer());
     const auto stream = MemberStream::create();
-    desk_->join(member, stream);
+    desk_->join(to_member_request(*request, peer_address(context->peer())), stream);
     return stream.get();
   }
 
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const control::MemberRequest* request,
                                   control::Empty*) override {
-    return answer(context, desk_->leave(from_claim(*request)));
+    return answer(context, desk_->leave(to_member_claim(*request)));
   }
 
   grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const control::FailRequest* request,
                                  control::Empty*) override {
-    return answer(context, desk_->report(from_claim(request->member()), from_failed(request->failure())));
+    return answer(context,
+                  desk_->report(to_member_claim(request->member()), from_failed(request->failure())));
   }
 
   grpc::ServerUnaryReactor* Alive(grpc::CallbackServerContext* context, const control::MemberRequest* request,
                                   control::Empty*) override {
-    return answer(context, desk_->alive(from_claim(*request)));
+    return answer(context, desk_->alive(to_member_claim(*request)));
   }
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,

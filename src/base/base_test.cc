@@ -6,9 +6,27 @@
 #include "netsum/types.h"
 #include "src/base/assert.h"
 #include "src/base/rng.h"
+#include "src/base/text.h"
 
 namespace netsum {
 namespace {
+
+TEST(PrintableTest, EscapesAllButPrintableAscii) {
+  EXPECT_EQ(printable("rank 3 (10.0.0.1)"), "rank 3 (10.0.0.1)");
+  EXPECT_EQ(printable("a\nb\r\tc"), "a\\nb\\r\\tc");
+  EXPECT_EQ(printable(std::string_view("\0\x1b[2J\x7f\xc2\x9b", 8)), "\\x00\\x1b[2J\\x7f\\xc2\\x9b");
+  EXPECT_EQ(printable(printable("a\nb\x1b")), printable("a\nb\x1b"));
+  EXPECT_TRUE(is_printable(""));
+  EXPECT_FALSE(is_printable("a\n"));
+}
+
+TEST(PrintableTest, CutsAndSaysSo) {
+  EXPECT_EQ(printable("abcdef", 6), "abcdef");
+  EXPECT_EQ(printable("abcdefg", 6), "abc...");
+  EXPECT_EQ(printable("ab\x01", 6), "ab\\x01");
+  EXPECT_EQ(printable("abc\x01", 6), "abc...");
+  EXPECT_EQ(printable("abcd", 3), "...");
+}
 
 TEST(StatusTest, DefaultIsOk) {
   EXPECT_TRUE(Status().ok());

@@ -3,8 +3,12 @@
 #include <string_view>
 #include <utility>
 
+#include "src/base/text.h"
+
 namespace netsum {
 namespace {
+
+constexpr size_t kQuotedBytes = 1024;
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != text.npos;
@@ -47,7 +51,7 @@ ConnectionError hung_up(const std::string& address, const TlsOptions& tls, const
 // answer; every answer quotes it.
 ConnectionError explain(const std::string& address, const TlsOptions& tls, const grpc::Status& failure) {
   const std::string& text = failure.error_message();
-  const std::string quoted = " (" + text + ")";
+  const std::string quoted = " (" + printable(text, kQuotedBytes) + ")";
   if (failure.error_code() == grpc::StatusCode::UNIMPLEMENTED)
     return unreachable(address + " is not the control address of a netsum aggregator" + quoted, Retry::kNo);
   if (failure.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/assert.h"
+#include "src/base/text.h"
 #include "src/control/channel.h"
 #include "src/control/rpc_status.h"
 
@@ -166,7 +167,7 @@ void JoinStream::OnDone(const grpc::Status& status) {
     lost = is_ready_;
   }
   if (lost) {
-    const std::string why = status.ok() ? "it ended the membership" : status.error_message();
+    const std::string why = status.ok() ? "it ended the membership" : printable(status.error_message(), 1024);
     fail({ErrorCode::kAggregatorLost, "lost the aggregator at " + address_ + ": " + why});
   }
   // Under the lock to the end: the owner may destroy this object as soon as it sees `over_`.

@@ -1,6 +1,7 @@
 #include <grpcpp/client_context.h>
 
 #include "src/base/clock.h"
+#include "src/base/text.h"
 #include "src/control/channel.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
@@ -10,14 +11,27 @@
 namespace netsum {
 namespace {
 
+// Names and addresses are shorter; a job's state quotes why it has failed.
+constexpr size_t kTextBytes = 2048;
+
+std::string text(const std::string& remote) {
+  return printable(remote, kTextBytes);
+}
+
+std::vector<std::string> texts(const google::protobuf::RepeatedPtrField<std::string>& remote) {
+  std::vector<std::string> all;
+  for (const std::string& one : remote) all.push_back(text(one));
+  return all;
+}
+
 AggregatorJobStatus from_job(const control::JobStatus& job) {
   AggregatorJobStatus status;
-  status.name = job.name();
+  status.name = text(job.name());
   status.world_size = static_cast<int>(job.world_size());
   status.joined.assign(job.joined().begin(), job.joined().end());
-  status.state = job.state();
+  status.state = text(job.state());
   status.age_ms = job.age_ms();
-  status.hosts.assign(job.hosts().begin(), job.hosts().end());
+  status.hosts = texts(job.hosts());
   status.waiting_for.assign(job.waiting_for().begin(), job.waiting_for().end());
   status.waiting_ms = job.waiting_ms();
   status.waited_ms.assign(job.waited_ms().begin(), job.waited_ms().end());
@@ -25,24 +39,24 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.payload_bytes = job.payload_bytes();
   status.slots = job.slots();
   status.open_slots = job.open_slots();
-  status.delivery = job.delivery();
+  status.delivery = text(job.delivery());
   return status;
 }
 
 RemoteStatus from_reply(const control::StatusReply& reply) {
   RemoteStatus remote;
   remote.protocol_version = reply.protocol_version();
-  remote.dataplane = reply.dataplane();
+  remote.dataplane = text(reply.dataplane());
   remote.payload_bytes = reply.payload_bytes();
   AggregatorStatus& status = remote.status;
-  status.version = reply.version();
-  status.data_addresses.assign(reply.data_endpoints().begin(), reply.data_endpoints().end());
+  status.version = text(reply.version());
+  status.data_addresses = texts(reply.data_endpoints());
   for (const control::JobStatus& job : reply.jobs()) status.jobs.push_back(from_job(job));
   for (const control::Counter& counter : reply.counters())
-    status.counters.push_back({counter.name(), counter.value()});
+    status.counters.push_back({text(counter.name()), counter.value()});
   status.unix_time_ms = reply.unix_time_ms();
   status.draining = reply.draining();
-  status.dataplane = reply.dataplane();
+  status.dataplane = text(reply.dataplane());
   status.slots_per_core = reply.slots_per_core();
   status.slots_free = reply.slots_free();
   return remote;

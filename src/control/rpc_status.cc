@@ -1,5 +1,7 @@
 #include "src/control/rpc_status.h"
 
+#include "src/base/text.h"
+
 namespace netsum {
 namespace {
 
@@ -53,7 +55,7 @@ Status from_failed(const control::Event::Failed& failed) {
   if (failed.code() > static_cast<int>(ErrorCode::kOk) &&
       failed.code() < static_cast<int>(ErrorCode::kInternal))
     code = static_cast<ErrorCode>(failed.code());
-  return {code, failed.message().substr(0, kMessageBytes), failed.rank() < 0 ? kNoRank : failed.rank()};
+  return {code, printable(failed.message(), kMessageBytes), failed.rank() < 0 ? kNoRank : failed.rank()};
 }
 
 grpc::Status to_rpc_status(const Status& status) {

@@ -2,7 +2,24 @@
 
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <string_view>
+
+#include "src/base/text.h"
+
 namespace netsum::tool {
+namespace {
+
+// Control characters, those above ASCII among them, are escaped.
+std::string to_ascii(const Json& value) {
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// Needs no quotes to be told from what stands around it.
+bool is_plain(std::string_view text) {
+  return !text.empty() && is_printable(text) && text.find_first_of(" =\"\\") == text.npos;
+}
+
+}  // namespace
 
 Log::Log(const std::string& level, bool json)
     : logger_(std::make_shared<spdlog::logger>("netsum", std::make_shared<spdlog::sinks::stderr_sink_mt>())),
@@ -34,12 +51,13 @@ void Log::write(spdlog::level::level_enum level, const std::string& message, con
     Json object = {{"message", message}};
     object.update(fields);
     // The pattern supplies the outer braces.
-    line = object.dump(-1, ' ', false, Json::error_handler_t::replace);
+    line = to_ascii(object);
     line = line.substr(1, line.size() - 2);
   } else {
-    line = message;
+    line = printable(message);
     for (const auto& [key, value] : fields.items()) {
-      line += " " + key + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+      const std::string* text = value.get_ptr<const std::string*>();
+      line += " " + key + "=" + (text != nullptr && is_plain(*text) ? *text : to_ascii(value));
     }
   }
   logger_->log(level, "{}", line);

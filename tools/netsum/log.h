@@ -18,7 +18,8 @@ class Log {
   // `level`: debug, info, warn or error; lines below it are not written.
   Log(const std::string& level, bool json);
 
-  // `fields` is an object: "message key=value ..." as text, members beside "message" as JSON.
+  // `fields` is an object: "message key=value ..." as text, members beside "message" as JSON. Whatever they hold
+  // comes out as one line of printable ASCII characters; as text, a value with spaces is quoted as in JSON.
   void debug(const std::string& message, const Json& fields = Json::object());
   void info(const std::string& message, const Json& fields = Json::object());
   void warn(const std::string& message, const Json& fields = Json::object());

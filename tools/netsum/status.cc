@@ -92,7 +92,7 @@ Json StatusCommand::look(const std::string& address) {
 void StatusCommand::show(const Json& reports) const {
   if (json_) {
     const Json line = {{"aggregators", reports}};
-    std::printf("%s\n", line.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", line.dump(-1, ' ', true, Json::error_handler_t::replace).c_str());
   } else {
     // On a terminal each report takes the place of the one before.
     if (!once_ && isatty(STDOUT_FILENO) != 0) std::printf("\033[H\033[2J");

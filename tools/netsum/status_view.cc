@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "src/base/text.h"
+
 namespace netsum::tool {
 namespace {
 
@@ -73,6 +75,11 @@ const AggregatorJobStatus& same_job(const AggregatorStatus& before, const Aggreg
   return now;
 }
 
+// For a terminal, whatever the aggregator has sent.
+std::string text_of(const Json& text) {
+  return printable(text.get<std::string>());
+}
+
 std::string list_of(const Json& ranks) {
   std::string text;
   for (const Json& rank : ranks) text += (text.empty() ? "" : ", ") + rank.dump();
@@ -138,11 +145,11 @@ Json status_failure(const std::string& address, const Status& status) {
 
 std::string status_text(const Json& report) {
   const std::string address = report.at("address");
-  if (!report.at("ok").get<bool>()) return address + "  " + report.at("message").get<std::string>() + "\n";
-  std::string text = fmt::format(
-      "{}  netsum {}, {}{}, {} of {} slots in use\n", address, report.at("version").get<std::string>(),
-      report.at("dataplane").get<std::string>(), report.at("draining").get<bool>() ? ", draining" : "",
-      report.at("slots_in_use").get<uint32_t>(), report.at("slots_per_core").get<uint32_t>());
+  if (!report.at("ok").get<bool>()) return address + "  " + text_of(report.at("message")) + "\n";
+  std::string text =
+      fmt::format("{}  netsum {}, {}{}, {} of {} slots in use\n", address, text_of(report.at("version")),
+                  text_of(report.at("dataplane")), report.at("draining").get<bool>() ? ", draining" : "",
+                  report.at("slots_in_use").get<uint32_t>(), report.at("slots_per_core").get<uint32_t>());
   text += fmt::format(
       "  in {:.0f} packets/s, {:.3f} Gbit/s; out {:.0f} packets/s, {:.3f} Gbit/s; refused {:.0f}/s, "
       "repeated {:.0f}/s\n",
@@ -153,15 +160,15 @@ std::string status_text(const Json& report) {
   text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10} {:>9}  {}\n", "JOB", "STATE", "MEMBERS", "AGE",
                       "SUMS/S", "GBIT/S", "LATE");
   for (const Json& job : report.at("jobs")) {
-    const std::string state = job.at("state");
-    text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10.0f} {:>9.3f}  {}\n",
-                        job.at("name").get<std::string>(), state.substr(0, state.find(':')),
+    const std::string state = text_of(job.at("state"));
+    text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10.0f} {:>9.3f}  {}\n", text_of(job.at("name")),
+                        state.substr(0, state.find(':')),
                         fmt::format("{}/{}", job.at("members").size(), job.at("world_size").get<int>()),
                         for_long(job.at("age_ms").get<uint64_t>()), job.at("sums_per_s").get<double>(),
                         job.at("gradient_gbits_per_s").get<double>(), trouble_of(job));
     std::string members;
     for (const Json& member : job.at("members")) {
-      members += fmt::format(" {}={}", member.at("rank").get<int>(), member.at("host").get<std::string>());
+      members += fmt::format(" {}={}", member.at("rank").get<int>(), text_of(member.at("host")));
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
     if (state.find(':') != std::string::npos) text += "    " + state + "\n";

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "src/base/text.h"
+
 namespace netsum::tool {
 namespace {
 
@@ -67,6 +71,22 @@ TEST(StatusViewTest, SaysWhomAJobWaitsFor) {
   EXPECT_THAT(status_text(status_report("a:1", now, now, 1)), Not(HasSubstr("waits")));
   now.status.jobs[0].state = "joining";
   EXPECT_THAT(status_text(status_report("a:1", now, now, 1)), HasSubstr("waits for rank 1"));
+}
+
+TEST(StatusViewTest, HostileTextCannotCommandTheTerminal) {
+  RemoteStatus now = look(0, 0, {}, 5000);
+  const std::string hostile = "x\n  \x1b]0;title\x07\xc2\x9b 2J";
+  now.dataplane = now.status.version = hostile;
+  now.status.jobs[0].name = now.status.jobs[0].hosts[0] = hostile;
+  now.status.jobs[0].state = "failed: " + hostile;
+  const std::string usual = status_text(status_report("a:1", look(0, 0, {}, 5000), look(0, 0, {}, 5000), 1));
+  const std::string text = status_text(status_report("a:1", now, now, 1));
+  const std::string failure = status_text(status_failure("a:1", Status(ErrorCode::kUnreachable, hostile)));
+  for (const std::string& shown : {text, failure})
+    for (const char c : shown) EXPECT_TRUE(c == '\n' || is_printable(std::string_view(&c, 1))) << int{c};
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), std::count(usual.begin(), usual.end(), '\n') + 1)
+      << "a failed job has a line more";
+  EXPECT_EQ(std::count(failure.begin(), failure.end(), '\n'), 1);
 }
 
 TEST(StatusViewTest, AnAggregatorThatDoesNotAnswer) {

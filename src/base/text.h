@@ -1,0 +1,21 @@
+// Text from outside on its way to people: logs, terminals, messages.
+#ifndef NETSUM_SRC_BASE_TEXT_H_
+#define NETSUM_SRC_BASE_TEXT_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace netsum {
+
+// True if `text` holds only printable ASCII characters and spaces.
+bool is_printable(std::string_view text);
+
+// `text` with every other byte escaped (\n, \t, \r, \x1b), so that it cannot start a new line nor command a
+// terminal. Backslashes stay as they are, so text that is escaped already does not change. A result longer than
+// `most_bytes` (at least 3) is cut, and ends with "...".
+std::string printable(std::string_view text, size_t most_bytes = std::string::npos);
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_BASE_TEXT_H_

@@ -1,0 +1,74 @@
+#include "tools/netsum/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/base/text.h"
+#include "tools/netsum/aggregator_log.h"
+
+namespace netsum::tool {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// What a stranger would like to have in the log.
+constexpr char kHostile[] = "x reason=ok\n2026-01-01T00:00:00.000+0000 error \x1b[2J\"} \x7f\xc2\x9b\xff\\";
+
+AggregatorEvent hostile_event() {
+  AggregatorEvent event;
+  event.kind = AggregatorEvent::Kind::kJoinRefused;
+  event.job = kHostile;
+  event.host = kHostile;
+  event.reason = kHostile;
+  return event;
+}
+
+std::string logged(bool json, const std::function<void(Log& log)>& write) {
+  ::testing::internal::CaptureStderr();
+  {
+    Log log("debug", json);
+    write(log);
+  }
+  return ::testing::internal::GetCapturedStderr();
+}
+
+void expect_one_printable_line(std::string text) {
+  ASSERT_FALSE(text.empty());
+  EXPECT_EQ(text.back(), '\n');
+  text.pop_back();
+  EXPECT_TRUE(is_printable(text)) << printable(text);
+}
+
+TEST(LogTest, HostileTextStaysInItsLineAndItsField) {
+  const std::string text = logged(false, [](Log& log) { log_event(hostile_event(), &log); });
+  expect_one_printable_line(text);
+  EXPECT_THAT(text, HasSubstr(" job=\"x reason=ok\\n2026"));
+  EXPECT_THAT(text, Not(HasSubstr(" job=x")));
+}
+
+TEST(LogTest, HostileTextStaysInItsLineAsJson) {
+  const std::string text = logged(true, [](Log& log) { log_event(hostile_event(), &log); });
+  expect_one_printable_line(text);
+  const Json line = Json::parse(text);
+  EXPECT_EQ(line.at("level"), "warning");
+  EXPECT_THAT(line.at("job").get<std::string>(), ::testing::StartsWith("x reason=ok\n2026"));
+  EXPECT_EQ(line.size(), 6u) << "time, level, message and what is known of the event";
+}
+
+TEST(LogTest, HostileMessagesAreOneLine) {
+  expect_one_printable_line(logged(false, [](Log& log) { log.error(kHostile); }));
+  expect_one_printable_line(logged(true, [](Log& log) { log.error(kHostile); }));
+}
+
+TEST(LogTest, PlainValuesStayPlain) {
+  const std::string text = logged(false, [](Log& log) {
+    log.info("job began", {{"job", "train-1/0"}, {"world_size", 2}, {"reason", "two words"}, {"host", ""}});
+  });
+  EXPECT_THAT(text, HasSubstr("job began job=train-1/0 world_size=2 reason=\"two words\" host=\"\""));
+}
+
+}  // namespace
+}  // namespace netsum::tool
