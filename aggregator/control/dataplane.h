@@ -39,6 +39,9 @@ struct DataplaneJob {
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
+  // Of all its slots, the first one on each stripe, as the control plane has reserved them. None: the dataplane
+  // looks for room.
+  std::optional<uint32_t> first_slot = std::nullopt;
   // What is meant for all members goes to this multicast group; not valid: one copy to each member.
   Address group;
   // Hierarchy: slots and payload are then those of the parent's job.

@@ -30,6 +30,9 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 Status JobTable::check_aggregator_token(const std::string& presented) const {
   if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
+  if (options_.members_bring_shards)
+    return {ErrorCode::kPermissionDenied,
+            "wrong token of the job, or none: set the same token on all ranks (CommunicatorOptions::token)"};
   if (presented.empty())
     return {ErrorCode::kPermissionDenied,
             "this aggregator asks for a token and none was given: set aggregator_token to the token that the "
@@ -53,10 +56,6 @@ Status JobTable::check_job(const JobRequest& request) const {
 
 Status JobTable::check_same(const JobRequest& request, const Job& job) const {
   const JobRequest& first = job.request;
-  // Before anything about the job is told.
-  if (!equal_in_constant_time(request.token, first.token))
-    return {ErrorCode::kPermissionDenied,
-            "wrong token for job '" + request.name + "': a job of that name exists with another token"};
   // Others have renumbered themselves: what differs now says nothing.
   if (job.state == State::kRunning && job.may_start_without_all()) return {};
   const auto differs = [&](const char* what, uint32_t asked, uint32_t expected) {
@@ -92,7 +91,7 @@ Status JobTable::check_quota(const JobRequest& request) const {
 
 Status JobTable::check_entry(int64_t now_us, const JobRequest& request) const {
   if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
-  const auto away = turned_away_.find({request.name, request.succeeds});
+  const auto away = turned_away_.find(identity_of(request));
   if (away != turned_away_.end() && now_us < away->second)
     return {ErrorCode::kResourceExhausted,
             "there was no room for job '" + request.name + "' when its first rank came"};
@@ -111,15 +110,14 @@ bool JobTable::fits_when_empty(const JobRequest& request) const {
 Status JobTable::check_room(const JobRequest& request) const {
   if (dataplane_ != nullptr) {
     if (Status status = check_quota(request); !status.ok()) return status;
-    const uint32_t slots = dataplane_->limits().slots_per_stripe;
-    const uint32_t reserved = reserved_slots();
-    const uint32_t free = reserved < slots ? slots - reserved : 0;
-    if (request.slots > free || free - request.slots < kScaleSlots)
+    const uint32_t run = slots_.longest_run();
+    if (uint64_t{request.slots} + kScaleSlots > run)
       return {ErrorCode::kResourceExhausted,
               "job '" + request.name + "' asks for " + number(request.slots) + " slots (and " +
-                  number(kScaleSlots) + " for scales) per stripe; the aggregator has " + number(slots) +
-                  ", of which " + number(free) +
-                  " are free: ask for fewer, or start the aggregator with more slots per core"};
+                  number(kScaleSlots) + " for scales) per stripe, in a row; the aggregator has " +
+                  number(dataplane_->limits().slots_per_stripe) + ", of which " + number(slots_.free()) +
+                  " are free, at most " + number(run) +
+                  " in a row: ask for fewer, wait, or start the aggregator with more slots per core"};
   }
   if (free_indices_.empty())
     return {ErrorCode::kResourceExhausted,

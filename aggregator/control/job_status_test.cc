@@ -148,13 +148,15 @@ TEST_F(JobStatusTest, ADeathInTheLog) {
 TEST_F(JobStatusTest, ARefusalInTheLog) {
   join(0);
   table_.take_notes();
-  EXPECT_FALSE(table_.join(0, request(1, "guess")).ok());
+  MemberRequest refused = request(1, "guess");
+  refused.job.mtu = 1;
+  EXPECT_FALSE(table_.join(0, refused).ok());
   const std::vector<AggregatorEvent> events = table_.take_notes();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, Kind::kJoinRefused);
   EXPECT_EQ(events[0].rank, 1);
   EXPECT_EQ(events[0].host, "10.0.0.1");
-  EXPECT_THAT(events[0].reason, HasSubstr("permission_denied"));
+  EXPECT_THAT(events[0].reason, HasSubstr("invalid_argument"));
   EXPECT_THAT(events[0].reason, ::testing::Not(HasSubstr("guess")));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <set>
 
@@ -63,7 +64,11 @@ int64_t JobTable::Job::silence_deadline_us() const {
 }
 
 JobTable::JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random)
-    : options_(std::move(options)), dataplane_(dataplane), random_(std::move(random)) {
+    : options_(std::move(options)),
+      dataplane_(dataplane),
+      random_(std::move(random)),
+      slots_(dataplane != nullptr ? dataplane->limits().slots_per_stripe : 0),
+      identity_key_{random_(), random_()} {
   NETSUM_ASSERT((dataplane_ == nullptr) == options_.members_bring_shards);
   if (dataplane_ != nullptr) options_.max_jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
   NETSUM_ASSERT(options_.max_jobs > 0 && options_.max_jobs <= std::numeric_limits<uint16_t>::max());
@@ -86,7 +91,7 @@ Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadl
 
 Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRequest& request,
                                                      int64_t deadline_us, int64_t patience_us) {
-  const Identity identity(request.name, request.succeeds);
+  const Identity identity = identity_of(request);
   if (const auto named = by_name_.find(identity); named != by_name_.end()) {
     if (Status status = check_same(request, jobs_.at(named->second)); !status.ok()) return status;
     return named->second;
@@ -112,11 +117,25 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   if (waits)
     queue_.push_back(number);
   else
-    take_index(job);
+    reserve(job);
   by_name_[identity] = number;
   note(AggregatorEvent::Kind::kJobBegan, job);
   jobs_.emplace(number, std::move(job));
   return number;
+}
+
+JobTable::Identity JobTable::identity_of(const JobRequest& request) const {
+  netsum_sip hash = netsum_sip_begin(&identity_key_);
+  const auto word_at = [&](size_t at, size_t bytes) {
+    uint64_t word = 0;
+    std::memcpy(&word, request.token.data() + at, bytes);
+    return word;
+  };
+  size_t at = 0;
+  for (; at + 8 <= request.token.size(); at += 8) netsum_sip_word(&hash, word_at(at, 8));
+  const uint64_t rest = word_at(at, request.token.size() - at);
+  return {request.name, netsum_sip_end(&hash, rest, static_cast<uint32_t>(request.token.size())),
+          request.succeeds};
 }
 
 int64_t JobTable::join_deadline_us(int64_t now_us, int64_t patience_us) const {
@@ -124,10 +143,15 @@ int64_t JobTable::join_deadline_us(int64_t now_us, int64_t patience_us) const {
          (patience_us > 0 ? std::min(patience_us, options_.join_timeout_us) : options_.join_timeout_us);
 }
 
-void JobTable::take_index(Job& job) {
+void JobTable::reserve(Job& job) {
   job.grant.job = free_indices_.front().index;
   job.grant.epoch = free_indices_.front().epoch;
   free_indices_.pop_front();
+  if (dataplane_ == nullptr) return;
+  job.reserved_slots = job.request.slots + kScaleSlots;
+  const Result<uint32_t> first = slots_.take(job.reserved_slots);
+  NETSUM_ASSERT(first.ok());  // by check_room
+  job.grant.first_slot = *first;
 }
 
 // First come, first served: a small job behind a large one waits, too, so that the large one gets its turn.
@@ -138,7 +162,7 @@ void JobTable::promote(int64_t now_us) {
     Job& job = jobs_.at(number);
     queue_.pop_front();
     job.queued = false;
-    take_index(job);
+    reserve(job);
     if (job.ranks(false).empty()) make_ready(now_us, number);
   }
 }
@@ -462,12 +486,12 @@ void JobTable::release(JobNumber number) {
   room_changed_ = true;
   if (job.state == State::kRunning && dataplane_ != nullptr)
     dataplane_->remove(job.grant.job, job.grant.epoch);
+  if (dataplane_ != nullptr) slots_.give_back(*job.grant.first_slot, job.reserved_slots);
   free_indices_.push_back({job.grant.job, static_cast<uint16_t>(job.grant.epoch + 1)});
 }
 
 void JobTable::unlink_name(JobNumber number) {
-  const JobRequest& request = jobs_.at(number).request;
-  const auto named = by_name_.find({request.name, request.succeeds});
+  const auto named = by_name_.find(identity_of(jobs_.at(number).request));
   if (named != by_name_.end() && named->second == number) by_name_.erase(named);
 }
 
@@ -538,13 +562,25 @@ void JobTable::on_tick(int64_t now_us) {
   for (const JobNumber number : late) {
     const Job& job = jobs_.at(number);
     const int64_t waited_ms = (now_us - job.created_us) / 1000;
-    fail(number,
-         job.queued ? still_full(number, waited_ms)
-                    : ranks_missing(job.request.name, static_cast<int>(job.request.world_size),
-                                    job.ranks(false), waited_ms),
-         kNoRank);
+    fail(number, job.queued ? still_full(number, waited_ms) : not_whole(number, waited_ms), kNoRank);
   }
   promote(now_us);
+}
+
+Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
+  const Job& job = jobs_.at(number);
+  const Status missing =
+      ranks_missing(job.request.name, static_cast<int>(job.request.world_size), job.ranks(false), waited_ms);
+  const bool has_namesake = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    const JobRequest& other = entry.second.request;
+    return other.name == job.request.name && !equal_in_constant_time(other.token, job.request.token);
+  });
+  if (!has_namesake) return missing;
+  return {missing.code(),
+          missing.message() +
+              " Ranks with another token have joined a job of the same name, which is not this one: " +
+              "is the token the same on all ranks?",
+          missing.rank()};
 }
 
 Status JobTable::still_full(JobNumber number, int64_t waited_ms) const {
@@ -595,13 +631,6 @@ void JobTable::stop(const Status& reason) {
 bool JobTable::empty() const {
   return std::all_of(jobs_.begin(), jobs_.end(),
                      [](const auto& entry) { return entry.second.state == State::kFailed; });
-}
-
-uint32_t JobTable::reserved_slots() const {
-  uint32_t reserved = 0;
-  for (const auto& [number, job] : jobs_)
-    if (job.state != State::kFailed && !job.queued) reserved += job.request.slots + kScaleSlots;
-  return reserved;
 }
 
 void JobTable::note(AggregatorEvent::Kind kind, const Job& job, int rank, std::string host,

@@ -23,12 +23,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "aggregator/control/dataplane.h"
 #include "aggregator/control/job_watch.h"
+#include "aggregator/control/slot_ranges.h"
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
@@ -164,7 +166,9 @@ class JobTable {
  private:
   enum class State { kJoining, kRunning, kFailed };
   using JobNumber = uint64_t;
-  using Identity = std::pair<std::string, uint64_t>;  // name, and what it succeeds
+  // Name, hash of the token, and what it succeeds. The token is part of it so that nobody can occupy the name of
+  // a job without knowing its token. The hash is keyed, so that the time of a look-up tells nothing of tokens.
+  using Identity = std::tuple<std::string, uint64_t, uint64_t>;
 
   struct Member {
     MemberId id = 0;
@@ -195,7 +199,8 @@ class JobTable {
     int64_t gathered_us = 0;        // while joining, of a job that need not be whole: when somebody last came
     std::vector<int> former_ranks;  // if members were renumbered
     DataplaneJob grant;
-    std::string delivery;  // of results, for people
+    uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
+    std::string delivery;         // of results, for people
     std::string failure;
     JobWatch watch;  // while running
 
@@ -226,11 +231,15 @@ class JobTable {
   // `deadline_us` as in create(); the first rank of a job that comes waits for the others for `patience_us`.
   Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us,
                                    int64_t patience_us);
+  Identity identity_of(const JobRequest& request) const;
+  // Why the job's ranks did not all come in time.
+  Status not_whole(JobNumber number, int64_t waited_ms) const;
   // 0: as patient as the table.
   int64_t join_deadline_us(int64_t now_us, int64_t patience_us) const;
   // What keeps a new job out, if anything does.
   Status check_entry(int64_t now_us, const JobRequest& request) const;
-  void take_index(Job& job);
+  // Takes an index and slots, which check_room() has found.
+  void reserve(Job& job);
   void promote(int64_t now_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
   void fail_silent(int64_t now_us, JobNumber number);
@@ -249,11 +258,13 @@ class JobTable {
   void release(JobNumber number);
   Status still_full(JobNumber number, int64_t waited_ms) const;
   void unlink_name(JobNumber number);
-  uint32_t reserved_slots() const;
 
   JobTableOptions options_;
   Dataplane* dataplane_;
   std::function<uint64_t()> random_;
+  // Slots of each stripe that jobs have reserved, from when they find room to their end; none without a dataplane.
+  SlotRanges slots_;
+  const netsum_key identity_key_;
   bool draining_ = false;
   JobNumber next_number_ = 1;
   std::map<JobNumber, Job> jobs_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "aggregator/control/fake_dataplane.h"
 #include "src/base/rng.h"
@@ -264,15 +265,41 @@ TEST_F(JobTableTest, AsksForTheAggregatorsToken) {
   join(jobs, request);
 }
 
-TEST_F(JobTableTest, AsksForTheJobsToken) {
+TEST_F(JobTableTest, WhoDoesNotKnowTheTokenCannotOccupyAName) {
+  FakeDataplane dataplane({2, 64, 65536, 1440});
+  JobTable jobs({}, &dataplane, [this] { return rng_.next(); });
+  MemberRequest stranger = member_request(0, 2);
+  for (const char* token : {"", "guess", "secrets", "secre", "secret\n", "12345678"}) {
+    stranger.job.token = token;
+    join(jobs, stranger);
+  }
+  // One that runs, and so would stay for longer than the others.
+  stranger.job.world_size = 1;
+  stranger.job.token = "runs";
+  join(jobs, stranger);
+  jobs.take_events();
+  const std::vector<MemberId> own = join_all(jobs, 2);
+  const auto ready = of_kind(jobs.take_events(), Kind::kReady);
+  ASSERT_THAT(ready, SizeIs(2));
+  EXPECT_EQ(ready[0].to, own[0]);
+  EXPECT_EQ(ready[1].to, own[1]);
+}
+
+TEST_F(JobTableTest, RanksWithDifferentTokensHearWhatIsWrong) {
   JobTable jobs = table();
   join(jobs, member_request(0, 2));
-  MemberRequest request = member_request(1, 2);
-  request.job.token = "guess";
-  const Result<MemberId> id = jobs.join(0, request);
-  ASSERT_FALSE(id.ok());
-  EXPECT_EQ(id.status().code(), ErrorCode::kPermissionDenied);
-  EXPECT_THAT(id.status().message(), HasSubstr("wrong token for job 'train'"));
+  MemberRequest other = member_request(1, 2);
+  other.job.token = "typo";
+  join(jobs, other);
+  jobs.take_events();
+  jobs.on_tick(60 * kSecondUs);
+  const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(2));
+  for (const JobEvent& event : failed) {
+    EXPECT_EQ(event.failure.code(), ErrorCode::kTimeout);
+    EXPECT_THAT(event.failure.message(), HasSubstr("is the token the same on all ranks?"));
+    EXPECT_THAT(event.failure.message(), ::testing::Not(HasSubstr("typo")));
+  }
 }
 
 TEST_F(JobTableTest, ComparesTokensInFull) {
@@ -322,6 +349,48 @@ TEST_F(JobTableTest, BudgetsSlotsOverJobsAndGivesThemBack) {
   EXPECT_THAT(fourth.status().message(), HasSubstr("has 1024, of which 208 are free"));
   ASSERT_TRUE(jobs.leave(claim_of(member_request(0, 1, "a"), first[0])).ok());
   join(jobs, member_request(0, 1, "d"));
+}
+
+TEST_F(JobTableTest, AJobWaitsUntilItsSlotsAreFreeInARow) {
+  FakeDataplane dataplane({2, 8, 600, 1440});
+  JobTable jobs({}, &dataplane, [this] { return rng_.next(); });
+  const auto sized = [](const std::string& name, uint32_t slots) {
+    MemberRequest request = member_request(0, 1, name);
+    request.job.slots = slots;
+    request.job.when_full = WhenFull::kWait;
+    return request;
+  };
+  std::map<std::string, MemberId> ids;
+  for (const char* name : {"a", "b", "c", "d"}) ids[name] = join(jobs, sized(name, 128));
+  ASSERT_THAT(of_kind(jobs.take_events(), Kind::kReady), SizeIs(4));
+  // Twice 144 slots are free, but not side by side.
+  for (const char* name : {"a", "c"}) ASSERT_TRUE(jobs.leave(claim_of(sized(name, 128), ids[name])).ok());
+  ids["large"] = join(jobs, sized("large", 256));
+  jobs.on_tick(0);
+  auto events = jobs.take_events();
+  EXPECT_THAT(of_kind(events, Kind::kFailed), IsEmpty());
+  EXPECT_THAT(of_kind(events, Kind::kReady), IsEmpty());
+  EXPECT_THAT(jobs.join(0, member_request(0, 1, "refused")).status().message(),
+              HasSubstr("of which 312 are free, at most 144 in a row"));
+  ASSERT_TRUE(jobs.leave(claim_of(sized("b", 128), ids["b"])).ok());
+  jobs.on_tick(0);
+  events = jobs.take_events();
+  ASSERT_THAT(of_kind(events, Kind::kReady), SizeIs(1));
+  EXPECT_EQ(of_kind(events, Kind::kReady)[0].to, ids["large"]);
+}
+
+// Whether the slots of jobs that join slowly are still there when they are complete.
+TEST_F(JobTableTest, SlotsAreReservedFromTheFirstRankOn) {
+  FakeDataplane dataplane({1, 8, 600, 1440});
+  JobTable jobs({}, &dataplane, [this] { return rng_.next(); });
+  MemberRequest small = member_request(0, 1, "small");
+  small.job.slots = 32;
+  const MemberId first = join(jobs, small);
+  join(jobs, member_request(0, 2, "slow"));
+  ASSERT_TRUE(jobs.leave(claim_of(small, first)).ok());
+  join(jobs, member_request(0, 2, "slower"));
+  for (const char* name : {"slower", "slow"}) join(jobs, member_request(1, 2, name));
+  EXPECT_THAT(of_kind(jobs.take_events(), Kind::kReady), SizeIs(4));
 }
 
 TEST_F(JobTableTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {

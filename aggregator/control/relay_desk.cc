@@ -4,6 +4,7 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdio>
 
 #include "aggregator/control/request_checks.h"
@@ -97,13 +98,45 @@ RelayDesk::RelayDesk(RelayOptions options, Dataplane* dataplane, std::shared_ptr
       dataplane_(dataplane),
       parent_(std::move(parent)),
       stub_(control::Aggregator::NewStub(parent_)),
-      rack_(random_name()) {
+      rack_(random_name()),
+      slots_(dataplane_->limits().slots_per_stripe) {
   const int jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
   for (int i = 0; i < jobs; ++i)
     free_indices_.emplace_back(static_cast<uint16_t>(i), static_cast<uint16_t>(system_random()));
 }
 
 RelayDesk::~RelayDesk() = default;
+
+RelayDesk::Reservation::~Reservation() {
+  if (slots > 0) desk->slots_.give_back(first_slot, slots);
+  desk->free_indices_.emplace_back(index, static_cast<uint16_t>(epoch + 1));
+}
+
+bool RelayDesk::waits_for(const Session& session, const JobRequest& job) {
+  return !session.job && session.request.name == job.name &&
+         equal_in_constant_time(session.request.token, job.token);
+}
+
+Result<std::shared_ptr<RelayDesk::Reservation>> RelayDesk::reserve(const JobRequest& request) {
+  for (const auto& [id, session] : sessions_)
+    if (waits_for(session, request) && !session.reservation->granted) return session.reservation;
+  if (free_indices_.empty())
+    return Status(ErrorCode::kResourceExhausted, "this aggregator serves at most " +
+                                                     std::to_string(options_.max_jobs) +
+                                                     " jobs at once and none is free");
+  const uint32_t most = std::min(dataplane_->limits().job_slots(), slots_.longest_run());
+  if (most <= kScaleSlots)
+    return Status(ErrorCode::kResourceExhausted,
+                  "there is no room for job '" + request.name + "': this aggregator has at most " +
+                      std::to_string(most) + " free slots in a row, and more than " +
+                      std::to_string(kScaleSlots) + " are needed");
+  auto reservation = std::make_shared<Reservation>(this);
+  std::tie(reservation->index, reservation->epoch) = free_indices_.front();
+  free_indices_.pop_front();
+  reservation->slots = std::min(request.slots, std::bit_floor(most - kScaleSlots)) + kScaleSlots;
+  reservation->first_slot = *slots_.take(reservation->slots);
+  return reservation;
+}
 
 Status RelayDesk::create(const JobRequest&, int64_t) {
   return {ErrorCode::kUnsupported,
@@ -157,13 +190,8 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   uint32_t payload = limits.payload_bytes;
   if (request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu), 6));
-  uint32_t slots = std::min(dataplane_->free_slots(), limits.job_slots());
-  if (!request.rack.empty()) {
-    payload = std::min(payload, request.rack_payload_bytes);
-    slots = std::min(slots, request.rack_slots);
-  }
+  if (!request.rack.empty()) payload = std::min(payload, request.rack_payload_bytes);
   up.set_rack_payload_bytes(payload);
-  up.set_rack_slots(slots);
   up.set_rack_stripes(stripes);
   if (request.peer.valid()) up.set_origin(request.origin.empty() ? request.peer.to_string() : request.origin);
   up.set_host(request.host);
@@ -174,9 +202,20 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   up.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, timeout_us / 1000 - kHeadStartMs)));
 
   std::shared_ptr<ParentCall> call;
+  Status refusal;
   {
     const std::lock_guard lock(mutex_);
-    if (!draining_) {
+    auto reservation = reserve(request.job);
+    if (draining_) {
+      refusal = {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
+    } else if (sessions_.size() >= kMostSessions) {
+      refusal = {ErrorCode::kResourceExhausted,
+                 "this aggregator has as many members as it can serve: " + std::to_string(kMostSessions)};
+    } else if (!reservation.ok()) {
+      refusal = reservation.status();
+    } else {
+      const uint32_t slots = (*reservation)->slots;
+      up.set_rack_slots(request.rack.empty() ? slots : std::min(slots, request.rack_slots));
       const SessionId id = next_session_++;
       call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(up));
       Session& session = sessions_[id];
@@ -188,13 +227,13 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
       session.deadline_us = session.began_us + timeout_us;
       session.stream = stream;
       session.call = call;
+      session.reservation = *reservation;
       stream->set_on_over([self = shared_from_this(), id] { self->on_stream_over(id); });
       ++calls_;
       changed_.notify_all();
     }
   }
-  if (call == nullptr)
-    return refuse({ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"});
+  if (call == nullptr) return refuse(refusal);
   call->start(call);
 }
 
@@ -260,13 +299,17 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
     return Status(ErrorCode::kVersionMismatch,
                   "the aggregator at " + options_.parent +
                       " is of a release that can be no parent: install the same release of netsum on both");
-  if (free_indices_.empty())
-    return Status(ErrorCode::kResourceExhausted, "this aggregator serves at most " +
-                                                     std::to_string(options_.max_jobs) +
-                                                     " jobs at once and none is free");
+  Reservation& reservation = *session.reservation;
+  const uint32_t granted = above->data_slots + above->scale_slots;
+  if (reservation.granted || granted > reservation.slots)
+    return Status(ErrorCode::kInternal,
+                  "the aggregator at " + options_.parent + " has granted job '" + session.request.name +
+                      "' " + std::to_string(granted) +
+                      " slots, more than this one has offered, or has granted it twice");
   Grant grant;
-  grant.job.job = free_indices_.front().first;
-  grant.job.epoch = free_indices_.front().second;
+  grant.job.job = reservation.index;
+  grant.job.epoch = reservation.epoch;
+  grant.job.first_slot = reservation.first_slot;
   grant.job.key = {system_random(), system_random()};
   grant.job.data_slots = above->data_slots;
   grant.job.scale_slots = above->scale_slots;
@@ -281,7 +324,7 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
     if (!address.ok()) return address.status();
     parent.stripes.push_back(*address);
   }
-  grant.member_of_rank = number_members(session.request.name, members, parent.member);
+  grant.member_of_rank = number_members(session.request, members, parent.member);
   for (const uint16_t member : grant.member_of_rank)
     if (member != NETSUM_MEMBER_ALL) grant.job.members = std::max<uint16_t>(grant.job.members, member + 1);
   if (grant.job.members > NETSUM_MAX_MEMBERS)
@@ -289,17 +332,20 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
                   "job '" + session.request.name + "' has " + std::to_string(grant.job.members) +
                       " members at this aggregator, which serves at most " +
                       std::to_string(NETSUM_MAX_MEMBERS) + ": spread them over more aggregators");
-  if (all_receive_multicast(session.request.name)) grant.job.group = group_of(*dataplane_, grant.job.job);
+  if (all_receive_multicast(session.request)) grant.job.group = group_of(*dataplane_, grant.job.job);
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
-  free_indices_.pop_front();
+  slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
+  reservation.slots = granted;
+  reservation.granted = true;
+  grant.reservation = session.reservation;
   return grant;
 }
 
-bool RelayDesk::all_receive_multicast(const std::string& job) const {
+bool RelayDesk::all_receive_multicast(const JobRequest& job) const {
   return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.request.name != job || session.job || session.multicast;
+    return !waits_for(session, job) || session.multicast;
   });
 }
 
@@ -307,13 +353,13 @@ bool RelayDesk::all_receive_multicast(const std::string& job) const {
 // joined, or the parent would not have granted the job; but the word that the parent has let one in comes by
 // its own stream, maybe after the grant by another's. So a session without it counts, too, unless there is
 // one of the same rank that has it.
-std::vector<uint16_t> RelayDesk::number_members(const std::string& job, const std::vector<uint16_t>& above,
+std::vector<uint16_t> RelayDesk::number_members(const JobRequest& job, const std::vector<uint16_t>& above,
                                                 uint16_t own) const {
   std::vector<std::string> racks(above.size());
   std::vector<bool> let_in(above.size());
   for (const auto& [id, session] : sessions_) {
     const auto rank = static_cast<size_t>(session.rank);
-    if (session.request.name != job || session.job || rank >= above.size() || let_in[rank]) continue;
+    if (!waits_for(session, job) || rank >= above.size() || let_in[rank]) continue;
     racks[rank] = session.rack;
     let_in[rank] = session.member != 0;
   }
@@ -340,7 +386,6 @@ void RelayDesk::release(const Session& session) {
   if (entry == grants_.end() || --entry->second.sessions > 0) return;
   const DataplaneJob& job = entry->second.job;
   dataplane_->remove(job.job, job.epoch);
-  free_indices_.emplace_back(job.job, static_cast<uint16_t>(job.epoch + 1));
   grants_.erase(entry);
 }
 

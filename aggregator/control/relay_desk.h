@@ -19,6 +19,7 @@
 
 #include "aggregator/control/dataplane.h"
 #include "aggregator/control/desk.h"
+#include "aggregator/control/slot_ranges.h"
 #include "src/control/control.grpc.pb.h"
 
 namespace netsum {
@@ -57,6 +58,22 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
  private:
   class ParentCall;  // one Join at the parent
   using SessionId = uint64_t;
+  static constexpr size_t kMostSessions = 65536;
+
+  // What is kept for a job from its first join here to its end: an index, and slots of each stripe. Given back when
+  // the last session or grant that holds it is gone, under the lock.
+  struct Reservation {
+    explicit Reservation(RelayDesk* desk) : desk(desk) {}
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+    ~Reservation();
+    RelayDesk* const desk;
+    uint16_t index = 0;
+    uint16_t epoch = 0;
+    uint32_t first_slot = 0;
+    uint32_t slots = 0;
+    bool granted = false;
+  };
   // A job as the parent names it: index, epoch, key.
   using ParentJob = std::tuple<uint32_t, uint32_t, netsum_key>;
 
@@ -71,10 +88,12 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
     int64_t deadline_us = 0;  // for the parent's first word
     std::shared_ptr<MemberStream> stream;
     std::shared_ptr<ParentCall> call;
+    std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
   };
   // A granted job here.
   struct Grant {
+    std::shared_ptr<Reservation> reservation;
     DataplaneJob job;
     std::vector<uint16_t> member_of_rank;
     int sessions = 0;
@@ -83,14 +102,19 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   void on_event(SessionId id, const control::Event& event, const std::string& parent_peer);
   void on_call_over(SessionId id, const grpc::Status& status);
   void on_stream_over(SessionId id);
+  // That of the job's other sessions which are not granted yet, or a new one with as many of the slots asked for as
+  // there are in a row. Errors: kResourceExhausted (the index, or no slots at all).
+  Result<std::shared_ptr<Reservation>> reserve(const JobRequest& request);
   // What the member hears of the parent's Ready; or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  // Whether the session belongs to `job`, by name and token, and has not been granted it yet.
+  static bool waits_for(const Session& session, const JobRequest& job);
   // Whether all that join `job` here can receive from a multicast group.
-  bool all_receive_multicast(const std::string& job) const;
+  bool all_receive_multicast(const JobRequest& job) const;
   // By rank: its member number here, or NETSUM_MEMBER_ALL. `above`: the same at the parent, where ours is
   // `own`.
-  std::vector<uint16_t> number_members(const std::string& job, const std::vector<uint16_t>& above,
+  std::vector<uint16_t> number_members(const JobRequest& job, const std::vector<uint16_t>& above,
                                        uint16_t own) const;
   void release(const Session& session);
   Result<control::MemberRequest> find(const MemberClaim& claim);
@@ -111,9 +135,11 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   bool draining_ = false;
   int calls_ = 0;  // to the parent that are not over
   SessionId next_session_ = 1;
+  // Reservations, which sessions and grants hold, go back to these two.
+  SlotRanges slots_;
+  std::deque<std::pair<uint16_t, uint16_t>> free_indices_;  // index, epoch; longest unused first
   std::map<SessionId, Session> sessions_;
   std::map<ParentJob, Grant> grants_;
-  std::deque<std::pair<uint16_t, uint16_t>> free_indices_;  // index, epoch; longest unused first
 };
 
 }  // namespace netsum

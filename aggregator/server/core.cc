@@ -79,7 +79,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                   "job " + std::to_string(spec.job) + " does not fit the dataplane");
   }
   remove(spec.job, jobs_[spec.job].rules.epoch);
-  const Result<uint32_t> first = ranges_.take(wanted);
+  const Result<uint32_t> first = ranges_.take(wanted, spec.first_slot);
   if (!first.ok()) return first.status();
   std::fill_n(slots_.begin() + first.value(), wanted, netsum_slot{});
   Job& job = jobs_[spec.job];

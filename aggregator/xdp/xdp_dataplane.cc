@@ -63,7 +63,7 @@ class XdpDataplane final : public Dataplane {
     }
     forget(job.job);
     const uint32_t wanted = job.data_slots + job.scale_slots;
-    const Result<uint32_t> first = ranges_.take(wanted);
+    const Result<uint32_t> first = ranges_.take(wanted, job.first_slot);
     if (!first.ok()) return first.status();
     const Status status = program_->install(job, first.value());
     if (!status.ok()) {

@@ -59,7 +59,8 @@ struct CommunicatorOptions {
   int rank = 0;
   int world_size = 1;           // 1 to kMaxRanks; above kMaxMembers a hierarchy of aggregators is needed
   std::string job = "default";  // the job's name, the same on every rank; unique per aggregator
-  // Shared secret of the job's ranks, at most 256 bytes; a rank with another token is refused.
+  // Shared secret of the job's ranks, at most 256 bytes. Ranks with another token cannot join: to an aggregator theirs
+  // is another job, even under the same name. With embedded shards nobody without it can use rank 0's control service.
   std::string token;
   // What an aggregator that was started with a token (AggregatorOptions::token) wants to see before anything.
   std::string aggregator_token;

@@ -226,6 +226,38 @@ TEST(HierarchyTest, AParentThatDoesNotAnswerIsNamed) {
       << communicator.status().to_string();
 }
 
+// A rack offers its parent only what it has reserved, so that two jobs that join at once both fit.
+TEST(HierarchyTest, JobsThatJoinAtTheSameTimeShareARacksSlots) {
+  const auto spine = start();
+  AggregatorOptions small;
+  small.listen = "127.0.0.1:0";
+  small.parent = spine->control_address();
+  small.slots_per_core = 512;  // for one job of 256 and 16 for scales, and half of another
+  auto rack = Aggregator::start(small);
+  ASSERT_TRUE(rack.ok()) << rack.status().to_string();
+  std::atomic<int> joined = 0;
+  std::vector<std::thread> threads;
+  for (const char* job : {"one", "two"}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, job, rank] {
+        CommunicatorOptions options = options_of(rank, 2, (*rack)->control_address());
+        options.job = job;
+        // Both first ranks are there before either job is complete.
+        while (rank == 1 && joined < 2) {
+          joined = static_cast<int>((*rack)->status().jobs.size());
+          std::this_thread::sleep_for(milliseconds(5));
+        }
+        auto communicator = Communicator::connect(options);
+        ASSERT_TRUE(communicator.ok()) << job << ": " << communicator.status().to_string();
+        expect_sums(rank, 2, **communicator, 10'000);
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE((*rack)->drain(seconds(10)));
+  EXPECT_EQ((*rack)->status().slots_free, 512u);
+}
+
 TEST(HierarchyTest, ParentsAskForTheirToken) {
   const auto spine = start("", 1, "spine's");
   const auto wrong = start(spine->control_address(), 1, "rack's", "guess");

@@ -79,6 +79,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.on_left = member.on_left;
   join.on_missing = member.on_missing;
   if (shard != nullptr) {
+    join.aggregator_token = options.token;  // rank 0's service serves this job alone
     join.shard_endpoint = shard->endpoint().to_string();
     join.shard_payload_bytes = shard->limits().payload_bytes;
     join.shard_slots = shard->limits().slots_per_stripe;

@@ -40,6 +40,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   if (hosts_root) {
     ControlServiceOptions control;
     control.listen = options.root;
+    control.token = options.token;  // of the job, which only its ranks know
     control.tls = options.tls;
     control.max_jobs = kJobs;
     control.join_timeout = options.connect_timeout;

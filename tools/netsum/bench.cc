@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <random>
 
 #include "netsum/communicator.h"
 #include "tools/netsum/bench_local.h"
@@ -18,6 +20,13 @@ namespace netsum::tool {
 namespace {
 
 using std::chrono::milliseconds;
+
+std::string random_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += std::to_string(random());
+  return token;
+}
 
 const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"bfloat16", DataType::kBFloat16},
@@ -375,6 +384,8 @@ int BenchCommand::run() {
   BenchReport report(settings_, mtu_, one_rank() ? world_size_ : workers_, command_line_);
   if (one_rank()) return run_one_rank(&report);
   communicator_options();  // reads the files named, so that a wrong one is said once, here
+  // Nobody else is to join: the ranks take it from their environment, which other users cannot read.
+  if (job_token_.load().empty()) setenv(job_token_.variable.c_str(), random_token().c_str(), 1);
   if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
     std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());
     return kExitFailed;
