@@ -261,8 +261,10 @@ TEST_F(ControlTest, RefusesADuplicateRankAWrongTokenAndAnotherWorldSize) {
   status = refusal([](JoinParameters& how) {
     how.rank = 1;
     how.token = "guess";
+    how.timeout = milliseconds(1000);
   });
-  EXPECT_EQ(status.code(), ErrorCode::kPermissionDenied);
+  EXPECT_EQ(status.code(), ErrorCode::kTimeout);
+  EXPECT_THAT(status.message(), HasSubstr("is the token the same on all ranks?"));
   status = refusal([](JoinParameters& how) {
     how.rank = 1;
     how.world_size = 3;

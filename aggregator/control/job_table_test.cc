@@ -386,6 +386,7 @@ TEST_F(JobTableTest, SlotsAreReservedFromTheFirstRankOn) {
   MemberRequest small = member_request(0, 1, "small");
   small.job.slots = 32;
   const MemberId first = join(jobs, small);
+  jobs.take_events();
   join(jobs, member_request(0, 2, "slow"));
   ASSERT_TRUE(jobs.leave(claim_of(small, first)).ok());
   join(jobs, member_request(0, 2, "slower"));

@@ -9,6 +9,7 @@
 
 #include "aggregator/control/event_queue.h"
 #include "src/base/text.h"
+#include "src/control/membership.h"
 #include "src/control/rpc_status.h"
 #include "wire/ids.h"
 
@@ -142,6 +143,52 @@ TEST(RequestChecksTest, ReportedTextIsOneShortLine) {
   EXPECT_TRUE(is_printable(status.message()));
   EXPECT_LE(status.message().size(), 1024u);
 }
+
+// What a faulty or hostile aggregator could grant.
+struct HostileGrant {
+  const char* name;
+  std::function<void(control::Ready&)> spoil;
+};
+class HostileReady : public ::testing::TestWithParam<HostileGrant> {};
+
+TEST_P(HostileReady, IsRefusedWithAReason) {
+  control::Ready ready;
+  ready.set_data_slots(256);
+  ready.set_scale_slots(16);
+  ready.set_payload_bytes(1440);
+  ready.add_stripes()->set_endpoint("10.0.0.9:7000");
+  ASSERT_TRUE(to_membership(ready, Address()).ok());
+  GetParam().spoil(ready);
+  const auto membership = to_membership(ready, Address());
+  ASSERT_FALSE(membership.ok());
+  EXPECT_TRUE(is_printable(membership.status().message())) << membership.status().message();
+}
+
+using Ready = control::Ready;
+INSTANTIATE_TEST_SUITE_P(
+    RequestChecks, HostileReady,
+    ::testing::Values(HostileGrant{"job", [](Ready& r) { r.set_job(65536); }},
+                      HostileGrant{"epoch", [](Ready& r) { r.set_epoch(kHuge); }},
+                      HostileGrant{"no_slots", [](Ready& r) { r.set_data_slots(0); }},
+                      HostileGrant{"odd_slots", [](Ready& r) { r.set_data_slots(255); }},
+                      HostileGrant{"slots", [](Ready& r) { r.set_data_slots(1u << 31); }},
+                      HostileGrant{"no_scale_slots", [](Ready& r) { r.set_scale_slots(0); }},
+                      HostileGrant{"scale_slots", [](Ready& r) { r.set_scale_slots(kHuge); }},
+                      HostileGrant{"no_payload", [](Ready& r) { r.set_payload_bytes(0); }},
+                      HostileGrant{"odd_payload", [](Ready& r) { r.set_payload_bytes(1441); }},
+                      HostileGrant{"payload", [](Ready& r) { r.set_payload_bytes(kHuge - 31); }},
+                      HostileGrant{"no_stripes", [](Ready& r) { r.clear_stripes(); }},
+                      HostileGrant{"stripe", [](Ready& r) { r.mutable_stripes(0)->set_endpoint("x\n"); }},
+                      HostileGrant{"group", [](Ready& r) { r.set_group("\x1b[2J"); }},
+                      HostileGrant{"owner", [](Ready& r) { r.mutable_stripes(0)->set_owner_rank(kHuge); }},
+                      HostileGrant{"member", [](Ready& r) { r.add_member_of_rank(64); }},
+                      HostileGrant{"huge_member", [](Ready& r) { r.add_member_of_rank(kHuge); }},
+                      HostileGrant{"former_rank", [](Ready& r) { r.add_former_ranks(kHuge); }},
+                      HostileGrant{"hosts",
+                                   [](Ready& r) {
+                                     for (int i = 0; i < 513; ++i) r.add_hosts("h");
+                                   }}),
+    [](const auto& input) { return std::string(input.param.name); });
 
 TEST(EventQueueTest, AMemberThatDoesNotReadCostsNoMemory) {
   EventQueue queue;

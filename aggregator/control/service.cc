@@ -25,6 +25,8 @@ namespace {
 constexpr int kMaxRequestBytes = 64 << 10;
 // For the last words to the members; what has not gone out by then is cut off.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
+// Who asks for longer means forever; clocks cannot count that far.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
@@ -43,7 +45,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   AggregatorStatus status() const override;
   bool drain(std::chrono::milliseconds deadline) override {
     desk_->drain();
-    return desk_->wait_until_empty(std::chrono::steady_clock::now() + deadline);
+    return desk_->wait_until_empty(std::chrono::steady_clock::now() + std::min(deadline, kLongestWait));
   }
 
  private:
@@ -209,19 +211,18 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
 }
 
 Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Dataplane* dataplane) {
+  const auto join_timeout = std::min(options.join_timeout, kLongestWait);
   if (options.parent.empty()) {
-    return std::shared_ptr<Desk>(
-        std::make_shared<JobDesk>(JobTableOptions{options.token, options.max_jobs,
-                                                  std::chrono::microseconds(options.join_timeout).count(),
-                                                  options.members_bring_shards},
-                                  dataplane, options.on_event));
+    return std::shared_ptr<Desk>(std::make_shared<JobDesk>(
+        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),
+                        options.members_bring_shards},
+        dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);
   if (!channel.ok()) return channel.status();
-  return std::shared_ptr<Desk>(
-      std::make_shared<RelayDesk>(RelayOptions{options.parent, options.parent_token, options.token,
-                                               options.max_jobs, options.join_timeout},
-                                  dataplane, *channel));
+  return std::shared_ptr<Desk>(std::make_shared<RelayDesk>(
+      RelayOptions{options.parent, options.parent_token, options.token, options.max_jobs, join_timeout},
+      dataplane, *channel));
 }
 
 }  // namespace

@@ -67,6 +67,35 @@ TEST(ShardTest, EightRanksPerHostRegroupAsOftenAsTheyLike) {
                [](CommunicatorOptions& options) { options.host = options.rank < 8 ? "low" : "high"; });
 }
 
+TEST(ShardTest, StrangersCannotUseRankZerosControlService) {
+  CommunicatorOptions options = embedded_options();
+  options.shared_memory = false;
+  std::promise<std::string> root_promise;
+  run_ranks(
+      2, options,
+      [&](int rank, std::unique_ptr<Communicator>& communicator) {
+        EXPECT_EQ(sum(*communicator, 1), 2);
+        if (rank == 1) return;
+        JoinParameters stranger;
+        stranger.address = root_promise.get_future().get();
+        stranger.job = options.job;
+        stranger.shard_endpoint = "127.0.0.1:9";
+        stranger.shard_payload_bytes = 1440;
+        stranger.shard_slots = 4096;
+        for (const char* guess : {"", "guess", "secrets"}) {
+          stranger.token = stranger.aggregator_token = guess;
+          const auto joined = ControlClient::join(stranger, [](const Status&) {});
+          EXPECT_EQ(joined.status().code(), ErrorCode::kPermissionDenied) << joined.status().to_string();
+          const auto status = query_status(stranger.address, guess, {}, kPatience);
+          EXPECT_EQ(status.status().code(), ErrorCode::kPermissionDenied) << status.status().to_string();
+        }
+        EXPECT_TRUE(query_status(stranger.address, options.token, {}, kPatience).ok());
+      },
+      [&](CommunicatorOptions& own) {
+        if (own.rank == 1) root_promise.set_value(own.root);
+      });
+}
+
 TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
   CommunicatorOptions options = embedded_options();
   options.shared_memory = false;

@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -30,6 +31,13 @@ constexpr milliseconds kGoodbyeCall{700};
 // The aggregator gives up this much earlier than its client (or a tenth of the time), so that what it has to
 // say arrives in time.
 constexpr int64_t kHeadStartMs = 250;
+// Who asks for longer means forever; the clock cannot count that far.
+constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
+// Times are sent as 32 bits of milliseconds: longer ones are cut to 49 days.
+uint32_t to_wire(milliseconds time) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, std::numeric_limits<uint32_t>::max()));
+}
 
 milliseconds until(Clock::time_point deadline) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
@@ -48,7 +56,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   job.set_slots(parameters.slots);
   job.set_succeeds(parameters.succeeds);
   job.set_min_members(static_cast<uint32_t>(parameters.min_members));
-  job.set_gather_ms(static_cast<uint32_t>(parameters.gather.count()));
+  job.set_gather_ms(to_wire(parameters.gather));
   job.set_when_full(static_cast<uint32_t>(parameters.when_full));
   request.set_rank(static_cast<uint32_t>(parameters.rank));
   request.set_software_version(NETSUM_VERSION_STRING);
@@ -58,7 +66,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_host(parameters.host);
   request.set_multicast(parameters.multicast);
   request.set_completed(parameters.completed);
-  request.set_liveness_ms(static_cast<uint32_t>(parameters.liveness.count()));
+  request.set_liveness_ms(to_wire(parameters.liveness));
   return request;
 }
 
@@ -148,7 +156,7 @@ class Client final : public ControlClient {
 };
 
 Status Client::connect(const std::function<void(const Status&)>& on_failure) {
-  const auto deadline = Clock::now() + parameters_.timeout;
+  const auto deadline = Clock::now() + std::min(parameters_.timeout, kLongestWait);
   while (until(deadline).count() > 0) {
     if (const auto end = attempt(deadline, on_failure)) return *end;
     std::this_thread::sleep_for(std::min(kRetryPause, until(deadline)));
@@ -161,7 +169,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
   const int64_t left_ms = until(deadline).count();
   control::JoinRequest request = to_request(parameters_);
   request.set_deadline_ms(
-      static_cast<uint32_t>(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs))));
+      to_wire(milliseconds(std::max<int64_t>(1, left_ms - std::min(left_ms / 10, kHeadStartMs)))));
   drop_stream(deadline);
   stream_ = JoinStream::start(channel_, parameters_.address, request, parameters_.on_missing);
   switch (stream_->wait(deadline)) {

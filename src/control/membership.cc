@@ -2,9 +2,54 @@
 
 #include "src/control/control.pb.h"
 
+#include <bit>
+#include <cstdint>
+
+#include "netsum/options.h"
+#include "src/base/text.h"
+#include "wire/ids.h"
+
 namespace netsum {
+namespace {
+
+constexpr uint32_t kMostSlots = 65536;
+constexpr int kMostStripes = 65536;
+constexpr size_t kTextBytes = 256;
+
+// What of it cannot be, or "". The worker's engine relies on all of this.
+std::string impossible_in(const control::Ready& ready) {
+  const auto has = [](const char* what, uint64_t value) { return what + (" " + std::to_string(value)); };
+  if (ready.job() > UINT16_MAX) return has("job", ready.job());
+  if (ready.epoch() > UINT16_MAX) return has("epoch", ready.epoch());
+  if (!std::has_single_bit(ready.data_slots()) || ready.data_slots() > kMostSlots)
+    return has("data slots", ready.data_slots());
+  if (ready.scale_slots() < 1 || ready.scale_slots() > kMostSlots)
+    return has("scale slots", ready.scale_slots());
+  if (ready.payload_bytes() < 32 || ready.payload_bytes() % 32 != 0 ||
+      ready.payload_bytes() > NETSUM_MAX_PAYLOAD)
+    return has("payload bytes", ready.payload_bytes());
+  if (ready.stripes_size() < 1 || ready.stripes_size() > kMostStripes)
+    return has("stripes", static_cast<uint64_t>(ready.stripes_size()));
+  for (const control::Stripe& stripe : ready.stripes())
+    if (stripe.owner_rank() >= kMaxRanks) return has("owner rank", stripe.owner_rank());
+  for (const int ranks : {ready.hosts_size(), ready.member_of_rank_size(), ready.former_ranks_size()})
+    if (ranks > kMaxRanks) return has("ranks", static_cast<uint64_t>(ranks));
+  for (const uint32_t member : ready.member_of_rank())
+    if (member >= NETSUM_MAX_MEMBERS && member != NETSUM_MEMBER_ALL) return has("member", member);
+  for (const uint32_t rank : ready.former_ranks())
+    if (rank >= kMaxRanks) return has("former rank", rank);
+  return "";
+}
+
+}  // namespace
 
 Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator) {
+  if (const std::string what = impossible_in(ready); !what.empty())
+    return Status(
+        ErrorCode::kVersionMismatch,
+        "the aggregator has granted a job with " + what +
+            ", which is out of range: it is of another release, or faulty; install the same release "
+            "of netsum on both");
   Membership membership;
   membership.job = static_cast<uint16_t>(ready.job());
   membership.epoch = static_cast<uint16_t>(ready.epoch());
@@ -13,21 +58,21 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.data_slots = ready.data_slots();
   membership.scale_slots = ready.scale_slots();
   membership.payload_bytes = ready.payload_bytes();
-  membership.dataplane = ready.dataplane();
+  membership.dataplane = printable(ready.dataplane(), kTextBytes);
   membership.hosts.assign(ready.hosts().begin(), ready.hosts().end());
   membership.host_meeting = ready.host_meeting();
   for (const uint32_t member : ready.member_of_rank())
     membership.member_of_rank.push_back(static_cast<uint16_t>(member));
   if (!ready.group().empty()) {
     const Result<Address> group = Address::parse(ready.group());
-    if (!group.ok()) return group.status();
+    if (!group.ok()) return Status(group.status().code(), printable(group.status().message(), kTextBytes));
     membership.group = *group;
   }
   for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
   membership.completed = ready.completed();
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
-    if (!parsed.ok()) return parsed.status();
+    if (!parsed.ok()) return Status(parsed.status().code(), printable(parsed.status().message(), kTextBytes));
     Address endpoint = *parsed;
     if (endpoint.is_wildcard()) {
       endpoint = aggregator;

@@ -44,7 +44,7 @@ struct Membership {
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.
-// Errors: kInvalidArgument (an endpoint or group that is no address).
+// Errors: kInvalidArgument (an endpoint or group that is no address), kVersionMismatch (a value out of range).
 Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator);
 
 }  // namespace netsum

@@ -7,9 +7,11 @@ Each starts from its corpus in tests/fuzz/corpus and keeps what it finds in buil
 stays in build/fuzz as crash-*; `build/fuzz/TARGET FILE` runs it again. Exits with 1 if there is one.
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -25,20 +27,47 @@ TARGETS = {
     "packet_fuzz": (["wire/codec.cc"], 9100),
     "slot_fuzz": ([], 602),
     "address_fuzz": (["src/net/address.cc", "src/base/status.cc"], 120),
+    "control_fuzz": (["aggregator/control/job_checks.cc", "aggregator/control/job_table.cc",
+                      "aggregator/control/job_watch.cc", "aggregator/control/request_checks.cc",
+                      "src/base/assert.cc", "src/base/status.cc", "src/base/text.cc", "src/control/membership.cc",
+                      "src/control/ranks.cc", "src/control/rpc_status.cc", "src/net/address.cc",
+                      "src/net/multicast.cc"], 4096),
 }
+# Targets that need the messages of the control protocol.
+PROTO = "src/control/control.proto"
+WITH_PROTO = {"control_fuzz"}
+
+
+def run(command):
+    """What a command of the build says; ends the program if it fails or is missing."""
+    try:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
+    except FileNotFoundError:
+        sys.exit(f"fuzz.py: {command[0]} is missing; install the packages of scripts/packages.txt")
+    if "libclang_rt" in done.stderr and done.returncode != 0:
+        sys.exit("fuzz.py: clang's runtime is missing; install libclang-rt-14-dev (scripts/packages.txt)\n" + done.stderr)
+    if done.returncode != 0:
+        sys.exit(f"fuzz.py: {' '.join(map(str, command[:3]))} ... has failed\n{done.stderr}")
 
 
 def build(target):
     sources = [ROOT / "tests" / "fuzz" / f"{target}.cc", *(ROOT / source for source in TARGETS[target][0])]
-    command = [COMPILER, *FLAGS, *map(str, sources), "-o", str(OUT / target)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
-    except FileNotFoundError:
-        sys.exit(f"fuzz.py: {COMPILER} is missing; install clang-14 and libclang-rt-14-dev (scripts/packages.txt)")
-    if "libclang_rt" in done.stderr and done.returncode != 0:
-        sys.exit("fuzz.py: clang's runtime is missing; install libclang-rt-14-dev (scripts/packages.txt)\n" + done.stderr)
-    if done.returncode != 0:
-        sys.exit(f"fuzz.py: {target} does not build\n{done.stderr}")
+    flags, libraries = list(FLAGS), []
+    if target in WITH_PROTO:
+        generated = OUT / "generated"
+        generated.mkdir(exist_ok=True)
+        run(["protoc", "-I", ROOT, f"--cpp_out={generated}", ROOT / PROTO])
+        sources.append((generated / PROTO).with_suffix(".pb.cc"))
+        flags += ["-isystem", generated, "-DGRPC_USE_PROTO_LITE"]
+        libraries += ["-lgrpc++", "-lprotobuf"]
+    objects = [OUT / "objects" / target / f"{source.name}.o" for source in sources]
+    objects[0].parent.mkdir(parents=True, exist_ok=True)
+    launcher = ["ccache"] if shutil.which("ccache") else []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]),
+                          zip(sources, objects)):
+            pass
+    run([COMPILER, *flags, *objects, *libraries, "-o", OUT / target])
 
 
 def fuzz(target, seconds):
