@@ -360,3 +360,31 @@ def test_checking_layer_of_pytorch():
         assert netsum.torch.stats()["operations"] == 1
 
     ranks.run(on_rank, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+@pytest.mark.network
+def test_more_ranks_than_an_aggregator_takes():
+    """Two racks of 33 ranks below a parent; each rank names its rack's aggregator."""
+    world_size = 66
+
+    def on_rank(rank):
+        sums = torch.full((1000,), float(rank))
+        special = torch.tensor([math.nan if rank == 65 else 1.0, 1.0])
+        dist.all_reduce(sums)
+        dist.all_reduce(special)
+        assert netsum.torch.stats()["operations"] == 2
+        assert "in the network" in netsum.torch.describe()
+        return sums[0].item(), math.isnan(special[0].item()), special[1].item()
+
+    with (
+        ranks.aggregator() as spine,
+        ranks.aggregator("--parent", spine.address) as first,
+        ranks.aggregator("--parent", spine.address) as second,
+    ):
+        envs = [
+            {"NETSUM_HIERARCHY": "1", "NETSUM_AGGREGATOR": rack.address, "NETSUM_CONNECT_TIMEOUT": "90"}
+            for rack in (first, second)
+            for _ in range(world_size // 2)
+        ]
+        results = ranks.run(on_rank, world_size=world_size, env=envs, timeout_s=90)
+    assert results == [(sum(range(world_size)), True, float(world_size))] * world_size

@@ -42,6 +42,7 @@ def test_all_set(tmp_path):
     assert settings.aggregators == ("a:1", "[::1]:2")
     assert settings.shared() == {
         "NETSUM_AGGREGATOR": "a:1,[::1]:2",
+        "NETSUM_HIERARCHY": 0,
         "NETSUM_JOB": "mine",
         "NETSUM_MTU": 9000,
         "NETSUM_SLOTS": 64,
@@ -138,3 +139,16 @@ def test_certificate_without_key(tmp_path):
     (tmp_path / "cert").write_text("pem")
     with pytest.raises(ValueError, match="NETSUM_TLS_KEY"):
         _settings.from_environment({"NETSUM_TLS_CERT": str(tmp_path / "cert")})
+
+
+def test_in_a_hierarchy_ranks_may_name_different_aggregators():
+    first, second = (
+        _settings.from_environment({"NETSUM_HIERARCHY": "1", "NETSUM_AGGREGATOR": address}).shared()
+        for address in ("10.0.1.1:5151", "10.0.2.1:5151")
+    )
+    assert first == second
+    two = _settings.from_environment({"NETSUM_HIERARCHY": "1", "NETSUM_AGGREGATOR": "10.0.1.1:5151,10.0.1.2:5151"})
+    assert two.shared() != first
+    assert _settings.from_environment({"NETSUM_AGGREGATOR": "10.0.1.1:5151"}).shared() != first
+    with pytest.raises(ValueError, match="NETSUM_HIERARCHY=1: set NETSUM_AGGREGATOR"):
+        _settings.from_environment({"NETSUM_HIERARCHY": "1"})

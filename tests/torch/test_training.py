@@ -12,6 +12,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+import netsum.torch
+
 STEPS = 8
 
 
@@ -45,6 +47,13 @@ def train(rank, *, accumulate=1, dtype=torch.float32, hook=None, autocast=False,
     return torch.cat([p.detach().float().flatten() for p in model.parameters()])
 
 
+def netsum_or_plain_hook(state, bucket):
+    """netsum's hook, or on Gloo, which has no AVG, what DDP does without one."""
+    if dist.get_backend() == "netsum":
+        return netsum.torch.ddp_hook(state, bucket)
+    return default_hooks.allreduce_hook(state, bucket)
+
+
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [
@@ -55,6 +64,7 @@ def train(rank, *, accumulate=1, dtype=torch.float32, hook=None, autocast=False,
         pytest.param({"dtype": torch.bfloat16}, 5e-2, id="bfloat16"),
         pytest.param({"dtype": torch.float16}, 1e-2, id="float16"),
         pytest.param({"autocast": True}, 1e-2, id="autocast"),
+        pytest.param({"hook": netsum_or_plain_hook}, 1e-4, id="netsum_hook"),
         pytest.param({"hook": default_hooks.fp16_compress_hook}, 1e-2, id="fp16_hook"),
     ],
 )
@@ -69,6 +79,34 @@ def test_same_training_as_gloo(options, tolerance):
     moved = (gloo[0] - start).norm()
     assert moved > 0.1
     assert (ours[0] - gloo[0]).norm() < tolerance * moved
+
+
+class TwoScales(nn.Module):
+    """Two parameters in one bucket, whose gradients are 1e30 and 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = nn.Parameter(torch.zeros(10))
+        self.small = nn.Parameter(torch.zeros(10))
+
+    def forward(self):
+        return 1e30 * self.large.sum() + self.small.sum()
+
+
+def test_the_hook_keeps_small_gradients_beside_large_ones():
+    def on_rank(rank, hook):
+        model = DistributedDataParallel(TwoScales())
+        if hook:
+            model.register_comm_hook(None, netsum.torch.ddp_hook)
+        model().backward()
+        assert torch.equal(model.module.large.grad, torch.full((10,), 1e30))
+        return model.module.small.grad
+
+    for small in ranks.run(lambda rank: on_rank(rank, True)):
+        assert torch.equal(small, torch.ones(10))
+    # What the documentation says of a bucket without the hook.
+    for small in ranks.run(lambda rank: on_rank(rank, False)):
+        assert torch.equal(small, torch.zeros(10))
 
 
 def test_two_runs_give_the_same_bits():

@@ -187,6 +187,7 @@ PYBIND11_MODULE(_C, module) {
   namespace tb = netsum::torch_backend;
   pybind11::module_::import("torch.distributed");  // the base classes of ours
   module.attr("MAX_MEMBERS") = netsum::kMaxMembers;
+  module.attr("MAX_RANKS") = netsum::kMaxRanks;
   tb::bind_error(module);
   tb::bind_options(module);
   tb::bind_process_group(module);

@@ -9,9 +9,10 @@ import torch.distributed as dist
 
 from netsum.torch import _group
 from netsum.torch._C import Error
+from netsum.torch._hooks import ddp_hook
 from netsum.torch._regroup import regroup
 
-__all__ = ["Error", "describe", "error", "regroup", "stats"]
+__all__ = ["Error", "ddp_hook", "describe", "error", "regroup", "stats"]
 
 
 def stats(group=None):

@@ -74,14 +74,6 @@ def meet(store, rank, size, group_name, timeout):
 
     Returns None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
-    if size > _C.MAX_MEMBERS:
-        if rank == 0:
-            warnings.warn(
-                f"netsum sums over at most {_C.MAX_MEMBERS} ranks in the network; group {group_name} has "
-                f"{size}, so Gloo sums over the hosts instead",
-                stacklevel=2,
-            )
-        return None
     settings, problem = None, None
     try:
         settings = _settings.from_environment()
@@ -96,6 +88,16 @@ def meet(store, rank, size, group_name, timeout):
         raise problem
     hellos = _gather_hellos(store, size, timeout)
     _check_hellos(hellos)
+    most = _C.MAX_RANKS if settings.hierarchy else _C.MAX_MEMBERS
+    if size > most:
+        if rank == 0:
+            more = "" if settings.hierarchy else f", and up to {_C.MAX_RANKS} below a hierarchy of aggregators"
+            warnings.warn(
+                f"netsum sums over at most {most} ranks in the network{more}; group {group_name} has {size}, so Gloo "
+                "sums over the hosts instead",
+                stacklevel=2,
+            )
+        return None
     return Agreement(settings, hellos[0]["job"], hellos[0]["token"])
 
 

@@ -9,6 +9,7 @@ class Settings:
     """What a user can choose for the backend. Meaning of each: docs/pytorch.md."""
 
     aggregators: tuple[str, ...] = ()
+    hierarchy: bool = False  # ranks name different aggregators, which are below one parent
     aggregator_token: str = dataclasses.field(default="", repr=False)
     job_prefix: str = "torch"
     mtu: int = 1500
@@ -35,7 +36,8 @@ class Settings:
     def shared(self):
         """Those that must be the same on every rank, by the name of their variable."""
         return {
-            "NETSUM_AGGREGATOR": ",".join(self.aggregators),
+            "NETSUM_AGGREGATOR": self._same_aggregators(),
+            "NETSUM_HIERARCHY": int(self.hierarchy),
             "NETSUM_JOB": self.job_prefix,
             "NETSUM_MTU": self.mtu,
             "NETSUM_SLOTS": self.slots,
@@ -45,11 +47,18 @@ class Settings:
             "NETSUM_WHEN_FULL": self.when_full,
         }
 
+    def _same_aggregators(self):
+        """What must be equal of the aggregators: in a hierarchy, only how many there are."""
+        if self.hierarchy:
+            return f"{len(self.aggregators)} in this rank's rack"
+        return ",".join(self.aggregators)
+
 
 def from_environment(environ=os.environ):
     """Raises ValueError, which names the variable, for a value that cannot be used."""
     settings = Settings(
         aggregators=_addresses(environ, "NETSUM_AGGREGATOR"),
+        hierarchy=_integer(environ, "NETSUM_HIERARCHY", default=0, low=0, high=1) == 1,
         aggregator_token=environ.get("NETSUM_AGGREGATOR_TOKEN", ""),
         job_prefix=environ.get("NETSUM_JOB", "") or "torch",
         mtu=_integer(environ, "NETSUM_MTU", default=1500, low=128, high=9000),
@@ -77,6 +86,8 @@ def from_environment(environ=os.environ):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
     if settings.lane_bits not in (0, 16, 32):
         raise ValueError(f"NETSUM_LANE_BITS={settings.lane_bits}: must be 16, 32, or 0 for automatic")
+    if settings.hierarchy and not settings.aggregators:
+        raise ValueError("NETSUM_HIERARCHY=1: set NETSUM_AGGREGATOR to the aggregator of this rank's rack")
     if settings.on_failure == "failover" and not settings.aggregators:
         raise ValueError("NETSUM_ON_FAILURE=failover: there is no aggregator to lose, set NETSUM_AGGREGATOR")
     if settings.fallback_aggregators and settings.on_failure != "failover":
