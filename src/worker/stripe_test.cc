@@ -214,6 +214,31 @@ TEST_F(StripeTest, ALostResultIsHadByContributingAgain) {
   EXPECT_EQ(again[0].payload, data[0].payload);
 }
 
+// Its result may answer either of the two packets (Karn's rule).
+TEST_F(StripeTest, AStepThatWasSentAgainTellsNothingOfTheRoundTrip) {
+  const std::vector<Sent> data = start(1);
+  const uint64_t before_us = stripe_.counters().srtt_us.get();
+  ASSERT_EQ(before_us, static_cast<uint64_t>(kRoundTripUs));
+  now_ += 10 * kRoundTripUs;
+  const std::vector<Sent> probes = collect();
+  ASSERT_EQ(probes.size(), 1u);
+  EXPECT_TRUE(status(probes[0], 0b101).ok());
+  const std::vector<Sent> again = collect();
+  ASSERT_EQ(again.size(), 1u);
+  now_ += 4 * kRoundTripUs;
+  EXPECT_TRUE(result(again[0]).ok());
+  EXPECT_EQ(stripe_.counters().srtt_us.get(), before_us);
+}
+
+TEST_F(StripeTest, ASumThatLeftTheRangeOfItsLanesIsNotDelivered) {
+  const std::vector<Sent> data = start(1);
+  const std::vector<int32_t> before = memory_;
+  const Status status = answer(data[0], NETSUM_TYPE_RESULT, std::vector<uint8_t>(data[0].payload.size(), 9),
+                               NETSUM_FLAG_OVERFLOW);
+  EXPECT_EQ(status.code(), ErrorCode::kOverflow);
+  EXPECT_EQ(memory_, before);
+}
+
 TEST_F(StripeTest, AStatusForAnotherMemberIsDropped) {
   std::vector<Sent> data = start(1);
   data[0].fields.member = 2;
