@@ -1,4 +1,4 @@
-"""netsum simulate: runs, traces, and says how to replay. That it finds bugs: tests/sim/planted_bugs.py."""
+"""netsum simulate: runs, traces, and says how to replay. That it finds bugs: tests/planted."""
 import re
 import unittest
 

@@ -1,0 +1,52 @@
+"""Bugs in the arithmetic: kernels against their plain reference, lanes as BPF adds them, sums in shared memory."""
+from bug import Bug
+
+BPF_LANES = "aggregator/slot/lanes.h"
+HOST = "src/host/host_core.cc"
+SLOWEST = "host_core_test HostCore.ABlockIsUsedAgainOnlyWhenTheSlowestRankHasSummedIt"
+SHARED = "host_core_test HostCore.SmallAndLargeOperationsShareTheBlocks"
+
+KERNEL_BUGS = [
+    Bug("kernels", "bpf_max_of_neighbours", "BPF's maxima borrow from the neighbouring lane", BPF_LANES,
+        "  const uint64_t low_ge = (x | top) - (y & ~top);", "  const uint64_t low_ge = (x | top) - y;", "lanes_test"),
+    Bug("kernels", "bpf_overflow_of_the_last_word", "BPF sees an overflow in the last word only", BPF_LANES,
+        "  *overflow |= (x ^ sum) & (y ^ sum);", "  *overflow = (x ^ sum) & (y ^ sum);", "lanes_test"),
+    Bug("kernels", "bpf_carry_into_neighbour", "BPF's 16-bit lanes carry into their neighbours", BPF_LANES,
+        "return 0x8000800080008000ull;", "return 0x8000000080008000ull;", "lanes_test"),
+]
+
+HOST_BUGS = [
+    Bug("host", "block_reused_early", "a block is written while one rank still reads its sum", HOST,
+        "  return round == 0 || segment_->taken(slot_of(staged_)).complete(round - 1, ranks());",
+        "  return round == 0 || segment_->taken(slot_of(staged_)).complete(round - 1, ranks() - 1);", SLOWEST),
+    Bug("host", "sum_before_all_are_in", "a block is summed before the last rank has staged it", HOST,
+        "  if (!segment_->staged(slot).complete(round_of(reduced_), ranks())) return false;",
+        "  if (!segment_->staged(slot).complete(round_of(reduced_), ranks() - 1)) return false;", SLOWEST),
+    Bug("host", "taken_before_all_parts", "a sum is taken before the last owner has summed its part", HOST,
+        "    if (!segment_->reduced(slot).complete(round_of(taken_), owners())) return false;",
+        "    if (!segment_->reduced(slot).complete(round_of(taken_), owners() - 1)) return false;", SHARED),
+    Bug("host", "direct_sum_skips_the_gate", "small operations do not count as rounds of the block", HOST,
+        "  segment_->reduced(slot).arrive(owners());\n", "", SHARED),
+    Bug("host", "part_without_owner", "of three or more owners nobody sums the last part", HOST,
+        "  const size_t end = std::min(chunks * (local + 1) / owners() * chunk, step.count);",
+        "  const size_t end = std::min(chunks * (local + 1) / (owners() + (owners() > 2)) * chunk, step.count);",
+        "host_core_test"),
+    Bug("host", "parts_not_by_chunks", "parts begin within a chunk, so that scales differ from the network's", HOST,
+        "  const size_t chunks = (step.count + chunk - 1) / chunk;", "  const size_t chunks = step.count / chunk;",
+        "host_core_test"),
+    Bug("host", "overflow_of_others", "an overflow is seen only by the rank that owns the part", HOST,
+        "      if (segment_->note(slot, owner).overflow == 0) continue;",
+        "      if (segment_->note(slot, owner).overflow == 0 || owner != options_.placement.local) continue;",
+        "host_core_test"),
+    Bug("host", "gate_opens_early", "a gate opens at the first arrival of a round", "src/host/sync.h",
+        ">= expected * (round + 1);", "> expected * round;", "host_memory_test"),
+    Bug("host", "nameless_ranks_share", "ranks without a host's name share memory", "src/host/placement.cc",
+        "    if (!names[r].empty()) host =", "    host =", "host_memory_test"),
+    Bug("host", "most_ranks_own", "the largest host decides how many ranks own parts", "src/host/placement.cc",
+        "placement.owners = std::min(placement.owners, ranks.size());", "placement.owners = std::max(placement.owners, ranks.size());",
+        "host_memory_test"),
+    Bug("host", "any_layout", "memory of another layout is mapped", "src/host/segment.cc",
+        "  if (size != static_cast<off_t>(bytes_))", "  if (size < 0)", "host_memory_test"),
+]
+
+BUGS = [*KERNEL_BUGS, *HOST_BUGS]

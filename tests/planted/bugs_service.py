@@ -1,0 +1,73 @@
+"""Bugs in the XDP program, in failover, and in the control plane."""
+from bug import Bug
+
+PROGRAM = "aggregator/xdp/netsum.bpf.c"
+EVERYWHERE = "src/collective/finished_everywhere.cc"
+TABLE = "aggregator/control/job_table.cc"
+CHECKS = "aggregator/control/job_checks.cc"
+RANGES = "aggregator/control/slot_ranges.h"
+
+XDP_BUGS = [
+    Bug("xdp", "bank_not_switched", "both rounds of a slot have the same lanes", PROGRAM,
+        "slot_index * 2 + (f->round & 1);", "slot_index * 2;", "xdp_test"),
+    Bug("xdp", "parent_unchecked_in_xdp", "the tag of a parent's packets is not verified", PROGRAM,
+        "netsum_xdp_parent_key_of(job_index))) return drop(NETSUM_DROP_BAD_CHECK);",
+        "netsum_xdp_parent_key_of(job_index)) && f->type == NETSUM_TYPE_WELCOME) return drop(NETSUM_DROP_BAD_CHECK);",
+        "xdp_test"),
+    Bug("xdp", "wrong_member_count", "a parent's STATUS may name a member that does not exist", PROGRAM,
+        ": netsum_slot_from_parent(slot, f, job->rules.members);", ": netsum_slot_from_parent(slot, f, NETSUM_MAX_MEMBERS);",
+        "xdp_test"),
+    Bug("xdp", "sum_not_loaded", "a sum that goes up again carries the asker's lanes", PROGRAM,
+        " || action == NETSUM_ACT_SEND_UP) load_lanes(ctx, acc);", ") load_lanes(ctx, acc);", "xdp_test"),
+    Bug("xdp", "unknown_peers_in_xdp", "contributions are taken from any address", PROGRAM,
+        "  if (!from_its_address) return NETSUM_DROP_UNKNOWN_PEER;\n", "", "xdp_test"),
+    Bug("xdp", "overflow_flag_lost", "a result does not say that it overflowed", PROGRAM,
+        "  o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);", "  o.flags = round->flags;", "xdp_test"),
+    Bug("xdp", "chunk_not_taken_down_in_xdp", "a STATUS keeps the chunk that the PROBE went up with", PROGRAM,
+        "netsum_put32(netsum_chunk_down(f->chunk));", "netsum_put32(f->chunk);", "xdp_test"),
+    Bug("xdp", "tail_words_not_added", "the words after the last 32 bytes are not added", PROGRAM,
+        "    for (uint32_t i = 0; i < 3; ++i) {", "    for (uint32_t i = 0; i < 2; ++i) {", "xdp_test"),
+    Bug("xdp", "ip_checksum_ignored", "frames with a wrong IP checksum are taken", PROGRAM,
+        "  if (ip_sum(ip) != 0xFFFF) return drop(NETSUM_XDP_IP_CHECKSUM);\n", "", "xdp_test"),
+    Bug("xdp", "fragments_taken", "first fragments are taken for whole datagrams", PROGRAM,
+        "  if ((ip->frag_off & bpf_htons(0x2000)) != 0) return drop(NETSUM_XDP_IP_FRAGMENT);\n", "", "xdp_test"),
+    Bug("xdp", "maxima_added", "scales are added", PROGRAM,
+        "  if (format == NETSUM_FORMAT_MAX_U8) {", "  if (0) {", "xdp_test"),
+]
+
+FAILOVER_BUGS = [
+    Bug("failover", "turn_of_data_early", "a turn of the data slots is one step short", EVERYWHERE,
+        "ended_[i].chunks - operation[i].chunks >= slots_.data ||", "ended_[i].chunks - operation[i].chunks + 1 >= slots_.data ||",
+        "finished_everywhere_test"),
+    Bug("failover", "turn_of_scales_early", "a turn of the scale slots is one step short", EVERYWHERE,
+        "ended_[i].groups - operation[i].groups >= slots_.scale;", "ended_[i].groups - operation[i].groups + 1 >= slots_.scale;",
+        "finished_everywhere_test"),
+    Bug("failover", "first_stripe_only", "an operation is finished everywhere once its first stripe has turned", EVERYWHERE,
+        "    if (operation[i].chunks > 0 && !turned) return false;", "    if (operation[i].chunks > 0) return turned;",
+        "finished_everywhere_test"),
+    Bug("failover", "furthest_rank_decides", "the rank that is furthest says where all go on", TABLE,
+        "grant.completed = std::min(grant.completed, member->completed);",
+        "grant.completed = grant.completed + 1 == 0 ? member->completed : std::max(grant.completed, member->completed);",
+        "job_succession_test"),
+]
+
+CONTROL_BUGS = [
+    Bug("control", "slot_granted_twice", "the last slot of a range is granted again", RANGES,
+        "    std::fill_n(taken_.begin() + *first, wanted, true);", "    std::fill_n(taken_.begin() + *first, wanted - 1, true);",
+        "aggregator_core_test"),
+    Bug("control", "epoch_again", "an index is granted again with the same epoch", TABLE,
+        "static_cast<uint16_t>(job.grant.epoch + 1)", "static_cast<uint16_t>(job.grant.epoch)", "job_table_test"),
+    Bug("control", "token_prefix", "the beginning of a token is enough", CHECKS,
+        "  if (a.size() != b.size()) return false;\n", "  if (a.size() > b.size()) return false;\n", "job_table_test"),
+    Bug("control", "dataplane_keeps_the_job", "a failed job stays installed", TABLE,
+        "    dataplane_->remove(job.grant.job, job.grant.epoch);", "    (void)dataplane_;", "job_table_test"),
+    Bug("control", "racks_by_rank", "each rank of a rack is a member", TABLE,
+        "    if (is_new) ++members;", "    ++members;", "job_table_test"),
+    Bug("control", "silent_leaver", "a member that dies while the job runs is not told to the others", TABLE,
+        "  if (job.state == State::kJoining && job.may_start_without_all()) {", "  if (job.state != State::kFailed) {",
+        "job_table_test"),
+    Bug("control", "reporter_told_too", "whoever reports a failure is told of it as if it were news", TABLE,
+        "    if (rank == except_rank)", "    if (false && rank == except_rank)", "job_table_test"),
+]
+
+BUGS = [*XDP_BUGS, *FAILOVER_BUGS, *CONTROL_BUGS]
