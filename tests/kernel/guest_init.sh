@@ -2,6 +2,7 @@
 # The first process of the virtual machine: mounts, modules, then the checks of /checks one after another. A line of
 # /checks is "NAME SECONDS COMMAND...". run.py finds a check's output between the two lines that start with @@.
 /bin/busybox --install -s /bin
+ln -sf /usr/bin/dash /bin/sh  # busybox's shell would run its own `ip` in the place of iproute2's
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ TERM=dumb
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc

@@ -24,7 +24,7 @@ namespace netsum::tool {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::chrono::seconds kStartPatience{15};
+constexpr std::chrono::seconds kStartPatience{60};  // an emulated processor verifies an XDP program in ten
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -99,9 +99,11 @@ Status wait_ready(const RackOptions& options, const RackNode& node, const Proces
     if (text.str().find("ready: ") != std::string::npos) return Status();
     const bool alive = is_alive(process);
     if (!alive || std::chrono::steady_clock::now() >= deadline) {
-      return Status(ErrorCode::kAggregatorLost, "the aggregator of " + node.id +
-                                                    (alive ? " does not serve after 15 s" : " has ended") +
-                                                    "; the end of its log:" + tail_of_log(log));
+      return Status(ErrorCode::kAggregatorLost,
+                    "the aggregator of " + node.id +
+                        (alive ? " does not serve after " + std::to_string(kStartPatience.count()) + " s"
+                               : std::string(" has ended")) +
+                        "; the end of its log:" + tail_of_log(log));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
