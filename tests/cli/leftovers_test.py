@@ -16,6 +16,10 @@ def test_that_fails_with_a_rack_up():
     subprocess.run([{netsum!r}, "rack", "up", "--name", {name!r}, "--workers", "1"], check=True)
     assert "netsum-{name}-w0" in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
     raise RuntimeError("in the middle")
+
+def test_that_takes_its_rack_down():
+    subprocess.run([{netsum!r}, "rack", "up", "--name", {name!r}, "--workers", "1"], check=True)
+    subprocess.run([{netsum!r}, "rack", "down", "--name", {name!r}], check=True)
 """
 
 
@@ -27,6 +31,7 @@ class LeftoversTest(RackCommandTest):
                              cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
                              timeout=PATIENCE_S, check=False)
         self.assertIn("RuntimeError: in the middle", run.stdout)
+        self.assertRegex(run.stdout, "1 failed, 1 passed in")
         self.assertEqual({n for n in namespaces() if n.startswith(f"netsum-{self.name}-")}, set())
 
 

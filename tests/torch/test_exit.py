@@ -49,7 +49,10 @@ except netsum.torch.Error as error:
 """
 
 
-@pytest.mark.parametrize("ending", ["destroy", "nothing", "sys_exit", "exception", "in_flight"])
+@pytest.mark.parametrize(
+    "ending",
+    ["destroy", "nothing", pytest.param("sys_exit", marks=pytest.mark.soak), "exception", "in_flight"],  # seconds each
+)
 def test_torchrun(ending):
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(ranks.free_port())]
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
