@@ -12,6 +12,13 @@
 #include "src/host/segment.h"
 
 namespace netsum {
+namespace {
+
+// Each owner's part is a job of its own at the aggregators: with their default of 4096 slots per core, a dozen
+// fit. A host does not need more streams than this to fill its link.
+constexpr size_t kMostOwnersInNetwork = 8;
+
+}  // namespace
 
 std::string this_host() {
   // Whether there is such memory is asked before anybody counts on it.
@@ -66,6 +73,7 @@ Placement place(std::span<const std::string> names, int rank) {
   }
   placement.owners = placement.hosts.front().size();
   for (const auto& ranks : placement.hosts) placement.owners = std::min(placement.owners, ranks.size());
+  if (placement.hosts.size() > 1) placement.owners = std::min(placement.owners, kMostOwnersInNetwork);
   return placement;
 }
 

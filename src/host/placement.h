@@ -20,7 +20,8 @@ struct Placement {
   size_t host = 0;   // this rank's
   size_t local = 0;  // its place in hosts[host]
   // The first `owners` ranks of every host each sum a part of every tensor, and carry that part's sum into
-  // the network: as many as the smallest host has, so that every owner has a counterpart on each host.
+  // the network: as many as the smallest host has, so that every owner has a counterpart on each host, and 8
+  // at most. On a lone host all ranks are owners.
   size_t owners = 1;
 
   bool shares_memory() const;  // some host has several ranks

@@ -27,6 +27,17 @@ TEST(Placement, RanksOfEqualNamesShareAHost) {
   EXPECT_FALSE(place(names, 4).is_owner());
 }
 
+// Every owner's part takes slots of its own at the aggregators.
+TEST(Placement, FewRanksOfALargeHostSpeakInTheNetwork) {
+  std::vector<std::string> names(40, "a");
+  EXPECT_EQ(place(names, 0).owners, 40u);  // nothing enters the network
+  for (size_t rank = 1; rank < 40; rank += 2) names[rank] = "b";
+  EXPECT_EQ(place(names, 0).owners, 8u);
+  EXPECT_TRUE(place(names, 15).is_owner());
+  EXPECT_FALSE(place(names, 16).is_owner());
+  EXPECT_EQ(place(names, 39).block_bytes(), place(names, 0).block_bytes());
+}
+
 TEST(Placement, RanksWithoutANameShareWithNobody) {
   const std::vector<std::string> names = {"", "", "a"};
   EXPECT_FALSE(place(names, 0).shares_memory());
