@@ -26,6 +26,7 @@ constexpr uint32_t kQueue = 0;
 constexpr size_t kMemoryBytes =
     size_t{XskRings::kSendFrames + XskRings::kReceiveFrames} * XskRings::kChunkBytes;
 constexpr size_t kLongestBurst = 256;
+constexpr uint32_t kKernelBudget = 32;  // frames that a call sends in copy mode: TX_BATCH_SIZE
 constexpr int64_t kQueuePatienceUs = 200'000;
 // In copy mode the kernel charges frames under way to the socket, each with some overhead.
 constexpr int kSendBuffer = 8 << 20;
@@ -143,13 +144,16 @@ uint32_t XskRings::flush() {
   uint32_t calls = 0;
   uint32_t room = xsk_prod_nb_free(&send_, kSendFrames);
   // In copy mode each call sends up to the kernel's budget. What a call does not take stays in the ring for
-  // the next flush.
+  // the next flush. Linux 6.1 does not show in the ring what a call took as long as there is more in it; there
+  // only EAGAIN says that the budget, or the socket's send buffer, was used up.
+  const uint32_t calls_for_all = (kSendFrames - room) / kKernelBudget + 1;
   while (room < kSendFrames && xsk_ring_prod__needs_wakeup(&send_)) {
     ++calls;
     const ssize_t result = sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0);
+    const bool more = result < 0 && errno == EAGAIN && calls < calls_for_all;
     if (result < 0 && errno == ENXIO) interface_lost_ = true;
     const uint32_t room_before = std::exchange(room, xsk_prod_nb_free(&send_, kSendFrames));
-    if (zero_copy_ || room == room_before) break;
+    if (zero_copy_ || (room == room_before && !more)) break;
   }
   return calls;
 }
