@@ -9,7 +9,8 @@
 
 namespace netsum::wire {
 
-inline constexpr int kMinMtu = 128;   // room for the headers over IPv6 and 32 bytes of payload
+inline constexpr uint32_t kMinPayload = 64;
+inline constexpr int kMinMtu = 144;   // room for the headers over IPv6 and kMinPayload
 inline constexpr int kMaxMtu = 9000;  // what NETSUM_MAX_PAYLOAD was chosen for
 
 // Bytes of IP and UDP header; `family` is 4 or 6.
@@ -27,7 +28,8 @@ constexpr uint32_t payload_for_mtu(int mtu, int family) {
   return static_cast<uint32_t>(std::min(room, NETSUM_MAX_PAYLOAD) / 32 * 32);
 }
 static_assert(payload_for_mtu(1500, 4) == 1440 && payload_for_mtu(1500, 6) == 1408);
-static_assert(payload_for_mtu(kMaxMtu, 4) == NETSUM_MAX_PAYLOAD && payload_for_mtu(kMinMtu, 6) == 32);
+static_assert(payload_for_mtu(kMaxMtu, 4) == NETSUM_MAX_PAYLOAD &&
+              payload_for_mtu(kMinMtu, 6) == kMinPayload);
 
 }  // namespace netsum::wire
 

@@ -8,8 +8,6 @@
 namespace netsum {
 namespace {
 
-constexpr uint32_t kLeastPayload = wire::payload_for_mtu(wire::kMinMtu, 6);
-
 std::string number(uint64_t value) {
   return std::to_string(value);
 }
@@ -146,9 +144,9 @@ Status JobTable::check_rack(const MemberRequest& request) const {
     return invalid(who +
                    " names this job's rank 0 as its parent, which sums nothing by itself: configure "
                    "an aggregator as parent");
-  if (request.rack_stripes == 0 || request.rack_payload_bytes < kLeastPayload)
+  if (request.rack_stripes == 0 || request.rack_payload_bytes < wire::kMinPayload)
     return invalid(who + " takes " + number(request.rack_payload_bytes) + " bytes of payload on " +
-                   number(request.rack_stripes) + " cores; at least " + number(kLeastPayload) +
+                   number(request.rack_stripes) + " cores; at least " + number(wire::kMinPayload) +
                    " bytes and one core are needed");
   if (request.rack_slots <= kScaleSlots)
     return {ErrorCode::kResourceExhausted, who + " has " + number(request.rack_slots) +
@@ -173,9 +171,9 @@ Status JobTable::check_shard(const MemberRequest& request) const {
   if (!endpoint.ok() || endpoint->port == 0)
     return invalid(who + "'s shard endpoint '" + printable(request.shard_endpoint, 64) +
                    "' is not a numeric address with a port");
-  if (request.shard_payload_bytes < kLeastPayload)
+  if (request.shard_payload_bytes < wire::kMinPayload)
     return invalid(who + "'s shard takes " + number(request.shard_payload_bytes) +
-                   " bytes of payload; at least " + number(kLeastPayload) + " are needed");
+                   " bytes of payload; at least " + number(wire::kMinPayload) + " are needed");
   if (request.shard_slots <= kScaleSlots)
     return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
                                                " slots; more than " + number(kScaleSlots) + " are needed"};

@@ -7,6 +7,7 @@
 #include "src/base/assert.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
+#include "src/base/timeout.h"
 
 namespace netsum {
 namespace {
@@ -52,6 +53,15 @@ TEST(TypesTest, NamesAndSizes) {
   EXPECT_EQ(size_of(DataType::kInt64), 8u);
   EXPECT_TRUE(is_floating(DataType::kFloat16));
   EXPECT_FALSE(is_floating(DataType::kInt32));
+}
+
+TEST(TimeoutTest, IsBounded) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(bounded(milliseconds(0)), milliseconds(0));
+  EXPECT_EQ(bounded(milliseconds(1234)), milliseconds(1234));
+  EXPECT_EQ(bounded(milliseconds::max()), kLongestTimeout);
+  EXPECT_EQ(bounded(milliseconds::min()), milliseconds(0));
+  EXPECT_LT(kLongestTimeout.count(), int64_t{1} << 32);
 }
 
 TEST(RngTest, SameSeedSameNumbersWithinBounds) {

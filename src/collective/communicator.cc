@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "src/base/timeout.h"
 #include "src/collective/failover_communicator.h"
 #include "src/collective/session.h"
 #include "src/collective/session_opener.h"
@@ -162,7 +163,7 @@ Work PlainCommunicator::all_reduce(std::span<const TensorView> tensors, const Al
 Status PlainCommunicator::barrier(std::chrono::milliseconds timeout) {
   const auto session = this->session();
   if (session == nullptr) return status();
-  return session->sum_one(timeout.count() > 0 ? timeout : timeout_);
+  return session->sum_one(timeout.count() > 0 ? bounded(timeout) : timeout_);
 }
 
 Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
@@ -192,8 +193,12 @@ Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
   if (Status status = check(options); !status.ok()) return status;
-  if (options.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(options);
-  auto communicator = std::make_unique<PlainCommunicator>(options);
+  CommunicatorOptions usable = options;
+  for (auto* timeout :
+       {&usable.connect_timeout, &usable.timeout, &usable.liveness_timeout, &usable.failover_timeout})
+    *timeout = bounded(*timeout);
+  if (usable.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(usable);
+  auto communicator = std::make_unique<PlainCommunicator>(usable);
   if (Status status = communicator->connect(); !status.ok()) return status;
   return std::unique_ptr<Communicator>(std::move(communicator));
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
 #include "src/telemetry/worker_metrics.h"
 #include "wire/codec.h"
@@ -269,7 +270,7 @@ Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOpt
   submitted_.fetch_add(1, std::memory_order_relaxed);
   gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return submit(options.type, options.op, {tensors.begin(), tensors.end()},
-                options.timeout.count() > 0 ? options.timeout : options_.timeout,
+                options.timeout.count() > 0 ? bounded(options.timeout) : options_.timeout,
                 [this, on_end = std::move(on_end)](const Status& status) {
                   (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
                   if (on_end) on_end(status);

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "src/base/timeout.h"
+
 namespace netsum {
 
 SessionOpener::SessionOpener(const CommunicatorOptions& options)
@@ -109,10 +111,10 @@ Result<std::unique_ptr<Session>> SessionOpener::regroup(const RegroupOptions& op
   if (options.who == RegroupOptions::Who::kSurvivors) {
     session.succession.succeeds = succession_id_;
     session.succession.min_members = options.min_members > 0 ? options.min_members : (world + 1) / 2;
-    session.succession.gather = options.gather;
+    session.succession.gather = bounded(options.gather);
   }
   session.join_deadline = session.deadline =
-      Clock::now() + (options.timeout.count() > 0 ? options.timeout : options_.connect_timeout);
+      Clock::now() + (options.timeout.count() > 0 ? bounded(options.timeout) : options_.connect_timeout);
   session.on_failure = std::move(on_failure);
   return open_first(std::move(session));
 }

@@ -1,4 +1,5 @@
 #include "src/base/assert.h"
+#include "src/base/timeout.h"
 #include "src/collective/work_state.h"
 
 namespace netsum {
@@ -37,7 +38,7 @@ Status Work::wait() const {
 
 Status Work::wait(std::chrono::milliseconds timeout) const {
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_for(lock, timeout, [&] { return state_->done; })) {
+  if (!state_->changed.wait_for(lock, bounded(timeout), [&] { return state_->done; })) {
     return Status(ErrorCode::kTimeout, "the operation is still in progress after waiting for " +
                                            std::to_string(timeout.count()) + " ms");
   }

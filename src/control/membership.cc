@@ -8,6 +8,7 @@
 #include "netsum/options.h"
 #include "src/base/text.h"
 #include "wire/ids.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
@@ -25,7 +26,7 @@ std::string impossible_in(const control::Ready& ready) {
     return has("data slots", ready.data_slots());
   if (ready.scale_slots() < 1 || ready.scale_slots() > kMostSlots)
     return has("scale slots", ready.scale_slots());
-  if (ready.payload_bytes() < 32 || ready.payload_bytes() % 32 != 0 ||
+  if (ready.payload_bytes() < wire::kMinPayload || ready.payload_bytes() % 32 != 0 ||
       ready.payload_bytes() > NETSUM_MAX_PAYLOAD)
     return has("payload bytes", ready.payload_bytes());
   if (ready.stripes_size() < 1 || ready.stripes_size() > kMostStripes)

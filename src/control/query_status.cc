@@ -2,6 +2,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
+#include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
@@ -71,7 +72,7 @@ Result<RemoteStatus> query_status(const std::string& address, const std::string&
   const auto stub = control::Aggregator::NewStub(*channel);
   control::StatusRequest request;
   request.set_aggregator_token(aggregator_token);
-  const auto deadline = std::chrono::system_clock::now() + timeout;
+  const auto deadline = std::chrono::system_clock::now() + bounded(timeout);
 
   // Twice: the first call makes the connection, the second measures the round trip.
   RemoteStatus remote;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/base/assert.h"
+#include "wire/mtu.h"
 
 namespace netsum {
 
@@ -15,7 +16,8 @@ Stripe::Stripe(const StripeOptions& options)
       urgent_(slots_.size()),
       window_(options.data_slots) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
-  NETSUM_ASSERT(options.payload_bytes >= 64 && options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
+  NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
+                options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
   for (Group& group : groups_) group.scales.resize(options.payload_bytes);
   for (auto& half : halves_) half.resize(options.payload_bytes);
 }

@@ -111,7 +111,7 @@ Result<int64_t> parse_duration_ms(std::string_view text) {
     return bad_duration(text);
   }
   const double ms = number * factor;
-  if (ms < 1 || ms > 1e9) return bad_duration(text);
+  if (!(ms >= 1 && ms <= 1e9)) return bad_duration(text);
   return static_cast<int64_t>(ms);
 }
 

@@ -61,7 +61,7 @@ def from_environment(environ=os.environ):
         hierarchy=_integer(environ, "NETSUM_HIERARCHY", default=0, low=0, high=1) == 1,
         aggregator_token=environ.get("NETSUM_AGGREGATOR_TOKEN", ""),
         job_prefix=environ.get("NETSUM_JOB", "") or "torch",
-        mtu=_integer(environ, "NETSUM_MTU", default=1500, low=128, high=9000),
+        mtu=_integer(environ, "NETSUM_MTU", default=1500, low=144, high=9000),
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,

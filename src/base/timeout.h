@@ -1,0 +1,20 @@
+// Timeouts that come from outside, kept in a range in which sums with a clock cannot overflow.
+#ifndef NETSUM_SRC_BASE_TIMEOUT_H_
+#define NETSUM_SRC_BASE_TIMEOUT_H_
+
+#include <algorithm>
+#include <chrono>
+
+namespace netsum {
+
+// Fits in microseconds, nanoseconds and the control protocol's 32 bits of milliseconds.
+inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(30 * 24);
+
+// Longer timeouts count as kLongestTimeout, negative ones as 0.
+constexpr std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+  return std::clamp(timeout, std::chrono::milliseconds(0), kLongestTimeout);
+}
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_BASE_TIMEOUT_H_

@@ -1,0 +1,60 @@
+#include "src/control/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "src/control/control.pb.h"
+
+namespace netsum {
+namespace {
+
+control::Ready good() {
+  control::Ready ready;
+  ready.set_data_slots(256);
+  ready.set_scale_slots(16);
+  ready.set_payload_bytes(1440);
+  ready.add_stripes()->set_endpoint("0.0.0.0:5152");
+  return ready;
+}
+
+Address aggregator() {
+  return Address::parse("10.0.0.9:5151").value();
+}
+
+TEST(Membership, AWildcardIsTheAddressAtWhichTheAggregatorWasReached) {
+  const Result<Membership> membership = to_membership(good(), aggregator());
+  ASSERT_TRUE(membership.ok()) << membership.status().to_string();
+  EXPECT_EQ(membership->stripes.at(0).endpoint, "10.0.0.9:5152");
+}
+
+// Whatever answers at the address: an error, not an abort.
+TEST(Membership, WhatCannotWorkIsRefused) {
+  const auto expect_refused = [](const control::Ready& ready, const char* what) {
+    const Result<Membership> membership = to_membership(ready, aggregator());
+    ASSERT_FALSE(membership.ok()) << what;
+    EXPECT_EQ(membership.status().code(), ErrorCode::kVersionMismatch);
+    EXPECT_THAT(membership.status().message(), testing::HasSubstr(what));
+  };
+  control::Ready ready = good();
+  for (const uint32_t payload : {0u, 32u, 63u, 65u, 8960u, UINT32_MAX}) {
+    ready.set_payload_bytes(payload);
+    expect_refused(ready, "payload bytes");
+  }
+  ready = good();
+  for (const uint32_t slots : {0u, 3u, 131'072u, UINT32_MAX}) {
+    ready.set_data_slots(slots);
+    expect_refused(ready, "data slots");
+  }
+  ready = good();
+  ready.set_scale_slots(0);
+  expect_refused(ready, "scale slots");
+  ready = good();
+  ready.clear_stripes();
+  expect_refused(ready, "stripes 0");
+  ready = good();
+  ready.add_member_of_rank(64);
+  expect_refused(ready, "member 64");
+}
+
+}  // namespace
+}  // namespace netsum
