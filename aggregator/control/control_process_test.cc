@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -235,6 +236,36 @@ TEST_F(ProcessTest, AnAggregatorThatFallsSilentIsFoundOut) {
   child_->send(SIGSTOP);
   const Status failure = failure_.wait();
   EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+}
+
+// Its calls do not get through, but results do: then only their end tells that it is gone.
+TEST_F(ProcessTest, AnAggregatorThatSendsResultsIsAlive) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  JoinParameters how = parameters(child_->line(), 0, 1);
+  how.liveness = milliseconds(200);
+  std::atomic<bool> flows{true};
+  std::atomic<uint64_t> results{0}, looks{0};
+  std::atomic<int> lost{0};
+  const auto client = ControlClient::join(how, [&](const Status& status) {
+    ++lost;
+    failure_.put(status);
+  });
+  ASSERT_TRUE(client.ok()) << client.status().to_string();
+  (*client)->set_witness([&] {
+    ++looks;
+    return flows ? ++results : results.load();
+  });
+  child_->send(SIGSTOP);
+  const uint64_t before = looks;
+  const int64_t deadline_us = monotonic_us() + std::chrono::microseconds(kPatience).count();
+  while (looks < before + 8 && lost == 0 && monotonic_us() < deadline_us)
+    std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(lost, 0);
+  flows = false;
+  const Status failure = failure_.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost);
+  EXPECT_THAT(failure.message(), HasSubstr("has not answered"));
+  (*client)->set_witness(nullptr);
 }
 
 TEST_F(ProcessTest, LeavingASilentAggregatorDoesNotHang) {

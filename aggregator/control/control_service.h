@@ -3,9 +3,11 @@
 #define NETSUM_AGGREGATOR_CONTROL_CONTROL_SERVICE_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "aggregator/control/dataplane.h"
 #include "netsum/aggregator.h"
@@ -22,6 +24,7 @@ struct ControlServiceOptions {
   std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
   // Embedded shards: this service only coordinates; each member runs a shard and installs the job itself.
   bool members_bring_shards = false;
+  std::function<std::vector<int64_t>(uint16_t job, uint16_t epoch)> heard_by_shard;  // see JobTableOptions
   // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
   std::string parent;
   std::string parent_token;

@@ -100,6 +100,9 @@ class Dataplane {
   virtual std::vector<AggregatorCounter> counters() const = 0;
   // Of a job that is installed; nothing for others.
   virtual JobProgress progress(uint16_t job, uint16_t epoch) const = 0;
+  // By member, when the last contribution of its that a slot took came (monotonic_us(); 0: never). Empty: there
+  // is no such job, or this dataplane does not note it.
+  virtual std::vector<int64_t> heard(uint16_t /*job*/, uint16_t /*epoch*/) const { return {}; }
 };
 
 // The multicast group for the job of that index, or none if the dataplane sends to no groups. All stripes

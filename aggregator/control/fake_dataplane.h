@@ -53,6 +53,15 @@ class FakeDataplane final : public Dataplane {
     return progress_;
   }
 
+  std::vector<int64_t> heard(uint16_t, uint16_t) const override {
+    const std::lock_guard lock(mutex_);
+    return heard_us_;
+  }
+
+  void set_heard(std::vector<int64_t> heard_us) {
+    const std::lock_guard lock(mutex_);
+    heard_us_ = std::move(heard_us);
+  }
   void set_progress(const JobProgress& progress) {
     const std::lock_guard lock(mutex_);
     progress_ = progress;
@@ -76,6 +85,7 @@ class FakeDataplane final : public Dataplane {
   Status install_error_;
   mutable std::mutex mutex_;
   JobProgress progress_;
+  std::vector<int64_t> heard_us_;
   std::vector<DataplaneJob> installed_;
   std::vector<std::pair<uint16_t, uint16_t>> removed_;
 };

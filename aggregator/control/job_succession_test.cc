@@ -205,6 +205,56 @@ TEST_F(LivenessTest, AnAggregatorThatWasStoppedItselfBlamesNobodyAtOnce) {
   EXPECT_EQ(failed[0].failure.rank(), 1);
 }
 
+// No call of either gets through for a minute; a step of data does, every 300 ms.
+TEST_F(LivenessTest, NobodyWhoseContributionsComeIsMissed) {
+  begin(0);
+  for (int64_t now_us = 0; now_us < 60'000 * kMs; now_us += 300 * kMs) {
+    dataplane_.set_heard({now_us, now_us});
+    pass_time(now_us, now_us + 299 * kMs);
+    ASSERT_THAT(events(Kind::kFailed), IsEmpty()) << now_us;
+  }
+}
+
+// The same where the dataplane tells only how many rounds have ended.
+TEST_F(LivenessTest, NobodyIsMissedWhileRoundsEnd) {
+  begin(0);
+  uint64_t rounds = 0;
+  for (int64_t now_us = 0; now_us < 60'000 * kMs; now_us += 100 * kMs) {
+    dataplane_.set_progress({.rounds = ++rounds});
+    pass_time(now_us, now_us + 99 * kMs);
+    ASSERT_THAT(events(Kind::kFailed), IsEmpty()) << now_us;
+  }
+}
+
+TEST_F(LivenessTest, WhoseContributionsEndIsMissedAlthoughOthersContribute) {
+  begin(0);
+  for (int64_t now_us = 0; now_us < 3'000 * kMs; now_us += 100 * kMs) {
+    dataplane_.set_heard({now_us, std::min<int64_t>(now_us, 1'000 * kMs)});
+    pass_time(now_us, now_us + 99 * kMs);
+    const auto failed = events(Kind::kFailed);
+    if (failed.empty()) continue;
+    EXPECT_GE(now_us, 1'700 * kMs);
+    EXPECT_EQ(failed[0].failure.rank(), 1);
+    return;
+  }
+  FAIL() << "the silence was not noticed";
+}
+
+TEST_F(LivenessTest, WhenRoundsEndNoMoreTheSilentAreMissed) {
+  begin(0);
+  for (int64_t now_us = 0; now_us < 4'000 * kMs; now_us += 100 * kMs) {
+    if (now_us < 1'000 * kMs) dataplane_.set_progress({.rounds = static_cast<uint64_t>(now_us)});
+    EXPECT_TRUE(alive(now_us, 0).ok());
+    pass_time(now_us, now_us + 99 * kMs);
+    const auto failed = events(Kind::kFailed);
+    if (failed.empty()) continue;
+    EXPECT_GE(now_us, 1'000 * kMs);
+    EXPECT_EQ(failed[0].failure.rank(), 1);
+    return;
+  }
+  FAIL() << "the silence was not noticed";
+}
+
 TEST_F(LivenessTest, NobodyIsMissedWhileJoining) {
   MemberRequest request = request_of(0, 2, 0, 0);
   request.liveness_us = 800 * kMs;

@@ -520,8 +520,32 @@ void JobTable::close_ranks(Job& job) {
   job.request.world_size = static_cast<uint32_t>(job.members.size());
 }
 
+// Contributions are signs of life, too: where packets are lost, calls may be stuck in TCP while data flows.
+void JobTable::hear_data(int64_t now_us, Job& job) const {
+  std::vector<int64_t> heard_us;
+  if (dataplane_ != nullptr)
+    heard_us = dataplane_->heard(job.grant.job, job.grant.epoch);
+  else if (options_.heard_by_shard)
+    heard_us = options_.heard_by_shard(job.grant.job, job.grant.epoch);
+  bool all_contribute = false;
+  if (dataplane_ != nullptr && heard_us.empty()) {
+    // Every round takes a contribution of every member. How long ago that was is not known: look again soon.
+    const uint64_t rounds = dataplane_->progress(job.grant.job, job.grant.epoch).rounds;
+    all_contribute = std::exchange(job.rounds_heard, rounds) != rounds;
+  }
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    if (!job.members[rank]) continue;
+    Member& member = *job.members[rank];
+    // A rack's contribution tells nothing of a single rank in it.
+    if (rank < heard_us.size() && member.rack.empty())
+      member.heard_us = std::max(member.heard_us, heard_us[rank]);
+    if (all_contribute) member.heard_us = std::max(member.heard_us, now_us - member.liveness_us * 3 / 4);
+  }
+}
+
 void JobTable::fail_silent(int64_t now_us, JobNumber number) {
   Job& job = jobs_.at(number);
+  hear_data(now_us, job);
   for (const int rank : job.ranks(true)) {
     Member& member = *job.members[static_cast<size_t>(rank)];
     const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);

@@ -126,6 +126,8 @@ struct JobTableOptions {
   int max_jobs = 64;
   int64_t join_timeout_us = 60'000'000;
   bool members_bring_shards = false;
+  // With these: as Dataplane::heard(), of the shard beside this table. May be null.
+  std::function<std::vector<int64_t>(uint16_t job, uint16_t epoch)> heard_by_shard;
 };
 
 class JobTable {
@@ -202,7 +204,8 @@ class JobTable {
     uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
     std::string delivery;         // of results, for people
     std::string failure;
-    JobWatch watch;  // while running
+    JobWatch watch;             // while running
+    uint64_t rounds_heard = 0;  // completed when the job was last asked for signs of life
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
@@ -243,6 +246,7 @@ class JobTable {
   void promote(int64_t now_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
   void fail_silent(int64_t now_us, JobNumber number);
+  void hear_data(int64_t now_us, Job& job) const;
   void close_ranks(Job& job);
   void tell_missing(const Job& job);
   void make_ready(int64_t now_us, JobNumber number);

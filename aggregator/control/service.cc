@@ -215,7 +215,7 @@ Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Da
   if (options.parent.empty()) {
     return std::shared_ptr<Desk>(std::make_shared<JobDesk>(
         JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),
-                        options.members_bring_shards},
+                        options.members_bring_shards, options.heard_by_shard},
         dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);

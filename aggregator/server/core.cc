@@ -128,6 +128,15 @@ SlotProgress AggregatorCore::progress(uint16_t index, uint16_t epoch) const {
                        job.rules.members);
 }
 
+std::vector<int64_t> AggregatorCore::heard(uint16_t index, uint16_t epoch) const {
+  std::vector<int64_t> heard_us;
+  if (index >= jobs_.size() || jobs_[index].rules.epoch != epoch) return heard_us;
+  const Job& job = jobs_[index];
+  for (uint16_t member = 0; member < job.rules.members; ++member)
+    heard_us.push_back(job.peers[member].heard_us);
+  return heard_us;
+}
+
 void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   counters_.packets_received.add();
   counters_.bytes_received.add(packet.size);
@@ -144,7 +153,7 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
   } else {
-    on_lanes(packet, fields, job);
+    on_lanes(now_us, packet, fields, job);
   }
 }
 
@@ -201,8 +210,8 @@ void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
   counters_.multicast_packets_sent.add();
 }
 
-void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job) {
-  const Peer& peer = job.peers[fields.member];
+void AggregatorCore::on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job) {
+  Peer& peer = job.peers[fields.member];
   const uint32_t index = job.first_slot + fields.slot;
   netsum_slot& slot = slots_[index];
   if (fields.type == NETSUM_TYPE_PROBE) return act(netsum_slot_probe(&slot, &fields), fields, job, peer);
@@ -211,6 +220,7 @@ void AggregatorCore::on_lanes(const InPacket& packet, const netsum_fields& field
   if (verdict.action != NETSUM_ACT_STORE && verdict.action != NETSUM_ACT_ADD) {
     return act(verdict, fields, job, peer);
   }
+  peer.heard_us = now_us;
   counters_.contributions.add();
   counters_.bytes_summed.add(fields.payload_bytes);
   uint8_t* acc = frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES;

@@ -62,6 +62,8 @@ class AggregatorCore {
   uint32_t free_slots() const { return ranges_.free(); }
   // Of a job that is installed; nothing for others.
   SlotProgress progress(uint16_t job, uint16_t epoch) const;
+  // As Dataplane::heard().
+  std::vector<int64_t> heard(uint16_t job, uint16_t epoch) const;
 
   // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
   static constexpr int kMaxBurst = 64;
@@ -82,6 +84,7 @@ class AggregatorCore {
   struct Peer {
     Address address;
     uint16_t local = 0;
+    int64_t heard_us = 0;  // the last contribution that a slot took: others may be replayed
   };
   struct Job {
     netsum_job_rules rules{};
@@ -109,7 +112,7 @@ class AggregatorCore {
   uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
   void welcome_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
-  void on_lanes(const InPacket& packet, const netsum_fields& fields, Job& job);
+  void on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends the round that is complete to everybody.

@@ -425,6 +425,27 @@ TEST_F(AggregatorCoreTest, AnswersFromTheAddressThatTheMemberAsked) {
   expect_from({6, 6});
 }
 
+TEST_F(AggregatorCoreTest, HearsAMemberByWhatASlotTakes) {
+  EXPECT_TRUE(core_.heard(0, 7).empty());
+  ASSERT_TRUE(core_.install(job_of(0, 2)).ok());
+  now_us_ = 100;
+  hello(0, 0, host(1));
+  hello(0, 1, host(2));
+  EXPECT_EQ(core_.heard(0, 7), (std::vector<int64_t>{0, 0}));
+  now_us_ = 200;
+  contribute(0, 0, host(1));
+  now_us_ = 300;
+  contribute(0, 0, host(1));  // replayed, by anybody
+  send(fields(NETSUM_TYPE_PROBE, 0, 0), host(1));
+  hello(0, 0, host(1));
+  contribute(0, 1, host(9));  // from elsewhere
+  EXPECT_EQ(core_.heard(0, 7), (std::vector<int64_t>{200, 0}));
+  contribute(0, 1, host(2));
+  EXPECT_EQ(core_.heard(0, 7), (std::vector<int64_t>{200, 300}));
+  EXPECT_TRUE(core_.heard(0, 8).empty()) << "another epoch";
+  core_.clear();
+}
+
 // Somebody who has recorded packets of a job repeats one of them five times as often as the job may send,
 // while the job sums, asks and joins as it would without them.
 class AggregatorCoreReplay : public AggregatorCoreTest {

@@ -152,6 +152,19 @@ class UdpDataplane final : public Dataplane {
     return all;
   }
 
+  std::vector<int64_t> heard(uint16_t job, uint16_t epoch) const override {
+    std::vector<int64_t> latest_us;
+    for (const auto& core : cores_) {
+      core->run([&](AggregatorCore& c) {
+        const std::vector<int64_t> part = c.heard(job, epoch);
+        latest_us.resize(std::max(latest_us.size(), part.size()));
+        for (size_t member = 0; member < part.size(); ++member)
+          latest_us[member] = std::max(latest_us[member], part[member]);
+      });
+    }
+    return latest_us;
+  }
+
  private:
   const UdpDataplaneOptions options_;
   std::vector<std::unique_ptr<CoreThread>> cores_;

@@ -128,7 +128,35 @@ Status Session::connect_engine(WorkerOptions worker, const Memberships& membersh
   if (!path->note.empty()) io_note_ = "; " + path->note;
   tell_failures_to([this](const Status& status) { engine_->fail(status); },
                    [this](int rank) { engine_->peer_left(rank); });
+  watch_data_of(memberships);
   return engine_->wait_connected(deadline);
+}
+
+// Results are signs of life of the aggregator that sends them: of its stripes or, if the ranks meet at one of
+// them, of that rank's shard.
+void Session::watch_data_of(const Memberships& memberships) {
+  size_t stripe = 0;
+  for (size_t i = 0; i < memberships.size(); ++i) {
+    std::vector<const Counter*> results;
+    for (const StripeInfo& info : memberships[i]->membership().stripes) {
+      const Counter& counter = engine_->core().stripe(stripe++).counters().results;
+      if (!info.embedded || (shard_ != nullptr && info.owner_rank == shard_->root_rank()))
+        results.push_back(&counter);
+    }
+    const auto witness = [results] {
+      uint64_t sum = 0;
+      for (const Counter* counter : results) sum += counter->get();
+      return sum;
+    };
+    memberships[i]->set_witness(witness);
+    if (&memberships != &controls_ && i < controls_.size()) controls_[i]->set_witness(witness);
+  }
+}
+
+void Session::watch_no_data() {
+  for (const Memberships* memberships : {&controls_, &host_controls_}) {
+    for (const auto& control : *memberships) control->set_witness(nullptr);
+  }
 }
 
 // The ranks of each host are summed in its memory. Where there are several hosts, the ranks that have the
@@ -200,6 +228,7 @@ Session::~Session() {
     tell_failure_ = nullptr;
     tell_left_ = nullptr;
   }
+  watch_no_data();
   // The one gives operations to the other, which works in the one's memory.
   if (host_engine_ != nullptr) host_engine_->stop();
   engine_.reset();

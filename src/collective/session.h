@@ -100,6 +100,9 @@ class Session {
   const std::string on_the_hosts_because_;
   const std::shared_ptr<TraceLog> trace_;  // outlives the engines
   const std::function<void(const Status&)> on_failure_;
+  void watch_data_of(const Memberships& memberships);
+  void watch_no_data();
+
   Memberships controls_;       // of the job
   Memberships host_controls_;  // of the job among hosts of those with this rank's part
   // The network's side: there unless all ranks share one host, or this one has no part of its own.

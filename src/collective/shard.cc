@@ -45,6 +45,9 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
     control.max_jobs = kJobs;
     control.join_timeout = options.connect_timeout;
     control.members_bring_shards = true;
+    control.heard_by_shard = [shard = shard.get()](uint16_t job, uint16_t epoch) {
+      return shard->dataplane_->heard(job, epoch);  // of a job that runs: the dataplane is there
+    };
     auto service = ControlService::start(control, nullptr);
     if (!service.ok()) return service.status();
     shard->control_ = std::move(service).value();

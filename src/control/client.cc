@@ -93,6 +93,10 @@ class Client final : public ControlClient {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
 
+  void set_witness(std::function<uint64_t()> witness) override {
+    if (heartbeat_ != nullptr) heartbeat_->set_witness(std::move(witness));
+  }
+
   void report_failure(const Status& status) override {
     stream_->disarm(Clock::now());
     if (is_over()) return;

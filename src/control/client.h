@@ -70,6 +70,9 @@ class ControlClient {
   virtual int world_size() const = 0;
   // Tells the aggregator, and through it all members, that the job has failed. Waits at most a second.
   virtual void report_failure(const Status& status) = 0;
+  // Counts what has come from the aggregator on the data path: while it grows, the aggregator is alive, even if
+  // calls do not get through. Null: no more; it is not called after that.
+  virtual void set_witness(std::function<uint64_t()> witness) = 0;
 };
 
 struct RemoteStatus {

@@ -34,6 +34,11 @@ void Heartbeat::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Heartbeat::set_witness(std::function<uint64_t()> witness) {
+  const std::lock_guard lock(mutex_);
+  witness_ = std::move(witness);
+}
+
 void Heartbeat::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, pause_, [this] { return stop_; })) {
@@ -55,10 +60,12 @@ bool Heartbeat::beat() {
   const auto began = std::chrono::steady_clock::now();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + patience);
+  uint64_t witnessed = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return true;
     call_ = &context;
+    if (witness_) witnessed = witness_();
   }
   control::Empty reply;
   const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim_, &reply);
@@ -66,6 +73,7 @@ bool Heartbeat::beat() {
   call_ = nullptr;
   // Anything else is an answer, or the end of the connection, of which the stream tells.
   if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return true;
+  if (witness_ && witness_() != witnessed) return true;
   // After so long, we were stopped ourselves.
   return std::chrono::steady_clock::now() - began > patience + pause_;
 }

@@ -27,12 +27,16 @@ class Heartbeat {
             std::chrono::milliseconds liveness, std::function<void(const Status&)> on_lost);
   ~Heartbeat() { stop(); }
 
+  // `witness` counts what has come from the aggregator on the data path, and may be null: while it grows, the
+  // aggregator is alive, whether it answers calls or not. It is not called any more when this returns again.
+  void set_witness(std::function<uint64_t()> witness);
+
   // No `on_lost` any more on return. Must not be called from within it. Idempotent.
   void stop();
 
  private:
   void run();
-  bool beat();  // false: there is no answer
+  bool beat();  // false: there is no answer, and no other sign of life
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string address_;
@@ -45,6 +49,7 @@ class Heartbeat {
   std::condition_variable changed_;
   bool stop_ = false;
   grpc::ClientContext* call_ = nullptr;  // the one under way
+  std::function<uint64_t()> witness_;
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -72,6 +72,7 @@ struct StripeCounters {
   Counter packets_received;
   Counter bytes_sent;  // datagrams, without UDP, IP and Ethernet headers
   Counter bytes_received;
+  Counter results;  // that were waited for: no others prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
   Counter dropped;

@@ -63,6 +63,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   const Status delivered = deliver(step, payload);
   if (!delivered.ok()) return delivered;
 
+  counters_.results.add();
   slot.waiting = false;
   if (step.kind == Kind::kScale) step.operation->course.scales_agreed_us = now_us;
   if (counters_.waiting_for.get() != 0) counters_.waiting_for.set(0);
