@@ -12,6 +12,7 @@
 #include "aggregator/control/relay_desk.h"
 #include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
+#include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
@@ -25,8 +26,6 @@ namespace {
 constexpr int kMaxRequestBytes = 64 << 10;
 // For the last words to the members; what has not gone out by then is cut off.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
-// Who asks for longer means forever; clocks cannot count that far.
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
@@ -45,7 +44,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   AggregatorStatus status() const override;
   bool drain(std::chrono::milliseconds deadline) override {
     desk_->drain();
-    return desk_->wait_until_empty(std::chrono::steady_clock::now() + std::min(deadline, kLongestWait));
+    return desk_->wait_until_empty(std::chrono::steady_clock::now() + bounded(deadline));
   }
 
  private:
@@ -211,7 +210,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
 }
 
 Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Dataplane* dataplane) {
-  const auto join_timeout = std::min(options.join_timeout, kLongestWait);
+  const auto join_timeout = bounded(options.join_timeout);
   if (options.parent.empty()) {
     return std::shared_ptr<Desk>(std::make_shared<JobDesk>(
         JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),

@@ -9,7 +9,6 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
-#include "src/base/timeout.h"
 #include "src/net/multicast.h"
 #include "wire/mtu.h"
 
@@ -23,7 +22,7 @@ class LocalAggregator final : public Aggregator {
 
   std::string control_address() const override { return control_->address(); }
   AggregatorStatus status() const override { return control_->status(); }
-  bool drain(std::chrono::milliseconds deadline) override { return control_->drain(bounded(deadline)); }
+  bool drain(std::chrono::milliseconds deadline) override { return control_->drain(deadline); }
 
  private:
   std::unique_ptr<Dataplane> dataplane_;  // outlives the service, which uses it
@@ -151,7 +150,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.token = options.token;
   control.tls = options.tls;
   control.max_jobs = options.max_jobs;
-  control.join_timeout = bounded(options.join_timeout);
+  control.join_timeout = options.join_timeout;
   control.parent = options.parent;
   control.parent_token = options.parent_token;
   control.on_event = options.on_event;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "netsum/version.h"
+#include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/connection_errors.h"
 #include "src/control/heartbeat.h"
@@ -31,8 +32,6 @@ constexpr milliseconds kGoodbyeCall{700};
 // The aggregator gives up this much earlier than its client (or a tenth of the time), so that what it has to
 // say arrives in time.
 constexpr int64_t kHeadStartMs = 250;
-// Who asks for longer means forever; the clock cannot count that far.
-constexpr milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 // Times are sent as 32 bits of milliseconds: longer ones are cut to 49 days.
 uint32_t to_wire(milliseconds time) {
@@ -160,7 +159,7 @@ class Client final : public ControlClient {
 };
 
 Status Client::connect(const std::function<void(const Status&)>& on_failure) {
-  const auto deadline = Clock::now() + std::min(parameters_.timeout, kLongestWait);
+  const auto deadline = Clock::now() + bounded(parameters_.timeout);
   while (until(deadline).count() > 0) {
     if (const auto end = attempt(deadline, on_failure)) return *end;
     std::this_thread::sleep_for(std::min(kRetryPause, until(deadline)));
