@@ -1,12 +1,39 @@
 """Bugs in the arithmetic: kernels against their plain reference, lanes as BPF adds them, sums in shared memory."""
 from bug import Bug
 
+CONVERT = "src/kernels/convert.cc"
+LANES = "src/kernels/lanes.cc"
+PLAIN = "src/kernels/plain.cc"
 BPF_LANES = "aggregator/slot/lanes.h"
 HOST = "src/host/host_core.cc"
 SLOWEST = "host_core_test HostCore.ABlockIsUsedAgainOnlyWhenTheSlowestRankHasSummedIt"
 SHARED = "host_core_test HostCore.SmallAndLargeOperationsShareTheBlocks"
 
 KERNEL_BUGS = [
+    Bug("kernels", "overflow_of_the_last_vector", "an overflow is seen in the last vector only", LANES,
+        "    overflow = hn::Or(overflow, hn::And(hn::Xor(a, sum), hn::Xor(b, sum)));",
+        "    overflow = hn::And(hn::Xor(a, sum), hn::Xor(b, sum));", "kernels_test"),
+    Bug("kernels", "overflow_upwards_only", "only sums above the range overflow", LANES,
+        "    overflow = hn::Or(overflow, hn::And(hn::Xor(a, sum), hn::Xor(b, sum)));",
+        "    overflow = hn::Or(overflow, hn::AndNot(a, hn::AndNot(b, sum)));", "kernels_test"),
+    Bug("kernels", "nh_tail_key", "NH's tail uses one word of the key twice", LANES,
+        "    const uint32_t odd = words[1] + key[i / 4 + 1];", "    const uint32_t odd = words[1] + key[i / 4];",
+        "kernels_test"),
+    Bug("kernels", "int64_loss_unseen", "an int64 sum that does not fit is noticed in the last vector only", LANES,
+        "    lost = hn::Or(lost, hn::Xor(hn::ShiftRight<32>(shifted), upper));",
+        "    lost = hn::Xor(hn::ShiftRight<32>(shifted), upper);", "kernels_test"),
+    Bug("kernels", "copy_skips_a_vector", "copying past the cache drops one vector in four", LANES,
+        "    hn::Stream(c, d, to + i + 2 * step);\n", "    (void)c;\n", "kernels_test"),
+    Bug("kernels", "plain_ties_away", "the reference rounds ties away from zero", PLAIN,
+        "std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent()))",
+        "std::round(std::ldexp(static_cast<double>(x), -quantum_exponent()))", "kernels_test"),
+    Bug("kernels", "infinity_is_the_largest", "an infinity sets the scale of its block", CONVERT,
+        "hn::IfThenElseZero(hn::Lt(magnitude, limit), magnitude)", "hn::IfThenZeroElse(hn::Gt(magnitude, limit), magnitude)",
+        "kernels_test"),
+    Bug("kernels", "averages_by_reciprocal", "averages are multiplied by an inexact reciprocal", CONVERT,
+        "exact_(!average || std::has_single_bit(static_cast<unsigned>(members)))", "exact_(true)", "kernels_test"),
+    Bug("kernels", "negative_zero", "the sum of zeros is -0", CONVERT,
+        "  return step == 0 ? hn::Zero(df) : hn::Mul(", "  return hn::Mul(", "kernels_test"),
     Bug("kernels", "bpf_max_of_neighbours", "BPF's maxima borrow from the neighbouring lane", BPF_LANES,
         "  const uint64_t low_ge = (x | top) - (y & ~top);", "  const uint64_t low_ge = (x | top) - y;", "lanes_test"),
     Bug("kernels", "bpf_overflow_of_the_last_word", "BPF sees an overflow in the last word only", BPF_LANES,
