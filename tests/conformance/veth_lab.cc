@@ -31,9 +31,13 @@ int own_namespace() {
 int make_namespace() {
   const int before = own_namespace();
   int made = -1;
-  if (unshare(CLONE_NEWNET) == 0) made = own_namespace();
+  // Without the right to unshare there is none to come back either.
+  const bool moved = unshare(CLONE_NEWNET) == 0;
   const int error = errno;
-  NETSUM_ASSERT(setns(before, CLONE_NEWNET) == 0);
+  if (moved) {
+    made = own_namespace();
+    NETSUM_ASSERT(setns(before, CLONE_NEWNET) == 0);
+  }
   close(before);
   errno = error;
   return made;
