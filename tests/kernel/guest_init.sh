@@ -12,7 +12,7 @@ mount -t tmpfs tmp /tmp
 ip link set lo up
 
 # What is built into the kernel, or unknown to it, shows in the checks.
-for module in veth bridge ifb sch_tbf sch_ingress cls_u32 act_mirred; do modprobe -q $module; done
+for module in veth bridge ifb tun sch_tbf sch_ingress cls_u32 act_mirred; do modprobe -q $module; done
 
 while read -r name seconds command; do
   echo "@@ begin $name"

@@ -42,7 +42,7 @@ BINARIES = {
 SYSTEM_TOOLS = ["ip", "tc", "ethtool", "dash"]
 # Folders of modules that the machine gets: virtual links, bridges, shaping.
 MODULE_FOLDERS = ["net/bridge", "net/802", "net/llc", "net/sched"]
-MODULES = ["drivers/net/veth", "drivers/net/ifb"]
+MODULES = ["drivers/net/veth", "drivers/net/ifb", "drivers/net/tun"]
 
 CPUS = 1  # emulated ones wait for each other, which on a busy host takes them minutes
 
