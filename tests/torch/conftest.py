@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the ranks share a few cores
 
 _counts = collections.Counter()
 _SUITE = "test_pytorch_suite.py::TestPyTorchSuite::"
-RECORD = "build/pytorch-suite-{backend}.txt"
+RECORD = "build/pytorch-suite-{backend}-{world_size}-{where}.txt"
 
 
 # By what means the ranks, all on this host, are summed; the second is the default of the package.
@@ -48,15 +48,27 @@ def pytest_terminal_summary(terminalreporter, config):
     import torch
 
     known = pytorch_suite.skipped_by_pytorch()
-    by_reason = collections.Counter(excluded.EXCLUDED.values())
-    own_skips = [reason for reason in known.values() if reason and reason != pytorch_suite.KEPT_FOR_MPI]
+    sums = pytorch_suite.sums_by_test()
+    left_out = excluded.at_world_size(pytorch_suite.WORLD_SIZE)
+    marked = [name for name, reason in known.items() if reason not in (None, pytorch_suite.KEPT_FOR_MPI)]
+    own_skips = [name for name in marked if name not in left_out]
+    by_reason = collections.Counter(left_out.values())
     text = (
         f"PyTorch {torch.__version__}: DistributedTest has {len(known)} tests. On {pytorch_suite.backend()} at world "
-        f"size {pytorch_suite.WORLD_SIZE}: {_counts['passed']} passed, {_counts['failed']} failed, "
-        f"{_counts['skipped']} skipped. Not run: {len(own_skips)} that PyTorch marks as NCCL's or as broken"
+        f"size {pytorch_suite.WORLD_SIZE}, summed by {pytorch_suite.WHERE}: {_counts['passed']} passed, "
+        f"{_counts['failed']} failed, {_counts['skipped']} skipped. {sum(1 for count in sums.values() if count)} of "
+        f"these {len(sums)} reached netsum's sums: {sum(sums.values())} all-reduces over all ranks. "
+        f"Not run: {len(own_skips)} that PyTorch marks as NCCL's or as broken"
     )
+    if pytorch_suite.ONLY_OURS:
+        text += "; those that never reach netsum's sums"
     text += "".join(f"; {count}: {reason}" for reason, count in by_reason.items()) + "."
     terminalreporter.write_line(text)
-    record = config.rootpath / RECORD.format(backend=pytorch_suite.backend())
+    if pytorch_suite.ONLY_OURS:
+        return
+    text += "\n" + "\n".join(f"{count:7} {name}" for name, count in sorted(sums.items()))
+    record = config.rootpath / RECORD.format(
+        backend=pytorch_suite.backend(), world_size=pytorch_suite.WORLD_SIZE, where=pytorch_suite.WHERE
+    )
     record.parent.mkdir(exist_ok=True)
     record.write_text(text + "\n", encoding="utf-8")

@@ -1,6 +1,13 @@
 """PyTorch's own tests of a c10d backend, made to run against netsum.
 
 The tests are those of torch.testing._internal.distributed.distributed_test, which every PyTorch wheel contains.
+Chosen by the environment:
+
+- NETSUM_TEST_BACKEND: netsum (default), or another to compare with, such as gloo.
+- NETSUM_TEST_WORLD_SIZE: 4 (default) or 8.
+- NETSUM_TEST_WHERE: by what netsum sums, "shards" in the ranks (default) or a "daemon".
+- NETSUM_TEST_SUITE: "all", or only those tests that reach netsum's sums ("ours", the default).
+
 Two things differ from how PyTorch runs them:
 
 - Many of them ask for the backend's name and skip themselves unless it is "gloo". netsum claims all that Gloo can
@@ -11,10 +18,13 @@ Two things differ from how PyTorch runs them:
 
 import inspect
 import os
+import pathlib
 import tempfile
 import types
 
-WORLD_SIZE = 4
+WORLD_SIZE = int(os.environ.get("NETSUM_TEST_WORLD_SIZE", "4"))
+WHERE = os.environ.get("NETSUM_TEST_WHERE", "shards")
+ONLY_OURS = os.environ.get("NETSUM_TEST_SUITE", "ours") == "ours"
 TEST_TIMEOUT_S = 120
 
 # distributed_test reads these when it is imported.
@@ -30,6 +40,7 @@ import torch.multiprocessing  # noqa: E402
 from torch.testing._internal.common_distributed import DistTestCases  # noqa: E402
 
 import netsum.torch  # noqa: E402, F401
+from netsum.torch import _group  # noqa: E402
 
 for _feature in ("ddp", "subgroup", "plugin"):
     DistTestCases.backend_feature[_feature].add("netsum")
@@ -48,6 +59,38 @@ def backend():
 CHOOSE_DEVICE_BY_NAME = "test_accumulate_gradients_"
 
 
+# --- How many of the tests reach netsum's sums --------------------------------------------------------------------
+
+_SUMS = pathlib.Path(tempfile.mkdtemp(prefix="netsum-pytorch-suite-")) / "sums"
+_backends = []  # of all groups that this process has made; each rank of each test is a process
+_make_backend = _group._make
+
+
+def _make_and_remember(*arguments):
+    backend = _make_backend(*arguments)
+    _backends.append(backend)
+    return backend
+
+
+_group._make = _make_and_remember
+
+
+def _note_sums(test_name):
+    sums = sum(backend.stats()["operations"] for backend in _backends)
+    with _SUMS.open("a", encoding="utf-8") as file:
+        file.write(f"{test_name} {sums}\n")
+
+
+def sums_by_test():
+    """All-reduces that netsum has summed, on all ranks together, by the name of the test, of those that have run."""
+    sums = {}
+    if _SUMS.exists():
+        for line in _SUMS.read_text(encoding="utf-8").splitlines():
+            name, count = line.split()
+            sums[name] = sums.get(name, 0) + int(count)
+    return sums
+
+
 class ForkingTestCase(distributed_test.TestDistBackend):
     """Runs each test in WORLD_SIZE processes forked from this one."""
 
@@ -59,7 +102,10 @@ class ForkingTestCase(distributed_test.TestDistBackend):
     def run_test(self, test_name, parent_pipe):
         if test_name.startswith(CHOOSE_DEVICE_BY_NAME):
             distributed_test.BACKEND = "gloo"
-        super().run_test(test_name, parent_pipe)
+        try:
+            super().run_test(test_name, parent_pipe)
+        finally:
+            _note_sums(test_name)
 
 
 def skipped_by_pytorch():
@@ -80,10 +126,13 @@ _NO_TEST = types.SimpleNamespace(__wrapped__=None)
 KEPT_FOR_MPI = "Only MPI supports CPU all_to_all_single"
 
 
-def choose_tests(test_class, excluded):
-    """Takes away from the class the tests that are not to run, and gives back those that are KEPT_FOR_MPI."""
+def choose_tests(test_class, excluded, only=None):
+    """Takes away from the class the tests that are not to run, and gives back those that are KEPT_FOR_MPI.
+
+    `only`: of those to run, these alone; None: all.
+    """
     for name, reason in skipped_by_pytorch().items():
-        if name in excluded:
+        if name in excluded or (only is not None and name not in only):
             setattr(test_class, name, _NO_TEST)
         elif reason == KEPT_FOR_MPI:
             setattr(test_class, name, _without_marks(inspect.unwrap(getattr(test_class, name))))

@@ -121,6 +121,15 @@ def _collect(process, receiver, deadline):
     return outcome
 
 
+def tcp_group(rank, port, *, world_size=WORLD_SIZE, backend="netsum"):
+    """Makes the default group anew, at a TCP store; returns the store."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    return store
+
+
 def command():
     """The netsum command that came with the package under test."""
     beside_python = pathlib.Path(sysconfig.get_path("scripts")) / "netsum"

@@ -1,6 +1,7 @@
 """All-reduce in the network, and every other collective over the hosts."""
 
 import math
+import time
 
 import pytest
 import ranks
@@ -194,6 +195,102 @@ def test_coalesced_is_one_operation():
             assert tensor.tolist() == [float(sum(r + size for r in range(WORLD_SIZE)))] * size
 
     ranks.run(on_rank)
+
+
+def overlapping(kind):
+    """Tensors of one call that share memory, and a tensor that shows all of it."""
+    whole = torch.arange(6000.0)
+    if kind == "same":
+        return [whole, whole], whole
+    if kind == "part":
+        return [whole[:4000], whole[2000:]], whole
+    if kind == "inside":
+        return [whole[10:20], whole, whole[15:5000]], whole
+    if kind == "woven":  # in each other's gaps
+        return [whole[::2], whole[1::2]], whole
+    if kind == "transposed":
+        return [whole.view(60, 100), whole.view(60, 100).t()], whole
+    return [whole.as_strided((100, 60), (50, 1)), whole[5010:]], whole  # rows overlap
+
+
+@pytest.mark.parametrize("kind", ["same", "part", "inside", "woven", "transposed", "rows"])
+def test_coalesced_tensors_may_overlap_as_with_gloo(kind):
+    def on_rank(rank):
+        tensors, whole = overlapping(kind)
+        whole.mul_(rank + 1)
+        before = operations_in_network() if dist.get_backend() == "netsum" else None
+        dist.all_reduce_coalesced(tensors)
+        assert before is None or operations_in_network() == before + 1
+        return whole
+
+    ours, gloo = (ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo"))
+    for rank in range(WORLD_SIZE):
+        assert torch.equal(ours[rank], ours[0])
+        assert torch.allclose(ours[rank], gloo[rank], rtol=1e-5, atol=1e-2)
+    assert ours[0][5] == 5 * SUM_OF_RANKS
+
+
+def test_a_tensor_that_overlaps_on_one_rank_alone():
+    def on_rank(rank):
+        whole = torch.full((3000,), float(rank + 1))
+        second = whole[1000:] if rank == 1 else whole[1000:].clone()
+        dist.all_reduce_coalesced([whole[:2000], second])
+        assert torch.all(whole[:2000] == SUM_OF_RANKS) and torch.all(second == SUM_OF_RANKS)
+
+    ranks.run(on_rank)
+
+
+def test_several_elements_at_one_place_are_refused_before_anything_is_sent():
+    def on_rank(rank):
+        expanded = torch.ones(1).expand(100)
+        for call in (
+            lambda: dist.all_reduce(expanded),
+            lambda: dist.all_reduce_coalesced([torch.ones(3), expanded]),
+        ):
+            with pytest.raises(netsum.torch.Error, match=r"clone\(\)") as caught:
+                call()
+            assert caught.value.code == "invalid_argument"
+        assert netsum.torch.stats()["operations_submitted"] == 0
+        ones = torch.ones(10)  # nobody is out of step
+        dist.all_reduce(ones)
+        assert ones[0] == WORLD_SIZE
+        assert netsum.torch.stats()["operations"] == 1
+
+    ranks.run(on_rank)
+
+
+def test_a_rank_that_alone_is_refused_keeps_nobody_beyond_the_deadline():
+    def on_rank(rank):
+        tensor = torch.ones(1).expand(100) if rank == 1 else torch.ones(100)
+        with pytest.raises(netsum.torch.Error) as caught:
+            dist.all_reduce(tensor)
+        if rank == 1:
+            while netsum.torch.error() is None:  # stays until the others have given up
+                time.sleep(0.01)
+        return caught.value.code, caught.value.rank
+
+    results = ranks.run(on_rank, timeout_s=3.0)
+    assert results.pop(1) == ("invalid_argument", None)
+    assert results == [("timeout", 1)] * (WORLD_SIZE - 1)
+
+
+def test_operations_are_counted_when_they_end():
+    def on_rank(rank):
+        dist.all_reduce(torch.ones(10))
+        dist.barrier()
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(10), async_op=True)
+            stats = netsum.torch.stats()
+            assert (stats["operations_submitted"], stats["operations"], stats["operations_failed"]) == (2, 1, 0)
+            dist.group.WORLD.abort()
+            with pytest.raises(netsum.torch.Error):
+                work.wait()
+            assert netsum.torch.stats()["operations_failed"] == 1
+        while netsum.torch.error() is None:
+            time.sleep(0.01)
+        return netsum.torch.stats()["operations"]
+
+    assert ranks.run(on_rank) == [1] * WORLD_SIZE
 
 
 def test_sub_groups_at_the_same_time():

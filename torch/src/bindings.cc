@@ -12,6 +12,7 @@
 #include "netsum/communicator.h"
 #include "netsum/version.h"
 #include "torch/src/error.h"
+#include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
 
 namespace netsum::torch_backend {
@@ -164,16 +165,18 @@ py::object error_of(const ProcessGroupNetsum& group) {
   return to_python(BackendError("on rank " + std::to_string(group.getRank()), status));
 }
 
+void bind_store(py::module_& module) {
+  py::class_<OwnKeysStore, c10::intrusive_ptr<OwnKeysStore>, c10d::PrefixStore>(module, "OwnKeysStore")
+      .def(py::init<std::string, c10::intrusive_ptr<c10d::Store>>(), py::arg("prefix"), py::arg("store"))
+      .def("delete_own_keys", &OwnKeysStore::deleteOwnKeys, py::call_guard<py::gil_scoped_release>());
+}
+
 void bind_process_group(py::module_& module) {
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
-      .def("stats",
-           [](const ProcessGroupNetsum& group) {
-             const auto communicator = group.communicator();
-             return to_dict(communicator ? communicator->stats() : CommunicatorStats{});
-           })
+      .def("stats", [](const ProcessGroupNetsum& group) { return to_dict(group.stats()); })
       .def("error", &error_of)
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
@@ -190,5 +193,6 @@ PYBIND11_MODULE(_C, module) {
   module.attr("MAX_RANKS") = netsum::kMaxRanks;
   tb::bind_error(module);
   tb::bind_options(module);
+  tb::bind_store(module);
   tb::bind_process_group(module);
 }

@@ -89,6 +89,14 @@ std::shared_ptr<Communicator> ProcessGroupNetsum::communicator() const {
   return communicator_;
 }
 
+CommunicatorStats ProcessGroupNetsum::stats() const {
+  std::unique_lock lock(mutex_);
+  const auto comm = communicator_;
+  if (!comm) return last_stats_;
+  lock.unlock();
+  return comm->stats();
+}
+
 void ProcessGroupNetsum::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   hosts_->setTimeout(timeout);
@@ -130,7 +138,9 @@ void ProcessGroupNetsum::shutdown() {
     std::lock_guard lock(mutex_);
     if (shut_down_) return;
     shut_down_ = true;
-    leaving = std::move(communicator_);
+    leaving = communicator_;
+    if (leaving) last_stats_ = leaving->stats();
+    communicator_.reset();
   }
   leaving.reset();
   hosts_->shutdown();
@@ -190,6 +200,8 @@ WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> comm
                                               const std::vector<at::Tensor>& tensors,
                                               AllReduceOptions options) {
   const OperationName name{.type = type, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
+  if (const Status refusal = check_tensors(tensors); !refusal.ok())
+    throw BackendError(name.to_string(), refusal);
   auto work = c10::make_intrusive<AllReduceWork>(name, profiling_title, tensors);
   const auto views = work->views();
   const auto handle = communicator->all_reduce(views, options);

@@ -30,6 +30,8 @@ class ProcessGroupNetsum : public c10d::Backend {
 
   // Null after shutdown() and where everything goes over the hosts.
   std::shared_ptr<Communicator> communicator() const;
+  // After shutdown() those of before it.
+  CommunicatorStats stats() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }
@@ -115,6 +117,7 @@ class ProcessGroupNetsum : public c10d::Backend {
 
   mutable std::mutex mutex_;  // guards what follows
   std::shared_ptr<Communicator> communicator_;
+  CommunicatorStats last_stats_;  // of a communicator that is gone
   bool shut_down_ = false;
 };
 

@@ -1,9 +1,12 @@
 #include "torch/src/work.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <sstream>
 #include <utility>
 
 #include "torch/src/error.h"
@@ -16,7 +19,36 @@ bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_neg();
 }
 
+// Whether any two reach into the same stretch of memory, from first to last element: tensors that are woven into
+// each other's gaps count as well.
+bool any_overlap(const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() < 2) return false;
+  std::vector<std::pair<uintptr_t, uintptr_t>> regions;
+  for (const auto& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    int64_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    regions.emplace_back(begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size());
+  }
+  std::sort(regions.begin(), regions.end());
+  for (size_t i = 1; i < regions.size(); ++i)
+    if (regions[i].first < regions[i - 1].second) return true;
+  return false;
+}
+
 }  // namespace
+
+Status check_tensors(const std::vector<at::Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (at::has_internal_overlap(tensors[i]) != at::MemOverlap::Yes) continue;
+    std::ostringstream text;
+    text << "tensor " << i << ", of sizes " << tensors[i].sizes() << " and strides " << tensors[i].strides()
+         << ", has several elements at one place in memory, where only one result fits: pass tensor.clone()";
+    return {ErrorCode::kInvalidArgument, text.str()};
+  }
+  return {};
+}
 
 std::string OperationName::to_string() const {
   const char* what = type == c10d::OpType::ALLREDUCE_COALESCED ? "all_reduce_coalesced" : "all_reduce";
@@ -30,8 +62,9 @@ AllReduceWork::AllReduceWork(OperationName name, const char* profiling_title, st
       tensors_(std::move(tensors)),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool overlap = any_overlap(tensors_);
   for (const auto& tensor : tensors_) {
-    if (is_plain(tensor)) {
+    if (is_plain(tensor) && !overlap) {
       buffers_.push_back(tensor);
     } else {
       buffers_.push_back(at::empty_like(tensor, at::MemoryFormat::Contiguous).copy_(tensor));

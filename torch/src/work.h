@@ -23,8 +23,13 @@ struct OperationName {
   std::string to_string() const;  // "all_reduce #12 on rank 1 of 4"
 };
 
+// What no all-reduce can give a result, as Gloo's cannot: a tensor with several elements at one place in memory
+// (expand()). Refused before anything is sent.
+Status check_tensors(const std::vector<at::Tensor>& tensors);
+
 // Keeps the tensors alive until the operation has ended. A tensor that is not contiguous is reduced in a
-// contiguous copy, which is copied back before the work counts as completed.
+// contiguous copy, which is copied back before the work counts as completed. So are all tensors of a call in which
+// two overlap, as Gloo does: each place in memory then holds the sum of what all ranks had there before the call.
 //
 // Ends in two steps: end_on_engine() on the engine thread, which must stay quick, then end_on_completion() on
 // the completion thread, where future callbacks may take Python's lock.
@@ -48,7 +53,7 @@ class AllReduceWork : public c10d::Work {
 
   const OperationName name_;
   const std::vector<at::Tensor> tensors_;
-  std::vector<at::Tensor> buffers_;  // tensors_, or contiguous copies of them
+  std::vector<at::Tensor> buffers_;  // tensors_, or contiguous copies of some or all of them
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::exception_ptr error_;  // written on the engine thread, read on the completion thread after it
 };

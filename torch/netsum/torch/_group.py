@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from netsum.torch import _rendezvous
-from netsum.torch._C import ProcessGroupNetsum
+from netsum.torch._C import OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
 _exit_hook_pid = None
@@ -33,14 +33,16 @@ def backend_of(group):
 
 
 def _make(store, rank, size, name, timeout):
-    store = _rendezvous.fresh_store(store, rank, size, timeout)
-    agreement = _rendezvous.meet(store, rank, size, name, timeout)
-    hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
+    keys = OwnKeysStore("netsum", store)
+    store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
+        agreement = _rendezvous.meet(store, rank, size, name, timeout)
+        hosts = _rendezvous.connect_hosts(store, rank, size, timeout)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
         backend = ProcessGroupNetsum(
             rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store
         )
+    _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
     if rank == 0:
         _logger.info("process group %s: %s", name, backend.describe())

@@ -1,5 +1,6 @@
 """Going on without the ranks that were lost."""
 
+import contextlib
 import json
 import time
 
@@ -44,6 +45,9 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
         world_size=len(members),
         timeout=backend.timeout,
     )
+    # All members have read the list. The list itself stays, for a rank that comes too late.
+    with contextlib.suppress(RuntimeError):  # a store that cannot delete
+        store.delete_key(f"here/{rank}")
     return members
 
 
@@ -68,7 +72,19 @@ def _gather(store, rank, size, min_members, gather_s, deadline):
                 missing[0],
             )
         time.sleep(_POLL_S)
-    return json.loads(store.get("members"))
+    text = store.get("members")
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError):
+        members = None
+    if not isinstance(members, list) or not members or not set(members) <= set(range(size)):
+        raise _error(
+            f'the store holds {text[:100]!r} under "members", which no rank of this group writes: let no other program '
+            "write to this store",
+            "version_mismatch",
+            None,
+        )
+    return members
 
 
 def _error(message, code, rank):

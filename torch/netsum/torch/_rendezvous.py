@@ -12,12 +12,17 @@ hello/<rank>   JSON: the rank's settings that all must share, or why it cannot t
                name and token, which are new and random for every group.
 root           embedded shards: where rank 0 listens, once it does; or why it does not.
 error/<rank>   why the rank could not join the job, so that the others can say so too.
+hosts/...      what Gloo writes to connect the hosts.
+
+Once the group is made, every rank deletes what it has written. A group that could not be made leaves its keys: nobody
+knows then who has read them.
 """
 
 import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import secrets
 import socket
 import time
@@ -46,13 +51,14 @@ def fresh_store(store, rank, size, timeout):
     word, words, missing = (own if rank == 0 else None), {"0": own}, set(range(1, size))
     while True:
         if rank == 0:
-            found = {str(r): store.get(f"join/{r}").decode() for r in missing if store.check([f"join/{r}"])}
+            here = [r for r in missing if store.check([f"join/{r}"])]
+            found = {str(r): store.get(f"join/{r}").decode(errors="replace") for r in here}
             if not found.items() <= words.items():
                 words |= found
                 store.set("lead", json.dumps({"word": own, "ranks": words}))
         elif word is None and store.check(["lead"]):
-            lead = json.loads(store.get("lead"))
-            if lead["ranks"].get(str(rank)) == own:
+            lead = _parse(store.get("lead"), word=str, ranks=dict)
+            if lead and lead["ranks"].get(str(rank)) == own:
                 word = lead["word"]
                 store.set(f"seen/{word}/{rank}", "")
         if word is not None:
@@ -110,7 +116,7 @@ class Agreement:
 
 @contextlib.contextmanager
 def sharing_errors(store, rank, size):
-    """Around joining the job: a rank that fails tells the others why, and repeats what they have told."""
+    """Around making the group: a rank that fails tells the others why, and repeats what they have told."""
     try:
         yield
     except _C.Error as error:
@@ -119,9 +125,59 @@ def sharing_errors(store, rank, size):
             # Nobody waits for an address that will not come. Harmless if the address is there already: the others
             # read it before they get here.
             store.set("root", json.dumps({"problem": str(error)}))
-        others = [r for r in range(size) if r != rank and store.check([f"error/{r}"])]
-        notes = "".join(f"\n  rank {r} reports: {store.get(f'error/{r}').decode()}" for r in others)
+        told = {r: store.get(f"error/{r}").decode(errors="replace") for r in range(size) if store.check([f"error/{r}"])}
+        notes = "".join(f"\n  rank {r} reports: {text}" for r, text in told.items() if text != str(error))
         raise _error(f"{error}{notes}", error.code, error.rank) from None
+
+
+def connect_hosts(store, rank, size, timeout):
+    """The backend over the hosts."""
+    try:
+        return dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
+    except RuntimeError as error:
+        raise _error(f"Gloo cannot connect the hosts of the group: {error}", "unreachable", None) from error
+
+
+def delete_keys(keys, hosts):
+    """Deletes what the ranks have written to make a group, once all of them have read it.
+
+    After the second barrier no rank finds any of it: a later group may use the same names.
+    """
+    if os.environ.get("TORCH_GLOO_LAZY_INIT", "").lower() in ("1", "t", "true", "y", "yes"):
+        return  # Gloo will look for the addresses when it first needs them
+    try:
+        hosts.barrier().wait()
+        with contextlib.suppress(RuntimeError):  # a store that cannot delete keeps them
+            keys.delete_own_keys()
+        hosts.barrier().wait()
+    except RuntimeError as error:
+        raise _error(f"a rank was lost while the process group was made: {error}", "peer_lost", None) from error
+
+
+def _parse(text, **types):
+    """The JSON object that a rank has written, or None where another program or version has: without a member of
+    these names and types."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return value if all(isinstance(value.get(name), kind) for name, kind in types.items()) else None
+
+
+def _read(store, key, rank, otherwise):
+    """What `rank` has written: an object with either a "problem" or what `otherwise` names."""
+    text = store.get(key)
+    value = _parse(text, problem=str) or _parse(text, **otherwise)
+    if value is None:
+        raise _error(
+            f'the store holds {text[:100]!r} under "{key}", which rank {rank} of a netsum group of this version does '
+            "not write: install the same version on every rank, and let no other program write to this store",
+            "version_mismatch",
+            rank,
+        )
+    return value
 
 
 def _gather_hellos(store, size, timeout):
@@ -137,15 +193,17 @@ def _gather_hellos(store, size, timeout):
             "timeout",
             missing[0],
         ) from error
-    return [json.loads(store.get(key)) for key in keys]
+    of_any = {"settings": dict}
+    of_first = {**of_any, "job": str, "token": str}
+    return [_read(store, key, r, of_any if r else of_first) for r, key in enumerate(keys)]
 
 
 def _check_hellos(hellos):
     for r, hello in enumerate(hellos):
         if "problem" in hello:
             raise _error(f"rank {r} cannot take part: {hello['problem']}", "invalid_argument", r)
-        for name, value in hello["settings"].items():
-            first = hellos[0]["settings"][name]
+        for name in hello["settings"].keys() | hellos[0]["settings"].keys():
+            value, first = (h["settings"].get(name, "unknown") for h in (hello, hellos[0]))
             if value != first:
                 raise _error(
                     f'{name} is "{value}" on rank {r} but "{first}" on rank 0; set it to the same on every rank',
@@ -210,7 +268,7 @@ def _wait_for_root(store, connect_timeout, own_address):
         raise _error(
             f"Timed out: waited {connect_timeout.total_seconds():g} s for rank 0 to publish its address", "timeout", 0
         ) from error
-    root = json.loads(store.get("root"))
+    root = _read(store, "root", 0, {"address": str})
     if "problem" in root:
         raise _error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
     if _is_loopback(root["address"].rpartition(":")[0]) and not _is_loopback(own_address):
