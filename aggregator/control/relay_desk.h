@@ -63,7 +63,7 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   // What is kept for a job from its first join here to its end: an index, and slots of each stripe. Given back when
   // the last session or grant that holds it is gone, under the lock.
   struct Reservation {
-    explicit Reservation(RelayDesk* desk) : desk(desk) {}
+    explicit Reservation(RelayDesk* owner) : desk(owner) {}
     Reservation(const Reservation&) = delete;
     Reservation& operator=(const Reservation&) = delete;
     ~Reservation();
