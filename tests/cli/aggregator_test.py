@@ -149,10 +149,14 @@ class AggregatorTest(CommandTest):
 
     def test_a_job_name_in_use(self):
         daemon = self.start_aggregator()
-        self.start_long_job(daemon, "--job", "mine")
-        other = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--job", "mine")
+        token = self.write_file("ours\n")
+        self.start_long_job(daemon, "--job", "mine", "--token-file", token)
+        other = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--job", "mine", "--token-file", token)
         self.assertEqual(other.end(), 3)
         self.assert_all_ranks_say(other, 2, "mine", "rank")
+        # Others who call theirs the same have another token, and are not in the way.
+        stranger = self.start_bench(daemon, "--workers", 2, "--bytes", "4Ki", "--job", "mine")
+        self.assertEqual(stranger.end(), 0, stranger.text("err"))
         self.assert_serves(daemon)
 
     def test_aggregator_not_there(self):
