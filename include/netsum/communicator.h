@@ -142,7 +142,8 @@ class NETSUM_EXPORT Communicator {
 
   // Sums `tensors` elementwise over all ranks. The views are packed back to back into common packets, so many
   // small tensors cost what one of their total size does. All ranks pass the same counts.
-  // The result is bit-identical on every rank and in every run. Error bound: docs/numerics.md.
+  // The result is bit-identical on every rank, and in every run with the same tensors and packet size. Error bound:
+  // docs/numerics.md.
   virtual Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) = 0;
   Work all_reduce(const TensorView& tensor, const AllReduceOptions& options) {
     return all_reduce(std::span(&tensor, 1), options);

@@ -71,9 +71,9 @@ class FlagsTest(CommandTest):
             self.assert_usage_error(arguments, *words)
 
     def test_world_size_over_the_limit(self):
-        self.assert_usage_error(["bench", "allreduce", "--workers", "65"], "--workers", "65", "64")
-        self.assert_usage_error(["bench", "allreduce", "--rank", "0", "--world-size", "65", "--root", "127.0.0.1:1"],
-                                "--world-size", "65", "64")
+        self.assert_usage_error(["bench", "allreduce", "--workers", "513"], "--workers", "513", "512")
+        self.assert_usage_error(["bench", "allreduce", "--rank", "0", "--world-size", "513", "--root", "127.0.0.1:1"],
+                                "--world-size", "513", "512")
 
     def test_files_that_cannot_be_read(self):
         self.assert_usage_error(["aggregator", "--token-file", "no/such/file"], "--token-file", "no/such/file")
