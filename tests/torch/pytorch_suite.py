@@ -32,8 +32,9 @@ os.environ["BACKEND"] = "gloo"
 os.environ["WORLD_SIZE"] = str(WORLD_SIZE)
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # with fewer GPUs than ranks the suite skips everything
 os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(TEST_TIMEOUT_S)
-os.environ.setdefault("INIT_METHOD", "file:///unused")  # each test makes its own; only the kind matters here
 os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="netsum-pytorch-suite-"))
+# For the tests that make their group a second time; the others get a file of their own.
+os.environ.setdefault("INIT_METHOD", f"file://{os.environ['TEMP_DIR']}/store")
 
 import torch  # noqa: E402
 import torch.multiprocessing  # noqa: E402
