@@ -72,8 +72,9 @@ PIECES = [
 
 def measure(piece, full, minutes):
     """Runs the piece, for so many minutes at most. Returns whether it ended well."""
-    command = [str(piece.path) if part == OUTPUT else part for part in piece.command]
-    command += [*(() if OUTPUT in piece.command else ("--output", str(piece.path))), *(piece.full if full else ())]
+    output = str(piece.path.relative_to(ROOT))  # the command is part of the records
+    command = [output if part == OUTPUT else part for part in piece.command]
+    command += [*(() if OUTPUT in piece.command else ("--output", output)), *(piece.full if full else ())]
     if piece.has_budget and minutes is not None:
         command += ["--budget", f"{minutes:.1f}"]
     print(f"\n=== {piece.name}: {' '.join(command)}", flush=True)
