@@ -12,7 +12,7 @@
 
 #include "tests/conformance/frames.h"
 #include "tests/conformance/vector_writer.h"
-#include "tests/conformance/xdp_run.h"
+#include "tests/conformance/xdp_fixture.h"
 
 namespace netsum::conformance {
 namespace {
@@ -20,14 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{60};
 
-class XdpJobs : public testing::Test {
+class XdpJobs : public XdpFixture {
  protected:
-  void SetUp() override {
-    std::string why;
-    program_ = XdpRun::program(&why);
-    if (program_ == nullptr && why.find("permission") != std::string::npos) GTEST_SKIP() << why;
-    ASSERT_NE(program_, nullptr) << why;
-  }
   static VectorJob job(uint16_t index, uint16_t epoch, uint16_t members = 2) {
     return {.job = index,
             .epoch = epoch,
@@ -45,11 +39,9 @@ class XdpJobs : public testing::Test {
     }
     return true;
   }
-  XdpProgram* program_ = nullptr;
 };
 
-// --- Removal
-// -----------------------------------------------------------------------------------------------------
+// --- Removal -----------------------------------------------------------------------------------------------
 
 // Another thread runs the program without a pause on one frame, which can be changed under way.
 class Traffic {
@@ -112,8 +104,7 @@ TEST_F(XdpJobs, ARemovedJobsPacketsTouchNoOtherJobsSlots) {
   program_->remove(0);
 }
 
-// --- Replays
-// -----------------------------------------------------------------------------------------------------
+// --- Replays -----------------------------------------------------------------------------------------------
 
 Bytes from_other_mac(Bytes frame) {
   frame[6 + 5] ^= 0x40;
@@ -209,8 +200,7 @@ TEST_F(XdpJobs, TheLoaderAnswersOnlyHellosThatAreRightAndWereNoted) {
   EXPECT_EQ(answered(w.hello(0, 1), 0), 0u) << "another job's";
 }
 
-// --- Rate
-// --------------------------------------------------------------------------------------------------------
+// --- Rate --------------------------------------------------------------------------------------------------
 
 // A job with so low a rate that nothing is earned while the test runs: 64 packets of each kind, and the one
 // that is due.

@@ -6,21 +6,12 @@
 #include "src/base/rng.h"
 #include "tests/conformance/random_packets.h"
 #include "tests/conformance/reference_dataplane.h"
-#include "tests/conformance/xdp_run.h"
+#include "tests/conformance/xdp_fixture.h"
 
 namespace netsum::conformance {
 namespace {
 
-class Xdp : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string why;
-    program_ = XdpRun::program(&why);
-    if (program_ == nullptr && why.find("permission") != std::string::npos) GTEST_SKIP() << why;
-    ASSERT_NE(program_, nullptr) << why;
-  }
-  XdpProgram* program_ = nullptr;
-};
+class Xdp : public XdpFixture {};
 
 TEST_F(Xdp, GoldenVectors) {
   for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
@@ -54,8 +45,7 @@ TEST_F(Xdp, LoadsWithTheLargestPayload) {
   }
 }
 
-// --- Around the datagram
-// -----------------------------------------------------------------------------------------
+// --- Around the datagram -----------------------------------------------------------------------------------
 
 class XdpFrames : public Xdp {
  protected:

@@ -240,10 +240,10 @@ def check_texts():
         except Unusable as error:
             print(f"planted.py: {bug.name}: {error}", file=sys.stderr)
             wrong += 1
-    doubled = [name for name, count in collections.Counter(bug.name for bug in BUGS).items() if count > 1]
-    for name in doubled:
+    repeated = [name for name, count in collections.Counter(bug.name for bug in BUGS).items() if count > 1]
+    for name in repeated:
         print(f"planted.py: two bugs are called '{name}'", file=sys.stderr)
-    return not wrong and not doubled
+    return not wrong and not repeated
 
 
 def main():
