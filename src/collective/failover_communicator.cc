@@ -266,6 +266,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
 void FailoverCommunicator::supervise() {
   while (true) {
     Status why;
+    std::unique_ptr<Session> lost_session;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
@@ -273,8 +274,11 @@ void FailoverCommunicator::supervise() {
       why = *std::exchange(lost_, std::nullopt);
       if (session_ == nullptr || !failure_.ok()) continue;
       moving_ = true;
+      // Taken together with lost_: a session reports its loss once for each operation, and a later report
+      // must not count as the loss of the next session.
+      lost_session = std::move(session_);
     }
-    move_on(why);
+    move_on(std::move(lost_session), why);
     {
       const std::lock_guard lock(mutex_);
       moving_ = false;
@@ -283,15 +287,10 @@ void FailoverCommunicator::supervise() {
   }
 }
 
-// Closes the session, and begins one elsewhere. Meanwhile operations end at their deadlines, and all of them
-// when somebody calls abort(): the search may be in the middle of an attempt then.
-void FailoverCommunicator::move_on(const Status& why) {
-  std::unique_ptr<Session> session;
-  {
-    const std::lock_guard lock(mutex_);
-    session = std::move(session_);
-  }
-  opener_.end(std::move(session), why);  // nothing writes to the callers' tensors from here on
+// Closes the lost session and opens one elsewhere. Meanwhile operations end at their deadlines, and all of them
+// end when abort() is called: the search may be in the middle of an attempt then.
+void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
+  opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
   std::optional<SessionResult> found;
   std::thread search([&] {
     SessionResult result = meet(why);

@@ -68,7 +68,7 @@ class FailoverCommunicator final : public Communicator {
   void on_ended(const OperationPtr& operation, uint64_t generation, const Status& status);
   void end_all();
   void supervise();
-  void move_on(const Status& why);
+  void move_on(std::unique_ptr<Session> lost_session, const Status& why);
   SessionResult meet(const Status& why);
   Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
 

@@ -142,7 +142,10 @@ TEST(FailoverTest, ManySmallOperationsOverSeveralStripes) {
       how.type = DataType::kInt32;
       for (int32_t& value : values)
         works.push_back(communicator->all_reduce(TensorView{&value, &value, 1}, how));
-      for (const Work& work : works) ASSERT_TRUE(work.wait().ok());
+      for (const Work& work : works) {
+        const Status status = work.wait();
+        ASSERT_TRUE(status.ok()) << "rank " << rank << ", round " << round << ": " << status.to_string();
+      }
       for (const int32_t value : values) ASSERT_EQ(value, 3 * round + 3);
     }
     EXPECT_EQ(communicator->stats().failovers, 1u);
