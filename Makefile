@@ -60,8 +60,8 @@ test: setup ## Run every test but the soak tests; the last line counts them
 check: setup ## Build what changed, and run the tests that answer within three minutes
 	@scripts/test.sh check $(JOBS)
 
-soak: setup ## Run the long tests that `make test` leaves out; writes docs/soak.md
-	@scripts/test.sh soak $(JOBS)
+soak: setup ## Run the long tests that `make test` leaves out, all or ONLY=REGEX; updates docs/soak.md
+	@NETSUM_SOAK_ONLY='$(ONLY)' scripts/test.sh soak $(JOBS)
 
 test-asan: setup ## Run the C++ tests under AddressSanitizer and UBSan
 	@scripts/test.sh asan $(JOBS)

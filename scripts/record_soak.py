@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the page on the last run of `make soak`:  record_soak.py PAGE SECONDS RESULTS RUNNER...
+"""Records the latest result of every soak test in docs/data/soak.jsonl, and writes docs/soak.md from it.
 
-RESULTS and RUNNER are those of summarize_tests.py.
+  record_soak.py RESULTS RUNNER...
+
+RESULTS and RUNNER are those of summarize_tests.py. Besides, RESULTS/soak-tests.txt names all soak tests, one per line.
+Only the tests that ran get a new record. A record of a test that does not exist any more is removed.
 """
 import collections
 import datetime
+import json
 import os
 import pathlib
 import platform
@@ -16,18 +20,17 @@ import xml.etree.ElementTree as ElementTree
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import summarize_tests  # noqa: E402
 
-PAGE = """# The last soak run
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+PAGE = """# Soak tests
 
-`make soak` runs the tests that are too long for `make test`, and writes this page.
+`make soak` runs the tests that are too long for `make test`; `make soak ONLY=REGEX` runs those whose names match. Both write
+this page, from `docs/data/soak.jsonl`: the latest result of every test.
 
-| date | commit | machine | simulation seeds from | minutes | result |
-|---|---|---|---|---|---|
-| {date} | {commit} | {machine} | {seed} | {minutes:.0f} | {result} |
-
-| test | result | seconds |
-|---|---|---|
-{tests}
+| test | result | seconds | date | commit | seed of simulations | machine |
+|---|---|--:|---|---|---|---|
+{rows}
 """
+COLUMNS = ("result", "seconds", "date", "commit", "seed", "machine")
 
 
 def machine():
@@ -40,33 +43,60 @@ def commit():
                           check=True).stdout.strip()
 
 
+def run_facts():
+    """What the records of one run have in common."""
+    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(),
+            "seed": os.environ["NETSUM_SIM_SEED"], "machine": machine()}
+
+
 def seconds_of(folder, runners):
-    """Of every test of ctest and pytest, by name."""
+    """{name: seconds} of the tests of ctest and pytest."""
+    seconds = {}
     for runner in runners:
         try:
             root = ElementTree.parse(folder / f"{runner}.xml").getroot()
         except (FileNotFoundError, ElementTree.ParseError):
-            continue  # a failure, which the counts say
+            continue  # summarize_tests counts it as a failure
         for case in root.iter("testcase"):
             name = case.get("name") if runner == "ctest" else f"{case.get('classname')}.{case.get('name')}"
-            yield name, float(case.get("time", 0))
+            seconds[name] = float(case.get("time", 0))
+    return seconds
 
 
-def main():
-    page, seconds, folder, runners = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4:]
-    cases = summarize_tests.collect(folder, runners)
-    count = collections.Counter(case.outcome for case in cases)
+def new_records(folder, runners, facts):
+    """{name: record} of the tests that ran. The cases of a GoogleTest binary make one record."""
+    outcomes = collections.defaultdict(collections.Counter)
+    for case in summarize_tests.collect(folder, runners):
+        outcomes[case.name.split(": ")[0]][case.outcome] += 1
+    seconds = seconds_of(folder, runners)
+    return {name: {"test": name, "result": ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
+                   "seconds": round(seconds.get(name, 0)), **facts}
+            for name, count in outcomes.items()}
+
+
+def read_records(path):
+    if not path.exists():
+        return {}
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {record["test"]: record for record in records}
+
+
+def page(names, records):
     rows = []
-    for name, took in seconds_of(folder, runners):
-        # A GoogleTest binary is one row, whatever its cases.
-        outcomes = collections.Counter(case.outcome for case in cases if case.name.split(": ")[0] == name)
-        rows.append(f"| {name} | {', '.join(f'{n} {outcome}' for outcome, n in outcomes.items())} | {took:.0f} |")
-    page.write_text(PAGE.format(
-        date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), commit=commit(),
-        machine=machine(), seed=os.environ["NETSUM_SIM_SEED"], minutes=seconds / 60,
-        result=f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped",
-        tests="\n".join(rows)), encoding="utf-8")
+    for name in names:
+        cells = [str(records[name][column]) for column in COLUMNS] if name in records else ["never run"] + [""] * 5
+        rows.append(f"| {' | '.join([f'`{name}`', *cells])} |")
+    return PAGE.format(rows="\n".join(rows))
+
+
+def record(folder, runners, docs, facts):
+    names = sorted(set((folder / "soak-tests.txt").read_text(encoding="utf-8").splitlines()))
+    data = docs / "data" / "soak.jsonl"
+    records = {**read_records(data), **new_records(folder, runners, facts)}
+    records = {name: records[name] for name in names if name in records}
+    data.write_text("".join(json.dumps(each) + "\n" for each in records.values()), encoding="utf-8")
+    (docs / "soak.md").write_text(page(names, records), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    record(pathlib.Path(sys.argv[1]), sys.argv[2:], DOCS, run_facts())

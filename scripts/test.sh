@@ -2,7 +2,8 @@
 # scripts/test.sh WHAT [JOBS]: builds, runs tests and ends with one line of counts.
 #   all     every test but the soak tests, in the release build (make test)
 #   check   what is told in three minutes: unit, conformance and short simulation tests, layout, includes (make check)
-#   soak    the tests that are too long for `all`; rewrites docs/soak.md (make soak)
+#   soak    the tests that are too long for `all`, or those whose names match NETSUM_SOAK_ONLY, a regular expression;
+#           updates docs/soak.md (make soak)
 #   asan    the tests of C++ and of the command under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,14 +25,14 @@ case "$what" in
   soak)
     ctest_which=(--label-regex '^soak$')
     command_tests=()
-    package_tests[1]=soak
+    soak_only=${NETSUM_SOAK_ONLY:-.}
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
     command_tests=(-n "$jobs" -m "not soak" tests/cli)
     package_tests=() ;;
   *)
-    sed -n '2,6p' "$0" >&2
+    sed -n '2,7p' "$0" >&2
     exit 2 ;;
 esac
 
@@ -65,11 +66,30 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # Debian's gRPC is not instrumented; see the suppressions.
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
-step "C++ tests, fuzzers, models, installation, layout (ctest)"
-ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
-run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$jobs" --output-junit "$results/ctest.xml"
-
 pytest=(.venv/bin/python -m pytest -q)
+# Writes the names of all soak tests to soak-tests.txt, and chooses those that match.
+choose_soak_tests() {
+  local names="$results/soak-tests.txt" id name
+  ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
+  if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
+  "${pytest[@]}" -m soak --collect-only "${package_tests[@]:2}" > "$results/collected.txt"
+  package_tests=()
+  while read -r id; do
+    # As in the JUnit file: tests/a_test.py::Class::name[x] is tests.a_test.Class.name[x].
+    name=${id%%.py::*}
+    name=${name//\//.}.${id#*.py::}
+    name=${name/::/.}
+    echo "$name" >> "$names"
+    if [[ $name =~ $soak_only ]]; then package_tests+=("$id"); fi
+  done < <(grep '::' "$results/collected.txt")
+}
+if [ "$what" = soak ]; then choose_soak_tests; fi
+
+if [ ${#ctest_which[@]} -gt 0 ]; then
+  step "C++ tests, fuzzers, models, installation, layout (ctest)"
+  ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
+  run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$jobs" --output-junit "$results/ctest.xml"
+fi
 if [ ${#command_tests[@]} -gt 0 ]; then
   step "command and scripts (pytest)"
   run command "${pytest[@]}" "${command_tests[@]}" --junitxml "$results/command.xml"
@@ -80,7 +100,9 @@ if [ ${#package_tests[@]} -gt 0 ]; then
 fi
 
 step "done"
-if [ "$what" = soak ]; then
-  python3 scripts/record_soak.py docs/soak.md "$((SECONDS - started))" "$results" "${runners[@]}"
+if [ ${#runners[@]} -eq 0 ]; then
+  echo "test.sh: no soak test has a name that matches '$soak_only'; docs/soak.md lists them" >&2
+  exit 1
 fi
+if [ "$what" = soak ]; then python3 scripts/record_soak.py "$results" "${runners[@]}"; fi
 python3 scripts/summarize_tests.py "$results" "${runners[@]}"
