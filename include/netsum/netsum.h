@@ -1,7 +1,15 @@
-/* The C ABI of netsum: stable, plain C99, thread rules as in communicator.h.
+/* The C ABI of netsum: stable, plain C99.
  *
- * Every function that can fail returns a netsum_code (0 is success) and leaves a message for this thread in
- * netsum_last_error(). Option structs start with their own size, so that later versions can add fields. */
+ * Errors: a function that can fail returns a netsum_code as int; 0 (NETSUM_OK) is success. It also sets this
+ * thread's last error: netsum_last_error() and netsum_last_error_rank().
+ *
+ * Threads: any thread may call any function, with two exceptions. netsum_comm_close() and netsum_work_free() must
+ * be the last call for their object, and no other call on a communicator may run during netsum_comm_regroup().
+ * All ranks must submit the same operations in the same order, so a caller with several threads must order its
+ * submissions.
+ *
+ * Options: a caller initialises an option struct with zeros and sets struct_size to its size. A zero in any other
+ * field selects the default. Strings are NUL-terminated and copied. */
 #ifndef NETSUM_NETSUM_H_
 #define NETSUM_NETSUM_H_
 
@@ -20,7 +28,7 @@
 extern "C" {
 #endif
 
-/* As netsum::ErrorCode. */
+/* Equal to netsum::ErrorCode, which describes each code (status.h). */
 typedef enum netsum_code {
   NETSUM_OK = 0,
   NETSUM_INVALID_ARGUMENT = 1,
@@ -39,7 +47,7 @@ typedef enum netsum_code {
   NETSUM_INTERNAL = 14
 } netsum_code;
 
-/* As netsum::DataType and netsum::ReduceOp. */
+/* Equal to netsum::DataType and netsum::ReduceOp. NETSUM_AVG is for floating-point types only. */
 typedef enum netsum_dtype {
   NETSUM_FLOAT32 = 1,
   NETSUM_BFLOAT16 = 2,
@@ -49,87 +57,100 @@ typedef enum netsum_dtype {
 } netsum_dtype;
 typedef enum netsum_redop { NETSUM_SUM = 1, NETSUM_AVG = 2 } netsum_redop;
 
-/* As netsum::WhenFull. */
+/* Equal to netsum::WhenFull. */
 typedef enum netsum_when_full {
   NETSUM_FULL_FAIL = 0,
   NETSUM_FULL_WAIT = 1,
   NETSUM_FULL_HOSTS = 2
 } netsum_when_full;
 
-typedef struct netsum_comm netsum_comm;
-typedef struct netsum_work netsum_work;
+typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
+typedef struct netsum_work netsum_work; /* an operation in progress */
 
+/* netsum::CommunicatorOptions describes each option in detail (options.h). Times are in milliseconds. */
 typedef struct netsum_comm_options {
-  size_t struct_size; /* sizeof(netsum_comm_options) */
-  int rank;
-  int world_size;
-  const char* job;                  /* NULL: "default" */
-  const char* token;                /* of the job; NULL: none */
-  const char* aggregator_token;     /* asked for by an aggregator that has one; NULL: none */
-  const char* aggregators;          /* comma-separated "host:port", NULL or "": embedded shards */
-  const char* root;                 /* embedded shards: "host:port" of rank 0 */
+  size_t struct_size;               /* sizeof(netsum_comm_options) */
+  int rank;                         /* 0 to world_size - 1 */
+  int world_size;                   /* 1 to 512 */
+  const char* job;                  /* the same on every rank; NULL: "default" */
+  const char* token;                /* shared secret of the job's ranks; NULL: none */
+  const char* aggregator_token;     /* required by an aggregator that was started with one; NULL: none */
+  const char* aggregators;          /* comma-separated "host:port"; NULL or "": embedded shards */
+  const char* root;                 /* "host:port" at which rank 0 listens; required for embedded shards */
   int64_t connect_timeout_ms;       /* 0: default, 30 000 */
-  int64_t timeout_ms;               /* 0: default, 30 000 */
-  int mtu;                          /* 0: default, 1500 */
-  int no_shared_memory;             /* 1: ranks on one host are not summed in shared memory */
-  int lane_bits;                    /* of bfloat16 and float16 on the wire: 16, 32; 0: automatic */
-  const char* metrics_address;      /* "host:port" to serve metrics at; NULL or "": nowhere */
-  const char* trace_path;           /* trace file written at the end; NULL or "": none */
+  int64_t timeout_ms;               /* deadline of an operation; 0: default, 30 000 */
+  int mtu;                          /* largest IP packet in bytes; 0: default, 1500 */
+  int no_shared_memory;             /* 1: ranks on one host do not sum in shared memory */
+  int lane_bits;                    /* wire bits of bfloat16 and float16 elements: 16, 32; 0: automatic */
+  const char* metrics_address;      /* "host:port" at which to serve metrics; NULL or "": none */
+  const char* trace_path;           /* trace file to write at the end; NULL or "": none */
   int64_t liveness_timeout_ms;      /* 0: default, 5000; negative: never */
-  int failover;                     /* 1: goes on elsewhere when the aggregator is lost */
+  int failover;                     /* 1: continue at another aggregator when the aggregator is lost */
   const char* fallback_aggregators; /* failover: comma-separated "host:port", or "hosts"; NULL or "": none */
   int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
-  netsum_when_full when_full;       /* 0: NETSUM_FULL_FAIL */
+  netsum_when_full when_full;       /* what to do if an aggregator has no room; 0: NETSUM_FULL_FAIL */
 } netsum_comm_options;
 
-/* As netsum::RegroupOptions. */
+/* netsum::RegroupOptions describes each option in detail (communicator.h). */
 typedef struct netsum_regroup_options {
   size_t struct_size; /* sizeof(netsum_regroup_options) */
-  int all;            /* 1: waits for everybody, lost ones come back; 0: goes on with the survivors */
-  int min_members;    /* 0: half of them */
+  int all;            /* 1: wait for all ranks, lost ones return; 0: continue with the survivors */
+  int min_members;    /* 0: half of the ranks */
   int64_t gather_ms;  /* 0: default, 1000 */
-  int64_t timeout_ms; /* 0: the communicator's for connecting */
-  const char* root; /* embedded shards whose rank 0 is gone: the new place to meet; NULL or "": the old one */
-  int hosts_root;   /* 1: this rank listens there */
+  int64_t timeout_ms; /* 0: connect_timeout_ms of the communicator */
+  const char* root;   /* embedded shards that lost rank 0: the new meeting point; NULL or "": unchanged */
+  int hosts_root;     /* 1: this rank listens there */
 } netsum_regroup_options;
 
+/* The library's version, such as "0.1.0". Never NULL. */
 NETSUM_API const char* netsum_version(void);
-/* Name of a code ("timeout"); never NULL. */
+/* Name of a code, such as "timeout". Never NULL. */
 NETSUM_API const char* netsum_code_name(int code);
-/* Message of this thread's last failed call; valid until its next call; never NULL. */
+/* Message of this thread's last call that returned a code; "" if that call succeeded. Valid until the thread's
+ * next such call. Never NULL. */
 NETSUM_API const char* netsum_last_error(void);
-/* Rank that the last failed call was about, or -1. */
+/* Rank that caused this thread's last error, or -1. */
 NETSUM_API int netsum_last_error_rank(void);
 
-/* Joins the job and waits for all ranks. On success *comm must be given to netsum_comm_close. */
+/* Joins the job, and returns when all ranks have joined and every data path has been verified, or after
+ * connect_timeout_ms. On success, sets *comm; the caller must release it with netsum_comm_close(). */
 NETSUM_API int netsum_comm_connect(const netsum_comm_options* options, netsum_comm** comm);
-/* Leaves the job. Operations in flight end with NETSUM_ABORTED. NULL is allowed. */
+/* Leaves the job and frees `comm`, which may be NULL. Operations in flight end with NETSUM_ABORTED. */
 NETSUM_API void netsum_comm_close(netsum_comm* comm);
-/* Ends every operation, here and on every other rank. */
+/* Ends all operations of the job with NETSUM_ABORTED, here and on every other rank. `reason` appears in their
+ * error messages; it may be NULL. */
 NETSUM_API void netsum_comm_abort(netsum_comm* comm, const char* reason);
 
-/* After a failure, on every rank that goes on: see netsum::Communicator::regroup. Afterwards rank and world
- * size are those of netsum_comm_rank and netsum_comm_world_size. options NULL: defaults. If former_ranks is
- * not NULL, it has room for as many as there were ranks, and gets each rank's old number. */
+/* Continues after a failure; see netsum::Communicator::regroup(). Every rank that continues must call it.
+ * Afterwards netsum_comm_rank() and netsum_comm_world_size() return the new values. `options` NULL: defaults.
+ * `former_ranks` may be NULL; otherwise it must have room for the old world size, and on success
+ * former_ranks[r] is the old number of the new rank r. */
 NETSUM_API int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options,
                                    int* former_ranks);
+/* This process's rank and the number of ranks. `comm` must not be NULL. */
 NETSUM_API int netsum_comm_rank(const netsum_comm* comm);
 NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
-/* The code of the error that broke the communicator, with its message as netsum_last_error(); or 0. */
+/* The error that broke the communicator, or 0. A broken communicator stays broken until it regroups. */
 NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 
-/* Starts summing `count` elements over all ranks; `input` may equal `output`, and must not overlap it otherwise:
- * then, as for other bad arguments, the work ends at once with NETSUM_INVALID_ARGUMENT. Both must stay valid until
- * the work has ended. On success *work must be given to netsum_work_free. timeout_ms 0: the communicator's. */
+/* Starts an all-reduce: output[i] becomes the reduction of input[i] over all ranks, for 0 <= i < count. `count` is
+ * the number of elements of `type` and must be the same on all ranks. `input` may equal `output`; otherwise they
+ * must not overlap. Both must stay valid, and the caller must not modify them, until the work has ended.
+ * timeout_ms 0: the communicator's timeout_ms.
+ * On success, sets *work; the caller must release it with netsum_work_free(). Invalid tensors, types or operators
+ * are reported by the work, which then ends at once. */
 NETSUM_API int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count,
                                  netsum_dtype type, netsum_redop op, int64_t timeout_ms, netsum_work** work);
-/* Waits for the end and returns its code. timeout_ms < 0: until the operation's own deadline. */
+/* Waits for the end of the operation and returns its code. timeout_ms bounds this wait only: if it passes first,
+ * the result is NETSUM_TIMEOUT and the operation continues. Negative: wait until the operation ends, at the latest
+ * by its own deadline. */
 NETSUM_API int netsum_work_wait(netsum_work* work, int64_t timeout_ms);
-/* 1 if ended, 0 if not. */
+/* 1 if the operation has ended, otherwise 0. Does not block. */
 NETSUM_API int netsum_work_done(const netsum_work* work);
-/* Does not cancel the operation. NULL is allowed. */
+/* Frees `work`, which may be NULL. Does not cancel the operation. */
 NETSUM_API void netsum_work_free(netsum_work* work);
 
+/* Blocks until every rank has called it. timeout_ms 0: the communicator's timeout_ms. */
 NETSUM_API int netsum_barrier(netsum_comm* comm, int64_t timeout_ms);
 
 #ifdef __cplusplus
