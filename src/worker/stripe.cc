@@ -22,8 +22,13 @@ Stripe::Stripe(const StripeOptions& options)
   for (auto& half : halves_) half.resize(options.payload_bytes);
 }
 
-void Stripe::mark_urgent(uint32_t slot_index) {
-  if (std::exchange(slots_[slot_index].urgent, true)) return;
+void Stripe::change_state(uint32_t slot_index, SlotEvent event) {
+  Slot& slot = slots_[slot_index];
+  const std::optional<SlotState> next = slot_state_after(slot.state, event);
+  NETSUM_ASSERT(next);
+  slot.state = *next;
+  if (slot.state != SlotState::kProbeDue && slot.state != SlotState::kResendDue) return;
+  if (std::exchange(slot.queued, true)) return;
   urgent_[(urgent_first_ + urgent_count_++) % urgent_.size()] = slot_index;
 }
 
@@ -86,14 +91,13 @@ void Stripe::on_tick(int64_t now_us) {
   uint32_t probe_budget = lost_since_tick_ ? UINT32_MAX : kProbesPerTick;
   lost_since_tick_ = false;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
+    const Slot& slot = slots_[i];
+    if (slot.state != SlotState::kWaiting) continue;
     if (now_us < slot.probe_at_us) {
       schedule(slot.probe_at_us);
     } else if (probe_budget > 0) {
       --probe_budget;
-      slot.probe_due = true;
-      mark_urgent(i);
+      change_state(i, SlotEvent::kOverdue);
     } else {
       schedule(now_us + round_trip_.timeout_us());
     }
@@ -110,10 +114,10 @@ Stripe::Waiting Stripe::waiting(int64_t now_us) const {
     oldest = &slots_[options_.data_slots + data_group_ % options_.scale_slots];
   }
   Waiting result;
-  if (oldest == nullptr || !oldest->waiting) return result;
+  if (oldest == nullptr || oldest->state == SlotState::kIdle) return result;
   result.operation = oldest->step.operation;
-  result.answered = oldest->answered;
-  result.contributed = oldest->contributed;
+  result.answered = oldest->history.answered;
+  result.contributed = oldest->history.contributed;
   // Before it was asked, the aggregator had no reason to speak.
   result.silent_us = now_us - std::max(last_heard_us_, oldest->sent_at_us);
   return result;

@@ -29,6 +29,7 @@
 #include "src/net/address.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
+#include "src/worker/slot_state.h"
 #include "wire/codec.h"
 
 namespace netsum {
@@ -155,19 +156,20 @@ class Stripe {
   struct Slot {
     Step step;
     uint32_t round = 0;  // of the latest step
-    bool waiting = false;
-    bool resend_due = false;
-    bool probe_due = false;
-    bool urgent = false;       // is in urgent_; survives the step
-    bool resent = false;       // its result says nothing about the round-trip time
-    bool gap_probed = false;   // asked because later steps were finished first
-    bool answered = false;     // a STATUS has come
-    uint64_t contributed = 0;  // the members that it named
-    uint64_t sequence = 0;     // q of a data step
+    SlotState state = SlotState::kIdle;
+    bool queued = false;    // it is in urgent_: not a fact about the step, which may have ended since
+    uint64_t sequence = 0;  // q of a data step
     int64_t sent_at_us = 0;
     int64_t probed_at_us = 0;
     int64_t probe_at_us = 0;
-    uint32_t backoff = 0;
+    // What has happened to the step so far. It can be in any state with any history.
+    struct History {
+      bool resent = false;       // the payload: the result says nothing about the round-trip time
+      bool gap_probed = false;   // a PROBE was due because later steps had finished before it
+      bool answered = false;     // a STATUS has arrived
+      uint64_t contributed = 0;  // the members that STATUS packets named
+      uint32_t backoff = 0;      // PROBEs since the payload was sent
+    } history;
   };
 
   enum class GroupState : uint8_t { kFree, kAgreeing, kReady };
@@ -195,7 +197,8 @@ class Stripe {
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);
   netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
-  void mark_urgent(uint32_t slot_index);
+  // The only place where a slot's state changes. A slot that has something due is queued to send it.
+  void change_state(uint32_t slot_index, SlotEvent event);
 
   // Receiving.
   Status on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
@@ -238,8 +241,8 @@ class Stripe {
   uint64_t lowest_waiting_ = 0;    // all data steps below are finished
   uint64_t highest_finished_ = 0;  // one above the highest finished data step
   uint32_t in_flight_ = 0;
-  // Ring of the slots with resend_due or probe_due, each at most once (Slot::urgent), so all of them fit. It
-  // may still name a slot whose step has ended meanwhile.
+  // Ring of the slots that have a payload or a PROBE due, each at most once (Slot::queued), so all of them fit.
+  // It may still name a slot whose step has ended since.
   std::vector<uint32_t> urgent_;
   size_t urgent_first_ = 0;
   size_t urgent_count_ = 0;

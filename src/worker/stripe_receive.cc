@@ -18,7 +18,7 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
     return Status();
   }
   const Slot& slot = slots_[fields.slot];
-  if (!slot.waiting || fields.round != slot.round) {
+  if (slot.state == SlotState::kIdle || fields.round != slot.round) {
     counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that we no longer need, or a copy of one
     return Status();
   }
@@ -64,7 +64,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   if (!delivered.ok()) return delivered;
 
   counters_.results.add();
-  slot.waiting = false;
+  change_state(fields.slot, SlotEvent::kFinished);
   if (step.kind == Kind::kScale) step.operation->course.scales_agreed_us = now_us;
   if (counters_.waiting_for.get() != 0) counters_.waiting_for.set(0);
   if (measures_round_trip(slot, now_us)) {
@@ -74,13 +74,14 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   }
   if (step.kind != Kind::kScale) {
     --in_flight_;
-    if (!slot.resent) window_.on_result();  // a loss has been told to the window when it was found
-    if (slot.gap_probed && !slot.resent) {
+    if (!slot.history.resent) window_.on_result();  // a loss has been told to the window when it was found
+    if (slot.history.gap_probed && !slot.history.resent) {
       reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it had only been overtaken
     }
     counters_.window_packets.set(window_.packets());
     highest_finished_ = std::max(highest_finished_, slot.sequence + 1);
-    while (lowest_waiting_ < next_sequence_ && !slots_[lowest_waiting_ % options_.data_slots].waiting) {
+    while (lowest_waiting_ < next_sequence_ &&
+           slots_[lowest_waiting_ % options_.data_slots].state == SlotState::kIdle) {
       ++lowest_waiting_;
     }
     look_for_gaps(now_us);
@@ -91,13 +92,13 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
 
 // Whether the time to the result that came now is one round trip, and not a wait for a loss or a straggler.
 bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
-  if (slot.resent || slot.answered) return false;
+  if (slot.history.resent || slot.history.answered) return false;
   // Overdue, but the tick's probes went to other slots: a straggler.
-  if (slot.backoff == 0) return now_us <= slot.probe_at_us;
+  if (slot.history.backoff == 0) return now_us <= slot.probe_at_us;
   // Too early to be the answer to the probe, or several probes had no answer yet: the path has become longer
   // than the timeout, which without this sample would never follow. On a path that loses packets they may
   // have been lost: to believe them would lengthen the repair of each further loss.
-  if (slot.backoff >= 2) return !loses_packets(now_us);
+  if (slot.history.backoff >= 2) return !loses_packets(now_us);
   return static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
 }
 
@@ -166,19 +167,19 @@ void Stripe::look_for_gaps(int64_t now_us) {
   for (uint64_t q = lowest_waiting_; q + reorder_packets_ < highest_finished_; ++q) {
     const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
     Slot& slot = slots_[index];
-    if (!slot.waiting || slot.resend_due || slot.probe_due) continue;
+    if (slot.state != SlotState::kWaiting) continue;
     // Twice as long before asking again: the answer to the first probe may be just about to come.
     const int64_t since_us = now_us - std::max(slot.probed_at_us, slot.sent_at_us);
-    if (since_us < (slot.gap_probed ? 2 * pause_us : pause_us)) continue;
-    slot.probe_due = slot.gap_probed = true;
-    mark_urgent(index);
+    if (since_us < (slot.history.gap_probed ? 2 * pause_us : pause_us)) continue;
+    slot.history.gap_probed = true;
+    change_state(index, SlotEvent::kOverdue);
   }
 }
 
 void Stripe::note_overtaken() {
   for (uint64_t q = lowest_waiting_; q < highest_finished_; ++q) {
     Slot& slot = slots_[q % options_.data_slots];
-    if (!slot.waiting) continue;
+    if (slot.state == SlotState::kIdle) continue;
     const int64_t latest_us = std::max(slot.probed_at_us, slot.sent_at_us);
     slot.probe_at_us = std::min(slot.probe_at_us, latest_us + round_trip_.overtaken_us());
     schedule(slot.probe_at_us);
@@ -193,22 +194,22 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   }
   netsum_be64 seen;
   std::memcpy(&seen, payload, sizeof seen);
-  const uint64_t before = slot.contributed;
+  const uint64_t before = slot.history.contributed;
   const uint64_t own = uint64_t{1} << options_.member;
-  slot.contributed |= netsum_get64(seen);  // statuses overtake each other; contributions only become more
-  slot.answered = true;
+  slot.history.contributed |=
+      netsum_get64(seen);  // statuses overtake each other; contributions only become more
+  slot.history.answered = true;
   note_waiting(now_us);
   // Otherwise a straggler: the next probe is scheduled already.
   const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
   const bool outdated = (before & ~netsum_get64(seen) & own) != 0;
-  if (!again || outdated || slot.resend_due) return;
+  if (!again || outdated || slot.state == SlotState::kResendDue) return;
   // No probe since the payload was sent again: this answers one from before that.
-  if (slot.resent && slot.backoff == 0) return;
+  if (slot.history.resent && slot.history.backoff == 0) return;
   window_.on_loss();
   counters_.window_packets.set(window_.packets());
-  if (slot.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
-  slot.resend_due = true;
-  mark_urgent(fields.slot);
+  if (slot.history.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
+  change_state(fields.slot, SlotEvent::kAgain);
   lost_since_tick_ = true;
   lost_at_us_ = now_us;
   schedule(now_us);

@@ -85,18 +85,17 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
     urgent_first_ = (urgent_first_ + 1) % urgent_.size();
     --urgent_count_;
     Slot& slot = slots_[index];
-    slot.urgent = false;
-    if (!slot.waiting) continue;  // finished meanwhile
-    if (slot.resend_due) {
-      slot.resend_due = slot.probe_due = false;
-      slot.resent = true;
-      slot.backoff = 0;  // a loss, no straggler: nothing speaks for asking more rarely
+    slot.queued = false;
+    if (slot.state == SlotState::kResendDue) {
+      change_state(index, SlotEvent::kResent);
+      slot.history.resent = true;
+      slot.history.backoff = 0;  // a loss, not a straggler: no reason to probe less often
       counters_.retransmissions.add();
       ++slot.step.operation->course.retransmissions;
       return build_contribution(now_us, index, frame);
     }
-    if (slot.probe_due) {
-      slot.probe_due = false;
+    if (slot.state == SlotState::kProbeDue) {
+      change_state(index, SlotEvent::kProbed);
       counters_.probes.add();
       return build_probe(now_us, index, frame);
     }
@@ -197,13 +196,10 @@ std::optional<Stripe::Step> Stripe::next_step() {
 
 void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
   Slot& slot = slots_[slot_index];
-  NETSUM_ASSERT(!slot.waiting);
+  change_state(slot_index, SlotEvent::kStarted);
   slot.step = step;
   ++slot.round;
-  slot.waiting = true;
-  slot.resend_due = slot.probe_due = slot.resent = slot.gap_probed = slot.answered = false;
-  slot.contributed = 0;
-  slot.backoff = 0;
+  slot.history = {};
   slot.probed_at_us = now_us;
 }
 
@@ -246,8 +242,9 @@ uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame
   Slot& slot = slots_[slot_index];
   slot.probed_at_us = now_us;
   // A straggler may keep us waiting for long: ask ever more rarely, but at least four times a second.
-  const int64_t wait_us = std::min<int64_t>(round_trip_.timeout_us() << std::min(slot.backoff, 8u), 250'000);
-  ++slot.backoff;
+  const int64_t wait_us =
+      std::min<int64_t>(round_trip_.timeout_us() << std::min(slot.history.backoff, 8u), 250'000);
+  ++slot.history.backoff;
   slot.probe_at_us = now_us + wait_us;
   schedule(slot.probe_at_us);
   netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_PROBE);

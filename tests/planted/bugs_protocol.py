@@ -185,7 +185,8 @@ CODEC_BUGS = [
 
 WORKER_BUGS = [
     Bug("worker", "stale_result", "a worker takes the result of any round of its slot", RECEIVE,
-        "if (!slot.waiting || fields.round != slot.round) {", "if (!slot.waiting) {", SIMULATION),
+        "if (slot.state == SlotState::kIdle || fields.round != slot.round) {", "if (slot.state == SlotState::kIdle) {",
+        SIMULATION),
     Bug("worker", "window_off_by_one", "a worker sends one step more than there are slots", SEND,
         "next_sequence_ - lowest_waiting_ >= options_.data_slots", "next_sequence_ - lowest_waiting_ > options_.data_slots",
         SIMULATION),
@@ -203,9 +204,9 @@ WORKER_BUGS = [
         "  const bool outdated = (before & ~netsum_get64(seen) & own) != 0;",
         "  const bool outdated = (before & ~netsum_get64(seen) & own & 0) != 0;", "worker_stripe_test"),
     Bug("worker", "contributors_of_the_former_round", "who contributed to a slot's former round is not forgotten", SEND,
-        "  slot.contributed = 0;\n", "", SIMULATION),
+        "  slot.history = {};\n", "  slot.history = {.contributed = slot.history.contributed};\n", SIMULATION),
     Bug("worker", "resent_steps_are_timed", "round trips are measured on steps that were sent twice", RECEIVE,
-        "  if (slot.resent || slot.answered) return false;\n", "", "worker_stripe_test"),
+        "  if (slot.history.resent || slot.history.answered) return false;\n", "", "worker_stripe_test"),
     Bug("worker", "scale_slot_reused_early", "scales of a group are forgotten one step too early", RECEIVE,
         "  if (--group.steps_left > 0) return;", "  if (--group.steps_left > 1) return;", SIMULATION),
     Bug("worker", "foreign_status", "a STATUS to another member is obeyed", RECEIVE,
