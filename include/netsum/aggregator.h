@@ -1,4 +1,4 @@
-// An aggregator inside this process: the same one that `netsum aggregator` runs.
+// An aggregator inside this process, the same as `netsum aggregator` runs. Any thread may call any method.
 #ifndef NETSUM_AGGREGATOR_H_
 #define NETSUM_AGGREGATOR_H_
 
@@ -14,29 +14,31 @@
 
 namespace netsum {
 
+// A named count since start.
 struct AggregatorCounter {
-  std::string name;  // e.g. "packets_received", "drop_bad_check"
+  std::string name;  // such as "packets_received" or "drop_bad_check"
   uint64_t value = 0;
 };
 
 struct AggregatorJobStatus {
   std::string name;
   int world_size = 0;
-  std::vector<int> joined;  // ranks present
+  std::vector<int> joined;  // ranks that have joined
   std::string state;        // "joining", "running", "failed: ..."
   uint64_t age_ms = 0;
-  std::vector<std::string> hosts;  // by rank, whence it joined; empty where nobody has
-  // Joining: the ranks that are not here yet. Running: those that the oldest unfinished sum lacks, of which
-  // there is nearly always one for a moment; `waiting_ms` says for how long (at least) it has been the same.
+  std::vector<std::string> hosts;  // by rank: the host from which it joined; empty if it has not joined
+  // While joining: ranks that have not joined yet. While running: ranks that the oldest unfinished sum waits for.
+  // A running job nearly always has one for a moment; `waiting_ms` is the time for which the same sum has waited at
+  // least.
   std::vector<int> waiting_for;
   uint64_t waiting_ms = 0;
-  // By rank: how long a sum waited for it, in total, while the job ran; an estimate from repeated looks.
+  // By rank: total time for which sums waited for it while the job ran, estimated by sampling.
   std::vector<uint64_t> waited_ms;
-  uint64_t sums = 0;           // packets' worth of sums completed
-  uint32_t payload_bytes = 0;  // of the largest of these; 0 while joining
+  uint64_t sums = 0;           // completed rounds, on all cores
+  uint32_t payload_bytes = 0;  // of a full packet; 0 while joining
   uint32_t slots = 0;          // per core; 0 while joining
-  uint32_t open_slots = 0;     // of those, on all cores, how many have a sum under way
-  // How results travel: "unicast", perhaps with why, or "multicast to GROUP:PORT". Empty while joining.
+  uint32_t open_slots = 0;     // slots with an unfinished sum, on all cores
+  // Delivery of results: "unicast", possibly with a reason, or "multicast to GROUP:PORT". Empty while joining.
   std::string delivery;
 };
 
@@ -46,23 +48,24 @@ struct AggregatorStatus {
   std::vector<AggregatorJobStatus> jobs;
   std::vector<AggregatorCounter> counters;
   uint64_t unix_time_ms = 0;  // the aggregator's clock
-  bool draining = false;
-  std::string dataplane;        // "user-space", "xdp"
-  uint32_t slots_per_core = 0;  // that jobs can be given ...
-  uint32_t slots_free = 0;      // ... and that no job has, on the core with the fewest
+  bool draining = false;      // accepts no more jobs
+  std::string dataplane;      // "user-space", "xdp"
+  uint32_t slots_per_core = 0;
+  uint32_t slots_free = 0;  // on the core with the fewest free slots
 };
 
 class NETSUM_EXPORT Aggregator {
  public:
-  // Binds, allocates all slots and starts the threads. Errors: kInvalidArgument, kAddressInUse.
+  // Opens the sockets, allocates all slots and starts the threads. Errors: kInvalidArgument, kAddressInUse,
+  // kPermissionDenied and kUnsupported (XDP), or the error of AggregatorOptions::drop_privileges.
   static Result<std::unique_ptr<Aggregator>> start(const AggregatorOptions& options);
-  virtual ~Aggregator() = default;  // stops at once; running jobs see kAggregatorLost
+  virtual ~Aggregator() = default;  // stops at once; running jobs fail with kAggregatorLost
 
-  virtual std::string control_address() const = 0;  // "host:port" with the port in fact bound
+  virtual std::string control_address() const = 0;  // "host:port" with the actual port
   virtual AggregatorStatus status() const = 0;
 
-  // Refuses new jobs, waits until the running ones have left or `deadline` has passed, then stops.
-  // Returns true if every job had left.
+  // Refuses new jobs, waits until all running jobs have ended or `deadline` has passed, and then stops the aggregator.
+  // Returns true if all jobs had ended.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
 };
 
