@@ -1,4 +1,4 @@
-// What the shared library shows to its users; everything else in it is hidden.
+// Marks symbols that the shared library exports. All others are hidden.
 #ifndef NETSUM_EXPORT_H_
 #define NETSUM_EXPORT_H_
 
