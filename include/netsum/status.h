@@ -1,5 +1,5 @@
-// Errors as values. The engine never throws; every failure is a Status that says what was wrong, where, and
-// what to do about it.
+// Errors as values. The library never throws. A failure is a Status whose message says what was wrong, where, and what
+// to do about it.
 #ifndef NETSUM_STATUS_H_
 #define NETSUM_STATUS_H_
 
@@ -13,30 +13,31 @@
 
 namespace netsum {
 
-// The numbers are part of the C ABI (netsum.h) and of the control protocol: never reuse one.
+// The numbers are part of the C ABI (netsum.h) and of the control protocol. Do not change or reuse them.
 enum class ErrorCode : int32_t {
   kOk = 0,
-  kInvalidArgument = 1,     // the caller's input cannot be served: the message names the argument
-  kUnsupported = 2,         // this type or operation is not summed in the network
-  kTimeout = 3,             // a deadline passed; Status::rank() names a rank that was waited for, if known
-  kPeerLost = 4,            // a member of the job died or left; Status::rank() names it
-  kAggregatorLost = 5,      // the aggregator (or its control connection) went away
-  kUnreachable = 6,         // nothing answers at the address, or packets do not fit the path
-  kMismatch = 7,            // ranks submitted different tensors; Status::rank() names one that differs
+  kInvalidArgument = 1,     // an argument or option is invalid; the message names it
+  kUnsupported = 2,         // netsum does not implement this type, operator or combination
+  kTimeout = 3,             // a deadline passed; Status::rank() is a missing rank, if known
+  kPeerLost = 4,            // a rank died, left or stopped responding; Status::rank() is that rank
+  kAggregatorLost = 5,      // the aggregator or its control connection was lost
+  kUnreachable = 6,         // the address does not answer, or packets exceed the path MTU
+  kMismatch = 7,            // ranks submitted different tensors; Status::rank() is one that differs
   kOverflow = 8,            // the exact integer sum does not fit the result type
-  kPermissionDenied = 9,    // wrong job token, or a certificate that is not trusted
-  kVersionMismatch = 10,    // the two ends speak different protocol versions
-  kResourceExhausted = 11,  // a stated limit was reached (slots, jobs, members)
-  kAddressInUse = 12,       // another process listens on that port
+  kPermissionDenied = 9,    // wrong token, untrusted certificate, or missing privilege
+  kVersionMismatch = 10,    // the two ends use different protocol versions
+  kResourceExhausted = 11,  // a limit was reached (slots, jobs, members)
+  kAddressInUse = 12,       // another process listens on the port
   kAborted = 13,            // the communicator was aborted or closed
   kInternal = 14,           // a bug in netsum
 };
 
-// "ok", "timeout", ...: stable names, used in messages, JSON and the control protocol.
+// "ok", "timeout", ...: stable names, used in messages, JSON and the control protocol. NUL-terminated.
 NETSUM_EXPORT std::string_view error_name(ErrorCode code);
 
 inline constexpr int kNoRank = -1;
 
+// Success, or an error code with a message.
 class [[nodiscard]] NETSUM_EXPORT Status {
  public:
   Status() = default;
@@ -45,10 +46,10 @@ class [[nodiscard]] NETSUM_EXPORT Status {
 
   bool ok() const { return code_ == ErrorCode::kOk; }
   ErrorCode code() const { return code_; }
-  // The rank that the error is about (missing, lost or different), or kNoRank.
+  // The rank that caused the error (missing, lost or different), or kNoRank.
   int rank() const { return rank_; }
   const std::string& message() const { return message_; }
-  // "timeout: all_reduce #12 ... waited 30 s for rank 3"
+  // Code and message, such as "timeout: all_reduce #12 ... waited 30 s for rank 3".
   std::string to_string() const;
 
  private:
@@ -57,7 +58,7 @@ class [[nodiscard]] NETSUM_EXPORT Status {
   std::string message_;
 };
 
-// A value or the Status that says why there is none.
+// A value, or the error that explains why there is none. Access to the value requires ok().
 template <typename T>
 class [[nodiscard]] Result {
  public:
