@@ -1,4 +1,4 @@
-// How often something took how long.
+// A histogram of durations.
 #ifndef NETSUM_TIME_HISTOGRAM_H_
 #define NETSUM_TIME_HISTOGRAM_H_
 
@@ -9,12 +9,13 @@ namespace netsum {
 
 struct TimeHistogram {
   struct Bucket {
-    int64_t up_to_us = 0;  // inclusive; INT64_MAX in the last bucket
-    uint64_t count = 0;    // times above the bucket before, up to this one's bound
+    int64_t up_to_us = 0;  // inclusive upper bound; INT64_MAX in the last bucket
+    uint64_t count = 0;    // durations above the previous bound, up to this one
   };
-  std::vector<Bucket> buckets;
-  int64_t sum_us = 0;
+  std::vector<Bucket> buckets;  // in ascending order
+  int64_t sum_us = 0;           // of all durations
 
+  // Number of durations in all buckets.
   uint64_t count() const {
     uint64_t all = 0;
     for (const Bucket& bucket : buckets) all += bucket.count;
