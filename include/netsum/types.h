@@ -10,7 +10,7 @@
 
 namespace netsum {
 
-// The numbers are part of the C ABI and of the operation signature on the wire: never reuse one.
+// The numbers are part of the C ABI and of the operation signature on the wire. Do not change or reuse them.
 enum class DataType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3, kInt32 = 4, kInt64 = 5 };
 
 enum class ReduceOp : uint8_t {
@@ -18,6 +18,7 @@ enum class ReduceOp : uint8_t {
   kAvg = 2,  // the sum divided by the world size; floating-point types only
 };
 
+// Bytes per element.
 constexpr size_t size_of(DataType type) {
   switch (type) {
     case DataType::kFloat32:
