@@ -12,15 +12,18 @@ jobs=${2:-$(nproc)}
 started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
-# Two runs of pytest: tests of the package fork their ranks, which the threads of pytest-xdist forbid.
+# Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as the
+# workers of pytest-xdist. They are two processes of pytest instead, side by side, on half the processors each.
 command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
-package_tests=(-m "not soak" tests/torch tests/chaos examples/demo bench/rack)
+torch_tests=(tests/torch)
+rack_tests=(tests/chaos examples/demo bench/rack)
+soak_tests=()
 case "$what" in
   all) ;;
   check)
     ctest_which=(--label-regex '^(unit|conformance|sim|lint)$' --label-exclude '^soak$')
     command_tests=(scripts)
-    package_tests=()
+    torch_tests=() rack_tests=()
     export NETSUM_SIM_RUNS=${NETSUM_SIM_RUNS:-500} ;;
   soak)
     ctest_which=(--label-regex '^soak$')
@@ -30,7 +33,7 @@ case "$what" in
   asan | tsan)
     preset=$what
     command_tests=(-n "$jobs" -m "not soak" tests/cli)
-    package_tests=() ;;
+    torch_tests=() rack_tests=() ;;
   *)
     sed -n '2,7p' "$0" >&2
     exit 2 ;;
@@ -40,7 +43,7 @@ step() { echo; echo "== $* ($((SECONDS - started)) s)"; }
 
 step "build ($preset)"
 scripts/build.sh "$preset" "$jobs"
-if [ ${#package_tests[@]} -gt 0 ]; then scripts/install_wheel.sh; fi
+if [ ${#torch_tests[@]} -gt 0 ]; then scripts/install_wheel.sh; fi
 
 results="$PWD/build/$preset/test-results"
 rm -rf "$results"
@@ -53,6 +56,26 @@ run() {
   runners+=("$1")
   "${@:2}" || status=$?
   echo "$status" > "$results/$1.exit"
+}
+
+# run_beside NAME COMMAND...: the same in the background; its output is shown by wait_for_all, whole.
+run_beside() {
+  runners+=("$1")
+  (
+    trap - INT  # which the shell lets background processes ignore
+    status=0
+    begun=$SECONDS
+    "${@:2}" > "$results/$1.log" 2>&1 || status=$?
+    echo "$1: $((SECONDS - begun)) s" >> "$results/$1.log"
+    echo "$status" > "$results/$1.exit"
+  ) &
+  beside+=("$1")
+}
+beside=()
+wait_for_all() {
+  wait
+  for name in "${beside[@]}"; do cat "$results/$name.log"; done
+  beside=()
 }
 
 # Other simulations every time; a failing one prints how to run it again.
@@ -72,15 +95,15 @@ choose_soak_tests() {
   local names="$results/soak-tests.txt" id name
   ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
   if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
-  "${pytest[@]}" -m soak --collect-only "${package_tests[@]:2}" > "$results/collected.txt"
-  package_tests=()
+  "${pytest[@]}" -m soak --collect-only "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt"
+  torch_tests=() rack_tests=()
   while read -r id; do
     # As in the JUnit file: tests/a_test.py::Class::name[x] is tests.a_test.Class.name[x].
     name=${id%%.py::*}
     name=${name//\//.}.${id#*.py::}
     name=${name/::/.}
     echo "$name" >> "$names"
-    if [[ $name =~ $soak_only ]]; then package_tests+=("$id"); fi
+    if [[ $name =~ $soak_only ]]; then soak_tests+=("$id"); fi
   done < <(grep '::' "$results/collected.txt")
 }
 if [ "$what" = soak ]; then choose_soak_tests; fi
@@ -94,9 +117,15 @@ if [ ${#command_tests[@]} -gt 0 ]; then
   step "command and scripts (pytest)"
   run command "${pytest[@]}" "${command_tests[@]}" --junitxml "$results/command.xml"
 fi
-if [ ${#package_tests[@]} -gt 0 ]; then
-  step "Python package, demo, benchmarks, chaos (pytest)"
-  run package "${pytest[@]}" "${package_tests[@]}" --junitxml "$results/package.xml"
+if [ ${#torch_tests[@]} -gt 0 ]; then
+  step "Python package beside demo, benchmarks and chaos (pytest)"
+  run_beside torch "${pytest[@]}" -m "not soak" "${torch_tests[@]}" --junitxml "$results/torch.xml"
+  run_beside racks "${pytest[@]}" -m "not soak" "${rack_tests[@]}" --junitxml "$results/racks.xml"
+  wait_for_all
+fi
+if [ ${#soak_tests[@]} -gt 0 ]; then
+  step "soak tests in Python (pytest)"
+  run package "${pytest[@]}" "${soak_tests[@]}" --junitxml "$results/package.xml"
 fi
 
 step "done"
