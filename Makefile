@@ -73,12 +73,12 @@ test-kernel: build ## Boot Debian's own kernel under qemu and test XDP and AF_XD
 	@scripts/bootstrap.sh --kernel-test
 	@python3 tests/kernel/run.py $(KERNEL_FLAGS)
 
-lint: setup ## Check formatting, include directions, and clang-tidy on changed files (ALL=1: on all)
+lint: setup ## Check formatting and include directions; ruff, and clang-tidy on changed files (ALL=1: on all)
 	@scripts/build.sh release $(JOBS)
 	@scripts/lint.sh $(if $(ALL),--all,--changed)
 	@.venv/bin/python bench/results.py --check
 
-format: ## Rewrite own C and C++ files as clang-format wants them
+format: setup ## Rewrite own C, C++ and Python files as clang-format and ruff want them
 	@scripts/lint.sh --fix-format
 
 install: build ## Install the library and the command under PREFIX=/usr/local

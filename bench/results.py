@@ -21,8 +21,8 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "rack"))
-import tables  # noqa: E402
-from records import ROOT, compact, git, latest, load  # noqa: E402
+import tables
+from records import ROOT, compact, git, latest, load
 
 ENGINE = ["include", "src", "wire", "aggregator", "cmake"]
 RACK = [*ENGINE, "tools/netsum", "bench/rack"]
@@ -123,7 +123,7 @@ def provenance(piece, records):
 
 def block(name):
     """The text between the marks of `name`: a piece's, or one of its tables', PIECE:TABLE."""
-    piece_name, _, table = name.partition(":")
+    piece_name, _, _ = name.partition(":")
     piece = next(p for p in PIECES if p.name == piece_name)
     if not piece.path.exists():
         return f"*Not measured yet: `make results ONLY={piece.name}`.*"

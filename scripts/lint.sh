@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Formatting, include directions and clang-tidy.
-#   scripts/lint.sh [--changed]             all three; clang-tidy on files that differ from the main branch
-#   scripts/lint.sh --all                   all three; clang-tidy on every source of the release build
-#   scripts/lint.sh --format                formatting alone
+# Formatting, include directions, and what ruff and clang-tidy find.
+#   scripts/lint.sh [--changed]             all of them; clang-tidy on files that differ from the main branch
+#   scripts/lint.sh --all                   all of them; clang-tidy on every source of the release build
+#   scripts/lint.sh --format                formatting, and ruff
 #   scripts/lint.sh --fix-format            rewrites the files
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build/release
+if ! ruff=$(command -v .venv/bin/ruff || command -v ruff); then
+  echo "lint: there is no .venv/bin/ruff; run scripts/bootstrap.sh first" >&2
+  exit 1
+fi
 
 own_sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.c' | while read -r file; do
   if [ -f "$file" ]; then echo "$file"; fi
@@ -14,6 +18,8 @@ done; }
 
 check_format() {
   own_sources | xargs -r clang-format-14 --dry-run -Werror
+  "$ruff" format --quiet --diff
+  "$ruff" check --quiet --output-format concise
 }
 
 # What a change touches: commits since the main branch, and what is not committed.
@@ -44,7 +50,9 @@ case "${1:---changed}" in
   --format)
     check_format ;;
   --fix-format)
-    own_sources | xargs -r clang-format-14 -i ;;
+    own_sources | xargs -r clang-format-14 -i
+    "$ruff" check --quiet --fix --exit-zero
+    "$ruff" format --quiet ;;
   --changed | --all)
     check_format
     python3 scripts/check_includes.py

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import record_soak  # noqa: E402
+import record_soak
 
 FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc", "seed": "7", "machine": "2 x CPU"}
 LATER = {**FACTS, "date": "2026-02-03 04:05 UTC", "commit": "def"}

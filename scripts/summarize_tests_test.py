@@ -6,7 +6,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import summarize_tests  # noqa: E402
+import summarize_tests
 
 PASSED = '<testcase classname="{0}" name="{0}" status="run"/>'
 FAILED = '<testcase classname="{0}" name="{0}" status="fail"><failure message=""/></testcase>'

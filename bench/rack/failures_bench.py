@@ -137,7 +137,7 @@ def standstill(rack, flags, break_it):
         seen = [len(rank.sums()) for rank in ranks]
         # One sum may have been under way, or be reported late; the third has gone all the way.
         last = max(rank.wait(lambda events, n=n: next(iter([w for w, e in events if e["event"] == "iteration"][n + 2:]), None),
-                             END_S) for rank, n in zip(ranks, seen))
+                             END_S) for rank, n in zip(ranks, seen, strict=True))
         if any(e["wrong"] for rank in ranks for _, e in rank.sums()):
             raise Failed("a wrong result")
     return last - broken

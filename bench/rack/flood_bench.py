@@ -17,9 +17,10 @@ import signal
 import statistics
 import sys
 
-from bench import need_root, parse_size
 from records import ROOT, append_to, machine
 from systems import Failed, Rack, finish, running, start
+
+from bench import need_root, parse_size
 
 RANKS, FLOODER = 2, 2
 ARMS = ("no flood", "to nobody", "forged packets", "a tenant, no quota", "a tenant, quota")

@@ -10,9 +10,10 @@ import sys
 import time
 import zlib
 
-import torch
 import torch.distributed as dist
 from start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
+
+import torch
 
 TIMEOUT_S = 120
 MODULUS = {torch.float32: 1000, torch.bfloat16: 16}

@@ -15,9 +15,10 @@ import statistics
 import sys
 import time
 
-from bench import need_root, parse_size
 from records import ROOT, append_to, machine
 from systems import Failed, Rack, finish, start
+
+from bench import need_root, parse_size
 
 WORKERS = 2  # of a job
 PORT = 5252  # of our aggregator, beside the rack's own

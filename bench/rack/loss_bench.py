@@ -15,10 +15,12 @@ import statistics
 import sys
 import time
 
-from bench import need_root, parse_size
-from rack_report import SYSTEMS as LABELS, markdown, size_text, spread
+from rack_report import SYSTEMS as LABELS
+from rack_report import markdown, size_text, spread
 from records import ROOT, append_to, load
 from systems import PROBLEMS, Gloo, Netsum, Rack
+
+from bench import need_root, parse_size
 
 SYSTEMS = ["netsum-user", "netsum-xdp", "gloo"]
 ITERATIONS = 3  # of a round

@@ -14,9 +14,10 @@ import sys
 import time
 
 import rack_report
-from bench import SMALL, LEAST_ITERATIONS, measure_cells, parse_size
 from records import ROOT, append_to, load
 from systems import PROBLEMS, Gloo, Netsum, OpenMpi, running
+
+from bench import LEAST_ITERATIONS, SMALL, measure_cells, parse_size
 
 SYSTEMS = ["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"]
 

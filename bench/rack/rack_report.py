@@ -135,7 +135,7 @@ def one_table(found, rate, size):
         of = [found.get((rate, n, size, system)) for n in counts]
         where = "aggregator on this host" if (rate, system) == ("host", "netsum-user") else SYSTEMS[system][1]
         row = [SYSTEMS[system][0], where, *("" if c is None else time_text(c, c.get("median") == best[n] and not is_half(system))
-                                      for n, c in zip(counts, of))]
+                                      for n, c in zip(counts, of, strict=True))]
         cpu = [c.get("cpu_ms") if c else None for c in of]
         rows.append(row + (["" if cpu == [None] * len(cpu) else " / ".join("-" if c is None else number(c) for c in cpu)]
                            if has_cpu else []))
@@ -179,8 +179,8 @@ def text(records):
         lines.append([rate, workers, size_text(size), system, *figures, cell.get("iterations", 0), cell.get("cpu_ms") or "",
                       ", ".join(cell.get("settings", [])), len(cell["failed"]) or ""])
     lines = [[str(field) for field in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(field.ljust(width) for field, width in zip(line, widths)).rstrip() for line in lines)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def figure_text(figure, title):
@@ -204,7 +204,7 @@ def pictures(found):
             points = sorted((k[2], c["median"]) for k, c in found.items()
                             if (k[0], k[1], k[3]) == (rate, workers, system) and "median" in c)
             if points:
-                axes.plot(*zip(*points), marker="o", label=f"{name}, {where}", color=colour)
+                axes.plot(*zip(*points, strict=True), marker="o", label=f"{name}, {where}", color=colour)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         title = f"{workers} workers" + ("" if rate == "host" else f", {rate_text(rate)}")

@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def machine():
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="ascii", errors="replace")
-                  if line.startswith("model name")), platform.machine())
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return f"{model}; {os.cpu_count()} cores; Linux {platform.release()}"
 
 

@@ -230,7 +230,7 @@ class Tuned:
                 results = self.run_with(setting, part)
             except PROBLEMS as problem:
                 results = [{"wrong": 0, "failed": str(problem)[-200:]} for _ in part]
-            for (size, *_), result in zip(part, results):
+            for (size, *_), result in zip(part, results, strict=True):
                 found.setdefault(size, {})[setting] = (round(statistics.median(result["times_ms"]), 3)
                                                        if "times_ms" in result and not result["wrong"] else None)
         for size, times in found.items():

@@ -4,7 +4,7 @@ import statistics
 import loss_bench
 import rack_report
 import training_bench
-from rack_report import PEERS, is_half, markdown, number, rate_text, size_text
+from rack_report import PEERS, markdown, number, rate_text, size_text
 
 
 def group(records, *fields):
@@ -142,7 +142,7 @@ def jobs(records):
 def floods(records):
     planes = list(dict.fromkeys((r["dataplane"], r["flood"]) for r in records))
     of = group(records, "arm", "dataplane", "flood")
-    rows = [[arm, *(middle([r["sums_per_s"] for r in of[arm, *plane]]) if (arm, *plane) in of else "" for plane in planes)]
+    rows = [[arm, *(middle([r["sums_per_s"] for r in of[(arm, *plane)]]) if (arm, *plane) in of else "" for plane in planes)]
             for arm in dict.fromkeys(r["arm"] for r in records)]
     name = {"user": "daemon", "xdp": "XDP"}
     return markdown(["sums per second", *(f"{name[p]}, {f'{n} packets/s' if n else 'all that one thread sends'}"

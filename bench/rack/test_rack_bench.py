@@ -1,5 +1,4 @@
 """The benchmarks themselves: the clock rule, the arithmetic of the tables, and small real runs."""
-import json
 import os
 import pathlib
 import subprocess
@@ -10,7 +9,6 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
-import bench  # noqa: E402
 import loss_bench  # noqa: E402  (beside this file)
 import one_host  # noqa: E402
 import rack_report  # noqa: E402
@@ -20,6 +18,8 @@ import start_gate  # noqa: E402
 import systems  # noqa: E402
 import tables  # noqa: E402
 import training_bench  # noqa: E402
+
+import bench  # noqa: E402
 
 NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
@@ -43,7 +43,7 @@ def test_an_iteration_lasts_from_the_first_start_to_the_last_end():
     assert found["busy_s"] == pytest.approx((4 + 4) / start_gate.TICKS_PER_S)
     assert start_gate.combine([slow, fast]) == found, "no rank is special"
     assert start_gate.combine([fast, {**slow, "sums": [5, 7]}])["wrong"] == 1, "results that differ between ranks are wrong"
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="shorter"):
         start_gate.combine([fast, {**slow, "stamps": slow["stamps"][:1]}])
 
 
@@ -236,7 +236,7 @@ def test_training_rows_are_medians_and_ratios():
     assert "| digits | 4 | 100mbit | netsum-xdp | 20.0 | 9.0 - 31.0 | 1.75 |" in training_bench.table(found)
 
 
-@pytest.mark.parametrize("field, value", [("losses", [3.0, 2.0] * 5), ("held_out_loss", 0.6), ("accuracy_percent", 88)])
+@pytest.mark.parametrize(("field", "value"), [("losses", [3.0, 2.0] * 5), ("held_out_loss", 0.6), ("accuracy_percent", 88)])
 def test_trainings_that_differ_are_told(field, value):
     found = [training("gloo", 30), training("netsum-xdp", 10, **{field: value})]
     assert [row["agrees"] for row in training_bench.rows(found)] == [True, False]
@@ -277,6 +277,6 @@ def test_a_small_run_with_loss(tmp_path):
                      "--rounds", "1", "--output", output)
     assert run.returncode == 0, run.stdout + run.stderr
     found = records.load(output)
-    assert {(r["system"], r["loss"]) for r in found} == {(s, l) for s in loss_bench.SYSTEMS for l in (0.0, 0.01)}
+    assert {(r["system"], r["loss"]) for r in found} == {(s, loss) for s in loss_bench.SYSTEMS for loss in (0.0, 0.01)}
     assert all((r["packets_lost"] > 0) == (r["loss"] > 0) and r["wrong"] == 0 for r in found)
     assert "netsum-loss" not in namespaces()

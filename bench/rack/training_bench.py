@@ -15,12 +15,13 @@ import time
 from types import SimpleNamespace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/demo"))
-import children  # noqa: E402  (the demo's)
-import places  # noqa: E402
-import summary  # noqa: E402
-from bench import need_root  # noqa: E402
-from records import ROOT, append_to, load  # noqa: E402
-from demo import Run, end_in_order  # noqa: E402
+import children
+import places
+import summary
+from demo import Run, end_in_order
+from records import ROOT, append_to, load
+
+from bench import need_root
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
 STEPS = {"digits": 60, "lm": 12}

@@ -179,7 +179,7 @@ def clear(run):
 def _watch(workers, run, show_progress, start):
     """Returns when all have ended well; raises if one fails, or if there is no progress for too long."""
     last_change, last_step = start, 0
-    while any([worker.running() for worker in workers]):  # the list: all are asked
+    while any([worker.running() for worker in workers]):  # noqa: C419  (all are asked)
         now = time.monotonic()
         progress = read_progress(run.folder / "progress.jsonl")
         if progress and progress["step"] != last_step:

@@ -8,8 +8,9 @@ import pathlib
 import sysconfig
 
 import numpy
-import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import torch
 
 TEXT_LIMIT_BYTES = 6_000_000
 HELD_OUT_EVERY = 10  # one file in ten is never trained on

@@ -173,6 +173,7 @@ def steps_for(model, place, options):
 def check_requirements(options):
     try:
         import sklearn  # noqa: F401
+
         import torch  # noqa: F401
 
         if "netsum" in options.backends:
@@ -220,9 +221,9 @@ def parse_arguments(arguments=None):
                         help="comma-separated: gloo, netsum; default both")
     parser.add_argument("--workers", type=number_from(2, 16), default=4, help="default 4")
     parser.add_argument("--steps", type=number_from(5, 100_000),
-                        help="training steps of every run; default %s" % "; ".join(
+                        help="training steps of every run; default {}".format("; ".join(
                             f"{place}: " + ", ".join(f"{steps} for {model}" for model, steps in of_models.items())
-                            for place, of_models in STEPS.items()))
+                            for place, of_models in STEPS.items())))
     parser.add_argument("--quick", action="store_true", help="a fifth of the default steps")
     parser.add_argument("--seed", type=number_from(0, 1_000_000), default=1, help="default 1")
     parser.add_argument("--place", choices=["auto", "rack", "loopback"], default="auto",

@@ -1,8 +1,9 @@
 """The two models that the demo trains: small enough for a laptop, real enough to learn something."""
 
+from torch.nn import functional
+
 import torch
 from torch import nn
-from torch.nn import functional
 
 
 class DigitClassifier(nn.Module):

@@ -82,7 +82,7 @@ def summarise(run, wall_s, aggregator_counters):
 
 def spread(seconds):
     ordered = sorted(1000 * s for s in seconds)
-    at = lambda share: ordered[round(share * (len(ordered) - 1))]  # noqa: E731
+    at = lambda share: ordered[round(share * (len(ordered) - 1))]
     return {"median": statistics.median(ordered), "low": at(0.1), "high": at(0.9)}
 
 

@@ -175,7 +175,7 @@ def test_equal_runs_agree(gloo, netsum):
 
 
 @pytest.mark.parametrize(
-    "field, value",
+    ("field", "value"),
     [
         ("losses", [1.0] * STEPS),
         ("held_out_loss", 1.25 + 0.03),
@@ -283,7 +283,7 @@ def test_flow_pictures(gloo, netsum, tmp_path):
     assert mesh.count("<path") == WORKERS * (WORKERS - 1) and "95 B on each arrow" in mesh
 
 
-@pytest.mark.parametrize("low, high", [(0, 2.4), (-0.001, 0.001), (1, 300), (2.5, 5.7), (3, 3)])
+@pytest.mark.parametrize(("low", "high"), [(0, 2.4), (-0.001, 0.001), (1, 300), (2.5, 5.7), (3, 3)])
 def test_ticks_are_round_and_inside(low, high):
     marks = pictures.ticks(low, high)
     assert all(low - 1e-9 <= mark <= high + 1e-9 for mark in marks)
@@ -297,7 +297,7 @@ def test_tcp_books_see_what_a_socket_carried():
     server, _ = listener.accept()
     server.settimeout(5)
     with listener, client, server:
-        ends = tuple("%s:%d" % address for address in (client.getsockname(), client.getpeername()))
+        ends = tuple(f"{host}:{port}" for host, port in (client.getsockname(), client.getpeername()))
         before = traffic.tcp_sockets()
         client.sendall(b"x" * 5000)
         assert server.recv(5000, socket.MSG_WAITALL) == b"x" * 5000
@@ -338,7 +338,7 @@ def test_ranks_share_out_the_test_images_without_overlap():
 
 
 @pytest.mark.parametrize(
-    "arguments, complaint",
+    ("arguments", "complaint"),
     [
         (["--models", "cats"], "'cats' is none of digits, lm"),
         (["--backends", "gloo,mpi"], "'mpi' is none of gloo, netsum"),
@@ -413,7 +413,7 @@ def test_aggregator_tells_its_address_and_in_the_end_its_counters(tmp_path, monk
 
 def test_aggregator_that_does_not_start_is_explained(tmp_path, monkeypatch):
     fake_netsum(tmp_path, monkeypatch, "echo no such thing >&2; exit 3")
-    with pytest.raises(children.DemoError, match="exit code 3(.|\n)*no such thing"):
+    with pytest.raises(children.DemoError, match=r"exit code 3(.|\n)*no such thing"):
         children.Aggregator(tmp_path / "log")
 
 

@@ -66,16 +66,16 @@ def test_what_is_forced_is_taken(tmp_path, monkeypatch):
         choose("--place", "loopback", "--aggregator", "xdp")
 
 
-@pytest.mark.parametrize("aggregator, dataplanes", [("xdp", ["user", "xdp"]), ("daemon", ["user", "user"])])
+@pytest.mark.parametrize(("aggregator", "dataplanes"), [("xdp", ["user", "xdp"]), ("daemon", ["user", "user"])])
 def test_gloo_has_no_xdp_on_its_links(tmp_path, monkeypatch, aggregator, dataplanes):
     calls = fake_netsum(tmp_path, monkeypatch, "test $2 != status || echo '[]'")
     for backend, dataplane in zip(("gloo", "netsum"), dataplanes, strict=True):
         run = demo.Run("digits", backend, 3, 5, 1, tmp_path / "runs" / backend, "rack")
-        with pytest.raises(RuntimeError, match="enough"):
-            with places.Rack("none", aggregator).training(run) as starts:
-                assert [start.env["RANK"] for start in starts] == ["0", "1", "2"]
-                assert calls.read_text().splitlines()[-1].endswith(f"--dataplane {dataplane}")
-                raise RuntimeError("enough")
+        rack = places.Rack("none", aggregator)
+        with pytest.raises(RuntimeError, match="enough"), rack.training(run) as starts:  # noqa: PT012
+            assert [start.env["RANK"] for start in starts] == ["0", "1", "2"]
+            assert calls.read_text().splitlines()[-1].endswith(f"--dataplane {dataplane}")
+            raise RuntimeError("enough")
         assert calls.read_text().splitlines()[-1].startswith("rack down")
 
 
@@ -88,7 +88,7 @@ def test_a_worker_that_fails_ends_the_others(tmp_path):
         children.Start(["sh", "-c", "echo $$; exec sleep 1000"], logs[0] / "stderr.log", {}),
         children.Start(["sh", "-c", "echo no such luck; exit 7"], logs[1] / "stderr.log", {}),
     ]
-    with pytest.raises(children.DemoError, match="exit code 7(.|\n)*worker 1:\n    no such luck(.|\n)*--place rack"):
+    with pytest.raises(children.DemoError, match=r"exit code 7(.|\n)*worker 1:\n    no such luck(.|\n)*--place rack"):
         children.run_training(run, starts, lambda progress, elapsed_s: None)
     pid = (logs[0] / "stderr.log").read_text().strip()
     assert not pid or not pathlib.Path(f"/proc/{pid}").exists()
@@ -118,7 +118,7 @@ def assert_nothing_left(process):
 
 
 @in_a_rack
-@pytest.mark.parametrize("aggregator, backends", [("xdp", "gloo,netsum"), ("daemon", "netsum"), ("embedded", "netsum")])
+@pytest.mark.parametrize(("aggregator", "backends"), [("xdp", "gloo,netsum"), ("daemon", "netsum"), ("embedded", "netsum")])
 def test_a_small_training_in_a_rack(tmp_path, aggregator, backends):
     flags = ["--steps", "6", "--rate", "1gbit", "--aggregator", aggregator, "--backends", backends]
     process = start_demo(tmp_path, *flags)

@@ -12,15 +12,15 @@ import pathlib
 import signal
 import time
 
-import torch
+import data
+import models
 import torch.distributed as dist
-from torch import nn
+import traffic
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-import data
-import models
-import traffic
+import torch
+from torch import nn
 
 ALLREDUCE_PROBES = 5
 

@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import random
-import selectors
 import signal
 import subprocess
 import sys
@@ -357,7 +356,7 @@ def judge_errors(errors):
     for error in errors:
         if error["phase"] != "training":
             continue
-        named = error["rank"] is not None and error["rank"] >= 0 or "aggregator" in error["text"]
+        named = (error["rank"] is not None and error["rank"] >= 0) or "aggregator" in error["text"]
         if not error["netsum"] or error["code"] not in CODES or not named:
             raise Broken(f"rank {error['of_rank']} was told {error}")
 

@@ -41,7 +41,7 @@ def test_bad_arguments():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-@pytest.mark.parametrize("workers, minutes, seed", [
+@pytest.mark.parametrize(("workers", "minutes", "seed"), [
     pytest.param("3", "0.5", "5", id="short"),
     pytest.param("4", "10", os.environ.get("NETSUM_SIM_SEED", "5"), id="long", marks=[pytest.mark.soak, pytest.mark.timeout(2400)]),
 ])

@@ -5,12 +5,12 @@ import os
 import pathlib
 import time
 
-import torch
+import netsum.torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import netsum.torch
+import torch
+from torch import nn
 
 CHECKPOINT_STEPS = 10
 FEATURES, CLASSES, BATCH = 64, 10, 16

@@ -2,7 +2,6 @@
 import json
 import os
 import subprocess
-import unittest
 
 from harness import NETSUM
 from rack_harness import RackCommandTest
@@ -23,12 +22,12 @@ class AfXdpTest(RackCommandTest):
         ranks = self.start_ranks(3, "--bytes", "1Mi", "--iterations", 20, "--packet-io", "af_xdp")
         self.send_between(1, 2, os.urandom(4 << 20))
         for report in self.reports_of(ranks):
-            self.assertIn("packets by af_xdp (copy mode, eth0)", report["summed_by"])
+            assert "packets by af_xdp (copy mode, eth0)" in report["summed_by"]
         for dtype in ("bfloat16", "int64"):
             ranks = self.start_ranks(3, "--bytes", "100k", "--iterations", 2, "--dtype", dtype, "--packet-io", "af_xdp")
             self.reports_of(ranks)
         for worker in range(3):
-            self.assertIsNone(self.xdp_program_of(worker))
+            assert self.xdp_program_of(worker) is None
 
     def test_af_xdp_and_the_daemon(self):
         self.sums_and_tcp("user")
@@ -41,8 +40,8 @@ class AfXdpTest(RackCommandTest):
         ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--bytes", "256Ki",
                                "--iterations", 3, "--json", "--packet-io", io) for w, io in enumerate(("udp", "af_xdp"))]
         by_udp, by_af_xdp = self.reports_of(ranks)
-        self.assertNotIn("packets by", by_udp["summed_by"])
-        self.assertIn("packets by af_xdp", by_af_xdp["summed_by"])
+        assert "packets by" not in by_udp["summed_by"]
+        assert "packets by af_xdp" in by_af_xdp["summed_by"]
 
     def test_embedded_shards(self):
         """One's own shard is reached by the UDP socket, those of others by the ring."""
@@ -51,32 +50,28 @@ class AfXdpTest(RackCommandTest):
                                "--world-size", 2, "--root", "10.77.0.1:5200", "--bytes", "256Ki", "--iterations", 3,
                                "--json", "--packet-io", "af_xdp") for w in range(2)]
         for report in self.reports_of(ranks):
-            self.assertIn("embedded shards", report["summed_by"])
-            self.assertIn("packets by af_xdp", report["summed_by"])
+            assert "embedded shards" in report["summed_by"]
+            assert "packets by af_xdp" in report["summed_by"]
 
     def test_loopback_falls_back_to_udp(self):
         command = self.run_command("bench", "allreduce", "--workers", 2, "--bytes", "64Ki", "--iterations", 1, "--json",
                                    environment={**self.environment, "NETSUM_PACKET_IO": "af_xdp"})
-        self.assertEqual(command.status, 0, command.text("err"))
+        assert command.status == 0, command.text("err")
         report = json.loads(command.text("out"))
-        self.assertTrue(report["verified"])
-        self.assertIn("packets by UDP, not AF_XDP: ", report["summed_by"])
+        assert report["verified"]
+        assert "packets by UDP, not AF_XDP: " in report["summed_by"]
 
     def test_doctor_tries_it(self):
         self.up("--workers", 1)
         doctor = self.run_in(0, NETSUM, "doctor", "--packet-io", "af_xdp", "--json")
-        self.assertEqual(doctor.status, 0, doctor.text("err"))
+        assert doctor.status == 0, doctor.text("err")
         findings = {finding["subject"]: finding for finding in json.loads(doctor.text("out"))["findings"]}
-        self.assertEqual(findings["AF_XDP"]["found"], "available (--packet-io af_xdp)")
+        assert findings["AF_XDP"]["found"] == "available (--packet-io af_xdp)"
         tried = findings[self.status()["aggregator"] + " AF_XDP"]
-        self.assertEqual((tried["grade"], tried["found"]), ("ok", "af_xdp (copy mode, eth0)"))
-        self.assertIsNone(self.xdp_program_of(0))
+        assert (tried["grade"], tried["found"]) == ("ok", "af_xdp (copy mode, eth0)")
+        assert self.xdp_program_of(0) is None
 
     def test_a_shaped_link_is_left_to_udp(self):
         self.up("--workers", 2, "--rate", "1gbit")
         report = self.reports_of(self.start_ranks(2, "--bytes", "64Ki", "--iterations", 1, "--packet-io", "af_xdp"))[0]
-        self.assertIn("packets by UDP, not AF_XDP: eth0 has the queueing discipline tbf", report["summed_by"])
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert "packets by UDP, not AF_XDP: eth0 has the queueing discipline tbf" in report["summed_by"]

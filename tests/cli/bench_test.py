@@ -1,8 +1,8 @@
 """netsum bench: every form of it, every type, and the report."""
 import json
+import re
 import struct
 import tempfile
-import unittest
 
 from harness import CommandTest, free_port
 
@@ -11,45 +11,45 @@ class BenchTest(CommandTest):
     def bench(self, *arguments):
         command = self.run_command("bench", "allreduce", "--bytes", "200000", "--iterations", 3, "--warmup", 1,
                                    "--json", *arguments)
-        self.assertEqual(command.status, 0, command.text("err") + command.text("out"))
+        assert command.status == 0, command.text("err") + command.text("out")
         return json.loads(command.text("out"))
 
     def test_embedded_shards(self):
         report = self.bench("--workers", 3, "--inflight", 2)
-        self.assertTrue(report["verified"])
-        self.assertEqual(report["results_verified"], 3 * 2 * (3 + 1))
-        self.assertEqual(report["results_wrong"], 0)
-        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1, 2])
+        assert report["verified"]
+        assert report["results_verified"] == 3 * 2 * (3 + 1)
+        assert report["results_wrong"] == 0
+        assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
         for rank in report["ranks"]:
-            self.assertEqual(rank["gradient_bytes"], 200000 * 2 * 3)
-            self.assertGreater(rank["bytes_sent"], rank["gradient_bytes"])
+            assert rank["gradient_bytes"] == 200000 * 2 * 3
+            assert rank["bytes_sent"] > rank["gradient_bytes"]
             # A third of what is sent stays in the process.
-            self.assertGreater(rank["link_bytes_sent"], 0)
+            assert rank["link_bytes_sent"] > 0
 
     def test_private_aggregator(self):
         report = self.bench("--workers", 2, "--with-aggregator")
-        self.assertTrue(report["verified"])
-        self.assertGreater(report["aggregator_cpu_seconds"], 0)
+        assert report["verified"]
+        assert report["aggregator_cpu_seconds"] > 0
         for rank in report["ranks"]:
-            self.assertEqual(rank["link_bytes_sent"], rank["bytes_sent"])
-            self.assertGreater(rank["payload_share"], 0.5)
+            assert rank["link_bytes_sent"] == rank["bytes_sent"]
+            assert rank["payload_share"] > 0.5
 
     def test_more_workers_than_an_aggregator_takes(self):
         command = self.run_command("bench", "allreduce", "--workers", 66, "--bytes", "4000", "--iterations", 1,
                                    "--warmup", 0, "--connect-timeout", "90s", "--timeout", "60s", "--json")
-        self.assertEqual(command.status, 0, command.text("err") + command.text("out"))
+        assert command.status == 0, command.text("err") + command.text("out")
         report = json.loads(command.text("out"))
-        self.assertTrue(report["verified"], report)
-        self.assertEqual(len(report["ranks"]), 66)
-        self.assertGreater(report["aggregator_cpu_seconds"], 0)
+        assert report["verified"], report
+        assert len(report["ranks"]) == 66
+        assert report["aggregator_cpu_seconds"] > 0
 
     def test_racks_of_few_workers(self):
-        self.assertTrue(self.bench("--workers", 4, "--racks", 2)["verified"])
+        assert self.bench("--workers", 4, "--racks", 2)["verified"]
         for arguments, complaint in ((("--workers", 200, "--racks", 3), "at most 64 of the 200 workers"),
                                      (("--racks", 2, "--aggregator", "127.0.0.1:1"), "leave out --aggregator")):
             command = self.run_command("bench", "allreduce", *arguments)
-            self.assertEqual(command.status, 2)
-            self.assertIn(complaint, command.text("err"))
+            assert command.status == 2
+            assert complaint in command.text("err")
 
     def test_every_type_and_operation(self):
         daemon = self.start_aggregator()
@@ -58,30 +58,30 @@ class BenchTest(CommandTest):
                 if op == "avg" and dtype.startswith("int"):
                     continue
                 report = self.bench("--workers", 2, "--aggregator", daemon.address, "--dtype", dtype, "--op", op)
-                self.assertTrue(report["verified"], f"{dtype} {op}: {report['first_wrong']}")
+                assert report["verified"], f"{dtype} {op}: {report['first_wrong']}"
                 element_bytes = {"int64": 8, "float32": 4, "int32": 4}.get(dtype, 2)
-                self.assertEqual(report["lane_bits"], 8 * element_bytes)
+                assert report["lane_bits"] == 8 * element_bytes
 
     def test_half_types_cost_what_they_are_in_memory(self):
         for dtype in ("bfloat16", "float16"):
             for lane_bits, least, most in ((16, 0.9, 1), (32, 0.4, 0.5)):
                 report = self.bench("--workers", 2, "--with-aggregator", "--dtype", dtype, "--lane-bits", lane_bits)
-                self.assertTrue(report["verified"], report["first_wrong"])
+                assert report["verified"], report["first_wrong"]
                 for rank in report["ranks"]:
-                    self.assertTrue(least < rank["payload_share"] < most, rank["payload_share"])
+                    assert least < rank["payload_share"] < most, rank["payload_share"]
 
     def test_ranks_of_other_lane_widths_are_told_so(self):
         root = f"127.0.0.1:{free_port()}"
         ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
                             "--dtype", "bfloat16", "--lane-bits", bits) for rank, bits in enumerate((16, 32))]
         for rank in ranks:
-            self.assertEqual(rank.end(), 3, rank.text("out"))
-            self.assertIn("mismatch", rank.text("err"))
-            self.assertIn("-bit lanes", rank.text("err"))
+            assert rank.end() == 3, rank.text("out")
+            assert "mismatch" in rank.text("err")
+            assert "-bit lanes" in rank.text("err")
 
     def test_two_aggregators(self):
         addresses = ",".join(self.start_aggregator().address for _ in range(2))
-        self.assertTrue(self.bench("--workers", 2, "--aggregator", addresses)["verified"])
+        assert self.bench("--workers", 2, "--aggregator", addresses)["verified"]
 
     def test_a_group_started_by_hand(self):
         root = f"127.0.0.1:{free_port()}"
@@ -89,13 +89,13 @@ class BenchTest(CommandTest):
                             "--iterations", 2, "--json") for rank in range(2)]
         times = []
         for number, rank in enumerate(ranks):
-            self.assertEqual(rank.end(), 0, rank.text("err"))
+            assert rank.end() == 0, rank.text("err")
             report = json.loads(rank.text("out"))
-            self.assertTrue(report["verified"])
-            self.assertEqual(report["workers"], 2)
-            self.assertEqual([entry["rank"] for entry in report["ranks"]], [number])
+            assert report["verified"]
+            assert report["workers"] == 2
+            assert [entry["rank"] for entry in report["ranks"]] == [number]
             times.append(report["time_us"])
-        self.assertEqual(times[0], times[1], "every report has the times of the slowest rank")
+        assert times[0] == times[1], "every report has the times of the slowest rank"
 
     def test_ranks_start_together_by_a_gate(self):
         root, ranks, iterations = f"127.0.0.1:{free_port()}", 3, 4
@@ -106,51 +106,47 @@ class BenchTest(CommandTest):
                          for rank in range(ranks)]
             reports = []
             for rank in processes:
-                self.assertEqual(rank.end(), 0, rank.text("err"))
+                assert rank.end() == 0, rank.text("err")
                 reports.append(json.loads(rank.text("out")))
             opened, start = struct.unpack("qq", gate.read(16))
         stamps = [report["ranks"][0]["stamps"] for report in reports]
-        self.assertEqual({len(of_rank) for of_rank in stamps}, {iterations})
-        self.assertEqual(opened, iterations + 1)
-        self.assertTrue(all(of_rank[-1][0] >= start for of_rank in stamps), "nobody starts before the gate opens")
-        slowest = sorted(max(end - begin for begin, end, _, _ in of_one) // 1000 for of_one in zip(*stamps))
-        self.assertEqual([slowest[0], slowest[-1]], [reports[0]["time_us"]["min"], reports[0]["time_us"]["max"]])
+        assert {len(of_rank) for of_rank in stamps} == {iterations}
+        assert opened == iterations + 1
+        assert all(of_rank[-1][0] >= start for of_rank in stamps), "nobody starts before the gate opens"
+        slowest = sorted(max(end - begin for begin, end, _, _ in of_one) // 1000 for of_one in zip(*stamps, strict=True))
+        assert [slowest[0], slowest[-1]] == [reports[0]["time_us"]["min"], reports[0]["time_us"]["max"]]
 
     def test_a_gate_that_cannot_be_used_is_refused(self):
         with tempfile.NamedTemporaryFile() as empty:
             for path, reason in (("/nonexistent/gate", "No such file"), (empty.name, "Invalid argument")):
                 rank = self.run_command("bench", "allreduce", "--rank", 0, "--world-size", 1, "--root",
                                         f"127.0.0.1:{free_port()}", "--bytes", "4Ki", "--start-gate", path)
-                self.assertEqual(rank.status, 3, rank.text("out"))
-                self.assertIn(reason, rank.text("err"))
-                self.assertIn("--start-gate", rank.text("err"))
+                assert rank.status == 3, rank.text("out")
+                assert reason in rank.text("err")
+                assert "--start-gate" in rank.text("err")
 
     def test_ranks_with_other_inputs_than_agreed_are_found_wrong(self):
         root = f"127.0.0.1:{free_port()}"
         ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
                             "--iterations", 1, "--seed", 1 + rank, "--json") for rank in range(2)]
         for rank in ranks:
-            self.assertEqual(rank.end(), 1, rank.text("err"))
+            assert rank.end() == 1, rank.text("err")
             report = json.loads(rank.text("out"))
-            self.assertFalse(report["verified"])
-            self.assertIn("expected", report["first_wrong"])
+            assert not report["verified"]
+            assert "expected" in report["first_wrong"]
 
     def test_the_report_says_where_and_how(self):
         report = self.bench("--workers", 2)
-        self.assertIn("bench allreduce", report["command"])
+        assert "bench allreduce" in report["command"]
         for key in ("cpu", "cores", "kernel"):
-            self.assertTrue(report["machine"][key])
-        self.assertLessEqual(report["time_us"]["min"], report["time_us"]["median"])
-        self.assertLessEqual(report["time_us"]["median"], report["time_us"]["p99"])
-        self.assertLessEqual(report["time_us"]["p99"], report["time_us"]["max"])
-        self.assertRegex(report["version"], r"^\d+\.")
+            assert report["machine"][key]
+        assert report["time_us"]["min"] <= report["time_us"]["median"]
+        assert report["time_us"]["median"] <= report["time_us"]["p99"]
+        assert report["time_us"]["p99"] <= report["time_us"]["max"]
+        assert re.search(r"^\d+\.", report["version"])
 
     def test_the_table(self):
         command = self.run_command("bench", "allreduce", "--workers", 2, "--bytes", "64Ki", "--iterations", 1)
-        self.assertEqual(command.status, 0, command.text("err"))
-        self.assertIn("verified: true", command.text("out"))
-        self.assertIn("payload", command.text("out"))
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert command.status == 0, command.text("err")
+        assert "verified: true" in command.text("out")
+        assert "payload" in command.text("out")

@@ -1,7 +1,7 @@
 """netsum doctor: what it finds, and that it says what to change."""
 import json
+import re
 import socket
-import unittest
 
 from harness import CommandTest
 
@@ -9,68 +9,64 @@ from harness import CommandTest
 class DoctorTest(CommandTest):
     def doctor(self, *arguments, status=0):
         command = self.run_command("doctor", "--json", *arguments)
-        self.assertEqual(command.status, status, command.text("out") + command.text("err"))
+        assert command.status == status, command.text("out") + command.text("err")
         report = json.loads(command.text("out"))
-        self.assertEqual(report["ok"], status == 0)
+        assert report["ok"] == (status == 0)
         return {finding["subject"]: finding for finding in report["findings"]}
 
     def test_the_machine(self):
         findings = self.doctor()
         for subject in ("kernel", "UDP GRO", "AF_XDP", "net.core.rmem_max", "net.core.wmem_max", "CPU", "cores", "clock source",
                         "clock synchronisation", "interface lo", "open files"):
-            self.assertIn(subject, findings)
+            assert subject in findings
         for finding in findings.values():
-            self.assertIn(finding["grade"], ("ok", "warn"))
-            self.assertTrue(finding["found"])
+            assert finding["grade"] in ("ok", "warn")
+            assert finding["found"]
             if finding["grade"] == "warn":
-                self.assertTrue(finding["advice"], finding)
+                assert finding["advice"], finding
 
     def test_as_text(self):
         command = self.run_command("doctor")
-        self.assertEqual(command.status, 0)
-        self.assertRegex(command.text("out"), r"(?m)^(ok|warn) +kernel: Linux")
+        assert command.status == 0
+        assert re.search(r"(?m)^(ok|warn) +kernel: Linux", command.text("out"))
 
     def test_an_aggregator(self):
         address = self.start_aggregator().address
         findings = self.doctor("--aggregator", address)
         for what in ("control", "version", "clock", "data path"):
-            self.assertEqual(findings[f"{address} {what}"]["grade"], "ok", findings)
+            assert findings[f"{address} {what}"]["grade"] == "ok", findings
 
     def test_af_xdp_is_not_for_loopback(self):
         address = self.start_aggregator().address
         finding = self.doctor("--aggregator", address, "--packet-io", "af_xdp")[f"{address} AF_XDP"]
-        self.assertEqual(finding["grade"], "warn")
-        self.assertIn("on this host", finding["found"])
-        self.assertIn("UDP", finding["advice"])
+        assert finding["grade"] == "warn"
+        assert "on this host" in finding["found"]
+        assert "UDP" in finding["advice"]
 
     def test_packets_larger_than_the_aggregator_takes(self):
         address = self.start_aggregator("--mtu", "1500").address
         finding = self.doctor("--aggregator", address, "--mtu", 9000, status=1)[f"{address} data path"]
-        self.assertEqual(finding["grade"], "fail")
-        self.assertTrue(finding["advice"])
+        assert finding["grade"] == "fail"
+        assert finding["advice"]
 
     def test_nobody_there(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             finding = self.doctor("--aggregator", address, "--timeout", "2s", status=1)[f"{address} control"]
-        self.assertEqual(finding["grade"], "fail")
-        self.assertIn("netsum aggregator", finding["advice"])
+        assert finding["grade"] == "fail"
+        assert "netsum aggregator" in finding["advice"]
 
     def test_wrong_token(self):
         address = self.start_aggregator("--token-file", self.write_file("secret\n")).address
         finding = self.doctor("--aggregator", address, status=1)[f"{address} control"]
-        self.assertIn("--token-file", finding["advice"])
+        assert "--token-file" in finding["advice"]
         self.doctor("--aggregator", address, "--token-file", self.write_file("secret\n"))
 
     def test_a_peer(self):
         peer = self.start("doctor", "--serve", "127.0.0.1:0")
         address = peer.wait_for("--peer", name="out").split()[-1]
         findings = self.doctor("--peer", address)
-        self.assertEqual(findings[f"{address} data path"]["grade"], "ok")
+        assert findings[f"{address} data path"]["grade"] == "ok"
         self.send_signal(peer)
-        self.assertEqual(peer.end(), 0)
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert peer.end() == 0

@@ -1,4 +1,5 @@
 """Starts the netsum command for tests: every wait has a deadline, and nothing is left running."""
+import contextlib
 import json
 import os
 import pathlib
@@ -10,7 +11,8 @@ import subprocess
 import tempfile
 import threading
 import time
-import unittest
+
+import pytest
 
 BUILD = pathlib.Path(os.environ.get("NETSUM_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build/release"))
 NETSUM = str(BUILD / "tools/netsum/netsum")
@@ -73,10 +75,8 @@ class Running:
             left = deadline - time.monotonic()
             if left <= 0 or (self.process.poll() is not None and not any(r.is_alive() for r in self.readers)):
                 raise AssertionError(f"no line with {words} in:\n{self.text('out')}\n{self.text('err')}")
-            try:
+            with contextlib.suppress(queue.Empty):
                 self.news.get(timeout=min(left, 0.2))
-            except queue.Empty:
-                pass
 
     def end(self):
         """Waits for the end; returns the exit status."""
@@ -95,10 +95,21 @@ class Running:
         self.process.stderr.close()
 
 
-class CommandTest(unittest.TestCase):
+class CommandTest:
+    """Base of the tests of the command. `self.cleanup`, an ExitStack, is closed after each test."""
+
+    @pytest.fixture(autouse=True)
+    def with_cleanup(self):
+        with contextlib.ExitStack() as self.cleanup:
+            self.set_up()
+            yield
+
+    def set_up(self):
+        """Runs before each test, and may skip it."""
+
     def start(self, *arguments, **more):
         running = Running(*arguments, **more)
-        self.addCleanup(running.stop)
+        self.cleanup.callback(running.stop)
         return running
 
     def run_command(self, *arguments, **more):
@@ -135,18 +146,18 @@ class CommandTest(unittest.TestCase):
     def assert_serves(self, daemon, *arguments):
         """The daemon must go on serving: another job runs and its sums are right."""
         bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 2, "--json", *arguments)
-        self.assertEqual(bench.end(), 0, bench.text("err"))
-        self.assertTrue(json.loads(bench.text("out"))["verified"])
+        assert bench.end() == 0, bench.text("err")
+        assert json.loads(bench.text("out"))["verified"]
 
     def assert_all_ranks_say(self, bench, workers, *words):
         """Every rank's failure is reported, each with one of `words`."""
         for rank in range(workers):
             line = bench.wait_for(f"rank {rank}:")
-            self.assertTrue(any(word in line for word in words), line)
+            assert any(word in line for word in words), line
 
     def write_file(self, text):
         folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        self.cleanup.callback(folder.cleanup)
         path = pathlib.Path(folder.name) / "file"
         path.write_text(text, encoding="utf-8")
         return path

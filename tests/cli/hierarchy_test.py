@@ -1,6 +1,5 @@
 """Racks under a spine: aggregators that feed a parent, with real links, in both dataplanes and mixed."""
 import json
-import unittest
 
 from harness import NETSUM
 from rack_harness import RackCommandTest
@@ -20,17 +19,17 @@ class HierarchyRackTest(RackCommandTest):
         before = [self.link_bytes(up, "spine") for up in ("up0", "up1")]
         report = self.sum_over(WORKERS, "--bytes", TENSOR_BYTES, "--iterations", 2, "--warmup", 0)
         after = [self.link_bytes(up, "spine") for up in ("up0", "up1")]
-        self.assertTrue(report["verified"])
+        assert report["verified"]
         names = {"user": "user-space", "xdp": "xdp"}
-        self.assertIn(f"{names[racks]} below {names[spine]}", report["summed_by"])
-        for up, (were, are) in enumerate(zip(before, after)):
-            for way, was, now in zip(("up", "down"), were, are):
+        assert f"{names[racks]} below {names[spine]}" in report["summed_by"]
+        for up, (were, are) in enumerate(zip(before, after, strict=True)):
+            for way, was, now in zip(("up", "down"), were, are, strict=True):
                 per_gradient_byte = (now - was) / (2 * TENSOR_BYTES)
                 # One packet per chunk each way: 1.06, and some control traffic. Two workers' packets would be 2.1.
-                self.assertGreater(per_gradient_byte, 1.0, (up, way))
-                self.assertLess(per_gradient_byte, 1.5, (up, way))
+                assert per_gradient_byte > 1.0, (up, way)
+                assert per_gradient_byte < 1.5, (up, way)
         for dtype in ("bfloat16", "int64"):
-            self.assertTrue(self.sum_over(WORKERS, "--bytes", "100k", "--iterations", 1, "--dtype", dtype)["verified"])
+            assert self.sum_over(WORKERS, "--bytes", "100k", "--iterations", 1, "--dtype", dtype)["verified"]
 
     def test_daemons_below_a_daemon(self):
         self.sums_with_one_packet_per_rack("user", "user")
@@ -51,9 +50,5 @@ class HierarchyRackTest(RackCommandTest):
         self.wait_in_log("running")
         ranks[3].process.kill()
         for rank in ranks[:3]:
-            self.assertNotEqual(rank.end(), 0)
+            assert rank.end() != 0
             rank.wait_for("rank 3 (10.77.0.4")
-
-
-if __name__ == "__main__":
-    unittest.main()

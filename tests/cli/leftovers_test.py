@@ -1,9 +1,9 @@
 """What the fixtures of all tests (conftest.py) take away after a test that was ended in the middle."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
-import unittest
 
 from harness import NETSUM, PATIENCE_S
 from rack_harness import RackCommandTest, namespaces
@@ -30,10 +30,6 @@ class LeftoversTest(RackCommandTest):
         run = subprocess.run([sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", path.name],
                              cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
                              timeout=PATIENCE_S, check=False)
-        self.assertIn("RuntimeError: in the middle", run.stdout)
-        self.assertRegex(run.stdout, "1 failed, 1 passed in")
-        self.assertEqual({n for n in namespaces() if n.startswith(f"netsum-{self.name}-")}, set())
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert "RuntimeError: in the middle" in run.stdout
+        assert re.search("1 failed, 1 passed in", run.stdout)
+        assert {n for n in namespaces() if n.startswith(f"netsum-{self.name}-")} == set()

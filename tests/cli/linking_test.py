@@ -21,5 +21,4 @@ class LinkingTest(CommandTest):
         for function in ("netsum::Communicator::connect",  # public
                          "netsum::query_status",           # internal; the command calls it, too
                          "netsum::split_host_port"):
-            with self.subTest(function):
-                self.assertEqual(definitions(function), [NETSUM])
+            assert definitions(function) == [NETSUM], function

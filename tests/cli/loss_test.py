@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-import unittest
 
 from harness import NETSUM
 from rack_harness import RackCommandTest
@@ -16,14 +15,14 @@ class LossTest(RackCommandTest):
     def assert_about(self, lost, packets, probability):
         """Within six standard deviations of the binomial distribution: off by chance once in 10^9 runs."""
         expected = packets * probability
-        self.assertGreater(expected, 50, f"{packets} packets are too few to tell")
-        self.assertLess(abs(lost - expected), 6 * math.sqrt(expected), f"{lost} of {packets} packets lost")
+        assert expected > 50, f"{packets} packets are too few to tell"
+        assert abs(lost - expected) < 6 * math.sqrt(expected), f"{lost} of {packets} packets lost"
 
     def counters_of(self, aggregator):
         """Ends it in order."""
         self.send_signal(aggregator, signal.SIGTERM)
         line = aggregator.wait_for(" counters ")
-        self.assertEqual(aggregator.end(), 0)
+        assert aggregator.end() == 0
         return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)}
 
     def links(self):
@@ -32,13 +31,13 @@ class LossTest(RackCommandTest):
     def sum_and_look_at_links(self, dataplane):
         self.up("--workers", 3, "--dataplane", dataplane, "--loss", "2%")
         report = self.sum_over(3, "--bytes", "4Mi", "--iterations", 3)
-        self.assertTrue(report["verified"])
+        assert report["verified"]
         for link in self.links().values():
             packets = link["packets_passed"] + link["packets_lost"]
             # One frame for each packet that worker 0 sent and got, at least; not one for a whole segmented send.
-            self.assertGreater(packets, 2 * report["ranks"][0]["gradient_bytes"] / 1500)
+            assert packets > 2 * report["ranks"][0]["gradient_bytes"] / 1500
             self.assert_about(link["packets_lost"], packets, 0.02)
-        self.assertGreater(report["ranks"][0]["retransmissions"], 0)
+        assert report["ranks"][0]["retransmissions"] > 0
         return report
 
     def test_links_of_a_rack_with_the_daemon(self):
@@ -47,46 +46,46 @@ class LossTest(RackCommandTest):
         before = self.links()["w1"]
         self.send_between(1, 2, payload)  # TCP loses packets of the same size
         after = self.links()["w1"]
-        self.assertGreater(after["packets_passed"] - before["packets_passed"], len(payload) / 1500)
+        assert after["packets_passed"] - before["packets_passed"] > len(payload) / 1500
 
     def test_links_of_a_rack_with_xdp(self):
-        self.assertIn("xdp", self.sum_and_look_at_links("xdp")["summed_by"])
+        assert "xdp" in self.sum_and_look_at_links("xdp")["summed_by"]
 
     def test_links_between_switches_and_spine(self):
         self.up("--workers", 2, "--racks", 2, "--dataplane", "xdp", "--loss", "1%")
-        self.assertTrue(self.sum_over(2, "--bytes", "4Mi", "--iterations", 2)["verified"])
+        assert self.sum_over(2, "--bytes", "4Mi", "--iterations", 2)["verified"]
         links = self.links()
-        self.assertEqual(set(links), {"w0", "w1", "up0", "up1"})
+        assert set(links) == {"w0", "w1", "up0", "up1"}
         for link in links.values():
             self.assert_about(link["packets_lost"], link["packets_passed"] + link["packets_lost"], 0.01)
 
     def test_links_are_changed_while_the_rack_is_up(self):
         self.up("--workers", 2, "--rate", "100mbit", "--loss", 0)
-        self.assertEqual(self.rack("set", "--name", self.name, "1", "--loss", "3%", "--rate", "50mbit").status, 0)
-        self.assertTrue(self.sum_over(2, "--bytes", "4Mi", "--iterations", 2)["verified"])
+        assert self.rack("set", "--name", self.name, "1", "--loss", "3%", "--rate", "50mbit").status == 0
+        assert self.sum_over(2, "--bytes", "4Mi", "--iterations", 2)["verified"]
         links = self.links()
-        self.assertEqual((links["w0"]["packets_lost"], links["w0"]["rate"]), (0, "100mbit"))
-        self.assertEqual(links["w1"]["rate"], "50mbit")
+        assert (links["w0"]["packets_lost"], links["w0"]["rate"]) == (0, "100mbit")
+        assert links["w1"]["rate"] == "50mbit"
         self.assert_about(links["w1"]["packets_lost"], links["w1"]["packets_passed"] + links["w1"]["packets_lost"], 0.03)
-        self.assertEqual(self.rack("set", "--name", self.name, "all", "--loss", "100%").status, 0)
+        assert self.rack("set", "--name", self.name, "all", "--loss", "100%").status == 0
         cut = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--connect-timeout", "2s")
                for w in range(2)]
-        self.assertEqual([rank.end() for rank in cut], [3, 3])
-        self.assertEqual(self.rack("set", "--name", self.name, "all", "--loss", "0").status, 0)
-        self.assertTrue(self.sum_over(2, "--bytes", "1Mi", "--iterations", 1)["verified"])
+        assert [rank.end() for rank in cut] == [3, 3]
+        assert self.rack("set", "--name", self.name, "all", "--loss", "0").status == 0
+        assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 1)["verified"]
 
     def test_a_link_is_unplugged_and_plugged_in_again(self):
         self.up("--workers", 2, "--rate", "100mbit")
         ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--bytes", "1Mi",
                                "--iterations", 20, "--timeout", "20s", "--json", "--report-events") for w in range(2)]
         ranks[0].wait_for('"event":"iteration"', name="out")
-        self.assertEqual(self.rack("set", "--name", self.name, "1", "--link", "down").status, 0)
+        assert self.rack("set", "--name", self.name, "1", "--link", "down").status == 0
         self.rack("status").wait_for("link w1", "DOWN", name="out")
         time.sleep(0.3)
-        self.assertEqual(self.rack("set", "--name", self.name, "1", "--link", "up").status, 0)
+        assert self.rack("set", "--name", self.name, "1", "--link", "up").status == 0
         for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
-        self.assertTrue(self.links()["w1"]["up"])
+            assert rank.end() == 0, rank.text("err")
+        assert self.links()["w1"]["up"]
 
     def test_what_cannot_be_set(self):
         self.up("--workers", 2)
@@ -97,27 +96,27 @@ class LossTest(RackCommandTest):
                                  (["0"], ["--rate, --loss or --link"]),
                                  (["0", "--loss", "1.5"], ["no probability"])):
             refused = self.rack("set", "--name", self.name, *arguments)
-            self.assertEqual(refused.status, 2, refused.text("err"))
+            assert refused.status == 2, refused.text("err")
             refused.wait_for(*words)
-        self.assertEqual(self.rack("set", "--name", "other", "0", "--link", "up").status, 2)
+        assert self.rack("set", "--name", "other", "0", "--link", "up").status == 2
 
     def test_a_daemon_and_its_workers_drop_on_purpose(self):
         daemon = self.start_aggregator("--inject-loss", "0.02", "--inject-seed", 7)
         daemon.wait_for("FAULTS ARE INJECTED", "2 %")
         bench = self.start_bench(daemon, "--workers", 3, "--bytes", "4Mi", "--iterations", 4, "--warmup", 0, "--json",
                                  "--inject-loss", "1%")
-        self.assertEqual(bench.end(), 0, bench.text("err"))
+        assert bench.end() == 0, bench.text("err")
         report = json.loads(bench.text("out"))
-        self.assertTrue(report["verified"])
-        self.assertIn("FAULTS ARE INJECTED", report["summed_by"])
+        assert report["verified"]
+        assert "FAULTS ARE INJECTED" in report["summed_by"]
         for rank in report["ranks"]:
             # Among the packets dropped are also results that came twice, so there is no upper bound.
             expected = 0.01 * rank["packets_received"]
-            self.assertGreater(rank["packets_dropped"], expected - 6 * math.sqrt(expected))
+            assert rank["packets_dropped"] > expected - 6 * math.sqrt(expected)
         status = self.run_command("status", "--aggregator", daemon.address, "--once", "--json")
         shown = json.loads(status.text("out"))["aggregators"][0]["counters"]
         counters = self.counters_of(daemon)
-        self.assertEqual(shown["drop_injected"], counters["drop_injected"])
+        assert shown["drop_injected"] == counters["drop_injected"]
         self.assert_about(counters["drop_injected"], counters["packets_received"] + counters["drop_injected"], 0.02)
 
     def test_xdp_drops_on_purpose(self):
@@ -127,19 +126,15 @@ class LossTest(RackCommandTest):
                                    "w0,w1", "--inject-loss", "0.02")
         aggregator.wait_for("FAULTS ARE INJECTED")
         report = self.sum_over(2, "--bytes", "4Mi", "--iterations", 3, "--aggregator", address)
-        self.assertTrue(report["verified"])
-        self.assertIn("xdp", report["summed_by"])
+        assert report["verified"]
+        assert "xdp" in report["summed_by"]
         counters = self.counters_of(aggregator)
         self.assert_about(counters["drop_injected"], counters["packets_received"], 0.02)
 
     def test_without_the_flag_nothing_is_dropped(self):
         daemon = self.start_aggregator()
         self.assert_serves(daemon)
-        self.assertNotIn("drop_injected", self.counters_of(daemon))
+        assert "drop_injected" not in self.counters_of(daemon)
         refused = self.run_command("aggregator", "--inject-loss", "2")
-        self.assertEqual(refused.status, 2)
+        assert refused.status == 2
         refused.wait_for("--inject-loss", "no probability")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,30 +1,31 @@
 """Nothing uninitialised goes on the wire: the daemon and its workers under valgrind's memcheck, which looks at every byte
 that is given to the kernel to be sent."""
 import pathlib
+import re
 import shutil
 import tempfile
-import unittest
 
+import pytest
 from harness import BUILD, NETSUM, CommandTest, Running, free_port
 
 FOUND = 97  # exit status of a program in which memcheck has found something
 
 
 class MemcheckTest(CommandTest):
-    def setUp(self):
+    def set_up(self):
         if shutil.which("valgrind") is None:
-            self.skipTest("valgrind is not installed")
+            pytest.skip("valgrind is not installed")
         binary = pathlib.Path(NETSUM).read_bytes()
         if b"__asan_init" in binary or b"__tsan_init" in binary:
-            self.skipTest("sanitizers and valgrind exclude each other")
+            pytest.skip("sanitizers and valgrind exclude each other")
         folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        self.cleanup.callback(folder.cleanup)
         self.reports = pathlib.Path(folder.name)
 
     def start_checked(self, *command):
         running = Running("--quiet", f"--error-exitcode={FOUND}", "--fair-sched=yes", f"--log-file={self.reports}/%p",
                           *command, program="valgrind")
-        self.addCleanup(running.stop)
+        self.cleanup.callback(running.stop)
         return running
 
     def sum_checked(self, *arguments):
@@ -33,17 +34,17 @@ class MemcheckTest(CommandTest):
                                     "--warmup", 0, "--slots", 64, "--timeout", "60s", "--connect-timeout", "60s",
                                     *arguments) for rank in range(2)]
         for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
+            assert rank.end() == 0, rank.text("err")
 
     def assert_clean(self):
         for report in self.reports.iterdir():
             text = report.read_text(encoding="utf-8")
-            self.assertEqual(text, "", f"memcheck says:\n{text[:4000]}")
+            assert text == "", f"memcheck says:\n{text[:4000]}"
 
     def test_an_uninitialised_byte_in_a_packet_is_seen(self):
-        self.assertEqual(self.start_checked(BUILD / "tests/cli/send_uninitialised").end(), FOUND)
+        assert self.start_checked(BUILD / "tests/cli/send_uninitialised").end() == FOUND
         (report,) = self.reports.iterdir()
-        self.assertRegex(report.read_text(encoding="utf-8"), r"Syscall param sendm?msg\(.*uninitialised byte")
+        assert re.search(r"Syscall param sendm?msg\(.*uninitialised byte", report.read_text(encoding="utf-8"))
 
     def test_a_job_and_its_aggregator(self):
         daemon = self.start_checked(NETSUM, "aggregator", "--listen", "127.0.0.1:0", "--cores", 1, "--slots", 128)
@@ -51,14 +52,10 @@ class MemcheckTest(CommandTest):
         for dtype, size in (("float32", 4 * 1237), ("bfloat16", 2 * 999), ("int64", 8 * 501)):
             self.sum_checked("--aggregator", address, "--bytes", size, "--dtype", dtype)
         self.send_signal(daemon)
-        self.assertEqual(daemon.end(), 0, daemon.text("err"))
-        self.assertRegex(daemon.text("err"), r"rounds_completed=[1-9]")
+        assert daemon.end() == 0, daemon.text("err")
+        assert re.search(r"rounds_completed=[1-9]", daemon.text("err"))
         self.assert_clean()
 
     def test_embedded_shards(self):
         self.sum_checked("--root", f"127.0.0.1:{free_port()}", "--bytes", 4 * 1237)
         self.assert_clean()
-
-
-if __name__ == "__main__":
-    unittest.main()

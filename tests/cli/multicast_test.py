@@ -1,7 +1,6 @@
 """Results by IP multicast: real links, both dataplanes, all members behind the aggregator's one port."""
 import json
 import subprocess
-import unittest
 
 from harness import NETSUM, PATIENCE_S
 from rack_harness import RackCommandTest
@@ -46,19 +45,19 @@ class MulticastRackTest(RackCommandTest):
         reports = self.reports_of(self.start_ranks())
         after = [self.received_bytes(*link) for link in links]
         for report in reports:
-            self.assertIn("results by multicast to 239.1.2.", report["summed_by"])
-        for link, was, now in zip(links, before, after):
+            assert "results by multicast to 239.1.2." in report["summed_by"]
+        for link, was, now in zip(links, before, after, strict=True):
             per_gradient_byte = (now - was) / (ITERATIONS * TENSOR_BYTES)
             # From the server once, and once to each worker: 1.06, and some control traffic. Copies would be 3.2.
-            self.assertGreater(per_gradient_byte, 1.0, link)
-            self.assertLess(per_gradient_byte, 1.5, link)
+            assert per_gradient_byte > 1.0, link
+            assert per_gradient_byte < 1.5, link
         counters = self.counters_of(daemon)
         # Results, and an answer to some of the HELLOs.
-        self.assertGreater(counters["multicast_packets_sent"], counters["rounds_completed"])
+        assert counters["multicast_packets_sent"] > counters["rounds_completed"]
 
     def counters_of(self, daemon):
         asked = self.run_in(SERVER, NETSUM, "status", "--aggregator", f"10.77.0.{SERVER + 1}:5200", "--once", "--json")
-        self.assertIsNone(daemon.process.poll())
+        assert daemon.process.poll() is None
         return json.loads(asked.text("out"))["aggregators"][0]["counters"]
 
     def test_the_daemon_sends_each_result_once(self):
@@ -72,8 +71,8 @@ class MulticastRackTest(RackCommandTest):
         self.change("sw", "ethtool", "-K", f"w{SERVER}", "gro", "on")
         daemon = self.start_spare_server(*flags)
         for report in self.reports_of(self.start_ranks(flags_of_last=("--packet-io", "af_xdp"))):
-            self.assertNotIn("multicast", report["summed_by"])
-        self.assertEqual(self.counters_of(daemon)["multicast_packets_sent"], 0)
+            assert "multicast" not in report["summed_by"]
+        assert self.counters_of(daemon)["multicast_packets_sent"] == 0
 
     def test_the_daemon_copies_for_a_member_without_multicast(self):
         self.copies_for_a_member_without_multicast("--cores", 1)
@@ -88,7 +87,7 @@ class MulticastRackTest(RackCommandTest):
         # A switch that does not pass the group on to the last worker.
         self.change("sw", "ip", "link", "set", "dev", f"w{WORKERS - 1}", "type", "bridge_slave", "mcast_flood", "off")
         ranks = self.start_ranks("--connect-timeout", "3s")
-        self.assertEqual([rank.end() for rank in ranks], [3] * WORKERS)
+        assert [rank.end() for rank in ranks] == [3] * WORKERS
         ranks[-1].wait_for("data port at 10.77.0.4:", "multicast group 239.1.2.", "does not arrive", "IGMP snooping",
                            "--multicast")
         ranks[0].wait_for("rank 2", "reported", "does not arrive")
@@ -105,7 +104,7 @@ class MulticastRackTest(RackCommandTest):
                                "--iterations", ITERATIONS, "--json", "--timeout", "20s") for w in range(4)]
         reports = self.reports_of(ranks)
         for w, report in enumerate(reports):
-            self.assertIn(f"results by multicast to 239.77.{w // 2}.", report["summed_by"])
+            assert f"results by multicast to 239.77.{w // 2}." in report["summed_by"]
 
     def test_daemons_below_a_spine(self):
         self.sums_in_racks("user")
@@ -119,9 +118,5 @@ class MulticastRackTest(RackCommandTest):
                              (["IPv4 address", "--listen"], ["239.1.2.0/24", "0.0.0.0:0"]),
                              (["IPv4 address", "--listen"], ["239.1.2.0/24", "[::1]:0"])):
             refused = self.run_command("aggregator", "--listen", listen, "--multicast", groups)
-            self.assertEqual(refused.status, 2)
+            assert refused.status == 2
             refused.wait_for(*words)
-
-
-if __name__ == "__main__":
-    unittest.main()

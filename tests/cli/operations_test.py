@@ -6,10 +6,10 @@ import shutil
 import signal
 import subprocess
 import time
-import unittest
 import urllib.error
 import urllib.request
 
+import pytest
 from harness import PATIENCE_S, CommandTest, free_port
 
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
@@ -68,7 +68,7 @@ class OperationsTest(CommandTest):
 
     def scrape(self, address):
         status, text = get(address, "/metrics")
-        self.assertEqual(status, 200)
+        assert status == 200
         return parse(text)
 
     def until(self, what, condition):
@@ -85,40 +85,37 @@ class OperationsTest(CommandTest):
         self.start_long_job(daemon, "--job", "mine")
         self.until("a sum", lambda: value(self.scrape(daemon.metrics)[1], "netsum_aggregator_sums_total") > 0)
         types, first = self.scrape(daemon.metrics)
-        self.assertEqual(types["netsum_aggregator_packets_received_total"], "counter")
-        self.assertEqual(types["netsum_aggregator_slots_in_use"], "gauge")
-        self.assertEqual(value(first, "netsum_aggregator_job_members", job_name="mine"), 2)
-        self.assertEqual(value(first, "netsum_aggregator_job_running", job_name="mine"), 1)
-        self.assertEqual(value(first, "netsum_aggregator_slots_in_use"),
-                         value(first, "netsum_aggregator_job_slots", job_name="mine"))
-        self.assertEqual({labels["rank"] for labels, _ in first["netsum_aggregator_job_waited_seconds_total"]},
-                         {"0", "1"})
+        assert types["netsum_aggregator_packets_received_total"] == "counter"
+        assert types["netsum_aggregator_slots_in_use"] == "gauge"
+        assert value(first, "netsum_aggregator_job_members", job_name="mine") == 2
+        assert value(first, "netsum_aggregator_job_running", job_name="mine") == 1
+        assert value(first, "netsum_aggregator_slots_in_use") == value(first, "netsum_aggregator_job_slots", job_name="mine")
+        assert {labels["rank"] for labels, _ in first["netsum_aggregator_job_waited_seconds_total"]} == {"0", "1"}
         for name in ("packets_received_total", "bytes_sent_total", "sums_total", "contributions_total"):
             self.until(f"more {name}", lambda metric="netsum_aggregator_" + name:
                        value(self.scrape(daemon.metrics)[1], metric) > value(first, metric))
         # Each reason for a refusal has its series from the start, so that its first increase is seen.
         reasons = {labels["reason"] for labels, _ in first["netsum_aggregator_packets_dropped_total"]}
-        self.assertLessEqual({"bad_check", "duplicate", "stale_round", "unknown_job"}, reasons)
+        assert {"bad_check", "duplicate", "stale_round", "unknown_job"} <= reasons
 
     def test_who_is_late(self):
         daemon = self.start_with_metrics()
         ranks = self.start_running_ranks(daemon, 3)
         self.send_signal(ranks[1], signal.SIGSTOP)
-        self.addCleanup(self.send_signal, ranks[1], signal.SIGKILL)
+        self.cleanup.callback(self.send_signal, ranks[1], signal.SIGKILL)
 
         def waits_for_rank_1():
             samples = self.scrape(daemon.metrics)[1]
             waits = {labels["rank"]: number for labels, number in samples["netsum_aggregator_job_waiting_seconds"]}
             return waits["1"] > 0.3 and waits["0"] == 0 and waits["2"] == 0
         self.until("a wait for rank 1 alone", waits_for_rank_1)
-        self.assertGreater(value(self.scrape(daemon.metrics)[1], "netsum_aggregator_job_waited_seconds_total", rank="1"),
-                           0.1)
+        assert value(self.scrape(daemon.metrics)[1], "netsum_aggregator_job_waited_seconds_total", rank="1") > 0.1
         status = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "200ms", "--json")
         job = json.loads(status.text("out"))["aggregators"][0]["jobs"][0]
-        self.assertEqual(job["waiting_for"], [1])
-        self.assertEqual(job["late"][0]["rank"], 1)
+        assert job["waiting_for"] == [1]
+        assert job["late"][0]["rank"] == 1
         view = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "200ms")
-        self.assertIn("waits for rank 1", view.text("out"))
+        assert "waits for rank 1" in view.text("out")
         daemon.wait_for("job waits", "ranks=1")
         self.send_signal(ranks[1], signal.SIGCONT)
         daemon.wait_for("job goes on")
@@ -128,35 +125,35 @@ class OperationsTest(CommandTest):
         self.start_bench(daemon, "--rank", 1, "--world-size", 3, "--bytes", "4Ki", "--job", "half")
         daemon.wait_for("member joined", "job=half", "rank=1", "host=127.0.0.1")
         samples = self.scrape(daemon.metrics)[1]
-        self.assertEqual(value(samples, "netsum_aggregator_job_running", job_name="half"), 0)
+        assert value(samples, "netsum_aggregator_job_running", job_name="half") == 0
         self.until("a wait for rank 0", lambda: value(self.scrape(daemon.metrics)[1],
                                                       "netsum_aggregator_job_waiting_seconds", rank="0") > 0)
-        self.assertEqual(value(samples, "netsum_aggregator_job_waiting_seconds", rank="1"), 0)
+        assert value(samples, "netsum_aggregator_job_waiting_seconds", rank="1") == 0
         view = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "50ms")
-        self.assertIn("waits for ranks 0, 2", view.text("out"))
-        self.assertIn("1=127.0.0.1", view.text("out"))
+        assert "waits for ranks 0, 2" in view.text("out")
+        assert "1=127.0.0.1" in view.text("out")
 
     def test_health_and_readiness(self):
         daemon = self.start_with_metrics("--drain-timeout", "60s")
         bench = self.start_long_job(daemon)
-        self.assertEqual(get(daemon.metrics, "/healthz"), (200, "ok\n"))
-        self.assertEqual(get(daemon.metrics, "/readyz"), (200, "ready\n"))
-        self.assertEqual(get(daemon.metrics, "/secrets")[0], 404)
+        assert get(daemon.metrics, "/healthz") == (200, "ok\n")
+        assert get(daemon.metrics, "/readyz") == (200, "ready\n")
+        assert get(daemon.metrics, "/secrets")[0] == 404
         self.send_signal(daemon)
         self.until("not ready", lambda: get(daemon.metrics, "/readyz") == (503, "draining\n"))
-        self.assertEqual(get(daemon.metrics, "/healthz")[0], 200, "draining is healthy")
-        self.assertEqual(value(self.scrape(daemon.metrics)[1], "netsum_aggregator_draining"), 1)
+        assert get(daemon.metrics, "/healthz")[0] == 200, "draining is healthy"
+        assert value(self.scrape(daemon.metrics)[1], "netsum_aggregator_draining") == 1
         bench.stop()
-        self.assertEqual(daemon.end(), 0)
+        assert daemon.end() == 0
 
     def test_metrics_address_in_use(self):
         daemon = self.start_with_metrics()
         second = self.run_command("aggregator", "--listen", "127.0.0.1:0", "--cores", 1, "--metrics", daemon.metrics)
-        self.assertEqual(second.status, 3)
-        self.assertIn(f"--metrics {daemon.metrics}", second.text("err"))
-        self.assertIn("another process", second.text("err"))
+        assert second.status == 3
+        assert f"--metrics {daemon.metrics}" in second.text("err")
+        assert "another process" in second.text("err")
         wrong = self.run_command("aggregator", "--metrics", "nonsense")
-        self.assertEqual(wrong.status, 2)
+        assert wrong.status == 2
 
     def start_watched_ranks(self, daemon, count, *arguments):
         """A long job whose rank 0 serves metrics; returns its address once it has got a sum."""
@@ -172,20 +169,20 @@ class OperationsTest(CommandTest):
         daemon = self.start_aggregator()
         address, _, _ = self.start_watched_ranks(daemon, 2)
         types, first = self.scrape(address)
-        self.assertEqual(types["netsum_worker_round_trip_seconds"], "histogram")
-        self.assertEqual(value(first, "netsum_worker_ready", job_name="mine", rank="0"), 1)
-        self.assertEqual(get(address, "/readyz"), (200, "ready\n"))
+        assert types["netsum_worker_round_trip_seconds"] == "histogram"
+        assert value(first, "netsum_worker_ready", job_name="mine", rank="0") == 1
+        assert get(address, "/readyz") == (200, "ready\n")
         for name in ("netsum_worker_round_trip_seconds", "netsum_worker_operation_seconds"):
             labels = {"outcome": "ok"} if "operation" in name else {}
             buckets = [number for known, number in first[name + "_bucket"] if labels.items() <= known.items()]
-            self.assertEqual(buckets, sorted(buckets), "cumulative")
-            self.assertEqual(buckets[-1], value(first, name + "_count", **labels), "the last bucket has all")
-            self.assertGreater(buckets[-1], 0)
-            self.assertGreater(value(first, name + "_sum", **labels), 0)
-        self.assertEqual(value(first, "netsum_worker_operation_seconds_count", outcome="failed"), 0)
-        self.assertEqual(value(first, "netsum_worker_operations_total", outcome="failed"), 0)
-        self.assertGreater(value(first, "netsum_worker_operations_total", outcome="ok"), 0)
-        self.assertGreater(value(first, "netsum_worker_operations_submitted_total"), 0)
+            assert buckets == sorted(buckets), "cumulative"
+            assert buckets[-1] == value(first, name + "_count", **labels), "the last bucket has all"
+            assert buckets[-1] > 0
+            assert value(first, name + "_sum", **labels) > 0
+        assert value(first, "netsum_worker_operation_seconds_count", outcome="failed") == 0
+        assert value(first, "netsum_worker_operations_total", outcome="failed") == 0
+        assert value(first, "netsum_worker_operations_total", outcome="ok") > 0
+        assert value(first, "netsum_worker_operations_submitted_total") > 0
         for name in ("gradient_bytes_total", "bytes_sent_total", "packets_received_total", "round_trip_seconds_count"):
             self.until(f"more {name}", lambda metric="netsum_worker_" + name:
                        value(self.scrape(address)[1], metric) > value(first, metric))
@@ -199,17 +196,17 @@ class OperationsTest(CommandTest):
         self.until("the missing rank", lambda: get(address, "/readyz") ==
                    (503, "rank 0 of mine: waiting for rank 1 to join\n"))
         samples = self.scrape(address)[1]
-        self.assertEqual(value(samples, "netsum_worker_waiting_for", peer="1"), 1)
-        self.assertEqual(value(samples, "netsum_worker_ready"), 0)
+        assert value(samples, "netsum_worker_waiting_for", peer="1") == 1
+        assert value(samples, "netsum_worker_ready") == 0
         late = self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "256Ki", "--iterations", 1_000_000,
                                 "--report-events", "--job", "mine")
         early.wait_for('"event":"iteration"', name="out")
-        self.assertEqual(get(address, "/readyz")[0], 200)
+        assert get(address, "/readyz")[0] == 200
         self.send_signal(late, signal.SIGSTOP)
-        self.addCleanup(self.send_signal, late, signal.SIGKILL)
+        self.cleanup.callback(self.send_signal, late, signal.SIGKILL)
         self.until("a wait for rank 1", lambda:
                    value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="1") == 1)
-        self.assertEqual(value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="0"), 0)
+        assert value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="0") == 0
 
     def test_the_dashboard_names_only_metrics_that_exist(self):
         daemon = self.start_with_metrics()
@@ -225,26 +222,26 @@ class OperationsTest(CommandTest):
         used = set()
         for query in queries:
             for name, chosen in re.findall(r"(netsum_\w+)(?:\{([^}]*)\})?", query):
-                self.assertIn(name, labels, f"no such metric: {query}")
+                assert name in labels, f"no such metric: {query}"
                 used.add(name)
                 for label in re.findall(r"(\w+)\s*=", chosen or ""):
-                    self.assertIn(label, labels[name], f"no such label: {query}")
+                    assert label in labels[name], f"no such label: {query}"
                 if name.endswith("_total"):
-                    self.assertRegex(query, rf"rate\({name}", "a counter is only good for its rate")
-        self.assertGreater(len(used), 15)
+                    assert re.search(rf"rate\({name}", query), "a counter is only good for its rate"
+        assert len(used) > 15
         documented = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
         for family in known:
-            self.assertTrue(f"`{family}`" in documented, f"docs/operations.md does not explain {family}")
+            assert f"`{family}`" in documented, f"docs/operations.md does not explain {family}"
 
     def test_trace_of_a_bench(self):
         trace = self.write_file("")
         bench = self.run_command("bench", "allreduce", "--workers", 2, "--with-aggregator", "--bytes", "1Mi",
                                  "--iterations", 3, "--warmup", 1, "--trace", trace, "--json")
-        self.assertEqual(bench.status, 0, bench.text("err"))
+        assert bench.status == 0, bench.text("err")
         events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-        self.assertEqual({event["pid"] for event in events}, {0, 1}, "both ranks")
+        assert {event["pid"] for event in events} == {0, 1}, "both ranks"
         names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-        self.assertTrue(names[1].startswith("rank 1 of "))
+        assert names[1].startswith("rank 1 of ")
         for rank in range(2):
             open_spans, sums = {}, 0
             for event in events:
@@ -252,25 +249,25 @@ class OperationsTest(CommandTest):
                     continue
                 key = (event["id2"]["local"], event["name"])
                 if event["ph"] == "b":
-                    self.assertNotIn(key, open_spans)
+                    assert key not in open_spans
                     open_spans[key] = event["ts"]
                     sums += event["name"].endswith("float32[262144]")
                 else:
-                    self.assertLessEqual(open_spans.pop(key), event["ts"])
-            self.assertEqual(open_spans, {}, "each span ends")
-            self.assertEqual(sums, 1 + 3)
-        self.assertEqual([path.name for path in trace.parent.iterdir()], [trace.name], "no parts are left")
+                    assert open_spans.pop(key) <= event["ts"]
+            assert open_spans == {}, "each span ends"
+            assert sums == 1 + 3
+        assert [path.name for path in trace.parent.iterdir()] == [trace.name], "no parts are left"
 
     def test_a_trace_that_cannot_be_written(self):
         bench = self.run_command("bench", "allreduce", "--workers", 2, "--bytes", "4Ki", "--trace", "no/such/folder/t")
-        self.assertEqual(bench.status, 3)
-        self.assertIn("no/such/folder/t", bench.text("err"))
+        assert bench.status == 3
+        assert "no/such/folder/t" in bench.text("err")
 
     def test_status_of_an_aggregator(self):
         daemon = self.start_aggregator()
         idle = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "50ms")
-        self.assertEqual(idle.status, 0, idle.text("err"))
-        self.assertIn("no jobs", idle.text("out"))
+        assert idle.status == 0, idle.text("err")
+        assert "no jobs" in idle.text("out")
         self.start_long_job(daemon, "--job", "mine")
 
         def rates():
@@ -279,31 +276,31 @@ class OperationsTest(CommandTest):
             job = report["jobs"][0]
             return report if job["sums_per_s"] > 0 and report["packets_received_per_s"] > 0 else None
         report = self.until("a job that gets on", rates)
-        self.assertEqual(report["jobs"][0]["name"], "mine")
-        self.assertEqual([member["rank"] for member in report["jobs"][0]["members"]], [0, 1])
-        self.assertGreater(report["received_gbits_per_s"], 0)
-        self.assertGreater(report["slots_in_use"], 0)
+        assert report["jobs"][0]["name"] == "mine"
+        assert [member["rank"] for member in report["jobs"][0]["members"]] == [0, 1]
+        assert report["received_gbits_per_s"] > 0
+        assert report["slots_in_use"] > 0
 
     def test_status_live(self):
         daemon = self.start_aggregator()
         live = self.start("status", "--aggregator", daemon.address, "--interval", "100ms", "--json")
         self.until("three reports", lambda: len(live.lines["out"]) >= 3)
         for line in live.lines["out"][:3]:
-            self.assertTrue(json.loads(line)["aggregators"][0]["ok"])
+            assert json.loads(line)["aggregators"][0]["ok"]
         # An aggregator that goes away ends no live view: it may come back.
         daemon.stop()
         self.until("a failure", lambda: not json.loads(live.lines["out"][-1])["aggregators"][0]["ok"])
         self.send_signal(live, signal.SIGINT)
-        self.assertEqual(live.end(), 0)
+        assert live.end() == 0
 
     def test_status_without_an_answer(self):
         nobody = self.run_command("status", "--aggregator", "127.0.0.1:1", "--once", "--interval", "50ms",
                                   "--timeout", "1s")
-        self.assertEqual(nobody.status, 3)
-        self.assertIn("127.0.0.1:1", nobody.text("out"))
+        assert nobody.status == 3
+        assert "127.0.0.1:1" in nobody.text("out")
         nowhere = self.run_command("status", "--once")
-        self.assertEqual(nowhere.status, 2)
-        self.assertIn("NETSUM_AGGREGATOR", nowhere.text("err"))
+        assert nowhere.status == 2
+        assert "NETSUM_AGGREGATOR" in nowhere.text("err")
 
     def test_events_in_the_log(self):
         token = self.write_file("ours\n")
@@ -321,17 +318,16 @@ class OperationsTest(CommandTest):
         daemon.end()
         events = [json.loads(line) for line in daemon.lines["err"]]
         story = [(event["message"], event.get("rank")) for event in events if event.get("job") == "mine"]
-        self.assertEqual(story[:5], [("job began", None), ("member joined", 0), ("join refused", 0),
-                                     ("member joined", 1), ("job running", None)])
-        self.assertEqual(sorted(story[5:], key=str), [("job ended", None), ("member left", 0), ("member left", 1)])
+        assert story[:5] == [("job began", None), ("member joined", 0), ("join refused", 0), ("member joined", 1), ("job running", None)]
+        assert sorted(story[5:], key=str) == [("job ended", None), ("member left", 0), ("member left", 1)]
         refusal = next(event for event in events if event["message"] == "join refused")
-        self.assertIn("already taken", refusal["reason"])
-        self.assertEqual(refusal["level"], "warning")
-        self.assertNotIn("ours", daemon.text("err"), "tokens are secret")
+        assert "already taken" in refusal["reason"]
+        assert refusal["level"] == "warning"
+        assert "ours" not in daemon.text("err"), "tokens are secret"
 
     def test_the_service_file_is_in_order(self):
         if shutil.which("systemd-analyze") is None:
-            self.skipTest("systemd-analyze is not installed")
+            pytest.skip("systemd-analyze is not installed")
         # With a command that exists, as the file names where an installation would put netsum.
         text = (DEPLOY / "netsum-aggregator.service").read_text(encoding="utf-8")
         folder = self.write_file("").parent
@@ -339,18 +335,14 @@ class OperationsTest(CommandTest):
         service.write_text(text.replace("/usr/local/bin/netsum", shutil.which("true")), encoding="utf-8")
         verify = subprocess.run(["systemd-analyze", "verify", str(service)], capture_output=True, text=True,
                                 timeout=PATIENCE_S, check=False)
-        self.assertEqual((verify.returncode, verify.stderr), (0, ""))
+        assert (verify.returncode, verify.stderr) == (0, "")
         security = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", str(service)],
                                   capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        self.assertEqual(security.returncode, 0, security.stdout)
+        assert security.returncode == 0, security.stdout
         # The command line in it is one that the command takes, up to an address of another host.
         command = re.search(r"^ExecStart=\S+ (.*)$", text, re.MULTILINE).group(1)
         flags = re.search(r'^Environment="NETSUM_FLAGS=(.*)"$', text, re.MULTILINE).group(1)
         arguments = command.replace("$NETSUM_FLAGS", flags.replace("0.0.0.0:5151", "192.0.2.1:5151")).split()
         started = self.run_command(*arguments)
-        self.assertIn("192.0.2.1", started.text("err"))
-        self.assertIn("no such address", started.text("err"))
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert "192.0.2.1" in started.text("err")
+        assert "no such address" in started.text("err")

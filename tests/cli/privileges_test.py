@@ -2,26 +2,26 @@
 import os
 import signal
 import socket
-import unittest
 
+import pytest
 from harness import CommandTest, rights_of
 
 CAP_NET_BIND_SERVICE = 1 << 10
 
 
 class PrivilegesTest(CommandTest):
-    def setUp(self):
+    def set_up(self):
         if rights_of(os.getpid())[0][0] == 0:
-            self.skipTest("there is nothing to drop: the test runs without capabilities")
+            pytest.skip("there is nothing to drop: the test runs without capabilities")
 
     def test_no_thread_keeps_a_capability(self):
         daemon = self.start_aggregator("--metrics", "127.0.0.1:0")
         self.assert_serves(daemon)
         rights = rights_of(daemon.process.pid)
-        self.assertGreater(len(rights), 4)  # core, control, metrics
-        self.assertEqual(set(rights), {(0, 0, 0, 1)})
+        assert len(rights) > 4  # core, control, metrics
+        assert set(rights) == {(0, 0, 0, 1)}
         self.send_signal(daemon, signal.SIGTERM)
-        self.assertEqual(daemon.end(), 0)
+        assert daemon.end() == 0
 
     def test_a_low_port_takes_one(self):
         for port in range(1023, 900, -1):
@@ -30,8 +30,4 @@ class PrivilegesTest(CommandTest):
                     break
         daemon = self.start("aggregator", "--listen", f"127.0.0.1:{port}", "--cores", 1)
         daemon.wait_for("ready:", name="out")
-        self.assertEqual(set(rights_of(daemon.process.pid)), {(CAP_NET_BIND_SERVICE, CAP_NET_BIND_SERVICE, 0, 1)})
-
-
-if __name__ == "__main__":
-    unittest.main()
+        assert set(rights_of(daemon.process.pid)) == {(CAP_NET_BIND_SERVICE, CAP_NET_BIND_SERVICE, 0, 1)}

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 
+import pytest
 from harness import NETSUM, PATIENCE_S, CommandTest, clean_environment
 
 # Sends its standard input to, or writes to standard output what comes from, one TCP connection.
@@ -36,24 +37,24 @@ def may_make_namespaces():
 
 
 class RackCommandTest(CommandTest):
-    def setUp(self):
+    def set_up(self):
         permitted, why = may_make_namespaces()
         if not permitted:
-            self.skipTest(f"no network namespaces here: {why}")
+            pytest.skip(f"no network namespaces here: {why}")
         folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
+        self.cleanup.callback(folder.cleanup)
         self.environment = clean_environment(NETSUM_RACK_DIR=folder.name)
         self.folder = pathlib.Path(folder.name)
         self.name = f"t{os.getpid()}"
         self.before = namespaces()
-        self.addCleanup(lambda: self.rack("down", "--all"))
+        self.cleanup.callback(lambda: self.rack("down", "--all"))
 
     def rack(self, *arguments):
         return self.run_command("rack", *arguments, environment=self.environment)
 
     def up(self, *arguments):
         up = self.rack("up", "--name", self.name, *arguments)
-        self.assertEqual(up.status, 0, up.text("err"))
+        assert up.status == 0, up.text("err")
         return up
 
     def start_in(self, where, *command):
@@ -73,21 +74,21 @@ class RackCommandTest(CommandTest):
         ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--json",
                                "--timeout", "20s", *flags) for w in range(workers)]
         for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
+            assert rank.end() == 0, rank.text("err")
         return json.loads(ranks[0].text("out"))
 
     def reports_of(self, ranks):
         """Of a `netsum bench --json` on every worker, which must end well and verified."""
         reports = []
         for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
+            assert rank.end() == 0, rank.text("err")
             reports.append(json.loads(rank.text("out")))
-            self.assertTrue(reports[-1]["verified"])
+            assert reports[-1]["verified"]
         return reports
 
     def assert_nothing_left(self):
-        self.assertEqual({n for n in namespaces() if n.startswith(f"netsum-{self.name}-")}, set())
-        self.assertEqual(list(self.folder.rglob("*.json")), [])
+        assert {n for n in namespaces() if n.startswith(f"netsum-{self.name}-")} == set()
+        assert list(self.folder.rglob("*.json")) == []
 
     def send_between(self, sender, receiver, payload):
         """A TCP flow from worker to worker arrives whole."""
@@ -96,7 +97,7 @@ class RackCommandTest(CommandTest):
         server.wait_for("listening", name="out")
         subprocess.run([NETSUM, "rack", "exec", "--name", self.name, str(sender), "--", "python3", "-c", SEND, address],
                        input=payload, env=self.environment, timeout=PATIENCE_S, check=True)
-        self.assertEqual(server.end(), 0, server.text("err"))
+        assert server.end() == 0, server.text("err")
         return server.wait_for(str(len(payload)), hashlib.sha256(payload).hexdigest(), name="out")
 
     def switch(self):
@@ -115,7 +116,7 @@ class RackCommandTest(CommandTest):
             for line in text.splitlines():
                 if words in line:
                     return line
-            self.assertLess(time.monotonic(), deadline, f"no line with '{words}' in:\n{text}")
+            assert time.monotonic() < deadline, f"no line with '{words}' in:\n{text}"
             time.sleep(0.02)
 
     def end_aggregator(self):

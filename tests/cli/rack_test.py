@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import time
-import unittest
 
 from harness import NETSUM, PATIENCE_S, rights_of
 from rack_harness import RackCommandTest, namespaces
@@ -16,30 +15,30 @@ class RackTest(RackCommandTest):
     def test_up_exec_status_down(self):
         self.up("--workers", 3, "--rate", "100mbit")
         status = self.status()
-        self.assertTrue(status["whole"])
-        self.assertEqual([node["id"] for node in status["nodes"]], ["sw", "w0", "w1", "w2"])
+        assert status["whole"]
+        assert [node["id"] for node in status["nodes"]] == ["sw", "w0", "w1", "w2"]
         inside = self.run_in(2, "sh", "-c", "echo $NETSUM_AGGREGATOR $NETSUM_WORKER; exit 7")
-        self.assertEqual(inside.status, 7)
-        self.assertEqual(inside.text("out"), f"{status['aggregator']} 2")
+        assert inside.status == 7
+        assert inside.text("out") == f"{status['aggregator']} 2"
         self.send_between(0, 2, os.urandom(1 << 20))
         for where, words in (("9", "which has sw, w0, w1, w2"), ("spine", "not in rack")):
             nobody = self.run_in(where, "true")
-            self.assertEqual(nobody.status, 2)
+            assert nobody.status == 2
             nobody.wait_for(words)
-        self.assertEqual(self.run_in(0, "no-such-command").status, 127)
+        assert self.run_in(0, "no-such-command").status == 127
         down = self.rack("down", "--name", self.name)
-        self.assertEqual(down.status, 0, down.text("err"))
+        assert down.status == 0, down.text("err")
         self.assert_nothing_left()
         again = self.rack("down", "--name", self.name)
-        self.assertEqual(again.status, 0)
+        assert again.status == 0
         again.wait_for("is not up", name="out")
-        self.assertEqual(self.run_in(0, "true").status, 2)
+        assert self.run_in(0, "true").status == 2
 
     def test_the_daemon_sums(self):
         self.up("--workers", 3)
         report = self.sum_over(3, "--bytes", "1Mi", "--iterations", 3)
-        self.assertTrue(report["verified"])
-        self.assertIn("user-space", report["summed_by"])
+        assert report["verified"]
+        assert "user-space" in report["summed_by"]
 
     def test_xdp_sums_and_other_traffic_is_unharmed(self):
         self.up("--workers", 4, "--dataplane", "xdp")
@@ -48,63 +47,63 @@ class RackTest(RackCommandTest):
         for _ in range(3):
             self.send_between(1, 2, os.urandom(4 << 20))
         for rank in ranks:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
+            assert rank.end() == 0, rank.text("err")
             report = json.loads(rank.text("out"))
-            self.assertTrue(report["verified"])
-        self.assertIn("xdp", report["summed_by"])
+            assert report["verified"]
+        assert "xdp" in report["summed_by"]
         for dtype in ("bfloat16", "int64"):
-            self.assertTrue(self.sum_over(4, "--bytes", "100k", "--iterations", 2, "--dtype", dtype)["verified"])
+            assert self.sum_over(4, "--bytes", "100k", "--iterations", 2, "--dtype", dtype)["verified"]
 
     def test_xdp_without_privilege(self):
         self.up("--workers", 2, "--dataplane", "xdp")
         release = tuple(int(part) for part in re.match(r"(\d+)\.(\d+)", platform.release()).groups())
         kept = 0 if release >= (5, 19) else 1 << 39  # CAP_BPF
-        self.assertEqual(set(rights_of(self.switch()["pid"])), {(kept, kept, 0, 1)})
+        assert set(rights_of(self.switch()["pid"])) == {(kept, kept, 0, 1)}
         # Jobs come and go: what that takes is there.
         for _ in range(3):
-            self.assertTrue(self.sum_over(2, "--bytes", "100k", "--iterations", 2)["verified"])
+            assert self.sum_over(2, "--bytes", "100k", "--iterations", 2)["verified"]
 
     def test_xdp_over_shaped_links_and_jumbo_frames(self):
         self.up("--workers", 2, "--dataplane", "xdp", "--rate", "200mbit", "--mtu", 3400)
-        self.assertTrue(self.sum_over(2, "--bytes", "1Mi", "--iterations", 2, "--mtu", 3400)["verified"])
+        assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 2, "--mtu", 3400)["verified"]
 
     def test_two_racks_under_a_spine(self):
         self.up("--workers", 4, "--racks", 2, "--dataplane", "xdp", "--rate", "1gbit")
-        self.assertEqual([node["id"] for node in self.status()["nodes"]][:3], ["spine", "sw0", "sw1"])
-        self.assertTrue(self.sum_over(4, "--bytes", "256Ki", "--iterations", 2)["verified"])
+        assert [node["id"] for node in self.status()["nodes"]][:3] == ["spine", "sw0", "sw1"]
+        assert self.sum_over(4, "--bytes", "256Ki", "--iterations", 2)["verified"]
         self.send_between(0, 3, os.urandom(1 << 18))
 
     def test_up_twice(self):
         self.up("--workers", 2)
         self.up("--workers", 2).wait_for("is up already", name="out")
         other = self.rack("up", "--name", self.name, "--workers", 3, "--mtu", 9000)
-        self.assertEqual(other.status, 2)
+        assert other.status == 2
         other.wait_for("workers 2, not 3; mtu 1500, not 9000", f"netsum rack down --name {self.name}")
-        self.assertTrue(self.status()["whole"])
+        assert self.status()["whole"]
 
     def test_a_namespace_of_somebody_else_is_named_and_left_alone(self):
         theirs = f"netsum-{self.name}-w1"
         subprocess.run(["ip", "netns", "add", theirs], check=True)
-        self.addCleanup(subprocess.run, ["ip", "netns", "del", theirs], check=False)
+        self.cleanup.callback(subprocess.run, ["ip", "netns", "del", theirs], check=False)
         refused = self.rack("up", "--name", self.name, "--workers", 2)
-        self.assertEqual(refused.status, 3)
+        assert refused.status == 3
         refused.wait_for(theirs, "choose another --name")
         self.rack("down", "--all")
-        self.assertIn(theirs, namespaces())
+        assert theirs in namespaces()
 
     def test_what_a_killed_run_leaves_is_taken_away(self):
         for way in ("up", "down"):
             making = self.start("rack", "up", "--name", self.name, "--workers", 30, environment=self.environment)
             deadline = time.monotonic() + PATIENCE_S
             while f"netsum-{self.name}-w29" not in namespaces():
-                self.assertLess(time.monotonic(), deadline)
+                assert time.monotonic() < deadline
                 time.sleep(0.002)
             self.send_signal(making, signal.SIGKILL)
             making.end()
             if way == "up":
                 self.up("--workers", 2).wait_for("taking away what is left")
-                self.assertEqual(self.run_in(1, "true").status, 0)
-            self.assertEqual(self.rack("down", "--all").status, 0)
+                assert self.run_in(1, "true").status == 0
+            assert self.rack("down", "--all").status == 0
             self.assert_nothing_left()
 
     def test_a_dead_aggregator_shows_and_up_mends_it(self):
@@ -113,10 +112,10 @@ class RackTest(RackCommandTest):
         os.kill(switch["pid"], signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
         while self.status()["whole"]:
-            self.assertLess(time.monotonic(), deadline)
+            assert time.monotonic() < deadline
         self.rack("status").wait_for("NOT WHOLE", name="out")
         self.up("--workers", 2)
-        self.assertTrue(self.status()["whole"])
+        assert self.status()["whole"]
 
     def test_down_ends_what_runs_inside(self):
         self.up("--workers", 1)
@@ -124,14 +123,14 @@ class RackTest(RackCommandTest):
         deadline = time.monotonic() + PATIENCE_S
         while str(sleeper.process.pid) not in subprocess.run(
                 ["ip", "netns", "pids", f"netsum-{self.name}-w0"], capture_output=True, text=True, check=True).stdout:
-            self.assertLess(time.monotonic(), deadline)
+            assert time.monotonic() < deadline
         self.rack("down", "--name", self.name)
-        self.assertNotEqual(sleeper.end(), 0)
+        assert sleeper.end() != 0
         self.assert_nothing_left()
 
     def test_an_aggregator_that_cannot_start(self):
         failed = self.rack("up", "--name", self.name, "--workers", 2, "--dataplane", "xdp", "--mtu", 9000)
-        self.assertEqual(failed.status, 3)
+        assert failed.status == 3
         failed.wait_for("--mtu can be 3484 at most")
         self.assert_nothing_left()
 
@@ -140,9 +139,9 @@ class RackTest(RackCommandTest):
         refused = subprocess.run(["setpriv", "--bounding-set", "-net_admin,-sys_admin", NETSUM, "rack", "up", "--name",
                                   self.name], env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S,
                                  check=False)
-        self.assertEqual(refused.returncode, 3)
-        self.assertIn("CAP_NET_ADMIN", refused.stderr)
-        self.assertIn("sudo", refused.stderr)
+        assert refused.returncode == 3
+        assert "CAP_NET_ADMIN" in refused.stderr
+        assert "sudo" in refused.stderr
 
     def test_xdp_where_it_cannot_be(self):
         self.up("--workers", 1)
@@ -151,9 +150,5 @@ class RackTest(RackCommandTest):
                              (["--listen", "10.77.1.1:0"], ["--interfaces"]),
                              (["--listen", "10.77.1.1:0", "--interfaces", "w0,w0"], ["has an XDP program already"])):
             refused = self.run_in("sw", NETSUM, "aggregator", "--dataplane", "xdp", *flags)
-            self.assertIn(refused.status, (2, 3))
+            assert refused.status in (2, 3)
             refused.wait_for(*words)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -3,6 +3,7 @@
   raw_frames.py send INTERFACE ADDRESS PORT KIND=COUNT ...   sends frames of these kinds to ADDRESS
   raw_frames.py receive INTERFACE COUNT                      says `ready`, then prints COUNT frames of `send`'s in hex
 """
+import pathlib
 import socket
 import struct
 import sys
@@ -89,7 +90,7 @@ def mac_of(address):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         while time.monotonic() < deadline:
             probe.sendto(b"", (address, 9))
-            for line in open("/proc/self/net/arp", encoding="ascii").read().splitlines()[1:]:
+            for line in pathlib.Path("/proc/self/net/arp").read_text(encoding="ascii").splitlines()[1:]:
                 fields = line.split()
                 if fields[0] == address and int(fields[2], 16) & 2:
                     return bytes.fromhex(fields[3].replace(":", ""))

@@ -1,7 +1,7 @@
 """Several jobs at one aggregator: what becomes of those that find no room."""
 import json
+import re
 import time
-import unittest
 
 from harness import PATIENCE_S, CommandTest
 
@@ -13,26 +13,26 @@ class SharingTest(CommandTest):
         return self.start_bench(daemon, "--workers", 2, "--bytes", "64Ki", "--iterations", 3, "--json", *arguments, **more)
 
     def assert_sums(self, bench):
-        self.assertEqual(bench.end(), 0, bench.text("err"))
+        assert bench.end() == 0, bench.text("err")
         report = json.loads(bench.text("out"))
-        self.assertTrue(report["verified"])
+        assert report["verified"]
         return report
 
     def states(self, daemon):
         status = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "50ms", "--json")
-        self.assertEqual(status.status, 0, status.text("err"))
+        assert status.status == 0, status.text("err")
         return {job["name"]: job["state"] for job in json.loads(status.text("out"))["aggregators"][0]["jobs"]}
 
     def wait_for_state(self, daemon, job, state):
         deadline = time.monotonic() + PATIENCE_S
         while (states := self.states(daemon)).get(job) != state:
-            self.assertLess(time.monotonic(), deadline, states)
+            assert time.monotonic() < deadline, states
 
     def test_a_late_job_is_refused(self):
         daemon = self.start_aggregator(*ROOM_FOR_ONE)
         self.start_long_job(daemon)
         late = self.start_late(daemon)
-        self.assertEqual(late.end(), 3)
+        assert late.end() == 3
         self.assert_all_ranks_say(late, 2, "resource_exhausted")
 
     def test_late_jobs_wait_for_their_turns(self):
@@ -47,36 +47,32 @@ class SharingTest(CommandTest):
             self.assert_sums(bench)
         order = [line for line in daemon.text("err").splitlines() if "state=running" in line][1:]
         for line, name in zip(order, ("second", "third", "fourth"), strict=True):
-            self.assertIn(name, line)
+            assert name in line
 
     def test_a_wait_ends_by_its_deadline(self):
         daemon = self.start_aggregator(*ROOM_FOR_ONE)
         self.start_long_job(daemon)
         late = self.start_late(daemon, "--when-full", "wait", connect_timeout="4s")
-        self.assertEqual(late.end(), 3)
+        assert late.end() == 3
         self.assert_all_ranks_say(late, 2, "for room at the aggregator", "timeout")
 
     def test_a_late_job_is_summed_by_its_hosts(self):
         daemon = self.start_aggregator(*ROOM_FOR_ONE)
         first = self.start_long_job(daemon)
         report = self.assert_sums(self.start_late(daemon, "--when-full", "hosts"))
-        self.assertIn("embedded shards", report["summed_by"])
+        assert "embedded shards" in report["summed_by"]
         # What the rank was told that came first, and what the other.
-        self.assertRegex(report["summed_by"], "of which 240 are free|no room for job .* when its first rank came")
-        self.assertIsNone(first.process.poll())
+        assert re.search("of which 240 are free|no room for job .* when its first rank came", report["summed_by"])
+        assert first.process.poll() is None
 
     def test_with_room_the_aggregator_sums(self):
         daemon = self.start_aggregator(*ROOM_FOR_ONE)
         for policy in ("wait", "hosts"):
             report = self.assert_sums(self.start_late(daemon, "--when-full", policy))
-            self.assertIn(daemon.address, report["summed_by"])
+            assert daemon.address in report["summed_by"]
 
     def test_hosts_need_a_place_to_meet(self):
         bench = self.run_command("bench", "allreduce", "--rank", 0, "--world-size", 2, "--aggregator", "127.0.0.1:1",
                                  "--when-full", "hosts")
-        self.assertEqual(bench.status, 2)
+        assert bench.status == 2
         bench.wait_for("--root")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,5 @@
 """Chunks striped over several aggregators: what each link carries is what theory says, byte for byte but a few percent."""
 import json
-import unittest
 
 from harness import NETSUM
 from rack_harness import RackCommandTest
@@ -20,7 +19,7 @@ class StripingRackTest(RackCommandTest):
         """Otherwise the links carry many packets with one set of headers, as no cable does."""
         self.up("--workers", hosts)
         for host in range(hosts):
-            self.assertEqual(self.run_in(host, "ethtool", "-K", "eth0", "gso", "off", "tx-udp-segmentation", "off").status, 0)
+            assert self.run_in(host, "ethtool", "-K", "eth0", "gso", "off", "tx-udp-segmentation", "off").status == 0
 
     def sum_and_measure(self, ranks, hosts, *where):
         """Link bytes per gradient byte of one rank, by host: (sent, received)."""
@@ -29,16 +28,16 @@ class StripingRackTest(RackCommandTest):
                                  TENSOR_BYTES, "--iterations", ITERATIONS, "--warmup", 0, "--json", *where)
                    for rank in range(ranks)]
         for rank in running:
-            self.assertEqual(rank.end(), 0, rank.text("err"))
-            self.assertTrue(json.loads(rank.text("out"))["verified"])
+            assert rank.end() == 0, rank.text("err")
+            assert json.loads(rank.text("out"))["verified"]
         after = [self.link_bytes(host) for host in range(hosts)]
-        return [[(now - was) / (TENSOR_BYTES * ITERATIONS) for was, now in zip(*pair)] for pair in zip(before, after)]
+        return [[(now - was) / (TENSOR_BYTES * ITERATIONS) for was, now in zip(*pair, strict=True)] for pair in zip(before, after, strict=False)]
 
     def assert_carries(self, measured, theory):
         for way in measured:
             # Control traffic and the first, tiny operation come on top; a lost packet now and then, too.
-            self.assertGreater(way, theory * PER_GRADIENT_BYTE * 0.999)
-            self.assertLess(way, theory * PER_GRADIENT_BYTE * 1.05)
+            assert way > theory * PER_GRADIENT_BYTE * 0.999
+            assert way < theory * PER_GRADIENT_BYTE * 1.05
 
     def test_two_spare_servers(self):
         ranks, spares = 3, 2
@@ -59,7 +58,3 @@ class StripingRackTest(RackCommandTest):
         links = self.sum_and_measure(ranks, ranks, "--root", "10.77.0.1:6000")
         for rank in range(ranks):
             self.assert_carries(links[rank], 2 * (ranks - 1) / ranks)  # as a ring, in one round trip
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import time
-import unittest
 
 from harness import NETSUM, PATIENCE_S
 from rack_harness import RackCommandTest
@@ -50,16 +49,16 @@ class XdpTrafficTest(RackCommandTest):
         """Until every rank has got one more."""
         had = [len(self.sums(rank)) for rank in ranks]
         deadline = time.monotonic() + PATIENCE_S
-        while any(len(self.sums(rank)) <= before for rank, before in zip(ranks, had)):
-            self.assertTrue(all(rank.process.poll() is None for rank in ranks), [rank.lines for rank in ranks])
-            self.assertLess(time.monotonic(), deadline)
+        while any(len(self.sums(rank)) <= before for rank, before in zip(ranks, had, strict=True)):
+            assert all(rank.process.poll() is None for rank in ranks), [rank.lines for rank in ranks]
+            assert time.monotonic() < deadline
             time.sleep(0.05)
 
     def end_right_sums(self, ranks):
         """They are still at it, and no sum was wrong."""
         self.wait_for_sums(ranks)
         for rank in ranks:
-            self.assertEqual({event["wrong"] for event in self.sums(rank)}, {0})
+            assert {event["wrong"] for event in self.sums(rank)} == {0}
         for rank in ranks:
             rank.stop()
 
@@ -67,7 +66,7 @@ class XdpTrafficTest(RackCommandTest):
         """Returns {kind: frame in hex}."""
         sent = self.run_in(worker, "python3", RAW_FRAMES, "send", "eth0", address, port,
                            *(f"{kind}={count}" for kind, count in counts.items()))
-        self.assertEqual(sent.status, 0, sent.text("err"))
+        assert sent.status == 0, sent.text("err")
         return dict(line.split() for line in sent.text("out").splitlines())
 
     def test_bad_frames_are_refused_by_name_while_it_adds(self):
@@ -81,10 +80,10 @@ class XdpTrafficTest(RackCommandTest):
         expected = {}
         for kind, name in REFUSED.items():
             expected[name] = expected.get(name, 0) + counts[kind]
-        self.assertEqual({name: counters.get(name) for name in expected}, expected)
+        assert {name: counters.get(name) for name in expected} == expected
         # A frame without a fault gets as far as netsum's own rules, as do the last packets of the job that was ended.
-        self.assertGreaterEqual(counters["drop_unknown_job"], counts["plain"])
-        self.assertGreaterEqual(counters["other_traffic_passed"], sum(counts[kind] for kind in PASSED))
+        assert counters["drop_unknown_job"] >= counts["plain"]
+        assert counters["other_traffic_passed"] >= sum(counts[kind] for kind in PASSED)
 
     def test_frames_to_others_pass_untouched(self):
         self.up("--workers", 2, "--dataplane", "xdp")
@@ -96,9 +95,9 @@ class XdpTrafficTest(RackCommandTest):
         # To the aggregator's port number, but of another host.
         address = next(node["address"] for node in self.status()["nodes"] if node["id"] == "w1")
         sent = self.send_frames(0, address, self.data_port(), counts)
-        self.assertEqual(receiver.end(), 0, receiver.text("err"))
+        assert receiver.end() == 0, receiver.text("err")
         received = receiver.text("out").splitlines()[1:]
-        self.assertEqual(received, [sent[kind] for kind in counts for _ in range(2)])
+        assert received == [sent[kind] for kind in counts for _ in range(2)]
 
     def test_tcp_through_the_same_ports_while_it_adds(self):
         self.up("--workers", 3, "--dataplane", "xdp", "--rate", "1gbit")
@@ -106,7 +105,7 @@ class XdpTrafficTest(RackCommandTest):
         for sender, receiver in ((0, 1), (1, 2), (2, 0)):
             self.send_between(sender, receiver, os.urandom(4 << 20))
         self.end_right_sums(ranks)
-        self.assertEqual(self.end_aggregator()["interfaces_attached"], 3)
+        assert self.end_aggregator()["interfaces_attached"] == 3
 
     def test_an_interface_that_vanishes(self):
         self.up("--workers", 3, "--dataplane", "xdp")
@@ -115,13 +114,9 @@ class XdpTrafficTest(RackCommandTest):
         subprocess.run(["ip", "-n", space, "link", "del", "w2"], check=True, timeout=PATIENCE_S)
         self.wait_in_log("interface 'w2' has vanished")
         for rank in ranks:
-            self.assertEqual(rank.end(), 3)
+            assert rank.end() == 3
         ranks[0].wait_for('"event":"error"', "rank 2", name="out")
-        self.assertTrue(self.sum_over(2, "--bytes", "256Ki", "--iterations", 3)["verified"])
-        self.assertEqual(self.end_aggregator()["interfaces_attached"], 2)
-        self.assertEqual(self.rack("down", "--name", self.name).status, 0)
+        assert self.sum_over(2, "--bytes", "256Ki", "--iterations", 3)["verified"]
+        assert self.end_aggregator()["interfaces_attached"] == 2
+        assert self.rack("down", "--name", self.name).status == 0
         self.assert_nothing_left()
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -65,7 +65,7 @@ def build(target):
     launcher = ["ccache"] if shutil.which("ccache") else []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]),
-                          zip(sources, objects)):
+                          zip(sources, objects, strict=True)):
             pass
     run([COMPILER, *flags, *objects, *libraries, "-o", OUT / target])
 

@@ -36,7 +36,7 @@ def run_ranks(program, where, environment):
         for rank in ranks:
             rank.kill()
             rank.wait()
-    for number, (rank, output) in enumerate(zip(ranks, outputs)):
+    for number, (rank, output) in enumerate(zip(ranks, outputs, strict=True)):
         if rank.returncode != 0 or "sums are right" not in output:
             sys.exit(f"failed: {program.name} {' '.join(where)}, rank {number}, status {rank.returncode}:\n{output}")
     print(f"ran {program.name} {' '.join(where)}")

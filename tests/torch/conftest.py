@@ -45,6 +45,7 @@ def pytest_terminal_summary(terminalreporter, config):
         return
     import excluded
     import pytorch_suite
+
     import torch
 
     known = pytorch_suite.skipped_by_pytorch()

@@ -36,12 +36,12 @@ os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="netsum-pytorch-suite-
 # For the tests that make their group a second time; the others get a file of their own.
 os.environ.setdefault("INIT_METHOD", f"file://{os.environ['TEMP_DIR']}/store")
 
-import torch  # noqa: E402
+import netsum.torch  # noqa: E402, F401
 import torch.multiprocessing  # noqa: E402
+from netsum.torch import _group  # noqa: E402
 from torch.testing._internal.common_distributed import DistTestCases  # noqa: E402
 
-import netsum.torch  # noqa: E402, F401
-from netsum.torch import _group  # noqa: E402
+import torch  # noqa: E402
 
 for _feature in ("ddp", "subgroup", "plugin"):
     DistTestCases.backend_feature[_feature].add("netsum")

@@ -20,10 +20,10 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import netsum.torch  # noqa: F401
 import torch.distributed as dist
 
-import netsum.torch  # noqa: F401
+import torch
 
 WORLD_SIZE = 4
 DEADLINE_S = 120
@@ -92,7 +92,7 @@ def _rank_main(function, rank, world_size, backend, timeout_s, env, store, sende
             timeout=datetime.timedelta(seconds=timeout_s),
         )
         outcome.value = function(rank)
-    except BaseException as error:  # noqa: B036  every way to end is reported
+    except BaseException as error:
         outcome.error = traceback.format_exc()
         outcome.error_type = type(error).__name__
         outcome.code = getattr(error, "code", "")

@@ -10,16 +10,16 @@ import subprocess
 import sys
 import threading
 
+import netsum.torch
 import pytest
 import ranks
-import torch
 import torch._dynamo  # see test_training
 import torch.distributed as dist
 from ranks import WORLD_SIZE
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import netsum.torch
+import torch
+from torch import nn
 
 STEPS = 30
 LONG_TIMEOUT_S = 90.0
@@ -236,7 +236,7 @@ def test_too_few_survivors():
         dist.all_reduce(torch.ones(10))
         if rank:
             os.kill(os.getpid(), signal.SIGKILL)
-        with pytest.raises(netsum.torch.Error):
+        with pytest.raises(netsum.torch.Error):  # noqa: PT012  (some sum is the first to fail)
             while True:
                 dist.all_reduce(torch.ones(10))
         with pytest.raises(netsum.torch.Error, match=r"missing: \[1, 2, 3\]") as caught:

@@ -3,13 +3,13 @@
 import math
 import time
 
+import netsum.torch
 import pytest
 import ranks
-import torch
 import torch.distributed as dist
 from ranks import WORLD_SIZE
 
-import netsum.torch
+import torch
 
 NETWORK_TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64]
 HOST_TYPES = [torch.float64, torch.int8, torch.uint8]

@@ -1,7 +1,6 @@
 """The environment variables: what they mean, and that wrong ones are refused by name."""
 
 import pytest
-
 from netsum.torch import _settings
 
 

@@ -3,13 +3,13 @@
 import datetime
 import json
 
+import netsum.torch
 import pytest
 import ranks
-import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-import netsum.torch
+import torch
 
 GROUPS = 50
 

@@ -2,17 +2,17 @@
 
 import contextlib
 
+import netsum.torch
 import pytest
 import ranks
-import torch
 import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 import torch.distributed as dist
 from ranks import WORLD_SIZE
-from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-import netsum.torch
+import torch
+from torch import nn
 
 STEPS = 8
 

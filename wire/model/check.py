@@ -93,7 +93,7 @@ def main():
         print("\n".join(CASES))
         return 0
     try:
-        return 0 if all([check(name) for name in arguments.names or CASES]) else 1
+        return 0 if all([check(name) for name in arguments.names or CASES]) else 1  # noqa: C419  (all are checked)
     except Unusable as error:
         print(f"check.py: {error}", file=sys.stderr)
         return 1

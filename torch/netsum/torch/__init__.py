@@ -4,9 +4,9 @@ Sums and averages run in the network; every other collective runs over the hosts
 the environment, see docs/pytorch.md.
 """
 
-import torch  # noqa: F401  its libraries must be in the process before ours
 import torch.distributed as dist
 
+import torch  # noqa: F401  its libraries must be in the process before ours
 from netsum.torch import _group
 from netsum.torch._C import Error
 from netsum.torch._hooks import ddp_hook

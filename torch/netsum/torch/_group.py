@@ -5,9 +5,9 @@ import logging
 import os
 import sys
 
-import torch
 import torch.distributed as dist
 
+import torch
 from netsum.torch import _rendezvous
 from netsum.torch._C import OwnKeysStore, ProcessGroupNetsum
 

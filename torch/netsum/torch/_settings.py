@@ -125,7 +125,7 @@ def _metrics(environ):
 def _trace(environ):
     """Each process group of each rank needs a file of its own."""
     path = environ.get("NETSUM_TRACE", "").strip()
-    if not path or "{rank}" in path and "{job}" in path:
+    if not path or ("{rank}" in path and "{job}" in path):
         return path
     stem, suffix = os.path.splitext(path)
     return f"{stem}-{{job}}-rank{{rank}}{suffix}"
