@@ -1,4 +1,5 @@
 """For all tests in Python."""
+
 import os
 import pathlib
 import subprocess

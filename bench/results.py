@@ -10,6 +10,7 @@ added measurement by measurement, so a run that is interrupted loses nothing; wh
   make results ONLY=rack FULL=1         with 16 workers and 64 MiB
   make tables                           only writes the tables; says which are older than what they measure
 """
+
 import argparse
 import dataclasses
 import os
@@ -33,6 +34,7 @@ OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 @dataclasses.dataclass
 class Piece:
     """Something that is measured by one command. `key`: what a later run of it replaces."""
+
     name: str
     minutes: float
     command: list
@@ -51,21 +53,80 @@ class Piece:
 PIECES = [
     Piece("rack", 16, [PYTHON, "bench/rack/bench.py"], ("rate", "workers", "bytes", "system"), RACK, ("--full",), True),
     Piece("one-host", 2, [PYTHON, "bench/rack/one_host.py"], ("workers", "bytes", "system"), RACK, (), True),
-    Piece("training", 4, [PYTHON, "bench/rack/training_bench.py", "--rounds", "1", "--models", "lm", "--workers", "8",
-                          "--systems", "gloo,netsum-xdp"], ("model", "workers", "rate", "system"), [*RACK, "torch", "examples/demo"],
-          ("--models", "digits,lm", "--workers", "4,8"), True),
-    Piece("loss", 3, [PYTHON, "bench/rack/loss_bench.py"], ("loss", "system", "workers", "rate"), RACK, ("--size", "16Mi"), True),
+    Piece(
+        "training",
+        4,
+        [
+            PYTHON,
+            "bench/rack/training_bench.py",
+            "--rounds",
+            "1",
+            "--models",
+            "lm",
+            "--workers",
+            "8",
+            "--systems",
+            "gloo,netsum-xdp",
+        ],
+        ("model", "workers", "rate", "system"),
+        [*RACK, "torch", "examples/demo"],
+        ("--models", "digits,lm", "--workers", "4,8"),
+        True,
+    ),
+    Piece(
+        "loss",
+        3,
+        [PYTHON, "bench/rack/loss_bench.py"],
+        ("loss", "system", "workers", "rate"),
+        RACK,
+        ("--size", "16Mi"),
+        True,
+    ),
     Piece("failures", 4, [PYTHON, "bench/rack/failures_bench.py", "--rounds", "3"], ("scenario", "dataplane"), RACK),
     Piece("jobs", 1.5, [PYTHON, "bench/rack/jobs_bench.py"], ("rate", "what"), RACK),
-    Piece("floods", 2, [PYTHON, "bench/rack/flood_bench.py", "--rounds", "3"], ("dataplane", "flood", "arm"),
-          [*RACK, "tests/attack"]),
-    Piece("simulation", 1.5, [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
-          ("what",), [*ENGINE, "emulate", "tools/netsum/simulate.cc"]),
-    Piece("chaos", 11, [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
-          ("what",), [*RACK, "torch", "tests/chaos"], only_full=True),
-    Piece("variants", 4, [PYTHON, "bench/rack/bench.py", "--workers", "4,2", "--rates", "none", "--sizes", "4Ki,16Mi", "--systems",
-                          "netsum-user,netsum-user-multicast,netsum-user-af_xdp,netsum-xdp,netsum-xdp-af_xdp"],
-          ("rate", "workers", "bytes", "system"), RACK, (), True, True),
+    Piece(
+        "floods",
+        2,
+        [PYTHON, "bench/rack/flood_bench.py", "--rounds", "3"],
+        ("dataplane", "flood", "arm"),
+        [*RACK, "tests/attack"],
+    ),
+    Piece(
+        "simulation",
+        1.5,
+        [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
+        ("what",),
+        [*ENGINE, "emulate", "tools/netsum/simulate.cc"],
+    ),
+    Piece(
+        "chaos",
+        11,
+        [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
+        ("what",),
+        [*RACK, "torch", "tests/chaos"],
+        only_full=True,
+    ),
+    Piece(
+        "variants",
+        4,
+        [
+            PYTHON,
+            "bench/rack/bench.py",
+            "--workers",
+            "4,2",
+            "--rates",
+            "none",
+            "--sizes",
+            "4Ki,16Mi",
+            "--systems",
+            "netsum-user,netsum-user-multicast,netsum-user-af_xdp,netsum-xdp,netsum-xdp-af_xdp",
+        ],
+        ("rate", "workers", "bytes", "system"),
+        RACK,
+        (),
+        True,
+        True,
+    ),
     Piece("micro", 1, [PYTHON, "bench/micro/micro.py"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]
 
@@ -95,7 +156,9 @@ def measure(piece, full, minutes):
 def age(piece, runs):
     """A sentence, if the figures may not be those of the present code."""
     for run in runs:
-        changed = [name for name in run["changed"] if any(name == p or name.startswith(p + "/") for p in piece.measures)]
+        changed = [
+            name for name in run["changed"] if any(name == p or name.startswith(p + "/") for p in piece.measures)
+        ]
         if changed:
             return f" **Taken with uncommitted changes** to {', '.join(changed[:3])}."
     commits = {run["commit"] for run in runs}
@@ -116,8 +179,10 @@ def provenance(piece, records):
     by_commit = {}
     for run in runs:
         by_commit.setdefault((run["commit"][:10], run["machine"]), []).append(run)
-    said = "; ".join(f"{of[0]['date'][:10]}, commit `{commit}`, {machine}, load before it "
-                     f"{max(run['load'] for run in of):.1f}" for (commit, machine), of in by_commit.items())
+    said = "; ".join(
+        f"{of[0]['date'][:10]}, commit `{commit}`, {machine}, load before it {max(run['load'] for run in of):.1f}"
+        for (commit, machine), of in by_commit.items()
+    )
     return f"*`make results ONLY={piece.name}`: {said}.*{age(piece, runs)}"
 
 
@@ -148,8 +213,10 @@ def write_tables(check=False, with_age=True):
             changed.append(path)
             if not check:
                 path.write_text(new, encoding="utf-8")
-            print(f"{path.relative_to(ROOT)}: "
-                  + ("not the tables of docs/data, or old without saying so: make tables" if check else "written"))
+            print(
+                f"{path.relative_to(ROOT)}: "
+                + ("not the tables of docs/data, or old without saying so: make tables" if check else "written")
+            )
     return changed
 
 

@@ -5,6 +5,7 @@ The table below is the architecture: a folder may include from itself and from t
 Tests beside a source (*_test.cc) may besides use what TESTS_ALSO lists. Run from anywhere; prints one line per
 offence and exits with 1 if there is any.
 """
+
 import argparse
 import pathlib
 import re
@@ -25,21 +26,72 @@ DOORS = {
     "src/host": [API, "src/base", "src/kernels", "src/net/file_descriptor.h", "src/worker/operation.h", "wire"],
     "aggregator/slot": ["wire"],
     # Only the interface that it implements, not the rest of the control plane.
-    "aggregator/server": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot",
-                          "aggregator/control/dataplane.h", "aggregator/control/slot_ranges.h"],
-    "aggregator/xdp": [API, "src/base", "src/net", "wire", "aggregator/slot", "aggregator/control/dataplane.h",
-                       "aggregator/control/slot_ranges.h"],
+    "aggregator/server": [
+        API,
+        "src/base",
+        "src/kernels",
+        "src/net",
+        "wire",
+        "aggregator/slot",
+        "aggregator/control/dataplane.h",
+        "aggregator/control/slot_ranges.h",
+    ],
+    "aggregator/xdp": [
+        API,
+        "src/base",
+        "src/net",
+        "wire",
+        "aggregator/slot",
+        "aggregator/control/dataplane.h",
+        "aggregator/control/slot_ranges.h",
+    ],
     "aggregator/control": [API, "src/base", "src/net", "src/control", "wire"],
-    "src/collective": [API, "src/base", "src/kernels", "src/net", "src/worker", "src/host", "src/control",
-                       "src/telemetry", "wire", "aggregator/server", "aggregator/xdp", "aggregator/control"],
-    "tools": [API, "src/base", "src/net", "src/control/client.h", "src/kernels/kernels.h", "src/telemetry", "wire",
-              "emulate/campaign.h"],
+    "src/collective": [
+        API,
+        "src/base",
+        "src/kernels",
+        "src/net",
+        "src/worker",
+        "src/host",
+        "src/control",
+        "src/telemetry",
+        "wire",
+        "aggregator/server",
+        "aggregator/xdp",
+        "aggregator/control",
+    ],
+    "tools": [
+        API,
+        "src/base",
+        "src/net",
+        "src/control/client.h",
+        "src/kernels/kernels.h",
+        "src/telemetry",
+        "wire",
+        "emulate/campaign.h",
+    ],
     "torch": [API],
     "examples": [API],
-    "emulate": [API, "src/base", "src/kernels", "src/net", "src/worker", "wire", "aggregator/slot",
-                "aggregator/server/core.h"],
+    "emulate": [
+        API,
+        "src/base",
+        "src/kernels",
+        "src/net",
+        "src/worker",
+        "wire",
+        "aggregator/slot",
+        "aggregator/server/core.h",
+    ],
     # A benchmark drives a dataplane as its conformance test does.
-    "bench": [API, "src", "wire", "aggregator", "tests/conformance", "tools/netsum/machine.h", "tools/netsum/start_gate.h"],
+    "bench": [
+        API,
+        "src",
+        "wire",
+        "aggregator",
+        "tests/conformance",
+        "tools/netsum/machine.h",
+        "tools/netsum/start_gate.h",
+    ],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
 TESTS_ALSO = ["src/base", "src/kernels", "wire"]
@@ -56,8 +108,9 @@ TEXT = SOURCES | {".py", ".sh", ".md", ".txt", ".cmake", ".in", ".json", ".toml"
 
 def files_of(root):
     """Tracked and new files, or every file where there is no git (a source archive)."""
-    listing = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"],
-                             capture_output=True, check=False)
+    listing = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"], capture_output=True, check=False
+    )
     if listing.returncode == 0:
         names = sorted(name for name in listing.stdout.decode().split("\0") if name)
         return [name for name in names if (root / name).is_file()]
@@ -96,11 +149,15 @@ def check_includes(path, text):
         target = target_of(match.group(1))
         line = text.count("\n", 0, match.start(1)) + 1
         if target is None:
-            yield (f'{path}:{line}: "{match.group(1)}" is not written from the repository root; '
-                   "use the full path, or <...> for a system header")
+            yield (
+                f'{path}:{line}: "{match.group(1)}" is not written from the repository root; '
+                "use the full path, or <...> for a system header"
+            )
         elif not any(is_within(target, folder) for folder in allowed):
-            yield (f'{path}:{line}: {room} may not include "{match.group(1)}"; '
-                   f"it may use {', '.join(allowed[1:]) or 'nothing else'}")
+            yield (
+                f'{path}:{line}: {room} may not include "{match.group(1)}"; '
+                f"it may use {', '.join(allowed[1:]) or 'nothing else'}"
+            )
 
 
 def check_paths(path, text):
@@ -127,8 +184,7 @@ def check(root):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path,
-                        default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     offences = check(parser.parse_args().root)
     print("\n".join(offences) if offences else "include directions and paths: in order")
     return 1 if offences else 0

@@ -1,4 +1,5 @@
 """check_includes.py must catch what it is there for: each test writes a small tree with one offence."""
+
 import pathlib
 import sys
 import tempfile
@@ -17,7 +18,18 @@ class CheckIncludesTest:
             return check_includes.check(root)
 
     def test_allowed_directions_pass(self):
-        assert self.offences({"src/net/a.h": '#include <vector>\n#include "netsum/status.h"\n#include "src/base/clock.h"\n', "src/collective/b.cc": '#include "src/net/a.h"\n#include "aggregator/server/server.h"\n', "aggregator/slot/slot.h": '#include "wire/packet.h"\n', "aggregator/server/core.h": '#include "aggregator/control/dataplane.h"\n', "src/worker/c_test.cc": '#include "src/kernels/kernels.h"\n'}) == []
+        assert (
+            self.offences(
+                {
+                    "src/net/a.h": '#include <vector>\n#include "netsum/status.h"\n#include "src/base/clock.h"\n',
+                    "src/collective/b.cc": '#include "src/net/a.h"\n#include "aggregator/server/server.h"\n',
+                    "aggregator/slot/slot.h": '#include "wire/packet.h"\n',
+                    "aggregator/server/core.h": '#include "aggregator/control/dataplane.h"\n',
+                    "src/worker/c_test.cc": '#include "src/kernels/kernels.h"\n',
+                }
+            )
+            == []
+        )
 
     def test_an_include_against_the_direction_is_named_with_its_line(self):
         offences = self.offences({"src/base/a.h": '#pragma once\n#include "src/net/address.h"\n'})
@@ -25,13 +37,15 @@ class CheckIncludesTest:
         assert offences[0].startswith('src/base/a.h:2: src/base may not include "src/net/address.h"')
 
     def test_other_wrong_directions(self):
-        for path, include in [("src/worker/a.cc", "src/net/udp/udp_io.h"),
-                              ("aggregator/slot/slot.h", "src/base/assert.h"),
-                              ("aggregator/server/core.h", "aggregator/control/control_service.h"),
-                              ("src/collective/a.cc", "emulate/network.h"),
-                              ("include/netsum/a.h", "src/base/clock.h"),
-                              ("tools/netsum/a.cc", "aggregator/server/server.h"),
-                              ("examples/a.cc", "src/base/clock.h")]:
+        for path, include in [
+            ("src/worker/a.cc", "src/net/udp/udp_io.h"),
+            ("aggregator/slot/slot.h", "src/base/assert.h"),
+            ("aggregator/server/core.h", "aggregator/control/control_service.h"),
+            ("src/collective/a.cc", "emulate/network.h"),
+            ("include/netsum/a.h", "src/base/clock.h"),
+            ("tools/netsum/a.cc", "aggregator/server/server.h"),
+            ("examples/a.cc", "src/base/clock.h"),
+        ]:
             assert len(self.offences({path: f'#include "{include}"\n'})) == 1, path
 
     def test_an_include_not_from_the_root_is_refused(self):

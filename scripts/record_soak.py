@@ -6,6 +6,7 @@
 RESULTS and RUNNER are those of summarize_tests.py. Besides, RESULTS/soak-tests.txt names all soak tests, one per line.
 Only the tests that ran get a new record. A record of a test that does not exist any more is removed.
 """
+
 import collections
 import datetime
 import json
@@ -39,14 +40,19 @@ def machine():
 
 
 def commit():
-    return subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True,
-                          check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def run_facts():
     """What the records of one run have in common."""
-    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "commit": commit(),
-            "seed": os.environ["NETSUM_SIM_SEED"], "machine": machine()}
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "seed": os.environ["NETSUM_SIM_SEED"],
+        "machine": machine(),
+    }
 
 
 def seconds_of(folder, runners):
@@ -69,9 +75,15 @@ def new_records(folder, runners, facts):
     for case in summarize_tests.collect(folder, runners):
         outcomes[case.name.split(": ")[0]][case.outcome] += 1
     seconds = seconds_of(folder, runners)
-    return {name: {"test": name, "result": ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
-                   "seconds": round(seconds.get(name, 0)), **facts}
-            for name, count in outcomes.items()}
+    return {
+        name: {
+            "test": name,
+            "result": ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
+            "seconds": round(seconds.get(name, 0)),
+            **facts,
+        }
+        for name, count in outcomes.items()
+    }
 
 
 def read_records(path):

@@ -1,4 +1,5 @@
 """record_soak.py: a run of some soak tests changes their rows and no others."""
+
 import json
 import pathlib
 import sys
@@ -23,14 +24,24 @@ def results(folder, names, ctest=(), gtest=(), pytest_cases=()):
     folder.mkdir()
     (folder / "gtest").mkdir()
     (folder / "soak-tests.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
-    cases = "".join(f'<testcase classname="{name}" name="{name}" status="{status}" time="{seconds}">'
-                    f'{"<failure/>" if status == "fail" else ""}</testcase>' for name, status, seconds in ctest)
+    cases = "".join(
+        f'<testcase classname="{name}" name="{name}" status="{status}" time="{seconds}">'
+        f"{'<failure/>' if status == 'fail' else ''}</testcase>"
+        for name, status, seconds in ctest
+    )
     (folder / "ctest.xml").write_text(f"<testsuite>{cases}</testsuite>", encoding="utf-8")
     (folder / "ctest.exit").write_text("8" if "fail" in str(ctest) else "0", encoding="ascii")
     labels = {name: ["gtest"] if gtest and name == "sim.soak" else [] for name, _, _ in ctest}
-    (folder / "ctest.json").write_text(json.dumps({"tests": [
-        {"name": name, "properties": [{"name": "LABELS", "value": label}]} for name, label in labels.items()]}),
-        encoding="utf-8")
+    (folder / "ctest.json").write_text(
+        json.dumps(
+            {
+                "tests": [
+                    {"name": name, "properties": [{"name": "LABELS", "value": label}]} for name, label in labels.items()
+                ]
+            }
+        ),
+        encoding="utf-8",
+    )
     if gtest:
         (folder / "gtest/sim.soak.xml").write_text(f"<testsuite>{''.join(gtest)}</testsuite>", encoding="utf-8")
     (folder / "package.xml").write_text(f"<testsuite>{''.join(pytest_cases)}</testsuite>", encoding="utf-8")
@@ -45,15 +56,22 @@ def rows(docs):
     return {line[0].strip("`"): line[1:] for line in cells}
 
 
-GTEST = ['<testcase classname="S" name="A" status="run" result="completed"/>',
-         '<testcase classname="S" name="B" status="run" result="completed"/>',
-         '<testcase classname="S" name="C" status="run" result="skipped"><skipped message="root"/></testcase>']
+GTEST = [
+    '<testcase classname="S" name="A" status="run" result="completed"/>',
+    '<testcase classname="S" name="B" status="run" result="completed"/>',
+    '<testcase classname="S" name="C" status="run" result="skipped"><skipped message="root"/></testcase>',
+]
 PYTEST = ['<testcase classname="tests.t.test_x" name="test_y[long]" time="61.7"/>']
 
 
 def test_a_row_for_every_test_that_ran_and_never_run_for_the_others(tmp_path, docs):
-    folder = results(tmp_path / "r", ["sim.soak", "fuzz.soak", "tests.t.test_x.test_y[long]", "other"],
-                     [("sim.soak", "run", "12.4"), ("fuzz.soak", "fail", "3")], GTEST, PYTEST)
+    folder = results(
+        tmp_path / "r",
+        ["sim.soak", "fuzz.soak", "tests.t.test_x.test_y[long]", "other"],
+        [("sim.soak", "run", "12.4"), ("fuzz.soak", "fail", "3")],
+        GTEST,
+        PYTEST,
+    )
     record_soak.record(folder, ["ctest", "package"], docs, FACTS)
     shared = ["2026-01-02 03:04 UTC", "abc", "7", "2 x CPU"]
     assert rows(docs) == {
@@ -91,7 +109,8 @@ def test_a_runner_without_results_changes_no_row(tmp_path, docs):
 
 def test_a_test_without_a_result_has_failed(tmp_path, docs):
     folder = results(tmp_path / "r", ["a", "b"], [("a", "run", "1"), ("b", "run", "1")])
-    (folder / "ctest.xml").write_text('<testsuite><testcase classname="a" name="a" status="run" time="1"/></testsuite>',
-                                      encoding="utf-8")
+    (folder / "ctest.xml").write_text(
+        '<testsuite><testcase classname="a" name="a" status="run" time="1"/></testsuite>', encoding="utf-8"
+    )
     record_soak.record(folder, ["ctest"], docs, FACTS)
     assert rows(docs)["b"][0] == "1 failed"

@@ -10,6 +10,7 @@ with the label gtest are GoogleTest binaries: their cases are counted, from gtes
 Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
 comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
 """
+
 import argparse
 import collections
 import json
@@ -45,7 +46,11 @@ def judge(case):
     # ctest says "skipped" also of a test that it could not start.
     if skip is not None and skip.get("message") == "Unable to find executable":
         return "failed", "its executable is missing"
-    if skip is not None or case.get("status") in ("notrun", "disabled") or case.get("result") in ("skipped", "suppressed"):
+    if (
+        skip is not None
+        or case.get("status") in ("notrun", "disabled")
+        or case.get("result") in ("skipped", "suppressed")
+    ):
         return "skipped", message_of(skip) if skip is not None else "disabled"
     return "passed", ""
 
@@ -57,8 +62,10 @@ def read_cases(path):
         raise Unusable(f"there is no {path.name}") from error
     except ElementTree.ParseError as error:
         raise Unusable(f"{path.name} is damaged: {error}") from error
-    cases = [Case(".".join(filter(None, (case.get("classname"), case.get("name")))), *judge(case))
-             for case in root.iter("testcase")]
+    cases = [
+        Case(".".join(filter(None, (case.get("classname"), case.get("name")))), *judge(case))
+        for case in root.iter("testcase")
+    ]
     if not cases:
         raise Unusable(f"{path.name} holds no test")
     return cases
@@ -88,13 +95,15 @@ def listed_tests(path):
         tests = json.loads(path.read_text(encoding="utf-8"))["tests"]
     except (FileNotFoundError, ValueError, KeyError) as error:
         raise Unusable(f"{path.name} is missing or damaged") from error
-    return {test["name"]: next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
-            for test in tests}
+    return {
+        test["name"]: next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
+        for test in tests
+    }
 
 
 def ctest_cases(folder):
     # ctest repeats the test's name as its class, and names may contain dots.
-    results = [case._replace(name=case.name[:len(case.name) // 2]) for case in read_cases(folder / "ctest.xml")]
+    results = [case._replace(name=case.name[: len(case.name) // 2]) for case in read_cases(folder / "ctest.xml")]
     listed = listed_tests(folder / "ctest.json")
     cases = [failed(name, "has no result") for name in sorted(set(listed) - {result.name for result in results})]
     for result in results:

@@ -1,4 +1,5 @@
 """summarize_tests.py: what did not run, or cannot be read, is a failure."""
+
 import json
 import pathlib
 import sys
@@ -11,13 +12,19 @@ import summarize_tests
 PASSED = '<testcase classname="{0}" name="{0}" status="run"/>'
 FAILED = '<testcase classname="{0}" name="{0}" status="fail"><failure message=""/></testcase>'
 SKIPPED = '<testcase classname="{0}" name="{0}" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>'
-NOT_FOUND = '<testcase classname="{0}" name="{0}" status="notrun"><skipped message="Unable to find executable"/></testcase>'
+NOT_FOUND = (
+    '<testcase classname="{0}" name="{0}" status="notrun"><skipped message="Unable to find executable"/></testcase>'
+)
 GTEST_PASSED = '<testcase name="{0}" status="run" result="completed" classname="Suite"/>'
-GTEST_SKIPPED = ('<testcase name="{0}" status="run" result="skipped" classname="Suite">'
-                 '<skipped message="a_test.cc:7&#x0A;needs root"/></testcase>')
+GTEST_SKIPPED = (
+    '<testcase name="{0}" status="run" result="skipped" classname="Suite">'
+    '<skipped message="a_test.cc:7&#x0A;needs root"/></testcase>'
+)
 GTEST_DISABLED = '<testcase name="{0}" status="notrun" result="suppressed" classname="Suite"/>'
-GTEST_FAILED = ('<testcase name="{0}" status="run" result="completed" classname="Suite">'
-                '<failure message="a_test.cc:9&#x0A;  1 is not 2"/></testcase>')
+GTEST_FAILED = (
+    '<testcase name="{0}" status="run" result="completed" classname="Suite">'
+    '<failure message="a_test.cc:9&#x0A;  1 is not 2"/></testcase>'
+)
 PYTEST_ERROR = '<testcase classname="tests.a_test" name="{0}"><error message="failed on setup"/></testcase>'
 
 
@@ -44,8 +51,17 @@ class Results:
         self.write("ctest.xml", junit(*cases))
         self.write("ctest.exit", str(status))
         labels = {"a_test": ["gtest", "unit"], "b.script": ["lint"]}
-        self.write("ctest.json", json.dumps({"tests": [
-            {"name": name, "properties": [{"name": "LABELS", "value": labels.get(name, [])}]} for name in listed]}))
+        self.write(
+            "ctest.json",
+            json.dumps(
+                {
+                    "tests": [
+                        {"name": name, "properties": [{"name": "LABELS", "value": labels.get(name, [])}]}
+                        for name in listed
+                    ]
+                }
+            ),
+        )
 
     def write_gtest(self, *cases):
         self.write("gtest/a_test.xml", junit(*cases))
@@ -55,8 +71,11 @@ class Results:
         return tuple(outcomes.count(outcome) for outcome in ("passed", "failed", "skipped"))
 
     def failures(self):
-        return {case.name: case.reason for case in summarize_tests.collect(self.folder, ["ctest", "pytest"])
-                if case.outcome == "failed"}
+        return {
+            case.name: case.reason
+            for case in summarize_tests.collect(self.folder, ["ctest", "pytest"])
+            if case.outcome == "failed"
+        }
 
 
 @pytest.fixture(name="results")
@@ -77,7 +96,11 @@ def test_what_is_skipped_is_counted_with_its_reason(results, monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", ["summarize_tests.py", str(results.folder), "ctest", "pytest"])
     assert summarize_tests.main() == 0
     assert capsys.readouterr().out.splitlines() == [
-        "skipped 2: needs root", "skipped 1: disabled", "skipped 1: SKIP_RETURN_CODE=77", "1 passed, 0 failed, 4 skipped"]
+        "skipped 2: needs root",
+        "skipped 1: disabled",
+        "skipped 1: SKIP_RETURN_CODE=77",
+        "1 passed, 0 failed, 4 skipped",
+    ]
 
 
 def test_nothing_but_skipped_tests_is_not_a_success(results, monkeypatch, capsys):
@@ -95,8 +118,10 @@ def test_failures_are_named(results, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["summarize_tests.py", str(results.folder), "ctest", "pytest"])
     assert summarize_tests.main() == 1
     assert capsys.readouterr().out.splitlines() == [
-        "failed: a_test: Suite.Two: 1 is not 2", "failed: tests.a_test.test_a: failed on setup",
-        "2 passed, 2 failed, 0 skipped"]
+        "failed: a_test: Suite.Two: 1 is not 2",
+        "failed: tests.a_test.test_a: failed on setup",
+        "2 passed, 2 failed, 0 skipped",
+    ]
 
 
 @pytest.mark.parametrize("name", ["ctest.xml", "ctest.json", "ctest.exit", "pytest.xml", "pytest.exit"])
@@ -109,7 +134,7 @@ def test_a_missing_file_is_a_failure(results, name):
 @pytest.mark.parametrize("name", ["ctest.xml", "ctest.json", "pytest.xml"])
 def test_a_truncated_file_is_a_failure(results, name):
     text = (results.folder / name).read_text(encoding="utf-8")
-    results.write(name, text[:len(text) // 2])
+    results.write(name, text[: len(text) // 2])
     runner = name.split(".", maxsplit=1)[0]
     assert name in results.failures()[runner]
     results.write(name, "")
@@ -142,8 +167,9 @@ def test_a_binary_that_crashes_after_its_cases_is_a_failure(results):
     assert results.failures() == {"a_test": "the binary failed, its cases did not"}
 
 
-@pytest.mark.parametrize("cases", ["", junit(), junit(GTEST_PASSED.format("One"))[:-20]],
-                         ids=["empty", "no_cases", "truncated"])
+@pytest.mark.parametrize(
+    "cases", ["", junit(), junit(GTEST_PASSED.format("One"))[:-20]], ids=["empty", "no_cases", "truncated"]
+)
 def test_a_binary_without_results_is_a_failure_even_if_ctest_saw_it_pass(results, cases):
     results.write("gtest/a_test.xml", cases)
     assert list(results.failures()) == ["a_test"]

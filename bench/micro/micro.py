@@ -1,7 +1,8 @@
 """Builds and runs the microbenchmarks: kernels, tags, the XDP program (as root). Adds what they say as records.
 
-  .venv/bin/python bench/micro/micro.py --output FILE
+.venv/bin/python bench/micro/micro.py --output FILE
 """
+
 import argparse
 import json
 import os
@@ -19,20 +20,49 @@ XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")
 
 
 def build(targets):
-    subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-                    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1", "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O3 -g1",
-                    "-DNETSUM_BUILD_BENCH=ON"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            "cmake",
+            "-S",
+            ROOT,
+            "-B",
+            BUILD,
+            "-G",
+            "Ninja",
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1",
+            "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O3 -g1",
+            "-DNETSUM_BUILD_BENCH=ON",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     subprocess.run(["cmake", "--build", BUILD, "--target", *targets], check=True)
 
 
 def google_benchmark(name, benchmark, repetitions, out):
-    run = subprocess.run([BUILD / "bench/micro" / name, "--benchmark_format=json", f"--benchmark_repetitions={repetitions}",
-                          "--benchmark_enable_random_interleaving=true", "--benchmark_min_time=0.02"], check=True,
-                         capture_output=True, text=True)
+    run = subprocess.run(
+        [
+            BUILD / "bench/micro" / name,
+            "--benchmark_format=json",
+            f"--benchmark_repetitions={repetitions}",
+            "--benchmark_enable_random_interleaving=true",
+            "--benchmark_min_time=0.02",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     for entry in json.loads(run.stdout)["benchmarks"]:
         if entry["run_type"] == "iteration":
-            out({"benchmark": benchmark, "case": entry["run_name"], "cpu_ns": entry["cpu_time"],
-                 "bytes_per_second": entry.get("bytes_per_second")})
+            out(
+                {
+                    "benchmark": benchmark,
+                    "case": entry["run_name"],
+                    "cpu_ns": entry["cpu_time"],
+                    "bytes_per_second": entry.get("bytes_per_second"),
+                }
+            )
 
 
 def xdp_program(out):

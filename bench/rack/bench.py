@@ -11,6 +11,7 @@ All ranks start an iteration at one instant, and it lasts until the last rank ha
   make bench-quick                                      a look, under three minutes
   make bench BENCH_FLAGS="--workers 8 --rates 100mbit --sizes 16Mi,64Mi"
 """
+
 import argparse
 import contextlib
 import functools
@@ -25,8 +26,16 @@ from start_gate import TICKS_PER_S, machine_busy_ticks
 from systems import PROBLEMS, SMALL, Gloo, GlooRanks, Netsum, OpenMpi, Rack
 
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
-SYSTEMS = ["netsum-user", "netsum-xdp", "netsum-spare", "netsum-shards", "gloo", "openmpi", "netsum-user-bfloat16",
-           "gloo-bfloat16"]
+SYSTEMS = [
+    "netsum-user",
+    "netsum-xdp",
+    "netsum-spare",
+    "netsum-shards",
+    "gloo",
+    "openmpi",
+    "netsum-user-bfloat16",
+    "gloo-bfloat16",
+]
 # When asked for; AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
 MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast"]
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 1}
@@ -38,7 +47,7 @@ SLOW_S = 0.5
 def parse_size(text):
     for suffix, factor in SUFFIX.items():
         if text.endswith(suffix):
-            return int(text[:-len(suffix)]) * factor
+            return int(text[: -len(suffix)]) * factor
     return int(text)
 
 
@@ -69,15 +78,19 @@ def open_systems(wanted, racks, stack, out, say):
         stack.callback(ranks.close)
         return ranks
 
-    makers = {"netsum-user": lambda: Netsum(racks["user"]), "netsum-xdp": lambda: Netsum(racks["xdp"]),
-              "netsum-spare": lambda: Netsum(racks["user"], "spare"), "netsum-shards": lambda: Netsum(racks["user"], "shards"),
-              "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
-              "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
-              "netsum-user-multicast": lambda: Netsum(racks["multicast"]),
-              "netsum-user-bfloat16": lambda: Netsum(racks["user"], dtype="bfloat16"),
-              "gloo": lambda: Gloo(racks["user"], ranks=gloo_ranks()),
-              "gloo-bfloat16": lambda: Gloo(racks["user"], "bfloat16", gloo_ranks()),
-              "openmpi": lambda: OpenMpi(racks["user"])}
+    makers = {
+        "netsum-user": lambda: Netsum(racks["user"]),
+        "netsum-xdp": lambda: Netsum(racks["xdp"]),
+        "netsum-spare": lambda: Netsum(racks["user"], "spare"),
+        "netsum-shards": lambda: Netsum(racks["user"], "shards"),
+        "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
+        "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
+        "netsum-user-multicast": lambda: Netsum(racks["multicast"]),
+        "netsum-user-bfloat16": lambda: Netsum(racks["user"], dtype="bfloat16"),
+        "gloo": lambda: Gloo(racks["user"], ranks=gloo_ranks()),
+        "gloo-bfloat16": lambda: Gloo(racks["user"], "bfloat16", gloo_ranks()),
+        "openmpi": lambda: OpenMpi(racks["user"]),
+    }
     opened = []
     for name in wanted:
         try:
@@ -107,8 +120,12 @@ def measure_one(system, size, iterations, warmup, idle):
     window_s = sum(result["times_ms"]) / 1e3
     busy_s = result.pop("busy_s") - idle * window_s
     cpu_ms = round(max(0, busy_s) / iterations * 1e3, 2) if window_s > 0.1 and size > SMALL else None
-    return {**result, "cpu_ms": cpu_ms, "link_up": round((up_after - up) / (iterations + warmup)),
-            "link_down": round((down_after - down) / (iterations + warmup))}
+    return {
+        **result,
+        "cpu_ms": cpu_ms,
+        "link_up": round((up_after - up) / (iterations + warmup)),
+        "link_down": round((down_after - down) / (iterations + warmup)),
+    }
 
 
 def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: False):
@@ -123,8 +140,10 @@ def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: Fa
         for size, times in found.items():
             out({**place, "bytes": size, "calibrated": system.name, "calibration_ms": times})
         if found:
-            say(f"  {system.name}: " + "; ".join(f"{rack_report.size_text(s)}: {system.chosen.get(s, 'none works')}"
-                                                for s in found))
+            say(
+                f"  {system.name}: "
+                + "; ".join(f"{rack_report.size_text(s)}: {system.chosen.get(s, 'none works')}" for s in found)
+            )
     idle = idle_share()
     for size in sizes:
         for number, (iterations, warmup) in enumerate(rounds_of(size)):
@@ -137,10 +156,15 @@ def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: Fa
                 except PROBLEMS as problem:
                     record["failed"] = str(problem)
                 out(record)
-                say(f"  {rack_report.size_text(size):>7}  {system.name:21} "
-                    + (f"FAILED: {record['failed']}" if "failed" in record else
-                       f"{rack_report.median(record['times_ms']):10.3f} ms"
-                       + ("" if record["wrong"] == 0 else f"  {record['wrong']} WRONG")))
+                say(
+                    f"  {rack_report.size_text(size):>7}  {system.name:21} "
+                    + (
+                        f"FAILED: {record['failed']}"
+                        if "failed" in record
+                        else f"{rack_report.median(record['times_ms']):10.3f} ms"
+                        + ("" if record["wrong"] == 0 else f"  {record['wrong']} WRONG")
+                    )
+                )
 
 
 def run_place(options, workers, rate, out, say, expired):
@@ -150,14 +174,23 @@ def run_place(options, workers, rate, out, say, expired):
         racks = {}
         for dataplane in ("user", "xdp"):
             if any(("xdp" in name.removesuffix("af_xdp")) == (dataplane == "xdp") for name in wanted):
-                racks[dataplane] = stack.enter_context(Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu,
-                                                            dataplane, spares=1))
+                racks[dataplane] = stack.enter_context(
+                    Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu, dataplane, spares=1)
+                )
         if any(name.endswith("-multicast") for name in wanted):
-            racks["multicast"] = stack.enter_context(Rack(options.netsum, "benchmulticast", workers, rate, options.mtu,
-                                                          "user", multicast=True))
+            racks["multicast"] = stack.enter_context(
+                Rack(options.netsum, "benchmulticast", workers, rate, options.mtu, "user", multicast=True)
+            )
         systems = open_systems(wanted, racks, stack, lambda record: out({**place, **record}), say)
-        measure_cells(systems, place, list(map(parse_size, options.sizes.split(","))),
-                      lambda size: plan_rounds(size, rate, options.rounds), out, say, expired)
+        measure_cells(
+            systems,
+            place,
+            list(map(parse_size, options.sizes.split(","))),
+            lambda size: plan_rounds(size, rate, options.rounds),
+            out,
+            say,
+            expired,
+        )
 
 
 def parse_arguments():
@@ -171,9 +204,12 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true", help=f"{QUICK}, where not given")
     parser.add_argument("--full", action="store_true", help=f"{FULL}, where not given")
     parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum",
-                        help="the command to measure")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one in build/bench)")
+    parser.add_argument(
+        "--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum", help="the command to measure"
+    )
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="file to append the records to (default: a new one in build/bench)"
+    )
     options = parser.parse_args()
     for name, value in (QUICK if options.quick else FULL if options.full else {}).items():
         if getattr(options, name) == parser.get_default(name):
@@ -200,7 +236,9 @@ def main():
     places = [(int(w), rate) for w in options.workers.split(",") for rate in options.rates.split(",")]
     for number, (workers, rate) in enumerate(places):
         if expired():
-            say(f"the budget of {options.budget:g} minutes is spent: {len(places) - number} of {len(places)} places left out")
+            say(
+                f"the budget of {options.budget:g} minutes is spent: {len(places) - number} of {len(places)} places left out"
+            )
             break
         say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
         try:

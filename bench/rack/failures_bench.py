@@ -6,6 +6,7 @@ what each rank then says is timed from that moment. Figures are of the last rank
   make bench-failures                                               everything (about ten minutes)
   make bench-failures BENCH_FLAGS="--workers 4 --only rank-killed --rounds 20"
 """
+
 import argparse
 import contextlib
 import json
@@ -31,10 +32,24 @@ class Rank:
     """One `netsum bench allreduce`, and the moments at which it reported what."""
 
     def __init__(self, rack, rank, flags):
-        command = [rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size", rack.workers, "--iterations", 1_000_000,
-                   "--report-events", "--mtu", rack.mtu, *flags]
-        self.process = subprocess.Popen(rack.inside(rank, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                        text=True)
+        command = [
+            rack.netsum,
+            "bench",
+            "allreduce",
+            "--rank",
+            rank,
+            "--world-size",
+            rack.workers,
+            "--iterations",
+            1_000_000,
+            "--report-events",
+            "--mtu",
+            rack.mtu,
+            *flags,
+        ]
+        self.process = subprocess.Popen(
+            rack.inside(rank, *command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self.changed = threading.Condition()
         self.events, self.ended = [], False
         self.reader = threading.Thread(target=self.read)
@@ -136,8 +151,13 @@ def standstill(rack, flags, break_it):
         broken = time.monotonic()
         seen = [len(rank.sums()) for rank in ranks]
         # One sum may have been under way, or be reported late; the third has gone all the way.
-        last = max(rank.wait(lambda events, n=n: next(iter([w for w, e in events if e["event"] == "iteration"][n + 2:]), None),
-                             END_S) for rank, n in zip(ranks, seen, strict=True))
+        last = max(
+            rank.wait(
+                lambda events, n=n: next(iter([w for w, e in events if e["event"] == "iteration"][n + 2 :]), None),
+                END_S,
+            )
+            for rank, n in zip(ranks, seen, strict=True)
+        )
         if any(e["wrong"] for rank in ranks for _, e in rank.sums()):
             raise Failed("a wrong result")
     return last - broken
@@ -154,8 +174,9 @@ def rank_stopped(rack, flags):
 
 def rank_cut_off(rack, flags):
     try:
-        return time_to_error(rack, flags, lambda _: rack.set_links("--link", "down", where=VICTIM), "peer_lost", VICTIM,
-                             all_but_victim)
+        return time_to_error(
+            rack, flags, lambda _: rack.set_links("--link", "down", where=VICTIM), "peer_lost", VICTIM, all_but_victim
+        )
     finally:
         rack.set_links("--link", "up", where=VICTIM)
 
@@ -182,8 +203,11 @@ def failover_restarted(rack, flags):
 
     def break_it():
         kill_aggregator(rack)
-        successors.append(subprocess.Popen(rack.inside("sw", rack.netsum, *command), stdout=subprocess.DEVNULL,
-                                           stderr=subprocess.DEVNULL))
+        successors.append(
+            subprocess.Popen(
+                rack.inside("sw", rack.netsum, *command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
 
     try:
         return standstill(rack, flags, break_it)

@@ -8,6 +8,7 @@ ends within --deadline, that is said. The aggregators have one core. Needs root.
   make bench-floods                                           300 000 packets per second, and as many as one thread can send
   make bench-floods BENCH_FLAGS="--floods 0 --rounds 7"
 """
+
 import argparse
 import contextlib
 import json
@@ -32,15 +33,43 @@ def flood(rack, options, arm, rate, aggregator, nobody):
         return contextlib.nullcontext()
     kind = {"to nobody": "nobody", "forged packets": "forged"}.get(arm, "tenant")
     # It ends by itself should we not come to that.
-    return running(rack.inside(FLOODER, options.flood, kind, nobody if kind == "nobody" else aggregator, rate,
-                               options.deadline + 30), "flooding", "the flood")
+    return running(
+        rack.inside(
+            FLOODER, options.flood, kind, nobody if kind == "nobody" else aggregator, rate, options.deadline + 30
+        ),
+        "flooding",
+        "the flood",
+    )
 
 
 def sums_per_second(rack, options, aggregator):
     """By the median of the slowest rank; 0 where the job did not end in time."""
-    ranks = [start(rack.inside(rank, rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size", RANKS, "--aggregator",
-                               aggregator, "--bytes", options.bytes, "--iterations", options.iterations, "--warmup", 5,
-                               "--timeout", f"{options.deadline}s", "--json")) for rank in range(RANKS)]
+    ranks = [
+        start(
+            rack.inside(
+                rank,
+                rack.netsum,
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                RANKS,
+                "--aggregator",
+                aggregator,
+                "--bytes",
+                options.bytes,
+                "--iterations",
+                options.iterations,
+                "--warmup",
+                5,
+                "--timeout",
+                f"{options.deadline}s",
+                "--json",
+            )
+        )
+        for rank in range(RANKS)
+    ]
     try:
         reports = [json.loads(out) for out in finish(ranks, options.deadline)]
     except Failed:
@@ -55,13 +84,19 @@ def sums_per_second(rack, options, aggregator):
 def measure(rack, options, dataplane, rate, out):
     found = {arm: [] for arm in ARMS}
     switch = rack.switch_address()
-    flags = ["--dataplane", "xdp", "--interfaces", ",".join(f"w{w}" for w in range(rack.workers))] if dataplane == "xdp" else []
+    flags = (
+        ["--dataplane", "xdp", "--interfaces", ",".join(f"w{w}" for w in range(rack.workers))]
+        if dataplane == "xdp"
+        else []
+    )
     for number in range(options.rounds):
         for arm in ARMS:
             quota = ["--job-packet-rate", options.quota] if arm == "a tenant, quota" else []
-            with (rack.aggregator("sw", f"{switch}:5252", *flags, *quota) as aggregator,
-                  rack.aggregator("sw", f"{switch}:5353", "--data-port", 5454),
-                  flood(rack, options, arm, rate, aggregator, f"{switch}:5454")):
+            with (
+                rack.aggregator("sw", f"{switch}:5252", *flags, *quota) as aggregator,
+                rack.aggregator("sw", f"{switch}:5353", "--data-port", 5454),
+                flood(rack, options, arm, rate, aggregator, f"{switch}:5454"),
+            ):
                 found[arm].append(sums_per_second(rack, options, aggregator))
             out({"dataplane": dataplane, "flood": rate, "round": number, "arm": arm, "sums_per_s": found[arm][-1]})
     print(f"{dataplane}, flood of {rate or 'as many as one thread can send'} packets/s: sums/s, median (least to most)")
@@ -73,8 +108,12 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataplanes", default="user,xdp", help="(%(default)s)")
     parser.add_argument("--floods", default="300000,0", help="packets per second, or 0 for as many as go (%(default)s)")
-    parser.add_argument("--quota", type=int, default=300_000, help="packets per second of a job, where it has one (%(default)s)")
-    parser.add_argument("--bytes", type=parse_size, default="200000", help="of the tensors that are summed (%(default)s)")
+    parser.add_argument(
+        "--quota", type=int, default=300_000, help="packets per second of a job, where it has one (%(default)s)"
+    )
+    parser.add_argument(
+        "--bytes", type=parse_size, default="200000", help="of the tensors that are summed (%(default)s)"
+    )
     parser.add_argument("--iterations", type=int, default=200, help="sums of a turn (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement (%(default)s)")
     parser.add_argument("--deadline", type=int, default=20, help="seconds after which a turn counts as 0 (%(default)s)")

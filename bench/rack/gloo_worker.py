@@ -3,6 +3,7 @@
 Reads lines "GATE DTYPE BYTES ITERATIONS WARMUP HOW" from standard input. For each, all ranks sum tensors of so many bytes,
 starting together by the gate; each rank checks its part of every result, and prints one JSON object (start_gate.combine).
 """
+
 import argparse
 import datetime
 import json
@@ -73,8 +74,13 @@ def main():
     parser.add_argument("master", help="host:port of rank 0")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://{options.master}", rank=options.rank, world_size=options.ranks,
-                            timeout=datetime.timedelta(seconds=TIMEOUT_S))
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://{options.master}",
+        rank=options.rank,
+        world_size=options.ranks,
+        timeout=datetime.timedelta(seconds=TIMEOUT_S),
+    )
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         gate, dtype, size, iterations, warmup, how = line.split()

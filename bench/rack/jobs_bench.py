@@ -7,6 +7,7 @@ and hosts. Every result is verified. Needs root.
   make bench-jobs                                             four jobs, links of 100 Mbit/s and unshaped
   make bench-jobs BENCH_FLAGS="--jobs 8 --rates 1gbit --rounds 5"
 """
+
 import argparse
 import json
 import os
@@ -27,11 +28,40 @@ PORT = 5252  # of our aggregator, beside the rack's own
 def run_jobs(rack, options, address, jobs, *flags):
     """All at once; per job its report, and the seconds from the start of all to its end."""
     begun = time.monotonic()
-    ranks = {job: [start(rack.inside(WORKERS * job + rank, rack.netsum, "bench", "allreduce", "--rank", rank, "--world-size",
-                                     WORKERS, "--job", f"job{job}", "--aggregator", address, "--bytes", options.bytes,
-                                     "--iterations", options.iterations, "--warmup", 2, "--connect-timeout", "120s",
-                                     "--root", f"10.77.0.{WORKERS * job + 1}:5353", "--json", *flags))
-                   for rank in range(WORKERS)] for job in jobs}
+    ranks = {
+        job: [
+            start(
+                rack.inside(
+                    WORKERS * job + rank,
+                    rack.netsum,
+                    "bench",
+                    "allreduce",
+                    "--rank",
+                    rank,
+                    "--world-size",
+                    WORKERS,
+                    "--job",
+                    f"job{job}",
+                    "--aggregator",
+                    address,
+                    "--bytes",
+                    options.bytes,
+                    "--iterations",
+                    options.iterations,
+                    "--warmup",
+                    2,
+                    "--connect-timeout",
+                    "120s",
+                    "--root",
+                    f"10.77.0.{WORKERS * job + 1}:5353",
+                    "--json",
+                    *flags,
+                )
+            )
+            for rank in range(WORKERS)
+        ]
+        for job in jobs
+    }
     results = []
     waiting = dict(ranks)
     while waiting:  # in the order in which they end
@@ -48,8 +78,15 @@ def run_jobs(rack, options, address, jobs, *flags):
         if any(report["results_wrong"] for report in outputs):
             raise Failed(f"job {job} has wrong results")
         reports[job] = outputs[0]
-    return [{"job": job, "seconds": seconds, "median_s": reports[job]["time_us"]["median"] / 1e6,
-             "summed_by": reports[job]["summed_by"]} for job, seconds in results]
+    return [
+        {
+            "job": job,
+            "seconds": seconds,
+            "median_s": reports[job]["time_us"]["median"] / 1e6,
+            "summed_by": reports[job]["summed_by"],
+        }
+        for job, seconds in results
+    ]
 
 
 def jain(values):
@@ -89,8 +126,11 @@ def measure(rack, options, out):
     print(f"  each of {options.jobs} together, Mbit/s                {spread(together)}")
     print(f"  Jain's fairness index of these             {min(fairness):.4f} at least")
     print(f"  room for half, the others wait: all done   {spread(makespans['wait'])} s")
-    print(f"  room for half, the others on their hosts   {spread(makespans['hosts'])} s, "
-          f"{statistics.median(on_hosts):g} jobs on hosts", flush=True)
+    print(
+        f"  room for half, the others on their hosts   {spread(makespans['hosts'])} s, "
+        f"{statistics.median(on_hosts):g} jobs on hosts",
+        flush=True,
+    )
 
 
 def parse_arguments():
@@ -100,7 +140,9 @@ def parse_arguments():
     parser.add_argument("--bytes", default="1Mi", help="of the tensors that are summed (%(default)s)")
     parser.add_argument("--iterations", type=int, default=30, help="sums of each job (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each measurement (%(default)s)")
-    parser.add_argument("--deadline", type=float, default=300, help="seconds after which a turn has failed (%(default)s)")
+    parser.add_argument(
+        "--deadline", type=float, default=300, help="seconds after which a turn has failed (%(default)s)"
+    )
     parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
     parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()

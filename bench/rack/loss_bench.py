@@ -8,6 +8,7 @@ loss, round by round. Needs root.
   make bench-loss                                              8 workers, 100 Mbit/s, 4 MiB: about three minutes
   make bench-loss BENCH_FLAGS="--losses 0,1% --systems netsum-user --rounds 1"
 """
+
 import argparse
 import contextlib
 import pathlib
@@ -37,8 +38,11 @@ class Players:
     """The systems, opened when they are first needed, and anew after one has failed."""
 
     def __init__(self, racks):
-        self.makers = {"netsum-user": lambda: Netsum(racks["user"]), "netsum-xdp": lambda: Netsum(racks["xdp"]),
-                       "gloo": lambda: Gloo(racks["user"])}
+        self.makers = {
+            "netsum-user": lambda: Netsum(racks["user"]),
+            "netsum-xdp": lambda: Netsum(racks["xdp"]),
+            "gloo": lambda: Gloo(racks["user"]),
+        }
         self.opened = {}
 
     def measure(self, name, loss, size, iterations):
@@ -65,8 +69,12 @@ class Players:
 
 def measure_all(options, out, say):
     with contextlib.ExitStack() as stack:
-        racks = {dataplane: stack.enter_context(Rack(options.netsum, f"loss{dataplane}", options.workers, options.rate,
-                                                     1500, dataplane, loss=0)) for dataplane in ("user", "xdp")}
+        racks = {
+            dataplane: stack.enter_context(
+                Rack(options.netsum, f"loss{dataplane}", options.workers, options.rate, 1500, dataplane, loss=0)
+            )
+            for dataplane in ("user", "xdp")
+        }
         players = Players(racks)
         stack.callback(players.close)
         begun = time.monotonic()
@@ -76,12 +84,19 @@ def measure_all(options, out, say):
                     if options.budget is not None and time.monotonic() > begun + 60 * options.budget:
                         say(f"the budget of {options.budget:g} minutes is spent")
                         return
-                    record = {"system": name, "workers": options.workers, "rate": options.rate, "bytes": options.size,
-                              "loss": loss, "round": number}
+                    record = {
+                        "system": name,
+                        "workers": options.workers,
+                        "rate": options.rate,
+                        "bytes": options.size,
+                        "loss": loss,
+                        "round": number,
+                    }
                     try:
                         record.update(players.measure(name, loss, options.size, ITERATIONS))
                         text = f"{statistics.median(record['times_ms']):10.1f} ms" + (
-                            "" if record["wrong"] == 0 else f"  {record['wrong']} WRONG ELEMENTS")
+                            "" if record["wrong"] == 0 else f"  {record['wrong']} WRONG ELEMENTS"
+                        )
                     except PROBLEMS as problem:
                         record["failed"] = str(problem)
                         text = f"FAILED: {problem}"
@@ -96,16 +111,32 @@ def rows(records):
         by_key.setdefault((record["loss"], record["system"]), []).append(record)
     for (loss, system), rounds in sorted(by_key.items()):
         well = [r for r in rounds if "times_ms" in r]
-        without = {r["round"]: statistics.median(r["times_ms"]) for r in by_key.get((0.0, system), []) if "times_ms" in r}
+        without = {
+            r["round"]: statistics.median(r["times_ms"]) for r in by_key.get((0.0, system), []) if "times_ms" in r
+        }
         times = [t for r in well for t in r["times_ms"]]
         lost = sum(r["packets_lost"] for r in well)
-        yield {"system": system, "loss": loss, "failed": len(rounds) - len(well), "wrong": sum(r["wrong"] for r in well),
-               "times": times, "lost": lost, "lost_share": lost / max(1, lost + sum(r["packets_passed"] for r in well)),
-               "relative": [without[r["round"]] / statistics.median(r["times_ms"]) for r in well if r["round"] in without]}
+        yield {
+            "system": system,
+            "loss": loss,
+            "failed": len(rounds) - len(well),
+            "wrong": sum(r["wrong"] for r in well),
+            "times": times,
+            "lost": lost,
+            "lost_share": lost / max(1, lost + sum(r["packets_passed"] for r in well)),
+            "relative": [without[r["round"]] / statistics.median(r["times_ms"]) for r in well if r["round"] in without],
+        }
 
 
-HEADINGS = ["loss on every link", "system", "median [10 % - 90 %] ms", "goodput relative to no loss", "packets lost", "wrong",
-            "rounds failed"]
+HEADINGS = [
+    "loss on every link",
+    "system",
+    "median [10 % - 90 %] ms",
+    "goodput relative to no loss",
+    "packets lost",
+    "wrong",
+    "rounds failed",
+]
 
 
 def texts(row):
@@ -114,8 +145,15 @@ def texts(row):
         return [f"{row['loss'] * 100:g} %", name, "", "", "", "", row["failed"]]
     ratios = sorted(row["relative"])
     relative = f"{statistics.median(ratios):.3f} [{ratios[0]:.3f} - {ratios[-1]:.3f}]" if ratios else ""
-    return [f"{row['loss'] * 100:g} %", name, "{:.0f} [{:.0f} - {:.0f}]".format(*spread(row["times"])), relative,
-            f"{row['lost']} ({row['lost_share']:.3%})", row["wrong"], row["failed"]]
+    return [
+        f"{row['loss'] * 100:g} %",
+        name,
+        "{:.0f} [{:.0f} - {:.0f}]".format(*spread(row["times"])),
+        relative,
+        f"{row['lost']} ({row['lost_share']:.3%})",
+        row["wrong"],
+        row["failed"],
+    ]
 
 
 def table(records):
@@ -130,8 +168,9 @@ def parse_arguments():
     parser.add_argument("--losses", default="0,0.1%,1%,5%", help="on every link, each way (default %(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum",
-                        help="the command to measure")
+    parser.add_argument(
+        "--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum", help="the command to measure"
+    )
     parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
     parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one)")
     options = parser.parse_args()

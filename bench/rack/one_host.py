@@ -5,6 +5,7 @@ The clock rule, the turns and the choice of the peers' settings are those of ben
   .venv/bin/python bench/rack/one_host.py                           4 and 8 ranks, 4 KiB to 16 MiB
   .venv/bin/python bench/rack/one_host.py --workers 8 --sizes 64Mi --rounds 3
 """
+
 import argparse
 import contextlib
 import os
@@ -42,8 +43,9 @@ class Host:
     def serve(self):
         """Starts an aggregator of one core, which ranks use unless told otherwise."""
         address = f"127.0.0.1:{free_port()}"
-        self.resources.enter_context(running([str(self.netsum), "aggregator", "--listen", address, "--cores", "1"], "ready",
-                                             "the aggregator"))
+        self.resources.enter_context(
+            running([str(self.netsum), "aggregator", "--listen", address, "--cores", "1"], "ready", "the aggregator")
+        )
         self.environment = ["env", f"NETSUM_AGGREGATOR={address}"]
 
     def inside(self, _where, *command):
@@ -74,9 +76,13 @@ def run_host(options, workers, out, say, expired):
         host = Host(options.netsum, workers)
         stack.callback(host.close)
         host.serve()
-        makers = {"netsum-memory": lambda: Netsum(host, "memory"), "openmpi-memory": lambda: OpenMpiInMemory(host),
-                  "netsum-user": lambda: Netsum(host), "netsum-shards": lambda: Netsum(host, "shards"),
-                  "gloo": lambda: Gloo(host)}
+        makers = {
+            "netsum-memory": lambda: Netsum(host, "memory"),
+            "openmpi-memory": lambda: OpenMpiInMemory(host),
+            "netsum-user": lambda: Netsum(host),
+            "netsum-shards": lambda: Netsum(host, "shards"),
+            "gloo": lambda: Gloo(host),
+        }
         systems = []
         for name in options.systems.split(","):
             try:
@@ -86,8 +92,15 @@ def run_host(options, workers, out, say, expired):
                 out({"rate": "host", "workers": workers, "left_out": name, "failed": str(problem)})
                 continue
             stack.callback(systems[-1].close)
-        measure_cells(systems, {"rate": "host", "workers": workers}, list(map(parse_size, options.sizes.split(","))),
-                      lambda size: plan_rounds(size, options.rounds), out, say, expired)
+        measure_cells(
+            systems,
+            {"rate": "host", "workers": workers},
+            list(map(parse_size, options.sizes.split(","))),
+            lambda size: plan_rounds(size, options.rounds),
+            out,
+            say,
+            expired,
+        )
 
 
 def parse_arguments():

@@ -1,4 +1,5 @@
 """Figures of the rack and one-host benchmarks from their records: text, Markdown, a page with plots."""
+
 import base64
 import html
 import io
@@ -53,9 +54,11 @@ def bounds_ms(rate, workers, size):
     if bits is None or size <= 256 << 10:
         return {}
     once = size * 8 / bits * 1e3
-    return {"bound: the data once over each link": once * NETSUM_FRAME,
-            "bound: a ring, 2(N-1)/N of the data": once * TCP_FRAME * 2 * (workers - 1) / workers,
-            "bound: one host takes in all workers' data": once * NETSUM_FRAME * workers}
+    return {
+        "bound: the data once over each link": once * NETSUM_FRAME,
+        "bound: a ring, 2(N-1)/N of the data": once * TCP_FRAME * 2 * (workers - 1) / workers,
+        "bound: one host takes in all workers' data": once * NETSUM_FRAME * workers,
+    }
 
 
 def spread(values):
@@ -115,7 +118,9 @@ def notes(found, rate, size, counts):
             for setting in found.get((rate, n, size, system), {}).get("settings", []):
                 settings.setdefault(setting, []).append(str(n))
         if settings:
-            lines.append(f"{SYSTEMS[system][0]}: " + "; ".join(f"{s} ({', '.join(n)} workers)" for s, n in settings.items()))
+            lines.append(
+                f"{SYSTEMS[system][0]}: " + "; ".join(f"{s} ({', '.join(n)} workers)" for s, n in settings.items())
+            )
         for n in counts:
             for reason in dict.fromkeys(found.get((rate, n, size, system), {}).get("failed", [])):
                 lines.append(f"{SYSTEMS[system][0]}, {n} workers, failed: `{reason.strip().splitlines()[-1][:150]}`")
@@ -125,8 +130,17 @@ def notes(found, rate, size, counts):
 def one_table(found, rate, size):
     counts = sorted({n for (r, n, s, _) in found if (r, s) == (rate, size)})
     present = [system for system in SYSTEMS if any((rate, n, size, system) in found for n in counts)]
-    best = {n: min((found[rate, n, size, s]["median"] for s in present if not is_half(s)
-                    and "median" in found.get((rate, n, size, s), {})), default=None) for n in counts}
+    best = {
+        n: min(
+            (
+                found[rate, n, size, s]["median"]
+                for s in present
+                if not is_half(s) and "median" in found.get((rate, n, size, s), {})
+            ),
+            default=None,
+        )
+        for n in counts
+    }
     has_cpu = any(c.get("cpu_ms") is not None for k, c in found.items() if (k[0], k[2]) == (rate, size))
     headings = ["system", "summed", *(f"{n} workers, ms" for n in counts)]
     headings += ["CPU ms: " + " / ".join(map(str, counts))] if has_cpu else []
@@ -134,13 +148,27 @@ def one_table(found, rate, size):
     for system in present:
         of = [found.get((rate, n, size, system)) for n in counts]
         where = "aggregator on this host" if (rate, system) == ("host", "netsum-user") else SYSTEMS[system][1]
-        row = [SYSTEMS[system][0], where, *("" if c is None else time_text(c, c.get("median") == best[n] and not is_half(system))
-                                      for n, c in zip(counts, of, strict=True))]
+        row = [
+            SYSTEMS[system][0],
+            where,
+            *(
+                "" if c is None else time_text(c, c.get("median") == best[n] and not is_half(system))
+                for n, c in zip(counts, of, strict=True)
+            ),
+        ]
         cpu = [c.get("cpu_ms") if c else None for c in of]
-        rows.append(row + (["" if cpu == [None] * len(cpu) else " / ".join("-" if c is None else number(c) for c in cpu)]
-                           if has_cpu else []))
+        rows.append(
+            row
+            + (
+                ["" if cpu == [None] * len(cpu) else " / ".join("-" if c is None else number(c) for c in cpu)]
+                if has_cpu
+                else []
+            )
+        )
     for name in bounds_ms(rate, 2, size):
-        rows.append([f"*{name}*", "", *(number(bounds_ms(rate, n, size)[name]) for n in counts), *([""] if has_cpu else [])])
+        rows.append(
+            [f"*{name}*", "", *(number(bounds_ms(rate, n, size)[name]) for n in counts), *([""] if has_cpu else [])]
+        )
     return markdown(headings, rows, 2) + "\n" + notes(found, rate, size, counts)
 
 
@@ -176,33 +204,54 @@ def text(records):
     lines = [["rate", "workers", "size", "system", "median ms", "10 %", "90 %", "n", "CPU ms", "setting", "failed"]]
     for (rate, workers, size, system), cell in cells(records).items():
         figures = [number(cell[f]) for f in ("median", "low", "high")] if "median" in cell else ["", "", ""]
-        lines.append([rate, workers, size_text(size), system, *figures, cell.get("iterations", 0), cell.get("cpu_ms") or "",
-                      ", ".join(cell.get("settings", [])), len(cell["failed"]) or ""])
+        lines.append(
+            [
+                rate,
+                workers,
+                size_text(size),
+                system,
+                *figures,
+                cell.get("iterations", 0),
+                cell.get("cpu_ms") or "",
+                ", ".join(cell.get("settings", [])),
+                len(cell["failed"]) or "",
+            ]
+        )
     lines = [[str(field) for field in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def figure_text(figure, title):
     """The figure as an image in HTML; closes it."""
     import matplotlib.pyplot as plt
+
     figure.tight_layout()
     data = io.BytesIO()
     figure.savefig(data, format="svg")
     plt.close(figure)
-    return f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
+    return (
+        f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
+    )
 
 
 def pictures(found):
     """Per rate and number of workers, time against size."""
     import matplotlib
+
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
+
     for rate, workers in dict.fromkeys((k[0], k[1]) for k in found):
         figure, axes = plt.subplots(figsize=(6.4, 4))
         for system, (name, where, colour) in SYSTEMS.items():
-            points = sorted((k[2], c["median"]) for k, c in found.items()
-                            if (k[0], k[1], k[3]) == (rate, workers, system) and "median" in c)
+            points = sorted(
+                (k[2], c["median"])
+                for k, c in found.items()
+                if (k[0], k[1], k[3]) == (rate, workers, system) and "median" in c
+            )
             if points:
                 axes.plot(*zip(*points, strict=True), marker="o", label=f"{name}, {where}", color=colour)
         axes.set_xscale("log", base=2)
@@ -216,10 +265,13 @@ def pictures(found):
 
 def write_html(records, path):
     head = records[-1]["run"]
-    path.write_text(f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>netsum benchmark</title>
+    path.write_text(
+        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>netsum benchmark</title>
 <style>body{{font:14px sans-serif;margin:2em}}img{{max-width:48%}}</style><h1>netsum benchmark</h1>
-<p>{html.escape(head['machine'])}; {html.escape(head['date'])}; commit {html.escape(head['commit'])}<br>
-<code>{html.escape(head['command'])}</code></p>
-{''.join(pictures(cells(records)))}<pre>{html.escape(text(records))}</pre></html>
-""", encoding="utf-8")
+<p>{html.escape(head["machine"])}; {html.escape(head["date"])}; commit {html.escape(head["commit"])}<br>
+<code>{html.escape(head["command"])}</code></p>
+{"".join(pictures(cells(records)))}<pre>{html.escape(text(records))}</pre></html>
+""",
+        encoding="utf-8",
+    )
     return path

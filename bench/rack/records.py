@@ -1,4 +1,5 @@
 """Benchmark records: lines of JSON, those of one run behind a head that says what was measured, where, when and how."""
+
 import json
 import os
 import pathlib
@@ -24,10 +25,14 @@ def git(*arguments):
 
 def head():
     """Of a run that begins now. `changed`: files that differ from the commit."""
-    return {"commit": git("rev-parse", "HEAD"), "changed": git("diff", "--name-only", "HEAD").splitlines(),
-            "machine": machine(), "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-            "load": os.getloadavg()[0],
-            "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]])}
+    return {
+        "commit": git("rev-parse", "HEAD"),
+        "changed": git("diff", "--name-only", "HEAD").splitlines(),
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "load": os.getloadavg()[0],
+        "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+    }
 
 
 def append_to(path, **more):
@@ -44,6 +49,7 @@ def append_to(path, **more):
                 started.append(True)
                 file.write(json.dumps({"head": {**head(), **more}}) + "\n")
             file.write(json.dumps(record) + "\n")
+
     return out
 
 

@@ -1,7 +1,8 @@
 """Runs a command and adds what it printed as a record: for pieces of `make results` whose report is their figures.
 
-  said.py --output FILE -- COMMAND...
+said.py --output FILE -- COMMAND...
 """
+
 import argparse
 import os
 import pathlib
@@ -30,7 +31,13 @@ def main():
     # Before the report, lines of progress.
     first = max((n for n, line in enumerate(lines) if REPORT_BEGINS.search(line)), default=0)
     if status == 0:
-        append_to(options.output)({"what": "said", "command": " ".join(options.command), "lines": [line for line in lines[first:] if not line.startswith("report:")]})
+        append_to(options.output)(
+            {
+                "what": "said",
+                "command": " ".join(options.command),
+                "lines": [line for line in lines[first:] if not line.startswith("report:")],
+            }
+        )
     return status
 
 

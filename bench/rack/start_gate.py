@@ -1,4 +1,5 @@
 """tools/netsum/start_gate.h in Python: the ranks of a benchmark on one machine start every iteration together."""
+
 import contextlib
 import mmap
 import os
@@ -57,5 +58,8 @@ def combine(ranks):
     windows = [(max(s[1] for s in stamps) - min(s[0] for s in stamps)) / 1e9 for stamps in iterations]
     busy = sum(max(s[3] for s in stamps) - min(s[2] for s in stamps) for stamps in iterations)
     differing = sum(len(set(sums)) > 1 for sums in zip(*(rank["sums"] for rank in ranks), strict=True))
-    return {"times_ms": [round(w * 1e3, 4) for w in windows], "busy_s": busy / TICKS_PER_S,
-            "wrong": sum(rank["wrong"] for rank in ranks) + differing}
+    return {
+        "times_ms": [round(w * 1e3, 4) for w in windows],
+        "busy_s": busy / TICKS_PER_S,
+        "wrong": sum(rank["wrong"] for rank in ranks) + differing,
+    }

@@ -1,4 +1,5 @@
 """What the rack benchmark compares: each system measures all-reduces among the workers of one rack that is up."""
+
 import contextlib
 import json
 import os
@@ -64,17 +65,36 @@ class Rack:
 
     def up(self):
         """Makes the rack; anew if its aggregator has died."""
-        made = subprocess.run([self.netsum, "rack", "up", "--name", self.name, "--workers",
-                               str(self.workers + self.spares), "--rate",
-                               self.rate, "--mtu", str(self.mtu), "--dataplane", self.dataplane,
-                               *(["--multicast"] if self.multicast else []),
-                               *([] if self.loss is None else ["--loss", str(self.loss)])],
-                              capture_output=True, text=True, timeout=120, check=False)
+        made = subprocess.run(
+            [
+                self.netsum,
+                "rack",
+                "up",
+                "--name",
+                self.name,
+                "--workers",
+                str(self.workers + self.spares),
+                "--rate",
+                self.rate,
+                "--mtu",
+                str(self.mtu),
+                "--dataplane",
+                self.dataplane,
+                *(["--multicast"] if self.multicast else []),
+                *([] if self.loss is None else ["--loss", str(self.loss)]),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if made.returncode != 0:
             raise Failed(made.stderr.strip())
 
     def __exit__(self, *_):
-        subprocess.run([self.netsum, "rack", "down", "--name", self.name], capture_output=True, timeout=120, check=False)
+        subprocess.run(
+            [self.netsum, "rack", "down", "--name", self.name], capture_output=True, timeout=120, check=False
+        )
 
     def inside(self, where, *command):
         return [str(self.netsum), "rack", "exec", "--name", self.name, str(where), "--", *map(str, command)]
@@ -86,17 +106,38 @@ class Rack:
         agent.write_text(
             "#!/bin/sh\nhost=$1; shift; worker=$((${host##*.} - 1))\n"
             'exec unshare --uts sh -c "hostname w$worker; exec \\"\\$0\\" rack exec --name '
-            f'{self.name} $worker -- sh -c \\"\\$1\\"" "{self.netsum}" "$*"\n', encoding="ascii")
+            f'{self.name} $worker -- sh -c \\"\\$1\\"" "{self.netsum}" "$*"\n',
+            encoding="ascii",
+        )
         agent.chmod(0o755)
         subnet = "10.77.0.0/16"
         hosts = ",".join(f"10.77.0.{w + 1}" for w in range(self.workers))
-        return ["--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", subnet, "--mca",
-                "oob_tcp_if_include", subnet, "--host", hosts]
+        return [
+            "--mca",
+            "plm_rsh_agent",
+            agent,
+            "--mca",
+            "btl",
+            "tcp,self",
+            "--mca",
+            "btl_tcp_if_include",
+            subnet,
+            "--mca",
+            "oob_tcp_if_include",
+            subnet,
+            "--host",
+            hosts,
+        ]
 
     def set_links(self, *change, where="all"):
         """By `netsum rack set`."""
-        done = subprocess.run([self.netsum, "rack", "set", "--name", self.name, str(where), *map(str, change)],
-                              capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [self.netsum, "rack", "set", "--name", self.name, str(where), *map(str, change)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         if done.returncode != 0:
             raise Failed(done.stderr.strip())
 
@@ -116,7 +157,9 @@ class Rack:
             listed = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show"], capture_output=True, check=True)
             sent = {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
             return sent["eth0"], sent["ifb-eth0"]
-        listed = subprocess.run(["ip", "-n", space, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True)
+        listed = subprocess.run(
+            ["ip", "-n", space, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True
+        )
         stats = json.loads(listed.stdout)[0]["stats64"]
         return stats["tx"]["bytes"], stats["rx"]["bytes"]
 
@@ -130,13 +173,18 @@ class Rack:
     @contextlib.contextmanager
     def aggregator(self, where, address, *flags):
         """Another aggregator, of one core, on a worker or in the switch ("sw"), for the time of a `with`."""
-        with running(self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags), "ready",
-                     f"the aggregator at {address}"):
+        with running(
+            self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags),
+            "ready",
+            f"the aggregator at {address}",
+        ):
             yield address
 
     def switch_cpu_seconds(self):
         """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""
-        fields = pathlib.Path(f"/proc/{self.aggregator_pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        fields = (
+            pathlib.Path(f"/proc/{self.aggregator_pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -176,6 +224,7 @@ def spare_host(rack):
 class Netsum:
     """netsum, each measurement a run of `netsum bench allreduce` on every worker. `place`: where the sums are made, in the
     "switch", on a "spare" host, by "shards" embedded in the workers, or in the "memory" that they share."""
+
     setting = ""
 
     def __init__(self, rack, place="switch", dtype="float32", packet_io="udp"):
@@ -183,8 +232,12 @@ class Netsum:
             raise Failed("AF_XDP would go past the shaping of the links")
         self.rack, self.dtype, self.packet_io, self.place = rack, dtype, packet_io, place
         kind = {"switch": rack.dataplane, "memory": "memory"}.get(place, place)
-        self.name = (f"netsum-{kind}" + ("" if dtype == "float32" else f"-{dtype}")
-                     + ("" if packet_io == "udp" else f"-{packet_io}") + ("-multicast" if rack.multicast else ""))
+        self.name = (
+            f"netsum-{kind}"
+            + ("" if dtype == "float32" else f"-{dtype}")
+            + ("" if packet_io == "udp" else f"-{packet_io}")
+            + ("-multicast" if rack.multicast else "")
+        )
         self.resources = contextlib.ExitStack()
         if place == "spare":
             self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
@@ -198,15 +251,40 @@ class Netsum:
     def measure(self, size, iterations, warmup):
         size = size if self.dtype == "float32" else size // 2  # as many elements
         with gate_file(self.rack.workers) as gate:
-            command = [self.rack.netsum, "bench", "allreduce", "--world-size", self.rack.workers, "--bytes", size,
-                       "--iterations", iterations, "--warmup", warmup, "--dtype", self.dtype, "--mtu", self.rack.mtu,
-                       "--timeout", "120s", "--packet-io", self.packet_io, "--start-gate", gate, *self.flags, "--json", "--rank"]
+            command = [
+                self.rack.netsum,
+                "bench",
+                "allreduce",
+                "--world-size",
+                self.rack.workers,
+                "--bytes",
+                size,
+                "--iterations",
+                iterations,
+                "--warmup",
+                warmup,
+                "--dtype",
+                self.dtype,
+                "--mtu",
+                self.rack.mtu,
+                "--timeout",
+                "120s",
+                "--packet-io",
+                self.packet_io,
+                "--start-gate",
+                gate,
+                *self.flags,
+                "--json",
+                "--rank",
+            ]
             ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
             reports = [json.loads(out) for out in finish(ranks)]
         summed_by = reports[0]["summed_by"]
-        if ((self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
-                or self.rack.multicast != ("results by multicast" in summed_by)
-                or (self.place == "memory" and any(r["ranks"][0]["bytes_sent"] for r in reports))):
+        if (
+            (self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
+            or self.rack.multicast != ("results by multicast" in summed_by)
+            or (self.place == "memory" and any(r["ranks"][0]["bytes_sent"] for r in reports))
+        ):
             raise Failed(f"{self.name} was to be measured, but it is: {summed_by}")
         found = combine([{"wrong": r["results_wrong"], "sums": [], "stamps": r["ranks"][0]["stamps"]} for r in reports])
         return {**found, "retransmissions": sum(r["ranks"][0]["retransmissions"] for r in reports)}
@@ -231,8 +309,11 @@ class Tuned:
             except PROBLEMS as problem:
                 results = [{"wrong": 0, "failed": str(problem)[-200:]} for _ in part]
             for (size, *_), result in zip(part, results, strict=True):
-                found.setdefault(size, {})[setting] = (round(statistics.median(result["times_ms"]), 3)
-                                                       if "times_ms" in result and not result["wrong"] else None)
+                found.setdefault(size, {})[setting] = (
+                    round(statistics.median(result["times_ms"]), 3)
+                    if "times_ms" in result and not result["wrong"]
+                    else None
+                )
         for size, times in found.items():
             worked = {setting: ms for setting, ms in times.items() if ms is not None}
             if worked:
@@ -257,8 +338,12 @@ class GlooRanks:
         self.begin()
 
     def begin(self):
-        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                           text=True, bufsize=1) for command in self.commands]
+        self.processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+            )
+            for command in self.commands
+        ]
         self.answers()
 
     def answers(self):
@@ -314,8 +399,10 @@ class Gloo(Tuned):
         return {"all_reduce": sizes, **({"reduce+broadcast": small, "all_gather+sum": small} if small else {})}
 
     def run_with(self, setting, plan):
-        return [self.ranks.measure(self.dtype, size if self.dtype == "float32" else size // 2, iterations, warmup, setting)
-                for size, iterations, warmup in plan]
+        return [
+            self.ranks.measure(self.dtype, size if self.dtype == "float32" else size // 2, iterations, warmup, setting)
+            for size, iterations, warmup in plan
+        ]
 
     def close(self):
         if not self.shared:
@@ -324,6 +411,7 @@ class Gloo(Tuned):
 
 class OpenMpi(Tuned):
     """MPI_Allreduce of Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
+
     name = "openmpi"
     YIELD = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 
@@ -334,37 +422,58 @@ class OpenMpi(Tuned):
         self.rack = rack
         self.folder = tempfile.TemporaryDirectory(prefix="netsum-bench-")
         self.program = pathlib.Path(self.folder.name) / "mpi_allreduce"
-        subprocess.run(["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_allreduce.c"], check=True,
-                       timeout=60)
+        subprocess.run(
+            ["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_allreduce.c"],
+            check=True,
+            timeout=60,
+        )
         self.placement = rack.mpi_placement(pathlib.Path(self.folder.name))
 
     @classmethod
     def flags(cls, setting):
-        """"default" is Open MPI as installed: it polls without pause, bound to cores. The others yield, unbound."""
+        """ "default" is Open MPI as installed: it polls without pause, bound to cores. The others yield, unbound."""
         if setting == "default":
             return []
         algorithm, _, segment = setting.removeprefix("yield").lstrip(", ").partition("/")
         if not algorithm:
             return cls.YIELD
         number = {"recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}[algorithm]
-        return [*cls.YIELD, "--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm",
-                str(number), *(["--mca", "coll_tuned_allreduce_algorithm_segmentsize", segment] if segment else [])]
+        return [
+            *cls.YIELD,
+            "--mca",
+            "coll_tuned_use_dynamic_rules",
+            "1",
+            "--mca",
+            "coll_tuned_allreduce_algorithm",
+            str(number),
+            *(["--mca", "coll_tuned_allreduce_algorithm_segmentsize", segment] if segment else []),
+        ]
 
     def candidates(self, sizes):
         small = [size for size in sizes if size <= SMALL]
         large = [size for size in sizes if size > SMALL]
-        found = {"default": sizes, "yield": sizes, "yield, recursive doubling": small, "yield, Rabenseifner": sizes,
-                 "yield, ring": large, "yield, segmented ring/65536": large, "yield, segmented ring/1048576": large}
+        found = {
+            "default": sizes,
+            "yield": sizes,
+            "yield, recursive doubling": small,
+            "yield, Rabenseifner": sizes,
+            "yield, ring": large,
+            "yield, segmented ring/65536": large,
+            "yield, segmented ring/1048576": large,
+        }
         return {setting: of_sizes for setting, of_sizes in found.items() if of_sizes}
 
     def run_with(self, setting, plan):
         with contextlib.ExitStack() as stack:
-            steps = [part for step in plan
-                     for part in (stack.enter_context(gate_file(self.rack.workers)), *step)]
+            steps = [part for step in plan for part in (stack.enter_context(gate_file(self.rack.workers)), *step)]
             command = ["mpirun", *self.placement, *self.flags(setting), "-np", self.rack.workers, self.program, *steps]
-            run = subprocess.Popen(self.rack.inside("sw", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                                                   "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+            run = subprocess.Popen(
+                self.rack.inside("sw", *command),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+            )
             lines = [line for line in finish([run])[0].splitlines() if line.startswith("[{")]
         if len(lines) != len(plan):
             raise Failed("mpirun printed no result")

@@ -1,4 +1,5 @@
 """The tables of the documentation, in Markdown: TABLES has for each name a function of the records."""
+
 import statistics
 
 import loss_bench
@@ -21,8 +22,14 @@ def middle(values, form="{:.0f}"):
 
 def best(cells, rate, workers, size, systems):
     """(time, system) of the fastest of these."""
-    return min(((cells[rate, workers, size, s]["median"], s) for s in systems
-                if "median" in cells.get((rate, workers, size, s), {})), default=None)
+    return min(
+        (
+            (cells[rate, workers, size, s]["median"], s)
+            for s in systems
+            if "median" in cells.get((rate, workers, size, s), {})
+        ),
+        default=None,
+    )
 
 
 def comparison(cells, rate, workers, size, ours, peers):
@@ -47,9 +54,13 @@ def headline(records):
     rates = sorted({k[0] for k in cells}, key=lambda rate: rack_report.rate_bits(rate) or float("inf"))
     rows = []
     for rate in rates:
-        for what, ours, peers, of in (("", SWITCH, PEERS, size), (", bf16", ("netsum-user-bfloat16",), ("gloo-bfloat16",), size),
-                                      (", sums on a spare host", ("netsum-spare",), PEERS, size),
-                                      (", no aggregator", ("netsum-shards",), PEERS, size), ("", SWITCH, PEERS, 4 << 10)):
+        for what, ours, peers, of in (
+            ("", SWITCH, PEERS, size),
+            (", bf16", ("netsum-user-bfloat16",), ("gloo-bfloat16",), size),
+            (", sums on a spare host", ("netsum-spare",), PEERS, size),
+            (", no aggregator", ("netsum-shards",), PEERS, size),
+            ("", SWITCH, PEERS, 4 << 10),
+        ):
             if what and rate != rates[0]:
                 continue  # one row is enough to say it
             row = comparison(cells, rate, workers, of, ours, peers)
@@ -94,10 +105,13 @@ def training(records):
 
 
 SCENARIOS = {
-    "rank-killed": "a rank is killed", "rank-stopped": "a rank is stopped (SIGSTOP), silence limit 5 s",
-    "rank-stopped-800ms": "the same, `--liveness-timeout 800ms`", "rank-stopped-80ms": "the same, `--liveness-timeout 80ms`",
+    "rank-killed": "a rank is killed",
+    "rank-stopped": "a rank is stopped (SIGSTOP), silence limit 5 s",
+    "rank-stopped-800ms": "the same, `--liveness-timeout 800ms`",
+    "rank-stopped-80ms": "the same, `--liveness-timeout 80ms`",
     "rank-cut-off-800ms": "a rank's link goes down, `--liveness-timeout 800ms`",
-    "aggregator-killed": "the aggregator is killed", "failover-to-another": "failover to another aggregator",
+    "aggregator-killed": "the aggregator is killed",
+    "failover-to-another": "failover to another aggregator",
     "failover-restarted": "failover to the same one, restarted at once",
 }
 
@@ -114,7 +128,9 @@ def failures(records):
             failed = len(found) - len(times)
             row.append((middle(times) if times else "") + (f" {failed} of {len(found)} failed" if failed else ""))
         rows.append(row)
-    return markdown(["ms until the last rank knows, or goes on", *({"user": "daemon", "xdp": "XDP"}[p] for p in planes)], rows)
+    return markdown(
+        ["ms until the last rank knows, or goes on", *({"user": "daemon", "xdp": "XDP"}[p] for p in planes)], rows
+    )
 
 
 def jobs(records):
@@ -133,8 +149,10 @@ def jobs(records):
     row("one job alone, Mbit/s of gradient", "alone", lambda of: middle([v for r in of for v in speeds(r)]))
     row("each of them together, Mbit/s", "together", lambda of: middle([v for r in of for v in speeds(r)]))
     row("Jain's fairness index, lowest round", "together", lambda of: f"{min(jain(speeds(r)) for r in of):.4f}")
-    for turns, what in (("wait", "room for half, the others wait: all done after, s"),
-                        ("hosts", "room for half, the others summed by their hosts: all done after, s")):
+    for turns, what in (
+        ("wait", "room for half, the others wait: all done after, s"),
+        ("hosts", "room for half, the others summed by their hosts: all done after, s"),
+    ):
         row(what, turns, lambda of: middle([max(job["seconds"] for job in r["jobs"]) for r in of], "{:.1f}"))
     return markdown(["", *map(rate_text, by_rate)], rows)
 
@@ -142,34 +160,65 @@ def jobs(records):
 def floods(records):
     planes = list(dict.fromkeys((r["dataplane"], r["flood"]) for r in records))
     of = group(records, "arm", "dataplane", "flood")
-    rows = [[arm, *(middle([r["sums_per_s"] for r in of[(arm, *plane)]]) if (arm, *plane) in of else "" for plane in planes)]
-            for arm in dict.fromkeys(r["arm"] for r in records)]
+    rows = [
+        [
+            arm,
+            *(middle([r["sums_per_s"] for r in of[(arm, *plane)]]) if (arm, *plane) in of else "" for plane in planes),
+        ]
+        for arm in dict.fromkeys(r["arm"] for r in records)
+    ]
     name = {"user": "daemon", "xdp": "XDP"}
-    return markdown(["sums per second", *(f"{name[p]}, {f'{n} packets/s' if n else 'all that one thread sends'}"
-                                          for p, n in planes)], rows)
+    return markdown(
+        [
+            "sums per second",
+            *(f"{name[p]}, {f'{n} packets/s' if n else 'all that one thread sends'}" for p, n in planes),
+        ],
+        rows,
+    )
 
 
 def kernels(records):
     of = group([r for r in records if r["benchmark"] == "kernels"], "case")
-    speed = {case: statistics.median(r["bytes_per_second"] for r in found) / 1e9 for (case,), found in of.items()
-             if found[0]["bytes_per_second"]}
-    rows = [[case.replace("/plain_", " ").replace("/plain", " "), f"{speed[case]:.2f}",
-             f"{speed.get(case.replace('plain', 'vector'), 0):.1f}"] for case in sorted(speed) if "/plain" in case]
+    speed = {
+        case: statistics.median(r["bytes_per_second"] for r in found) / 1e9
+        for (case,), found in of.items()
+        if found[0]["bytes_per_second"]
+    }
+    rows = [
+        [
+            case.replace("/plain_", " ").replace("/plain", " "),
+            f"{speed[case]:.2f}",
+            f"{speed.get(case.replace('plain', 'vector'), 0):.1f}",
+        ]
+        for case in sorted(speed)
+        if "/plain" in case
+    ]
     rows.append(["memory copy", "", f"{speed['memory_copy']:.1f}"] if "memory_copy" in speed else [])
     return markdown(["GB/s of tensor, one core", "plain", "vectors"], [row for row in rows if row])
 
 
 def tags(records):
     of = group([r for r in records if r["benchmark"] == "tags"], "case")
-    names = {"without_tags": "without any check", "with_tags": "with tags", "aggregator_core": "`AggregatorCore` as it is"}
-    return markdown(["", "ns of CPU per packet"], [[names.get(case, case), middle([r["cpu_ns"] for r in found])]
-                                                    for (case,), found in of.items()])
+    names = {
+        "without_tags": "without any check",
+        "with_tags": "with tags",
+        "aggregator_core": "`AggregatorCore` as it is",
+    }
+    return markdown(
+        ["", "ns of CPU per packet"],
+        [[names.get(case, case), middle([r["cpu_ns"] for r in found])] for (case,), found in of.items()],
+    )
 
 
 def xdp(records):
-    return markdown(["", "bytes", "ns per packet (middle half)"],
-                    [[r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"] for r in records
-                     if r["benchmark"] == "xdp"])
+    return markdown(
+        ["", "bytes", "ns per packet (middle half)"],
+        [
+            [r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"]
+            for r in records
+            if r["benchmark"] == "xdp"
+        ],
+    )
 
 
 def said(records):
@@ -177,8 +226,21 @@ def said(records):
 
 
 TABLES = {
-    "simulation": said, "chaos": said,
-    "variants": rack_report.tables, "rack": rack_report.tables, "rack:links": rack_report.link_table, "rack:headline": headline, "rack:papers": papers,
-    "one-host": rack_report.tables, "one-host:headline": one_host_headline, "training": training, "loss": loss_bench.table,
-    "failures": failures, "jobs": jobs, "floods": floods, "micro:kernels": kernels, "micro:tags": tags, "micro:xdp": xdp,
+    "simulation": said,
+    "chaos": said,
+    "variants": rack_report.tables,
+    "rack": rack_report.tables,
+    "rack:links": rack_report.link_table,
+    "rack:headline": headline,
+    "rack:papers": papers,
+    "one-host": rack_report.tables,
+    "one-host:headline": one_host_headline,
+    "training": training,
+    "loss": loss_bench.table,
+    "failures": failures,
+    "jobs": jobs,
+    "floods": floods,
+    "micro:kernels": kernels,
+    "micro:tags": tags,
+    "micro:xdp": xdp,
 }

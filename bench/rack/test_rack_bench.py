@@ -1,4 +1,5 @@
 """The benchmarks themselves: the clock rule, the arithmetic of the tables, and small real runs."""
+
 import os
 import pathlib
 import subprocess
@@ -26,8 +27,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need ro
 
 
 def run_python(script, *arguments):
-    return subprocess.run([sys.executable, script, *map(str, arguments)], capture_output=True, text=True, timeout=400,
-                          check=False)
+    return subprocess.run(
+        [sys.executable, script, *map(str, arguments)], capture_output=True, text=True, timeout=400, check=False
+    )
 
 
 def namespaces():
@@ -42,7 +44,9 @@ def test_an_iteration_lasts_from_the_first_start_to_the_last_end():
     assert found["times_ms"] == [9, 4] and found["wrong"] == 0
     assert found["busy_s"] == pytest.approx((4 + 4) / start_gate.TICKS_PER_S)
     assert start_gate.combine([slow, fast]) == found, "no rank is special"
-    assert start_gate.combine([fast, {**slow, "sums": [5, 7]}])["wrong"] == 1, "results that differ between ranks are wrong"
+    assert start_gate.combine([fast, {**slow, "sums": [5, 7]}])["wrong"] == 1, (
+        "results that differ between ranks are wrong"
+    )
     with pytest.raises(ValueError, match="shorter"):
         start_gate.combine([fast, {**slow, "stamps": slow["stamps"][:1]}])
 
@@ -74,13 +78,17 @@ def test_the_fastest_setting_of_a_peer_is_measured():
             self.measured.append((setting, plan))
             if setting == "broken":
                 raise systems.Failed("does not start")
-            return [{"times_ms": [{"slow": 9.0, "fast": 3.0, "wrong": 1.0}[setting]], "wrong": int(setting == "wrong")}
-                    for _ in plan]
+            return [
+                {"times_ms": [{"slow": 9.0, "fast": 3.0, "wrong": 1.0}[setting]], "wrong": int(setting == "wrong")}
+                for _ in plan
+            ]
 
     peer = Peer()
     found = peer.calibrate([(4096, 20, 2), (1 << 20, 1, 0)])
-    assert found == {4096: {"slow": 9.0, "fast": 3.0, "broken": None, "wrong": None},
-                     1 << 20: {"slow": 9.0, "fast": 3.0, "broken": None}}
+    assert found == {
+        4096: {"slow": 9.0, "fast": 3.0, "broken": None, "wrong": None},
+        1 << 20: {"slow": 9.0, "fast": 3.0, "broken": None},
+    }
     assert peer.measure(4096, 7, 1)["setting"] == "fast" and peer.measured[-1] == ("fast", [(4096, 7, 1)])
     with pytest.raises(systems.Failed, match="no setting"):
         peer.measure(1 << 30, 7, 1)
@@ -94,21 +102,41 @@ def test_every_cell_has_at_least_seven_iterations(rate, rounds):
 
 
 def record(system, times, number=0, **more):
-    return {"system": system, "workers": 8, "rate": "100mbit", "bytes": 1 << 20, "round": number, "times_ms": times, "wrong": 0,
-            "cpu_ms": 5.0, "link_up": 2 << 20, "link_down": 1 << 20, "run": {}, **more}
+    return {
+        "system": system,
+        "workers": 8,
+        "rate": "100mbit",
+        "bytes": 1 << 20,
+        "round": number,
+        "times_ms": times,
+        "wrong": 0,
+        "cpu_ms": 5.0,
+        "link_up": 2 << 20,
+        "link_down": 1 << 20,
+        "run": {},
+        **more,
+    }
 
 
 def test_cells_are_of_all_iterations():
-    found = rack_report.cells([record("gloo", [4.0, 1.0], 0), record("gloo", [2.0, 3.0], 1, setting="all_reduce"),
-                               record("gloo", [], 2, failed="why") | {"times_ms": []}])
+    found = rack_report.cells(
+        [
+            record("gloo", [4.0, 1.0], 0),
+            record("gloo", [2.0, 3.0], 1, setting="all_reduce"),
+            record("gloo", [], 2, failed="why") | {"times_ms": []},
+        ]
+    )
     cell = found["100mbit", 8, 1 << 20, "gloo"]
     assert (cell["median"], cell["iterations"], cell["up"]) == (2.5, 4, 2) and cell["settings"] == ["all_reduce"]
 
 
 def test_the_table_has_bounds_settings_failures_and_what_is_fastest():
-    found = [record("netsum-user", [100.0] * 7), record("gloo", [80.0] * 7, setting="all_reduce"),
-             record("netsum-user-bfloat16", [50.0] * 7),
-             {k: v for k, v in record("openmpi", [], failed="line\nno end after 300 s").items() if k != "times_ms"}]
+    found = [
+        record("netsum-user", [100.0] * 7),
+        record("gloo", [80.0] * 7, setting="all_reduce"),
+        record("netsum-user-bfloat16", [50.0] * 7),
+        {k: v for k, v in record("openmpi", [], failed="line\nno end after 300 s").items() if k != "times_ms"},
+    ]
     text = tables.TABLES["rack"](found)
     assert "1 MiB, links of 100 Mbit/s" in text and "**80.0 [80.0 - 80.0]**" in text and "**50.0" not in text
     assert "Gloo: all_reduce (8 workers)" in text and "Open MPI, 8 workers, failed: `no end after 300 s`" in text
@@ -118,8 +146,12 @@ def test_the_table_has_bounds_settings_failures_and_what_is_fastest():
 
 
 def test_the_headline_says_where_netsum_is_slower():
-    found = [record("netsum-xdp", [20.0], bytes=16 << 20), record("gloo", [30.0], bytes=16 << 20),
-             record("openmpi", [10.0], bytes=16 << 20), record("netsum-spare", [100.0], bytes=16 << 20)]
+    found = [
+        record("netsum-xdp", [20.0], bytes=16 << 20),
+        record("gloo", [30.0], bytes=16 << 20),
+        record("openmpi", [10.0], bytes=16 << 20),
+        record("netsum-spare", [100.0], bytes=16 << 20),
+    ]
     switch, spare = tables.headline(found).splitlines()[2:]
     assert "0.50 times as fast" in switch and "Open MPI" in switch and "**" not in switch
     assert "spare host" in spare and "0.10 times as fast" in spare
@@ -174,17 +206,40 @@ def test_bad_arguments():
 def test_a_small_run(tmp_path):
     assert NETSUM.exists()
     output = tmp_path / "rack.jsonl"
-    run = run_python(HERE / "bench.py", "--workers", "2", "--rates", "1gbit", "--sizes", "4Ki,512Ki", "--rounds", "1",
-                     "--output", output)
+    run = run_python(
+        HERE / "bench.py",
+        "--workers",
+        "2",
+        "--rates",
+        "1gbit",
+        "--sizes",
+        "4Ki,512Ki",
+        "--rounds",
+        "1",
+        "--output",
+        output,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     found = records.load(output)
     measured = [r for r in found if "round" in r]
-    assert {(r["system"], r["bytes"]) for r in measured} == {(s, b) for s in
-            ("netsum-user", "netsum-xdp", "netsum-spare", "netsum-shards", "gloo", "openmpi", "netsum-user-bfloat16",
-             "gloo-bfloat16") for b in (4096, 512 << 10)}
+    assert {(r["system"], r["bytes"]) for r in measured} == {
+        (s, b)
+        for s in (
+            "netsum-user",
+            "netsum-xdp",
+            "netsum-spare",
+            "netsum-shards",
+            "gloo",
+            "openmpi",
+            "netsum-user-bfloat16",
+            "gloo-bfloat16",
+        )
+        for b in (4096, 512 << 10)
+    }
     assert all(r["wrong"] == 0 and len(r["times_ms"]) >= 7 and r["link_up"] > r["bytes"] / 2 for r in measured)
     assert {r["setting"] for r in measured if r["system"] == "openmpi"} <= {
-        s for r in found if r.get("calibrated") == "openmpi" for s in r["calibration_ms"]}
+        s for r in found if r.get("calibrated") == "openmpi" for s in r["calibration_ms"]
+    }
     assert "netsum-bench" not in namespaces()
 
 
@@ -200,8 +255,11 @@ def test_ranks_on_one_host(tmp_path):
     run = run_python(HERE / "one_host.py", "--workers", "2", "--sizes", "4Ki,1Mi", "--rounds", "1", "--output", output)
     assert run.returncode == 0, run.stdout + run.stderr
     measured = [r for r in records.load(output) if "round" in r]
-    assert {(r["system"], r["bytes"]) for r in measured} == {(s, b) for s in
-            ("netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo") for b in (4096, 1 << 20)}
+    assert {(r["system"], r["bytes"]) for r in measured} == {
+        (s, b)
+        for s in ("netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo")
+        for b in (4096, 1 << 20)
+    }
     assert all(r["wrong"] == 0 and len(r["times_ms"]) >= 7 for r in measured)
     refused = run_python(HERE / "one_host.py", "--netsum", "/nonexistent")
     assert refused.returncode == 3 and "make build" in refused.stderr
@@ -220,15 +278,30 @@ def test_a_rank_that_dies_costs_one_measurement():
 
 
 def training(system, median_ms, **more):
-    return {"system": system, "model": "digits", "place": "rack", "workers": 4, "rate": "100mbit", "losses": [2.0, 1.0] * 5,
-            "step_ms": {"median": median_ms, "low": median_ms - 1, "high": median_ms + 1}, "held_out_loss": 0.5,
-            "allreduce_ms": {"median": median_ms / 2, "low": 0, "high": 0}, "accuracy_percent": 90.0,
-            "sent_per_gradient_byte": 1.05, **more}
+    return {
+        "system": system,
+        "model": "digits",
+        "place": "rack",
+        "workers": 4,
+        "rate": "100mbit",
+        "losses": [2.0, 1.0] * 5,
+        "step_ms": {"median": median_ms, "low": median_ms - 1, "high": median_ms + 1},
+        "held_out_loss": 0.5,
+        "allreduce_ms": {"median": median_ms / 2, "low": 0, "high": 0},
+        "accuracy_percent": 90.0,
+        "sent_per_gradient_byte": 1.05,
+        **more,
+    }
 
 
 def test_training_rows_are_medians_and_ratios():
-    found = [training("gloo", 30), training("netsum-xdp", 10), training("gloo", 40),
-             training("netsum-xdp", 20), training("netsum-xdp", 30)]
+    found = [
+        training("gloo", 30),
+        training("netsum-xdp", 10),
+        training("gloo", 40),
+        training("netsum-xdp", 20),
+        training("netsum-xdp", 30),
+    ]
     gloo, ours = training_bench.rows(found)
     assert (gloo["step_ms"], gloo["low_ms"], gloo["high_ms"]) == (35, 29, 41)
     assert ours["speed_up"] == pytest.approx(1.75) and ours["allreduce_ms"] == 10 and gloo["speed_up"] == 1
@@ -236,7 +309,9 @@ def test_training_rows_are_medians_and_ratios():
     assert "| digits | 4 | 100mbit | netsum-xdp | 20.0 | 9.0 - 31.0 | 1.75 |" in training_bench.table(found)
 
 
-@pytest.mark.parametrize(("field", "value"), [("losses", [3.0, 2.0] * 5), ("held_out_loss", 0.6), ("accuracy_percent", 88)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("losses", [3.0, 2.0] * 5), ("held_out_loss", 0.6), ("accuracy_percent", 88)]
+)
 def test_trainings_that_differ_are_told(field, value):
     found = [training("gloo", 30), training("netsum-xdp", 10, **{field: value})]
     assert [row["agrees"] for row in training_bench.rows(found)] == [True, False]
@@ -246,8 +321,23 @@ def test_trainings_that_differ_are_told(field, value):
 @needs_root
 def test_a_small_run_of_trainings(tmp_path):
     output = tmp_path / "training.jsonl"
-    run = run_python(HERE / "training_bench.py", "--workers", "2", "--rates", "1gbit", "--models", "digits", "--steps", "6",
-                     "--rounds", "1", "--systems", "gloo,netsum-xdp", "--output", output)
+    run = run_python(
+        HERE / "training_bench.py",
+        "--workers",
+        "2",
+        "--rates",
+        "1gbit",
+        "--models",
+        "digits",
+        "--steps",
+        "6",
+        "--rounds",
+        "1",
+        "--systems",
+        "gloo,netsum-xdp",
+        "--output",
+        output,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     found = records.load(output)
     assert [r["system"] for r in found] == ["gloo", "netsum-xdp"] and "cores" in found[0]["run"]["machine"]
@@ -256,8 +346,16 @@ def test_a_small_run_of_trainings(tmp_path):
 
 
 def lossy(system, loss, times, number=0, **more):
-    return {"system": system, "loss": loss, "round": number, "times_ms": times, "wrong": 0, "packets_passed": 990,
-            "packets_lost": 10, **more}
+    return {
+        "system": system,
+        "loss": loss,
+        "round": number,
+        "times_ms": times,
+        "wrong": 0,
+        "packets_passed": 990,
+        "packets_lost": 10,
+        **more,
+    }
 
 
 def test_goodput_with_loss_is_relative_to_the_same_round():
@@ -267,14 +365,29 @@ def test_goodput_with_loss_is_relative_to_the_same_round():
     none, one, five = loss_bench.rows(found)
     assert none["relative"] == [1, 1, 1] and one["relative"] == [0.5, 0.25, 0.5]
     assert one["lost_share"] == 0.01 and (five["failed"], five["times"]) == (1, [])
-    assert "| 1 % | Gloo | 8000 [3200 - 8000] | 0.500 [0.250 - 0.500] | 30 (1.000%) | 0 | 0 |" in loss_bench.table(found)
+    assert "| 1 % | Gloo | 8000 [3200 - 8000] | 0.500 [0.250 - 0.500] | 30 (1.000%) | 0 | 0 |" in loss_bench.table(
+        found
+    )
 
 
 @needs_root
 def test_a_small_run_with_loss(tmp_path):
     output = tmp_path / "loss.jsonl"
-    run = run_python(HERE / "loss_bench.py", "--workers", "2", "--rate", "200mbit", "--size", "2Mi", "--losses", "0,1%",
-                     "--rounds", "1", "--output", output)
+    run = run_python(
+        HERE / "loss_bench.py",
+        "--workers",
+        "2",
+        "--rate",
+        "200mbit",
+        "--size",
+        "2Mi",
+        "--losses",
+        "0,1%",
+        "--rounds",
+        "1",
+        "--output",
+        output,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     found = records.load(output)
     assert {(r["system"], r["loss"]) for r in found} == {(s, loss) for s in loss_bench.SYSTEMS for loss in (0.0, 0.01)}

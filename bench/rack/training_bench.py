@@ -6,6 +6,7 @@ machine does falls on all of them. Needs root.
   make bench-training                                                       the whole table (about 40 minutes)
   make bench-training BENCH_FLAGS="--workers 8 --rates 100mbit --models lm"
 """
+
 import argparse
 import os
 import pathlib
@@ -49,11 +50,23 @@ def train(options, model, workers, rate, system):
 
 
 def record_of(system, rate, number, result):
-    return {"system": system, "model": result.model, "place": result.place, "workers": result.workers, "rate": rate,
-            "round": number, "steps": result.steps, "step_ms": result.step_ms, "allreduce_ms": result.allreduce_ms,
-            "held_out_loss": result.held_out_loss, "accuracy_percent": result.accuracy_percent,
-            "sent_per_gradient_byte": result.sent_per_gradient_byte, "retransmissions": result.retransmissions,
-            "where": result.where, "losses": [round(loss, 7) for loss in result.losses]}
+    return {
+        "system": system,
+        "model": result.model,
+        "place": result.place,
+        "workers": result.workers,
+        "rate": rate,
+        "round": number,
+        "steps": result.steps,
+        "step_ms": result.step_ms,
+        "allreduce_ms": result.allreduce_ms,
+        "held_out_loss": result.held_out_loss,
+        "accuracy_percent": result.accuracy_percent,
+        "sent_per_gradient_byte": result.sent_per_gradient_byte,
+        "retransmissions": result.retransmissions,
+        "where": result.where,
+        "losses": [round(loss, 7) for loss in result.losses],
+    }
 
 
 def rows(records):
@@ -68,25 +81,58 @@ def rows(records):
         base_run = SimpleNamespace(**base[0])  # which has what the demo compares of its runs
         for system, rounds in systems.items():
             over = lambda name, which=rounds: statistics.median(r[name]["median"] for r in which)
-            yield {"model": model, "workers": workers, "rate": rate, "system": system, "rounds": len(rounds),
-                   "step_ms": over("step_ms"), "low_ms": min(r["step_ms"]["low"] for r in rounds),
-                   "high_ms": max(r["step_ms"]["high"] for r in rounds), "allreduce_ms": over("allreduce_ms"),
-                   "speed_up": over("step_ms", base) / over("step_ms"),
-                   "allreduce_speed_up": over("allreduce_ms", base) / over("allreduce_ms"),
-                   "held_out_loss": rounds[0]["held_out_loss"], "accuracy_percent": rounds[0]["accuracy_percent"],
-                   "sent": statistics.median(r["sent_per_gradient_byte"] for r in rounds),
-                   "agrees": all(summary.compare(base_run, SimpleNamespace(**r)).agrees for r in rounds)}
+            yield {
+                "model": model,
+                "workers": workers,
+                "rate": rate,
+                "system": system,
+                "rounds": len(rounds),
+                "step_ms": over("step_ms"),
+                "low_ms": min(r["step_ms"]["low"] for r in rounds),
+                "high_ms": max(r["step_ms"]["high"] for r in rounds),
+                "allreduce_ms": over("allreduce_ms"),
+                "speed_up": over("step_ms", base) / over("step_ms"),
+                "allreduce_speed_up": over("allreduce_ms", base) / over("allreduce_ms"),
+                "held_out_loss": rounds[0]["held_out_loss"],
+                "accuracy_percent": rounds[0]["accuracy_percent"],
+                "sent": statistics.median(r["sent_per_gradient_byte"] for r in rounds),
+                "agrees": all(summary.compare(base_run, SimpleNamespace(**r)).agrees for r in rounds),
+            }
 
 
-HEADINGS = ["model", "workers", "rate", "system", "step ms", "10 % - 90 %", "speed-up", "all-reduce ms", "speed-up",
-            "sent B/B", "held-out loss", "accuracy", "same"]
+HEADINGS = [
+    "model",
+    "workers",
+    "rate",
+    "system",
+    "step ms",
+    "10 % - 90 %",
+    "speed-up",
+    "all-reduce ms",
+    "speed-up",
+    "sent B/B",
+    "held-out loss",
+    "accuracy",
+    "same",
+]
 
 
 def texts(row):
-    return [row["model"], str(row["workers"]), row["rate"], row["system"], f"{row['step_ms']:.1f}",
-            f"{row['low_ms']:.1f} - {row['high_ms']:.1f}", f"{row['speed_up']:.2f}", f"{row['allreduce_ms']:.1f}",
-            f"{row['allreduce_speed_up']:.2f}", f"{row['sent']:.3f}", f"{row['held_out_loss']:.4f}",
-            f"{row['accuracy_percent']:.2f} %", "yes" if row["agrees"] else "NO"]
+    return [
+        row["model"],
+        str(row["workers"]),
+        row["rate"],
+        row["system"],
+        f"{row['step_ms']:.1f}",
+        f"{row['low_ms']:.1f} - {row['high_ms']:.1f}",
+        f"{row['speed_up']:.2f}",
+        f"{row['allreduce_ms']:.1f}",
+        f"{row['allreduce_speed_up']:.2f}",
+        f"{row['sent']:.3f}",
+        f"{row['held_out_loss']:.4f}",
+        f"{row['accuracy_percent']:.2f} %",
+        "yes" if row["agrees"] else "NO",
+    ]
 
 
 def table(records):
@@ -100,8 +146,12 @@ def parse_arguments():
     parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit", help="link rates (default %(default)s)")
     parser.add_argument("--models", type=names_of(STEPS), default=list(STEPS), help="of digits,lm; default both")
-    parser.add_argument("--systems", type=names_of(SYSTEMS), default=list(SYSTEMS),
-                        help=f"of {','.join(SYSTEMS)}; the first is the one compared with; default all")
+    parser.add_argument(
+        "--systems",
+        type=names_of(SYSTEMS),
+        default=list(SYSTEMS),
+        help=f"of {','.join(SYSTEMS)}; the first is the one compared with; default all",
+    )
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"of every training; default {STEPS}")
     parser.add_argument("--seed", type=int, default=1)
@@ -118,9 +168,14 @@ def main():
     options = parse_arguments()
     begun = time.monotonic()
     out = append_to(options.output)
-    turns = [(model, int(workers), rate, number, system) for model in options.models
-             for rate in options.rates.split(",") for workers in options.workers.split(",")
-             for number in range(options.rounds) for system in options.systems]
+    turns = [
+        (model, int(workers), rate, number, system)
+        for model in options.models
+        for rate in options.rates.split(",")
+        for workers in options.workers.split(",")
+        for number in range(options.rounds)
+        for system in options.systems
+    ]
     for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
         if options.budget is not None and time.monotonic() > begun + 60 * options.budget:
             print(f"the budget of {options.budget:g} minutes is spent: {len(turns) - index + 1} trainings left out")
@@ -129,11 +184,20 @@ def main():
             record = record_of(system, rate, number, train(options, model, workers, rate, system))
             said = f"{record['step_ms']['median']:.1f} ms a step"
         except children.DemoError as error:
-            record = {"system": system, "model": model, "workers": workers, "rate": rate, "round": number, "failed": str(error)}
+            record = {
+                "system": system,
+                "model": model,
+                "workers": workers,
+                "rate": rate,
+                "round": number,
+                "failed": str(error),
+            }
             said = f"FAILED: {error}"
         out(record)
-        print(f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, {system}: {said}",
-              flush=True)
+        print(
+            f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, {system}: {said}",
+            flush=True,
+        )
     records = load(options.output)
     print(f"\n{table(records)}\n\nrecords: {options.output}")
     return 0 if all(row["agrees"] for row in rows(records)) and not any("failed" in r for r in records) else 1

@@ -78,9 +78,7 @@ class StandardLibraryText:
         # Distinct streams per rank, the same ones for every backend.
         self._train_rng = torch.Generator().manual_seed(seed * world_size + rank)
         self._held_out_rng = torch.Generator().manual_seed((seed + 1_000_003) * world_size + rank)
-        self.description = (
-            f"{len(train) / 1e6:.1f} MB of source for training, {len(held_out) / 1e6:.1f} MB held out"
-        )
+        self.description = f"{len(train) / 1e6:.1f} MB of source for training, {len(held_out) / 1e6:.1f} MB held out"
 
     def _windows_of(self, text, count, rng):
         starts = torch.randint(len(text) - self._context - 1, (count, 1), generator=rng)

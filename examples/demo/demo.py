@@ -128,9 +128,7 @@ def run_demo(options):
     ]  # fmt: skip
     print(f"{len(runs)} runs of {options.workers} workers each, on {os.cpu_count()} cores", flush=True)
     start = time.monotonic()
-    summaries = [
-        train_once(run, place, number, len(runs)) for number, run in enumerate(runs, start=1)
-    ]
+    summaries = [train_once(run, place, number, len(runs)) for number, run in enumerate(runs, start=1)]
     comparisons = compare_backends(summaries)
     total_s = time.monotonic() - start
     print(f"\n{summary.text_table(summaries)}\n")
@@ -215,24 +213,45 @@ def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(
         description=summary_line, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=names(summary.TITLES), default=list(summary.TITLES),
-                        help="comma-separated: digits (a classifier), lm (a language model); default both")
-    parser.add_argument("--backends", type=names(summary.BACKENDS), default=list(summary.BACKENDS),
-                        help="comma-separated: gloo, netsum; default both")
+    parser.add_argument(
+        "--models",
+        type=names(summary.TITLES),
+        default=list(summary.TITLES),
+        help="comma-separated: digits (a classifier), lm (a language model); default both",
+    )
+    parser.add_argument(
+        "--backends",
+        type=names(summary.BACKENDS),
+        default=list(summary.BACKENDS),
+        help="comma-separated: gloo, netsum; default both",
+    )
     parser.add_argument("--workers", type=number_from(2, 16), default=4, help="default 4")
-    parser.add_argument("--steps", type=number_from(5, 100_000),
-                        help="training steps of every run; default {}".format("; ".join(
-                            f"{place}: " + ", ".join(f"{steps} for {model}" for model, steps in of_models.items())
-                            for place, of_models in STEPS.items())))
+    parser.add_argument(
+        "--steps",
+        type=number_from(5, 100_000),
+        help="training steps of every run; default {}".format(
+            "; ".join(
+                f"{place}: " + ", ".join(f"{steps} for {model}" for model, steps in of_models.items())
+                for place, of_models in STEPS.items()
+            )
+        ),
+    )
     parser.add_argument("--quick", action="store_true", help="a fifth of the default steps")
     parser.add_argument("--seed", type=number_from(0, 1_000_000), default=1, help="default 1")
-    parser.add_argument("--place", choices=["auto", "rack", "loopback"], default="auto",
-                        help="rack: every worker a network namespace with a link of its own (needs root); loopback: "
-                        "none of that; auto (default): the rack if it can be made")
+    parser.add_argument(
+        "--place",
+        choices=["auto", "rack", "loopback"],
+        default="auto",
+        help="rack: every worker a network namespace with a link of its own (needs root); loopback: "
+        "none of that; auto (default): the rack if it can be made",
+    )
     parser.add_argument("--rate", type=rate, default="100mbit", help="of the rack's links, or none; default 100mbit")
-    parser.add_argument("--aggregator", choices=["xdp", "daemon", "embedded"],
-                        help="who adds up for netsum: XDP in the switch's kernel (default in the rack), a daemon "
-                        "(default on loopback), or shards inside the workers")
+    parser.add_argument(
+        "--aggregator",
+        choices=["xdp", "daemon", "embedded"],
+        help="who adds up for netsum: XDP in the switch's kernel (default in the rack), a daemon "
+        "(default on loopback), or shards inside the workers",
+    )
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("demo-report"),
                         help="folder of the report; default demo-report")  # fmt: skip
     return parser.parse_args(arguments)

@@ -96,7 +96,9 @@ def flow_picture(summary):
     for rank in range(summary.workers):
         angle = 2 * math.pi * rank / summary.workers - 0.75 * math.pi
         # On an ellipse, because pictures are wider than high.
-        x, y = (c + r * math.sqrt(2) / 1.3 * f(angle) for c, r, f in zip(centre, circle, (math.cos, math.sin), strict=True))
+        x, y = (
+            c + r * math.sqrt(2) / 1.3 * f(angle) for c, r, f in zip(centre, circle, (math.cos, math.sin), strict=True)
+        )
         places[str(rank)] = Place(x, y, 34)
     labelled = len(drawn) <= 2 * summary.workers
     body = "".join(

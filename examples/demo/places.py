@@ -92,8 +92,12 @@ class Rack:
             for worker in range(run.workers):
                 (logs / str(worker)).mkdir(parents=True)
                 environment = {
-                    "RANK": str(worker), "WORLD_SIZE": str(run.workers), "MASTER_PORT": str(MASTER_PORT),
-                    "OMP_NUM_THREADS": "1", "MASTER_ADDR": None, "GLOO_SOCKET_IFNAME": None,
+                    "RANK": str(worker),
+                    "WORLD_SIZE": str(run.workers),
+                    "MASTER_PORT": str(MASTER_PORT),
+                    "OMP_NUM_THREADS": "1",
+                    "MASTER_ADDR": None,
+                    "GLOO_SOCKET_IFNAME": None,
                 }
                 command = [*self._rack("exec"), worker, "--", *unset, sys.executable, *train_arguments(run)]
                 starts.append(Start(command, logs / str(worker) / "stderr.log", environment))

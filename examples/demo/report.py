@@ -141,9 +141,7 @@ def _table(summaries):
         for model in dict.fromkeys(m for m, _ in heads)
     )
     backends = "".join(f"<th>{backend}</th>" for _, backend in heads)
-    body = "".join(
-        f"<tr><th>{html.escape(label)}</th>{_cells(values, summaries)}</tr>" for label, values in lines
-    )
+    body = "".join(f"<tr><th>{html.escape(label)}</th>{_cells(values, summaries)}</tr>" for label, values in lines)
     return (
         "<h2>The numbers</h2><div class=scroll><table><thead>"
         f"<tr><td></td>{models}</tr><tr><td></td>{backends}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -243,7 +241,5 @@ def _notes(summaries):
 
 
 def _facts(facts):
-    lines = "".join(
-        f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>" for name, value in facts.items()
-    )
+    lines = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>" for name, value in facts.items())
     return f"<h2>Machine, versions, commands</h2><dl>{lines}</dl>"

@@ -227,9 +227,7 @@ def compare(base, other):
 def step_noise(losses, window=9):
     """Mean distance of a curve from its own moving average: what no two data orders would agree on."""
     half = window // 2
-    residuals = [
-        abs(loss - statistics.mean(losses[max(0, i - half) : i + half + 1])) for i, loss in enumerate(losses)
-    ]
+    residuals = [abs(loss - statistics.mean(losses[max(0, i - half) : i + half + 1])) for i, loss in enumerate(losses)]
     return statistics.mean(residuals)
 
 

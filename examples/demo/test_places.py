@@ -118,7 +118,9 @@ def assert_nothing_left(process):
 
 
 @in_a_rack
-@pytest.mark.parametrize(("aggregator", "backends"), [("xdp", "gloo,netsum"), ("daemon", "netsum"), ("embedded", "netsum")])
+@pytest.mark.parametrize(
+    ("aggregator", "backends"), [("xdp", "gloo,netsum"), ("daemon", "netsum"), ("embedded", "netsum")]
+)
 def test_a_small_training_in_a_rack(tmp_path, aggregator, backends):
     flags = ["--steps", "6", "--rate", "1gbit", "--aggregator", aggregator, "--backends", backends]
     process = start_demo(tmp_path, *flags)

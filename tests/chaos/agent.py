@@ -3,6 +3,7 @@
 Reads lines of JSON, {"generation": 3, "env": {...}}; prints {"pid": ...} for each, and {"ended": ..., "pid": ...} when the
 process has ended (a negative number is a signal's). PyTorch is imported once, before the ranks are forked.
 """
+
 import ctypes
 import datetime
 import json

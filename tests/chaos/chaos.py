@@ -11,6 +11,7 @@ would have them. What must hold:
   make chaos                                            8 workers, 10 minutes
   make chaos CHAOS_FLAGS="--seed 7 --minutes 2 --workers 4"
 """
+
 import argparse
 import collections
 import contextlib
@@ -49,8 +50,15 @@ class Agent:
 
     def __init__(self, rank, command, environment, log):
         self.rank = rank
-        self.process = subprocess.Popen([*map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                                        text=True, bufsize=1, env=environment)
+        self.process = subprocess.Popen(
+            [*map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            bufsize=1,
+            env=environment,
+        )
         self.pid, self.ended, self.ready, self.gone = None, None, False, False
         self.changed = threading.Condition()
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -75,7 +83,9 @@ class Agent:
         with self.changed:
             self.changed.wait_for(lambda: condition() or self.gone, seconds)
             if not condition():
-                raise Broken(f"rank {self.rank}: {what} not within {seconds} s" + (": its agent has ended" if self.gone else ""))
+                raise Broken(
+                    f"rank {self.rank}: {what} not within {seconds} s" + (": its agent has ended" if self.gone else "")
+                )
 
     def start(self, generation, environment):
         before = self.pid
@@ -109,8 +119,20 @@ class Aggregator:
         loss = self.draw.choice([0, 0, 0.001, 0.01])
         self.starts[dataplane] += 1
         self.starts["--inject-loss"] += loss > 0
-        command = [self.rack.netsum, "aggregator", "--listen", "10.77.1.1:5151", "--cores", "1", "--inject-loss", loss,
-                   "--inject-seed", self.draw.randrange(1000), "--dataplane", dataplane]
+        command = [
+            self.rack.netsum,
+            "aggregator",
+            "--listen",
+            "10.77.1.1:5151",
+            "--cores",
+            "1",
+            "--inject-loss",
+            loss,
+            "--inject-seed",
+            self.draw.randrange(1000),
+            "--dataplane",
+            dataplane,
+        ]
         if dataplane == "xdp":
             command += ["--interfaces", ",".join(f"w{w}" for w in range(self.rack.workers))]
         with (self.folder / "aggregator.log").open("a", encoding="utf-8") as log:
@@ -211,13 +233,24 @@ class Chaos:
     def start_generation(self):
         self.generation += 1
         self.trains = False
-        environment = {"MASTER_PORT": str(29500 + self.generation % 1000), "NETSUM_ON_FAILURE": "failover",
-                       "NETSUM_FAILOVER_TIMEOUT": str(TIMEOUT_S), "NETSUM_CONNECT_TIMEOUT": str(TIMEOUT_S)}
+        environment = {
+            "MASTER_PORT": str(29500 + self.generation % 1000),
+            "NETSUM_ON_FAILURE": "failover",
+            "NETSUM_FAILOVER_TIMEOUT": str(TIMEOUT_S),
+            "NETSUM_CONNECT_TIMEOUT": str(TIMEOUT_S),
+        }
         lossy = self.draw.random() < 0.3
         self.injected["ranks started with NETSUM_INJECT_LOSS=0.5%"] += lossy
         for agent in self.agents:
-            agent.start(self.generation, {**environment, "RANK": str(agent.rank), "NETSUM_INJECT_SEED":
-                                          str(self.generation), "NETSUM_INJECT_LOSS": "0.5%" if lossy else "0"})
+            agent.start(
+                self.generation,
+                {
+                    **environment,
+                    "RANK": str(agent.rank),
+                    "NETSUM_INJECT_SEED": str(self.generation),
+                    "NETSUM_INJECT_LOSS": "0.5%" if lossy else "0",
+                },
+            )
         self.progress_at = time.monotonic()
 
     def end_generation(self):
@@ -330,7 +363,9 @@ def train_undisturbed(options, steps, folder):
     with (folder / "log").open("w", encoding="utf-8") as log, contextlib.ExitStack() as stack:
         agents = []
         for rank in range(options.workers):
-            agent = Agent(rank, [sys.executable, HERE / "agent.py", folder, TIMEOUT_S], clean_environment(environment), log)
+            agent = Agent(
+                rank, [sys.executable, HERE / "agent.py", folder, TIMEOUT_S], clean_environment(environment), log
+            )
             stack.callback(agent.close)
             agents.append(agent)
         for agent in agents:
@@ -364,8 +399,10 @@ def judge_errors(errors):
 def judge_weights(checkpoints, expected):
     for note in checkpoints:
         if note["digest"] != expected.get(note["step"]):
-            raise Broken(f"generation {note['generation']}, rank {note['of_rank']}: other weights at step {note['step']} than "
-                         "without faults")
+            raise Broken(
+                f"generation {note['generation']}, rank {note['of_rank']}: other weights at step {note['step']} than "
+                "without faults"
+            )
 
 
 def last_of_each_process(checkpoints):
@@ -382,21 +419,39 @@ def report_of(options, chaos, notes, packets):
     codes = collections.Counter(e["code"] for e in errors if e["phase"] == "training")
     starting = collections.Counter(e["code"] or e["type"] for e in errors if e["phase"] != "training")
     return {
-        "machine": machine(), "command": " ".join(sys.argv), "date": time.strftime("%Y-%m-%d"), "seed": options.seed,
-        "minutes": options.minutes, "workers": options.workers, "injected": dict(chaos.injected),
-        "faults": sum(chaos.injected.values()), "aggregator_starts": dict(chaos.aggregator.starts), "steps": chaos.step,
-        "restarts": chaos.generation - 1, "failovers": max([0, *(
-            sum(n["failovers"] for n in ends if n["of_rank"] == rank) for rank in range(options.workers))]),
-        "errors_while_training": dict(codes), "errors_while_starting": dict(starting),
+        "machine": machine(),
+        "command": " ".join(sys.argv),
+        "date": time.strftime("%Y-%m-%d"),
+        "seed": options.seed,
+        "minutes": options.minutes,
+        "workers": options.workers,
+        "injected": dict(chaos.injected),
+        "faults": sum(chaos.injected.values()),
+        "aggregator_starts": dict(chaos.aggregator.starts),
+        "steps": chaos.step,
+        "restarts": chaos.generation - 1,
+        "failovers": max(
+            [0, *(sum(n["failovers"] for n in ends if n["of_rank"] == rank) for rank in range(options.workers))]
+        ),
+        "errors_while_training": dict(codes),
+        "errors_while_starting": dict(starting),
         "exits": {str(status): count for status, count in chaos.exits.items()},
-        "retransmissions": sum(n["retransmissions"] for n in ends), "packets_sent": sum(n["packets_sent"] for n in ends),
-        "packets_dropped_on_purpose_by_ranks": sum(n["injected"] for n in ends), "packets_lost_on_links": packets[1],
-        "packets_passed_on_links": packets[0], "weights_compared": len(checkpoints),
-        "longest_end_s": round(chaos.longest_end_s, 1), "longest_pause_s": round(chaos.longest_pause_s, 1)}
+        "retransmissions": sum(n["retransmissions"] for n in ends),
+        "packets_sent": sum(n["packets_sent"] for n in ends),
+        "packets_dropped_on_purpose_by_ranks": sum(n["injected"] for n in ends),
+        "packets_lost_on_links": packets[1],
+        "packets_passed_on_links": packets[0],
+        "weights_compared": len(checkpoints),
+        "longest_end_s": round(chaos.longest_end_s, 1),
+        "longest_pause_s": round(chaos.longest_pause_s, 1),
+    }
 
 
 def table(report):
-    lines = [f"{report['machine']}; seed {report['seed']}, {report['workers']} workers, {report['minutes']} minutes", ""]
+    lines = [
+        f"{report['machine']}; seed {report['seed']}, {report['workers']} workers, {report['minutes']} minutes",
+        "",
+    ]
     lines += [f"  {count:5}  {name}" for name, count in sorted(report["injected"].items())]
     for name, value in report.items():
         if name not in ("machine", "command", "date", "seed", "minutes", "workers", "injected"):
@@ -411,12 +466,16 @@ def run(options, say):
     undisturbed.mkdir()
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((folder / "ranks.log").open("w", encoding="utf-8"))
-        rack = stack.enter_context(Rack(options.netsum, f"chaos{os.getpid()}", options.workers, RATE, 1500, "user", loss=0))
+        rack = stack.enter_context(
+            Rack(options.netsum, f"chaos{os.getpid()}", options.workers, RATE, 1500, "user", loss=0)
+        )
         chaos = Chaos(options, rack, folder, say)
         stack.callback(lambda: chaos.aggregator.process and chaos.aggregator.kill())
         environment = clean_environment({"WORLD_SIZE": str(options.workers)})
         for rank in range(options.workers):
-            agent = Agent(rank, rack.inside(rank, sys.executable, HERE / "agent.py", folder, TIMEOUT_S), environment, log)
+            agent = Agent(
+                rank, rack.inside(rank, sys.executable, HERE / "agent.py", folder, TIMEOUT_S), environment, log
+            )
             stack.callback(agent.close)
             chaos.agents.append(agent)
         chaos.run()
@@ -430,8 +489,10 @@ def run(options, say):
     judge_errors([n for n in notes if n["event"] == "error"])
     say(f"comparing with an undisturbed training of {steps} steps")
     judge_weights([n for n in notes if n["event"] == "checkpoint"], train_undisturbed(options, steps, undisturbed))
-    say(f"nothing wrong, nothing hung: {report['weights_compared']} times all weights, bit for bit those of the undisturbed "
-        f"training\nreport: {folder / 'report.json'}")
+    say(
+        f"nothing wrong, nothing hung: {report['weights_compared']} times all weights, bit for bit those of the undisturbed "
+        f"training\nreport: {folder / 'report.json'}"
+    )
 
 
 def parse_arguments():
@@ -440,8 +501,12 @@ def parse_arguments():
     parser.add_argument("--minutes", type=float, default=10, help="of faults (%(default)s)")
     parser.add_argument("--workers", type=int, default=8, help="ranks (%(default)s)")
     parser.add_argument("--pause", default="2,6", help="least and most seconds from fault to fault (%(default)s)")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum",
-                        help="the command, for rack and aggregator")
+    parser.add_argument(
+        "--netsum",
+        type=pathlib.Path,
+        default=ROOT / "build/release/tools/netsum/netsum",
+        help="the command, for rack and aggregator",
+    )
     parser.add_argument("--output", type=pathlib.Path, help="folder of logs and report, new (build/chaos/SEED-TIME)")
     options = parser.parse_args()
     options.pause = [float(text) for text in options.pause.split(",")]

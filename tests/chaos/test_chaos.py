@@ -1,4 +1,5 @@
 """A short run of the chaos test, and its judge: what is wrong is told."""
+
 import json
 import os
 import pathlib
@@ -15,12 +16,18 @@ ERROR = {"of_rank": 1, "phase": "training", "netsum": True, "code": "peer_lost",
 
 
 def test_errors_that_name_a_party_pass():
-    chaos.judge_errors([ERROR, {**ERROR, "code": "aggregator_lost", "rank": -1, "text": "the aggregator at a:1 ..."},
-                        {**ERROR, "phase": "starting", "netsum": False, "code": None, "rank": None}])
+    chaos.judge_errors(
+        [
+            ERROR,
+            {**ERROR, "code": "aggregator_lost", "rank": -1, "text": "the aggregator at a:1 ..."},
+            {**ERROR, "phase": "starting", "netsum": False, "code": None, "rank": None},
+        ]
+    )
 
 
-@pytest.mark.parametrize("change", [{"netsum": False}, {"code": "internal"}, {"rank": -1, "text": "something is lost"},
-                                    {"code": "overflow"}])
+@pytest.mark.parametrize(
+    "change", [{"netsum": False}, {"code": "internal"}, {"rank": -1, "text": "something is lost"}, {"code": "overflow"}]
+)
 def test_other_errors_do_not(change):
     with pytest.raises(chaos.Broken):
         chaos.judge_errors([{**ERROR, **change}])
@@ -41,17 +48,45 @@ def test_bad_arguments():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-@pytest.mark.parametrize(("workers", "minutes", "seed"), [
-    pytest.param("3", "0.5", "5", id="short"),
-    pytest.param("4", "10", os.environ.get("NETSUM_SIM_SEED", "5"), id="long", marks=[pytest.mark.soak, pytest.mark.timeout(2400)]),
-])
+@pytest.mark.parametrize(
+    ("workers", "minutes", "seed"),
+    [
+        pytest.param("3", "0.5", "5", id="short"),
+        pytest.param(
+            "4",
+            "10",
+            os.environ.get("NETSUM_SIM_SEED", "5"),
+            id="long",
+            marks=[pytest.mark.soak, pytest.mark.timeout(2400)],
+        ),
+    ],
+)
 def test_a_run(tmp_path, workers, minutes, seed):
     assert chaos.ROOT.joinpath("build/release/tools/netsum/netsum").exists(), "run make build first"
     output = tmp_path / "run"
-    run = subprocess.run([sys.executable, HERE / "chaos.py", "--workers", workers, "--minutes", minutes, "--pause", "1,3",
-                          "--seed", seed, "--output", output], capture_output=True, text=True,
-                         timeout=600 + 120 * float(minutes), check=False)
-    assert run.returncode == 0, f"chaos.py --workers {workers} --minutes {minutes} --pause 1,3 --seed {seed}:\n{run.stdout}{run.stderr}"
+    run = subprocess.run(
+        [
+            sys.executable,
+            HERE / "chaos.py",
+            "--workers",
+            workers,
+            "--minutes",
+            minutes,
+            "--pause",
+            "1,3",
+            "--seed",
+            seed,
+            "--output",
+            output,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600 + 120 * float(minutes),
+        check=False,
+    )
+    assert run.returncode == 0, (
+        f"chaos.py --workers {workers} --minutes {minutes} --pause 1,3 --seed {seed}:\n{run.stdout}{run.stderr}"
+    )
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     assert report["faults"] >= 5 and report["steps"] > 0 and report["weights_compared"] > 0
     left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,5 @@
 """What is trained under chaos: deterministic, so that the weights at a step have the same bits in every run."""
+
 import hashlib
 import json
 import os
@@ -71,8 +72,13 @@ def error_of(raised):
     broken = raised if isinstance(raised, netsum.torch.Error) else None
     if broken is None and dist.is_initialized():
         broken = netsum.torch.error()
-    return {"type": type(raised).__name__, "text": str(raised)[:600], "netsum": broken is not None,
-            "code": getattr(broken, "code", None), "rank": getattr(broken, "rank", None)}
+    return {
+        "type": type(raised).__name__,
+        "text": str(raised)[:600],
+        "netsum": broken is not None,
+        "code": getattr(broken, "code", None),
+        "rank": getattr(broken, "rank", None),
+    }
 
 
 def train(folder, generation, timeout):
@@ -82,6 +88,7 @@ def train(folder, generation, timeout):
     checkpoint, stop_at = folder / "checkpoint.pt", folder / "stop_at"
     torch.set_num_threads(1)
     with (folder / f"rank{rank}.jsonl").open("a", buffering=1, encoding="utf-8") as file:
+
         def note(**what):
             file.write(json.dumps({"generation": generation, "time": time.monotonic(), **what}) + "\n")
 
@@ -95,9 +102,13 @@ def train(folder, generation, timeout):
                 training.one_step(rank)
                 if training.step % CHECKPOINT_STEPS == 0:
                     stats = netsum.torch.stats()
-                    note(event="checkpoint", step=training.step, digest=training.digest(),
-                         **{name: stats[name] for name in ("retransmissions", "probes", "failovers", "packets_sent")},
-                         injected=stats.get("drops", {}).get("injected", 0))
+                    note(
+                        event="checkpoint",
+                        step=training.step,
+                        digest=training.digest(),
+                        **{name: stats[name] for name in ("retransmissions", "probes", "failovers", "packets_sent")},
+                        injected=stats.get("drops", {}).get("injected", 0),
+                    )
                     if rank == 0:
                         training.save(checkpoint)
             note(event="done", step=training.step)

@@ -1,4 +1,5 @@
 """Workers whose packets go by AF_XDP, in a virtual rack: the same sums, other traffic unharmed, UDP where it cannot be."""
+
 import json
 import os
 import subprocess
@@ -9,12 +10,31 @@ from rack_harness import RackCommandTest
 
 class AfXdpTest(RackCommandTest):
     def start_ranks(self, workers, *flags):
-        return [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--json",
-                              "--timeout", "20s", *flags) for w in range(workers)]
+        return [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                workers,
+                "--json",
+                "--timeout",
+                "20s",
+                *flags,
+            )
+            for w in range(workers)
+        ]
 
     def xdp_program_of(self, worker):
-        shown = subprocess.run(["ip", "-n", f"netsum-{self.name}-w{worker}", "-j", "link", "show", "eth0"],
-                               capture_output=True, text=True, check=True)
+        shown = subprocess.run(
+            ["ip", "-n", f"netsum-{self.name}-w{worker}", "-j", "link", "show", "eth0"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return json.loads(shown.stdout)[0].get("xdp")
 
     def sums_and_tcp(self, dataplane):
@@ -37,8 +57,26 @@ class AfXdpTest(RackCommandTest):
 
     def test_ranks_may_differ(self):
         self.up("--workers", 2)
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--bytes", "256Ki",
-                               "--iterations", 3, "--json", "--packet-io", io) for w, io in enumerate(("udp", "af_xdp"))]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                2,
+                "--bytes",
+                "256Ki",
+                "--iterations",
+                3,
+                "--json",
+                "--packet-io",
+                io,
+            )
+            for w, io in enumerate(("udp", "af_xdp"))
+        ]
         by_udp, by_af_xdp = self.reports_of(ranks)
         assert "packets by" not in by_udp["summed_by"]
         assert "packets by af_xdp" in by_af_xdp["summed_by"]
@@ -46,16 +84,48 @@ class AfXdpTest(RackCommandTest):
     def test_embedded_shards(self):
         """One's own shard is reached by the UDP socket, those of others by the ring."""
         self.up("--workers", 2)
-        ranks = [self.start_in(w, "env", "-u", "NETSUM_AGGREGATOR", NETSUM, "bench", "allreduce", "--rank", w,
-                               "--world-size", 2, "--root", "10.77.0.1:5200", "--bytes", "256Ki", "--iterations", 3,
-                               "--json", "--packet-io", "af_xdp") for w in range(2)]
+        ranks = [
+            self.start_in(
+                w,
+                "env",
+                "-u",
+                "NETSUM_AGGREGATOR",
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                2,
+                "--root",
+                "10.77.0.1:5200",
+                "--bytes",
+                "256Ki",
+                "--iterations",
+                3,
+                "--json",
+                "--packet-io",
+                "af_xdp",
+            )
+            for w in range(2)
+        ]
         for report in self.reports_of(ranks):
             assert "embedded shards" in report["summed_by"]
             assert "packets by af_xdp" in report["summed_by"]
 
     def test_loopback_falls_back_to_udp(self):
-        command = self.run_command("bench", "allreduce", "--workers", 2, "--bytes", "64Ki", "--iterations", 1, "--json",
-                                   environment={**self.environment, "NETSUM_PACKET_IO": "af_xdp"})
+        command = self.run_command(
+            "bench",
+            "allreduce",
+            "--workers",
+            2,
+            "--bytes",
+            "64Ki",
+            "--iterations",
+            1,
+            "--json",
+            environment={**self.environment, "NETSUM_PACKET_IO": "af_xdp"},
+        )
         assert command.status == 0, command.text("err")
         report = json.loads(command.text("out"))
         assert report["verified"]

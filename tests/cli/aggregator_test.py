@@ -1,4 +1,5 @@
 """The daemon and its jobs under bad input, deaths and signals."""
+
 import contextlib
 import json
 import random
@@ -25,7 +26,9 @@ class AggregatorTest(CommandTest):
         port = daemon.address.split(":")[1]
         second = self.run_command("aggregator", "--listen", daemon.address, "--cores", 1)
         assert second.status == 3
-        assert f"port {port} is in use by another process: stop it or choose another with --listen" in second.text("err")
+        assert f"port {port} is in use by another process: stop it or choose another with --listen" in second.text(
+            "err"
+        )
         self.assert_serves(daemon)
 
     def test_data_port_in_use(self):
@@ -57,8 +60,9 @@ class AggregatorTest(CommandTest):
         tokens = [self.write_file("ours\n"), self.write_file("theirs\n")]
         first = self.start_bench(daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[0])
         daemon.wait_for("job began")
-        second = self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[1],
-                                  connect_timeout="2s")
+        second = self.start_bench(
+            daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--token-file", tokens[1], connect_timeout="2s"
+        )
         assert second.end() == 3
         assert "is the token the same on all ranks?" in second.text("err")
         # The stranger did the job no harm: the right rank still completes it.
@@ -68,6 +72,7 @@ class AggregatorTest(CommandTest):
 
     def certified(self, folder, name, authority):
         """A key NAME.key and a certificate NAME.pem for this host, signed by the authority."""
+
         def openssl(*arguments):
             subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, check=True, timeout=PATIENCE_S)
 
@@ -77,8 +82,23 @@ class AggregatorTest(CommandTest):
             return
         (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n", encoding="ascii")
         openssl("req", *key, "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key",
-                "-CAcreateserial", "-out", f"{name}.pem", "-days", "1", "-extfile", "san")
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            f"{authority}.pem",
+            "-CAkey",
+            f"{authority}.key",
+            "-CAcreateserial",
+            "-out",
+            f"{name}.pem",
+            "-days",
+            "1",
+            "-extfile",
+            "san",
+        )
 
     def test_mutual_tls(self):
         folder = self.write_file("").parent
@@ -86,8 +106,14 @@ class AggregatorTest(CommandTest):
             self.certified(folder, name, authority)
 
         def tls(name, authority="ca"):
-            return ["--tls-ca", folder / f"{authority}.pem", "--tls-cert", folder / f"{name}.pem",
-                    "--tls-key", folder / f"{name}.key"]
+            return [
+                "--tls-ca",
+                folder / f"{authority}.pem",
+                "--tls-cert",
+                folder / f"{name}.pem",
+                "--tls-key",
+                folder / f"{name}.key",
+            ]
 
         daemon = self.start_aggregator(*tls("agg"), "--require-client-cert")
         for flags in ([], ["--tls-ca", folder / "ca.pem"], tls("stranger"), tls("rank", "other")):
@@ -132,8 +158,13 @@ class AggregatorTest(CommandTest):
 
     def test_wrong_version(self):
         daemon = self.start_aggregator()
-        answer = subprocess.run([BUILD / "tests/cli/join_as_version", daemon.address, "999"], text=True,
-                                capture_output=True, timeout=PATIENCE_S, check=False)
+        answer = subprocess.run(
+            [BUILD / "tests/cli/join_as_version", daemon.address, "999"],
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
         assert answer.returncode == 0, answer.stderr
         assert "999" in answer.stdout
         assert "protocol version" in answer.stdout
@@ -163,8 +194,18 @@ class AggregatorTest(CommandTest):
             # Bound but not listening: nobody else can take the port, and connections are refused.
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            bench = self.run_command("bench", "allreduce", "--workers", 2, "--aggregator", address,
-                                     "--connect-timeout", "2s", "--bytes", "4Ki")
+            bench = self.run_command(
+                "bench",
+                "allreduce",
+                "--workers",
+                2,
+                "--aggregator",
+                address,
+                "--connect-timeout",
+                "2s",
+                "--bytes",
+                "4Ki",
+            )
         assert bench.status == 3
         for rank in range(2):
             assert address in bench.wait_for(f"rank {rank}:", "unreachable")

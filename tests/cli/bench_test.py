@@ -1,4 +1,5 @@
 """netsum bench: every form of it, every type, and the report."""
+
 import json
 import re
 import struct
@@ -9,8 +10,9 @@ from harness import CommandTest, free_port
 
 class BenchTest(CommandTest):
     def bench(self, *arguments):
-        command = self.run_command("bench", "allreduce", "--bytes", "200000", "--iterations", 3, "--warmup", 1,
-                                   "--json", *arguments)
+        command = self.run_command(
+            "bench", "allreduce", "--bytes", "200000", "--iterations", 3, "--warmup", 1, "--json", *arguments
+        )
         assert command.status == 0, command.text("err") + command.text("out")
         return json.loads(command.text("out"))
 
@@ -35,8 +37,23 @@ class BenchTest(CommandTest):
             assert rank["payload_share"] > 0.5
 
     def test_more_workers_than_an_aggregator_takes(self):
-        command = self.run_command("bench", "allreduce", "--workers", 66, "--bytes", "4000", "--iterations", 1,
-                                   "--warmup", 0, "--connect-timeout", "90s", "--timeout", "60s", "--json")
+        command = self.run_command(
+            "bench",
+            "allreduce",
+            "--workers",
+            66,
+            "--bytes",
+            "4000",
+            "--iterations",
+            1,
+            "--warmup",
+            0,
+            "--connect-timeout",
+            "90s",
+            "--timeout",
+            "60s",
+            "--json",
+        )
         assert command.status == 0, command.text("err") + command.text("out")
         report = json.loads(command.text("out"))
         assert report["verified"], report
@@ -45,8 +62,10 @@ class BenchTest(CommandTest):
 
     def test_racks_of_few_workers(self):
         assert self.bench("--workers", 4, "--racks", 2)["verified"]
-        for arguments, complaint in ((("--workers", 200, "--racks", 3), "at most 64 of the 200 workers"),
-                                     (("--racks", 2, "--aggregator", "127.0.0.1:1"), "leave out --aggregator")):
+        for arguments, complaint in (
+            (("--workers", 200, "--racks", 3), "at most 64 of the 200 workers"),
+            (("--racks", 2, "--aggregator", "127.0.0.1:1"), "leave out --aggregator"),
+        ):
             command = self.run_command("bench", "allreduce", *arguments)
             assert command.status == 2
             assert complaint in command.text("err")
@@ -72,8 +91,25 @@ class BenchTest(CommandTest):
 
     def test_ranks_of_other_lane_widths_are_told_so(self):
         root = f"127.0.0.1:{free_port()}"
-        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
-                            "--dtype", "bfloat16", "--lane-bits", bits) for rank, bits in enumerate((16, 32))]
+        ranks = [
+            self.start(
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                2,
+                "--root",
+                root,
+                "--bytes",
+                "64Ki",
+                "--dtype",
+                "bfloat16",
+                "--lane-bits",
+                bits,
+            )
+            for rank, bits in enumerate((16, 32))
+        ]
         for rank in ranks:
             assert rank.end() == 3, rank.text("out")
             assert "mismatch" in rank.text("err")
@@ -85,8 +121,24 @@ class BenchTest(CommandTest):
 
     def test_a_group_started_by_hand(self):
         root = f"127.0.0.1:{free_port()}"
-        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
-                            "--iterations", 2, "--json") for rank in range(2)]
+        ranks = [
+            self.start(
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                2,
+                "--root",
+                root,
+                "--bytes",
+                "64Ki",
+                "--iterations",
+                2,
+                "--json",
+            )
+            for rank in range(2)
+        ]
         times = []
         for number, rank in enumerate(ranks):
             assert rank.end() == 0, rank.text("err")
@@ -101,9 +153,28 @@ class BenchTest(CommandTest):
         root, ranks, iterations = f"127.0.0.1:{free_port()}", 3, 4
         with tempfile.NamedTemporaryFile() as gate:
             gate.truncate(8 * (2 + ranks))
-            processes = [self.start("bench", "allreduce", "--rank", rank, "--world-size", ranks, "--root", root, "--bytes",
-                                    "256Ki", "--iterations", iterations, "--warmup", 1, "--start-gate", gate.name, "--json")
-                         for rank in range(ranks)]
+            processes = [
+                self.start(
+                    "bench",
+                    "allreduce",
+                    "--rank",
+                    rank,
+                    "--world-size",
+                    ranks,
+                    "--root",
+                    root,
+                    "--bytes",
+                    "256Ki",
+                    "--iterations",
+                    iterations,
+                    "--warmup",
+                    1,
+                    "--start-gate",
+                    gate.name,
+                    "--json",
+                )
+                for rank in range(ranks)
+            ]
             reports = []
             for rank in processes:
                 assert rank.end() == 0, rank.text("err")
@@ -113,22 +184,54 @@ class BenchTest(CommandTest):
         assert {len(of_rank) for of_rank in stamps} == {iterations}
         assert opened == iterations + 1
         assert all(of_rank[-1][0] >= start for of_rank in stamps), "nobody starts before the gate opens"
-        slowest = sorted(max(end - begin for begin, end, _, _ in of_one) // 1000 for of_one in zip(*stamps, strict=True))
+        slowest = sorted(
+            max(end - begin for begin, end, _, _ in of_one) // 1000 for of_one in zip(*stamps, strict=True)
+        )
         assert [slowest[0], slowest[-1]] == [reports[0]["time_us"]["min"], reports[0]["time_us"]["max"]]
 
     def test_a_gate_that_cannot_be_used_is_refused(self):
         with tempfile.NamedTemporaryFile() as empty:
             for path, reason in (("/nonexistent/gate", "No such file"), (empty.name, "Invalid argument")):
-                rank = self.run_command("bench", "allreduce", "--rank", 0, "--world-size", 1, "--root",
-                                        f"127.0.0.1:{free_port()}", "--bytes", "4Ki", "--start-gate", path)
+                rank = self.run_command(
+                    "bench",
+                    "allreduce",
+                    "--rank",
+                    0,
+                    "--world-size",
+                    1,
+                    "--root",
+                    f"127.0.0.1:{free_port()}",
+                    "--bytes",
+                    "4Ki",
+                    "--start-gate",
+                    path,
+                )
                 assert rank.status == 3, rank.text("out")
                 assert reason in rank.text("err")
                 assert "--start-gate" in rank.text("err")
 
     def test_ranks_with_other_inputs_than_agreed_are_found_wrong(self):
         root = f"127.0.0.1:{free_port()}"
-        ranks = [self.start("bench", "allreduce", "--rank", rank, "--world-size", 2, "--root", root, "--bytes", "64Ki",
-                            "--iterations", 1, "--seed", 1 + rank, "--json") for rank in range(2)]
+        ranks = [
+            self.start(
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                2,
+                "--root",
+                root,
+                "--bytes",
+                "64Ki",
+                "--iterations",
+                1,
+                "--seed",
+                1 + rank,
+                "--json",
+            )
+            for rank in range(2)
+        ]
         for rank in ranks:
             assert rank.end() == 1, rank.text("err")
             report = json.loads(rank.text("out"))

@@ -1,4 +1,5 @@
 """netsum doctor: what it finds, and that it says what to change."""
+
 import json
 import re
 import socket
@@ -16,8 +17,19 @@ class DoctorTest(CommandTest):
 
     def test_the_machine(self):
         findings = self.doctor()
-        for subject in ("kernel", "UDP GRO", "AF_XDP", "net.core.rmem_max", "net.core.wmem_max", "CPU", "cores", "clock source",
-                        "clock synchronisation", "interface lo", "open files"):
+        for subject in (
+            "kernel",
+            "UDP GRO",
+            "AF_XDP",
+            "net.core.rmem_max",
+            "net.core.wmem_max",
+            "CPU",
+            "cores",
+            "clock source",
+            "clock synchronisation",
+            "interface lo",
+            "open files",
+        ):
             assert subject in findings
         for finding in findings.values():
             assert finding["grade"] in ("ok", "warn")

@@ -1,4 +1,5 @@
 """The command line: help, versions, and clear errors for what cannot be served."""
+
 import json
 import re
 
@@ -15,8 +16,7 @@ class FlagsTest(CommandTest):
         assert command.text("out") == ""
 
     def test_every_help_has_examples(self):
-        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["simulate"],
-                          ["version"]):
+        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["simulate"], ["version"]):
             command = self.run_command(*arguments, "--help")
             assert command.status == 0
             assert "Examples:" in command.text("out")
@@ -33,8 +33,9 @@ class FlagsTest(CommandTest):
 
     def test_unknown_flag(self):
         for arguments in (["aggregator"], ["bench", "allreduce"], ["doctor"], ["version"]):
-            self.assert_usage_error([*arguments, "--frobnicate"], "unknown", "--frobnicate",
-                                    "netsum " + " ".join(arguments) + " --help")
+            self.assert_usage_error(
+                [*arguments, "--frobnicate"], "unknown", "--frobnicate", "netsum " + " ".join(arguments) + " --help"
+            )
 
     def test_no_or_unknown_subcommand(self):
         self.assert_usage_error([], "subcommand")
@@ -44,36 +45,43 @@ class FlagsTest(CommandTest):
     def test_bad_address(self):
         for text in ("nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"):
             self.assert_usage_error(["aggregator", "--listen", text], "--listen", text, "host:port")
-        self.assert_usage_error(["bench", "allreduce", "--aggregator", "127.0.0.1:1,nonsense"], "--aggregator",
-                                "nonsense", "host:port")
+        self.assert_usage_error(
+            ["bench", "allreduce", "--aggregator", "127.0.0.1:1,nonsense"], "--aggregator", "nonsense", "host:port"
+        )
         self.assert_usage_error(["doctor", "--peer", "nonsense"], "--peer", "host:port")
 
     def test_bad_address_in_the_environment(self):
-        self.assert_usage_error(["doctor"], "nonsense", "host:port",
-                                environment=clean_environment(NETSUM_AGGREGATOR="nonsense"))
+        self.assert_usage_error(
+            ["doctor"], "nonsense", "host:port", environment=clean_environment(NETSUM_AGGREGATOR="nonsense")
+        )
 
     def test_bad_values(self):
         bench = ["bench", "allreduce"]
         for arguments, words in [
-                (["aggregator", "--slots", "1000"], ["--slots", "power of two"]),
-                (["aggregator", "--cores", "0"], ["--cores", "range"]),
-                (["aggregator", "--mtu", "100"], ["--mtu", "576"]),
-                (["aggregator", "--data-port", "70000"], ["--data-port", "65535"]),
-                (["aggregator", "--log-level", "loud"], ["--log-level", "loud", "debug"]),
-                (["aggregator", "--drain-timeout", "soon"], ["--drain-timeout", "soon", "30s"]),
-                (bench + ["--bytes", "12X"], ["--bytes", "12X", "64Mi"]),
-                (bench + ["--bytes", "7"], ["--bytes", "7", "multiple"]),
-                (bench + ["--dtype", "float64"], ["--dtype", "float64", "bfloat16"]),
-                (bench + ["--dtype", "int32", "--op", "avg"], ["--op avg", "--op sum"]),
-                (bench + ["--rank", "0"], ["--rank", "--world-size"]),
-                (bench + ["--rank", "2", "--world-size", "2", "--root", "127.0.0.1:1"], ["--rank 2", "below"]),
-                (bench + ["--rank", "0", "--world-size", "2"], ["--rank", "--aggregator", "--root"])]:
+            (["aggregator", "--slots", "1000"], ["--slots", "power of two"]),
+            (["aggregator", "--cores", "0"], ["--cores", "range"]),
+            (["aggregator", "--mtu", "100"], ["--mtu", "576"]),
+            (["aggregator", "--data-port", "70000"], ["--data-port", "65535"]),
+            (["aggregator", "--log-level", "loud"], ["--log-level", "loud", "debug"]),
+            (["aggregator", "--drain-timeout", "soon"], ["--drain-timeout", "soon", "30s"]),
+            (bench + ["--bytes", "12X"], ["--bytes", "12X", "64Mi"]),
+            (bench + ["--bytes", "7"], ["--bytes", "7", "multiple"]),
+            (bench + ["--dtype", "float64"], ["--dtype", "float64", "bfloat16"]),
+            (bench + ["--dtype", "int32", "--op", "avg"], ["--op avg", "--op sum"]),
+            (bench + ["--rank", "0"], ["--rank", "--world-size"]),
+            (bench + ["--rank", "2", "--world-size", "2", "--root", "127.0.0.1:1"], ["--rank 2", "below"]),
+            (bench + ["--rank", "0", "--world-size", "2"], ["--rank", "--aggregator", "--root"]),
+        ]:
             self.assert_usage_error(arguments, *words)
 
     def test_world_size_over_the_limit(self):
         self.assert_usage_error(["bench", "allreduce", "--workers", "513"], "--workers", "513", "512")
-        self.assert_usage_error(["bench", "allreduce", "--rank", "0", "--world-size", "513", "--root", "127.0.0.1:1"],
-                                "--world-size", "513", "512")
+        self.assert_usage_error(
+            ["bench", "allreduce", "--rank", "0", "--world-size", "513", "--root", "127.0.0.1:1"],
+            "--world-size",
+            "513",
+            "512",
+        )
 
     def test_files_that_cannot_be_read(self):
         self.assert_usage_error(["aggregator", "--token-file", "no/such/file"], "--token-file", "no/such/file")

@@ -1,4 +1,5 @@
 """Starts the netsum command for tests: every wait has a deadline, and nothing is left running."""
+
 import contextlib
 import json
 import os
@@ -37,8 +38,9 @@ def rights_of(pid):
     rights = []
     for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
         fields = dict(re.findall(r"^(\w+):\s*(\w+)$", status.read_text(encoding="ascii"), re.MULTILINE))
-        rights.append((int(fields["CapEff"], 16), int(fields["CapPrm"], 16), int(fields["CapAmb"], 16),
-                       int(fields["NoNewPrivs"])))
+        rights.append(
+            (int(fields["CapEff"], 16), int(fields["CapPrm"], 16), int(fields["CapAmb"], 16), int(fields["NoNewPrivs"]))
+        )
     return rights
 
 
@@ -46,13 +48,20 @@ class Running:
     """A started command. Its lines of output are collected as they come."""
 
     def __init__(self, *arguments, environment=None, program=NETSUM):
-        self.process = subprocess.Popen([program, *map(str, arguments)], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                                        env=environment or clean_environment())
+        self.process = subprocess.Popen(
+            [program, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment or clean_environment(),
+        )
         self.lines = {"out": [], "err": []}
         self.news = queue.Queue()
-        self.readers = [threading.Thread(target=self._read, args=(name, stream), daemon=True)
-                        for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))]
+        self.readers = [
+            threading.Thread(target=self._read, args=(name, stream), daemon=True)
+            for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))
+        ]
         for reader in self.readers:
             reader.start()
 
@@ -125,20 +134,42 @@ class CommandTest:
         return daemon
 
     def start_bench(self, daemon, *arguments, connect_timeout="30s", **more):
-        return self.start("bench", "allreduce", "--aggregator", daemon.address, "--timeout", "8s",
-                          "--connect-timeout", connect_timeout, *arguments, **more)
+        return self.start(
+            "bench",
+            "allreduce",
+            "--aggregator",
+            daemon.address,
+            "--timeout",
+            "8s",
+            "--connect-timeout",
+            connect_timeout,
+            *arguments,
+            **more,
+        )
 
     def start_long_job(self, daemon, *arguments):
         """A bench that runs until it is stopped or something happens to it; returns when the job runs."""
-        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 1_000_000,
-                                 *arguments)
+        bench = self.start_bench(daemon, "--workers", 2, "--bytes", "256Ki", "--iterations", 1_000_000, *arguments)
         daemon.wait_for("job", "state=running")
         return bench
 
     def start_running_ranks(self, daemon, count):
         """Ranks of one long job, each a command of its own; returns when every one has got a sum."""
-        ranks = [self.start_bench(daemon, "--rank", rank, "--world-size", count, "--bytes", "256Ki", "--iterations",
-                                  1_000_000, "--report-events") for rank in range(count)]
+        ranks = [
+            self.start_bench(
+                daemon,
+                "--rank",
+                rank,
+                "--world-size",
+                count,
+                "--bytes",
+                "256Ki",
+                "--iterations",
+                1_000_000,
+                "--report-events",
+            )
+            for rank in range(count)
+        ]
         for rank in ranks:
             rank.wait_for('"event":"iteration"', name="out")
         return ranks

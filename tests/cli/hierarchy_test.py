@@ -1,4 +1,5 @@
 """Racks under a spine: aggregators that feed a parent, with real links, in both dataplanes and mixed."""
+
 import json
 
 from harness import NETSUM
@@ -45,8 +46,23 @@ class HierarchyRackTest(RackCommandTest):
 
     def test_a_dead_worker_is_named_in_the_other_rack(self):
         self.up("--workers", WORKERS, "--racks", 2)
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", WORKERS, "--bytes", "1Mi",
-                               "--iterations", 100000) for w in range(WORKERS)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                WORKERS,
+                "--bytes",
+                "1Mi",
+                "--iterations",
+                100000,
+            )
+            for w in range(WORKERS)
+        ]
         self.wait_in_log("running")
         ranks[3].process.kill()
         for rank in ranks[:3]:

@@ -1,4 +1,5 @@
 """What the fixtures of all tests (conftest.py) take away after a test that was ended in the middle."""
+
 import os
 import pathlib
 import re
@@ -27,9 +28,15 @@ class LeftoversTest(RackCommandTest):
     def test_the_rack_of_a_failed_test_is_taken_down(self):
         path = self.folder / "test_one.py"
         path.write_text(TEST.format(netsum=NETSUM, name=self.name), encoding="utf-8")
-        run = subprocess.run([sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", path.name],
-                             cwd=self.folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-                             timeout=PATIENCE_S, check=False)
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", path.name],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
         assert "RuntimeError: in the middle" in run.stdout
         assert re.search("1 failed, 1 passed in", run.stdout)
         assert {n for n in namespaces() if n.startswith(f"netsum-{self.name}-")} == set()

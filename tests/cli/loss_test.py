@@ -1,5 +1,6 @@
 """Losses on purpose: of a rack's links, of an aggregator, of a worker. They happen at the rate asked for, are counted,
 and no sum is wrong."""
+
 import json
 import math
 import os
@@ -66,18 +67,41 @@ class LossTest(RackCommandTest):
         links = self.links()
         assert (links["w0"]["packets_lost"], links["w0"]["rate"]) == (0, "100mbit")
         assert links["w1"]["rate"] == "50mbit"
-        self.assert_about(links["w1"]["packets_lost"], links["w1"]["packets_passed"] + links["w1"]["packets_lost"], 0.03)
+        self.assert_about(
+            links["w1"]["packets_lost"], links["w1"]["packets_passed"] + links["w1"]["packets_lost"], 0.03
+        )
         assert self.rack("set", "--name", self.name, "all", "--loss", "100%").status == 0
-        cut = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--connect-timeout", "2s")
-               for w in range(2)]
+        cut = [
+            self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--connect-timeout", "2s")
+            for w in range(2)
+        ]
         assert [rank.end() for rank in cut] == [3, 3]
         assert self.rack("set", "--name", self.name, "all", "--loss", "0").status == 0
         assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 1)["verified"]
 
     def test_a_link_is_unplugged_and_plugged_in_again(self):
         self.up("--workers", 2, "--rate", "100mbit")
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--bytes", "1Mi",
-                               "--iterations", 20, "--timeout", "20s", "--json", "--report-events") for w in range(2)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                2,
+                "--bytes",
+                "1Mi",
+                "--iterations",
+                20,
+                "--timeout",
+                "20s",
+                "--json",
+                "--report-events",
+            )
+            for w in range(2)
+        ]
         ranks[0].wait_for('"event":"iteration"', name="out")
         assert self.rack("set", "--name", self.name, "1", "--link", "down").status == 0
         self.rack("status").wait_for("link w1", "DOWN", name="out")
@@ -89,12 +113,14 @@ class LossTest(RackCommandTest):
 
     def test_what_cannot_be_set(self):
         self.up("--workers", 2)
-        for arguments, words in ((["0", "--loss", "1%"], ["made without --loss", "--loss 0"]),
-                                 (["0", "--rate", "1gbit"], ["made without a --rate"]),
-                                 (["7", "--link", "down"], ["'7' has no link", "all, w0, w1"]),
-                                 (["sw", "--link", "down"], ["'sw' has no link"]),
-                                 (["0"], ["--rate, --loss or --link"]),
-                                 (["0", "--loss", "1.5"], ["no probability"])):
+        for arguments, words in (
+            (["0", "--loss", "1%"], ["made without --loss", "--loss 0"]),
+            (["0", "--rate", "1gbit"], ["made without a --rate"]),
+            (["7", "--link", "down"], ["'7' has no link", "all, w0, w1"]),
+            (["sw", "--link", "down"], ["'sw' has no link"]),
+            (["0"], ["--rate, --loss or --link"]),
+            (["0", "--loss", "1.5"], ["no probability"]),
+        ):
             refused = self.rack("set", "--name", self.name, *arguments)
             assert refused.status == 2, refused.text("err")
             refused.wait_for(*words)
@@ -103,8 +129,9 @@ class LossTest(RackCommandTest):
     def test_a_daemon_and_its_workers_drop_on_purpose(self):
         daemon = self.start_aggregator("--inject-loss", "0.02", "--inject-seed", 7)
         daemon.wait_for("FAULTS ARE INJECTED", "2 %")
-        bench = self.start_bench(daemon, "--workers", 3, "--bytes", "4Mi", "--iterations", 4, "--warmup", 0, "--json",
-                                 "--inject-loss", "1%")
+        bench = self.start_bench(
+            daemon, "--workers", 3, "--bytes", "4Mi", "--iterations", 4, "--warmup", 0, "--json", "--inject-loss", "1%"
+        )
         assert bench.end() == 0, bench.text("err")
         report = json.loads(bench.text("out"))
         assert report["verified"]
@@ -122,8 +149,19 @@ class LossTest(RackCommandTest):
     def test_xdp_drops_on_purpose(self):
         self.up("--workers", 2, "--loss", 0)  # whose interfaces take what XDP redirects
         address = "10.77.1.1:6151"
-        aggregator = self.start_in("sw", NETSUM, "aggregator", "--dataplane", "xdp", "--listen", address, "--interfaces",
-                                   "w0,w1", "--inject-loss", "0.02")
+        aggregator = self.start_in(
+            "sw",
+            NETSUM,
+            "aggregator",
+            "--dataplane",
+            "xdp",
+            "--listen",
+            address,
+            "--interfaces",
+            "w0,w1",
+            "--inject-loss",
+            "0.02",
+        )
         aggregator.wait_for("FAULTS ARE INJECTED")
         report = self.sum_over(2, "--bytes", "4Mi", "--iterations", 3, "--aggregator", address)
         assert report["verified"]

@@ -1,5 +1,6 @@
 """Nothing uninitialised goes on the wire: the daemon and its workers under valgrind's memcheck, which looks at every byte
 that is given to the kernel to be sent."""
+
 import pathlib
 import re
 import shutil
@@ -23,16 +24,42 @@ class MemcheckTest(CommandTest):
         self.reports = pathlib.Path(folder.name)
 
     def start_checked(self, *command):
-        running = Running("--quiet", f"--error-exitcode={FOUND}", "--fair-sched=yes", f"--log-file={self.reports}/%p",
-                          *command, program="valgrind")
+        running = Running(
+            "--quiet",
+            f"--error-exitcode={FOUND}",
+            "--fair-sched=yes",
+            f"--log-file={self.reports}/%p",
+            *command,
+            program="valgrind",
+        )
         self.cleanup.callback(running.stop)
         return running
 
     def sum_checked(self, *arguments):
         """Two ranks, one sum of a tensor that does not fill its last packet."""
-        ranks = [self.start_checked(NETSUM, "bench", "allreduce", "--rank", rank, "--world-size", 2, "--iterations", 1,
-                                    "--warmup", 0, "--slots", 64, "--timeout", "60s", "--connect-timeout", "60s",
-                                    *arguments) for rank in range(2)]
+        ranks = [
+            self.start_checked(
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                2,
+                "--iterations",
+                1,
+                "--warmup",
+                0,
+                "--slots",
+                64,
+                "--timeout",
+                "60s",
+                "--connect-timeout",
+                "60s",
+                *arguments,
+            )
+            for rank in range(2)
+        ]
         for rank in ranks:
             assert rank.end() == 0, rank.text("err")
 

@@ -1,4 +1,5 @@
 """Results by IP multicast: real links, both dataplanes, all members behind the aggregator's one port."""
+
 import json
 import subprocess
 
@@ -24,16 +25,46 @@ class MulticastRackTest(RackCommandTest):
 
     def start_spare_server(self, *flags):
         """An aggregator on a host with one link, which all members are behind."""
-        daemon = self.start_in(SERVER, NETSUM, "aggregator", "--listen", f"10.77.0.{SERVER + 1}:5200", "--multicast",
-                               "239.1.2.0/24", *flags)
+        daemon = self.start_in(
+            SERVER,
+            NETSUM,
+            "aggregator",
+            "--listen",
+            f"10.77.0.{SERVER + 1}:5200",
+            "--multicast",
+            "239.1.2.0/24",
+            *flags,
+        )
         daemon.wait_for("ready:", name="out")
         return daemon
 
     def start_ranks(self, *flags, flags_of_last=()):
-        return [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", WORKERS, "--aggregator",
-                              f"10.77.0.{SERVER + 1}:5200", "--bytes", TENSOR_BYTES, "--iterations", ITERATIONS,
-                              "--warmup", 0, "--timeout", "20s", "--json", *flags,
-                              *(flags_of_last if w == WORKERS - 1 else ())) for w in range(WORKERS)]
+        return [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                WORKERS,
+                "--aggregator",
+                f"10.77.0.{SERVER + 1}:5200",
+                "--bytes",
+                TENSOR_BYTES,
+                "--iterations",
+                ITERATIONS,
+                "--warmup",
+                0,
+                "--timeout",
+                "20s",
+                "--json",
+                *flags,
+                *(flags_of_last if w == WORKERS - 1 else ()),
+            )
+            for w in range(WORKERS)
+        ]
 
     def sums_with_one_packet_for_all(self, *flags):
         self.up("--workers", WORKERS + 1)
@@ -88,8 +119,9 @@ class MulticastRackTest(RackCommandTest):
         self.change("sw", "ip", "link", "set", "dev", f"w{WORKERS - 1}", "type", "bridge_slave", "mcast_flood", "off")
         ranks = self.start_ranks("--connect-timeout", "3s")
         assert [rank.end() for rank in ranks] == [3] * WORKERS
-        ranks[-1].wait_for("data port at 10.77.0.4:", "multicast group 239.1.2.", "does not arrive", "IGMP snooping",
-                           "--multicast")
+        ranks[-1].wait_for(
+            "data port at 10.77.0.4:", "multicast group 239.1.2.", "does not arrive", "IGMP snooping", "--multicast"
+        )
         ranks[0].wait_for("rank 2", "reported", "does not arrive")
 
     def test_the_daemon_and_a_switch_that_filters_multicast(self):
@@ -100,8 +132,26 @@ class MulticastRackTest(RackCommandTest):
 
     def sums_in_racks(self, dataplane):
         self.up("--workers", 4, "--racks", 2, "--dataplane", dataplane, "--multicast")
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 4, "--bytes", TENSOR_BYTES,
-                               "--iterations", ITERATIONS, "--json", "--timeout", "20s") for w in range(4)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                4,
+                "--bytes",
+                TENSOR_BYTES,
+                "--iterations",
+                ITERATIONS,
+                "--json",
+                "--timeout",
+                "20s",
+            )
+            for w in range(4)
+        ]
         reports = self.reports_of(ranks)
         for w, report in enumerate(reports):
             assert f"results by multicast to 239.77.{w // 2}." in report["summed_by"]
@@ -113,10 +163,12 @@ class MulticastRackTest(RackCommandTest):
         self.sums_in_racks("xdp")
 
     def test_refusals(self):
-        for words, (groups, listen) in ((["not multicast", "239.1.2.0/24"], ["10.0.0.0/8", "127.0.0.1:0"]),
-                             (["has 16 addresses", "max_jobs is 64", "--max-jobs"], ["239.1.2.0/28", "127.0.0.1:0"]),
-                             (["IPv4 address", "--listen"], ["239.1.2.0/24", "0.0.0.0:0"]),
-                             (["IPv4 address", "--listen"], ["239.1.2.0/24", "[::1]:0"])):
+        for words, (groups, listen) in (
+            (["not multicast", "239.1.2.0/24"], ["10.0.0.0/8", "127.0.0.1:0"]),
+            (["has 16 addresses", "max_jobs is 64", "--max-jobs"], ["239.1.2.0/28", "127.0.0.1:0"]),
+            (["IPv4 address", "--listen"], ["239.1.2.0/24", "0.0.0.0:0"]),
+            (["IPv4 address", "--listen"], ["239.1.2.0/24", "[::1]:0"]),
+        ):
             refused = self.run_command("aggregator", "--listen", listen, "--multicast", groups)
             assert refused.status == 2
             refused.wait_for(*words)

@@ -1,4 +1,5 @@
 """What monitoring sees: metrics, probes, live status, the log, the dashboard and the service file."""
+
 import json
 import pathlib
 import re
@@ -15,7 +16,7 @@ from harness import PATIENCE_S, CommandTest, free_port
 DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-SAMPLE = re.compile(rf'({NAME})(?:\{{(.*)\}})? (\S+)$')
+SAMPLE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\["\\n])*)"(?:,|$)')
 
 
@@ -89,11 +90,17 @@ class OperationsTest(CommandTest):
         assert types["netsum_aggregator_slots_in_use"] == "gauge"
         assert value(first, "netsum_aggregator_job_members", job_name="mine") == 2
         assert value(first, "netsum_aggregator_job_running", job_name="mine") == 1
-        assert value(first, "netsum_aggregator_slots_in_use") == value(first, "netsum_aggregator_job_slots", job_name="mine")
+        assert value(first, "netsum_aggregator_slots_in_use") == value(
+            first, "netsum_aggregator_job_slots", job_name="mine"
+        )
         assert {labels["rank"] for labels, _ in first["netsum_aggregator_job_waited_seconds_total"]} == {"0", "1"}
         for name in ("packets_received_total", "bytes_sent_total", "sums_total", "contributions_total"):
-            self.until(f"more {name}", lambda metric="netsum_aggregator_" + name:
-                       value(self.scrape(daemon.metrics)[1], metric) > value(first, metric))
+            self.until(
+                f"more {name}",
+                lambda metric="netsum_aggregator_" + name: (
+                    value(self.scrape(daemon.metrics)[1], metric) > value(first, metric)
+                ),
+            )
         # Each reason for a refusal has its series from the start, so that its first increase is seen.
         reasons = {labels["reason"] for labels, _ in first["netsum_aggregator_packets_dropped_total"]}
         assert {"bad_check", "duplicate", "stale_round", "unknown_job"} <= reasons
@@ -108,6 +115,7 @@ class OperationsTest(CommandTest):
             samples = self.scrape(daemon.metrics)[1]
             waits = {labels["rank"]: number for labels, number in samples["netsum_aggregator_job_waiting_seconds"]}
             return waits["1"] > 0.3 and waits["0"] == 0 and waits["2"] == 0
+
         self.until("a wait for rank 1 alone", waits_for_rank_1)
         assert value(self.scrape(daemon.metrics)[1], "netsum_aggregator_job_waited_seconds_total", rank="1") > 0.1
         status = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "200ms", "--json")
@@ -126,8 +134,10 @@ class OperationsTest(CommandTest):
         daemon.wait_for("member joined", "job=half", "rank=1", "host=127.0.0.1")
         samples = self.scrape(daemon.metrics)[1]
         assert value(samples, "netsum_aggregator_job_running", job_name="half") == 0
-        self.until("a wait for rank 0", lambda: value(self.scrape(daemon.metrics)[1],
-                                                      "netsum_aggregator_job_waiting_seconds", rank="0") > 0)
+        self.until(
+            "a wait for rank 0",
+            lambda: value(self.scrape(daemon.metrics)[1], "netsum_aggregator_job_waiting_seconds", rank="0") > 0,
+        )
         assert value(samples, "netsum_aggregator_job_waiting_seconds", rank="1") == 0
         view = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "50ms")
         assert "waits for ranks 0, 2" in view.text("out")
@@ -158,10 +168,40 @@ class OperationsTest(CommandTest):
     def start_watched_ranks(self, daemon, count, *arguments):
         """A long job whose rank 0 serves metrics; returns its address once it has got a sum."""
         address = f"127.0.0.1:{free_port()}"
-        rank_0 = self.start_bench(daemon, "--rank", 0, "--world-size", count, "--bytes", "256Ki", "--iterations",
-                                  1_000_000, "--report-events", "--metrics", address, "--job", "mine", *arguments)
-        others = [self.start_bench(daemon, "--rank", rank, "--world-size", count, "--bytes", "256Ki", "--iterations",
-                                   1_000_000, "--report-events", "--job", "mine") for rank in range(1, count)]
+        rank_0 = self.start_bench(
+            daemon,
+            "--rank",
+            0,
+            "--world-size",
+            count,
+            "--bytes",
+            "256Ki",
+            "--iterations",
+            1_000_000,
+            "--report-events",
+            "--metrics",
+            address,
+            "--job",
+            "mine",
+            *arguments,
+        )
+        others = [
+            self.start_bench(
+                daemon,
+                "--rank",
+                rank,
+                "--world-size",
+                count,
+                "--bytes",
+                "256Ki",
+                "--iterations",
+                1_000_000,
+                "--report-events",
+                "--job",
+                "mine",
+            )
+            for rank in range(1, count)
+        ]
         rank_0.wait_for('"event":"iteration"', name="out")
         return address, rank_0, others
 
@@ -184,28 +224,58 @@ class OperationsTest(CommandTest):
         assert value(first, "netsum_worker_operations_total", outcome="ok") > 0
         assert value(first, "netsum_worker_operations_submitted_total") > 0
         for name in ("gradient_bytes_total", "bytes_sent_total", "packets_received_total", "round_trip_seconds_count"):
-            self.until(f"more {name}", lambda metric="netsum_worker_" + name:
-                       value(self.scrape(address)[1], metric) > value(first, metric))
+            self.until(
+                f"more {name}",
+                lambda metric="netsum_worker_" + name: value(self.scrape(address)[1], metric) > value(first, metric),
+            )
 
     def test_a_worker_says_whom_it_waits_for(self):
         daemon = self.start_aggregator()
         address = f"127.0.0.1:{free_port()}"
-        early = self.start_bench(daemon, "--rank", 0, "--world-size", 2, "--bytes", "256Ki", "--iterations", 1_000_000,
-                                 "--report-events", "--metrics", address, "--job", "mine")
+        early = self.start_bench(
+            daemon,
+            "--rank",
+            0,
+            "--world-size",
+            2,
+            "--bytes",
+            "256Ki",
+            "--iterations",
+            1_000_000,
+            "--report-events",
+            "--metrics",
+            address,
+            "--job",
+            "mine",
+        )
         daemon.wait_for("member joined", "rank=0")
-        self.until("the missing rank", lambda: get(address, "/readyz") ==
-                   (503, "rank 0 of mine: waiting for rank 1 to join\n"))
+        self.until(
+            "the missing rank", lambda: get(address, "/readyz") == (503, "rank 0 of mine: waiting for rank 1 to join\n")
+        )
         samples = self.scrape(address)[1]
         assert value(samples, "netsum_worker_waiting_for", peer="1") == 1
         assert value(samples, "netsum_worker_ready") == 0
-        late = self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "256Ki", "--iterations", 1_000_000,
-                                "--report-events", "--job", "mine")
+        late = self.start_bench(
+            daemon,
+            "--rank",
+            1,
+            "--world-size",
+            2,
+            "--bytes",
+            "256Ki",
+            "--iterations",
+            1_000_000,
+            "--report-events",
+            "--job",
+            "mine",
+        )
         early.wait_for('"event":"iteration"', name="out")
         assert get(address, "/readyz")[0] == 200
         self.send_signal(late, signal.SIGSTOP)
         self.cleanup.callback(self.send_signal, late, signal.SIGKILL)
-        self.until("a wait for rank 1", lambda:
-                   value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="1") == 1)
+        self.until(
+            "a wait for rank 1", lambda: value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="1") == 1
+        )
         assert value(self.scrape(address)[1], "netsum_worker_waiting_for", peer="0") == 0
 
     def test_the_dashboard_names_only_metrics_that_exist(self):
@@ -235,8 +305,22 @@ class OperationsTest(CommandTest):
 
     def test_trace_of_a_bench(self):
         trace = self.write_file("")
-        bench = self.run_command("bench", "allreduce", "--workers", 2, "--with-aggregator", "--bytes", "1Mi",
-                                 "--iterations", 3, "--warmup", 1, "--trace", trace, "--json")
+        bench = self.run_command(
+            "bench",
+            "allreduce",
+            "--workers",
+            2,
+            "--with-aggregator",
+            "--bytes",
+            "1Mi",
+            "--iterations",
+            3,
+            "--warmup",
+            1,
+            "--trace",
+            trace,
+            "--json",
+        )
         assert bench.status == 0, bench.text("err")
         events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
         assert {event["pid"] for event in events} == {0, 1}, "both ranks"
@@ -271,10 +355,13 @@ class OperationsTest(CommandTest):
         self.start_long_job(daemon, "--job", "mine")
 
         def rates():
-            status = self.run_command("status", "--aggregator", daemon.address, "--once", "--interval", "300ms", "--json")
+            status = self.run_command(
+                "status", "--aggregator", daemon.address, "--once", "--interval", "300ms", "--json"
+            )
             report = json.loads(status.text("out"))["aggregators"][0]
             job = report["jobs"][0]
             return report if job["sums_per_s"] > 0 and report["packets_received_per_s"] > 0 else None
+
         report = self.until("a job that gets on", rates)
         assert report["jobs"][0]["name"] == "mine"
         assert [member["rank"] for member in report["jobs"][0]["members"]] == [0, 1]
@@ -294,8 +381,9 @@ class OperationsTest(CommandTest):
         assert live.end() == 0
 
     def test_status_without_an_answer(self):
-        nobody = self.run_command("status", "--aggregator", "127.0.0.1:1", "--once", "--interval", "50ms",
-                                  "--timeout", "1s")
+        nobody = self.run_command(
+            "status", "--aggregator", "127.0.0.1:1", "--once", "--interval", "50ms", "--timeout", "1s"
+        )
         assert nobody.status == 3
         assert "127.0.0.1:1" in nobody.text("out")
         nowhere = self.run_command("status", "--once")
@@ -305,20 +393,29 @@ class OperationsTest(CommandTest):
     def test_events_in_the_log(self):
         token = self.write_file("ours\n")
         daemon = self.start_aggregator("--log-format", "json")
-        first = self.start_bench(daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--job", "mine",
-                                 "--token-file", token)
+        first = self.start_bench(
+            daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--job", "mine", "--token-file", token
+        )
         daemon.wait_for("member joined")
-        self.start_bench(daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--job", "mine", "--token-file",
-                         token).end()
-        self.start_bench(daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--job", "mine", "--token-file",
-                         token).end()
+        self.start_bench(
+            daemon, "--rank", 0, "--world-size", 2, "--bytes", "4Ki", "--job", "mine", "--token-file", token
+        ).end()
+        self.start_bench(
+            daemon, "--rank", 1, "--world-size", 2, "--bytes", "4Ki", "--job", "mine", "--token-file", token
+        ).end()
         first.end()
         daemon.wait_for("job ended")
         self.send_signal(daemon)
         daemon.end()
         events = [json.loads(line) for line in daemon.lines["err"]]
         story = [(event["message"], event.get("rank")) for event in events if event.get("job") == "mine"]
-        assert story[:5] == [("job began", None), ("member joined", 0), ("join refused", 0), ("member joined", 1), ("job running", None)]
+        assert story[:5] == [
+            ("job began", None),
+            ("member joined", 0),
+            ("join refused", 0),
+            ("member joined", 1),
+            ("job running", None),
+        ]
         assert sorted(story[5:], key=str) == [("job ended", None), ("member left", 0), ("member left", 1)]
         refusal = next(event for event in events if event["message"] == "join refused")
         assert "already taken" in refusal["reason"]
@@ -333,11 +430,17 @@ class OperationsTest(CommandTest):
         folder = self.write_file("").parent
         service = folder / "netsum-aggregator.service"
         service.write_text(text.replace("/usr/local/bin/netsum", shutil.which("true")), encoding="utf-8")
-        verify = subprocess.run(["systemd-analyze", "verify", str(service)], capture_output=True, text=True,
-                                timeout=PATIENCE_S, check=False)
+        verify = subprocess.run(
+            ["systemd-analyze", "verify", str(service)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
         assert (verify.returncode, verify.stderr) == (0, "")
-        security = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", str(service)],
-                                  capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        security = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(service)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
         assert security.returncode == 0, security.stdout
         # The command line in it is one that the command takes, up to an address of another host.
         command = re.search(r"^ExecStart=\S+ (.*)$", text, re.MULTILINE).group(1)

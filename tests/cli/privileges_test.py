@@ -1,4 +1,5 @@
 """What the running daemon may do: nothing that needs a capability."""
+
 import os
 import signal
 import socket

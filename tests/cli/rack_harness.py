@@ -1,4 +1,5 @@
 """Virtual racks for tests: real namespaces, links and packets; everything is taken away again."""
+
 import hashlib
 import json
 import os
@@ -13,7 +14,9 @@ import pytest
 from harness import NETSUM, PATIENCE_S, CommandTest, clean_environment
 
 # Sends its standard input to, or writes to standard output what comes from, one TCP connection.
-SEND = "import socket,sys;s=socket.create_connection((sys.argv[1],9000),30);s.sendall(sys.stdin.buffer.read());s.close()"
+SEND = (
+    "import socket,sys;s=socket.create_connection((sys.argv[1],9000),30);s.sendall(sys.stdin.buffer.read());s.close()"
+)
 RECEIVE = """
 import socket,sys,hashlib
 server=socket.create_server(("0.0.0.0",9000));print("listening",flush=True);server.settimeout(30)
@@ -71,8 +74,23 @@ class RackCommandTest(CommandTest):
 
     def sum_over(self, workers, *flags):
         """All workers sum over the rack's aggregator; returns rank 0's report."""
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--json",
-                               "--timeout", "20s", *flags) for w in range(workers)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                workers,
+                "--json",
+                "--timeout",
+                "20s",
+                *flags,
+            )
+            for w in range(workers)
+        ]
         for rank in ranks:
             assert rank.end() == 0, rank.text("err")
         return json.loads(ranks[0].text("out"))
@@ -95,8 +113,13 @@ class RackCommandTest(CommandTest):
         address = next(node["address"] for node in self.status()["nodes"] if node["id"] == f"w{receiver}")
         server = self.start_in(receiver, "python3", "-c", RECEIVE)
         server.wait_for("listening", name="out")
-        subprocess.run([NETSUM, "rack", "exec", "--name", self.name, str(sender), "--", "python3", "-c", SEND, address],
-                       input=payload, env=self.environment, timeout=PATIENCE_S, check=True)
+        subprocess.run(
+            [NETSUM, "rack", "exec", "--name", self.name, str(sender), "--", "python3", "-c", SEND, address],
+            input=payload,
+            env=self.environment,
+            timeout=PATIENCE_S,
+            check=True,
+        )
         assert server.end() == 0, server.text("err")
         return server.wait_for(str(len(payload)), hashlib.sha256(payload).hexdigest(), name="out")
 

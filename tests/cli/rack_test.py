@@ -1,4 +1,5 @@
 """netsum rack, and the XDP dataplane in it. Real namespaces, links and packets; everything is taken away again."""
+
 import json
 import os
 import platform
@@ -42,8 +43,26 @@ class RackTest(RackCommandTest):
 
     def test_xdp_sums_and_other_traffic_is_unharmed(self):
         self.up("--workers", 4, "--dataplane", "xdp")
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 4, "--bytes", "1Mi",
-                               "--iterations", 30, "--json", "--timeout", "20s") for w in range(4)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                4,
+                "--bytes",
+                "1Mi",
+                "--iterations",
+                30,
+                "--json",
+                "--timeout",
+                "20s",
+            )
+            for w in range(4)
+        ]
         for _ in range(3):
             self.send_between(1, 2, os.urandom(4 << 20))
         for rank in ranks:
@@ -121,8 +140,12 @@ class RackTest(RackCommandTest):
         self.up("--workers", 1)
         sleeper = self.start_in(0, "sleep", "1000")
         deadline = time.monotonic() + PATIENCE_S
-        while str(sleeper.process.pid) not in subprocess.run(
-                ["ip", "netns", "pids", f"netsum-{self.name}-w0"], capture_output=True, text=True, check=True).stdout:
+        while (
+            str(sleeper.process.pid)
+            not in subprocess.run(
+                ["ip", "netns", "pids", f"netsum-{self.name}-w0"], capture_output=True, text=True, check=True
+            ).stdout
+        ):
             assert time.monotonic() < deadline
         self.rack("down", "--name", self.name)
         assert sleeper.end() != 0
@@ -136,19 +159,26 @@ class RackTest(RackCommandTest):
 
     def test_without_privilege(self):
         # A copy that everybody may execute, wherever the build lies.
-        refused = subprocess.run(["setpriv", "--bounding-set", "-net_admin,-sys_admin", NETSUM, "rack", "up", "--name",
-                                  self.name], env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S,
-                                 check=False)
+        refused = subprocess.run(
+            ["setpriv", "--bounding-set", "-net_admin,-sys_admin", NETSUM, "rack", "up", "--name", self.name],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
         assert refused.returncode == 3
         assert "CAP_NET_ADMIN" in refused.stderr
         assert "sudo" in refused.stderr
 
     def test_xdp_where_it_cannot_be(self):
         self.up("--workers", 1)
-        for flags, words in ((["--listen", "0.0.0.0:0", "--interfaces", "w0"], ["the IPv4 address", "--listen"]),
-                             (["--listen", "10.77.1.1:0", "--interfaces", "nope"], ["no interface 'nope'", "ip link"]),
-                             (["--listen", "10.77.1.1:0"], ["--interfaces"]),
-                             (["--listen", "10.77.1.1:0", "--interfaces", "w0,w0"], ["has an XDP program already"])):
+        for flags, words in (
+            (["--listen", "0.0.0.0:0", "--interfaces", "w0"], ["the IPv4 address", "--listen"]),
+            (["--listen", "10.77.1.1:0", "--interfaces", "nope"], ["no interface 'nope'", "ip link"]),
+            (["--listen", "10.77.1.1:0"], ["--interfaces"]),
+            (["--listen", "10.77.1.1:0", "--interfaces", "w0,w0"], ["has an XDP program already"]),
+        ):
             refused = self.run_in("sw", NETSUM, "aggregator", "--dataplane", "xdp", *flags)
             assert refused.status in (2, 3)
             refused.wait_for(*words)

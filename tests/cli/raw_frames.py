@@ -1,8 +1,9 @@
 """Ethernet frames that no well-behaved host sends, for tests of what lets them pass or refuses them.
 
-  raw_frames.py send INTERFACE ADDRESS PORT KIND=COUNT ...   sends frames of these kinds to ADDRESS
-  raw_frames.py receive INTERFACE COUNT                      says `ready`, then prints COUNT frames of `send`'s in hex
+raw_frames.py send INTERFACE ADDRESS PORT KIND=COUNT ...   sends frames of these kinds to ADDRESS
+raw_frames.py receive INTERFACE COUNT                      says `ready`, then prints COUNT frames of `send`'s in hex
 """
+
 import pathlib
 import socket
 import struct

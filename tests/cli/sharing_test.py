@@ -1,4 +1,5 @@
 """Several jobs at one aggregator: what becomes of those that find no room."""
+
 import json
 import re
 import time
@@ -10,7 +11,9 @@ ROOM_FOR_ONE = ("--slots", 512)  # a job of 256 slots takes 16 more, for scales
 
 class SharingTest(CommandTest):
     def start_late(self, daemon, *arguments, **more):
-        return self.start_bench(daemon, "--workers", 2, "--bytes", "64Ki", "--iterations", 3, "--json", *arguments, **more)
+        return self.start_bench(
+            daemon, "--workers", 2, "--bytes", "64Ki", "--iterations", 3, "--json", *arguments, **more
+        )
 
     def assert_sums(self, bench):
         assert bench.end() == 0, bench.text("err")
@@ -72,7 +75,8 @@ class SharingTest(CommandTest):
             assert daemon.address in report["summed_by"]
 
     def test_hosts_need_a_place_to_meet(self):
-        bench = self.run_command("bench", "allreduce", "--rank", 0, "--world-size", 2, "--aggregator", "127.0.0.1:1",
-                                 "--when-full", "hosts")
+        bench = self.run_command(
+            "bench", "allreduce", "--rank", 0, "--world-size", 2, "--aggregator", "127.0.0.1:1", "--when-full", "hosts"
+        )
         assert bench.status == 2
         bench.wait_for("--root")

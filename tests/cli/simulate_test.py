@@ -1,4 +1,5 @@
 """netsum simulate: runs, traces, and says how to replay. That it finds bugs: tests/planted."""
+
 import re
 
 from harness import CommandTest
@@ -33,11 +34,13 @@ class SimulateTest(CommandTest):
         assert counts["damaged"] + counts["partitions"] + counts["duplicated"] == 0
 
     def test_bad_flags(self):
-        for arguments, words in [(["--faults", "gremlins"], ["gremlins", "partition"]),
-                                 (["--runs", "0"], ["--runs"]),
-                                 (["--runs", "5", "--trace"], ["--trace", "one run"]),
-                                 (["--seed", str(2**64 - 1), "--runs", "2"], ["--seed"]),
-                                 (["--max-ranks", "0"], ["--max-ranks"])]:
+        for arguments, words in [
+            (["--faults", "gremlins"], ["gremlins", "partition"]),
+            (["--runs", "0"], ["--runs"]),
+            (["--runs", "5", "--trace"], ["--trace", "one run"]),
+            (["--seed", str(2**64 - 1), "--runs", "2"], ["--seed"]),
+            (["--max-ranks", "0"], ["--max-ranks"]),
+        ]:
             command = self.run_command("simulate", *arguments)
             assert command.status == 2, arguments
             for word in words:

@@ -1,4 +1,5 @@
 """Chunks striped over several aggregators: what each link carries is what theory says, byte for byte but a few percent."""
+
 import json
 
 from harness import NETSUM
@@ -24,14 +25,38 @@ class StripingRackTest(RackCommandTest):
     def sum_and_measure(self, ranks, hosts, *where):
         """Link bytes per gradient byte of one rank, by host: (sent, received)."""
         before = [self.link_bytes(host) for host in range(hosts)]
-        running = [self.start_in(rank, "env", "-u", "NETSUM_AGGREGATOR", NETSUM, "bench", "allreduce", "--rank", rank, "--world-size", ranks, "--bytes",
-                                 TENSOR_BYTES, "--iterations", ITERATIONS, "--warmup", 0, "--json", *where)
-                   for rank in range(ranks)]
+        running = [
+            self.start_in(
+                rank,
+                "env",
+                "-u",
+                "NETSUM_AGGREGATOR",
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                rank,
+                "--world-size",
+                ranks,
+                "--bytes",
+                TENSOR_BYTES,
+                "--iterations",
+                ITERATIONS,
+                "--warmup",
+                0,
+                "--json",
+                *where,
+            )
+            for rank in range(ranks)
+        ]
         for rank in running:
             assert rank.end() == 0, rank.text("err")
             assert json.loads(rank.text("out"))["verified"]
         after = [self.link_bytes(host) for host in range(hosts)]
-        return [[(now - was) / (TENSOR_BYTES * ITERATIONS) for was, now in zip(*pair, strict=True)] for pair in zip(before, after, strict=False)]
+        return [
+            [(now - was) / (TENSOR_BYTES * ITERATIONS) for was, now in zip(*pair, strict=True)]
+            for pair in zip(before, after, strict=False)
+        ]
 
     def assert_carries(self, measured, theory):
         for way in measured:
@@ -45,7 +70,8 @@ class StripingRackTest(RackCommandTest):
         addresses = [f"10.77.0.{ranks + spare + 1}:5151" for spare in range(spares)]
         for spare, address in enumerate(addresses):
             self.start_in(ranks + spare, NETSUM, "aggregator", "--listen", address, "--cores", 1).wait_for(
-                "ready", name="out")
+                "ready", name="out"
+            )
         links = self.sum_and_measure(ranks, ranks + spares, "--aggregator", ",".join(addresses))
         for rank in range(ranks):
             self.assert_carries(links[rank], 1)  # once, whatever the number of ranks and aggregators

@@ -1,4 +1,5 @@
 """What comes through the ports of an XDP aggregator beside good packets, while it adds: bad input and other traffic."""
+
 import json
 import os
 import pathlib
@@ -37,8 +38,26 @@ PASSED = ["two_vlans", "later_fragment", "tcp", "ipv6", "ipv6_extension"]
 class XdpTrafficTest(RackCommandTest):
     def start_sums(self, workers):
         """Ranks on the first workers, which sum until they are ended; returns once every one has got a sum."""
-        ranks = [self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", workers, "--bytes", "256Ki",
-                               "--iterations", 1_000_000, "--report-events", "--timeout", "20s") for w in range(workers)]
+        ranks = [
+            self.start_in(
+                w,
+                NETSUM,
+                "bench",
+                "allreduce",
+                "--rank",
+                w,
+                "--world-size",
+                workers,
+                "--bytes",
+                "256Ki",
+                "--iterations",
+                1_000_000,
+                "--report-events",
+                "--timeout",
+                "20s",
+            )
+            for w in range(workers)
+        ]
         self.wait_for_sums(ranks)
         return ranks
 
@@ -64,8 +83,16 @@ class XdpTrafficTest(RackCommandTest):
 
     def send_frames(self, worker, address, port, counts):
         """Returns {kind: frame in hex}."""
-        sent = self.run_in(worker, "python3", RAW_FRAMES, "send", "eth0", address, port,
-                           *(f"{kind}={count}" for kind, count in counts.items()))
+        sent = self.run_in(
+            worker,
+            "python3",
+            RAW_FRAMES,
+            "send",
+            "eth0",
+            address,
+            port,
+            *(f"{kind}={count}" for kind, count in counts.items()),
+        )
         assert sent.status == 0, sent.text("err")
         return dict(line.split() for line in sent.text("out").splitlines())
 

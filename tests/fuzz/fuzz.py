@@ -6,6 +6,7 @@
 Each starts from its corpus in tests/fuzz/corpus and keeps what it finds in build/fuzz. An input that breaks something
 stays in build/fuzz as crash-*; `build/fuzz/TARGET FILE` runs it again. Exits with 1 if there is one.
 """
+
 import argparse
 import concurrent.futures
 import os
@@ -18,8 +19,18 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = pathlib.Path(os.environ.get("NETSUM_FUZZ_DIR", ROOT / "build" / "fuzz"))
 COMPILER = "clang++-14"
-FLAGS = ["-std=c++20", "-g", "-O1", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-fno-sanitize-recover=all",
-         "-fsanitize=fuzzer,address,undefined", f"-I{ROOT}", f"-I{ROOT / 'include'}"]
+FLAGS = [
+    "-std=c++20",
+    "-g",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Wno-missing-field-initializers",
+    "-fno-sanitize-recover=all",
+    "-fsanitize=fuzzer,address,undefined",
+    f"-I{ROOT}",
+    f"-I{ROOT / 'include'}",
+]
 BUILD_DEADLINE_S = 500
 
 # target: sources besides TARGET.cc, and the longest input
@@ -27,11 +38,23 @@ TARGETS = {
     "packet_fuzz": (["wire/codec.cc"], 9100),
     "slot_fuzz": ([], 602),
     "address_fuzz": (["src/net/address.cc", "src/base/status.cc"], 120),
-    "control_fuzz": (["aggregator/control/job_checks.cc", "aggregator/control/job_table.cc",
-                      "aggregator/control/job_watch.cc", "aggregator/control/request_checks.cc",
-                      "src/base/assert.cc", "src/base/status.cc", "src/base/text.cc", "src/control/membership.cc",
-                      "src/control/ranks.cc", "src/control/rpc_status.cc", "src/net/address.cc",
-                      "src/net/multicast.cc"], 4096),
+    "control_fuzz": (
+        [
+            "aggregator/control/job_checks.cc",
+            "aggregator/control/job_table.cc",
+            "aggregator/control/job_watch.cc",
+            "aggregator/control/request_checks.cc",
+            "src/base/assert.cc",
+            "src/base/status.cc",
+            "src/base/text.cc",
+            "src/control/membership.cc",
+            "src/control/ranks.cc",
+            "src/control/rpc_status.cc",
+            "src/net/address.cc",
+            "src/net/multicast.cc",
+        ],
+        4096,
+    ),
 }
 # Targets that need the messages of the control protocol.
 PROTO = "src/control/control.proto"
@@ -41,11 +64,15 @@ WITH_PROTO = {"control_fuzz"}
 def run(command):
     """What a command of the build says; ends the program if it fails or is missing."""
     try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False
+        )
     except FileNotFoundError:
         sys.exit(f"fuzz.py: {command[0]} is missing; install the packages of scripts/packages.txt")
     if "libclang_rt" in done.stderr and done.returncode != 0:
-        sys.exit("fuzz.py: clang's runtime is missing; install libclang-rt-14-dev (scripts/packages.txt)\n" + done.stderr)
+        sys.exit(
+            "fuzz.py: clang's runtime is missing; install libclang-rt-14-dev (scripts/packages.txt)\n" + done.stderr
+        )
     if done.returncode != 0:
         sys.exit(f"fuzz.py: {' '.join(map(str, command[:3]))} ... has failed\n{done.stderr}")
 
@@ -64,8 +91,10 @@ def build(target):
     objects[0].parent.mkdir(parents=True, exist_ok=True)
     launcher = ["ccache"] if shutil.which("ccache") else []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]),
-                          zip(sources, objects, strict=True)):
+        for _ in pool.map(
+            lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]),
+            zip(sources, objects, strict=True),
+        ):
             pass
     run([COMPILER, *flags, *objects, *libraries, "-o", OUT / target])
 
@@ -73,9 +102,17 @@ def build(target):
 def fuzz(target, seconds):
     found = OUT / "corpus" / target
     found.mkdir(parents=True, exist_ok=True)
-    command = [str(OUT / target), f"-max_total_time={seconds}", f"-max_len={TARGETS[target][1]}", "-timeout=20",
-               "-rss_limit_mb=1024", "-print_final_stats=1", f"-artifact_prefix={OUT}/", str(found),
-               str(ROOT / "tests" / "fuzz" / "corpus" / target)]
+    command = [
+        str(OUT / target),
+        f"-max_total_time={seconds}",
+        f"-max_len={TARGETS[target][1]}",
+        "-timeout=20",
+        "-rss_limit_mb=1024",
+        "-print_final_stats=1",
+        f"-artifact_prefix={OUT}/",
+        str(found),
+        str(ROOT / "tests" / "fuzz" / "corpus" / target),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 300, check=False)
     except subprocess.TimeoutExpired:
@@ -86,8 +123,11 @@ def fuzz(target, seconds):
     if done.returncode != 0:
         print(f"FAIL {target}: {done.stderr[-3000:]}")
         return False
-    print(f"ok   {target}: {runs.group(1) if runs else '?'} inputs in {seconds} s, "
-          f"{covered[-1] if covered else '?'} edges covered", flush=True)
+    print(
+        f"ok   {target}: {runs.group(1) if runs else '?'} inputs in {seconds} s, "
+        f"{covered[-1] if covered else '?'} edges covered",
+        flush=True,
+    )
     return True
 
 

@@ -1,5 +1,6 @@
 """Installs netsum into an empty prefix, builds the examples against it in both documented ways (find_package
 and pkg-config), moves the prefix, and runs every program with two ranks. The programs check their own sums."""
+
 import argparse
 import os
 import pathlib
@@ -13,8 +14,15 @@ RUN_LIMIT_S = 60
 
 
 def run(command, **more):
-    result = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True, check=False, timeout=BUILD_LIMIT_S, **more)
+    result = subprocess.run(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=BUILD_LIMIT_S,
+        **more,
+    )
     if result.returncode != 0:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{result.stdout}")
     return result.stdout
@@ -28,8 +36,16 @@ def free_port():
 
 def run_ranks(program, where, environment):
     """Two ranks of `program`; both must end well and say that their sums are right."""
-    ranks = [subprocess.Popen([program, str(rank), "2", *where], env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+    ranks = [
+        subprocess.Popen(
+            [program, str(rank), "2", *where],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
     try:
         outputs = [rank.communicate(timeout=RUN_LIMIT_S)[0] for rank in ranks]
     finally:
@@ -43,8 +59,12 @@ def run_ranks(program, where, environment):
 
 
 def with_aggregator(prefix, programs, environment):
-    daemon = subprocess.Popen([prefix / "bin/netsum", "aggregator", "--listen", "127.0.0.1:0", "--cores", "1"],
-                              env=environment, stdout=subprocess.PIPE, text=True)
+    daemon = subprocess.Popen(
+        [prefix / "bin/netsum", "aggregator", "--listen", "127.0.0.1:0", "--cores", "1"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         address = None
         for line in daemon.stdout:
@@ -65,9 +85,22 @@ def with_aggregator(prefix, programs, environment):
 
 def build_with_cmake(options, folder, prefix):
     # CMake splits flags at spaces and lists at semicolons; sanitizers' commas pass unharmed.
-    run(["cmake", "-S", options.source / "examples", "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
-         f"-DCMAKE_CXX_COMPILER={options.cxx}", f"-DCMAKE_C_COMPILER={options.cc}",
-         f"-DCMAKE_CXX_FLAGS={options.flags}", f"-DCMAKE_C_FLAGS={options.flags}"])
+    run(
+        [
+            "cmake",
+            "-S",
+            options.source / "examples",
+            "-B",
+            folder,
+            "-G",
+            "Ninja",
+            f"-DCMAKE_PREFIX_PATH={prefix}",
+            f"-DCMAKE_CXX_COMPILER={options.cxx}",
+            f"-DCMAKE_C_COMPILER={options.cc}",
+            f"-DCMAKE_CXX_FLAGS={options.flags}",
+            f"-DCMAKE_C_FLAGS={options.flags}",
+        ]
+    )
     run(["cmake", "--build", folder])
     return [folder / "all_reduce_cc", folder / "all_reduce_c"]
 
@@ -79,8 +112,21 @@ def build_with_pkg_config(options, folder, prefix):
     folder.mkdir()
     programs = [folder / "all_reduce_cc", folder / "all_reduce_c"]
     run([options.cxx, "-std=c++20", *extra, "-o", programs[0], options.source / "examples/all_reduce.cc", *flags])
-    run([options.cc, "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", *extra, "-o", programs[1],
-         options.source / "examples/all_reduce.c", *flags])
+    run(
+        [
+            options.cc,
+            "-std=c99",
+            "-Wall",
+            "-Wextra",
+            "-pedantic",
+            "-Werror",
+            *extra,
+            "-o",
+            programs[1],
+            options.source / "examples/all_reduce.c",
+            *flags,
+        ]
+    )
     return programs
 
 

@@ -6,6 +6,7 @@ holds all of its files: busybox, dash, `ip`, `tc` and `ethtool` of this system, 
 no network and no disk. qemu emulates the processor, which works on every host, but wants one that is idle: beside other
 work on all cores a boot alone can take minutes.
 """
+
 import argparse
 import dataclasses
 import os
@@ -58,6 +59,7 @@ class Failed(Exception):
 @dataclasses.dataclass
 class Check:
     """`command` must end with status 0 within `limit_s`, and print all of `wanted` and none of `unwanted`."""
+
     name: str
     what: str
     limit_s: int
@@ -67,8 +69,14 @@ class Check:
 
 
 def rack_check(name, what, workers, rack_flags, summed_by, bench_flags="", packets=""):
-    return Check(name, what, 600, f'rack_sum {workers} "{rack_flags}" "{bench_flags}"',
-                 ["verified: true", f": {summed_by}, 1 core", packets], ["FAILED"])
+    return Check(
+        name,
+        what,
+        600,
+        f'rack_sum {workers} "{rack_flags}" "{bench_flags}"',
+        ["verified: true", f": {summed_by}, 1 core", packets],
+        ["FAILED"],
+    )
 
 
 def gtest_check(name, what):
@@ -76,29 +84,53 @@ def gtest_check(name, what):
 
 
 CHECKS = [
-    Check("doctor", "netsum doctor finds nothing that fails", 120, "netsum doctor",
-          ["AF_XDP: available", "UDP GSO (UDP_SEGMENT): available", "UDP GRO: available"]),
+    Check(
+        "doctor",
+        "netsum doctor finds nothing that fails",
+        120,
+        "netsum doctor",
+        ["AF_XDP: available", "UDP GSO (UDP_SEGMENT): available", "UDP GRO: available"],
+    ),
     gtest_check("xdp_test", "the XDP program gives the golden vectors, run by the kernel packet by packet"),
     gtest_check("attached_test", "the XDP program attached to veth ports, over real links"),
     gtest_check("af_xdp_test", "workers' packets by AF_XDP, over real links"),
     rack_check("user", "2 workers, user-space aggregator", 2, "--dataplane user", "user-space"),
     rack_check("xdp", "2 workers, XDP aggregator", 2, "--dataplane xdp", "xdp"),
     rack_check("shaped", "2 workers at 1 Gbit/s, XDP aggregator", 2, "--dataplane xdp --rate 1gbit", "xdp"),
-    rack_check("jumbo", "3 workers, XDP aggregator, MTU 3400", 3, "--dataplane xdp --mtu 3400", "xdp",
-               "--mtu 3400"),
-    rack_check("af_xdp", "2 workers by AF_XDP, XDP aggregator", 2, "--dataplane xdp", "xdp", "--packet-io af_xdp",
-               "packets by af_xdp"),
-    rack_check("af_xdp_user", "2 workers by AF_XDP, user-space aggregator", 2, "--dataplane user",
-               "user-space", "--packet-io af_xdp", "packets by af_xdp"),
-    rack_check("spine", "4 workers in 2 racks under a spine, all XDP", 4, "--racks 2 --dataplane xdp",
-               "xdp below xdp at 10.77.2.1:5151"),
+    rack_check("jumbo", "3 workers, XDP aggregator, MTU 3400", 3, "--dataplane xdp --mtu 3400", "xdp", "--mtu 3400"),
+    rack_check(
+        "af_xdp",
+        "2 workers by AF_XDP, XDP aggregator",
+        2,
+        "--dataplane xdp",
+        "xdp",
+        "--packet-io af_xdp",
+        "packets by af_xdp",
+    ),
+    rack_check(
+        "af_xdp_user",
+        "2 workers by AF_XDP, user-space aggregator",
+        2,
+        "--dataplane user",
+        "user-space",
+        "--packet-io af_xdp",
+        "packets by af_xdp",
+    ),
+    rack_check(
+        "spine",
+        "4 workers in 2 racks under a spine, all XDP",
+        4,
+        "--racks 2 --dataplane xdp",
+        "xdp below xdp at 10.77.2.1:5151",
+    ),
 ]
 
 
 def run(command, limit_s=COMMAND_LIMIT_S, **more):
     try:
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
-                              timeout=limit_s, **more)
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, check=False, timeout=limit_s, **more
+        )
     except FileNotFoundError as error:
         raise Failed(f"'{command[0]}' is not installed: scripts/bootstrap.sh --kernel-test") from error
     except subprocess.TimeoutExpired as error:
@@ -110,8 +142,9 @@ def run(command, limit_s=COMMAND_LIMIT_S, **more):
 
 def newest_image(package):
     """linux-image-amd64 names no version, but depends on the package that holds the kernel."""
-    depends = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", run(["apt-cache", "show", "--no-all-versions", package]),
-                        re.MULTILINE)
+    depends = re.search(
+        r"^Depends:.*?\b(linux-image-\d\S*)", run(["apt-cache", "show", "--no-all-versions", package]), re.MULTILINE
+    )
     return depends.group(1).rstrip(",") if depends else package
 
 
@@ -121,8 +154,10 @@ def download(package):
         image = newest_image(package)
         uri = run(["apt-get", "download", "--print-uris", image]).split()
     except Failed as error:
-        raise Failed(f"{error}\nIs there such a package in this system's archive? Try `apt-get update`, and "
-                     f"`apt-cache search '^linux-image'`; --deb FILE takes a package from elsewhere.") from error
+        raise Failed(
+            f"{error}\nIs there such a package in this system's archive? Try `apt-get update`, and "
+            f"`apt-cache search '^linux-image'`; --deb FILE takes a package from elsewhere."
+        ) from error
     file = OUT / uri[1]
     if not file.exists():
         print(f"downloading {image}", flush=True)
@@ -211,8 +246,14 @@ def make_tree(unpacked, release, checks):
 def pack(tree):
     """The tree as an initramfs."""
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
-    made = subprocess.run(["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"], input=names.encode(), cwd=tree,
-                          capture_output=True, check=False, timeout=COMMAND_LIMIT_S)
+    made = subprocess.run(
+        ["cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"],
+        input=names.encode(),
+        cwd=tree,
+        capture_output=True,
+        check=False,
+        timeout=COMMAND_LIMIT_S,
+    )
     if made.returncode != 0:
         raise Failed(f"cpio failed: {made.stderr.decode(errors='replace')}")
     image = OUT / "initramfs.cpio"  # not compressed: an emulated processor is slow at that
@@ -223,9 +264,27 @@ def pack(tree):
 def boot(kernel, image, limit_s, log, verbose):
     """Runs the machine to its end; returns what it printed, and whether its time ran out."""
     # On a busy host an emulated timer ticks too late for the kernel's tests of it.
-    command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", str(CPUS), "-m", "2G",
-               "-nic", "none", "-nographic", "-no-reboot", "-kernel", str(kernel), "-initrd", str(image),
-               "-append", "console=ttyS0 mitigations=off loglevel=3 panic=-1 no_timer_check nowatchdog"]
+    command = [
+        "qemu-system-x86_64",
+        "-accel",
+        "tcg",
+        "-cpu",
+        "max",
+        "-smp",
+        str(CPUS),
+        "-m",
+        "2G",
+        "-nic",
+        "none",
+        "-nographic",
+        "-no-reboot",
+        "-kernel",
+        str(kernel),
+        "-initrd",
+        str(image),
+        "-append",
+        "console=ttyS0 mitigations=off loglevel=3 panic=-1 no_timer_check nowatchdog",
+    ]
     with open(log, "wb") as output:
         machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + limit_s
@@ -266,7 +325,7 @@ def verdict(check, text):
         return "was not run: the machine ended before"
     said = text.split(begin, 1)[1]
     ended = re.search(end, said, re.MULTILINE)
-    said = said[:ended.start()] if ended else said
+    said = said[: ended.start()] if ended else said
     tail = "\n".join("      " + line for line in said.splitlines()[-40:])
     if not ended:
         return f"did not end; its last words:\n{tail}"
@@ -308,14 +367,17 @@ def chosen(only):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, epilog=EXAMPLES,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--package", default="linux-image-cloud-amd64",
-                        help="name of the package (default: %(default)s)")
+    source.add_argument(
+        "--package", default="linux-image-cloud-amd64", help="name of the package (default: %(default)s)"
+    )
     source.add_argument("--deb", type=pathlib.Path, metavar="FILE", help="a linux-image package, instead of a download")
-    parser.add_argument("--only", metavar="NAMES", help="checks to run, with commas: " +
-                        ", ".join(check.name for check in CHECKS))
+    parser.add_argument(
+        "--only", metavar="NAMES", help="checks to run, with commas: " + ", ".join(check.name for check in CHECKS)
+    )
     parser.add_argument("--verbose", action="store_true", help="print all that the machine prints, as it comes")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # by the `finally` that ends the machine
@@ -329,8 +391,13 @@ def main():
         print(f"booting Linux {release}", flush=True)
         log = OUT / f"console-{release}.log"
         # The sum of the limits is reached only if everything hangs.
-        text, timed_out = boot(unpacked / "boot" / f"vmlinuz-{release}", image,
-                               BOOT_LIMIT_S + sum(check.limit_s for check in checks), log, arguments.verbose)
+        text, timed_out = boot(
+            unpacked / "boot" / f"vmlinuz-{release}",
+            image,
+            BOOT_LIMIT_S + sum(check.limit_s for check in checks),
+            log,
+            arguments.verbose,
+        )
     except Failed as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 2

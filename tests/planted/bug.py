@@ -1,10 +1,12 @@
 """What a planted bug is."""
+
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class Bug:
     """`old`, which stands exactly once in `file`, becomes `new`; `suite`, "TARGET [GTEST_FILTER]", must then fail."""
+
     area: str
     name: str
     what: str

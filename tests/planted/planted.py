@@ -11,6 +11,7 @@ carry no switches for this. The test that is named for the bug must fail: by an 
 --sample N tries N bugs chosen by --seed (by default a new seed, printed); at least one of each area. --texts only looks
 whether every text is in the sources. Exits with 1 if a bug was not found, or if its text is not exactly once in its file.
 """
+
 import argparse
 import collections
 import concurrent.futures
@@ -41,8 +42,9 @@ class Unusable(Exception):
 
 
 def run(command, deadline_s, **more):
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=deadline_s, check=False,
-                          **more)
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=deadline_s, check=False, **more
+    )
 
 
 def changed_text(bug):
@@ -55,6 +57,7 @@ def changed_text(bug):
 @dataclasses.dataclass
 class Build:
     """What ninja knows of the build folder."""
+
     folder: pathlib.Path
 
     def __post_init__(self):
@@ -120,7 +123,7 @@ class Planting:
 
     def compile(self, tokens):
         output = self.build.path(tokens[tokens.index("-o") + 1])
-        if not self.is_touched(output, tokens[tokens.index("-c") + 1:]):
+        if not self.is_touched(output, tokens[tokens.index("-c") + 1 :]):
             return
         kept = []
         skip = False
@@ -228,7 +231,7 @@ def sample(count, seed):
     shuffled = rng.sample(BUGS, len(BUGS))
     first_of_area = {bug.area: bug for bug in reversed(shuffled)}
     chosen = list(first_of_area.values())
-    chosen += [bug for bug in shuffled if bug not in chosen][:max(0, count - len(chosen))]
+    chosen += [bug for bug in shuffled if bug not in chosen][: max(0, count - len(chosen))]
     return chosen
 
 
@@ -272,8 +275,10 @@ def main():
     if arguments.sample:
         seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(2**32)
         chosen = sample(arguments.sample, seed)
-        print(f"seed {seed}: {len(chosen)} of {len(BUGS)} bugs; again with --sample {arguments.sample} --seed {seed}",
-              flush=True)
+        print(
+            f"seed {seed}: {len(chosen)} of {len(BUGS)} bugs; again with --sample {arguments.sample} --seed {seed}",
+            flush=True,
+        )
     folder = arguments.build.resolve()
     build = Build(folder)
     build.make(sorted({bug.target for bug in chosen}))
@@ -281,8 +286,10 @@ def main():
     print("| area | bug | what | found by | time |\n|--|--|--|--|--:|", flush=True)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         outcomes = collections.Counter(pool.map(lambda bug: attempt(bug, build, folder / "planted"), chosen))
-    print(f"{len(chosen)} bugs: {outcomes['found']} found, {outcomes['missed']} not found, {outcomes['failed']} could not be "
-          f"planted, {outcomes['skipped']} not tried because their test needs more rights")
+    print(
+        f"{len(chosen)} bugs: {outcomes['found']} found, {outcomes['missed']} not found, {outcomes['failed']} could not be "
+        f"planted, {outcomes['skipped']} not tried because their test needs more rights"
+    )
     if outcomes["missed"] or outcomes["failed"]:
         return 1
     return SKIPPED if outcomes["skipped"] else 0

@@ -50,9 +50,7 @@ def run(function, *, world_size=WORLD_SIZE, backend="netsum", timeout_s=60.0, en
     """
     outcomes = run_all_outcomes(function, world_size=world_size, backend=backend, timeout_s=timeout_s, env=env)
     failures = [
-        f"rank {r} (exit code {o.exit_code}):\n{o.error}"
-        for r, o in enumerate(outcomes)
-        if o.error or o.exit_code != 0
+        f"rank {r} (exit code {o.exit_code}):\n{o.error}" for r, o in enumerate(outcomes) if o.error or o.exit_code != 0
     ]
     assert not failures, "\n".join(failures)
     return [o.value for o in outcomes]

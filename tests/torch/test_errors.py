@@ -159,9 +159,7 @@ def test_killed_aggregator():
                 os.kill(process.pid, signal.SIGKILL)
             ping_until_error(rank)
 
-        outcomes = ranks.run_all_outcomes(
-            on_rank, timeout_s=LONG_TIMEOUT_S, env={"NETSUM_AGGREGATOR": process.address}
-        )
+        outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S, env={"NETSUM_AGGREGATOR": process.address})
         assert_all_failed(outcomes, codes={"aggregator_lost"})
 
 

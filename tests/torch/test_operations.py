@@ -433,8 +433,7 @@ def test_the_same_bits_in_shared_memory_and_in_the_network():
 
     hosts = [{"NETSUM_SHARED_MEMORY": "1", "NETSUM_HOST": f"host{rank % 2}"} for rank in range(WORLD_SIZE)]
     apart, together, two_hosts = (
-        ranks.run(on_rank, env=env)
-        for env in ({"NETSUM_SHARED_MEMORY": "0"}, {"NETSUM_SHARED_MEMORY": "1"}, hosts)
+        ranks.run(on_rank, env=env) for env in ({"NETSUM_SHARED_MEMORY": "0"}, {"NETSUM_SHARED_MEMORY": "1"}, hosts)
     )
     for other in (*apart, *together, *two_hosts):
         assert other == apart[0]

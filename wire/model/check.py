@@ -8,6 +8,7 @@
 Needs spin and a C compiler. Prints one line per case and exits with 1 if one does not come out as it should: the
 protocol without any error, the rules that are known to be wrong with the error that they are known for.
 """
+
 import argparse
 import pathlib
 import re

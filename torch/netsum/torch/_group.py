@@ -39,9 +39,7 @@ def _make(store, rank, size, name, timeout):
         agreement = _rendezvous.meet(store, rank, size, name, timeout)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
-        backend = ProcessGroupNetsum(
-            rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store
-        )
+        backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store)
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
     if rank == 0:
