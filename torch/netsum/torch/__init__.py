@@ -1,7 +1,7 @@
-"""The PyTorch backend: ``import netsum.torch; torch.distributed.init_process_group("netsum")``.
+"""The PyTorch backend of netsum.
 
-Sums and averages run in the network; every other collective runs over the hosts, by Gloo. Settings come from
-the environment, see docs/pytorch.md.
+Use it with ``import netsum.torch; torch.distributed.init_process_group("netsum")``. The network computes sums and
+averages; Gloo runs every other collective between the hosts. Settings come from the environment: see docs/pytorch.md.
 """
 
 import torch.distributed as dist
@@ -16,20 +16,20 @@ __all__ = ["Error", "ddp_hook", "describe", "error", "regroup", "stats"]
 
 
 def stats(group=None):
-    """Counts of this rank since the group was made, as a dict (group: the default group)."""
+    """Returns this rank's counts since the group was created, as a dict. `group` None: the default group."""
     return _group.backend_of(group).stats()
 
 
 def error(group=None):
-    """What broke the group, as a netsum.torch.Error with its code and rank, or None.
+    """Returns the error that broke the group, a netsum.torch.Error with `code` and `rank`, or None.
 
-    For what comes out of backward(): there PyTorch makes a plain torch.distributed.DistBackendError of it.
+    Use it after an error in backward(), which PyTorch turns into a plain torch.distributed.DistBackendError.
     """
     return _group.backend_of(group).error()
 
 
 def describe(group=None):
-    """One line for people: where the sums of the group happen, and why there."""
+    """Returns one line for humans that says where the group's sums are made, and why."""
     return _group.backend_of(group).describe()
 
 

@@ -1,4 +1,4 @@
-"""Makes the backend of a group of ranks, and of what is left of one."""
+"""Creates the backend of a process group, also of one that shrinks, and closes all groups at exit."""
 
 import atexit
 import logging
@@ -16,13 +16,13 @@ _exit_hook_pid = None
 
 
 def create(backend_options, _process_group_options):
-    """What torch.distributed calls, on every rank of a new group, to make the group's backend."""
+    """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
     o = backend_options
     return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout)
 
 
 def backend_of(group):
-    """The netsum backend of a group (None: the default group); ValueError if it has none."""
+    """Returns the netsum backend of a group (None: the default group). Raises ValueError if it has none."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     backend = group._get_backend(torch.device("cpu"))
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a checking layer around every backend.
@@ -48,7 +48,7 @@ def _make(store, rank, size, name, timeout):
 
 
 def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
-    """What torch.distributed.shrink_group calls, on every rank that stays: a backend without the others."""
+    """Creates a backend without `ranks_to_exclude`. torch.distributed.shrink_group calls it on every other rank."""
     if shrink_flags & dist.distributed_c10d.SHRINK_ABORT:
         backend.abort()
     members = [rank for rank in range(backend.size()) if rank not in ranks_to_exclude]
@@ -62,9 +62,9 @@ ProcessGroupNetsum.shrink = _shrink
 
 
 def _leave_at_exit():
-    """A script that ends without destroy_process_group() leaves its groups while Python still runs.
+    """Makes a script that ends without destroy_process_group() leave its groups before the interpreter shuts down.
 
-    Later, threads that want Python's lock would die in the middle of their work.
+    Later, threads that try to take Python's global lock would be ended in the middle of their work.
     """
     global _exit_hook_pid
     if _exit_hook_pid != os.getpid():  # a forked child has its own groups, and must leave its parent's alone

@@ -1,4 +1,4 @@
-"""Going on without the ranks that were lost."""
+"""Continues without lost ranks."""
 
 import contextlib
 import json
@@ -13,17 +13,17 @@ _POLL_S = 0.02
 
 
 def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
-    """Replaces the default group by one of those ranks that call this, too; returns their old ranks, in order.
+    """Replaces the default group by one of the ranks that call this function. Returns their old ranks in order.
 
-    For after an error such as the loss of a rank, in every rank that goes on. Ranks are renumbered densely: see
-    torch.distributed.get_rank() and get_world_size() afterwards. Other groups are gone, and a
-    DistributedDataParallel must be made anew; that also gives all ranks the parameters of rank 0. Optimizer
-    states and step counters are for the caller to broadcast.
+    Call it after an error, such as the loss of a rank, on every rank that continues. It renumbers the ranks from 0;
+    torch.distributed.get_rank() and get_world_size() return the new values. All other groups are destroyed. The caller
+    must create a new DistributedDataParallel, which also gives all ranks the parameters of rank 0, and must broadcast
+    optimizer state and step counters.
 
-    The ranks find each other by the store that the group was made with, which must have outlived the loss
-    (torchrun's does). Once `min_members` are there (half of them if not given), a further one is waited for
-    `gather_s` seconds, and then the list is closed: a rank that comes later gets netsum.torch.Error with the code
-    "peer_lost" and its own rank. If too few come within `timeout_s`, the code is "timeout".
+    The ranks meet at the store with which the group was created, so the store must have survived the failure
+    (torchrun's does). When `min_members` ranks (default: half of the group) have arrived and no other rank has arrived
+    for `gather_s` seconds, the group closes. A rank that arrives later gets netsum.torch.Error with the code
+    "peer_lost" and its own rank. If fewer than `min_members` arrive within `timeout_s` seconds, the code is "timeout".
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     group = dist.distributed_c10d._get_default_group()
@@ -52,7 +52,7 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
 
 
 def _gather(store, rank, size, min_members, gather_s, deadline):
-    """The list that all agree on: the first one that anybody closes."""
+    """Returns the list of old ranks on which all agree: the first one that any rank writes to the store."""
     store.set(f"here/{rank}", "")
     here, changed = [], time.monotonic()
     while not store.check(["members"]):

@@ -1,21 +1,21 @@
-"""How the ranks of a new process group find each other and agree on a job.
+"""The rendezvous of a new process group: its ranks find each other and agree on a job.
 
-Everything passes through the group's store. First, fresh_store() finds a part of it that nobody has written to:
+The ranks exchange keys in the group's store. First, fresh_store() chooses an unused prefix of the store:
 
-join/<rank>    a random word of this process: that it is here.
+join/<rank>    a random word of the process; announces that the rank is present.
 lead           JSON: rank 0's random word, and the words of the ranks that it has seen.
 seen/<word of rank 0>/<rank>   the rank has read rank 0's word.
 
-In that part, under rank 0's word:
+The other keys have rank 0's word as their prefix:
 
-hello/<rank>   JSON: the rank's settings that all must share, or why it cannot take part; rank 0 adds the job's
-               name and token, which are new and random for every group.
-root           embedded shards: where rank 0 listens, once it does; or why it does not.
-error/<rank>   why the rank could not join the job, so that the others can say so too.
-hosts/...      what Gloo writes to connect the hosts.
+hello/<rank>   JSON: the settings that must be equal on all ranks, or why the rank cannot take part. Rank 0 adds the
+               job's name and token, which are random for every group.
+root           embedded shards: the address at which rank 0 listens, or why it does not.
+error/<rank>   why the rank could not join the job, so that the other ranks can report it.
+hosts/...      Gloo's keys.
 
-Once the group is made, every rank deletes what it has written. A group that could not be made leaves its keys: nobody
-knows then who has read them.
+When the group exists, every rank deletes the keys that it has written. If the group could not be created, the keys
+remain, because no rank knows which of them the others have read.
 """
 
 import contextlib
@@ -39,11 +39,11 @@ _PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
 
 
 def fresh_store(store, rank, size, timeout):
-    """A part of the store that holds nothing of earlier groups; waits (at most `timeout`) for all ranks.
+    """Returns a prefix of the store without keys of earlier groups. Waits for all ranks, at most `timeout`.
 
-    torchrun --max-restarts gives the restarted ranks the store of those that died, where each would find what they
-    left, such as addresses that nobody listens at any more. So rank 0 makes a new name, and a rank believes only
-    a rank 0 that repeats the word that the rank has just made up.
+    torchrun --max-restarts gives restarted ranks the store of the ranks that died, which still contains their keys,
+    such as addresses at which nobody listens any more. Therefore rank 0 chooses a new prefix, and every other rank
+    accepts only a rank 0 that repeats the random word that the rank has just written.
     """
     own = secrets.token_hex(8)
     store.set(f"join/{rank}", own)
@@ -76,7 +76,7 @@ def fresh_store(store, rank, size, timeout):
 
 
 def meet(store, rank, size, group_name, timeout):
-    """Waits (at most `timeout`) until every rank is here, and returns what they agreed on: an Agreement.
+    """Waits for every rank, at most `timeout`, and returns the Agreement of all ranks.
 
     Returns None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
@@ -116,7 +116,7 @@ class Agreement:
 
 @contextlib.contextmanager
 def sharing_errors(store, rank, size):
-    """Around making the group: a rank that fails tells the others why, and repeats what they have told."""
+    """Wraps the creation of the group. A rank that fails tells the other ranks why, and adds their reasons."""
     try:
         yield
     except _C.Error as error:
@@ -131,7 +131,7 @@ def sharing_errors(store, rank, size):
 
 
 def connect_hosts(store, rank, size, timeout):
-    """The backend over the hosts."""
+    """Creates the Gloo backend, which runs the other collectives between the hosts."""
     try:
         return dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
     except RuntimeError as error:
@@ -139,9 +139,9 @@ def connect_hosts(store, rank, size, timeout):
 
 
 def delete_keys(keys, hosts):
-    """Deletes what the ranks have written to make a group, once all of them have read it.
+    """Deletes the keys with which the ranks created the group, when all of them have read these keys.
 
-    After the second barrier no rank finds any of it: a later group may use the same names.
+    After the second barrier no rank finds any of them, so a later group may use the same names.
     """
     if os.environ.get("TORCH_GLOO_LAZY_INIT", "").lower() in ("1", "t", "true", "y", "yes"):
         return  # Gloo will look for the addresses when it first needs them
@@ -155,8 +155,10 @@ def delete_keys(keys, hosts):
 
 
 def _parse(text, **types):
-    """The JSON object that a rank has written, or None where another program or version has: without a member of
-    these names and types."""
+    """Returns the JSON object in `text`, or None if it is not an object with members of these names and types.
+
+    Such text comes from another program or from another version of netsum.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,7 +169,7 @@ def _parse(text, **types):
 
 
 def _read(store, key, rank, otherwise):
-    """What `rank` has written: an object with either a "problem" or what `otherwise` names."""
+    """Returns the object that `rank` has written: it has either a "problem" or the fields in `otherwise`."""
     text = store.get(key)
     value = _parse(text, problem=str) or _parse(text, **otherwise)
     if value is None:
@@ -213,8 +215,11 @@ def _check_hellos(hellos):
 
 
 def communicator_options(agreement, store, rank, size, timeout):
-    """This rank's CommunicatorOptions. With embedded shards it waits until rank 0 listens, so nothing that needs
-    all ranks may come between this and the joining of the job."""
+    """Returns this rank's CommunicatorOptions.
+
+    With embedded shards it waits until rank 0 listens. The caller must then join the job without first waiting for
+    other ranks.
+    """
     settings = agreement.settings
     connect_timeout = datetime.timedelta(seconds=settings.connect_timeout_s)
     options = _C.CommunicatorOptions()
@@ -283,7 +288,7 @@ def _wait_for_root(store, connect_timeout, own_address):
 
 
 def local_address(store):
-    """This machine's address on the way to the store, where the other ranks find it too."""
+    """Returns this machine's address on the route to the store, which the other ranks can reach."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     host = getattr(store, "host", None) or socket.gethostname()

@@ -1,4 +1,4 @@
-"""The one place that reads netsum's environment variables."""
+"""Reads and validates netsum's environment variables. No other module reads them."""
 
 import dataclasses
 import os
@@ -6,7 +6,7 @@ import os
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a user can choose for the backend. Meaning of each: docs/pytorch.md."""
+    """The settings of a process group. docs/pytorch.md describes each."""
 
     aggregators: tuple[str, ...] = ()
     hierarchy: bool = False  # ranks name different aggregators, which are below one parent
@@ -34,7 +34,7 @@ class Settings:
     inject_seed: int = 1
 
     def shared(self):
-        """Those that must be the same on every rank, by the name of their variable."""
+        """Returns the settings that must be equal on all ranks, by the names of their variables."""
         return {
             "NETSUM_AGGREGATOR": self._same_aggregators(),
             "NETSUM_HIERARCHY": int(self.hierarchy),
@@ -48,14 +48,14 @@ class Settings:
         }
 
     def _same_aggregators(self):
-        """What must be equal of the aggregators: in a hierarchy, only how many there are."""
+        """Returns what must be equal about the aggregators: in a hierarchy, only their number."""
         if self.hierarchy:
             return f"{len(self.aggregators)} in this rank's rack"
         return ",".join(self.aggregators)
 
 
 def from_environment(environ=os.environ):
-    """Raises ValueError, which names the variable, for a value that cannot be used."""
+    """Returns the Settings of `environ`. Raises ValueError, which names the variable, for an invalid value."""
     settings = Settings(
         aggregators=_addresses(environ, "NETSUM_AGGREGATOR"),
         hierarchy=_integer(environ, "NETSUM_HIERARCHY", default=0, low=0, high=1) == 1,
@@ -110,7 +110,7 @@ def _addresses(environ, name, or_word=None):
 
 
 def _metrics(environ):
-    """Each process of a host needs a port of its own: torchrun's LOCAL_RANK is added to the one given."""
+    """Returns the metrics address with torchrun's LOCAL_RANK added to its port, so each process has its own."""
     address = environ.get("NETSUM_METRICS", "").strip()
     if not address:
         return ""
@@ -123,7 +123,7 @@ def _metrics(environ):
 
 
 def _trace(environ):
-    """Each process group of each rank needs a file of its own."""
+    """Returns the trace path with {job} and {rank} in it, so each process group of each rank has its own file."""
     path = environ.get("NETSUM_TRACE", "").strip()
     if not path or ("{rank}" in path and "{job}" in path):
         return path
@@ -145,7 +145,7 @@ def _integer(environ, name, default, low, high):
 
 
 def _choice(environ, name, choices):
-    """The first of the choices is the default."""
+    """Returns the variable's value, which must be one of `choices`. The first of them is the default."""
     text = environ.get(name, "").strip() or choices[0]
     if text not in choices:
         raise ValueError(f'{name}="{text}": must be {" or ".join(choices)}')
