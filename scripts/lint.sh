@@ -56,6 +56,7 @@ case "${1:---changed}" in
   --changed | --all)
     check_format
     python3 scripts/check_includes.py
+    python3 scripts/check_docs.py
     if [ ! -f "$build/compile_commands.json" ]; then
       echo "lint: clang-tidy needs $build/compile_commands.json; run make build first" >&2
       exit 1
