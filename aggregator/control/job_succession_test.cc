@@ -205,6 +205,17 @@ TEST_F(LivenessTest, AnAggregatorThatWasStoppedItselfBlamesNobodyAtOnce) {
   EXPECT_EQ(failed[0].failure.rank(), 1);
 }
 
+// What waits to be read is read one by one: the first call alone does not convict those whose calls are next.
+TEST_F(LivenessTest, WhenAStoppedAggregatorGoesOnTheFirstCallConvictsNobody) {
+  begin(0);
+  EXPECT_TRUE(alive(5'000 * kMs, 0).ok());
+  jobs_.on_tick(5'000 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+  EXPECT_TRUE(alive(5'001 * kMs, 1).ok());
+  pass_time(5'001 * kMs, 5'700 * kMs);
+  EXPECT_THAT(events(Kind::kFailed), IsEmpty());
+}
+
 // No call of rank 1 gets through for a minute; a step of data does, every 300 ms.
 TEST_F(LivenessTest, NobodyWhoseContributionsComeIsMissed) {
   begin(0);

@@ -408,7 +408,8 @@ TEST_F(JobTableTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {
   // The second of these would fit, but is not let past the first.
   join(jobs, waiting(0, 1, "large"));
   join(jobs, waiting(0, 2, "small", 32));
-  EXPECT_EQ(jobs.jobs(0)[3].state, "queued");
+  EXPECT_EQ(jobs.jobs(0)[3].state, "queued");  // large
+  EXPECT_EQ(jobs.jobs(0)[4].state, "queued");  // small
   jobs.take_events();
   Result<MemberId> late = jobs.join(0, member_request(0, 1, "late"));
   ASSERT_FALSE(late.ok());

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -108,22 +111,75 @@ TEST(Segment, HasRoomForAsManyRanksAsAJobCanHave) {
   }
 }
 
-TEST(Bell, ASleeperWakesForItsCausesOnly) {
-  const SegmentOptions options = options_of("bell", 0, 1, seconds(30));
-  auto segment = Segment::open(options);
-  ASSERT_TRUE(segment.ok());
-  Bell& bell = (*segment)->bell(0);
+// A thread that sleeps by a bell, until it has woken.
+class Sleeper {
+ public:
+  Sleeper(Bell& bell, uint32_t rings_seen, uint32_t causes)
+      : thread_([this, &bell, rings_seen, causes] {
+          id_ = static_cast<pid_t>(syscall(SYS_gettid));
+          const auto began = std::chrono::steady_clock::now();
+          bell.sleep(rings_seen, causes, std::chrono::microseconds(kHang).count());
+          in_time_ = std::chrono::steady_clock::now() - began < kHang;
+          awake_ = true;
+        }) {}
+  ~Sleeper() {
+    if (thread_.joinable()) thread_.join();
+  }
+  // Waits until the kernel says that the thread sleeps; it does so nowhere else than by the bell.
+  void wait_until_asleep() const {
+    while (!awake_) {
+      std::ifstream file("/proc/self/task/" + std::to_string(id_.load()) + "/stat");
+      std::string stat;
+      std::getline(file, stat);
+      const size_t name_end = stat.rfind(')');
+      if (id_ != 0 && name_end != std::string::npos && stat.substr(name_end, 3) == ") S") return;
+      std::this_thread::yield();
+    }
+  }
+  bool awake() const { return awake_; }
+  bool woken() {
+    thread_.join();
+    return in_time_;
+  }
+
+ private:
+  static constexpr seconds kHang{20};
+
+  std::atomic<pid_t> id_{0};
+  std::atomic<bool> awake_{false}, in_time_{false};
+  std::thread thread_;
+};
+
+TEST(Bell, ASleeperWakesForEachOfItsCauses) {
+  Bell bell;
+  for (const uint32_t cause : {Bell::kStaged, Bell::kReduced, Bell::kTaken, Bell::kAnything}) {
+    Sleeper sleeper(bell, bell.rings(), Bell::kStaged | Bell::kReduced | Bell::kTaken);
+    sleeper.wait_until_asleep();
+    EXPECT_FALSE(sleeper.awake());
+    bell.ring(cause);
+    EXPECT_TRUE(sleeper.woken()) << cause;
+  }
+}
+
+TEST(Bell, ASleeperDoesNotWakeForOtherCauses) {
+  Bell bell;
+  Sleeper sleeper(bell, bell.rings(), Bell::kTaken);
+  sleeper.wait_until_asleep();
+  bell.ring(Bell::kStaged);
+  bell.ring(Bell::kReduced);
+  sleeper.wait_until_asleep();  // at once, as a thread that was woken counts as running from then on
+  EXPECT_FALSE(sleeper.awake());
+  bell.ring(Bell::kTaken);
+  EXPECT_TRUE(sleeper.woken());
+}
+
+TEST(Bell, WhatRangBeforeTheSleepIsNotMissed) {
+  Bell bell;
   const uint32_t before = bell.rings();
   bell.ring(Bell::kTaken);
   EXPECT_NE(bell.rings(), before);
-  bell.sleep(before, Bell::kTaken, 30'000'000);  // has rung already: returns at once
-  std::atomic<bool> woken{false};
-  std::thread ringer([&] {
-    while (!woken) bell.ring(Bell::kAnything);
-  });
-  bell.sleep(bell.rings(), 0, 30'000'000);
-  woken = true;
-  ringer.join();
+  Sleeper sleeper(bell, before, Bell::kTaken);
+  EXPECT_TRUE(sleeper.woken());
 }
 
 TEST(Gate, CountsRounds) {
