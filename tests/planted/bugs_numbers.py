@@ -7,6 +7,7 @@ LANES = "src/kernels/lanes.cc"
 PLAIN = "src/kernels/plain.cc"
 BPF_LANES = "aggregator/slot/lanes.h"
 HOST = "src/host/host_core.cc"
+SYNC = "src/host/sync.cc"
 SLOWEST = "host_core_test HostCore.ABlockIsUsedAgainOnlyWhenTheSlowestRankHasSummedIt"
 SHARED = "host_core_test HostCore.SmallAndLargeOperationsShareTheBlocks"
 
@@ -193,6 +194,60 @@ HOST_BUGS = [
         ">= expected * (round + 1);",
         "> expected * round;",
         "host_memory_test",
+    ),
+    Bug(
+        "host",
+        "sleeper_not_woken",
+        "whoever sleeps for some causes only is not woken",
+        SYNC,
+        "if ((causes & kAsleep) != 0 && (causes & cause) != 0)",
+        "if ((causes & kAsleep) != 0 && (~causes & cause) == 0)",
+        "host_memory_test Bell.*",
+    ),
+    Bug(
+        "host",
+        "woken_for_anything",
+        "a sleeper is woken whatever it sleeps for",
+        SYNC,
+        "if ((causes & kAsleep) != 0 && (causes & cause) != 0)",
+        "if ((causes & kAsleep) != 0 && (causes | cause) != 0)",
+        "host_memory_test Bell.*",
+    ),
+    Bug(
+        "host",
+        "early_ring_missed",
+        "a ring between the look for work and the sleep is missed",
+        SYNC,
+        "  futex(&rings_, FUTEX_WAIT, rings_seen, &timeout);",
+        "  futex(&rings_, FUTEX_WAIT, rings_.load() + 0 * rings_seen, &timeout);",
+        "host_memory_test Bell.*",
+    ),
+    Bug(
+        "host",
+        "nobody_is_rung",
+        "the last rank to arrive wakes nobody",
+        HOST,
+        "    if (rank != options_.placement.local) segment_->bell(rank).ring(cause);",
+        "    (void)rank, (void)cause;",
+        "host_core_test HostCore.TensorsOfOneOperationKeepTheirOwnPrecision",
+    ),
+    Bug(
+        "host",
+        "free_slot_not_awaited",
+        "a rank that waits for a slot is not woken when one is free",
+        HOST,
+        "causes |= Bell::kTaken;",
+        "causes |= 0;",
+        "host_core_test HostCore.ManyTensorsAndManyOperationsInFlight",
+    ),
+    Bug(
+        "host",
+        "odd_rank_unnoticed",
+        "the last rank's operation is not compared with the others'",
+        HOST,
+        "  for (size_t rank = 0; rank < ranks(); ++rank)\n    same &=",
+        "  for (size_t rank = 0; rank + 1 < ranks(); ++rank)\n    same &=",
+        "host_core_test HostCore.DifferentOperationsAreAMismatchThatNamesTheOddRank",
     ),
     Bug(
         "host",
