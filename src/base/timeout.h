@@ -15,6 +15,11 @@ constexpr std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
   return std::clamp(timeout, std::chrono::milliseconds(0), kLongestTimeout);
 }
 
+// When a timeout that begins now has passed.
+inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+  return std::chrono::steady_clock::now() + bounded(timeout);
+}
+
 }  // namespace netsum
 
 #endif  // NETSUM_SRC_BASE_TIMEOUT_H_

@@ -114,7 +114,12 @@ class PlainCommunicator final : public Communicator {
   Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
   Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override {
-    if (const auto session = this->session()) session->abort(reason);
+    const auto session = this->session();
+    if (session == nullptr) return;
+    const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason,
+                        rank());
+    session->fail(status);
+    session->report(status);
   }
   Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;
@@ -153,9 +158,9 @@ Status PlainCommunicator::status() const {
 }
 
 Work PlainCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
-  Status refusal = check_all_reduce(tensors, options);
   const auto session = this->session();
-  if (refusal.ok() && session == nullptr) refusal = status();
+  const Status refusal =
+      session != nullptr ? check_all_reduce(tensors, options, session->payload_bytes()) : status();
   if (!refusal.ok()) return ended_work(refusal);
   return session->all_reduce(tensors, options);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/base/timeout.h"
 #include "src/collective/tensor_check.h"
 #include "src/collective/work_state.h"
 
@@ -20,14 +21,6 @@ constexpr milliseconds kPathPatience{5'000};
 
 bool is_loss(const Status& status) {
   return status.code() == ErrorCode::kAggregatorLost;
-}
-
-// Far away, where the sum does not fit.
-Clock::time_point deadline_after(milliseconds timeout) {
-  const Clock::time_point now = Clock::now();
-  if (timeout >= std::chrono::floor<milliseconds>(Clock::time_point::max() - now))
-    return Clock::time_point::max();
-  return now + timeout;
 }
 
 }  // namespace
@@ -54,7 +47,7 @@ struct FailoverCommunicator::Operation {
 FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how,
                                            milliseconds default_timeout)
     : options(how), views(tensors.begin(), tensors.end()) {
-  if (options.timeout.count() <= 0) options.timeout = default_timeout;
+  options.timeout = bounded(options.timeout.count() > 0 ? options.timeout : default_timeout);
   deadline = deadline_after(options.timeout);
   const size_t element = size_of(options.type);
   for (const TensorView& view : views) bytes += view.count * element;
@@ -125,15 +118,21 @@ FailoverCommunicator::~FailoverCommunicator() {
   if (supervisor_.joinable()) supervisor_.join();
   std::unique_ptr<Session> last;
   {
-    const std::lock_guard lock(mutex_);
-    last = std::move(session_);
+    std::unique_lock lock(mutex_);
+    last = take_session(lock);
   }
   last.reset();  // nothing writes to the callers' tensors from here on
   end_all();
 }
 
 Work FailoverCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
-  if (Status refusal = check_all_reduce(tensors, options); !refusal.ok()) return ended_work(refusal);
+  uint32_t payload_bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    payload_bytes = payload_bytes_;
+  }
+  if (Status refusal = check_all_reduce(tensors, options, payload_bytes); !refusal.ok())
+    return ended_work(refusal);
   return submit(std::make_shared<Operation>(tensors, options, options_.timeout));
 }
 
@@ -269,7 +268,7 @@ void FailoverCommunicator::supervise() {
     std::unique_ptr<Session> lost_session;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
+      changed_.wait(lock, [this] { return stop_ || (lost_.has_value() && reports_ == 0); });
       if (stop_) return;
       why = *std::exchange(lost_, std::nullopt);
       if (session_ == nullptr || !failure_.ok()) continue;
@@ -408,15 +407,30 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
   return {};
 }
 
+// The other ranks are told without the lock: that may take a second per aggregator.
 void FailoverCommunicator::abort(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (failure_.ok())
-    failure_ = Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
-  if (session_ != nullptr) {
-    session_->abort(reason);
-  } else {
+  const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
+  std::unique_lock lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  if (session_ == nullptr) {
     changed_.notify_all();  // the supervisor ends all
+    return;
   }
+  Session& session = *session_;
+  session.fail(status);
+  ++reports_;
+  lock.unlock();
+  if (hooks_.aborting) hooks_.aborting();
+  session.report(status);
+  lock.lock();
+  --reports_;
+  changed_.notify_all();
+}
+
+// The session, once nobody reports to its members any more; there is none afterwards.
+std::unique_ptr<Session> FailoverCommunicator::take_session(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return reports_ == 0; });
+  return std::move(session_);
 }
 
 Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
@@ -430,7 +444,7 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
           Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
     why = failure_;
     changed_.wait(lock, [this] { return !moving_; });  // the supervisor looks at failure_
-    old = std::move(session_);
+    old = take_session(lock);
   }
   if (old != nullptr) opener_.end(std::move(old), why);
   end_all();

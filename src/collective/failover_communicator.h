@@ -24,10 +24,12 @@
 
 namespace netsum {
 
-// For tests that hold a thread up at a certain point. Both are empty in production.
+// For tests that hold a thread up at a certain point. They are empty in production.
 struct FailoverHooks {
   std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
-  std::function<void()> met;        // all ranks have met at another place; nothing is repeated there yet
+  std::function<void()>
+      aborting;  // on the thread of abort(): operations have ended, the other ranks are not told yet
+  std::function<void()> met;  // all ranks have met at another place; nothing is repeated there yet
 };
 
 class FailoverCommunicator final : public Communicator {
@@ -63,6 +65,7 @@ class FailoverCommunicator final : public Communicator {
   void note_failure(uint64_t generation, const Status& status);
   void count_end(const Operation& operation, const Status& status);
   OperationPtr first_due() const;
+  std::unique_ptr<Session> take_session(std::unique_lock<std::mutex>& lock);
 
   std::function<void(const Status&)> failure_callback();
   void on_ended(const OperationPtr& operation, uint64_t generation, const Status& status);
@@ -86,6 +89,7 @@ class FailoverCommunicator final : public Communicator {
   std::optional<Status> lost_;        // why the supervisor has to look for another aggregator
   bool moving_ = false;               // it does
   bool stop_ = false;
+  int reports_ = 0;  // calls of abort() that use session_ without the lock
   uint64_t failovers_ = 0;
   uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // all-reduces, since connect or regroup
   // Operations from the oldest that some rank may not have finished on, in order.

@@ -185,5 +185,42 @@ TEST(FailoverOrderTest, AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks) 
   EXPECT_THAT(status.message(), HasSubstr("rank 0"));
 }
 
+TEST(FailoverOrderTest, OtherThreadsNeedNotWaitWhileAbortTellsTheOtherRanks) {
+  Gate asked;
+  TwoRanks job;
+  job.connect({.aborting = [&] { asked.wait(); }}, {});
+  std::vector<float> mine(1000, 1.0f);
+  const Work work = sum_in_place(*job.ranks[0], mine);
+  auto abort = std::async(std::launch::async, [&] { job.ranks[0]->abort("enough"); });
+  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);  // before the gate opens by itself
+  auto status = std::async(std::launch::async, [&] { return job.ranks[0]->status(); });
+  EXPECT_EQ(status.wait_for(kPatience / 2), std::future_status::ready);
+  auto refused = std::async(std::launch::async, [&] { return sum_in_place(*job.ranks[0], mine).wait(); });
+  EXPECT_EQ(refused.wait_for(kPatience / 2), std::future_status::ready);
+  asked.open();
+  abort.get();
+  EXPECT_EQ(status.get().code(), ErrorCode::kAborted);
+  EXPECT_EQ(refused.get().code(), ErrorCode::kAborted);
+  EXPECT_TRUE(comes_true([&] { return job.ranks[1]->status().code() == ErrorCode::kAborted; }));
+}
+
+// The session that abort() uses must not be closed under it.
+TEST(FailoverOrderTest, ARegroupWaitsForAnAbortInProgress) {
+  Gate asked;
+  TwoRanks job;
+  job.connect({.aborting = [&] { asked.wait(); }}, {});
+  auto abort = std::async(std::launch::async, [&] { job.ranks[0]->abort("enough"); });
+  ASSERT_TRUE(comes_true([&] { return !job.ranks[0]->status().ok(); }));
+  auto regroup = std::async(std::launch::async, [&] {
+    RegroupOptions options;
+    options.timeout = milliseconds(100);
+    return job.ranks[0]->regroup(options).status();
+  });
+  EXPECT_EQ(regroup.wait_for(milliseconds(200)), std::future_status::timeout);
+  asked.open();
+  abort.get();
+  EXPECT_FALSE(regroup.get().ok());  // rank 1 does not come
+}
+
 }  // namespace
 }  // namespace netsum

@@ -306,15 +306,12 @@ Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOpt
                 });
 }
 
-void Session::abort(const std::string& reason) {
-  const Status status(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) + " aborted: " + reason,
-                      options_.rank);
+void Session::fail(const Status& status) {
   if (host_engine_ != nullptr) {
     host_engine_->fail(status);
   } else {
     engine_->fail(status);
   }
-  report(status);
 }
 
 CommunicatorStats Session::stats() const {

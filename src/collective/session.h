@@ -65,7 +65,8 @@ class Session {
   Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);
-  void abort(const std::string& reason);
+  // Ends all operations of this rank. Does not block.
+  void fail(const Status& status);
   // Tells all members that the job has failed. Waits at most a second per aggregator.
   void report(const Status& status);
   Status status() const;

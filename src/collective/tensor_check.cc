@@ -57,9 +57,24 @@ Status add_region(const void* memory, size_t count, size_t element, size_t tenso
   return {};
 }
 
+// A packet names its chunk with 32 bits. All lanes are taken to be as wide as without lane_bits, so that the limit
+// depends on nothing but the tensors and the packet size.
+Status check_chunks(std::span<const TensorView> tensors, DataType type, uint32_t payload_bytes) {
+  constexpr uint64_t kMostChunks = uint64_t{1} << 32;
+  const uint64_t chunk_elements = payload_bytes / std::max<size_t>(size_of(type), 4);
+  uint64_t elements = 0;
+  for (const TensorView& tensor : tensors) elements += tensor.count;
+  if (elements <= kMostChunks * chunk_elements) return {};
+  return invalid(std::to_string(elements) + " elements of " + std::string(data_type_name(type)) +
+                 " are more than the 2^32 packets of one operation hold (" +
+                 std::to_string(kMostChunks * chunk_elements) + " elements with packets of " +
+                 std::to_string(payload_bytes) + " bytes): sum them in several operations");
+}
+
 }  // namespace
 
-Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options,
+                        uint32_t payload_bytes) {
   const auto unsupported = [](const char* why) { return Status(ErrorCode::kUnsupported, why); };
   const size_t element = size_of(options.type);
   if (element == 0) return unsupported("all_reduce: unknown data type");
@@ -80,7 +95,10 @@ Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOpti
       status = add_region(tensor.input, tensor.count, element, i, false, &regions);
     if (!status.ok()) return status;
   }
-  return regions.size() < 2 ? Status() : check_overlap(std::move(regions));
+  if (regions.size() > 1) {
+    if (Status status = check_overlap(std::move(regions)); !status.ok()) return status;
+  }
+  return check_chunks(tensors, options.type, payload_bytes);
 }
 
 }  // namespace netsum

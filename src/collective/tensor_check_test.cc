@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr uint32_t kPayload = 1440;
 std::array<float, 100> memory;
 
 TensorView in_place(size_t begin, size_t count) {
@@ -21,12 +22,12 @@ TensorView between(size_t from, size_t to, size_t count) {
 }
 
 void expect_refused(std::vector<TensorView> tensors, const std::string& why) {
-  const Status status = check_all_reduce(tensors, {});
+  const Status status = check_all_reduce(tensors, {}, kPayload);
   EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr(why));
 }
 void expect_fine(std::vector<TensorView> tensors) {
-  const Status status = check_all_reduce(tensors, {});
+  const Status status = check_all_reduce(tensors, {}, kPayload);
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
@@ -65,6 +66,28 @@ TEST(TensorCheckTest, SizesThatNoMemoryHasAreRefused) {
     expect_refused({in_place(0, count)}, "elements is larger than the memory");
   expect_refused({{nullptr, memory.data(), 1}}, "tensor 0 of 1 elements has a null pointer");
   expect_refused({in_place(0, 1), {memory.data(), nullptr, 1}}, "tensor 1 of 1 elements has a null pointer");
+}
+
+// Nothing is read: no such memory exists.
+TEST(TensorCheckTest, AnOperationOfMoreThan2To32PacketsIsRefused) {
+  constexpr size_t kMost = (size_t{1} << 32) * (kPayload / 4);
+  expect_fine({in_place(0, kMost)});
+  expect_refused({in_place(0, kMost + 1)},
+                 "1546188226561 elements of float32 are more than the 2^32 packets");
+  TensorView second = in_place(0, kMost / 2);
+  second.input = second.output = &memory[0] + kMost;
+  expect_fine({in_place(0, kMost / 2), second});
+  second.count = kMost / 2 + 1;
+  expect_refused({in_place(0, kMost / 2), second}, "sum them in several operations");
+
+  AllReduceOptions half_precision;
+  half_precision.type = DataType::kBFloat16;  // in lanes of 32 bits, if so chosen
+  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost)}}, half_precision, kPayload).ok());
+  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost + 1)}}, half_precision, kPayload).ok());
+  AllReduceOptions long_integers;
+  long_integers.type = DataType::kInt64;
+  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost / 2)}}, long_integers, kPayload).ok());
+  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost / 2 + 1)}}, long_integers, kPayload).ok());
 }
 
 }  // namespace
