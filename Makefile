@@ -18,37 +18,37 @@ build: setup ## Build the library, the command and the tests (PRESET=release|dev
 
 demo: setup ## Train two models with Gloo and with netsum, and compare; as root in a virtual rack
 	@scripts/install_wheel.sh
-	@.venv/bin/python examples/demo/demo.py $(DEMO_FLAGS)
+	@.venv/bin/python -m netsum_bench.demo $(DEMO_FLAGS)
 
 bench: build ## The rack benchmark: netsum beside Gloo and Open MPI (root; a quarter of an hour; BENCH_FLAGS=...)
-	@.venv/bin/python bench/rack/bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.rack_bench $(BENCH_FLAGS)
 
 bench-quick: build ## The same, a look in under three minutes
-	@.venv/bin/python bench/rack/bench.py --quick $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.rack_bench --quick $(BENCH_FLAGS)
 
 results: build ## Take the figures of the docs and write their tables (root; ONLY=rack,loss BUDGET=minutes FULL=1)
 	@scripts/install_wheel.sh
-	@.venv/bin/python bench/micro/micro.py --build-only
-	@.venv/bin/python bench/results.py $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full)
+	@.venv/bin/python -m netsum_bench.micro_bench --build-only
+	@.venv/bin/python -m netsum_bench.results $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full)
 
 tables: setup ## Write the tables of the docs again from docs/data, and mark those that are old
-	@.venv/bin/python bench/results.py --tables
+	@.venv/bin/python -m netsum_bench.results --tables
 
 bench-loss: build ## Goodput with 0 to 5 % loss on every link, beside Gloo (root; three minutes)
-	@.venv/bin/python bench/rack/loss_bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.loss_bench $(BENCH_FLAGS)
 
 bench-training: setup ## The demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh
-	@.venv/bin/python bench/rack/training_bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.training_bench $(BENCH_FLAGS)
 
 bench-failures: build ## How soon a killed or stopped rank or aggregator is known, and how long a failover takes (root)
-	@.venv/bin/python bench/rack/failures_bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.failures_bench $(BENCH_FLAGS)
 
 bench-jobs: build ## Several jobs at one aggregator: how evenly they share it, and late jobs (root)
-	@.venv/bin/python bench/rack/jobs_bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.jobs_bench $(BENCH_FLAGS)
 
 bench-floods: build ## What a flood takes from a job at the same aggregator, daemon and XDP (root)
-	@.venv/bin/python bench/rack/flood_bench.py $(BENCH_FLAGS)
+	@.venv/bin/python -m netsum_bench.flood_bench $(BENCH_FLAGS)
 
 chaos: build ## Training in a rack under ten minutes of kills, stops, losses, ... (root; CHAOS_FLAGS="--seed 7 --minutes 2")
 	@scripts/install_wheel.sh
@@ -76,7 +76,7 @@ test-kernel: build ## Boot Debian's own kernel under qemu and test XDP and AF_XD
 lint: setup ## Check formatting and include directions; ruff, and clang-tidy on changed files (ALL=1: on all)
 	@scripts/build.sh release $(JOBS)
 	@scripts/lint.sh $(if $(ALL),--all,--changed)
-	@.venv/bin/python bench/results.py --check
+	@.venv/bin/python -m netsum_bench.results --check
 
 format: setup ## Rewrite own C, C++ and Python files as clang-format and ruff want them
 	@scripts/lint.sh --fix-format

@@ -1,10 +1,8 @@
 """check_includes.py must catch what it is there for: each test writes a small tree with one offence."""
 
 import pathlib
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import check_includes
 
 

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import summarize_tests
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"

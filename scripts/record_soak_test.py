@@ -1,12 +1,8 @@
 """record_soak.py: a run of some soak tests changes their rows and no others."""
 
 import json
-import pathlib
-import sys
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import record_soak
 
 FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc", "seed": "7", "machine": "2 x CPU"}

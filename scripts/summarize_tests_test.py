@@ -1,12 +1,9 @@
 """summarize_tests.py: what did not run, or cannot be read, is a failure."""
 
 import json
-import pathlib
 import sys
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import summarize_tests
 
 PASSED = '<testcase classname="{0}" name="{0}" status="run"/>'

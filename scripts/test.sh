@@ -16,7 +16,7 @@ ctest_which=(--label-exclude '^soak$')
 # workers of pytest-xdist. They are two processes of pytest instead, side by side, on half the processors each.
 command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
 torch_tests=(tests/torch)
-rack_tests=(tests/chaos examples/demo bench/rack)
+rack_tests=(tests/chaos bench)
 soak_tests=()
 case "$what" in
   all) ;;

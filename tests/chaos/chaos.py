@@ -26,11 +26,10 @@ import sys
 import threading
 import time
 
+from netsum_bench.machine import ROOT, machine
+from netsum_bench.systems import Rack
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "bench/rack"))
-from records import machine  # noqa: E402
-from systems import Rack  # noqa: E402
 
 RATE = "100mbit"
 TIMEOUT_S = 20  # of every operation, of joining, and of a failover

@@ -6,11 +6,10 @@ import pathlib
 import subprocess
 import sys
 
+import chaos
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-import chaos  # noqa: E402  (beside this file)
 
 ERROR = {"of_rank": 1, "phase": "training", "netsum": True, "code": "peer_lost", "rank": 2, "text": "rank 2 is lost"}
 

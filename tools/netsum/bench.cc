@@ -220,7 +220,7 @@ void BenchCommand::declare_where() {
   allreduce_->add_option("--connect-timeout", connect_timeout_, "Deadline for all ranks to join")
       ->check(duration())
       ->capture_default_str();
-  // For benchmarks beside other systems (bench/rack); with --rank, as it takes ranks on one machine.
+  // For benchmarks beside other systems (bench/netsum_bench); with --rank, as it takes ranks on one machine.
   allreduce_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
   // How the ranks of --workers talk to their parent: not for people, so without a description in --help.
   allreduce_->add_flag("--report-events", report_events_)->group("");

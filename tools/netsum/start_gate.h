@@ -4,7 +4,7 @@
  * nanoseconds, and for each rank the iteration that it is ready for. Rank 0 opens an iteration when all ranks
  * are ready for it.
  *
- * C and C++: `netsum bench` and the benchmark's MPI program include it; bench/rack/start_gate.py is the same
+ * C and C++: `netsum bench` and the benchmark's MPI program include it; bench/netsum_bench/start_gate.py is the same
  * in Python. */
 #ifndef NETSUM_TOOLS_NETSUM_START_GATE_H_
 #define NETSUM_TOOLS_NETSUM_START_GATE_H_

@@ -2,10 +2,8 @@
 
 import statistics
 
-import loss_bench
-import rack_report
-import training_bench
-from rack_report import PEERS, markdown, number, rate_text, size_text
+from netsum_bench import loss_bench, rack_report, training_bench
+from netsum_bench.rack_report import PEERS, markdown, number, rate_text, size_text
 
 
 def group(records, *fields):

@@ -20,10 +20,11 @@ import pathlib
 import sys
 import time
 
-import rack_report
-from records import ROOT, append_to, load
-from start_gate import TICKS_PER_S, machine_busy_ticks
-from systems import PROBLEMS, SMALL, Gloo, GlooRanks, Netsum, OpenMpi, Rack
+from netsum_bench import rack_report
+from netsum_bench.machine import ROOT
+from netsum_bench.records import append_to, load
+from netsum_bench.start_gate import TICKS_PER_S, machine_busy_ticks
+from netsum_bench.systems import PROBLEMS, SMALL, Gloo, GlooRanks, Netsum, OpenMpi, Rack
 
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SYSTEMS = [

@@ -2,8 +2,8 @@
 
 The clock rule, the turns and the choice of the peers' settings are those of bench.py. Needs no root.
 
-  .venv/bin/python bench/rack/one_host.py                           4 and 8 ranks, 4 KiB to 16 MiB
-  .venv/bin/python bench/rack/one_host.py --workers 8 --sizes 64Mi --rounds 3
+  .venv/bin/python -m netsum_bench.one_host                           4 and 8 ranks, 4 KiB to 16 MiB
+  .venv/bin/python -m netsum_bench.one_host --workers 8 --sizes 64Mi --rounds 3
 """
 
 import argparse
@@ -14,11 +14,11 @@ import socket
 import sys
 import time
 
-import rack_report
-from records import ROOT, append_to, load
-from systems import PROBLEMS, Gloo, Netsum, OpenMpi, running
-
-from bench import LEAST_ITERATIONS, SMALL, measure_cells, parse_size
+from netsum_bench import rack_report
+from netsum_bench.machine import ROOT
+from netsum_bench.rack_bench import LEAST_ITERATIONS, SMALL, measure_cells, parse_size
+from netsum_bench.records import append_to, load
+from netsum_bench.systems import PROBLEMS, Gloo, Netsum, OpenMpi, running
 
 SYSTEMS = ["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"]
 

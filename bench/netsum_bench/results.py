@@ -14,19 +14,18 @@ added measurement by measurement, so a run that is interrupted loses nothing; wh
 import argparse
 import dataclasses
 import os
-import pathlib
 import re
 import signal
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "rack"))
-import tables
-from records import ROOT, compact, git, latest, load
+from netsum_bench import tables
+from netsum_bench.machine import ROOT, git
+from netsum_bench.records import compact, latest, load
 
 ENGINE = ["include", "src", "wire", "aggregator", "cmake"]
-RACK = [*ENGINE, "tools/netsum", "bench/rack"]
+RACK = [*ENGINE, "tools/netsum", "bench/netsum_bench"]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
@@ -51,14 +50,23 @@ class Piece:
 
 # In order of importance.
 PIECES = [
-    Piece("rack", 16, [PYTHON, "bench/rack/bench.py"], ("rate", "workers", "bytes", "system"), RACK, ("--full",), True),
-    Piece("one-host", 2, [PYTHON, "bench/rack/one_host.py"], ("workers", "bytes", "system"), RACK, (), True),
+    Piece(
+        "rack",
+        16,
+        [PYTHON, "-m", "netsum_bench.rack_bench"],
+        ("rate", "workers", "bytes", "system"),
+        RACK,
+        ("--full",),
+        True,
+    ),
+    Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
     Piece(
         "training",
         4,
         [
             PYTHON,
-            "bench/rack/training_bench.py",
+            "-m",
+            "netsum_bench.training_bench",
             "--rounds",
             "1",
             "--models",
@@ -69,39 +77,41 @@ PIECES = [
             "gloo,netsum-xdp",
         ],
         ("model", "workers", "rate", "system"),
-        [*RACK, "torch", "examples/demo"],
+        [*RACK, "torch"],
         ("--models", "digits,lm", "--workers", "4,8"),
         True,
     ),
     Piece(
         "loss",
         3,
-        [PYTHON, "bench/rack/loss_bench.py"],
+        [PYTHON, "-m", "netsum_bench.loss_bench"],
         ("loss", "system", "workers", "rate"),
         RACK,
         ("--size", "16Mi"),
         True,
     ),
-    Piece("failures", 4, [PYTHON, "bench/rack/failures_bench.py", "--rounds", "3"], ("scenario", "dataplane"), RACK),
-    Piece("jobs", 1.5, [PYTHON, "bench/rack/jobs_bench.py"], ("rate", "what"), RACK),
+    Piece(
+        "failures", 4, [PYTHON, "-m", "netsum_bench.failures_bench", "--rounds", "3"], ("scenario", "dataplane"), RACK
+    ),
+    Piece("jobs", 1.5, [PYTHON, "-m", "netsum_bench.jobs_bench"], ("rate", "what"), RACK),
     Piece(
         "floods",
         2,
-        [PYTHON, "bench/rack/flood_bench.py", "--rounds", "3"],
+        [PYTHON, "-m", "netsum_bench.flood_bench", "--rounds", "3"],
         ("dataplane", "flood", "arm"),
         [*RACK, "tests/attack"],
     ),
     Piece(
         "simulation",
         1.5,
-        [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
+        [PYTHON, "-m", "netsum_bench.capture", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
         ("what",),
         [*ENGINE, "emulate", "tools/netsum/simulate.cc"],
     ),
     Piece(
         "chaos",
         11,
-        [PYTHON, "bench/rack/said.py", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
+        [PYTHON, "-m", "netsum_bench.capture", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
         ("what",),
         [*RACK, "torch", "tests/chaos"],
         only_full=True,
@@ -111,7 +121,8 @@ PIECES = [
         4,
         [
             PYTHON,
-            "bench/rack/bench.py",
+            "-m",
+            "netsum_bench.rack_bench",
             "--workers",
             "4,2",
             "--rates",
@@ -127,7 +138,7 @@ PIECES = [
         True,
         True,
     ),
-    Piece("micro", 1, [PYTHON, "bench/micro/micro.py"], ("benchmark",), [*ENGINE, "bench/micro"]),
+    Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]
 
 

@@ -18,10 +18,10 @@ import signal
 import statistics
 import sys
 
-from records import ROOT, append_to, machine
-from systems import Failed, Rack, finish, running, start
-
-from bench import need_root, parse_size
+from netsum_bench.machine import ROOT, machine
+from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.records import append_to
+from netsum_bench.systems import Failed, Rack, finish, running, start
 
 RANKS, FLOODER = 2, 2
 ARMS = ("no flood", "to nobody", "forged packets", "a tenant, no quota", "a tenant, quota")

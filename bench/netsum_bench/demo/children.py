@@ -12,7 +12,6 @@ import sys
 import time
 from typing import NamedTuple
 
-HERE = pathlib.Path(__file__).resolve().parent
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 10
 POLL_S = 0.1
@@ -217,7 +216,7 @@ def _explain_failure(workers, run, reason):
         parts.append(f"No worker wrote anything; torchrun said:\n{workers[0].tail()}")
     parts.append(
         f"All logs: {run.folder}. To try this run alone:\n"
-        f"    {sys.executable} {HERE / 'demo.py'} --models {run.model} --backends {run.backend} --quick "
+        f"    {sys.executable} -m netsum_bench.demo --models {run.model} --backends {run.backend} --quick "
         f"--place {run.place}"
     )
     if run.backend == "netsum":

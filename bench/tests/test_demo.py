@@ -10,19 +10,8 @@ import sys
 import time
 
 import pytest
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import children  # noqa: E402
-import data  # noqa: E402
-import demo  # noqa: E402
-import models  # noqa: E402
-import pictures  # noqa: E402
-import places  # noqa: E402
-import report  # noqa: E402
-import summary  # noqa: E402
-import traffic  # noqa: E402
+from netsum_bench.demo import children, data, models, pictures, places, report, summary, traffic
+from netsum_bench.demo import command as demo
 
 WORKERS = 4
 STEPS = 20

@@ -16,10 +16,10 @@ import statistics
 import sys
 import time
 
-from records import ROOT, append_to, machine
-from systems import Failed, Rack, finish, start
-
-from bench import need_root, parse_size
+from netsum_bench.machine import ROOT, machine
+from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.records import append_to
+from netsum_bench.systems import Failed, Rack, finish, start
 
 WORKERS = 2  # of a job
 PORT = 5252  # of our aggregator, beside the rack's own

@@ -20,8 +20,9 @@ import sys
 import threading
 import time
 
-from records import ROOT, append_to, machine
-from systems import Failed, Rack
+from netsum_bench.machine import ROOT, machine
+from netsum_bench.records import append_to
+from netsum_bench.systems import Failed, Rack
 
 START_S, END_S = 60, 60  # for all ranks to sum, and for the last word after the failure
 VICTIM = 1

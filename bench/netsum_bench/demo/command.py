@@ -1,16 +1,15 @@
-#!/usr/bin/env python3
 """Trains two real models with Gloo and with netsum, side by side, and shows what each cost and gave.
 
 As root it does so in a virtual rack, with shaped links and a switch that adds in the kernel; otherwise on this
 machine's loopback device, with a daemon that adds.
 
 examples:
-  demo.py                                  both models, both backends: three to four minutes on 2 cores
-  demo.py --quick                          the same with a fifth of the steps
-  demo.py --models digits --steps 100      only the classifier, 100 steps
-  demo.py --place loopback                 not in a rack, even as root
-  demo.py --rate 1gbit --workers 8         a faster and larger rack
-  demo.py --aggregator embedded            no aggregator: every worker embeds a shard of one
+  python -m netsum_bench.demo                                  both models, both backends: three to four minutes on 2 cores
+  python -m netsum_bench.demo --quick                          the same with a fifth of the steps
+  python -m netsum_bench.demo --models digits --steps 100      only the classifier, 100 steps
+  python -m netsum_bench.demo --place loopback                 not in a rack, even as root
+  python -m netsum_bench.demo --rate 1gbit --workers 8         a faster and larger rack
+  python -m netsum_bench.demo --aggregator embedded            no aggregator: every worker embeds a shard of one
 """
 
 import argparse
@@ -25,10 +24,7 @@ import signal
 import sys
 import time
 
-import children
-import places
-import report
-import summary
+from netsum_bench.demo import children, places, report, summary
 
 # Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
 # time, in the rack its 20 MB of gradients per step do.
@@ -211,7 +207,10 @@ def parse_arguments(arguments=None):
 
     summary_line, _, examples = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
-        description=summary_line, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m netsum_bench.demo",
+        description=summary_line,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--models",
@@ -280,7 +279,3 @@ def main():
     except KeyboardInterrupt:
         print("\ndemo: stopped; all workers, the aggregator and the rack have been ended", file=sys.stderr)
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

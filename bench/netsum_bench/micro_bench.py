@@ -1,6 +1,6 @@
 """Builds and runs the microbenchmarks: kernels, tags, the XDP program (as root). Adds what they say as records.
 
-.venv/bin/python bench/micro/micro.py --output FILE
+.venv/bin/python -m netsum_bench.micro_bench --output FILE
 """
 
 import argparse
@@ -11,9 +11,8 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench/rack"))
-from records import append_to  # noqa: E402
+from netsum_bench.machine import ROOT
+from netsum_bench.records import append_to
 
 BUILD = ROOT / "build/micro"
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")

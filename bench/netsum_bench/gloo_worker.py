@@ -12,9 +12,9 @@ import time
 import zlib
 
 import torch.distributed as dist
-from start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
 
 import torch
+from netsum_bench.start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
 
 TIMEOUT_S = 120
 MODULUS = {torch.float32: 1000, torch.bfloat16: 16}

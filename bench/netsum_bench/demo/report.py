@@ -5,12 +5,11 @@ import importlib.metadata
 import os
 import pathlib
 import platform
-import shlex
 import statistics
-import sys
 
-import pictures
-from summary import ACCURACY_POINTS, BACKENDS, TITLES, human_bytes, table_cells
+from netsum_bench.demo import pictures
+from netsum_bench.demo.summary import ACCURACY_POINTS, BACKENDS, TITLES, human_bytes, table_cells
+from netsum_bench.machine import command_line, processor
 
 STYLE = (pathlib.Path(__file__).parent / "report.css").read_text()
 
@@ -31,7 +30,7 @@ PLACE_NOTES = {
 
 def machine_facts(options, place, total_s):
     return {
-        "Command": shlex.join(["python", "examples/demo/demo.py", *sys.argv[1:]]),
+        "Command": command_line(),
         "Where": place.sentence,
         "Started by it": f"OMP_NUM_THREADS=1 {LAUNCHERS[place.name].format(workers=options.workers)} "
         f"train.py --model … --backend … --seed {options.seed}",
@@ -41,13 +40,6 @@ def machine_facts(options, place, total_s):
         "Python": platform.python_version(),
         **{name: version(name) for name in ("torch", "netsum", "scikit-learn")},
     }
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def system():

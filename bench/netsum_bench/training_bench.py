@@ -15,14 +15,11 @@ import sys
 import time
 from types import SimpleNamespace
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/demo"))
-import children
-import places
-import summary
-from demo import Run, end_in_order
-from records import ROOT, append_to, load
-
-from bench import need_root
+from netsum_bench.demo import children, places, summary
+from netsum_bench.demo.command import Run, end_in_order
+from netsum_bench.machine import ROOT
+from netsum_bench.rack_bench import need_root
+from netsum_bench.records import append_to, load
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
 STEPS = {"digits": 60, "lm": 12}

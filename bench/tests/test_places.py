@@ -9,13 +9,8 @@ import sys
 import time
 
 import pytest
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import children  # noqa: E402
-import demo  # noqa: E402
-import places  # noqa: E402
+from netsum_bench.demo import children, places
+from netsum_bench.demo import command as demo
 
 PATIENCE_S = 180
 
@@ -100,7 +95,7 @@ in_a_rack = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need roo
 
 
 def start_demo(output, *arguments):
-    command = [sys.executable, HERE / "demo.py", "--place", "rack", "--workers", "2", "--models", "digits"]
+    command = [sys.executable, "-m", "netsum_bench.demo", "--place", "rack", "--workers", "2", "--models", "digits"]
     return subprocess.Popen(
         [*command, "--output", output, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

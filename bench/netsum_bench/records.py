@@ -2,25 +2,9 @@
 
 import json
 import os
-import pathlib
-import platform
-import shlex
-import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def machine():
-    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{model}; {os.cpu_count()} cores; Linux {platform.release()}"
-
-
-def git(*arguments):
-    done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+from netsum_bench.machine import command_line, git, machine
 
 
 def head():
@@ -31,7 +15,7 @@ def head():
         "machine": machine(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "load": os.getloadavg()[0],
-        "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+        "command": command_line(),
     }
 
 

@@ -12,14 +12,12 @@ import pathlib
 import signal
 import time
 
-import data
-import models
 import torch.distributed as dist
-import traffic
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from netsum_bench.demo import data, models, traffic
 from torch import nn
 
 ALLREDUCE_PROBES = 5

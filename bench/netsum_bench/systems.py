@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from start_gate import combine, gate_file
+from netsum_bench.start_gate import combine, gate_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 DEADLINE_S = 300  # of one measurement
@@ -332,7 +332,7 @@ class GlooRanks:
 
     def __init__(self, rack):
         self.workers = rack.workers
-        command = [sys.executable, HERE / "gloo_worker.py"]
+        command = [sys.executable, "-m", "netsum_bench.gloo_worker"]
         self.commands = [rack.inside(w, *command, w, rack.workers, rack.master) for w in range(rack.workers)]
         self.processes = []
         self.begin()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from children import HERE, Aggregator, DemoError, Start, find_netsum_command
+from netsum_bench.demo.children import Aggregator, DemoError, Start, find_netsum_command
 
 RACK_TIMEOUT_S = 60
 COUNTERS_TIMEOUT_S = 10
@@ -141,7 +141,7 @@ class Rack:
 
 def train_arguments(run):
     return [
-        *(HERE / "train.py", "--model", run.model, "--backend", run.backend, "--steps", run.steps),
+        *("-m", "netsum_bench.demo.train", "--model", run.model, "--backend", run.backend, "--steps", run.steps),
         *("--seed", run.seed, "--run-dir", run.folder),
     ]
 

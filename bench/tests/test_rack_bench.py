@@ -1,34 +1,36 @@
 """The benchmarks themselves: the clock rule, the arithmetic of the tables, and small real runs."""
 
 import os
-import pathlib
 import subprocess
 import sys
 import threading
 
 import pytest
+from netsum_bench import (
+    loss_bench,
+    machine,
+    one_host,
+    rack_bench,
+    rack_report,
+    records,
+    results,
+    start_gate,
+    systems,
+    tables,
+    training_bench,
+)
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-import loss_bench  # noqa: E402  (beside this file)
-import one_host  # noqa: E402
-import rack_report  # noqa: E402
-import records  # noqa: E402
-import results  # noqa: E402
-import start_gate  # noqa: E402
-import systems  # noqa: E402
-import tables  # noqa: E402
-import training_bench  # noqa: E402
-
-import bench  # noqa: E402
-
-NETSUM = HERE.parents[1] / "build/release/tools/netsum/netsum"
+NETSUM = machine.ROOT / "build/release/tools/netsum/netsum"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
 
 
-def run_python(script, *arguments):
+def run_module(module, *arguments):
     return subprocess.run(
-        [sys.executable, script, *map(str, arguments)], capture_output=True, text=True, timeout=400, check=False
+        [sys.executable, "-m", f"netsum_bench.{module}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )
 
 
@@ -98,7 +100,7 @@ def test_the_fastest_setting_of_a_peer_is_measured():
 @pytest.mark.parametrize("rounds", [1, 3, 10])
 def test_every_cell_has_at_least_seven_iterations(rate, rounds):
     for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20):
-        assert sum(iterations for iterations, _ in bench.plan_rounds(size, rate, rounds)) >= 7
+        assert sum(iterations for iterations, _ in rack_bench.plan_rounds(size, rate, rounds)) >= 7
 
 
 def record(system, times, number=0, **more):
@@ -172,7 +174,7 @@ def test_records_stay_and_the_last_run_counts(tmp_path):
 
 def test_a_table_older_than_what_it_measures_says_so():
     piece = results.PIECES[0]
-    commits = records.git("rev-list", "--max-count=2", "HEAD", "--", *piece.measures).split()
+    commits = machine.git("rev-list", "--max-count=2", "HEAD", "--", *piece.measures).split()
     if len(commits) < 2:
         pytest.skip("no history here")
     assert "Old" in results.age(piece, [{"commit": commits[1], "changed": []}])
@@ -183,7 +185,7 @@ def test_a_table_older_than_what_it_measures_says_so():
 
 
 def test_every_mark_in_the_docs_has_a_table():
-    pages = [records.ROOT / "README.md", *(records.ROOT / "docs").glob("*.md")]
+    pages = [machine.ROOT / "README.md", *(machine.ROOT / "docs").glob("*.md")]
     names = [found[2] for page in pages for found in results.MARKS.finditer(page.read_text(encoding="utf-8"))]
     starts = sum(page.read_text(encoding="utf-8").count("<!-- figures ") for page in pages)
     assert starts == len(names) > 0, "every start has its end"
@@ -195,10 +197,10 @@ def test_nobody_else_writes_the_tables():
 
 
 def test_bad_arguments():
-    refused = run_python(HERE / "bench.py", "--systems", "nccl")
+    refused = run_module("rack_bench", "--systems", "nccl")
     assert refused.returncode == 2 and "unknown system nccl" in refused.stderr
-    assert run_python(HERE / "bench.py", "--netsum", "/nonexistent").returncode == 3
-    refused = run_python(HERE.parent / "results.py", "--only", "nothing")
+    assert run_module("rack_bench", "--netsum", "/nonexistent").returncode == 3
+    refused = run_module("results", "--only", "nothing")
     assert refused.returncode == 2 and "there is no nothing" in refused.stderr
 
 
@@ -206,8 +208,8 @@ def test_bad_arguments():
 def test_a_small_run(tmp_path):
     assert NETSUM.exists()
     output = tmp_path / "rack.jsonl"
-    run = run_python(
-        HERE / "bench.py",
+    run = run_module(
+        "rack_bench",
         "--workers",
         "2",
         "--rates",
@@ -245,14 +247,14 @@ def test_a_small_run(tmp_path):
 
 @needs_root
 def test_a_spent_budget_ends_the_run(tmp_path):
-    run = run_python(HERE / "bench.py", "--budget", "0", "--output", tmp_path / "rack.jsonl")
+    run = run_module("rack_bench", "--budget", "0", "--output", tmp_path / "rack.jsonl")
     assert run.returncode == 0 and "9 of 9 places left out" in run.stdout, run.stdout + run.stderr
 
 
 def test_ranks_on_one_host(tmp_path):
     assert NETSUM.exists()
     output = tmp_path / "one_host.jsonl"
-    run = run_python(HERE / "one_host.py", "--workers", "2", "--sizes", "4Ki,1Mi", "--rounds", "1", "--output", output)
+    run = run_module("one_host", "--workers", "2", "--sizes", "4Ki,1Mi", "--rounds", "1", "--output", output)
     assert run.returncode == 0, run.stdout + run.stderr
     measured = [r for r in records.load(output) if "round" in r]
     assert {(r["system"], r["bytes"]) for r in measured} == {
@@ -261,7 +263,7 @@ def test_ranks_on_one_host(tmp_path):
         for b in (4096, 1 << 20)
     }
     assert all(r["wrong"] == 0 and len(r["times_ms"]) >= 7 for r in measured)
-    refused = run_python(HERE / "one_host.py", "--netsum", "/nonexistent")
+    refused = run_module("one_host", "--netsum", "/nonexistent")
     assert refused.returncode == 3 and "make build" in refused.stderr
 
 
@@ -321,8 +323,8 @@ def test_trainings_that_differ_are_told(field, value):
 @needs_root
 def test_a_small_run_of_trainings(tmp_path):
     output = tmp_path / "training.jsonl"
-    run = run_python(
-        HERE / "training_bench.py",
+    run = run_module(
+        "training_bench",
         "--workers",
         "2",
         "--rates",
@@ -373,8 +375,8 @@ def test_goodput_with_loss_is_relative_to_the_same_round():
 @needs_root
 def test_a_small_run_with_loss(tmp_path):
     output = tmp_path / "loss.jsonl"
-    run = run_python(
-        HERE / "loss_bench.py",
+    run = run_module(
+        "loss_bench",
         "--workers",
         "2",
         "--rate",

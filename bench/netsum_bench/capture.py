@@ -1,6 +1,6 @@
 """Runs a command and adds what it printed as a record: for pieces of `make results` whose report is their figures.
 
-said.py --output FILE -- COMMAND...
+python -m netsum_bench.capture --output FILE -- COMMAND...
 """
 
 import argparse
@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 
-from records import ROOT, append_to
+from netsum_bench.machine import ROOT
+from netsum_bench.records import append_to
 
 REPORT_BEGINS = re.compile(r"^\d+ runs in |; \d+ cores; Linux")
 

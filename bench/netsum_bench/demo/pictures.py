@@ -5,7 +5,7 @@ import math
 import statistics
 from typing import NamedTuple
 
-from summary import human_bytes
+from netsum_bench.demo.summary import human_bytes
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 34

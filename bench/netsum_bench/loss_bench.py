@@ -16,12 +16,12 @@ import statistics
 import sys
 import time
 
-from rack_report import SYSTEMS as LABELS
-from rack_report import markdown, size_text, spread
-from records import ROOT, append_to, load
-from systems import PROBLEMS, Gloo, Netsum, Rack
-
-from bench import need_root, parse_size
+from netsum_bench.machine import ROOT
+from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.rack_report import SYSTEMS as LABELS
+from netsum_bench.rack_report import markdown, size_text, spread
+from netsum_bench.records import append_to, load
+from netsum_bench.systems import PROBLEMS, Gloo, Netsum, Rack
 
 SYSTEMS = ["netsum-user", "netsum-xdp", "gloo"]
 ITERATIONS = 3  # of a round
