@@ -256,6 +256,7 @@ void RelayDesk::on_event(SessionId id, const control::Event& event, const std::s
       } else {
         end_with(*stream, ready.status());
         failure = {claim_of(session), ready.status()};
+        ++session.reports;
       }
     } else {
       stream->enqueue(event);
@@ -263,7 +264,7 @@ void RelayDesk::on_event(SessionId id, const control::Event& event, const std::s
     }
   }
   stream->pump();
-  if (failure) send_failure(failure->first, failure->second);
+  if (failure) send_failure(id, failure->first, failure->second);
 }
 
 Result<control::Ready> RelayDesk::grant(Session& session, const control::Ready& ready,
@@ -418,13 +419,25 @@ void RelayDesk::on_call_over(SessionId id, const grpc::Status& status) {
 }
 
 void RelayDesk::on_stream_over(SessionId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) found->second.stream_is_over = true;
+  }
+  cancel_if_over(id);
+}
+
+// Ends the call to the parent, which takes that for the member's end without a goodbye. Not before the parent has
+// answered the reports of a failure: it would blame the member instead.
+void RelayDesk::cancel_if_over(SessionId id) {
   std::shared_ptr<ParentCall> call;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
-    if (found != sessions_.end()) call = found->second.call;
+    if (found == sessions_.end()) return;  // the parent has ended the call
+    const Session& session = found->second;
+    if (session.stream_is_over && session.reports == 0) call = session.call;
   }
-  // Unless the parent has ended it already: to the parent, the end of this call is the member's.
   if (call != nullptr) call->cancel();
 }
 
@@ -438,8 +451,8 @@ control::MemberRequest RelayDesk::claim_of(const Session& session) const {
   return claim;
 }
 
-// The claim as the parent wants to see it.
-Result<control::MemberRequest> RelayDesk::find(const MemberClaim& claim) {
+// The session, and the claim as the parent wants to see it.
+Result<std::pair<RelayDesk::SessionId, control::MemberRequest>> RelayDesk::find(const MemberClaim& claim) {
   if (Status status = check_aggregator_token(claim.aggregator_token); !status.ok()) return status;
   const std::lock_guard lock(mutex_);
   for (const auto& [id, session] : sessions_) {
@@ -448,7 +461,7 @@ Result<control::MemberRequest> RelayDesk::find(const MemberClaim& claim) {
       continue;
     if (!equal_in_constant_time(session.request.token, claim.token))
       return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + session.request.name + "'");
-    return claim_of(session);
+    return std::pair(id, claim_of(session));
   }
   return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
                                                  " is not a member of job '" +
@@ -457,9 +470,9 @@ Result<control::MemberRequest> RelayDesk::find(const MemberClaim& claim) {
 
 // The parent answers by ending the member's call. If it cannot, the end of the member's stream will do.
 Status RelayDesk::leave(const MemberClaim& claim) {
-  const Result<control::MemberRequest> up = find(claim);
+  const auto up = find(claim);
   if (!up.ok()) return up.status();
-  const auto call = make_unary(*up);
+  const auto call = make_unary(up->second);
   call_began();
   stub_->async()->Leave(&call->context, &call->request, &call->reply,
                         [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
@@ -467,31 +480,45 @@ Status RelayDesk::leave(const MemberClaim& claim) {
 }
 
 Status RelayDesk::report(const MemberClaim& claim, const Status& failure) {
-  const Result<control::MemberRequest> up = find(claim);
+  const auto up = find(claim);
   if (!up.ok()) return up.status();
-  send_failure(*up, failure);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(up->first);
+    if (found != sessions_.end()) ++found->second.reports;
+  }
+  send_failure(up->first, up->second, failure);
   return {};
 }
 
 // Who is alive is the parent's business, as is what follows if somebody is not.
 Status RelayDesk::alive(const MemberClaim& claim) {
-  const Result<control::MemberRequest> up = find(claim);
+  const auto up = find(claim);
   if (!up.ok()) return up.status();
-  const auto call = make_unary(*up);
+  const auto call = make_unary(up->second);
   call_began();
   stub_->async()->Alive(&call->context, &call->request, &call->reply,
                         [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
   return {};
 }
 
-void RelayDesk::send_failure(const control::MemberRequest& claim, const Status& failure) {
+// The session's `reports` has been raised for it.
+void RelayDesk::send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure) {
   control::FailRequest request;
   *request.mutable_member() = claim;
   *request.mutable_failure() = to_failed(failure);
   const auto call = make_unary(std::move(request));
   call_began();
   stub_->async()->Fail(&call->context, &call->request, &call->reply,
-                       [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
+                       [self = shared_from_this(), call, id](const grpc::Status&) {
+                         {
+                           const std::lock_guard lock(self->mutex_);
+                           const auto found = self->sessions_.find(id);
+                           if (found != self->sessions_.end()) --found->second.reports;
+                         }
+                         self->cancel_if_over(id);
+                         self->call_ended();
+                       });
 }
 
 void RelayDesk::call_began() {
@@ -522,17 +549,19 @@ void RelayDesk::drain() {
 
 void RelayDesk::stop(const Status& reason) {
   std::vector<std::shared_ptr<MemberStream>> streams;
-  std::vector<control::MemberRequest> claims;
+  std::vector<std::pair<SessionId, control::MemberRequest>> claims;
   {
     const std::lock_guard lock(mutex_);
     draining_ = true;
-    for (const auto& [id, session] : sessions_) {
+    for (auto& [id, session] : sessions_) {
       end_with(*session.stream, reason);
       streams.push_back(session.stream);
-      if (session.member != 0) claims.push_back(claim_of(session));
+      if (session.member == 0) continue;
+      claims.emplace_back(id, claim_of(session));
+      ++session.reports;
     }
   }
-  for (const auto& claim : claims) send_failure(claim, reason);
+  for (const auto& [id, claim] : claims) send_failure(id, claim, reason);
   for (const auto& stream : streams) stream->pump();
 }
 

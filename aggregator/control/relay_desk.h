@@ -90,6 +90,8 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
     std::shared_ptr<ParentCall> call;
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
+    int reports = 0;               // of failures, that the parent has not answered yet
+    bool stream_is_over = false;
   };
   // A granted job here.
   struct Grant {
@@ -117,9 +119,10 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   std::vector<uint16_t> number_members(const JobRequest& job, const std::vector<uint16_t>& above,
                                        uint16_t own) const;
   void release(const Session& session);
-  Result<control::MemberRequest> find(const MemberClaim& claim);
+  Result<std::pair<SessionId, control::MemberRequest>> find(const MemberClaim& claim);
   control::MemberRequest claim_of(const Session& session) const;
-  void send_failure(const control::MemberRequest& claim, const Status& failure);
+  void send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure);
+  void cancel_if_over(SessionId id);
   void call_began();
   void call_ended();
 

@@ -50,6 +50,7 @@ CommunicatorOptions options_of(int rank, int world_size, const std::string& aggr
   options.aggregators = {aggregator};
   options.connect_timeout = seconds(30);
   options.timeout = seconds(30);
+  options.liveness_timeout = seconds(30);  // 96 ranks on a busy machine may be silent for seconds
   return options;
 }
 
