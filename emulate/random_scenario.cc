@@ -258,6 +258,9 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
     limit_link(limits.faults, link);
   }
   scenario->aggregators = std::min(scenario->aggregators, limits.aggregators);
+  if (scenario->stripe_weights.size() > static_cast<size_t>(scenario->aggregators)) {
+    scenario->stripe_weights.resize(static_cast<size_t>(scenario->aggregators));
+  }
   if (!(limits.faults & kHierarchy)) scenario->racks = 0;
   std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
   std::vector<JobPlan> jobs;
@@ -297,6 +300,16 @@ void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
       operation.timeout_us = crash || hurry ? timeout_us : kHangUs;
     }
   }
+}
+
+// In two of five runs with several stripes; some stripes may get nothing.
+std::vector<uint32_t> random_weights(uint64_t seed, int stripes) {
+  Rng rng(seed ^ 0x6E657473756D0002ull);
+  std::vector<uint32_t> weights;
+  if (stripes == 1 || rng.chance(0.6)) return weights;
+  for (int i = 0; i < stripes; ++i) weights.push_back(static_cast<uint32_t>(pick(&rng, {0, 1, 2, 3, 1000})));
+  weights[rng.below(weights.size())] = 2;
+  return weights;
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
@@ -361,6 +374,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   for (uint64_t n = pick(&rng, {0, 0, 1, 1, 2, 4}); n > 0; --n) {
     scenario.events.push_back(random_event(&rng, scenario));
   }
+  scenario.stripe_weights = random_weights(seed, scenario.aggregators);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);
   return scenario;

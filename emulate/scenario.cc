@@ -67,6 +67,9 @@ std::string describe(const Scenario& scenario) {
       static_cast<long long>(up.jitter_us), up.loss, scenario.worker_down.loss, up.duplicate, up.corrupt,
       up.truncate, up.late);
   std::string result = text;
+  for (size_t i = 0; i < scenario.stripe_weights.size(); ++i) {
+    result += (i == 0 ? ", weights " : ":") + std::to_string(scenario.stripe_weights[i]);
+  }
   if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;

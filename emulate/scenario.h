@@ -91,7 +91,8 @@ struct FaultEvent {
 struct Scenario {
   uint64_t seed = 0;
   uint32_t payload_bytes = 64;
-  int aggregators = 1;  // stripes
+  int aggregators = 1;                   // stripes
+  std::vector<uint32_t> stripe_weights;  // as in WorkerOptions; empty: all equal
   // Hierarchy: so many aggregators per stripe between the ranks and the stripe's own; 0: none. In a run,
   // those of rack r are numbered aggregators * (1 + r) + stripe.
   int racks = 0;

@@ -232,7 +232,13 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
       stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);
     }
     options.stripes.push_back(stripe);
+    if (!scenario_.stripe_weights.empty()) {
+      options.stripe_weights.push_back(scenario_.stripe_weights[static_cast<size_t>(i)]);
+    }
   }
+  // Those that would sum the chunks may all be down.
+  const auto& weights = options.stripe_weights;
+  if (std::count(weights.begin(), weights.end(), 0u) == std::ssize(weights)) options.stripe_weights.clear();
   return options;
 }
 

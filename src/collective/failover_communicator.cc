@@ -250,7 +250,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   ++generation_;
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
-  everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripe_count(),
+  everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = ChunkMap(session_->stripe_count()),
                                                 .data = session_->data_slots(),
                                                 .scale = session_->scale_slots(),
                                                 .payload_bytes = payload_bytes_},

@@ -5,17 +5,15 @@
 namespace netsum {
 
 FinishedEverywhere::FinishedEverywhere(const Slots& slots, uint64_t first_number)
-    : slots_(slots), number_(first_number), all_(slots.stripes), ended_(slots.stripes) {
-  NETSUM_ASSERT(slots.stripes > 0 && slots.data > 0 && slots.scale > 0 && slots.payload_bytes > 1);
+    : slots_(slots), number_(first_number), all_(stripes()), ended_(stripes()) {
+  NETSUM_ASSERT(slots.data > 0 && slots.scale > 0 && slots.payload_bytes > 1);
 }
 
 void FinishedEverywhere::submitted(uint64_t bytes) {
   const uint64_t chunks = (bytes + slots_.payload_bytes - 1) / slots_.payload_bytes;
   const uint64_t group = slots_.payload_bytes / 2;
-  for (size_t i = 0; i < slots_.stripes; ++i) {
-    // Chunk i goes to stripe (i + number) % stripes.
-    const size_t stripe = (i + number_) % slots_.stripes;
-    const uint64_t share = chunks > i ? (chunks - i - 1) / slots_.stripes + 1 : 0;
+  for (size_t stripe = 0; stripe < stripes(); ++stripe) {
+    const uint64_t share = slots_.chunk_map.count(number_, chunks, stripe);
     all_[stripe].chunks += share;
     all_[stripe].groups += (share + group - 1) / group;
   }
@@ -34,7 +32,7 @@ void FinishedEverywhere::ended() {
 }
 
 bool FinishedEverywhere::is_everywhere(const std::vector<Progress>& operation) const {
-  for (size_t i = 0; i < slots_.stripes; ++i) {
+  for (size_t i = 0; i < stripes(); ++i) {
     const bool turned = ended_[i].chunks - operation[i].chunks >= slots_.data ||
                         ended_[i].groups - operation[i].groups >= slots_.scale;
     if (operation[i].chunks > 0 && !turned) return false;

@@ -10,12 +10,14 @@
 #include <deque>
 #include <vector>
 
+#include "src/worker/chunk_map.h"
+
 namespace netsum {
 
 class FinishedEverywhere {
  public:
   struct Slots {
-    size_t stripes = 1;
+    ChunkMap chunk_map;
     uint32_t data = 0;  // per stripe, as the next
     uint32_t scale = 0;
     uint32_t payload_bytes = 0;
@@ -35,6 +37,7 @@ class FinishedEverywhere {
     uint64_t chunks = 0;
     uint64_t groups = 0;
   };
+  size_t stripes() const { return slots_.chunk_map.stripes(); }
   bool is_everywhere(const std::vector<Progress>& operation) const;
 
   const Slots slots_;

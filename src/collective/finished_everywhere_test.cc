@@ -7,13 +7,13 @@ namespace {
 
 constexpr uint32_t kPayload = 1440;
 
-FinishedEverywhere ledger(size_t stripes, uint64_t first_number = 0) {
-  return FinishedEverywhere({.stripes = stripes, .data = 8, .scale = 4, .payload_bytes = kPayload},
+FinishedEverywhere ledger(const ChunkMap& chunk_map, uint64_t first_number = 0) {
+  return FinishedEverywhere({.chunk_map = chunk_map, .data = 8, .scale = 4, .payload_bytes = kPayload},
                             first_number);
 }
 
 TEST(FinishedEverywhereTest, SmallOperationsAreKnownAfterATurnOfTheScaleSlots) {
-  FinishedEverywhere known = ledger(1);
+  FinishedEverywhere known = ledger(ChunkMap(1));
   for (uint64_t i = 0; i < 20; ++i) {
     known.submitted(100);
     known.ended();
@@ -22,7 +22,7 @@ TEST(FinishedEverywhereTest, SmallOperationsAreKnownAfterATurnOfTheScaleSlots) {
 }
 
 TEST(FinishedEverywhereTest, LargeOperationsAreKnownAfterATurnOfTheDataSlots) {
-  FinishedEverywhere known = ledger(1);
+  FinishedEverywhere known = ledger(ChunkMap(1));
   known.submitted(100 * kPayload);
   known.submitted(7 * kPayload);
   known.submitted(1);
@@ -35,7 +35,7 @@ TEST(FinishedEverywhereTest, LargeOperationsAreKnownAfterATurnOfTheDataSlots) {
 }
 
 TEST(FinishedEverywhereTest, EveryStripeOfAnOperationMustHaveTurned) {
-  FinishedEverywhere known = ledger(2, 1);
+  FinishedEverywhere known = ledger(ChunkMap(2), 1);
   known.submitted(2 * kPayload);  // both stripes
   known.ended();
   // One chunk each: even numbers fall on stripe 0, odd ones on stripe 1.
@@ -49,8 +49,25 @@ TEST(FinishedEverywhereTest, EveryStripeOfAnOperationMustHaveTurned) {
   EXPECT_EQ(known.count(), 1u);
 }
 
+TEST(FinishedEverywhereTest, AStripeOfSmallWeightTurnsRarely) {
+  const std::vector<uint32_t> weights = {9, 1, 0};
+  const ChunkMap map(weights);
+  FinishedEverywhere known = ledger(map);
+  known.submitted(10 * kPayload);  // stripes 0 and 1
+  known.ended();
+  uint64_t number = 1;
+  for (int on_stripe_1 = 0; on_stripe_1 < 4; ++number) {
+    EXPECT_EQ(known.count(), 0u) << number;
+    on_stripe_1 += map.stripe_of(number, 0) == 1;
+    known.submitted(8);
+    known.ended();
+  }
+  EXPECT_GT(number, 30u);
+  EXPECT_GE(known.count(), 1u) << "after a turn of the scale slots of stripe 1";
+}
+
 TEST(FinishedEverywhereTest, OperationsWithoutElementsFollowTheOnesBefore) {
-  FinishedEverywhere known = ledger(1);
+  FinishedEverywhere known = ledger(ChunkMap(1));
   known.submitted(0);
   known.ended();
   EXPECT_EQ(known.count(), 1u);

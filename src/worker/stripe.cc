@@ -33,10 +33,7 @@ void Stripe::change_state(uint32_t slot_index, SlotEvent event) {
 }
 
 size_t Stripe::chunk_of_operation(const Operation& operation, size_t local_chunk) const {
-  // Chunk i goes to stripe (i + number) % stripes: small operations spread over the stripes, too.
-  const size_t shift = operation.number() % options_.stripes;
-  const size_t first = (options_.index + options_.stripes - shift) % options_.stripes;
-  return first + local_chunk * options_.stripes;
+  return options_.chunk_map->chunk(operation.number(), options_.index, local_chunk);
 }
 
 std::pair<size_t, size_t> Stripe::elements_of_chunk(const Operation& operation, size_t chunk) const {
@@ -69,9 +66,8 @@ uint32_t Stripe::steps_of_group(const Group& group) const {
 void Stripe::enqueue(Operation* operation) {
   const size_t per_chunk = operation->chunk_elements(options_.payload_bytes);
   const size_t chunks = (operation->count() + per_chunk - 1) / per_chunk;
-  const size_t first = chunk_of_operation(*operation, 0);
-  if (first >= chunks) return;
-  const size_t local_chunks = (chunks - first + options_.stripes - 1) / options_.stripes;
+  const size_t local_chunks = options_.chunk_map->count(operation->number(), chunks, options_.index);
+  if (local_chunks == 0) return;
   queue_.push_back({operation, local_chunks});
   operation->chunks_left += local_chunks;
 }

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "src/base/counter.h"
 #include "src/base/histogram.h"
 #include "src/net/address.h"
+#include "src/worker/chunk_map.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
 #include "src/worker/slot_state.h"
@@ -51,10 +53,10 @@ struct StripeOptions {
   // Set by the WorkerCore:
   int rank = 0;
   int world_size = 1;
-  uint16_t member = 0;     // of the rank
-  uint32_t index = 0;      // of this stripe ...
-  uint32_t stripes = 1;    // ... among these
-  std::vector<int> names;  // what messages call each rank
+  uint16_t member = 0;                                                        // of the rank
+  uint32_t index = 0;                                                         // of this stripe ...
+  std::shared_ptr<const ChunkMap> chunk_map = std::make_shared<ChunkMap>(1);  // ... in this
+  std::vector<int> names;                                                     // what messages call each rank
 
   uint16_t member_of(int of_rank) const {
     return member_of_rank.empty() ? static_cast<uint16_t>(of_rank)

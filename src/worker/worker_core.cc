@@ -45,6 +45,9 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
   NETSUM_ASSERT(!options.stripes.empty());
   NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= kMaxRanks);
   NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
+  NETSUM_ASSERT(options.stripe_weights.empty() || options.stripe_weights.size() == options.stripes.size());
+  const auto chunk_map = options.stripe_weights.empty() ? std::make_shared<ChunkMap>(options.stripes.size())
+                                                        : std::make_shared<ChunkMap>(options.stripe_weights);
   uint32_t payload_bytes = 0;
   for (size_t i = 0; i < options.stripes.size(); ++i) {
     StripeOptions stripe = options.stripes[i];
@@ -52,7 +55,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripe.world_size = options.world_size;
     stripe.member = stripe.member_of(options.rank);
     stripe.index = static_cast<uint32_t>(i);
-    stripe.stripes = static_cast<uint32_t>(options.stripes.size());
+    stripe.chunk_map = chunk_map;
     stripe.names = options_.names;
     // Chunks are cut alike for all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);

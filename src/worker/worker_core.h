@@ -27,6 +27,9 @@ struct WorkerOptions {
   std::vector<int> names;              // what messages call each rank; empty: by its number
   int lane_bits = 0;                   // as in CommunicatorOptions
   std::vector<StripeOptions> stripes;  // equal on all ranks, in the same order; at least one
+  // One per stripe, equal on all ranks: the stripes' shares of the chunks, in this ratio (chunk_map.h). At least one
+  // is not 0. Empty: all stripes get the same.
+  std::vector<uint32_t> stripe_weights;
 };
 
 class WorkerCore {

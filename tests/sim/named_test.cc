@@ -58,6 +58,31 @@ TEST(NamedRuns, LossOfEachResultIsRepairedByOneContribution) {
   }
 }
 
+// Chunks of 16 elements: 12 in the first operation, 1 in each of the others.
+TEST(NamedRuns, StripesOfUnequalWeightShareTheChunksInTheirRatio) {
+  Scenario scenario = quiet_scenario(3, DataType::kInt32, 16 * 12);
+  scenario.aggregators = 3;
+  scenario.stripe_weights = {1, 0, 3};
+  const OperationPlan first = scenario.jobs[0].operations[0];
+  for (int i = 0; i < 8; ++i) {
+    scenario.jobs[0].operations.push_back(first);
+    scenario.jobs[0].operations.back().tensors[0].count = 16;
+  }
+  Simulation simulation(scenario);
+  std::vector<int> data(3);
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    const netsum_fields fields = parse(packet);
+    if (from == Simulation::worker_address(0, 1) && fields.type == NETSUM_TYPE_CONTRIBUTION &&
+        fields.format == NETSUM_FORMAT_SUM_I32) {
+      for (int i = 0; i < 3; ++i)
+        data[static_cast<size_t>(i)] += packet.to == Simulation::aggregator_address(i);
+    }
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  EXPECT_EQ(data, (std::vector<int>{3 + 2, 0, 9 + 6}));
+}
+
 TEST(NamedRuns, TensorsShorterThanTheWindow) {
   for (size_t count = 0; count <= 70; ++count) {
     Scenario scenario = quiet_scenario(3, DataType::kFloat16, count, 3);

@@ -1,0 +1,87 @@
+#include "src/worker/chunk_map.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "src/base/assert.h"
+
+namespace netsum {
+namespace {
+
+constexpr size_t kMaxStripes = size_t{1} << 16;
+
+// Places for each stripe, in the ratio of the weights; exact if the smallest such numbers sum to kMaxPeriod at most.
+std::vector<uint64_t> places_for(std::span<const uint32_t> weights) {
+  uint64_t divisor = 0;
+  for (const uint32_t weight : weights) divisor = std::gcd(divisor, uint64_t{weight});
+  NETSUM_ASSERT(divisor > 0);
+  std::vector<uint64_t> places;
+  for (const uint32_t weight : weights) places.push_back(weight / divisor);
+  const uint64_t sum = std::accumulate(places.begin(), places.end(), uint64_t{0});
+  const auto users =
+      static_cast<uint64_t>(std::count_if(places.begin(), places.end(), [](uint64_t p) { return p > 0; }));
+  const uint64_t length = std::max<uint64_t>(ChunkMap::kMaxPeriod, users);
+  if (sum <= length) return places;
+
+  // One place each, and the rest by the largest remainders; of equal ones the lower stripe is first.
+  std::vector<std::pair<uint64_t, size_t>> remainders;
+  uint64_t left = length - users;
+  const uint64_t shared = left;
+  for (size_t stripe = 0; stripe < places.size(); ++stripe) {
+    if (places[stripe] == 0) continue;
+    remainders.emplace_back(places[stripe] * shared % sum, stripe);
+    const uint64_t more = places[stripe] * shared / sum;
+    places[stripe] = 1 + more;
+    left -= more;
+  }
+  std::stable_sort(remainders.begin(), remainders.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (uint64_t i = 0; i < left; ++i) ++places[remainders[i].second];
+  return places;
+}
+
+}  // namespace
+
+ChunkMap::ChunkMap(size_t stripes) : ChunkMap(std::vector<uint32_t>(stripes, 1)) {}
+
+ChunkMap::ChunkMap(std::span<const uint32_t> weights) : places_(weights.size()) {
+  NETSUM_ASSERT(!weights.empty() && weights.size() <= kMaxStripes);
+  const std::vector<uint64_t> wanted = places_for(weights);
+  const uint64_t length = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
+  // The j-th place of a stripe with w of them is due from j * length / w on, and before (j + 1) * length / w. Giving
+  // each place to the stripe whose deadline is the earliest of those due meets all deadlines (a single processor's
+  // earliest deadline first, at full load).
+  for (uint64_t place = 0; place < length; ++place) {
+    size_t next = weights.size();
+    for (size_t stripe = 0; stripe < weights.size(); ++stripe) {
+      const uint64_t taken = places_[stripe].size();
+      if (taken == wanted[stripe] || taken * length >= (place + 1) * wanted[stripe]) continue;
+      if (next == weights.size() ||
+          (taken + 1) * wanted[next] < (places_[next].size() + 1) * wanted[stripe]) {
+        next = stripe;
+      }
+    }
+    NETSUM_ASSERT(next < weights.size());
+    period_.push_back(static_cast<uint16_t>(next));
+    places_[next].push_back(static_cast<uint16_t>(place));
+  }
+}
+
+size_t ChunkMap::places_before(size_t stripe, size_t end) const {
+  const std::vector<uint16_t>& places = places_[stripe];
+  const auto part = std::lower_bound(places.begin(), places.end(), end % length()) - places.begin();
+  return end / length() * places.size() + static_cast<size_t>(part);
+}
+
+size_t ChunkMap::count(uint64_t number, size_t chunks, size_t stripe) const {
+  return places_before(stripe, start(number) + chunks) - places_before(stripe, start(number));
+}
+
+size_t ChunkMap::chunk(uint64_t number, size_t stripe, size_t index) const {
+  const std::vector<uint16_t>& places = places_[stripe];
+  NETSUM_ASSERT(!places.empty());
+  const size_t n = places_before(stripe, start(number)) + index;
+  return n / places.size() * length() + places[n % places.size()] - start(number);
+}
+
+}  // namespace netsum
