@@ -1,12 +1,11 @@
 #include "aggregator/control/relay_desk.h"
 
-#include <grpcpp/client_context.h>
-#include <grpcpp/support/client_callback.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <limits>
 
+#include "aggregator/control/parent_call.h"
 #include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
 #include "src/base/clock.h"
@@ -23,8 +22,6 @@ namespace {
 constexpr std::chrono::milliseconds kCallTimeout{1000};  // of Leave and Fail
 constexpr std::chrono::milliseconds kHaltPatience{1000};
 constexpr std::chrono::milliseconds kCancelPatience{50};
-// The parent gives up this much earlier than its member, so that what it has to say arrives in time.
-constexpr int64_t kHeadStartMs = 50;
 
 std::string random_name() {
   char text[17];
@@ -48,6 +45,10 @@ std::shared_ptr<Unary<Request>> make_unary(Request request) {
   return call;
 }
 
+Status shutting_down() {
+  return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
+}
+
 void end_with(MemberStream& stream, const Status& failure) {
   control::Event event;
   *event.mutable_failed() = to_failed(failure);
@@ -56,42 +57,6 @@ void end_with(MemberStream& stream, const Status& failure) {
 }
 
 }  // namespace
-
-// Keeps itself and the desk alive until gRPC has done with it.
-class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Event> {
- public:
-  ParentCall(std::shared_ptr<RelayDesk> desk, SessionId session, control::JoinRequest request)
-      : desk_(std::move(desk)), session_(session), request_(std::move(request)) {
-    context_.set_wait_for_ready(true);  // a parent that starts later than its members' ranks is no error
-  }
-
-  void start(const std::shared_ptr<ParentCall>& self) {
-    self_ = self;
-    desk_->stub_->async()->Join(&context_, &request_, this);
-    StartRead(&event_);
-    StartCall();
-  }
-  void cancel() { context_.TryCancel(); }
-
- private:
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    desk_->on_event(session_, event_, context_.peer());
-    StartRead(&event_);
-  }
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<ParentCall> keep = std::exchange(self_, nullptr);
-    const std::shared_ptr<RelayDesk> desk = std::move(desk_);
-    desk->on_call_over(session_, status);
-  }
-
-  std::shared_ptr<RelayDesk> desk_;
-  const SessionId session_;
-  std::shared_ptr<ParentCall> self_;
-  grpc::ClientContext context_;
-  const control::JoinRequest request_;
-  control::Event event_;
-};
 
 RelayDesk::RelayDesk(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent)
     : options_(std::move(options)),
@@ -109,17 +74,22 @@ RelayDesk::~RelayDesk() = default;
 
 RelayDesk::Reservation::~Reservation() {
   if (slots > 0) desk->slots_.give_back(first_slot, slots);
+  desk->tell_of_room();
   desk->free_indices_.emplace_back(index, static_cast<uint16_t>(epoch + 1));
 }
 
 bool RelayDesk::waits_for(const Session& session, const JobRequest& job) {
-  return !session.job && session.request.name == job.name &&
+  return session.reservation != nullptr && !session.job && session.request.name == job.name &&
          equal_in_constant_time(session.request.token, job.token);
 }
 
-Result<std::shared_ptr<RelayDesk::Reservation>> RelayDesk::reserve(const JobRequest& request) {
+Result<std::shared_ptr<RelayDesk::Reservation>> RelayDesk::reserve(const JobRequest& request, bool is_next) {
   for (const auto& [id, session] : sessions_)
     if (waits_for(session, request) && !session.reservation->granted) return session.reservation;
+  if (!is_next)
+    return Status(ErrorCode::kResourceExhausted,
+                  "there is no room for job '" + request.name +
+                      "' at this aggregator: others that came before it wait for some");
   if (free_indices_.empty())
     return Status(ErrorCode::kResourceExhausted, "this aggregator serves at most " +
                                                      std::to_string(options_.max_jobs) +
@@ -199,25 +169,22 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
   const int64_t timeout_us = request.deadline_us > 0
                                  ? request.deadline_us
                                  : std::chrono::microseconds(options_.join_timeout).count();
-  up.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, timeout_us / 1000 - kHeadStartMs)));
+  up.set_rack_slots(request.rack.empty() ? std::numeric_limits<uint32_t>::max() : request.rack_slots);
 
-  std::shared_ptr<ParentCall> call;
+  std::function<void()> start;
   Status refusal;
   {
     const std::lock_guard lock(mutex_);
-    auto reservation = reserve(request.job);
+    auto reservation = reserve(request.job, waiting_.empty());
     if (draining_) {
-      refusal = {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
+      refusal = shutting_down();
     } else if (sessions_.size() >= kMostSessions) {
       refusal = {ErrorCode::kResourceExhausted,
                  "this aggregator has as many members as it can serve: " + std::to_string(kMostSessions)};
-    } else if (!reservation.ok()) {
+    } else if (!reservation.ok() && !may_wait(request.job)) {
       refusal = reservation.status();
     } else {
-      const uint32_t slots = (*reservation)->slots;
-      up.set_rack_slots(request.rack.empty() ? slots : std::min(slots, request.rack_slots));
       const SessionId id = next_session_++;
-      call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(up));
       Session& session = sessions_[id];
       session.request = request.job;
       session.rank = static_cast<int>(request.rank);
@@ -226,15 +193,17 @@ void RelayDesk::join(const MemberRequest& request, const std::shared_ptr<MemberS
       session.began_us = monotonic_us();
       session.deadline_us = session.began_us + timeout_us;
       session.stream = stream;
-      session.call = call;
-      session.reservation = *reservation;
+      session.call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(up));
       stream->set_on_over([self = shared_from_this(), id] { self->on_stream_over(id); });
-      ++calls_;
+      if (reservation.ok())
+        start = let_in(session, *reservation);
+      else
+        waiting_.push_back(id);
       changed_.notify_all();
     }
   }
-  if (call == nullptr) return refuse(refusal);
-  call->start(call);
+  if (!refusal.ok()) return refuse(refusal);
+  if (start) start();
 }
 
 void RelayDesk::on_event(SessionId id, const control::Event& event, const std::string& parent_peer) {
@@ -337,6 +306,7 @@ Result<RelayDesk::Grant> RelayDesk::install(const Session& session, const contro
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
+  if (granted < reservation.slots) tell_of_room();
   reservation.slots = granted;
   reservation.granted = true;
   grant.reservation = session.reservation;
@@ -422,7 +392,9 @@ void RelayDesk::on_stream_over(SessionId id) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
-    if (found != sessions_.end()) found->second.stream_is_over = true;
+    if (found == sessions_.end()) return;
+    if (found->second.waits()) return forget_waiting(id);
+    found->second.stream_is_over = true;
   }
   cancel_if_over(id);
 }
@@ -537,6 +509,12 @@ void RelayDesk::drain() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(draining_, true)) return;
+    for (const SessionId id : std::deque(waiting_)) {
+      const std::shared_ptr<MemberStream> stream = sessions_.at(id).stream;
+      stream->enqueue_end(to_rpc_status(shutting_down()));
+      streams.push_back(stream);
+      forget_waiting(id);
+    }
     for (const auto& [id, session] : sessions_) {
       control::Event event;
       event.mutable_draining();
@@ -570,6 +548,7 @@ void RelayDesk::watch_deadlines() {
   while (!halted_) {
     const int64_t now_us = monotonic_us();
     int64_t next_us = now_us + 60'000'000;
+    if (serve_waiting(lock, now_us)) continue;
     std::vector<std::shared_ptr<ParentCall>> late;
     for (const auto& [id, session] : sessions_) {
       if (session.member != 0) continue;
@@ -608,13 +587,14 @@ bool RelayDesk::wait_until_empty(std::chrono::steady_clock::time_point deadline)
 
 std::vector<AggregatorJobStatus> RelayDesk::jobs() {
   const std::lock_guard lock(mutex_);
-  std::map<std::pair<std::string, bool>, AggregatorJobStatus> jobs;  // by name and whether it runs
+  std::map<std::pair<std::string, std::string>, AggregatorJobStatus> jobs;  // by name and state
   for (const auto& [id, session] : sessions_) {
-    AggregatorJobStatus& job = jobs[{session.request.name, session.job.has_value()}];
+    const std::string state = session.job ? "running" : session.waits() ? "queued" : "joining";
+    AggregatorJobStatus& job = jobs[{session.request.name, state}];
     job.name = session.request.name;
     job.world_size = static_cast<int>(session.request.world_size);
     job.joined.push_back(session.rank);
-    job.state = session.job ? "running" : "joining";
+    job.state = state;
     job.age_ms = std::max(job.age_ms, static_cast<uint64_t>((monotonic_us() - session.began_us) / 1000));
   }
   std::vector<AggregatorJobStatus> all;

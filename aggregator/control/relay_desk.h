@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,11 +88,12 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
     int64_t began_us = 0;
     int64_t deadline_us = 0;  // for the parent's first word
     std::shared_ptr<MemberStream> stream;
-    std::shared_ptr<ParentCall> call;
+    std::shared_ptr<ParentCall> call;  // not started while it waits
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
     int reports = 0;               // of failures, that the parent has not answered yet
     bool stream_is_over = false;
+    bool waits() const { return reservation == nullptr; }  // for room here
   };
   // A granted job here.
   struct Grant {
@@ -105,8 +107,18 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   void on_call_over(SessionId id, const grpc::Status& status);
   void on_stream_over(SessionId id);
   // That of the job's other sessions which are not granted yet, or a new one with as many of the slots asked for as
-  // there are in a row. Errors: kResourceExhausted (the index, or no slots at all).
-  Result<std::shared_ptr<Reservation>> reserve(const JobRequest& request);
+  // there are in a row; the latter only if the job `is_next`. Errors: kResourceExhausted (the index, or no slots at
+  // all).
+  Result<std::shared_ptr<Reservation>> reserve(const JobRequest& request, bool is_next);
+  // Waiting for room (relay_waiting.cc), under the lock.
+  bool may_wait(const JobRequest& request) const;
+  void tell_of_room();
+  // What the returned function does, namely to ask the parent, is to be done without the lock.
+  std::function<void()> let_in(Session& session, std::shared_ptr<Reservation> reservation);
+  void forget_waiting(SessionId id);
+  // Lets in those for whom there is room now, and refuses those whose deadline is over. Returns false if there were
+  // none; otherwise it has released the lock for a while.
+  bool serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us);
   // What the member hears of the parent's Ready; or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
@@ -142,6 +154,8 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   SlotRanges slots_;
   std::deque<std::pair<uint16_t, uint16_t>> free_indices_;  // index, epoch; longest unused first
   std::map<SessionId, Session> sessions_;
+  std::deque<SessionId> waiting_;  // for room, in the order in which they came
+  bool room_changed_ = false;      // since those who wait were looked at
   std::map<ParentJob, Grant> grants_;
 };
 

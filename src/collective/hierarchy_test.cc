@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <string>
@@ -257,6 +258,118 @@ TEST(HierarchyTest, JobsThatJoinAtTheSameTimeShareARacksSlots) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE((*rack)->drain(seconds(10)));
   EXPECT_EQ((*rack)->status().slots_free, 512u);
+}
+
+// A rack with room for one job, taken by the job "first".
+class FullRackTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    spine_ = start();
+    AggregatorOptions small;
+    small.listen = "127.0.0.1:0";
+    small.parent = spine_->control_address();
+    small.slots_per_core = 288;
+    auto rack = Aggregator::start(small);
+    ASSERT_TRUE(rack.ok()) << rack.status().to_string();
+    rack_ = std::move(rack).value();
+    auto first = connect("first", 0, 1);
+    ASSERT_TRUE(first.ok()) << first.status().to_string();
+    first_ = std::move(first).value();
+  }
+  Result<std::unique_ptr<Communicator>> connect(const std::string& job, int rank, int world_size,
+                                                WhenFull when_full = WhenFull::kWait,
+                                                milliseconds patience = seconds(60)) const {
+    CommunicatorOptions options = options_of(rank, world_size, rack_->control_address());
+    options.job = job;
+    options.when_full = when_full;
+    options.connect_timeout = patience;
+    return Communicator::connect(options);
+  }
+  using Connected = std::future<Result<std::unique_ptr<Communicator>>>;
+  Connected connect_later(const std::string& job, int rank, int world_size,
+                          milliseconds patience = seconds(60)) const {
+    return std::async(std::launch::async,
+                      [=, this] { return connect(job, rank, world_size, WhenFull::kWait, patience); });
+  }
+  bool is_queued(const std::string& name, size_t ranks) const {
+    for (const auto deadline = std::chrono::steady_clock::now() + seconds(60);
+         std::chrono::steady_clock::now() < deadline; std::this_thread::sleep_for(milliseconds(5))) {
+      for (const AggregatorJobStatus& job : rack_->status().jobs)
+        if (job.name == name && job.state == "queued" && job.joined.size() == ranks) return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<Aggregator> spine_, rack_;
+  std::unique_ptr<Communicator> first_;
+};
+
+TEST_F(FullRackTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {
+  // The ranks of the second and of the third job come in turn.
+  Connected second[2], third[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    second[rank] = connect_later("second", rank, 2);
+    ASSERT_TRUE(is_queued("second", static_cast<size_t>(rank) + 1));
+    third[rank] = connect_later("third", rank, 2);
+    ASSERT_TRUE(is_queued("third", static_cast<size_t>(rank) + 1));
+  }
+  EXPECT_EQ(connect("fourth", 0, 1, WhenFull::kFail).status().code(), ErrorCode::kResourceExhausted);
+  expect_sums(0, 1, *first_, 10'000);
+  first_.reset();
+  for (Connected* job : {second, third}) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([rank, result = job[rank].get()]() mutable {
+        ASSERT_TRUE(result.ok()) << result.status().to_string();
+        expect_sums(rank, 2, **result, 10'000);
+      });
+      // The third has no room as long as ranks of the second are there.
+      if (job == second) {
+        EXPECT_TRUE(is_queued("third", 2));
+      }
+    }
+    for (std::thread& rank : ranks) rank.join();
+  }
+  EXPECT_TRUE(rack_->drain(seconds(60)));
+  EXPECT_EQ(rack_->status().slots_free, 288u);
+}
+
+TEST_F(FullRackTest, AWaitEndsByItsDeadline) {
+  const auto status = connect("late", 0, 1, WhenFull::kWait, seconds(2)).status();
+  EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted) << status.to_string();
+  EXPECT_NE(status.message().find("job 'late' has waited"), std::string::npos) << status.to_string();
+  expect_sums(0, 1, *first_, 10'000);
+}
+
+TEST_F(FullRackTest, AWaitEndsWhenTheRackIsDrained) {
+  auto waiting = connect_later("second", 0, 1);
+  ASSERT_TRUE(is_queued("second", 1));
+  auto drained = std::async(std::launch::async, [&] { return rack_->drain(seconds(60)); });
+  const Status status = waiting.get().status();
+  EXPECT_EQ(status.code(), ErrorCode::kUnreachable) << status.to_string();
+  EXPECT_NE(status.message().find("shutting down"), std::string::npos) << status.to_string();
+  first_.reset();
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(FullRackTest, AWaitEndsWhenTheRackStops) {
+  auto waiting = connect_later("second", 0, 1);
+  ASSERT_TRUE(is_queued("second", 1));
+  rack_.reset();
+  EXPECT_FALSE(waiting.get().ok());
+}
+
+// The first in the queue gives up; the rack forgets it, and serves the one behind it.
+TEST_F(FullRackTest, WhoGivesUpIsNotWaitedFor) {
+  auto impatient = connect_later("impatient", 0, 2, seconds(2));
+  ASSERT_TRUE(is_queued("impatient", 1));
+  auto patient = connect_later("patient", 0, 1);
+  ASSERT_TRUE(is_queued("patient", 1));
+  EXPECT_FALSE(impatient.get().ok());
+  first_.reset();
+  auto connected = patient.get();
+  ASSERT_TRUE(connected.ok()) << connected.status().to_string();
+  expect_sums(0, 1, **connected, 10'000);
 }
 
 TEST(HierarchyTest, ParentsAskForTheirToken) {

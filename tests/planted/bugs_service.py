@@ -5,6 +5,7 @@ from bug import Bug
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
 EVERYWHERE = "src/collective/finished_everywhere.cc"
 TABLE = "aggregator/control/job_table.cc"
+WAITING = "aggregator/control/relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"
 RANGES = "aggregator/control/slot_ranges.h"
 
@@ -248,6 +249,33 @@ CONTROL_BUGS = [
         "    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {",
         "    if (overdue_us > member.liveness_us / 4) {",
         "job_succession_test LivenessTest.*",
+    ),
+    Bug(
+        "control",
+        "rack_does_not_wait",
+        "a job that may wait is refused by a rack that is full",
+        WAITING,
+        "  return request.when_full == WhenFull::kWait &&",
+        "  return request.when_full == WhenFull::kHosts &&",
+        "hierarchy_test FullRackTest.*",
+    ),
+    Bug(
+        "control",
+        "rack_forgets_its_queue",
+        "a rack does not look at its queue when there is room again",
+        WAITING,
+        "  room_changed_ = true;\n",
+        "",
+        "hierarchy_test FullRackTest.*",
+    ),
+    Bug(
+        "control",
+        "rack_waits_forever",
+        "a job waits for room at a rack beyond its deadline",
+        WAITING,
+        "    if (session.deadline_us > now_us) continue;",
+        "    if (session.deadline_us > 0) continue;",
+        "hierarchy_test FullRackTest.*",
     ),
     Bug(
         "control",

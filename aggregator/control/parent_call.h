@@ -1,0 +1,60 @@
+// One Join of an aggregator that has a parent, at the parent, in a member's name.
+#ifndef NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
+#define NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "aggregator/control/relay_desk.h"
+
+namespace netsum {
+
+// The parent gives up this much earlier than its member, so that what it has to say arrives in time.
+inline constexpr int64_t kHeadStartMs = 50;
+
+// Once started, it keeps itself and the desk alive until gRPC has done with it.
+class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Event> {
+ public:
+  ParentCall(std::shared_ptr<RelayDesk> desk, SessionId session, control::JoinRequest request)
+      : desk_(std::move(desk)), session_(session), request_(std::move(request)) {
+    context_.set_wait_for_ready(true);  // a parent that starts later than its members' ranks is no error
+  }
+
+  // Offers the parent so many slots, fewer if an aggregator below has fewer, and tells it how long it may take.
+  void start(const std::shared_ptr<ParentCall>& self, uint32_t slots, int64_t patience_us) {
+    self_ = self;
+    request_.set_rack_slots(std::min(slots, request_.rack_slots()));
+    request_.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, patience_us / 1000 - kHeadStartMs)));
+    desk_->stub_->async()->Join(&context_, &request_, this);
+    StartRead(&event_);
+    StartCall();
+  }
+  void cancel() { context_.TryCancel(); }
+
+ private:
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    desk_->on_event(session_, event_, context_.peer());
+    StartRead(&event_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<ParentCall> keep = std::exchange(self_, nullptr);
+    const std::shared_ptr<RelayDesk> desk = std::move(desk_);
+    desk->on_call_over(session_, status);
+  }
+
+  std::shared_ptr<RelayDesk> desk_;
+  const SessionId session_;
+  std::shared_ptr<ParentCall> self_;
+  grpc::ClientContext context_;
+  control::JoinRequest request_;  // not changed once the call has started
+  control::Event event_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_

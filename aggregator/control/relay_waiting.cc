@@ -1,0 +1,69 @@
+// The part of RelayDesk that keeps members waiting whose job finds no room at this aggregator, if the job may wait.
+#include <algorithm>
+
+#include "aggregator/control/parent_call.h"
+#include "aggregator/control/relay_desk.h"
+#include "src/base/clock.h"
+#include "src/control/ranks.h"
+#include "src/control/rpc_status.h"
+
+namespace netsum {
+
+bool RelayDesk::may_wait(const JobRequest& request) const {
+  return request.when_full == WhenFull::kWait && dataplane_->limits().job_slots() > kScaleSlots;
+}
+
+void RelayDesk::tell_of_room() {
+  room_changed_ = true;
+  changed_.notify_all();
+}
+
+std::function<void()> RelayDesk::let_in(Session& session, std::shared_ptr<Reservation> reservation) {
+  session.reservation = std::move(reservation);
+  ++calls_;
+  return [call = session.call, slots = session.reservation->slots, deadline_us = session.deadline_us] {
+    call->start(call, slots, deadline_us - monotonic_us());
+  };
+}
+
+void RelayDesk::forget_waiting(SessionId id) {
+  std::erase(waiting_, id);
+  sessions_.erase(id);
+  tell_of_room();  // it may be the next one's turn
+}
+
+bool RelayDesk::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us) {
+  std::vector<std::function<void()>> starts;
+  std::vector<std::shared_ptr<MemberStream>> ended;
+  if (std::exchange(room_changed_, false) && !draining_) {
+    // First come, first served; but the ranks of a job that has been let in need not wait for those between them.
+    bool is_next = true;
+    for (const SessionId id : std::deque(waiting_)) {
+      Session& session = sessions_.at(id);
+      auto reservation = reserve(session.request, is_next);
+      is_next &= reservation.ok();
+      if (!reservation.ok()) continue;
+      std::erase(waiting_, id);
+      starts.push_back(let_in(session, std::move(reservation).value()));
+    }
+  }
+  for (const SessionId id : std::deque(waiting_)) {
+    const Session& session = sessions_.at(id);
+    if (session.deadline_us > now_us) continue;
+    ended.push_back(session.stream);
+    session.stream->enqueue_end(to_rpc_status(
+        {ErrorCode::kResourceExhausted, "job '" + session.request.name + "' has waited " +
+                                            describe_ms((now_us - session.began_us) / 1000) +
+                                            " for room at this aggregator: wait for another job to end, or "
+                                            "start it with more slots per core"}));
+    forget_waiting(id);
+  }
+  if (starts.empty() && ended.empty()) return false;
+  lock.unlock();
+  for (const auto& start : starts) start();
+  for (const auto& stream : ended) stream->pump();
+  lock.lock();
+  return true;
+}
+
+}  // namespace netsum
