@@ -1,7 +1,6 @@
 #include "src/collective/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "src/base/clock.h"
@@ -9,20 +8,24 @@
 namespace netsum {
 namespace {
 
+// Timers wait so long for all that has arrived to be handled.
 constexpr int64_t kTickPatienceUs = 50'000;
 constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
-               std::function<void(const Status&)> on_failed, TraceLog* trace)
-    : io_(std::move(io)), core_(options), on_failed_(std::move(on_failed)), trace_(trace), thread_([this] {
-        loop();
-      }) {}
+Engine::Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status&)> on_failed,
+               TraceLog* trace)
+    : core_(std::move(core)), on_failed_(std::move(on_failed)), trace_(trace), thread_([this] { loop(); }) {}
 
 Engine::~Engine() {
+  stop();
+}
+
+void Engine::stop() {
+  if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
-  io_->wake();
+  core_->wake();
   thread_.join();
 }
 
@@ -60,7 +63,7 @@ Work Engine::post(Submission submission) {
     submissions_.push_back(std::move(submission));
     has_mail_.store(true, std::memory_order_release);
   }
-  io_->wake();
+  core_->wake();
   return Work(std::move(state));
 }
 
@@ -71,7 +74,7 @@ void Engine::fail(const Status& status) {
     failure_from_outside_ = status;
     has_mail_.store(true, std::memory_order_release);
   }
-  io_->wake();
+  core_->wake();
 }
 
 void Engine::peer_left(int rank) {
@@ -81,7 +84,7 @@ void Engine::peer_left(int rank) {
     left_rank_ = rank;
   }
   left_deadline_us_.store(monotonic_us() + kLeftGraceUs, std::memory_order_release);
-  io_->wake();
+  core_->wake();
 }
 
 Status Engine::status() const {
@@ -90,49 +93,46 @@ Status Engine::status() const {
 }
 
 void Engine::loop() {
-  std::array<InPacket, WorkerCore::kBurst> burst;
-  while (!stop_.load(std::memory_order_acquire)) {
-    const size_t received = io_->receive(burst);
+  while (true) {
+    core_->poll();
+    if (stop_.load(std::memory_order_acquire)) break;
     const int64_t now_us = monotonic_us();
-    for (size_t i = 0; i < received; ++i) core_.on_packet(now_us, burst[i]);
-    if (has_mail_.load(std::memory_order_acquire)) take_mail(received == 0);
-    // Timers fire when all that has arrived is read: an answer in our own socket is not late. Only so long,
-    // though: deadlines count under a never-ending stream, too.
-    const int64_t overdue_us = now_us - core_.next_tick_us();
-    if (overdue_us >= (received == 0 ? 0 : kTickPatienceUs)) core_.on_tick(now_us);
+    const bool advanced = core_->advance(now_us);
+    // The failure of another rank waits until we have read what it helped to sum before.
+    const bool mail = has_mail_.load(std::memory_order_acquire);
+    if (mail) take_mail(!advanced);
+    // Timers fire when all that has arrived is handled: an answer in our own socket is not late. The wait is bounded,
+    // so that deadlines hold under a never-ending stream, too.
+    if (now_us - core_->next_tick_us() >= (advanced ? kTickPatienceUs : 0)) core_->on_tick(now_us);
     fail_if_peer_left(now_us);
-    const std::span<const OutPacket> due = core_.collect(now_us);
-    if (!due.empty()) io_->send(due);
+    const bool sent = core_->send(now_us);
     note_state();
     finish_operations();
-    if (report_due_) {
-      report_due_ = false;
-      on_failed_(core_.status());
-    }
-    if (received > 0 || !due.empty()) continue;
-    int64_t next_us = core_.next_tick_us();
-    if (!core_.idle()) next_us = std::min(next_us, left_deadline_us_.load(std::memory_order_relaxed));
-    io_->wait(next_us == INT64_MAX ? -1 : std::max<int64_t>(0, next_us - monotonic_us()));
+    if (std::exchange(report_due_, false)) on_failed_(core_->status());
+    if (advanced || mail || sent) continue;
+    int64_t next_us = core_->next_tick_us();
+    if (!core_->idle() && core_->status().ok())
+      next_us = std::min(next_us, left_deadline_us_.load(std::memory_order_relaxed));
+    core_->wait(next_us == INT64_MAX ? INT64_MAX : next_us - monotonic_us());
   }
   take_mail(true);
-  core_.fail(Status(ErrorCode::kAborted, "the communicator was closed"));
+  core_->fail(Status(ErrorCode::kAborted, "the communicator was closed"));
   finish_operations();
 }
 
-void Engine::take_mail(bool socket_is_empty) {
+void Engine::take_mail(bool with_failure) {
   std::vector<Submission> submissions;
   Status failure;
   {
     const std::lock_guard lock(mutex_);
     submissions.swap(submissions_);
-    // The news of another rank's failure waits until we have read what it helped to sum before.
-    const bool take_failure = socket_is_empty || failure_from_outside_.ok();
-    if (take_failure) failure = failure_from_outside_;
-    has_mail_.store(!take_failure, std::memory_order_relaxed);
+    with_failure |= failure_from_outside_.ok();
+    if (with_failure) failure = failure_from_outside_;
+    has_mail_.store(!with_failure, std::memory_order_relaxed);
   }
-  if (!failure.ok() && core_.status().ok()) {
+  if (!failure.ok() && core_->status().ok()) {
     noted_failure_ = true;  // whoever called fail() knows: no report
-    core_.fail(failure);
+    core_->fail(failure);
     const std::lock_guard lock(mutex_);
     status_ = failure;
     changed_.notify_all();
@@ -143,28 +143,28 @@ void Engine::take_mail(bool socket_is_empty) {
     for (const TensorView& tensor : submission.tensors) elements += tensor.count;
     works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end), submission.type,
                                   elements, submission.submitted_us});
-    core_.submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
-                 std::move(submission.joint));
+    core_->submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
+                  std::move(submission.joint));
   }
 }
 
 void Engine::fail_if_peer_left(int64_t now_us) {
-  if (now_us < left_deadline_us_.load(std::memory_order_acquire) || core_.idle() || !core_.status().ok())
+  if (now_us < left_deadline_us_.load(std::memory_order_acquire) || core_->idle() || !core_->status().ok())
     return;
   int rank = kNoRank;
   {
     const std::lock_guard lock(mutex_);
     rank = left_rank_;
   }
-  core_.fail(Status(
+  core_->fail(Status(
       ErrorCode::kPeerLost,
       "rank " + std::to_string(rank) + " has left the job: this operation cannot end without it", rank));
 }
 
 void Engine::finish_operations() {
-  core_.take_completions(&completions_);
+  core_->take_completions(&completions_);
   const int64_t now_us = completions_.empty() ? 0 : monotonic_us();
-  for (const WorkerCore::Completion& completion : completions_) {
+  for (const EngineCore::Completion& completion : completions_) {
     const auto found = works_.find(completion.id);
     const InProgress ended = std::move(found->second);
     works_.erase(found);
@@ -175,7 +175,7 @@ void Engine::finish_operations() {
   completions_.clear();
 }
 
-void Engine::note_end(const InProgress& ended, const WorkerCore::Completion& completion, int64_t now_us) {
+void Engine::note_end(const InProgress& ended, const EngineCore::Completion& completion, int64_t now_us) {
   const bool ok = completion.status.ok();
   (ok ? completed_ : failed_).add(now_us - ended.submitted_us);
   if (trace_ == nullptr) return;
@@ -196,17 +196,17 @@ void Engine::note_end(const InProgress& ended, const WorkerCore::Completion& com
 // Tells waiters about connection and failure, once each.
 void Engine::note_state() {
   if (!noted_connected_) {
-    const bool connected = core_.connected();
-    std::string reason = connected ? "" : core_.not_connected_reason();
+    const bool connected = core_->connected();
+    std::string reason = connected ? "" : core_->not_connected_reason();
     const std::lock_guard lock(mutex_);
     not_connected_reason_ = std::move(reason);
     noted_connected_ = connected_ = connected;
     if (connected) changed_.notify_all();
   }
-  if (noted_failure_ || core_.status().ok()) return;
+  if (noted_failure_ || core_->status().ok()) return;
   noted_failure_ = report_due_ = true;
   const std::lock_guard lock(mutex_);
-  status_ = core_.status();
+  status_ = core_->status();
   changed_.notify_all();
 }
 

@@ -1,4 +1,4 @@
-// Runs a WorkerCore on a thread of its own over a PacketIo.
+// Runs an EngineCore on a thread of its own: passes operations and failures to it, and their ends back.
 #ifndef NETSUM_SRC_COLLECTIVE_ENGINE_H_
 #define NETSUM_SRC_COLLECTIVE_ENGINE_H_
 
@@ -8,28 +8,31 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "netsum/communicator.h"
 #include "src/base/histogram.h"
+#include "src/collective/engine_core.h"
 #include "src/collective/work_state.h"
-#include "src/net/packet_io.h"
 #include "src/telemetry/trace.h"
-#include "src/worker/worker_core.h"
 
 namespace netsum {
 
 class Engine {
  public:
-  // `on_failed` is called once, on the engine's thread, when the core fails by itself (not by fail()), after
-  // all operations have ended. `trace`, which may be null, is told of every operation on the engine's thread.
-  Engine(std::unique_ptr<PacketIo> io, const WorkerOptions& options,
-         std::function<void(const Status&)> on_failed, TraceLog* trace = nullptr);
-  ~Engine();  // operations in flight end with kAborted
+  // `on_failed` is called once, on the engine's thread, when the core fails by itself (not by fail()), after all
+  // operations have ended. `trace`, which may be null, gets a record of every operation, on the engine's thread.
+  Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status&)> on_failed,
+         TraceLog* trace = nullptr);
+  ~Engine();  // as stop()
 
-  // Waits until every stripe has answered. Errors: kUnreachable, or what fail() was called with.
+  // Ends the thread; operations in flight end with kAborted. The core stays until destruction.
+  void stop();
+
+  // Waits until every data path has answered. Errors: kUnreachable, or what fail() was called with.
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
 
   // Any thread. `timeout` runs from now.
@@ -40,11 +43,10 @@ class Engine {
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
-  // Any thread. `rank` has left the job in good order: operations that need it fail after a grace, in which
-  // the results of what it took part in still come.
+  // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, in
+  // which the results of those that it took part in arrive.
   void peer_left(int rank);
 
-  const WorkerCore& core() const { return core_; }  // for its counters
   // From submission to end. Any thread.
   const Histogram& completed() const { return completed_; }
   const Histogram& failed() const { return failed_; }
@@ -70,14 +72,13 @@ class Engine {
 
   Work post(Submission submission);
   void loop();
-  void take_mail(bool socket_is_empty);
+  void take_mail(bool with_failure);
   void fail_if_peer_left(int64_t now_us);
   void finish_operations();
-  void note_end(const InProgress& ended, const WorkerCore::Completion& completion, int64_t now_us);
+  void note_end(const InProgress& ended, const EngineCore::Completion& completion, int64_t now_us);
   void note_state();
 
-  std::unique_ptr<PacketIo> io_;
-  WorkerCore core_;
+  const std::unique_ptr<EngineCore> core_;
   const std::function<void(const Status&)> on_failed_;
   TraceLog* const trace_;
   Histogram completed_, failed_;
@@ -85,7 +86,7 @@ class Engine {
   // The engine thread's own.
   std::unordered_map<uint64_t, InProgress> works_;
   uint64_t next_id_ = 0;
-  std::vector<WorkerCore::Completion> completions_;
+  std::vector<EngineCore::Completion> completions_;
   bool noted_connected_ = false;
   bool noted_failure_ = false;
   bool report_due_ = false;  // on_failed_ is still to be called: after the operations have ended

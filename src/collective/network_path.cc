@@ -147,7 +147,9 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   if (!path.note.empty() && !io->note.empty()) path.note += "; ";
   path.note += io->note;
   path.faults = io->faults;
-  path.engine = std::make_unique<Engine>(std::move(io->io), worker, std::move(on_failed), trace);
+  auto core = std::make_unique<NetworkCore>(std::move(io->io), worker);
+  path.worker = &core->worker();
+  path.engine = std::make_unique<Engine>(std::move(core), std::move(on_failed), trace);
   return path;
 }
 

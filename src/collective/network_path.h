@@ -11,6 +11,7 @@
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/collective/engine.h"
+#include "src/collective/network_core.h"
 #include "src/collective/shard.h"
 #include "src/control/client.h"
 #include "src/net/lossy.h"
@@ -45,9 +46,10 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
-  ShardJob shard_job;               // where a shard takes part
-  std::string note;                 // for describe(): how packets travel; empty if by default
-  const LossyIo* faults = nullptr;  // lives as long as the engine; null: none are injected
+  const WorkerCore* worker = nullptr;  // the engine's, for its counters
+  ShardJob shard_job;                  // where a shard takes part
+  std::string note;                    // for describe(): how packets travel; empty if by default
+  const LossyIo* faults = nullptr;     // lives as long as the engine; null: none are injected
 };
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker`

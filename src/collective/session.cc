@@ -123,6 +123,7 @@ Status Session::connect_engine(WorkerOptions worker, const Memberships& membersh
                         std::move(on_failed), placement_.shares_memory() ? nullptr : trace_.get());
   if (!path.ok()) return path.status();
   engine_ = std::move(path->engine);
+  worker_ = path->worker;
   shard_job_ = std::move(path->shard_job);
   faults_ = path->faults;
   if (!path->note.empty()) io_note_ = "; " + path->note;
@@ -139,7 +140,7 @@ void Session::watch_data_of(const Memberships& memberships) {
   for (size_t i = 0; i < memberships.size(); ++i) {
     std::vector<const Counter*> results;
     for (const StripeInfo& info : memberships[i]->membership().stripes) {
-      const Counter& counter = engine_->core().stripe(stripe++).counters().results;
+      const Counter& counter = worker_->stripe(stripe++).counters().results;
       if (!info.embedded || (shard_ != nullptr && info.owner_rank == shard_->root_rank()))
         results.push_back(&counter);
     }
@@ -199,10 +200,13 @@ Status Session::open_host(Clock::time_point deadline) {
         std::move(worker), host_controls_, membership.payload_bytes, [](const Status&) {}, deadline);
     if (!status.ok()) return status;
   }
-  host_engine_ = std::make_unique<HostEngine>(
-      placement_, options_.world_size, options_.lane_bits, membership.payload_bytes,
-      std::move(segment).value(), engine_.get(), [this](const Status& status) { on_engine_failure(status); },
-      trace_.get());
+  auto core = std::make_unique<SharedMemoryCore>(
+      SharedMemoryCore::Options{placement_, options_.world_size, options_.lane_bits,
+                                membership.payload_bytes},
+      std::move(segment).value(), engine_.get());
+  host_counters_ = &core->counters();
+  host_engine_ = std::make_unique<Engine>(
+      std::move(core), [this](const Status& status) { on_engine_failure(status); }, trace_.get());
   tell_failures_to([this](const Status& status) { host_engine_->fail(status); },
                    [this](int rank) { host_engine_->peer_left(rank); });
   return Status();
@@ -321,8 +325,8 @@ CommunicatorStats Session::stats() const {
   stats.operations_failed = failed_.load(std::memory_order_relaxed);
   stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
   if (host_engine_ != nullptr) {
-    stats.shared_memory_bytes_written = host_engine_->counters().bytes_staged.get();
-    stats.shared_memory_bytes_read = host_engine_->counters().bytes_taken.get();
+    stats.shared_memory_bytes_written = host_counters_->bytes_staged.get();
+    stats.shared_memory_bytes_read = host_counters_->bytes_taken.get();
   }
   if (engine_ != nullptr) add_network_stats(&stats);
   (host_engine_ != nullptr ? host_engine_->completed() : engine_->completed()).add_to(&stats.completed);
@@ -332,12 +336,12 @@ CommunicatorStats Session::stats() const {
 }
 
 void Session::add_network_stats(CommunicatorStats* stats) const {
-  const int ip_family = engine_->core().stripe(0).options().address.family;
+  const int ip_family = worker_->stripe(0).options().address.family;
   const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
   std::set<int> waits_for;
   std::array<uint64_t, NETSUM_DROP_COUNT> drops{};
-  for (size_t i = 0; i < engine_->core().stripe_count(); ++i) {
-    const Stripe& stripe = engine_->core().stripe(i);
+  for (size_t i = 0; i < worker_->stripe_count(); ++i) {
+    const Stripe& stripe = worker_->stripe(i);
     const StripeCounters& counters = stripe.counters();
     CommunicatorStats::Stripe one;
     one.address = stripe.options().address.to_string();
@@ -390,7 +394,7 @@ std::string Session::describe() const {
 }
 
 std::string Session::describe_network() const {
-  const size_t stripes = engine_->core().stripe_count();
+  const size_t stripes = worker_->stripe_count();
   if (shard_ != nullptr) {
     return "summed by " + std::to_string(stripes) + " embedded shards, one in each rank: " +
            (on_the_hosts_because_.empty() ? "no aggregator is configured" : on_the_hosts_because_) + io_note_;

@@ -14,9 +14,9 @@
 
 #include "netsum/communicator.h"
 #include "src/collective/engine.h"
-#include "src/collective/host_engine.h"
 #include "src/collective/network_path.h"
 #include "src/collective/shard.h"
+#include "src/collective/shared_memory_core.h"
 #include "src/collective/work_state.h"
 #include "src/host/placement.h"
 #include "src/host/segment.h"
@@ -108,10 +108,12 @@ class Session {
   Memberships host_controls_;  // of the job among hosts of those with this rank's part
   // The network's side: there unless all ranks share one host, or this one has no part of its own.
   std::unique_ptr<Engine> engine_;
-  ShardJob shard_job_;  // until the end: another rank may still ask for a result
+  const WorkerCore* worker_ = nullptr;  // engine_'s
+  ShardJob shard_job_;                  // until the end: another rank may still ask for a result
   std::string io_note_;
-  const LossyIo* faults_ = nullptr;          // of engine_'s; null: none are injected
-  std::unique_ptr<HostEngine> host_engine_;  // where some ranks share a host
+  const LossyIo* faults_ = nullptr;              // of engine_'s; null: none are injected
+  std::unique_ptr<Engine> host_engine_;          // where some ranks share a host
+  const HostCounters* host_counters_ = nullptr;  // host_engine_'s
   Placement placement_;
 
   std::mutex news_mutex_;
