@@ -1,10 +1,11 @@
 """Figures of the rack and one-host benchmarks from their records: text, Markdown, a page with plots."""
 
-import base64
-import html
-import io
 import statistics
 from statistics import median
+
+from matplotlib.figure import Figure
+
+from netsum_bench import pages
 
 # (name, where the sums are made, colour), in the order of the tables.
 SYSTEMS = {
@@ -224,28 +225,11 @@ def text(records):
     )
 
 
-def figure_text(figure, title):
-    """The figure as an image in HTML; closes it."""
-    import matplotlib.pyplot as plt
-
-    figure.tight_layout()
-    data = io.BytesIO()
-    figure.savefig(data, format="svg")
-    plt.close(figure)
-    return (
-        f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{base64.b64encode(data.getvalue()).decode()}">'
-    )
-
-
-def pictures(found):
-    """Per rate and number of workers, time against size."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
+def plots(found):
+    """Per rate and number of workers, time against size, as SVG."""
     for rate, workers in dict.fromkeys((k[0], k[1]) for k in found):
-        figure, axes = plt.subplots(figsize=(6.4, 4))
+        figure = Figure(figsize=(6.4, 4), layout="constrained")
+        axes = figure.add_subplot()
         for system, (name, where, colour) in SYSTEMS.items():
             points = sorted(
                 (k[2], c["median"])
@@ -260,18 +244,10 @@ def pictures(found):
         axes.set(title=title, xlabel="bytes", ylabel="median time, ms")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
-        yield figure_text(figure, title)
+        yield pages.svg_of(figure, title)
 
 
 def write_html(records, path):
-    head = records[-1]["run"]
-    path.write_text(
-        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>netsum benchmark</title>
-<style>body{{font:14px sans-serif;margin:2em}}img{{max-width:48%}}</style><h1>netsum benchmark</h1>
-<p>{html.escape(head["machine"])}; {html.escape(head["date"])}; commit {html.escape(head["commit"])}<br>
-<code>{html.escape(head["command"])}</code></p>
-{"".join(pictures(cells(records)))}<pre>{html.escape(text(records))}</pre></html>
-""",
-        encoding="utf-8",
-    )
+    page = pages.render("rack_report.html.j2", run=records[-1]["run"], plots=plots(cells(records)), text=text(records))
+    path.write_text(page, encoding="utf-8")
     return path

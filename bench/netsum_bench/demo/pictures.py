@@ -1,180 +1,162 @@
-"""Pictures for the report, as SVG that takes its colours from the page, so that light and dark both read."""
+"""Figures of the report: SVG by matplotlib, with the colours of the page's style sheet, for light and dark."""
 
-import html
 import math
 import statistics
-from typing import NamedTuple
 
+from matplotlib import patches, rc_context
+from matplotlib.figure import Figure
+
+from netsum_bench import pages
 from netsum_bench.demo.summary import human_bytes
 
-WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 34
+# Drawn with the colour at the left, which the page's variable replaces. (matplotlib knows no CSS variables.)
+VARIABLES = {
+    "#00000a": "var(--ink)",
+    "#00000b": "var(--quiet)",
+    "#00000c": "var(--line)",
+    "#00000d": "var(--card)",
+    "#00000e": "var(--band)",
+    "#00000f": "var(--gloo)",
+    "#00001a": "var(--netsum)",
+    "#00001b": "var(--sum)",
+}
+INK, QUIET, LINE, CARD, BAND, GLOO, NETSUM, SUM = VARIABLES
+COLOURS = {"gloo": GLOO, "netsum": NETSUM}
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "netsum",  # the same figure has the same text
+    "font.size": 10,
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "axes.labelcolor": QUIET,
+    "grid.color": LINE,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.edgecolor": LINE,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "lines.solid_joinstyle": "round",
+}
 
 
-def ticks(low, high, about=5):
-    """Round numbers from `low` to `high`, about as many as asked for."""
-    span = (high - low) or 1.0
-    power = 10 ** math.floor(math.log10(span / about))
-    step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(span / s - about))
-    first = math.ceil(low / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+def svg_of(draw, size, title):
+    """The SVG element with what `draw(axes)` draws."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure.add_subplot())
+        text = pages.svg_of(figure, title)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    return text
 
 
-class Axes:
-    """Maps data to the picture's plane and draws its frame."""
-
-    bottom = HEIGHT - BOTTOM
-
-    def __init__(self, xs, ys):
-        (self.x0, self.x1), (self.y0, self.y1) = xs, ys
-
-    def x(self, value):
-        return LEFT + (value - self.x0) / ((self.x1 - self.x0) or 1) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value):
-        return self.bottom - (value - self.y0) / ((self.y1 - self.y0) or 1) * (self.bottom - TOP)
-
-    def frame(self, x_title):
-        parts = []
-        for value in ticks(self.y0, self.y1):
-            y = self.y(value)
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-        for value in ticks(self.x0, self.x1, 6):
-            parts.append(
-                f'<text class="tick" x="{self.x(value):.1f}" y="{self.bottom + 17}" '
-                f'text-anchor="middle">{value:g}</text>'
-            )
-        parts.append(
-            f'<text class="tick" x="{WIDTH - RIGHT}" y="{self.bottom + 32}" text-anchor="end">{x_title}</text>'
-        )
-        return "".join(parts)
-
-    def curve(self, values, style):
-        points = " ".join(f"{self.x(i):.1f},{self.y(v):.1f}" for i, v in enumerate(values, start=1))
-        return f'<polyline class="curve {style}" points="{points}"/>'
+def plot_losses(axes, steps, series):
+    """`series`: (losses, backend, width of the line, opacity)."""
+    for losses, backend, width, opacity in series:
+        axes.plot(range(1, steps + 1), losses, color=COLOURS[backend], linewidth=width, alpha=opacity)
+    axes.set_xlabel("step", loc="right")
+    axes.set_xlim(1, max(2, steps))
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
 
 
 def loss_curves(base, other):
-    """Training loss of both runs: `base` broad and pale, `other` thin on top, for they nearly coincide."""
-    every = base.losses + (other.losses if other else [])
-    low, high = min(every), max(every)
-    # Zero belongs in the picture where the losses come near it.
-    axes = Axes((1, base.steps), (0 if low < 0.3 * high else low - 0.06 * (high - low), 1.03 * high))
-    body = axes.frame("step") + axes.curve(base.losses, f"broad {base.backend}")
+    """Training loss of both runs: `base` wide and pale, `other` thin on top, because they nearly coincide."""
+    series = [(base.losses, base.backend, 4.5, 0.55)]
     title = f"Training loss of {base.backend}"
     if other:
-        body += axes.curve(other.losses, f"thin {other.backend}")
+        series.append((other.losses, other.backend, 1.2, 1))
         title += f" and {other.backend}: {base.final_loss:.3f} and {other.final_loss:.3f} at the end"
-    return _svg(WIDTH, HEIGHT, body, title)
+
+    def draw(axes):
+        plot_losses(axes, base.steps, series)
+        low, high = axes.get_ylim()
+        if low < 0.3 * high:  # zero belongs in the picture where the losses come near it
+            axes.set_ylim(bottom=0)
+
+    return svg_of(draw, (5.8, 3.1), title)
 
 
 def difference_strip(base, other, noise):
-    """The difference of the two curves over a band that shows the noise from step to step."""
+    """The difference of the two curves, on a band as high as the noise from step to step."""
     differences = [b - a for a, b in zip(base.losses, other.losses, strict=True)]
-    reach = 1.15 * max(2 * noise, max(map(abs, differences)))
-    axes = Axes((1, base.steps), (-reach, reach))
-    band_top, band_bottom = axes.y(noise), axes.y(-noise)
-    body = (
-        f'<rect class="band" x="{LEFT}" width="{WIDTH - LEFT - RIGHT}" y="{band_top:.1f}" '
-        f'height="{band_bottom - band_top:.1f}"/>'
-        + axes.frame("step")
-        + axes.curve(differences, f"thin {other.backend}")
+
+    def draw(axes):
+        axes.axhspan(-noise, noise, color=BAND, linewidth=0)
+        plot_losses(axes, base.steps, [(differences, other.backend, 1.2, 1)])
+        reach = 1.15 * max(2 * noise, *map(abs, differences))
+        if math.isfinite(reach) and reach > 0:
+            axes.set_ylim(-reach, reach)
+
+    return svg_of(draw, (5.8, 3.1), f"Difference of the losses per step; noise is {noise:.3g}")
+
+
+BEND = 0.16  # of an arrow, so that the two directions between a pair lie side by side
+
+
+def draw_node(axes, place, radius, text, fill=CARD, edge=QUIET):
+    axes.text(*place, text, ha="center", va="center", zorder=4)
+    return axes.add_patch(patches.Circle(place, radius, facecolor=fill, edgecolor=edge, linewidth=1.2, zorder=3))
+
+
+def draw_arrow(axes, start, end, width, colour):
+    """Between two nodes. Returns the middle of the arrow, and the direction in which it is bent."""
+    axes.add_patch(
+        patches.FancyArrowPatch(
+            start.center,
+            end.center,
+            connectionstyle=f"arc3,rad={-BEND}",
+            arrowstyle="-|>",
+            mutation_scale=8 + 2 * width,
+            patchA=start,
+            patchB=end,
+            shrinkA=3,
+            shrinkB=3,
+            linewidth=max(1, width),
+            color=colour,
+            alpha=0.85,
+            gid="flow",
+        )
     )
-    return _svg(WIDTH, HEIGHT, body, f"Difference of the losses per step; noise is {noise:.3g}")
+    (x0, y0), (x1, y1) = start.center, end.center
+    dx, dy = x1 - x0, y1 - y0
+    # A quadratic curve, whose control point lies BEND of the length beside the middle.
+    middle = ((x0 + x1 - BEND * dy) / 2, (y0 + y1 + BEND * dx) / 2)
+    length = math.hypot(dx, dy)
+    return middle, (-dy / length, dx / length)
 
 
 def flow_picture(summary):
-    """Who sent how much to whom per step: workers on a circle, an aggregator in the middle."""
+    """Who sent how much to whom per step: workers on an ellipse, an aggregator in the middle."""
     flows = {tuple(key.split(">")): amount / summary.steps for key, amount in summary.flows.items()}
-    # Acknowledgements and the like, below a hundredth of the largest flow, would only clutter.
     widest = max(flows.values())
+    # Flows below a hundredth of the largest, such as acknowledgements, are not drawn.
     drawn = {ends: amount for ends, amount in flows.items() if amount > 0.01 * widest}
     aggregated = any("A" in ends for ends in drawn)
-    centre, circle = (260, 215), (200, 155)
-    places = {"A": Place(*centre, 50)}
-    for rank in range(summary.workers):
-        angle = 2 * math.pi * rank / summary.workers - 0.75 * math.pi
-        # On an ellipse, because pictures are wider than high.
-        x, y = (
-            c + r * math.sqrt(2) / 1.3 * f(angle) for c, r, f in zip(centre, circle, (math.cos, math.sin), strict=True)
-        )
-        places[str(rank)] = Place(x, y, 34)
     labelled = len(drawn) <= 2 * summary.workers
-    body = "".join(
-        _arrow(places[a], places[b], 5 * amount / widest, summary.backend, human_bytes(amount) if labelled else "")
-        for (a, b), amount in drawn.items()
-    )
-    for rank in range(summary.workers):
-        body += _node(places[str(rank)], "node", ("worker", str(rank)))
-    if aggregated:
-        body += _node(places["A"], "node sum", ("aggregator", f"adds {summary.workers}"))
-    elif not labelled:
-        body += _caption(centre, f"{human_bytes(statistics.median(drawn.values()))} on each arrow")
+    angles = {str(rank): 2 * math.pi * rank / summary.workers - 0.75 * math.pi for rank in range(summary.workers)}
+    places = {rank: (2 * math.cos(angle), -1.5 * math.sin(angle)) for rank, angle in angles.items()}
+
+    def draw(axes):
+        axes.set_aspect("equal")
+        axes.axis("off")
+        nodes = {rank: draw_node(axes, place, 0.33, f"worker\n{rank}") for rank, place in places.items()}
+        if aggregated:
+            nodes["A"] = draw_node(axes, (0, 0), 0.48, f"aggregator\nadds {summary.workers}", SUM, NETSUM)
+        for (a, b), amount in drawn.items():
+            colour = COLOURS[summary.backend]
+            (x, y), (aside_x, aside_y) = draw_arrow(axes, nodes[a], nodes[b], 4 * amount / widest, colour)
+            if labelled:
+                anchor = "center" if abs(aside_x) < 0.3 else "left" if aside_x > 0 else "right"
+                x, y = x + 0.09 * aside_x, y + 0.15 * aside_y
+                axes.text(x, y, human_bytes(amount), ha=anchor, va="center", color=QUIET, fontsize=9)
+        if not aggregated and not labelled:
+            text = f"{human_bytes(statistics.median(drawn.values()))} on each arrow"
+            plate = {"boxstyle": "round", "facecolor": CARD, "edgecolor": LINE}
+            axes.text(0, 0, text, ha="center", va="center", color=QUIET, bbox=plate, zorder=4)
+        axes.autoscale_view()
+
     sent = human_bytes(statistics.mean(summary.sent) / summary.steps)
-    return _svg(2 * centre[0], 2 * centre[1], body, f"{summary.backend}: each worker sends {sent} per step")
-
-
-class Place(NamedTuple):
-    x: float
-    y: float
-    radius: float
-
-
-def _node(place, style, lines):
-    text = "".join(
-        f'<text class="name" x="{place.x:.1f}" y="{place.y + 5 + 16 * (i - (len(lines) - 1) / 2):.1f}" '
-        f'text-anchor="middle">{html.escape(line)}</text>'
-        for i, line in enumerate(lines)
-    )
-    return f'<circle class="{style}" cx="{place.x:.1f}" cy="{place.y:.1f}" r="{place.radius}"/>{text}'
-
-
-def _caption(centre, text):
-    x, y = centre
-    return (
-        f'<rect class="plate" x="{x - 84}" y="{y - 14}" width="168" height="28" rx="6"/>'
-        f'<text class="tick" x="{x}" y="{y + 4}" text-anchor="middle">{html.escape(text)}</text>'
-    )
-
-
-def _arrow(start, end, width, backend, label):
-    """A bent arrow, so that the two directions between a pair lie side by side."""
-    shift, bend, margin = 7, 16, 4
-    length = math.hypot(end.x - start.x, end.y - start.y)
-    ux, uy = (end.x - start.x) / length, (end.y - start.y) / length
-    side_x, side_y = uy, -ux
-    tip_length = 7 + width
-    leave, arrive = start.radius + margin, end.radius + margin + tip_length
-    ax, ay = start.x + ux * leave + side_x * shift, start.y + uy * leave + side_y * shift
-    bx, by = end.x - ux * arrive + side_x * shift, end.y - uy * arrive + side_y * shift
-    mx, my = (ax + bx) / 2 + side_x * bend, (ay + by) / 2 + side_y * bend
-    drawn = (
-        f'<path class="flow {backend}" stroke-width="{max(1.2, width):.1f}" '
-        f'd="M{ax:.1f},{ay:.1f} Q{mx:.1f},{my:.1f} {bx:.1f},{by:.1f}"/>'
-        f'<polygon class="tip {backend}" points="{_tip(bx, by, bx - mx, by - my, tip_length)}"/>'
-    )
-    if label:
-        # Beside the middle of the bow; text is wider than high, so it needs more room to the sides.
-        anchor = "middle" if abs(side_x) < 0.3 else ("start" if side_x > 0 else "end")
-        x, y = mx + side_x * 4, my + side_y * (12 if abs(side_x) < 0.3 else 8) + 4
-        drawn += f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{label}</text>'
-    return drawn
-
-
-def _tip(x, y, dx, dy, size):
-    length = math.hypot(dx, dy)
-    ux, uy = dx / length, dy / length
-    corners = [
-        (x + ux * size, y + uy * size),
-        (x - uy * size * 0.6, y + ux * size * 0.6),
-        (x + uy * size * 0.6, y - ux * size * 0.6),
-    ]
-    return " ".join(f"{cx:.1f},{cy:.1f}" for cx, cy in corners)
-
-
-def _svg(width, height, body, title):
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(title)}">'
-        f"<title>{html.escape(title)}</title>{body}</svg>"
-    )
+    return svg_of(draw, (5.8, 4.6), f"{summary.backend}: each worker sends {sent} per step")
