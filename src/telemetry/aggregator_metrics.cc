@@ -22,25 +22,24 @@ constexpr Known kCounters[] = {
     {"bytes_sent", "netsum_aggregator_bytes_sent_total",
      "Bytes of datagrams sent, without UDP, IP and Ethernet headers"},
     {"multicast_packets_sent", "netsum_aggregator_multicast_packets_sent_total",
-     "Packets sent, of these to multicast groups"},
-    {"contributions", "netsum_aggregator_contributions_total", "Packets whose lanes were taken in"},
-    {"bytes_summed", "netsum_aggregator_bytes_summed_total", "Payload bytes that were taken in"},
-    {"rounds_completed", "netsum_aggregator_sums_total", "Packets' worth of sums completed"},
-    {"results_repeated", "netsum_aggregator_results_repeated_total",
-     "Results sent again to a member that had lost one"},
-    {"statuses", "netsum_aggregator_statuses_total", "Probes answered"},
-    {"mismatches", "netsum_aggregator_mismatches_total", "Sums that failed because members disagree"},
-    {"overflows", "netsum_aggregator_overflows_total", "Sums in which a lane passed its range"},
-    {"hellos", "netsum_aggregator_hellos_total", "Data paths opened"},
+     "Packets sent to multicast groups"},
+    {"contributions", "netsum_aggregator_contributions_total", "Contributions added to a sum"},
+    {"bytes_summed", "netsum_aggregator_bytes_summed_total", "Payload bytes of these contributions"},
+    {"rounds_completed", "netsum_aggregator_sums_total", "Rounds completed"},
+    {"results_repeated", "netsum_aggregator_results_repeated_total", "Results retransmitted"},
+    {"statuses", "netsum_aggregator_statuses_total", "STATUS packets sent in reply to probes"},
+    {"mismatches", "netsum_aggregator_mismatches_total", "Rounds that failed because members disagreed"},
+    {"overflows", "netsum_aggregator_overflows_total", "Rounds with a lane overflow"},
+    {"hellos", "netsum_aggregator_hellos_total", "HELLOs answered"},
     {"other_traffic_passed", "netsum_aggregator_other_packets_total",
-     "Packets that are not netsum's, left to the host (XDP)"},
+     "Packets of other protocols, passed to the host (XDP)"},
 };
 
 void add_counters(const AggregatorStatus& status, MetricsPage* page) {
   for (const AggregatorCounter& counter : status.counters) {
     const auto value = static_cast<double>(counter.value);
     if (counter.name.starts_with(kDropPrefix)) {
-      page->counter("netsum_aggregator_packets_dropped_total", "Packets refused, by the rule that they broke",
+      page->counter("netsum_aggregator_packets_dropped_total", "Packets dropped, by the rule that they broke",
                     {{"reason", counter.name.substr(kDropPrefix.size())}}, value);
       continue;
     }
@@ -54,27 +53,26 @@ void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
   const MetricsPage::Labels labels = {{"job_name", job.name}};
   page->gauge("netsum_aggregator_job_members", "Members that have joined", labels,
               static_cast<double>(job.joined.size()));
-  page->gauge("netsum_aggregator_job_world_size", "Members that the job has when it is whole", labels,
-              job.world_size);
+  page->gauge("netsum_aggregator_job_world_size", "Members of the complete job", labels, job.world_size);
   page->gauge("netsum_aggregator_job_running", "1 when every member has joined", labels,
               job.state == "running" ? 1 : 0);
-  page->gauge("netsum_aggregator_job_age_seconds", "Time since the job began", labels,
+  page->gauge("netsum_aggregator_job_age_seconds", "Age of the job", labels,
               static_cast<double>(job.age_ms) * 1e-3);
-  page->gauge("netsum_aggregator_job_slots", "Slots given to the job, per core", labels, job.slots);
-  page->gauge("netsum_aggregator_job_open_slots", "Slots of the job with a sum under way, on all cores",
-              labels, job.open_slots);
-  page->counter("netsum_aggregator_job_sums_total", "Packets' worth of sums completed for the job", labels,
+  page->gauge("netsum_aggregator_job_slots", "Slots of the job per core", labels, job.slots);
+  page->gauge("netsum_aggregator_job_open_slots", "Slots of the job with an open round, on all cores", labels,
+              job.open_slots);
+  page->counter("netsum_aggregator_job_sums_total", "Rounds that the job has completed", labels,
                 static_cast<double>(job.sums));
   for (int rank = 0; rank < job.world_size; ++rank) {
     const MetricsPage::Labels of_rank = {{"job_name", job.name}, {"rank", std::to_string(rank)}};
     const bool missing =
         std::find(job.waiting_for.begin(), job.waiting_for.end(), rank) != job.waiting_for.end();
     page->gauge("netsum_aggregator_job_waiting_seconds",
-                "For how long the job has been waiting for this rank now: to join, or in its oldest sum",
-                of_rank, missing ? static_cast<double>(job.waiting_ms) * 1e-3 : 0);
+                "How long the job has been waiting for this rank, to join or in its oldest round", of_rank,
+                missing ? static_cast<double>(job.waiting_ms) * 1e-3 : 0);
     const auto index = static_cast<size_t>(rank);
     page->counter("netsum_aggregator_job_waited_seconds_total",
-                  "Time for which sums have waited for this rank (an estimate)", of_rank,
+                  "Estimated time for which rounds have waited for this rank", of_rank,
                   index < job.waited_ms.size() ? static_cast<double>(job.waited_ms[index]) * 1e-3 : 0);
   }
 }
@@ -82,13 +80,14 @@ void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
 }  // namespace
 
 void add_aggregator_metrics(const AggregatorStatus& status, MetricsPage* page) {
-  page->gauge("netsum_aggregator_info", "Always 1; what runs here",
+  page->gauge("netsum_aggregator_info", "Always 1; version and dataplane",
               {{"version", status.version}, {"dataplane", status.dataplane}}, 1);
-  page->gauge("netsum_aggregator_draining", "1 while no new job is accepted", {}, status.draining ? 1 : 0);
+  page->gauge("netsum_aggregator_draining", "1 while the aggregator refuses new jobs", {},
+              status.draining ? 1 : 0);
   page->gauge("netsum_aggregator_jobs", "Jobs joining, running or failed", {},
               static_cast<double>(status.jobs.size()));
-  page->gauge("netsum_aggregator_slots", "Slots that jobs can be given, per core", {}, status.slots_per_core);
-  page->gauge("netsum_aggregator_slots_in_use", "Slots that jobs have, on the core with the most", {},
+  page->gauge("netsum_aggregator_slots", "Slots per core", {}, status.slots_per_core);
+  page->gauge("netsum_aggregator_slots_in_use", "Slots in use, on the core that has the most", {},
               static_cast<double>(status.slots_per_core) - status.slots_free);
   add_counters(status, page);
   // A failed job may share its name with its successor until its members have gone; a series has one value.

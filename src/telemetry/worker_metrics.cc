@@ -23,23 +23,23 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
                 static_cast<double>(stats.operations));
   page->counter("netsum_worker_operations_total", "All-reduces that have ended", with("outcome", "failed"),
                 static_cast<double>(stats.operations_failed));
-  counter("netsum_worker_gradient_bytes_total", "Bytes of tensors given to all-reduce", stats.gradient_bytes);
+  counter("netsum_worker_gradient_bytes_total", "Bytes of tensors submitted", stats.gradient_bytes);
   counter("netsum_worker_bytes_sent_total", "Bytes sent, with UDP, IP and Ethernet headers",
           stats.bytes_sent);
   counter("netsum_worker_bytes_received_total", "Bytes received, with UDP, IP and Ethernet headers",
           stats.bytes_received);
   counter("netsum_worker_packets_sent_total", "Packets sent", stats.packets_sent);
   counter("netsum_worker_packets_received_total", "Packets received", stats.packets_received);
-  counter("netsum_worker_retransmissions_total", "Contributions sent again", stats.retransmissions);
-  counter("netsum_worker_probes_total", "Questions sent while waiting", stats.probes);
+  counter("netsum_worker_retransmissions_total", "Contributions retransmitted", stats.retransmissions);
+  counter("netsum_worker_probes_total", "Probes sent because a result was overdue", stats.probes);
   for (const CommunicatorStats::Drop& drop : stats.drops) {
-    page->counter("netsum_worker_packets_dropped_total", "Packets refused, by the rule that they broke",
+    page->counter("netsum_worker_packets_dropped_total", "Packets dropped, by the rule that they broke",
                   with("reason", drop.reason), static_cast<double>(drop.packets));
   }
-  page->gauge("netsum_worker_smoothed_round_trip_seconds", "As the protocol sees it; the slowest stripe's",
-              labels, stats.srtt_us * 1e-6);
+  page->gauge("netsum_worker_smoothed_round_trip_seconds",
+              "The estimate of the protocol's timers, of the slowest stripe", labels, stats.srtt_us * 1e-6);
   page->histogram("netsum_worker_round_trip_seconds",
-                  "From a contribution to its result, where nothing was lost and no rank late", labels,
+                  "From contribution to result, if no packet was lost and no rank was late", labels,
                   stats.round_trip);
   page->histogram("netsum_worker_operation_seconds", "From the submission of an all-reduce to its end",
                   with("outcome", "ok"), stats.completed);
@@ -49,12 +49,12 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
     const bool waits =
         std::find(stats.waiting_for.begin(), stats.waiting_for.end(), peer) != stats.waiting_for.end();
     page->gauge("netsum_worker_waiting_for",
-                "1 for a rank that has not joined yet, or that the oldest sum lacks, as last told",
+                "1 for a rank that has not joined, or that the oldest round waits for",
                 with("peer", std::to_string(peer)), waits ? 1 : 0);
   }
-  counter("netsum_worker_shard_bytes_received_total", "Bytes that this rank's embedded shard took in",
+  counter("netsum_worker_shard_bytes_received_total", "Bytes received by this rank's embedded shard",
           stats.shard_bytes_received);
-  counter("netsum_worker_shard_bytes_sent_total", "Bytes that this rank's embedded shard gave out",
+  counter("netsum_worker_shard_bytes_sent_total", "Bytes sent by this rank's embedded shard",
           stats.shard_bytes_sent);
 }
 
