@@ -8,7 +8,7 @@
 #include <future>
 #include <utility>
 
-#include "src/base/clock.h"
+#include "src/collective/failure_notifier.h"
 
 namespace netsum {
 namespace {
@@ -219,6 +219,31 @@ TEST_F(EngineTest, StopEndsWhatIsInProgress) {
   engine_->stop();
   EXPECT_EQ(work.wait(kPatience).code(), ErrorCode::kAborted);
   engine_->stop();
+}
+
+TEST_F(EngineTest, AFailureThatTheControlPlaneReportedBeforeThereWasAnEngineReachesIt) {
+  FailureNotifier failures;
+  failures.job_failed(Status(ErrorCode::kPeerLost, "rank 2 is gone", 2));
+  failures.job_failed(Status(ErrorCode::kAggregatorLost, "later"));
+  EXPECT_EQ(failures.failure().rank(), 2);
+  start();
+  const Work work = submit();
+  failures.attach(&*engine_);
+  EXPECT_EQ(work.wait(kPatience).message(), "rank 2 is gone");
+  failures.attach(nullptr);
+  engine_.reset();
+  failures.job_failed(Status(ErrorCode::kPeerLost, "nobody is told"));
+}
+
+TEST_F(EngineTest, ARankThatLeftBeforeThereWasAnEngineIsKnownToIt) {
+  FailureNotifier failures;
+  failures.rank_left(1);
+  EXPECT_TRUE(failures.failure().ok());
+  start();
+  const Work work = submit();
+  failures.attach(&*engine_);
+  EXPECT_EQ(work.wait(kPatience).rank(), 1);
+  failures.attach(nullptr);
 }
 
 }  // namespace

@@ -1,48 +1,20 @@
-// One job's way through the network: the memberships at its aggregators, and the engine that sums there.
+// The data path of a job through the network: its stripes, the packets' way, and the engine that sums there.
 #ifndef NETSUM_SRC_COLLECTIVE_NETWORK_PATH_H_
 #define NETSUM_SRC_COLLECTIVE_NETWORK_PATH_H_
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/collective/engine.h"
+#include "src/collective/job_membership.h"
 #include "src/collective/network_core.h"
 #include "src/collective/shard.h"
-#include "src/control/client.h"
 #include "src/net/lossy.h"
 
 namespace netsum {
-
-using Memberships = std::vector<std::unique_ptr<ControlClient>>;
-
-// How a job follows one that has failed; as in JoinParameters.
-struct Succession {
-  uint64_t succeeds = 0;  // succession_id of the failed one; 0: of none
-  uint64_t completed = 0;
-  int min_members = 0;
-  std::chrono::milliseconds gather{0};
-};
-
-struct JobMember {
-  std::string job;
-  int rank = 0;
-  int world_size = 1;
-  Succession succession;
-  std::string host;  // ranks of equal names share memory; empty: with nobody
-  std::function<void(const Status&)> on_failure;
-  std::function<void(int rank)> on_left;
-  std::function<void(const std::vector<int>&)> on_missing;
-};
-
-// Joins the job at all of options.aggregators, or at `shard`'s root if it is not null. Memberships are added
-// to `memberships` one by one, those before an error stay. Who takes part is settled at the first aggregator.
-Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
-                std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
