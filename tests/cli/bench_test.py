@@ -1,11 +1,13 @@
 """netsum bench: every form of it, every type, and the report."""
 
 import json
+import pathlib
 import re
 import struct
 import tempfile
+import time
 
-from harness import CommandTest, free_port
+from harness import PATIENCE_S, CommandTest, free_port
 
 
 class BenchTest(CommandTest):
@@ -59,6 +61,19 @@ class BenchTest(CommandTest):
         assert report["verified"], report
         assert len(report["ranks"]) == 66
         assert report["aggregator_cpu_seconds"] > 0
+
+    def test_the_workers_of_a_killed_bench_end(self):
+        bench = self.start("bench", "allreduce", "--workers", 2, "--with-aggregator", "--iterations", 1_000_000)
+        children = pathlib.Path(f"/proc/{bench.process.pid}/task/{bench.process.pid}/children")
+        deadline = time.monotonic() + PATIENCE_S
+        while len(pids := children.read_text(encoding="ascii").split()) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        bench.process.kill()
+        bench.process.wait(PATIENCE_S)
+        while left := [pid for pid in pids if pathlib.Path("/proc", pid).exists()]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.01)
 
     def test_racks_of_few_workers(self):
         assert self.bench("--workers", 4, "--racks", 2)["verified"]

@@ -26,13 +26,13 @@ class PrivateAggregator {
         "aggregator", "--listen",          "127.0.0.1:0", "--cores", std::to_string(cores),
         "--mtu",      std::to_string(mtu), "--log-level", "warn"};
     if (!parent.empty()) flags.insert(flags.end(), {"--parent", parent});
-    Result<std::unique_ptr<Process>> started = Process::start_self(flags);
+    Result<std::unique_ptr<ChildProcess>> started = ChildProcess::start(flags);
     if (!started.ok()) return started.status();
     std::unique_ptr<PrivateAggregator> aggregator(new PrivateAggregator(std::move(started).value()));
-    Process* process = aggregator->process_.get();
+    ChildProcess* process = aggregator->process_.get();
     const auto deadline = std::chrono::steady_clock::now() + kStartLimit;
     while (!process->at_end() && std::chrono::steady_clock::now() < deadline) {
-      Process::read_lines(std::span(&process, 1), milliseconds(100));
+      ChildProcess::read_lines(std::span(&process, 1), milliseconds(100));
       while (const std::optional<std::string> line = process->next_line()) {
         const size_t key = line->find(kAggregatorKey);
         if (key == std::string::npos) continue;
@@ -40,8 +40,11 @@ class PrivateAggregator {
         return aggregator;
       }
     }
+    const bool ended = process->at_end();
     return Status(ErrorCode::kUnreachable,
-                  "the private aggregator did not start: " + process->wait(milliseconds(0)));
+                  "the private aggregator " +
+                      (ended ? "did not start: " + process->wait(kEndLimit)
+                             : "was not ready within " + std::to_string(kStartLimit.count() / 1000) + " s"));
   }
 
   const std::string& address() const { return address_; }
@@ -53,8 +56,8 @@ class PrivateAggregator {
   }
 
  private:
-  explicit PrivateAggregator(std::unique_ptr<Process> process) : process_(std::move(process)) {}
-  std::unique_ptr<Process> process_;
+  explicit PrivateAggregator(std::unique_ptr<ChildProcess> process) : process_(std::move(process)) {}
+  std::unique_ptr<ChildProcess> process_;
   std::string address_;
 };
 
@@ -109,7 +112,7 @@ class LocalRun {
     }
     arguments.insert(arguments.end(),
                      {"--rank", std::to_string(rank), "--world-size", std::to_string(bench_.workers)});
-    Result<std::unique_ptr<Process>> started = Process::start_self(arguments);
+    Result<std::unique_ptr<ChildProcess>> started = ChildProcess::start(arguments);
     if (!started.ok()) return started.status();
     ranks_.push_back(std::move(started).value());
     return {};
@@ -130,9 +133,9 @@ class LocalRun {
 
   // Takes what the ranks have said. Returns false if nobody said anything within `limit`.
   bool step(milliseconds limit) {
-    std::vector<Process*> processes;
+    std::vector<ChildProcess*> processes;
     for (const auto& rank : ranks_) processes.push_back(rank.get());
-    if (!Process::read_lines(processes, limit)) return false;
+    if (!ChildProcess::read_lines(processes, limit)) return false;
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       while (const std::optional<std::string> line = ranks_[rank]->next_line()) {
         take(static_cast<int>(rank), *line);
@@ -168,7 +171,7 @@ class LocalRun {
 
   const LocalBench& bench_;
   BenchReport* report_;
-  std::vector<std::unique_ptr<Process>> ranks_;
+  std::vector<std::unique_ptr<ChildProcess>> ranks_;
   std::vector<std::string> racks_;
   std::string root_;
 };

@@ -12,6 +12,7 @@
 #include "netsum/version.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/process.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -54,6 +55,8 @@ int run(int argc, char** argv) {
   CLI::App app("Sums gradients of data-parallel training in the network.", "netsum");
   app.set_version_flag("--version", "netsum " NETSUM_VERSION_STRING);
   app.require_subcommand(1);
+  pid_t parent = 0;
+  app.add_option("--end-with-parent", parent)->group("");  // process.h; not for people
   app.footer(
       "Exit status: 0 done; 1 a wrong result or a failed check; 2 the command line is wrong;\n"
       "3 it could not be done (the message says why); 4 aggregator stopped with jobs still running.\n"
@@ -71,6 +74,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(app, error);
   }
+  if (parent != 0) end_with_parent(parent);
   for (const auto& command : commands) {
     if (!command->chosen()) continue;
     try {

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
+#include <spdlog/fmt/fmt.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,49 +17,134 @@
 namespace netsum::tool {
 namespace {
 
-constexpr std::chrono::milliseconds kReapInterval{10};
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void become_child(int write_fd, pid_t parent, char** argv) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the line above.
-  if (getppid() != parent) _exit(1);
-  dup2(write_fd, STDOUT_FILENO);
-  execv("/proc/self/exe", argv);
-  _exit(127);
+constexpr milliseconds kWaitInterval{1};
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += word;
+  }
+  return text;
+}
+
+Status no_resources(const std::string& what) {
+  return Status(ErrorCode::kResourceExhausted, what + ": " + std::strerror(errno));
+}
+
+struct Ending {
+  std::string text;
+  double cpu_seconds = 0;
+  bool in_time = true;
+};
+
+// Waits for the end of a child, and kills it at the deadline.
+Ending wait_for_end(pid_t pid, milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  Ending ending;
+  int status = 0;
+  rusage usage{};
+  while (wait4(pid, &status, ending.in_time ? WNOHANG : 0, &usage) != pid) {
+    if (!ending.in_time) continue;  // interrupted by a signal
+    if (Clock::now() >= deadline) {
+      ending.in_time = false;
+      kill(pid, SIGKILL);
+    } else {
+      std::this_thread::sleep_for(kWaitInterval);
+    }
+  }
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  ending.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  ending.text = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                    : fmt::format("exit status {}", WEXITSTATUS(status));
+  return ending;
+}
+
+// A file without a name: what a child writes there can have any length, and needs no reader meanwhile.
+FileDescriptor unnamed_file(const std::string& content = "") {
+  FileDescriptor file(memfd_create("netsum", MFD_CLOEXEC));
+  [[maybe_unused]] const ssize_t written = write(file.get(), content.data(), content.size());
+  lseek(file.get(), 0, SEEK_SET);
+  return file;
+}
+
+std::string content_of(const FileDescriptor& file) {
+  std::string text(static_cast<size_t>(std::max<off_t>(lseek(file.get(), 0, SEEK_END), 0)), '\0');
+  const ssize_t n = pread(file.get(), text.data(), text.size(), 0);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return text;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Process>> Process::start_self(const std::vector<std::string>& arguments) {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) {
-    return Status(ErrorCode::kResourceExhausted, std::string("cannot open a pipe: ") + std::strerror(errno));
-  }
-  std::vector<char*> argv = {const_cast<char*>("netsum")};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+Result<pid_t> start_process(const std::vector<std::string>& command, const Streams& streams,
+                            bool own_session) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) become_child(fds[1], parent, argv.data());
-  close(fds[1]);
-  if (pid < 0) {
-    close(fds[0]);
-    return Status(ErrorCode::kResourceExhausted,
-                  std::string("cannot start a process: ") + std::strerror(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const std::pair<int, int> wanted[] = {
+      {streams.in, STDIN_FILENO}, {streams.out, STDOUT_FILENO}, {streams.err, STDERR_FILENO}};
+  for (const auto& [from, to] : wanted) {
+    if (from != to) posix_spawn_file_actions_adddup2(&actions, from, to);
   }
-  fcntl(fds[0], F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<Process>(new Process(pid, fds[0]));
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  if (own_session) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  const char* program = command.front() == "netsum" ? "/proc/self/exe" : argv[0];
+  pid_t pid = 0;
+  const int error = posix_spawnp(&pid, program, &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == 0) return pid;
+  return Status(ErrorCode::kUnsupported, "cannot run '" + command.front() + "': " + std::strerror(error) +
+                                             (error == ENOENT ? "; install it, or add it to PATH" : ""));
 }
 
-Process::~Process() {
-  if (!reaped_) {
-    kill(pid_, SIGKILL);
-    reap(true);
-  }
-  close(read_fd_);
+Status FinishedProcess::status(const std::string& what) const {
+  if (ending == "exit status 0") return Status();
+  return Status(ErrorCode::kInternal, fmt::format("`{}` failed ({}): {}", what.empty() ? command : what,
+                                                  ending, err.substr(0, err.find('\n'))));
 }
 
-std::optional<std::string> Process::next_line() {
+Result<FinishedProcess> run_process(const std::vector<std::string>& command, const std::string& input,
+                                    milliseconds limit) {
+  const FileDescriptor in = unnamed_file(input), out = unnamed_file(), err = unnamed_file();
+  if (!err.valid()) return no_resources("cannot make a file in memory");
+  const Result<pid_t> pid = start_process(command, {in.get(), out.get(), err.get()});
+  if (!pid.ok()) return pid.status();
+  const Ending ending = wait_for_end(*pid, limit);
+  if (!ending.in_time) {
+    return Status(ErrorCode::kTimeout, fmt::format("`{}` did not end within {} ms and was killed",
+                                                   joined(command), limit.count()));
+  }
+  return FinishedProcess{joined(command), content_of(out), content_of(err), ending.text};
+}
+
+Result<std::unique_ptr<ChildProcess>> ChildProcess::start(const std::vector<std::string>& arguments) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return no_resources("cannot open a pipe");
+  FileDescriptor out(ends[0]);
+  const FileDescriptor childs(ends[1]);
+  std::vector<std::string> command = {"netsum", "--end-with-parent", std::to_string(getpid())};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const Result<pid_t> pid = start_process(command, {.out = childs.get()});
+  if (!pid.ok()) return pid.status();
+  fcntl(out.get(), F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<ChildProcess>(new ChildProcess(*pid, std::move(out)));
+}
+
+ChildProcess::~ChildProcess() {
+  if (ending_.empty()) wait(milliseconds(0));
+}
+
+std::optional<std::string> ChildProcess::next_line() {
   const size_t end = buffer_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   std::string line = buffer_.substr(0, end);
@@ -65,39 +152,23 @@ std::optional<std::string> Process::next_line() {
   return line;
 }
 
-void Process::signal(int number) const {
-  if (!reaped_) kill(pid_, number);
+void ChildProcess::signal(int number) const {
+  if (ending_.empty()) kill(pid_, number);
 }
 
-bool Process::reap(bool block) {
-  rusage usage{};
-  if (wait4(pid_, &wait_status_, block ? 0 : WNOHANG, &usage) != pid_) return false;
-  reaped_ = true;
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  cpu_seconds_ = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  return true;
+std::string ChildProcess::wait(milliseconds limit) {
+  if (!ending_.empty()) return ending_;
+  const Ending ending = wait_for_end(pid_, limit);
+  cpu_seconds_ = ending.cpu_seconds;
+  ending_ = ending.in_time ? ending.text
+                           : "killed, as it had not ended within " + std::to_string(limit.count()) + " ms";
+  return ending_;
 }
 
-std::string Process::wait(std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!reaped_ && !reap(false)) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      kill(pid_, SIGKILL);
-      reap(true);
-      return "no end within " + std::to_string(limit.count()) + " ms, killed";
-    }
-    std::this_thread::sleep_for(kReapInterval);
-  }
-  if (WIFSIGNALED(wait_status_)) return "signal " + std::to_string(WTERMSIG(wait_status_));
-  return "exit status " + std::to_string(WEXITSTATUS(wait_status_));
-}
-
-void Process::read_some() {
+void ChildProcess::read_some() {
   char chunk[4096];
   for (;;) {
-    const ssize_t n = read(read_fd_, chunk, sizeof(chunk));
+    const ssize_t n = read(out_.get(), chunk, sizeof(chunk));
     if (n > 0) {
       buffer_.append(chunk, static_cast<size_t>(n));
       continue;
@@ -108,13 +179,13 @@ void Process::read_some() {
   }
 }
 
-bool Process::read_lines(std::span<Process* const> processes, std::chrono::milliseconds timeout) {
+bool ChildProcess::read_lines(std::span<ChildProcess* const> children, milliseconds timeout) {
   std::vector<pollfd> polled;
-  std::vector<Process*> open;
-  for (Process* process : processes) {
-    if (process->closed_) continue;
-    polled.push_back({process->read_fd_, POLLIN, 0});
-    open.push_back(process);
+  std::vector<ChildProcess*> open;
+  for (ChildProcess* child : children) {
+    if (child->closed_) continue;
+    polled.push_back({child->out_.get(), POLLIN, 0});
+    open.push_back(child);
   }
   if (polled.empty()) return true;
   if (poll(polled.data(), polled.size(), static_cast<int>(timeout.count())) <= 0) return false;
@@ -122,6 +193,11 @@ bool Process::read_lines(std::span<Process* const> processes, std::chrono::milli
     if (polled[i].revents != 0) open[i]->read_some();
   }
   return true;
+}
+
+void end_with_parent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it has ended before the line above
 }
 
 }  // namespace netsum::tool

@@ -1,30 +1,21 @@
 // netsum rack: a virtual rack of network namespaces on this machine.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
-#include <thread>
 
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
-#include "tools/netsum/rack_loss.h"
-#include "tools/netsum/rack_plan.h"
+#include "tools/netsum/rack_make.h"
 #include "tools/netsum/rack_set.h"
-#include "tools/netsum/rack_system.h"
+#include "tools/netsum/rack_status.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
 namespace {
-
-using Json = nlohmann::ordered_json;
-constexpr std::chrono::seconds kStartPatience{60};  // an emulated processor verifies an XDP program in ten
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -75,105 +66,11 @@ CLI::Validator rate() {
       "RATE");
 }
 
-std::string tail_of_log(const std::string& path) {
-  std::ifstream file(path);
-  std::string line, tail;
-  std::vector<std::string> lines;
-  while (std::getline(file, line)) lines.push_back(line);
-  for (size_t i = lines.size() > 25 ? lines.size() - 25 : 0; i < lines.size(); ++i) tail += "\n  " + lines[i];
-  return tail;
-}
-
-std::string log_path(const RackOptions& options, const RackNode& node) {
-  return rack_folder(options.name) + "/aggregator-" + node.id + ".log";
-}
-
-// Waits until the aggregator serves.
-Status wait_ready(const RackOptions& options, const RackNode& node, const ProcessMark& process) {
-  const std::string log = log_path(options, node);
-  const auto deadline = std::chrono::steady_clock::now() + kStartPatience;
-  for (;;) {
-    std::ifstream file(log);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (text.str().find("ready: ") != std::string::npos) return Status();
-    const bool alive = is_alive(process);
-    if (!alive || std::chrono::steady_clock::now() >= deadline) {
-      return Status(ErrorCode::kAggregatorLost,
-                    "the aggregator of " + node.id +
-                        (alive ? " does not serve after " + std::to_string(kStartPatience.count()) + " s"
-                               : std::string(" has ended")) +
-                        "; the end of its log:" + tail_of_log(log));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
-// Takes away all that the note names. What is gone already is ignored.
-Status take_down(const RackNote& note) {
-  for (const RackAggregator& one : note.aggregators) end_process(one.process);
-  Status first;
-  const RackPlan plan(note.options);
-  for (const RackNode& node : plan.nodes()) {
-    const Status status = delete_network_namespace(node.network_namespace);
-    if (first.ok()) first = status;
-  }
-  if (first.ok()) delete_folder(note.options.name);
-  return first;
-}
-
-Status make(RackNote* note) {
-  const RackPlan plan(note->options);
-  for (const RackBatch& batch : plan.batches()) {
-    if (const Status status = run_batch(batch); !status.ok()) return status;
-  }
-  // A veth end takes frames that XDP redirects to it only if it polls, which GRO makes it do. XDP at one end
-  // of a link sends to the other.
-  const bool xdp = note->options.dataplane == "xdp", spine_xdp = note->options.spine_dataplane == "xdp";
-  for (const RackNode& node : plan.nodes()) {
-    std::vector<std::string> receiving;
-    if (node.kind == RackNode::Kind::kWorker && xdp) receiving.push_back("eth0");
-    if (node.kind == RackNode::Kind::kUplink && xdp) receiving.push_back("rack");
-    if (node.kind == RackNode::Kind::kUplink && spine_xdp) receiving.push_back("spine");
-    for (const std::string& interface : receiving) {
-      const Status status = run_ethtool(node.network_namespace, {"-K", interface, "gro", "on"});
-      if (!status.ok()) return status;
-    }
-  }
-  if (note->options.loss) {
-    if (const Status status = make_links_lossy(note->options); !status.ok()) return status;
-  }
-  for (const RackNode& node : plan.nodes()) {
-    if (!node.serves()) continue;
-    const Result<ProcessMark> process = start_detached(
-        node.network_namespace, plan.aggregator_arguments(node), log_path(note->options, node));
-    if (!process.ok()) return process.status();
-    note->aggregators.push_back({node.id, process.value()});
-    if (const Status status = write_note(*note); !status.ok()) return status;
-  }
-  for (const RackAggregator& one : note->aggregators) {
-    const Status status = wait_ready(note->options, *plan.find(one.node), one.process);
-    if (!status.ok()) return status;
-  }
-  note->complete = true;
-  return write_note(*note);
-}
-
-bool is_whole(const RackNote& note) {
-  const std::vector<std::string> names = named_network_namespaces();
-  const RackPlan plan(note.options);
-  for (const RackNode& node : plan.nodes()) {
-    if (std::find(names.begin(), names.end(), node.network_namespace) == names.end()) return false;
-  }
-  return note.complete && std::all_of(note.aggregators.begin(), note.aggregators.end(),
-                                      [](const RackAggregator& one) { return is_alive(one.process); });
-}
-
 int up(const RackOptions& options) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
     return fail(Status(ErrorCode::kPermissionDenied, missing));
   }
-  const Result<RackLock> lock = RackLock::take(options.name);
+  const Result<FileDescriptor> lock = lock_rack(options.name);
   if (!lock.ok()) return fail(lock.status());
   const std::string down = "`netsum rack down --name " + options.name + "`";
   if (const std::optional<RackNote> before = read_note(options.name)) {
@@ -191,25 +88,7 @@ int up(const RackOptions& options) {
                  options.name.c_str());
     if (const Status status = take_down(*before); !status.ok()) return fail(status);
   }
-  const RackPlan plan(options);
-  const std::vector<std::string> taken = named_network_namespaces();
-  for (const RackNode& node : plan.nodes()) {
-    if (std::find(taken.begin(), taken.end(), node.network_namespace) == taken.end()) continue;
-    delete_folder(options.name);
-    return fail(
-        Status(ErrorCode::kAddressInUse,
-               "there is a network namespace " + node.network_namespace +
-                   " that no rack of this command has made: choose another --name, or delete it with `ip "
-                   "netns del " +
-                   node.network_namespace + "`"));
-  }
-  RackNote note{.options = options, .complete = false, .aggregators = {}, .links = {}};
-  Status status = write_note(note);
-  if (status.ok()) status = make(&note);
-  if (!status.ok()) {
-    static_cast<void>(take_down(note));
-    return fail(status);
-  }
+  if (const Status status = make_rack(options); !status.ok()) return fail(status);
   std::printf(
       "rack '%s' is up: %d workers, %s, link rate %s, MTU %d, dataplane %s%s\n", options.name.c_str(),
       options.workers,
@@ -219,16 +98,6 @@ int up(const RackOptions& options) {
   const std::string name = options.name == "rack" ? "" : " --name " + options.name;
   std::printf("run something on worker 0: netsum rack exec%s 0 -- COMMAND\n", name.c_str());
   return kExitOk;
-}
-
-// With a fresh name for an unreadable note: the namespaces' own names say which rack they are of.
-Status take_down_unnoted(const std::string& name) {
-  for (const std::string& one : named_network_namespaces()) {
-    if (!one.starts_with("netsum-" + name + "-")) continue;
-    if (const Status status = delete_network_namespace(one); !status.ok()) return status;
-  }
-  delete_folder(name);
-  return Status();
 }
 
 int down(const std::vector<std::string>& names) {
@@ -242,7 +111,7 @@ int down(const std::vector<std::string>& names) {
       std::printf("rack '%s' is not up\n", name.c_str());
       continue;
     }
-    const Result<RackLock> lock = RackLock::take(name);
+    const Result<FileDescriptor> lock = lock_rack(name);
     if (!lock.ok()) return fail(lock.status());
     const std::optional<RackNote> note = read_note(name);
     const Status status = note ? take_down(*note) : take_down_unnoted(name);
@@ -252,102 +121,14 @@ int down(const std::vector<std::string>& names) {
   return kExitOk;
 }
 
-Json describe_links(const RackNote& note) {
-  Json links = Json::array();
-  for (const RackLink& link : RackPlan(note.options).links()) {
-    const RackLinkState state = state_of(note, link);
-    Json one = {{"id", link.id}, {"rate", format_rate(state.rate_bits)}, {"up", state.up}};
-    if (note.options.loss) {
-      one["loss"] = state.loss;
-      // What cannot be counted (without privilege, or in a rack that is not whole) is left out.
-      if (const auto counts = link_loss_counts(link.upper_namespace, link.port); counts.ok()) {
-        one["packets_passed"] = counts->passed;
-        one["packets_lost"] = counts->lost;
-      }
-    }
-    links.push_back(one);
-  }
-  return links;
-}
-
-Json describe(const RackNote& note) {
-  const RackPlan plan(note.options);
-  Json json = to_json(note.options);
-  json["rate"] = format_rate(note.options.rate_bits);
-  json["whole"] = is_whole(note);
-  // In a hierarchy each worker has its own.
-  if (note.options.racks == 1) json["aggregator"] = plan.control_address(plan.aggregator());
-  json["nodes"] = Json::array();
-  for (const RackNode& node : plan.nodes()) {
-    Json one = {{"id", node.id},
-                {"namespace", node.network_namespace},
-                {"address", node.address},
-                {"rack", node.rack}};
-    if (node.kind == RackNode::Kind::kWorker) {
-      one["NETSUM_AGGREGATOR"] = plan.control_address(plan.aggregator_of(node));
-    }
-    for (const RackAggregator& aggregator : note.aggregators) {
-      if (aggregator.node != node.id) continue;
-      one["aggregator"] = plan.control_address(node);
-      one["pid"] = aggregator.process.pid;
-      one["serves"] = is_alive(aggregator.process);
-      one["log"] = log_path(note.options, node);
-    }
-    json["nodes"].push_back(one);
-  }
-  json["links"] = describe_links(note);
-  return json;
-}
-
-void print_links(const Json& rack) {
-  for (const Json& link : rack["links"]) {
-    std::string line =
-        "  link " + link["id"].get<std::string>() + ": rate " + link["rate"].get<std::string>();
-    if (link.contains("loss")) line += ", loses " + format_percent(link["loss"]);
-    if (link.contains("packets_lost")) {
-      line += " (" + std::to_string(link["packets_lost"].get<uint64_t>()) + " packets so far, " +
-              std::to_string(link["packets_passed"].get<uint64_t>()) + " passed)";
-    }
-    std::printf("%s%s\n", line.c_str(), link["up"].get<bool>() ? "" : ", DOWN");
-  }
-}
-
 int status(bool as_json) {
-  Json racks = Json::array();
-  for (const std::string& name : noted_racks()) {
-    if (const std::optional<RackNote> note = read_note(name)) racks.push_back(describe(*note));
-  }
+  const nlohmann::ordered_json racks = describe_racks();
   if (as_json) {
     std::printf("%s\n", racks.dump(1).c_str());
     return kExitOk;
   }
   if (racks.empty()) std::printf("no rack is up; make one with `netsum rack up --workers 4`\n");
-  for (const Json& rack : racks) {
-    std::printf("rack '%s': %d workers, link rate %s, MTU %d, dataplane %s%s\n",
-                rack["name"].get<std::string>().c_str(), rack["workers"].get<int>(),
-                rack["rate"].get<std::string>().c_str(), rack["mtu"].get<int>(),
-                rack["dataplane"].get<std::string>().c_str(),
-                rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
-    if (rack.contains("aggregator")) {
-      std::printf("  workers sum at NETSUM_AGGREGATOR=%s\n", rack["aggregator"].get<std::string>().c_str());
-    } else {
-      std::printf("  workers sum at their switch's aggregator, the switches' sums at the spine's (%s)\n",
-                  rack["spine_dataplane"].get<std::string>().c_str());
-    }
-    for (const Json& node : rack["nodes"]) {
-      std::string line = "  " + node["id"].get<std::string>();
-      line.resize(std::max<size_t>(line.size(), 9), ' ');
-      line += node["address"].get<std::string>();
-      line.resize(std::max<size_t>(line.size(), 23), ' ');
-      line += node["namespace"].get<std::string>();
-      if (node.contains("aggregator")) {
-        line += std::string(node["serves"].get<bool>() ? ", aggregator serves" : ", AGGREGATOR HAS ENDED") +
-                ", log " + node["log"].get<std::string>();
-      }
-      std::printf("%s\n", line.c_str());
-    }
-    print_links(rack);
-  }
+  for (const auto& rack : racks) std::printf("%s", rack_text(rack).c_str());
   return kExitOk;
 }
 
@@ -357,7 +138,7 @@ int set(const std::string& name, const std::string& where, const RackLinkChange&
   }
   std::optional<RackNote> note = read_note(name);
   if (!note) return fail(not_up(name));
-  const Result<RackLock> lock = RackLock::take(name);
+  const Result<FileDescriptor> lock = lock_rack(name);
   if (!lock.ok()) return fail(lock.status());
   const Status status = change_links(&*note, where, change);
   return status.ok() ? kExitOk : fail(status);

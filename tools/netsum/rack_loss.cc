@@ -2,11 +2,8 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
-#include <fcntl.h>
 #include <linux/if_link.h>
 #include <net/if.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -22,24 +19,6 @@
 
 namespace netsum::tool {
 namespace {
-
-// This thread is in the namespace until the end of the block.
-class Visit {
- public:
-  explicit Visit(const std::string& network_namespace)
-      : home_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)),
-        status_(enter_network_namespace(network_namespace)) {}
-  ~Visit() {
-    if (status_.ok() && home_.get() >= 0) static_cast<void>(setns(home_.get(), CLONE_NEWNET));
-  }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-  const Status& status() const { return status_; }
-
- private:
-  FileDescriptor home_;
-  Status status_;
-};
 
 struct DestroyProgram {
   void operator()(rack_loss_bpf* program) const { rack_loss_bpf__destroy(program); }
@@ -102,8 +81,8 @@ Status set_stretch(int map, uint32_t from, uint32_t to, double probability) {
 }  // namespace
 
 Status attach_lossy_links(const std::string& network_namespace, const std::vector<std::string>& ports) {
-  const Visit visit(network_namespace);
-  if (!visit.status().ok()) return visit.status();
+  const InNetworkNamespace inside(network_namespace);
+  if (!inside.status().ok()) return inside.status();
   const libbpf_print_fn_t print_before = libbpf_set_print(nullptr);  // what it would print is in the Status
   const std::unique_ptr<rack_loss_bpf, DestroyProgram> program(rack_loss_bpf__open_and_load());
   const int error = errno;
@@ -129,8 +108,8 @@ Status attach_lossy_links(const std::string& network_namespace, const std::vecto
 }
 
 Status set_link_loss(const std::string& network_namespace, const std::string& port, double probability) {
-  const Visit visit(network_namespace);
-  if (!visit.status().ok()) return visit.status();
+  const InNetworkNamespace inside(network_namespace);
+  if (!inside.status().ok()) return inside.status();
   const Result<Ends> ends = ends_of(port);
   if (!ends.ok()) return ends.status();
   const Result<FileDescriptor> map = map_at(ends->a, "stretches");
@@ -140,8 +119,8 @@ Status set_link_loss(const std::string& network_namespace, const std::string& po
 }
 
 Result<LinkLossCounts> link_loss_counts(const std::string& network_namespace, const std::string& port) {
-  const Visit visit(network_namespace);
-  if (!visit.status().ok()) return visit.status();
+  const InNetworkNamespace inside(network_namespace);
+  if (!inside.status().ok()) return inside.status();
   const Result<Ends> ends = ends_of(port);
   if (!ends.ok()) return ends.status();
   const Result<FileDescriptor> map = map_at(ends->a, "stretch_counts");

@@ -12,12 +12,10 @@ Status invalid(const std::string& message) {
   return Status(ErrorCode::kInvalidArgument, message);
 }
 
-// Both ends of a lossy link. Frames that XDP carries have lost all notes of the offloads: their checksums
-// must be in place when they are sent, and a segmented packet would be lost as one. GRO makes a veth end
-// poll, and only those that do take frames that XDP redirects to them.
-Status switch_offloads(const std::string& network_namespace, const std::string& interface) {
-  return run_ethtool(network_namespace,
-                     {"-K", interface, "tx", "off", "tso", "off", "gso", "off", "gro", "on"});
+// Both ends of a lossy link.
+Status prepare_end(const std::string& network_namespace, const std::string& interface) {
+  const Status status = switch_send_offloads_off(network_namespace, interface);
+  return status.ok() ? switch_gro_on(network_namespace, interface) : status;
 }
 
 }  // namespace
@@ -28,8 +26,8 @@ Status make_links_lossy(const RackOptions& options) {
   for (const RackLink& link : plan.links()) {
     // The lower end is the one that faces the stretch: eth0, or an uplink's "spine".
     const std::string& lower = link.shaped.front() == "eth0" ? link.shaped.front() : link.shaped.back();
-    if (const Status status = switch_offloads(link.lower_namespace, lower); !status.ok()) return status;
-    if (const Status status = switch_offloads(link.upper_namespace, link.port); !status.ok()) return status;
+    if (const Status status = prepare_end(link.lower_namespace, lower); !status.ok()) return status;
+    if (const Status status = prepare_end(link.upper_namespace, link.port); !status.ok()) return status;
     ports[link.upper_namespace].push_back(link.port);
   }
   for (const auto& [network_namespace, names] : ports) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "netsum/status.h"
-#include "tools/netsum/rack_system.h"
+#include "tools/netsum/rack_note.h"
 
 namespace netsum::tool {
 

@@ -1,0 +1,29 @@
+// Makes a rack and takes it down, with its note on disk.
+#ifndef NETSUM_TOOLS_NETSUM_RACK_MAKE_H_
+#define NETSUM_TOOLS_NETSUM_RACK_MAKE_H_
+
+#include <string>
+
+#include "netsum/status.h"
+#include "tools/netsum/rack_note.h"
+
+namespace netsum::tool {
+
+// All of these need the rack's lock (lock_rack), but is_whole() and log_path().
+
+// Makes the rack and starts its aggregators; if anything fails, takes everything down again. Errors:
+// kAddressInUse if a namespace has one of the rack's names, kAggregatorLost with the end of the log if an
+// aggregator does not start, or what the system says.
+Status make_rack(const RackOptions& options);
+// Takes down all that the note names. What is gone already is ignored.
+Status take_down(const RackNote& note);
+// Without a readable note: every namespace with the rack's name in its own.
+Status take_down_unnoted(const std::string& name);
+
+// Whether everything was made, and its namespaces and aggregators are still there.
+bool is_whole(const RackNote& note);
+std::string log_path(const RackOptions& options, const RackNode& node);  // of the node's aggregator
+
+}  // namespace netsum::tool
+
+#endif  // NETSUM_TOOLS_NETSUM_RACK_MAKE_H_

@@ -1,0 +1,112 @@
+#include "tools/netsum/rack_status.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include "tools/netsum/flags.h"
+#include "tools/netsum/rack_loss.h"
+#include "tools/netsum/rack_make.h"
+#include "tools/netsum/rack_set.h"
+
+namespace netsum::tool {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json describe_links(const RackNote& note) {
+  Json links = Json::array();
+  for (const RackLink& link : RackPlan(note.options).links()) {
+    const RackLinkState state = state_of(note, link);
+    Json one = {{"id", link.id}, {"rate", format_rate(state.rate_bits)}, {"up", state.up}};
+    if (note.options.loss) {
+      one["loss"] = state.loss;
+      // What cannot be counted (without privilege, or in a rack that is not whole) is left out.
+      if (const auto counts = link_loss_counts(link.upper_namespace, link.port); counts.ok()) {
+        one["packets_passed"] = counts->passed;
+        one["packets_lost"] = counts->lost;
+      }
+    }
+    links.push_back(one);
+  }
+  return links;
+}
+
+Json describe(const RackNote& note) {
+  const RackPlan plan(note.options);
+  Json json = to_json(note.options);
+  json["rate"] = format_rate(note.options.rate_bits);
+  json["whole"] = is_whole(note);
+  // In a hierarchy each worker has its own.
+  if (note.options.racks == 1) json["aggregator"] = plan.control_address(plan.aggregator());
+  json["nodes"] = Json::array();
+  for (const RackNode& node : plan.nodes()) {
+    Json one = {{"id", node.id},
+                {"namespace", node.network_namespace},
+                {"address", node.address},
+                {"rack", node.rack}};
+    if (node.kind == RackNode::Kind::kWorker) {
+      one["NETSUM_AGGREGATOR"] = plan.control_address(plan.aggregator_of(node));
+    }
+    for (const RackAggregator& aggregator : note.aggregators) {
+      if (aggregator.node != node.id) continue;
+      one["aggregator"] = plan.control_address(node);
+      one["pid"] = aggregator.process.pid;
+      one["serves"] = is_alive(aggregator.process);
+      one["log"] = log_path(note.options, node);
+    }
+    json["nodes"].push_back(one);
+  }
+  json["links"] = describe_links(note);
+  return json;
+}
+
+std::string text_of(const Json& value) {
+  return value.get<std::string>();
+}
+
+std::string link_text(const Json& link) {
+  std::string line = fmt::format("  link {}: rate {}", text_of(link["id"]), text_of(link["rate"]));
+  if (link.contains("loss")) line += ", loses " + format_percent(link["loss"]);
+  if (link.contains("packets_lost")) {
+    line += fmt::format(" ({} packets so far, {} passed)", link["packets_lost"].get<uint64_t>(),
+                        link["packets_passed"].get<uint64_t>());
+  }
+  return line + (link["up"].get<bool>() ? "\n" : ", DOWN\n");
+}
+
+std::string node_text(const Json& node) {
+  std::string line = fmt::format("  {:<6} {:<13} {}", text_of(node["id"]), text_of(node["address"]),
+                                 text_of(node["namespace"]));
+  if (!node.contains("aggregator")) return line + "\n";
+  return line + fmt::format(", {}, log {}\n",
+                            node["serves"].get<bool>() ? "aggregator serves" : "AGGREGATOR HAS ENDED",
+                            text_of(node["log"]));
+}
+
+}  // namespace
+
+Json describe_racks() {
+  Json racks = Json::array();
+  for (const std::string& name : noted_racks()) {
+    if (const std::optional<RackNote> note = read_note(name)) racks.push_back(describe(*note));
+  }
+  return racks;
+}
+
+std::string rack_text(const Json& rack) {
+  std::string text = fmt::format("rack '{}': {} workers, link rate {}, MTU {}, dataplane {}{}\n",
+                                 text_of(rack["name"]), rack["workers"].get<int>(), text_of(rack["rate"]),
+                                 rack["mtu"].get<int>(), text_of(rack["dataplane"]),
+                                 rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
+  if (rack.contains("aggregator")) {
+    text += fmt::format("  workers sum at NETSUM_AGGREGATOR={}\n", text_of(rack["aggregator"]));
+  } else {
+    text +=
+        fmt::format("  workers sum at their switch's aggregator, the switches' sums at the spine's ({})\n",
+                    text_of(rack["spine_dataplane"]));
+  }
+  for (const Json& node : rack["nodes"]) text += node_text(node);
+  for (const Json& link : rack["links"]) text += link_text(link);
+  return text;
+}
+
+}  // namespace netsum::tool
