@@ -14,12 +14,12 @@ import os
 import pathlib
 import select
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
 
+from netsum_bench.figures import median
 from netsum_bench.machine import ROOT, machine
 from netsum_bench.records import append_to
 from netsum_bench.systems import Failed, Rack
@@ -272,7 +272,7 @@ def measure_all(options, dataplane, out):
                     print(f"{name}: {problem}", file=sys.stderr, flush=True)
                 out(record)
             if times:
-                print(f"{name:22}  {statistics.median(times):9.0f}   {min(times):.0f} - {max(times):.0f}", flush=True)
+                print(f"{name:22}  {median(times):9.0f}   {min(times):.0f} - {max(times):.0f}", flush=True)
     return well
 
 

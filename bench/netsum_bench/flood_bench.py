@@ -15,9 +15,9 @@ import json
 import os
 import pathlib
 import signal
-import statistics
 import sys
 
+from netsum_bench.figures import median
 from netsum_bench.machine import ROOT, machine
 from netsum_bench.rack_bench import need_root, parse_size
 from netsum_bench.records import append_to
@@ -101,7 +101,7 @@ def measure(rack, options, dataplane, rate, out):
             out({"dataplane": dataplane, "flood": rate, "round": number, "arm": arm, "sums_per_s": found[arm][-1]})
     print(f"{dataplane}, flood of {rate or 'as many as one thread can send'} packets/s: sums/s, median (least to most)")
     for arm, values in found.items():
-        print(f"  {arm:<20} {statistics.median(values):8.0f} ({min(values):.0f} to {max(values):.0f})", flush=True)
+        print(f"  {arm:<20} {median(values):8.0f} ({min(values):.0f} to {max(values):.0f})", flush=True)
 
 
 def parse_arguments():

@@ -12,15 +12,16 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import sys
 import time
 
+from netsum_bench.figures import jain, median, range_text
 from netsum_bench.machine import ROOT, machine
 from netsum_bench.rack_bench import need_root, parse_size
 from netsum_bench.records import append_to
 from netsum_bench.systems import Failed, Rack, finish, start
 
+TWO_DIGITS = "{:.2f}"
 WORKERS = 2  # of a job
 PORT = 5252  # of our aggregator, beside the rack's own
 
@@ -89,15 +90,6 @@ def run_jobs(rack, options, address, jobs, *flags):
     ]
 
 
-def jain(values):
-    """Jain's fairness index: 1 when all are equal, 1/n when one has everything."""
-    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
-
-
-def spread(values, unit=1.0):
-    return f"{statistics.median(values) * unit:.2f} ({min(values) * unit:.2f} - {max(values) * unit:.2f})"
-
-
 def measure(rack, options, out):
     size, everyone = parse_size(options.bytes), range(options.jobs)
     ours = f"{rack.switch_address()}:{PORT}"
@@ -122,13 +114,13 @@ def measure(rack, options, out):
                 on_hosts.append(sum("embedded shards" in job["summed_by"] for job in jobs))
             out({"rate": rack.rate, "round": number, "what": policy, "bytes": size, "jobs": jobs})
     print(f"links: {rack.rate}; medians and, in brackets, least and greatest")
-    print(f"  one job alone, Mbit/s of gradient          {spread(alone)}")
-    print(f"  each of {options.jobs} together, Mbit/s                {spread(together)}")
+    print(f"  one job alone, Mbit/s of gradient          {range_text(alone, TWO_DIGITS)}")
+    print(f"  each of {options.jobs} together, Mbit/s                {range_text(together, TWO_DIGITS)}")
     print(f"  Jain's fairness index of these             {min(fairness):.4f} at least")
-    print(f"  room for half, the others wait: all done   {spread(makespans['wait'])} s")
+    print(f"  room for half, the others wait: all done   {range_text(makespans['wait'], TWO_DIGITS)} s")
     print(
-        f"  room for half, the others on their hosts   {spread(makespans['hosts'])} s, "
-        f"{statistics.median(on_hosts):g} jobs on hosts",
+        f"  room for half, the others on their hosts   {range_text(makespans['hosts'], TWO_DIGITS)} s, "
+        f"{median(on_hosts):g} jobs on hosts",
         flush=True,
     )
 

@@ -12,14 +12,16 @@ loss, round by round. Needs root.
 import argparse
 import contextlib
 import pathlib
-import statistics
 import sys
 import time
 
+from pandas import DataFrame
+
+from netsum_bench.figures import markdown, median, spread
 from netsum_bench.machine import ROOT
 from netsum_bench.rack_bench import need_root, parse_size
 from netsum_bench.rack_report import SYSTEMS as LABELS
-from netsum_bench.rack_report import markdown, size_text, spread
+from netsum_bench.rack_report import size_text
 from netsum_bench.records import append_to, load
 from netsum_bench.systems import PROBLEMS, Gloo, Netsum, Rack
 
@@ -94,7 +96,7 @@ def measure_all(options, out, say):
                     }
                     try:
                         record.update(players.measure(name, loss, options.size, ITERATIONS))
-                        text = f"{statistics.median(record['times_ms']):10.1f} ms" + (
+                        text = f"{median(record['times_ms']):10.1f} ms" + (
                             "" if record["wrong"] == 0 else f"  {record['wrong']} WRONG ELEMENTS"
                         )
                     except PROBLEMS as problem:
@@ -104,30 +106,34 @@ def measure_all(options, out, say):
                     say(f"  round {number + 1}, loss {loss:7.2%}  {name:12} {text}")
 
 
-def rows(records):
-    """Per system and loss, over all rounds; goodput relative to no loss in the same round."""
-    by_key = {}
-    for record in records:
-        by_key.setdefault((record["loss"], record["system"]), []).append(record)
-    for (loss, system), rounds in sorted(by_key.items()):
-        well = [r for r in rounds if "times_ms" in r]
-        without = {
-            r["round"]: statistics.median(r["times_ms"]) for r in by_key.get((0.0, system), []) if "times_ms" in r
-        }
-        times = [t for r in well for t in r["times_ms"]]
-        lost = sum(r["packets_lost"] for r in well)
-        yield {
-            "system": system,
-            "loss": loss,
-            "failed": len(rounds) - len(well),
-            "wrong": sum(r["wrong"] for r in well),
-            "times": times,
-            "lost": lost,
-            "lost_share": lost / max(1, lost + sum(r["packets_passed"] for r in well)),
-            "relative": [without[r["round"]] / statistics.median(r["times_ms"]) for r in well if r["round"] in without],
-        }
+def table(records):
+    """Per loss and system, over all rounds; goodput relative to no loss in the same round."""
+    frame = DataFrame(records).reindex(columns=COLUMNS)
+    frame["median_ms"] = frame["times_ms"].map(median, na_action="ignore")
+    without = frame[frame["loss"] == 0].groupby(["system", "round"])["median_ms"].last()
+    rows = []
+    for (loss, system), rounds in frame.groupby(["loss", "system"]):
+        row = [f"{loss * 100:g} %", LABELS[system][0]]
+        well = rounds.dropna(subset="times_ms")
+        if well.empty:
+            rows.append([*row, "", "", "", "", len(rounds)])
+            continue
+        relative = well.set_index(["system", "round"])["median_ms"].rdiv(without).dropna()
+        lost, passed = int(well["packets_lost"].sum()), int(well["packets_passed"].sum())
+        rows.append(
+            [
+                *row,
+                "{:.0f} [{:.0f} - {:.0f}]".format(*spread(well["times_ms"].explode().astype(float))),
+                f"{relative.median():.3f} [{relative.min():.3f} - {relative.max():.3f}]" if len(relative) else "",
+                f"{lost} ({lost / max(1, lost + passed):.3%})",
+                int(well["wrong"].sum()),
+                len(rounds) - len(well),
+            ]
+        )
+    return markdown(HEADINGS, rows, 2)
 
 
+COLUMNS = ["loss", "system", "round", "times_ms", "packets_lost", "packets_passed", "wrong"]
 HEADINGS = [
     "loss on every link",
     "system",
@@ -137,27 +143,6 @@ HEADINGS = [
     "wrong",
     "rounds failed",
 ]
-
-
-def texts(row):
-    name = LABELS[row["system"]][0]
-    if not row["times"]:
-        return [f"{row['loss'] * 100:g} %", name, "", "", "", "", row["failed"]]
-    ratios = sorted(row["relative"])
-    relative = f"{statistics.median(ratios):.3f} [{ratios[0]:.3f} - {ratios[-1]:.3f}]" if ratios else ""
-    return [
-        f"{row['loss'] * 100:g} %",
-        name,
-        "{:.0f} [{:.0f} - {:.0f}]".format(*spread(row["times"])),
-        relative,
-        f"{row['lost']} ({row['lost_share']:.3%})",
-        row["wrong"],
-        row["failed"],
-    ]
-
-
-def table(records):
-    return markdown(HEADINGS, map(texts, rows(records)), 2)
 
 
 def parse_arguments():

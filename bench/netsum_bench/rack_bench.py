@@ -21,6 +21,7 @@ import sys
 import time
 
 from netsum_bench import rack_report
+from netsum_bench.figures import median
 from netsum_bench.machine import ROOT
 from netsum_bench.records import append_to, load
 from netsum_bench.start_gate import TICKS_PER_S, machine_busy_ticks
@@ -162,7 +163,7 @@ def measure_cells(systems, place, sizes, rounds_of, out, say, expired=lambda: Fa
                     + (
                         f"FAILED: {record['failed']}"
                         if "failed" in record
-                        else f"{rack_report.median(record['times_ms']):10.3f} ms"
+                        else f"{median(record['times_ms']):10.3f} ms"
                         + ("" if record["wrong"] == 0 else f"  {record['wrong']} WRONG")
                     )
                 )

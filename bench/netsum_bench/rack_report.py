@@ -1,11 +1,10 @@
 """Figures of the rack and one-host benchmarks from their records: text, Markdown, a page with plots."""
 
-import statistics
-from statistics import median
-
 from matplotlib.figure import Figure
+from pandas import DataFrame
 
 from netsum_bench import pages
+from netsum_bench.figures import markdown, median, number, spread
 
 # (name, where the sums are made, colour), in the order of the tables.
 SYSTEMS = {
@@ -62,14 +61,6 @@ def bounds_ms(rate, workers, size):
     }
 
 
-def spread(values):
-    """Median, and the 10th and 90th percentile."""
-    if len(values) == 1:
-        return values[0], values[0], values[0]
-    tenths = statistics.quantiles(values, n=10, method="inclusive")
-    return median(values), tenths[0], tenths[-1]
-
-
 def cells(records):
     """Per (rate, workers, bytes, system): the figures over all rounds' iterations."""
     groups = {}
@@ -88,13 +79,9 @@ def cells(records):
             cell["cpu_ms"] = median(cpu) if cpu else None
             cell["settings"] = sorted({r["setting"] for r in well if r.get("setting")})
             if "link_up" in well[0]:
-                cell["up"], cell["down"] = (median(r[f"link_{way}"] for r in well) / key[2] for way in ("up", "down"))
+                cell["up"], cell["down"] = (median([r[f"link_{way}"] for r in well]) / key[2] for way in ("up", "down"))
         found[key] = cell
     return found
-
-
-def number(value):
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def time_text(cell, best):
@@ -103,11 +90,6 @@ def time_text(cell, best):
     text = f"{number(cell['median'])} [{number(cell['low'])} - {number(cell['high'])}]"
     text = f"**{text}**" if best else text
     return text + (f", {len(cell['failed'])} failed" if cell["failed"] else "") + (" WRONG" if cell["wrong"] else "")
-
-
-def markdown(headings, rows, left=1):
-    lines = [headings, ["--"] * left + ["--:"] * (len(headings) - left), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def notes(found, rate, size, counts):
@@ -202,27 +184,16 @@ def link_table(records):
 
 
 def text(records):
-    lines = [["rate", "workers", "size", "system", "median ms", "10 %", "90 %", "n", "CPU ms", "setting", "failed"]]
+    lines = []
     for (rate, workers, size, system), cell in cells(records).items():
-        figures = [number(cell[f]) for f in ("median", "low", "high")] if "median" in cell else ["", "", ""]
+        figures = [number(cell[f]) if f in cell else "" for f in ("median", "low", "high")]
+        settings = ", ".join(cell.get("settings", []))
+        cpu, failed = cell.get("cpu_ms") or "", len(cell["failed"]) or ""
         lines.append(
-            [
-                rate,
-                workers,
-                size_text(size),
-                system,
-                *figures,
-                cell.get("iterations", 0),
-                cell.get("cpu_ms") or "",
-                ", ".join(cell.get("settings", [])),
-                len(cell["failed"]) or "",
-            ]
+            [rate, workers, size_text(size), system, *figures, cell.get("iterations", 0), cpu, settings, failed]
         )
-    lines = [[str(field) for field in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    headings = ["rate", "workers", "size", "system", "median ms", "10 %", "90 %", "n", "CPU ms", "setting", "failed"]
+    return DataFrame(lines, columns=headings).to_string(index=False)
 
 
 def plots(found):

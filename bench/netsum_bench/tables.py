@@ -1,21 +1,13 @@
 """The tables of the documentation, in Markdown: TABLES has for each name a function of the records."""
 
-import statistics
+import functools
+
+import pandas
+from pandas import Categorical, DataFrame, Series, json_normalize
 
 from netsum_bench import loss_bench, rack_report, training_bench
-from netsum_bench.rack_report import PEERS, markdown, number, rate_text, size_text
-
-
-def group(records, *fields):
-    found = {}
-    for record in records:
-        found.setdefault(tuple(record[field] for field in fields), []).append(record)
-    return found
-
-
-def middle(values, form="{:.0f}"):
-    values = sorted(values)
-    return f"{form} ({form} - {form})".format(statistics.median(values), values[0], values[-1])
+from netsum_bench.figures import jain, markdown, number, pivot, range_text
+from netsum_bench.rack_report import PEERS, rate_text, size_text
 
 
 def best(cells, rate, workers, size, systems):
@@ -114,109 +106,89 @@ SCENARIOS = {
 }
 
 
+DATAPLANES = {"user": "daemon", "xdp": "XDP"}
+
+
 def failures(records):
-    planes = [p for p in ("user", "xdp") if any(r["dataplane"] == p for r in records)]
-    of = group(records, "scenario", "dataplane")
-    rows = []
-    for scenario, what in SCENARIOS.items():
-        row = [what]
-        for plane in planes:
-            found = of.get((scenario, plane), [])
-            times = [r["seconds"] * 1e3 for r in found if "seconds" in r]
-            failed = len(found) - len(times)
-            row.append((middle(times) if times else "") + (f" {failed} of {len(found)} failed" if failed else ""))
-        rows.append(row)
-    return markdown(
-        ["ms until the last rank knows, or goes on", *({"user": "daemon", "xdp": "XDP"}[p] for p in planes)], rows
-    )
+    frame = DataFrame(records)
+    frame["value"] = frame.get("seconds", Series(dtype=float)) * 1e3
+    frame["scenario"] = Categorical(frame["scenario"], list(SCENARIOS))
+    frame["dataplane"] = Categorical(frame["dataplane"], list(DATAPLANES))
+
+    def text(times):
+        failed = int(times.isna().sum())
+        said = [range_text(times)] if failed < len(times) else []
+        return " ".join([*said, *([f"{failed} of {len(times)} failed"] if failed else [])])
+
+    planes, rows = pivot(frame.sort_values(["scenario", "dataplane"]), "scenario", "dataplane", text)
+    headings = ["ms until the last rank knows, or goes on", *(DATAPLANES[plane] for plane in planes)]
+    return markdown(headings, [[SCENARIOS[scenario], *cells] for scenario, *cells in rows])
 
 
 def jobs(records):
-    rows = []
-    by_rate = {rate: group(found, "what") for (rate,), found in group(records, "rate").items()}
-
-    def speeds(record):
-        return [record["bytes"] * 8 / job["median_s"] / 1e6 for job in record["jobs"]]
-
-    def jain(values):
-        return sum(values) ** 2 / (len(values) * sum(v * v for v in values))
-
-    def row(what, turns, figure):
-        rows.append([what, *(figure(of[(turns,)]) if (turns,) in of else "" for of in by_rate.values())])
-
-    row("one job alone, Mbit/s of gradient", "alone", lambda of: middle([v for r in of for v in speeds(r)]))
-    row("each of them together, Mbit/s", "together", lambda of: middle([v for r in of for v in speeds(r)]))
-    row("Jain's fairness index, lowest round", "together", lambda of: f"{min(jain(speeds(r)) for r in of):.4f}")
-    for turns, what in (
-        ("wait", "room for half, the others wait: all done after, s"),
-        ("hosts", "room for half, the others summed by their hosts: all done after, s"),
-    ):
-        row(what, turns, lambda of: middle([max(job["seconds"] for job in r["jobs"]) for r in of], "{:.1f}"))
-    return markdown(["", *map(rate_text, by_rate)], rows)
+    frame = json_normalize(records, "jobs", ["rate", "what", "round", "bytes"])
+    speed = frame["bytes"].astype(float) * 8 / frame["median_s"] / 1e6
+    keys = [frame["rate"], frame["what"]]
+    fairness = speed.groupby([*keys, frame["round"]]).agg(jain)
+    last = frame["seconds"].groupby([*keys, frame["round"]]).max()
+    speed.index = pandas.MultiIndex.from_arrays(keys)
+    seconds = functools.partial(range_text, form="{:.1f}")
+    rows = [
+        ("one job alone, Mbit/s of gradient", "alone", speed, range_text),
+        ("each of them together, Mbit/s", "together", speed, range_text),
+        ("Jain's fairness index, lowest round", "together", fairness, lambda of: f"{of.min():.4f}"),
+        ("room for half, the others wait: all done after, s", "wait", last, seconds),
+        ("room for half, the others summed by their hosts: all done after, s", "hosts", last, seconds),
+    ]
+    rates = list(frame["rate"].unique())
+    found = []
+    for title, what, values, text in rows:
+        cells = values.groupby(["rate", "what"]).agg(text)
+        found.append([title, *(cells.get((rate, what), "") for rate in rates)])
+    return markdown(["", *map(rate_text, rates)], found)
 
 
 def floods(records):
-    planes = list(dict.fromkeys((r["dataplane"], r["flood"]) for r in records))
-    of = group(records, "arm", "dataplane", "flood")
-    rows = [
-        [
-            arm,
-            *(middle([r["sums_per_s"] for r in of[(arm, *plane)]]) if (arm, *plane) in of else "" for plane in planes),
-        ]
-        for arm in dict.fromkeys(r["arm"] for r in records)
+    frame = DataFrame(records)
+    frame["value"] = frame["sums_per_s"]
+    frame["plane"] = [
+        f"{DATAPLANES[plane]}, {f'{flood} packets/s' if flood else 'all that one thread sends'}"
+        for plane, flood in zip(frame["dataplane"], frame["flood"], strict=True)
     ]
-    name = {"user": "daemon", "xdp": "XDP"}
-    return markdown(
-        [
-            "sums per second",
-            *(f"{name[p]}, {f'{n} packets/s' if n else 'all that one thread sends'}" for p, n in planes),
-        ],
-        rows,
-    )
+    planes, rows = pivot(frame, "arm", "plane", range_text)
+    return markdown(["sums per second", *planes], rows)
 
 
 def kernels(records):
-    of = group([r for r in records if r["benchmark"] == "kernels"], "case")
-    speed = {
-        case: statistics.median(r["bytes_per_second"] for r in found) / 1e9
-        for (case,), found in of.items()
-        if found[0]["bytes_per_second"]
-    }
+    frame = DataFrame([r for r in records if r["benchmark"] == "kernels" and r["bytes_per_second"]])
+    speed = (frame.groupby("case")["bytes_per_second"].median() / 1e9).to_dict()
     rows = [
         [
             case.replace("/plain_", " ").replace("/plain", " "),
             f"{speed[case]:.2f}",
             f"{speed.get(case.replace('plain', 'vector'), 0):.1f}",
         ]
-        for case in sorted(speed)
+        for case in speed
         if "/plain" in case
     ]
-    rows.append(["memory copy", "", f"{speed['memory_copy']:.1f}"] if "memory_copy" in speed else [])
-    return markdown(["GB/s of tensor, one core", "plain", "vectors"], [row for row in rows if row])
+    if "memory_copy" in speed:
+        rows.append(["memory copy", "", f"{speed['memory_copy']:.1f}"])
+    return markdown(["GB/s of tensor, one core", "plain", "vectors"], rows)
+
+
+TAGS = {"without_tags": "without any check", "with_tags": "with tags", "aggregator_core": "`AggregatorCore` as it is"}
 
 
 def tags(records):
-    of = group([r for r in records if r["benchmark"] == "tags"], "case")
-    names = {
-        "without_tags": "without any check",
-        "with_tags": "with tags",
-        "aggregator_core": "`AggregatorCore` as it is",
-    }
-    return markdown(
-        ["", "ns of CPU per packet"],
-        [[names.get(case, case), middle([r["cpu_ns"] for r in found])] for (case,), found in of.items()],
-    )
+    frame = DataFrame([r for r in records if r["benchmark"] == "tags"])
+    cells = frame.groupby("case", sort=False)["cpu_ns"].agg(range_text)
+    return markdown(["", "ns of CPU per packet"], [[TAGS.get(case, case), text] for case, text in cells.items()])
 
 
 def xdp(records):
-    return markdown(
-        ["", "bytes", "ns per packet (middle half)"],
-        [
-            [r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"]
-            for r in records
-            if r["benchmark"] == "xdp"
-        ],
-    )
+    found = [r for r in records if r["benchmark"] == "xdp"]
+    rows = [[r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"] for r in found]
+    return markdown(["", "bytes", "ns per packet (middle half)"], rows)
 
 
 def said(records):

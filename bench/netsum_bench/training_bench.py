@@ -10,13 +10,13 @@ machine does falls on all of them. Needs root.
 import argparse
 import os
 import pathlib
-import statistics
 import sys
 import time
 from types import SimpleNamespace
 
 from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
+from netsum_bench.figures import markdown, median
 from netsum_bench.machine import ROOT
 from netsum_bench.rack_bench import need_root
 from netsum_bench.records import append_to, load
@@ -77,7 +77,7 @@ def rows(records):
         base = next(iter(systems.values()))
         base_run = SimpleNamespace(**base[0])  # which has what the demo compares of its runs
         for system, rounds in systems.items():
-            over = lambda name, which=rounds: statistics.median(r[name]["median"] for r in which)
+            over = lambda name, which=rounds: median([r[name]["median"] for r in which])
             yield {
                 "model": model,
                 "workers": workers,
@@ -92,7 +92,7 @@ def rows(records):
                 "allreduce_speed_up": over("allreduce_ms", base) / over("allreduce_ms"),
                 "held_out_loss": rounds[0]["held_out_loss"],
                 "accuracy_percent": rounds[0]["accuracy_percent"],
-                "sent": statistics.median(r["sent_per_gradient_byte"] for r in rounds),
+                "sent": median([r["sent_per_gradient_byte"] for r in rounds]),
                 "agrees": all(summary.compare(base_run, SimpleNamespace(**r)).agrees for r in rounds),
             }
 
@@ -134,8 +134,7 @@ def texts(row):
 
 def table(records):
     """In Markdown, ready for docs/results.md."""
-    lines = [HEADINGS, ["---"] * len(HEADINGS), *map(texts, rows(records))]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown(HEADINGS, map(texts, rows(records)), len(HEADINGS))
 
 
 def parse_arguments():

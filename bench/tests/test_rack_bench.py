@@ -364,12 +364,20 @@ def test_goodput_with_loss_is_relative_to_the_same_round():
     found = [lossy("gloo", 0.0, [t], n) for n, t in enumerate((1000.0, 2000.0, 4000.0))]
     found += [lossy("gloo", 0.01, [t], n) for n, t in enumerate((2000.0, 8000.0, 8000.0))]
     found += [{"system": "gloo", "loss": 0.05, "round": 0, "failed": "no end"}]
-    none, one, five = loss_bench.rows(found)
-    assert none["relative"] == [1, 1, 1] and one["relative"] == [0.5, 0.25, 0.5]
-    assert one["lost_share"] == 0.01 and (five["failed"], five["times"]) == (1, [])
-    assert "| 1 % | Gloo | 8000 [3200 - 8000] | 0.500 [0.250 - 0.500] | 30 (1.000%) | 0 | 0 |" in loss_bench.table(
-        found
-    )
+    none, one, five = loss_bench.table(found).splitlines()[2:]
+    assert none == "| 0 % | Gloo | 2000 [1200 - 3600] | 1.000 [1.000 - 1.000] | 30 (1.000%) | 0 | 0 |"
+    assert one == "| 1 % | Gloo | 8000 [3200 - 8000] | 0.500 [0.250 - 0.500] | 30 (1.000%) | 0 | 0 |"
+    assert five == "| 5 % | Gloo |  |  |  |  | 1 |"
+
+
+def test_failures_that_were_not_measured_are_counted():
+    found = [{"scenario": "rank-killed", "dataplane": "user", "seconds": s} for s in (0.01, 0.02, 0.03)]
+    found += [{"scenario": "rank-stopped", "dataplane": plane, "failed": "no end"} for plane in ("xdp", "user")]
+    found += [{"scenario": "rank-killed", "dataplane": "xdp", "seconds": 0.5}, found[-1]]
+    heading, _, killed, stopped = tables.failures(found).splitlines()
+    assert heading.endswith("| daemon | XDP |")
+    assert killed == "| a rank is killed | 20 (10 - 30) | 500 (500 - 500) |"
+    assert stopped.endswith("| 2 of 2 failed | 1 of 1 failed |")
 
 
 @needs_root
