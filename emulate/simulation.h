@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/server/core.h"
+#include "aggregator/core/aggregator_core.h"
 #include "emulate/checker.h"
 #include "emulate/clock.h"
 #include "emulate/network.h"

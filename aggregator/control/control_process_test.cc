@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/fake_dataplane.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/control/client.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/fake_dataplane.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/control/client.h"
 
 // Debian's c-ares, by which gRPC resolves names, loses some ten bytes with every look-up of "localhost".

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/fake_dataplane.h"
 #include "aggregator/control/test_certificates.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/control/client.h"
 
 namespace netsum {

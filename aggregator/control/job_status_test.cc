@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "aggregator/control/fake_dataplane.h"
 #include "aggregator/control/job_table.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
 #include "wire/ids.h"

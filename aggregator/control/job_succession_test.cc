@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "aggregator/control/fake_dataplane.h"
 #include "aggregator/control/job_table.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/base/rng.h"
 #include "wire/ids.h"
 

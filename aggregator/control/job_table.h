@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
 #include "aggregator/control/job_watch.h"
-#include "aggregator/control/slot_ranges.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/slot_ranges.h"
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"

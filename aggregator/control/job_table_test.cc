@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "aggregator/control/fake_dataplane.h"
+#include "aggregator/dataplane/fake_dataplane.h"
 #include "src/base/rng.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"

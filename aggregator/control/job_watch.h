@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 
 namespace netsum {
 

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
 #include "aggregator/control/desk.h"
-#include "aggregator/control/slot_ranges.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/slot_ranges.h"
 #include "src/control/control.grpc.pb.h"
 
 namespace netsum {

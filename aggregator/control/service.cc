@@ -16,7 +16,7 @@
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
-#include "src/net/forked_children.h"
+#include "src/net/tcp_sockets.h"
 #include "wire/ids.h"
 
 namespace netsum {

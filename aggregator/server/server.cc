@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/server/core.h"
+#include "aggregator/core/aggregator_core.h"
+#include "aggregator/dataplane/counters.h"
 #include "aggregator/server/queues.h"
 #include "src/base/clock.h"
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
-#include "wire/codec.h"
 
 namespace netsum {
 namespace {
@@ -171,34 +171,23 @@ class UdpDataplane final : public Dataplane {
 };
 
 std::vector<AggregatorCounter> UdpDataplane::counters() const {
-  using C = AggregatorCoreCounters;
-  static constexpr std::pair<const char*, Counter C::*> kNamed[] = {
-      {"packets_received", &C::packets_received},
-      {"bytes_received", &C::bytes_received},
-      {"packets_sent", &C::packets_sent},
-      {"multicast_packets_sent", &C::multicast_packets_sent},
-      {"bytes_sent", &C::bytes_sent},
-      {"contributions", &C::contributions},
-      {"bytes_summed", &C::bytes_summed},
-      {"rounds_completed", &C::rounds_completed},
-      {"results_repeated", &C::results_repeated},
-      {"statuses", &C::statuses},
-      {"mismatches", &C::mismatches},
-      {"overflows", &C::overflows},
-      {"hellos", &C::hellos},
-      {"sent_to_parent", &C::sent_to_parent},
-      {"parent_bytes_sent", &C::parent_bytes_sent}};
   std::vector<AggregatorCounter> counters;
-  for (const auto& [name, member] : kNamed) {
+  const auto add = [&](std::string name, const auto& of) {
     uint64_t sum = 0;
-    for (const auto& core : cores_) sum += (core->counters().*member).get();
-    counters.push_back({name, sum});
-  }
-  for (size_t reason = 1; reason < NETSUM_DROP_COUNT; ++reason) {
-    uint64_t sum = 0;
-    for (const auto& core : cores_) sum += core->counters().drops[reason].get();
-    counters.push_back({"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), sum});
-  }
+    for (const auto& core : cores_) sum += of(core->counters()).get();
+    counters.push_back({std::move(name), sum});
+  };
+  using C = AggregatorCoreCounters;
+#define NETSUM_ADD(NAME, name) add(#name, [](const C& c) -> const Counter& { return c.name; });
+  NETSUM_DATAPLANE_COUNTERS(NETSUM_ADD)
+#undef NETSUM_ADD
+  append_drops(
+      [&](int reason) {
+        uint64_t sum = 0;
+        for (const auto& core : cores_) sum += core->counters().drops[static_cast<size_t>(reason)].get();
+        return sum;
+      },
+      &counters);
   uint64_t injected = 0, overflowed = 0;
   for (const auto& core : cores_) {
     injected += core->injected();

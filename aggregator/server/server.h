@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/net/address.h"

@@ -2,6 +2,7 @@
 #ifndef NETSUM_AGGREGATOR_XDP_MAPS_H_
 #define NETSUM_AGGREGATOR_XDP_MAPS_H_
 
+#include "aggregator/dataplane/counters.h"
 #include "aggregator/slot/slot.h"
 
 /* A packet is broadcast from one page: 4096 - 256 (XDP headroom) - 320 (struct skb_shared_info) - 14 - 20 - 8
@@ -78,24 +79,14 @@ struct netsum_xdp_port {
   uint16_t members[NETSUM_MAX_MEMBERS];
 };
 
-/* Counters: first the refusals by NETSUM_DROP_*, then these. */
+/* Counters: first the refusals by NETSUM_DROP_*, then those of every dataplane (the loader counts HELLOs that it
+ * answers), then those that only this one has. */
 enum netsum_xdp_counter {
-  NETSUM_XDP_PASSED = NETSUM_DROP_COUNT, /* other traffic, left to the host */
-  NETSUM_XDP_PACKETS_RECEIVED,           /* netsum's, well addressed */
-  NETSUM_XDP_BYTES_RECEIVED,             /* datagrams, without UDP, IP and Ethernet headers */
-  NETSUM_XDP_PACKETS_SENT,
-  NETSUM_XDP_BYTES_SENT,
-  NETSUM_XDP_MULTICAST_PACKETS_SENT, /* of the packets sent */
-  NETSUM_XDP_CONTRIBUTIONS,
-  NETSUM_XDP_BYTES_SUMMED,
-  NETSUM_XDP_ROUNDS_COMPLETED,
-  NETSUM_XDP_RESULTS_REPEATED,
-  NETSUM_XDP_STATUSES,
-  NETSUM_XDP_MISMATCHES,
-  NETSUM_XDP_OVERFLOWS,
-  NETSUM_XDP_HELLOS,
-  NETSUM_XDP_SENT_TO_PARENT,
-  NETSUM_XDP_PARENT_BYTES_SENT,
+  NETSUM_XDP_LAST_DROP = NETSUM_DROP_COUNT - 1,
+#define NETSUM_XDP_COUNTER(NAME, name) NETSUM_XDP_##NAME,
+  NETSUM_DATAPLANE_COUNTERS(NETSUM_XDP_COUNTER)
+#undef NETSUM_XDP_COUNTER
+      NETSUM_XDP_PASSED, /* other traffic, left to the host */
   /* Frames to the aggregator's address and port that are not a plain IPv4 datagram. */
   NETSUM_XDP_VLAN_TAG,
   NETSUM_XDP_IP_OPTIONS,

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "aggregator/xdp/maps.h"
 #include "netsum/status.h"
 #include "src/net/address.h"

@@ -7,7 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "aggregator/control/slot_ranges.h"
+#include "aggregator/dataplane/counters.h"
+#include "aggregator/dataplane/slot_ranges.h"
 #include "aggregator/slot/progress.h"
 #include "aggregator/xdp/program.h"
 #include "src/base/counter.h"
@@ -56,11 +57,8 @@ class XdpDataplane final : public Dataplane {
 
   Status install(const DataplaneJob& job) override {
     const std::lock_guard lock(mutex_);
-    if (job.job >= options_.max_jobs || job.members < 1 || job.members > NETSUM_MAX_MEMBERS ||
-        job.payload_bytes > options_.payload_bytes || (job.parent && job.parent->stripes.empty())) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "job " + std::to_string(job.job) + " does not fit the dataplane");
-    }
+    if (Status status = check_fits(job, options_.max_jobs, options_.payload_bytes, 1); !status.ok())
+      return status;
     forget(job.job);
     const uint32_t wanted = job.data_slots + job.scale_slots;
     const Result<uint32_t> first = ranges_.take(wanted, job.first_slot);
@@ -147,36 +145,20 @@ class XdpDataplane final : public Dataplane {
 };
 
 std::vector<AggregatorCounter> XdpDataplane::counters() const {
-  static constexpr std::pair<const char*, uint32_t> kNamed[] = {
-      {"packets_received", NETSUM_XDP_PACKETS_RECEIVED},
-      {"bytes_received", NETSUM_XDP_BYTES_RECEIVED},
-      {"packets_sent", NETSUM_XDP_PACKETS_SENT},
-      {"multicast_packets_sent", NETSUM_XDP_MULTICAST_PACKETS_SENT},
-      {"bytes_sent", NETSUM_XDP_BYTES_SENT},
-      {"contributions", NETSUM_XDP_CONTRIBUTIONS},
-      {"bytes_summed", NETSUM_XDP_BYTES_SUMMED},
-      {"rounds_completed", NETSUM_XDP_ROUNDS_COMPLETED},
-      {"results_repeated", NETSUM_XDP_RESULTS_REPEATED},
-      {"statuses", NETSUM_XDP_STATUSES},
-      {"mismatches", NETSUM_XDP_MISMATCHES},
-      {"overflows", NETSUM_XDP_OVERFLOWS},
-      {"sent_to_parent", NETSUM_XDP_SENT_TO_PARENT},
-      {"parent_bytes_sent", NETSUM_XDP_PARENT_BYTES_SENT},
-      {"drop_vlan_tag", NETSUM_XDP_VLAN_TAG},
-      {"drop_ip_options", NETSUM_XDP_IP_OPTIONS},
-      {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT},
-      {"drop_ip_length", NETSUM_XDP_IP_LENGTH},
-      {"drop_ip_checksum", NETSUM_XDP_IP_CHECKSUM},
-      {"drop_injected", NETSUM_XDP_INJECTED},
-      {"drop_no_port", NETSUM_XDP_NO_PORT},
-      {"other_traffic_passed", NETSUM_XDP_PASSED}};
   std::vector<AggregatorCounter> counters;
+#define NETSUM_ADD(NAME, name)                                      \
+  counters.push_back({#name, NETSUM_XDP_##NAME == NETSUM_XDP_HELLOS \
+                                 ? hellos_.get()                    \
+                                 : program_->counter(NETSUM_XDP_##NAME)});
+  NETSUM_DATAPLANE_COUNTERS(NETSUM_ADD)
+#undef NETSUM_ADD
+  static constexpr std::pair<const char*, uint32_t> kNamed[] = {
+      {"drop_vlan_tag", NETSUM_XDP_VLAN_TAG},       {"drop_ip_options", NETSUM_XDP_IP_OPTIONS},
+      {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT}, {"drop_ip_length", NETSUM_XDP_IP_LENGTH},
+      {"drop_ip_checksum", NETSUM_XDP_IP_CHECKSUM}, {"drop_injected", NETSUM_XDP_INJECTED},
+      {"drop_no_port", NETSUM_XDP_NO_PORT},         {"other_traffic_passed", NETSUM_XDP_PASSED}};
   for (const auto& [name, index] : kNamed) counters.push_back({name, program_->counter(index)});
-  for (uint32_t reason = 1; reason < NETSUM_DROP_COUNT; ++reason) {
-    counters.push_back(
-        {"drop_" + std::string(wire::drop_name(static_cast<int>(reason))), program_->counter(reason)});
-  }
-  counters.push_back({"hellos", hellos_.get()});
+  append_drops([&](int reason) { return program_->counter(static_cast<uint32_t>(reason)); }, &counters);
   counters.push_back({"hellos_refused", refused_hellos_.get()});
   counters.push_back({"interfaces_attached", static_cast<uint64_t>(program_->attached())});
   return counters;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/net/address.h"

@@ -11,7 +11,7 @@
 
 #include "src/base/rng.h"
 #include "tests/conformance/xdp_run.h"
-#include "tools/netsum/machine.h"
+#include "tools/measure/machine.h"
 
 namespace netsum::conformance {
 namespace {

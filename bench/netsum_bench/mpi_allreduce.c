@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/netsum/start_gate.h"
+#include "tools/measure/start_gate.h"
 
 enum { kWords = 5 }; /* of one iteration: start, end, busy before, busy after, checksum */
 

@@ -1,4 +1,4 @@
-"""tools/netsum/start_gate.h in Python: the ranks of a benchmark on one machine start every iteration together."""
+"""tools/measure/start_gate.h in Python: the ranks of a benchmark on one machine start every iteration together."""
 
 import contextlib
 import mmap

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/control/client.h"

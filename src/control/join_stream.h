@@ -19,7 +19,7 @@
 #include "netsum/status.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/net/address.h"
-#include "src/net/forked_children.h"
+#include "src/net/tcp_sockets.h"
 
 namespace netsum {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "netsum/status.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 
 namespace netsum {
 

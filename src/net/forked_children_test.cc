@@ -1,4 +1,4 @@
-#include "src/net/forked_children.h"
+#include "src/net/tcp_sockets.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <functional>
 #include <utility>
 
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 
 namespace netsum {
 namespace {

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "netsum/status.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 
 namespace netsum {
 

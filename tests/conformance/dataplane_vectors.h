@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "wire/codec.h"
 
 namespace netsum::conformance {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
+#include "aggregator/dataplane/dataplane.h"
 #include "tests/conformance/dataplane_vectors.h"
 
 namespace netsum::conformance {

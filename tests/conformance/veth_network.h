@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "src/base/file_descriptor.h"
 #include "src/net/address.h"
-#include "src/net/file_descriptor.h"
 
 namespace netsum {
 

@@ -3,7 +3,7 @@
 from bug import Bug
 
 SLOT = "aggregator/slot/slot.h"
-CORE = "aggregator/server/core.cc"
+CORE = "aggregator/core/aggregator_core.cc"
 PACKET = "wire/packet.h"
 PARSE = "wire/parse.h"
 CODEC = "wire/codec.cc"

@@ -7,7 +7,7 @@ EVERYWHERE = "src/collective/finished_everywhere.cc"
 TABLE = "aggregator/control/job_table.cc"
 WAITING = "aggregator/control/relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"
-RANGES = "aggregator/control/slot_ranges.h"
+RANGES = "aggregator/dataplane/slot_ranges.h"
 
 XDP_BUGS = [
     Bug("xdp", "bank_not_switched", "both rounds of a slot have the same lanes", PROGRAM,

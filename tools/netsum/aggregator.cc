@@ -17,11 +17,11 @@
 #include "src/net/address.h"
 #include "src/telemetry/aggregator_metrics.h"
 #include "src/telemetry/metrics_endpoint.h"
+#include "tools/measure/machine.h"
 #include "tools/netsum/aggregator_log.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
-#include "tools/netsum/machine.h"
 #include "tools/netsum/privileges.h"
 #include "tools/netsum/subcommand.h"
 

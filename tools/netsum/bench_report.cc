@@ -6,7 +6,7 @@
 
 #include "netsum/version.h"
 #include "src/kernels/kernels.h"
-#include "tools/netsum/machine.h"
+#include "tools/measure/machine.h"
 
 namespace netsum::tool {
 namespace {

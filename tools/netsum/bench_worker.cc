@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "tools/measure/start_gate.h"
 #include "tools/netsum/bench_data.h"
-#include "tools/netsum/start_gate.h"
 
 namespace netsum::tool {
 namespace {

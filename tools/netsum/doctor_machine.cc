@@ -12,8 +12,8 @@
 #include <set>
 
 #include "src/net/af_xdp/af_xdp_io.h"
+#include "tools/measure/machine.h"
 #include "tools/netsum/doctor_checks.h"
-#include "tools/netsum/machine.h"
 
 namespace netsum::tool {
 namespace {

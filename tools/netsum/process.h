@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "netsum/status.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 
 namespace netsum::tool {
 

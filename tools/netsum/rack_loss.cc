@@ -12,7 +12,7 @@
 #include <memory>
 #include <utility>
 
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 #include "tools/netsum/rack_loss.skel.h"
 #include "tools/netsum/rack_loss_maps.h"
 #include "tools/netsum/rack_system.h"

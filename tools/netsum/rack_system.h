@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "netsum/status.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 #include "tools/netsum/rack_plan.h"
 
 namespace netsum::tool {

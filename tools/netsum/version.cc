@@ -5,9 +5,9 @@
 
 #include <cstdio>
 
+#include "tools/measure/machine.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/log.h"
-#include "tools/netsum/machine.h"
 #include "tools/netsum/subcommand.h"
 #include "wire/ids.h"
 

@@ -12,7 +12,7 @@
 
 #include "src/base/assert.h"
 #include "src/base/clock.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/file_descriptor.h"
 
 // In newer kernels than the headers of Debian 12.
 #ifndef XDP_MAX_TX_SKB_BUDGET

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "netsum/status.h"
+#include "src/base/file_descriptor.h"
 #include "src/net/address.h"
 #include "src/net/af_xdp/routing.h"
-#include "src/net/file_descriptor.h"
 
 struct steer_bpf;
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "src/base/file_descriptor.h"
 #include "src/net/address.h"
-#include "src/net/file_descriptor.h"
 #include "src/net/udp/udp_io.h"
 
 namespace netsum {

@@ -1,4 +1,4 @@
-#include "aggregator/server/core.h"
+#include "aggregator/core/aggregator_core.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

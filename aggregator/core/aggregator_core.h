@@ -2,8 +2,8 @@
 // with sockets, the simulator with a virtual network.
 //
 // Thread rule: one thread, except counters(), which any thread may read.
-#ifndef NETSUM_AGGREGATOR_SERVER_CORE_H_
-#define NETSUM_AGGREGATOR_SERVER_CORE_H_
+#ifndef NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
+#define NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
 
 #include <array>
 #include <cstdint>
@@ -13,8 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
-#include "aggregator/control/slot_ranges.h"
+#include "aggregator/dataplane/counters.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/slot_ranges.h"
 #include "aggregator/slot/progress.h"
 #include "aggregator/slot/rate.h"
 #include "aggregator/slot/slot.h"
@@ -26,21 +27,9 @@
 namespace netsum {
 
 struct AggregatorCoreCounters {
-  Counter packets_received;
-  Counter bytes_received;  // datagrams, without UDP, IP and Ethernet headers
-  Counter packets_sent;
-  Counter multicast_packets_sent;  // of those, to groups
-  Counter bytes_sent;
-  Counter contributions;     // lanes taken in
-  Counter bytes_summed;      // payload of contributions that were added or stored for adding
-  Counter rounds_completed;  // results sent to all members
-  Counter results_repeated;  // results sent again to one member
-  Counter statuses;          // probes answered with STATUS
-  Counter mismatches;        // rounds failed because members disagree
-  Counter overflows;         // rounds with a lane out of range
-  Counter hellos;
-  Counter sent_to_parent;                        // contributions and probes
-  Counter parent_bytes_sent;                     // of those, datagrams as above
+#define NETSUM_FIELD(NAME, name) Counter name;
+  NETSUM_DATAPLANE_COUNTERS(NETSUM_FIELD)
+#undef NETSUM_FIELD
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // by reason
 };
 
@@ -148,4 +137,4 @@ class AggregatorCore {
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_SERVER_CORE_H_
+#endif  // NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_

@@ -1,12 +1,12 @@
-// A descriptor that is closed with its owner, and in forked children (forked_children.h).
-#ifndef NETSUM_SRC_NET_FILE_DESCRIPTOR_H_
-#define NETSUM_SRC_NET_FILE_DESCRIPTOR_H_
+// A descriptor that is closed with its owner, and in forked children (src/base/forked_children.h).
+#ifndef NETSUM_SRC_BASE_FILE_DESCRIPTOR_H_
+#define NETSUM_SRC_BASE_FILE_DESCRIPTOR_H_
 
 #include <unistd.h>
 
 #include <utility>
 
-#include "src/net/forked_children.h"
+#include "src/base/forked_children.h"
 
 namespace netsum {
 
@@ -33,4 +33,4 @@ class FileDescriptor {
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_NET_FILE_DESCRIPTOR_H_
+#endif  // NETSUM_SRC_BASE_FILE_DESCRIPTOR_H_

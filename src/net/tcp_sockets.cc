@@ -1,4 +1,4 @@
-#include "src/net/forked_children.h"
+#include "src/net/tcp_sockets.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,19 +8,15 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "src/base/forked_children.h"
+
 namespace netsum::forked_children {
 namespace {
-
-// Descriptors by number, a bit each. Higher numbers are left alone: few processes have so many open.
-constexpr size_t kDescriptors = 65'536;
-std::array<std::atomic<uint64_t>, kDescriptors / 64> descriptors;
 
 struct Entry {
   uint64_t id;
@@ -58,10 +54,6 @@ bool is_registered(int fd) {
   return false;
 }
 
-void replace(int fd, int nothing) {
-  if (nothing < 0 || dup3(nothing, fd, O_CLOEXEC) < 0) close(fd);
-}
-
 // By system calls: the child of a process with threads may not allocate.
 void replace_registered_sockets(int nothing) {
   const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -93,10 +85,6 @@ void after_fork_in_parent() {
 }
 void after_fork_in_child() {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (size_t word = 0; word < descriptors.size(); ++word) {
-    for (uint64_t bits = descriptors[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1)
-      replace(static_cast<int>(word * 64) + __builtin_ctzll(bits), nothing);
-  }
   if (!registry().entries.empty()) replace_registered_sockets(nothing);
   if (nothing >= 0) close(nothing);
   registry().mutex.unlock();
@@ -107,24 +95,7 @@ void watch_forks() {
       (registry(), pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child));
 }
 
-std::atomic<uint64_t>* word_of(int fd) {
-  const auto index = static_cast<size_t>(fd);
-  return fd < 0 || index >= kDescriptors ? nullptr : &descriptors[index / 64];
-}
-uint64_t bit_of(int fd) {
-  return uint64_t{1} << (fd % 64);
-}
-
 }  // namespace
-
-void drop(int fd) {
-  watch_forks();
-  if (std::atomic<uint64_t>* word = word_of(fd)) word->fetch_or(bit_of(fd), std::memory_order_relaxed);
-}
-
-void keep(int fd) {
-  if (std::atomic<uint64_t>* word = word_of(fd)) word->fetch_and(~bit_of(fd), std::memory_order_relaxed);
-}
 
 TcpSockets::TcpSockets(const Address& what) {
   watch_forks();

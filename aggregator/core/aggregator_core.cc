@@ -1,4 +1,4 @@
-#include "aggregator/server/core.h"
+#include "aggregator/core/aggregator_core.h"
 
 #include <algorithm>
 #include <cstring>
@@ -72,12 +72,8 @@ AggregatorCore::AggregatorCore(const Limits& limits)
 
 Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   const uint32_t wanted = spec.data_slots + spec.scale_slots;
-  if (spec.job >= jobs_.size() || spec.members < 1 || spec.members > NETSUM_MAX_MEMBERS ||
-      spec.payload_bytes > limits_.payload_bytes || wanted == 0 ||
-      (spec.parent && spec.parent->stripes.size() <= stripe)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "job " + std::to_string(spec.job) + " does not fit the dataplane");
-  }
+  if (Status status = check_fits(spec, limits_.max_jobs, limits_.payload_bytes, stripe + 1); !status.ok())
+    return status;
   remove(spec.job, jobs_[spec.job].rules.epoch);
   const Result<uint32_t> first = ranges_.take(wanted, spec.first_slot);
   if (!first.ok()) return first.status();

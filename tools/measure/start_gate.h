@@ -6,8 +6,8 @@
  *
  * C and C++: `netsum bench` and the benchmark's MPI program include it; bench/netsum_bench/start_gate.py is the same
  * in Python. */
-#ifndef NETSUM_TOOLS_NETSUM_START_GATE_H_
-#define NETSUM_TOOLS_NETSUM_START_GATE_H_
+#ifndef NETSUM_TOOLS_MEASURE_START_GATE_H_
+#define NETSUM_TOOLS_MEASURE_START_GATE_H_
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,4 +93,4 @@ static inline int64_t machine_busy_ticks(void) {
   return found == 7 ? user + nice + system + irq + softirq : 0;
 }
 
-#endif /* NETSUM_TOOLS_NETSUM_START_GATE_H_ */
+#endif /* NETSUM_TOOLS_MEASURE_START_GATE_H_ */

@@ -1,6 +1,6 @@
 // Facts about this machine, as reports and checks need them.
-#ifndef NETSUM_TOOLS_NETSUM_MACHINE_H_
-#define NETSUM_TOOLS_NETSUM_MACHINE_H_
+#ifndef NETSUM_TOOLS_MEASURE_MACHINE_H_
+#define NETSUM_TOOLS_MEASURE_MACHINE_H_
 
 #include <cstdint>
 #include <optional>
@@ -25,4 +25,4 @@ std::string cpu_simd();
 
 }  // namespace netsum::tool
 
-#endif  // NETSUM_TOOLS_NETSUM_MACHINE_H_
+#endif  // NETSUM_TOOLS_MEASURE_MACHINE_H_

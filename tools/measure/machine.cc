@@ -1,4 +1,4 @@
-#include "tools/netsum/machine.h"
+#include "tools/measure/machine.h"
 
 #include <hwy/targets.h>
 #include <sched.h>

@@ -1,10 +1,11 @@
-// What the control plane asks of a dataplane: the user-space server now, XDP and P4 later.
+// What the control plane asks of a dataplane, whichever it is.
 // Thread rule: any thread may call any method.
-#ifndef NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
-#define NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
+#ifndef NETSUM_AGGREGATOR_DATAPLANE_DATAPLANE_H_
+#define NETSUM_AGGREGATOR_DATAPLANE_DATAPLANE_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -87,7 +88,7 @@ struct JobProgress {
 class Dataplane {
  public:
   virtual ~Dataplane() = default;
-  virtual std::string_view kind() const = 0;  // "user-space", later "xdp", ...
+  virtual std::string_view kind() const = 0;  // "user-space", "xdp", ...
   virtual DataplaneLimits limits() const = 0;
   // UDP endpoint of each stripe. The address may be a wildcard; control then answers with the address at
   // which the worker reached the control service.
@@ -107,14 +108,15 @@ class Dataplane {
 
 // The multicast group for the job of that index, or none if the dataplane sends to no groups. All stripes
 // send to one port, the first one's data port: a member needs one socket for all of them.
-inline Address group_of(const Dataplane& dataplane, uint16_t job) {
-  const std::optional<MulticastRange> groups = dataplane.limits().groups;
-  if (!groups) return Address();
-  Address group = groups->at(job);
-  group.port = dataplane.endpoints().front().port;
-  return group;
-}
+Address group_of(const Dataplane& dataplane, uint16_t job);
+
+// What install() refuses of any job, whatever the dataplane: kInvalidArgument, naming the limit. `stripes`: how many
+// of a parent's are needed.
+Status check_fits(const DataplaneJob& job, int max_jobs, uint32_t payload_bytes, size_t stripes);
+
+// "drop_<reason>" for each NETSUM_DROP_* but NONE.
+void append_drops(const std::function<uint64_t(int reason)>& count, std::vector<AggregatorCounter>* counters);
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_DATAPLANE_H_
+#endif  // NETSUM_AGGREGATOR_DATAPLANE_DATAPLANE_H_

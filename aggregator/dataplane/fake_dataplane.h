@@ -1,6 +1,6 @@
 // A dataplane that only keeps books, for the tests of the control plane.
-#ifndef NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_
-#define NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_
+#ifndef NETSUM_AGGREGATOR_DATAPLANE_FAKE_DATAPLANE_H_
+#define NETSUM_AGGREGATOR_DATAPLANE_FAKE_DATAPLANE_H_
 
 #include <map>
 #include <mutex>
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/dataplane.h"
-#include "aggregator/control/slot_ranges.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/slot_ranges.h"
 
 namespace netsum {
 
@@ -92,4 +92,4 @@ class FakeDataplane final : public Dataplane {
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_FAKE_DATAPLANE_H_
+#endif  // NETSUM_AGGREGATOR_DATAPLANE_FAKE_DATAPLANE_H_

@@ -1,6 +1,6 @@
 // Which slots of a stripe are whose. Jobs are few and come rarely, so: first fit.
-#ifndef NETSUM_AGGREGATOR_CONTROL_SLOT_RANGES_H_
-#define NETSUM_AGGREGATOR_CONTROL_SLOT_RANGES_H_
+#ifndef NETSUM_AGGREGATOR_DATAPLANE_SLOT_RANGES_H_
+#define NETSUM_AGGREGATOR_DATAPLANE_SLOT_RANGES_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -66,4 +66,4 @@ class SlotRanges {
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_SLOT_RANGES_H_
+#endif  // NETSUM_AGGREGATOR_DATAPLANE_SLOT_RANGES_H_
