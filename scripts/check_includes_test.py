@@ -16,7 +16,7 @@ class CheckIncludesTest:
             return check_includes.check(root)
 
     def test_allowed_directions_pass(self):
-        self.assertEqual(
+        assert (
             self.offences(
                 {
                     "src/net/a.h": '#include <vector>\n#include "netsum/status.h"\n#include "src/base/clock.h"\n',
@@ -25,8 +25,8 @@ class CheckIncludesTest:
                     "aggregator/core/aggregator_core.h": '#include "aggregator/dataplane/dataplane.h"\n',
                     "src/worker/c_test.cc": '#include "src/kernels/kernels.h"\n',
                 }
-            ),
-            [],
+            )
+            == []
         )
 
     def test_an_include_against_the_direction_is_named_with_its_line(self):
@@ -38,7 +38,7 @@ class CheckIncludesTest:
         for path, include in [
             ("src/worker/a.cc", "src/net/udp/udp_io.h"),
             ("aggregator/slot/slot.h", "src/base/assert.h"),
-            ("aggregator/core/aggregator_core.h", "aggregator/control/control_service.h"),
+            ("aggregator/server/server.h", "aggregator/control/control_service.h"),
             ("src/worker/a.h", "src/net/af_xdp/af_xdp_io.h"),
             ("emulate/a.cc", "aggregator/server/server.h"),
             ("src/collective/a.cc", "emulate/network.h"),
@@ -46,12 +46,12 @@ class CheckIncludesTest:
             ("tools/netsum/a.cc", "aggregator/server/server.h"),
             ("examples/a.cc", "src/base/clock.h"),
         ]:
-            self.assertEqual(len(self.offences({path: f'#include "{include}"\n'})), 1, path)
+            assert len(self.offences({path: f'#include "{include}"\n'})) == 1, path
 
     def test_every_door_is_a_folder(self):
         for folder, doors in check_includes.DOORS.items():
             for door in [folder, *doors]:
-                self.assertTrue(door == "src" or "." not in door.rsplit("/", 1)[-1], f"{folder}: {door}")
+                assert not pathlib.PurePosixPath(door).suffix, f"{folder}: {door} is a file"
 
     def test_an_include_not_from_the_root_is_refused(self):
         assert "not written from the repository root" in self.offences({"src/net/a.cc": '#include "address.h"\n'})[0]
