@@ -42,12 +42,12 @@ constexpr char kExamples[] =
     "  netsum aggregator --metrics 127.0.0.1:9464\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --multicast 239.1.2.0/24\n"
-    "  netsum aggregator --parent 10.0.9.1:5151        (of a rack; the sums go on to a spine's)\n"
+    "  netsum aggregator --parent 10.0.9.1:5151        (of a rack, below a spine)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
     "\n"
-    "The control service (TCP) is at --listen; data (UDP) goes to one port per core.\n"
-    "SIGTERM or SIGINT drains: no new jobs, and an end when the running ones have left or\n"
-    "--drain-timeout has passed. A second signal stops at once.\n"
+    "The control service listens on TCP at --listen; data arrives on one UDP port per core.\n"
+    "SIGTERM or SIGINT drains: the aggregator refuses new jobs, and stops when the running jobs\n"
+    "have ended or --drain-timeout has passed. A second signal stops at once.\n"
     "Exit status: 0 drained; 2 bad flags; 3 could not start; 4 stopped with jobs still running.";
 
 // SIGTERM and SIGINT are taken by waiting for them, never by a handler: blocked before any thread starts.
@@ -145,71 +145,71 @@ class AggregatorCommand : public Subcommand {
 };
 
 AggregatorCommand::AggregatorCommand(CLI::App& root) {
-  app_ = root.add_subcommand("aggregator", "Run an aggregator: sums what workers send, returns the sums");
+  app_ = root.add_subcommand("aggregator", "Run an aggregator, which sums the packets of all workers");
   options_.cores = std::min(this_machine().cores, kMaxDefaultCores);
-  app_->add_option("--listen", options_.listen, "Address of the control service; port 0: any free one")
+  app_->add_option("--listen", options_.listen, "Address of the control service; port 0: any free port")
       ->check(host_port())
       ->capture_default_str();
   app_->add_option("--data-port", options_.data_port,
-                   "First UDP data port, one per core in a row; 0: free ones")
+                   "First UDP data port, followed by one per further core; 0: free ports")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app_->add_option("--cores", options_.cores, "Data threads, each with its own port and slots")
+  app_->add_option("--cores", options_.cores, "Data-path threads, each with its own port and slots")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app_->add_option("--slots", options_.slots_per_core, "Slots per core, a power of two: bounds the memory")
+  app_->add_option("--slots", options_.slots_per_core, "Slots per core, a power of two; bounds the memory")
       ->check(CLI::Range(1, 1 << 20))
       ->check(power_of_two())
       ->capture_default_str();
-  app_->add_option("--max-jobs", options_.max_jobs, "Jobs served at the same time")
+  app_->add_option("--max-jobs", options_.max_jobs, "Maximum number of jobs at the same time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app_->add_option("--job-slots", options_.job_slots,
-                   "Quota: slots that a job may have per core, 16 for scales among them; 0: no limit")
+                   "Quota: slots of a job per core, including 16 for scales; 0: no limit")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   app_->add_option("--job-memory", job_memory_,
-                   "Quota: memory of a job's slots per core, e.g. 1Mi; 0: no limit")
+                   "Quota: memory of a job's slots per core, such as 1Mi; 0: no limit")
       ->check(byte_count())
       ->capture_default_str();
   app_->add_option("--job-packet-rate", options_.job_packets_per_second,
-                   "Quota: packets per second and core that a job's members may send together; more are\n"
-                   "refused (drop_over_rate), and they slow down as after loss. 0: no limit")
+                   "Quota: packets per second and core from all members of a job together; more are\n"
+                   "dropped (drop_over_rate), and the members slow down as after loss. 0: no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))
       ->capture_default_str();
-  app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, bytes")
+  app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   app_->add_option("--dataplane", dataplane_,
-                   "Who adds: threads of this process (user) or a program in the kernel (xdp, needs root)")
+                   "Dataplane: threads of this process (user) or a program in the kernel (xdp, needs root)")
       ->check(CLI::IsMember({"user", "xdp"}))
       ->capture_default_str();
   app_->add_option("--interfaces", options_.interfaces,
-                   "For xdp: the interfaces by which workers' packets come in, separated by commas")
+                   "For xdp: the interfaces at which workers' packets arrive, separated by commas")
       ->delimiter(',');
   app_->add_option("--multicast", options_.multicast,
-                   "Send each result once, to a multicast group of the job's, out of this IPv4 prefix; the\n"
-                   "network must deliver it to all members. Default: a copy to each");
-  app_->add_option("--multicast-ttl", options_.multicast_ttl, "Hops that these packets may take")
+                   "Send each result once, to a multicast group of the job from this IPv4 prefix; the\n"
+                   "network must deliver it to all members. Default: one copy per member");
+  app_->add_option("--multicast-ttl", options_.multicast_ttl, "TTL of multicast packets")
       ->check(CLI::Range(1, 255))
       ->capture_default_str();
   token_.declare(*app_, "File with the token that members must present");
   app_->add_option("--parent", options_.parent,
-                   "Hierarchy: aggregator that sums the sums of this one and its like, e.g. a spine's")
+                   "Hierarchy: aggregator that sums the results of this one, such as that of a spine")
       ->check(host_port());
-  parent_token_.declare(*app_, "File with the token that the parent asks for");
+  parent_token_.declare(*app_, "File with the token that the parent requires");
   tls_.declare_server(*app_);
-  app_->add_option("--drain-timeout", drain_timeout_, "How long a drain waits for running jobs")
+  app_->add_option("--drain-timeout", drain_timeout_, "How long to wait for running jobs when draining")
       ->check(duration())
       ->capture_default_str();
   app_->add_option("--metrics", metrics_,
-                   "Serve /metrics (Prometheus), /healthz and /readyz over HTTP here; default: nowhere")
+                   "Address of /metrics (Prometheus), /healthz and /readyz over HTTP; default: none")
       ->check(host_port());
   inject_.declare(*app_);
-  app_->add_option("--log-level", log_level_, "Least important lines to write")
+  app_->add_option("--log-level", log_level_, "Minimum level of log lines")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
-  app_->add_option("--log-format", log_format_, "Form of the log on standard error")
+  app_->add_option("--log-format", log_format_, "Format of the log on standard error")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app_->footer(kExamples);

@@ -48,14 +48,14 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
     "  netsum bench allreduce --workers 4 --aggregator 10.0.0.9:5151 --on-failure failover \\\n"
-    "    --fallback 10.0.0.8:5151                         goes on there when the first is lost\n"
+    "    --fallback 10.0.0.8:5151                         continues there when the first is lost\n"
     "\n"
-    "Every result of every iteration is checked, outside the timed part, against the sum\n"
-    "recomputed from the ranks' seeds: each rank checks its part, and all must have the same bits.\n"
-    "Times are those of the slowest rank of each iteration, counted by each from its own start.\n"
-    "sent/recv: what a worker's datagrams carried, headers included; link: what its network link\n"
-    "carried (with embedded shards also the shard's traffic, without what stays in the process).\n"
-    "Exit status: 0 all right; 1 a wrong result; 2 bad flags; 3 it could not be run to the end.";
+    "Every result of every iteration is compared, outside the timed part, with the sum recomputed\n"
+    "from the ranks' seeds. Each rank checks a part of it, and all must have the same bits.\n"
+    "The time of an iteration is that of the slowest rank; each rank measures from its own start.\n"
+    "sent/recv: bytes of a worker's datagrams with headers; link: bytes on its network link (with\n"
+    "embedded shards including the shard's traffic, without traffic inside the process).\n"
+    "Exit status: 0 success; 1 a wrong result; 2 bad flags; 3 the run could not be completed.";
 
 class BenchCommand : public Subcommand {
  public:
@@ -117,7 +117,7 @@ class BenchCommand : public Subcommand {
 
 BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
     : command_line_(std::move(command_line)) {
-  bench_ = root.add_subcommand("bench", "Measure, verifying every result");
+  bench_ = root.add_subcommand("bench", "Measure performance, and verify every result");
   bench_->require_subcommand(1);
   allreduce_ = bench_->add_subcommand("allreduce", "Sum tensors over workers");
   bench_->footer("Examples:\n  netsum bench allreduce --workers 4\n  netsum bench allreduce --help");
@@ -145,59 +145,65 @@ void BenchCommand::declare_what() {
   allreduce_->add_option("--iterations", settings_.iterations, "Timed iterations")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  allreduce_->add_option("--warmup", settings_.warmup, "Iterations before those, verified but not timed")
+  allreduce_
+      ->add_option("--warmup", settings_.warmup, "Iterations before the timed ones, verified but not timed")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   allreduce_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  allreduce_->add_option("--seed", settings_.seed, "Of the inputs; the same on all ranks")
+  allreduce_->add_option("--seed", settings_.seed, "Seed of the inputs, the same on all ranks")
       ->capture_default_str();
-  allreduce_->add_option("--trace", trace_, "Write a trace of all ranks' sums here, for ui.perfetto.dev")
+  allreduce_
+      ->add_option("--trace", trace_,
+                   "Write a trace of all ranks' operations to this file, for ui.perfetto.dev")
       ->type_name("FILE");
   allreduce_->add_flag("--json", json_, "Print one JSON object");
 }
 
 void BenchCommand::declare_where() {
-  workers_option_ = allreduce_->add_option("--workers", workers_, "Start so many local worker processes")
+  workers_option_ = allreduce_->add_option("--workers", workers_, "Number of local worker processes to start")
                         ->check(CLI::Range(1, kMaxRanks))
                         ->capture_default_str();
-  rank_option_ = allreduce_->add_option("--rank", rank_, "Be this one rank of a group started by hand")
+  rank_option_ = allreduce_->add_option("--rank", rank_, "Run one rank of a group that is started by hand")
                      ->check(CLI::Range(0, kMaxRanks - 1))
                      ->excludes(workers_option_);
-  allreduce_->add_option("--world-size", world_size_, "Ranks in the group, with --rank")
+  allreduce_->add_option("--world-size", world_size_, "With --rank: number of ranks in the group")
       ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
   allreduce_
       ->add_option("--aggregator", aggregator_,
-                   "Aggregators, host:port[,host:port...]; none: every rank embeds a shard of one")
+                   "Aggregators, host:port[,host:port...]; none: every rank embeds a shard")
       ->envname("NETSUM_AGGREGATOR")
       ->check(host_port_list());
+  allreduce_->add_option("--root", root_, "With --rank, without an aggregator: address of rank 0, host:port")
+      ->check(host_port())
+      ->needs(rank_option_);
   allreduce_
-      ->add_option("--root", root_, "With --rank, where no aggregator sums: where rank 0 listens, host:port")
+      ->add_option("--metrics", metrics_,
+                   "With --rank: address at which to serve the rank's metrics, host:port")
       ->check(host_port())
       ->needs(rank_option_);
-  allreduce_->add_option("--metrics", metrics_, "With --rank: serve this rank's metrics here, host:port")
-      ->check(host_port())
-      ->needs(rank_option_);
-  allreduce_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the time of the run")
+  allreduce_
+      ->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the duration of the run")
       ->excludes(rank_option_);
   allreduce_
       ->add_option("--racks", racks_,
-                   "Start so many aggregators, each for a part of the workers, and a parent of theirs; the "
-                   "default is as many as more than " +
+                   "Number of aggregators to start, each for a part of the workers, below a parent; "
+                   "default: as many as more than " +
                        std::to_string(kMaxMembers) + " workers need")
       ->check(CLI::Range(1, kMaxMembers))
       ->excludes(rank_option_);
-  allreduce_->add_option("--aggregator-cores", aggregator_cores_, "Cores of the one from --with-aggregator")
+  allreduce_
+      ->add_option("--aggregator-cores", aggregator_cores_, "Cores of the aggregator of --with-aggregator")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   job_option_ =
-      allreduce_->add_option("--job", job_, "Name of the job, the same on all ranks; default bench");
+      allreduce_->add_option("--job", job_, "Name of the job, the same on all ranks; default: bench");
   job_token_.declare(*allreduce_, "File with the job's token");
-  aggregator_token_.declare(*allreduce_, "File with the token that the aggregator asks for");
+  aggregator_token_.declare(*allreduce_, "File with the token that the aggregator requires");
   tls_.declare_client(*allreduce_);
-  allreduce_->add_option("--mtu", mtu_, "Largest IP packet on the path, bytes")
+  allreduce_->add_option("--mtu", mtu_, "Largest IP packet on the path, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   allreduce_->add_option("--slots", slots_, "Chunks in flight per stripe, a power of two")
@@ -205,16 +211,15 @@ void BenchCommand::declare_where() {
       ->check(power_of_two())
       ->capture_default_str();
   allreduce_
-      ->add_option(
-          "--packet-io", packet_io_,
-          "How packets come and go; where af_xdp cannot be had, they go by udp, and the report says why")
+      ->add_option("--packet-io", packet_io_,
+                   "Packet I/O; if af_xdp is not available, udp, and the report gives the reason")
       ->envname("NETSUM_PACKET_IO")
       ->check(CLI::IsMember({"udp", "af_xdp"}))
       ->capture_default_str();
   inject_.declare(*allreduce_, "NETSUM_INJECT_LOSS");
   allreduce_->add_flag("--shared-memory", shared_memory_,
-                       "Sum the ranks of one host in shared memory first, as programs do by default");
-  allreduce_->add_option("--timeout", timeout_, "Deadline of one sum")
+                       "Ranks of one host sum in shared memory first, as programs do by default");
+  allreduce_->add_option("--timeout", timeout_, "Deadline of an operation")
       ->check(duration())
       ->capture_default_str();
   allreduce_->add_option("--connect-timeout", connect_timeout_, "Deadline for all ranks to join")
@@ -229,24 +234,28 @@ void BenchCommand::declare_where() {
 void BenchCommand::declare_failures() {
   allreduce_
       ->add_option("--liveness-timeout", liveness_timeout_,
-                   "Silence after which a rank or an aggregator counts as lost; 0ms: never")
+                   "Time without heartbeats after which a rank or an aggregator counts as lost; 0ms: never")
       ->check(duration())
       ->capture_default_str();
   allreduce_
-      ->add_option("--on-failure", on_failure_, "When the aggregator is lost: fail, or go on at another one")
+      ->add_option("--on-failure", on_failure_,
+                   "When the aggregator is lost: fail, or continue at another one")
       ->check(CLI::IsMember({"fail", "failover"}))
       ->capture_default_str();
   allreduce_
       ->add_option("--fallback", fallback_,
-                   "With failover: further aggregators, host:port[,host:port...]; those of --aggregator are "
-                   "tried first, they may have been restarted")
+                   "With failover: further aggregators, host:port[,host:port...], tried after those of "
+                   "--aggregator, which may have restarted")
       ->check(host_port_list());
   allreduce_
-      ->add_option("--when-full", when_full_,
-                   "When the aggregator has no room: fail, wait for the job's turn, or let the hosts sum")
+      ->add_option(
+          "--when-full", when_full_,
+          "When the aggregator has no room: fail, wait in its queue, or sum in the hosts (embedded shards)")
       ->check(CLI::IsMember({"fail", "wait", "hosts"}))
       ->capture_default_str();
-  allreduce_->add_option("--failover-timeout", failover_timeout_, "With failover: how long to look for one")
+  allreduce_
+      ->add_option("--failover-timeout", failover_timeout_,
+                   "With failover: how long to search for an aggregator")
       ->check(duration())
       ->capture_default_str();
 }

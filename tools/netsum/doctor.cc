@@ -20,10 +20,10 @@ using std::chrono::milliseconds;
 constexpr char kExamples[] =
     "Examples:\n"
     "  netsum doctor                                   this machine\n"
-    "  netsum doctor --aggregator 10.0.0.9:5151        and the way to an aggregator\n"
+    "  netsum doctor --aggregator 10.0.0.9:5151        and the path to an aggregator\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
-    "  netsum doctor --peer 10.0.0.1:5150              on another's: check the way to the first\n"
+    "  netsum doctor --peer 10.0.0.1:5150              on another's: check the path to the first\n"
     "\n"
     "Exit status: 0 nothing failed (warnings allowed); 1 a check failed; 2 bad flags;\n"
     "3 --serve could not start.";
@@ -64,30 +64,32 @@ class DoctorCommand : public Subcommand {
 };
 
 DoctorCommand::DoctorCommand(CLI::App& root) {
-  app_ = root.add_subcommand("doctor", "Check this machine and its group, and say what to change");
-  app_->add_option("--aggregator", aggregators_, "Also check the way to these, host:port[,host:port...]")
+  app_ = root.add_subcommand("doctor",
+                             "Check this machine and its path to aggregators and ranks, and suggest changes");
+  app_->add_option("--aggregator", aggregators_,
+                   "Also check the path to these aggregators, host:port[,host:port...]")
       ->envname("NETSUM_AGGREGATOR")
       ->check(host_port_list());
-  app_->add_option("--peer", peers_, "Also check the way to these, which run --serve, host:port[,...]")
+  app_->add_option("--peer", peers_, "Also check the path to these hosts, which run --serve, host:port[,...]")
       ->check(host_port_list());
   CLI::Option* serve =
-      app_->add_option("--serve", serve_, "Answer the checks of others at this address")->check(host_port());
-  app_->add_option("--serve-for", serve_for_, "How long --serve stays")
+      app_->add_option("--serve", serve_, "Answer other hosts' checks at this address")->check(host_port());
+  app_->add_option("--serve-for", serve_for_, "How long --serve runs")
       ->check(duration())
       ->capture_default_str()
       ->needs(serve);
-  app_->add_option("--mtu", mtu_, "Size of the packets that must pass, bytes")
+  app_->add_option("--mtu", mtu_, "Size of the packets that must pass, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   app_->add_option("--packet-io", packet_io_,
-                   "af_xdp: also try AF_XDP on the way there, which attaches an XDP program for a moment")
+                   "af_xdp: also try AF_XDP on the path, which briefly attaches an XDP program")
       ->envname("NETSUM_PACKET_IO")
       ->check(CLI::IsMember({"udp", "af_xdp"}))
       ->capture_default_str();
-  app_->add_option("--timeout", timeout_, "Of each step of a check")
+  app_->add_option("--timeout", timeout_, "Timeout of each step of a check")
       ->check(duration())
       ->capture_default_str();
-  token_.declare(*app_, "File with the token that the aggregator asks for");
+  token_.declare(*app_, "File with the token that the aggregator requires");
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print one JSON object");
   app_->footer(kExamples);

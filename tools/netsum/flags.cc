@@ -161,15 +161,15 @@ CLI::Validator power_of_two() {
 }
 
 void TlsFlags::declare_client(CLI::App& app) {
-  app.add_option("--tls-ca", ca_path, "Speak TLS and trust servers signed by this certificate (PEM file)")
+  app.add_option("--tls-ca", ca_path, "Use TLS, and trust servers signed by this certificate (PEM file)")
       ->type_name("FILE");
-  app.add_option("--tls-cert", cert_path, "Client certificate, where the aggregator asks for one (PEM file)")
+  app.add_option("--tls-cert", cert_path, "Client certificate, if the aggregator requires one (PEM file)")
       ->type_name("FILE");
   app.add_option("--tls-key", key_path, "Private key of --tls-cert (PEM file)")->type_name("FILE");
 }
 
 void TlsFlags::declare_server(CLI::App& app) {
-  app.add_option("--tls-cert", cert_path, "Speak TLS with this certificate (PEM file)")->type_name("FILE");
+  app.add_option("--tls-cert", cert_path, "Use TLS with this certificate (PEM file)")->type_name("FILE");
   app.add_option("--tls-key", key_path, "Private key of --tls-cert (PEM file)")->type_name("FILE");
   app.add_option("--tls-ca", ca_path, "Trust clients signed by this certificate (PEM file)")
       ->type_name("FILE");
@@ -193,7 +193,7 @@ TlsOptions TlsFlags::load() const {
 }
 
 void TokenFlag::declare(CLI::App& app, const std::string& what) {
-  app.add_option(flag, path, what + "; its first line counts. Else the variable " + variable)
+  app.add_option(flag, path, what + " (its first line); default: the variable " + variable)
       ->type_name("FILE");
 }
 
@@ -217,11 +217,11 @@ std::string TokenFlag::load() const {
 void InjectFlags::declare(CLI::App& app, const std::string& variable) {
   CLI::Option* option =
       app.add_option("--inject-loss", loss,
-                     "Fault injection, for tests: drop this part of the packets received, e.g. 0.01 or 1%")
+                     "Fault injection, for tests: share of received packets to drop, such as 0.01 or 1%")
           ->check(probability())
           ->capture_default_str();
   if (!variable.empty()) option->envname(variable);
-  app.add_option("--inject-seed", seed, "Of the losses (xdp: without effect)")->capture_default_str();
+  app.add_option("--inject-seed", seed, "Seed of --inject-loss (no effect with xdp)")->capture_default_str();
 }
 
 InjectedFaults InjectFlags::load() const {

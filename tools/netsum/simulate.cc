@@ -38,17 +38,17 @@ class SimulateCommand : public Subcommand {
  public:
   explicit SimulateCommand(CLI::App& root) {
     app_ = root.add_subcommand(
-        "simulate",
-        "Run the workers' and aggregators' protocol over a virtual network with faults, and check it");
-    app_->add_option("--seed", seed_, "First seed; each run takes the next")->capture_default_str();
-    app_->add_option("--runs", runs_, "How many runs")->capture_default_str()->check(CLI::PositiveNumber);
+        "simulate", "Run workers and aggregators over a virtual network with faults, and check the results");
+    app_->add_option("--seed", seed_, "Seed of the first run; each further run uses the next one")
+        ->capture_default_str();
+    app_->add_option("--runs", runs_, "Number of runs")->capture_default_str()->check(CLI::PositiveNumber);
     app_->add_option("--jobs", jobs_, "Threads; 0: one per CPU")
         ->capture_default_str()
         ->check(CLI::Range(0, 1024));
     app_->add_option("--faults", faults_,
                      "all, none, or a list of " + emulate::fault_names(emulate::kAllFaults))
         ->capture_default_str();
-    app_->add_flag("--trace", trace_, "Print what becomes of every packet, to standard error (one run only)");
+    app_->add_flag("--trace", trace_, "Print a trace of every packet to standard error (one run only)");
     app_->add_flag("--twice", twice_, "Run every seed twice and compare the packets");
     const std::pair<const char*, int*> numbers[] = {{"jobs", &limits_.jobs},
                                                     {"ranks", &limits_.ranks},
@@ -57,7 +57,7 @@ class SimulateCommand : public Subcommand {
                                                     {"events", &limits_.events},
                                                     {"elements", &limits_.elements}};
     for (const auto& [name, number] : numbers) {
-      app_->add_option(std::string("--max-") + name, *number, "Make the scenario smaller: at most so many")
+      app_->add_option(std::string("--max-") + name, *number, "Maximum number in the scenario")
           ->group("To replay a failure")
           ->check(CLI::Range(name[0] == 'o' || name[0] == 'e' ? 0 : 1, 1'000'000'000));
     }

@@ -20,10 +20,10 @@ using std::chrono::milliseconds;
 constexpr char kExamples[] =
     "Examples:\n"
     "  netsum status --aggregator 10.0.0.9:5151          live, until Ctrl-C\n"
-    "  netsum status --once                              one look (NETSUM_AGGREGATOR says where)\n"
+    "  netsum status --once                              one report, of NETSUM_AGGREGATOR\n"
     "  netsum status --once --json | jq '.aggregators[0].jobs[].waiting_for'\n"
     "\n"
-    "Rates are those of the last --interval. LATE names the ranks that sums wait for.\n"
+    "Rates are averages over the last --interval. LATE has the ranks that sums wait for.\n"
     "Exit status: 0 every aggregator answered (or Ctrl-C); 2 bad flags; 3 --once: one did not answer.";
 
 // What an aggregator said last, and when.
@@ -57,18 +57,18 @@ class StatusCommand : public Subcommand {
 };
 
 StatusCommand::StatusCommand(CLI::App& root) {
-  app_ = root.add_subcommand("status", "Show what aggregators are doing: jobs, members, rates, who is late");
+  app_ = root.add_subcommand("status", "Show jobs, members, rates and late ranks of aggregators");
   app_->add_option("--aggregator", aggregators_, "Aggregators, host:port[,host:port...]")
       ->envname("NETSUM_AGGREGATOR")
       ->check(host_port_list());
-  app_->add_flag("--once", once_, "One report over one interval, then end");
-  app_->add_option("--interval", interval_, "Time between looks, over which rates are taken")
+  app_->add_flag("--once", once_, "Print one report over one interval, and exit");
+  app_->add_option("--interval", interval_, "Time between reports, over which rates are averaged")
       ->check(duration())
       ->capture_default_str();
-  app_->add_option("--timeout", timeout_, "Of each look")->check(duration())->capture_default_str();
-  token_.declare(*app_, "File with the token that the aggregators ask for");
+  app_->add_option("--timeout", timeout_, "Timeout of each query")->check(duration())->capture_default_str();
+  token_.declare(*app_, "File with the token that the aggregators require");
   tls_.declare_client(*app_);
-  app_->add_flag("--json", json_, "Print one JSON object a line for each report");
+  app_->add_flag("--json", json_, "Print each report as one JSON object per line");
   app_->footer(kExamples);
 }
 

@@ -17,7 +17,7 @@ namespace {
 class VersionCommand : public Subcommand {
  public:
   explicit VersionCommand(CLI::App& root) {
-    app_ = root.add_subcommand("version", "Print the versions of netsum and of what it is built with");
+    app_ = root.add_subcommand("version", "Print the versions of netsum and its libraries");
     app_->add_flag("--json", json_, "Print one JSON object");
     app_->footer("Examples:\n  netsum version\n  netsum version --json");
   }
