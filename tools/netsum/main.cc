@@ -58,8 +58,8 @@ int run(int argc, char** argv) {
   pid_t parent = 0;
   app.add_option("--end-with-parent", parent)->group("");  // process.h; not for people
   app.footer(
-      "Exit status: 0 done; 1 a wrong result or a failed check; 2 the command line is wrong;\n"
-      "3 it could not be done (the message says why); 4 aggregator stopped with jobs still running.\n"
+      "Exit status: 0 success; 1 a wrong result or a failed check; 2 the command line is invalid;\n"
+      "3 the operation failed (the message says why); 4 aggregator stopped with jobs still running.\n"
       "Each subcommand has --help with examples.");
   std::vector<std::unique_ptr<Subcommand>> commands;
   commands.push_back(make_aggregator_command(app));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kExamples[] =
     "Examples:\n"
-    "  netsum rack up --workers 8 --rate 1gbit                 eight hosts, one switch that adds\n"
+    "  netsum rack up --workers 8 --rate 1gbit                 eight workers, one switch that sums\n"
     "  netsum rack up --workers 8 --rate 100mbit --dataplane xdp\n"
     "  netsum rack up --name big --workers 8 --racks 2         two racks under a spine\n"
     "  netsum rack up --workers 8 --loss 0.1%                  links that lose packets\n"
@@ -32,8 +32,8 @@ constexpr char kExamples[] =
     "Every worker and switch is a network namespace of this machine. `exec` sets NETSUM_AGGREGATOR to\n"
     "the switch's aggregator, and MASTER_ADDR and GLOO_SOCKET_IFNAME for torchrun.\n"
     "Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.\n"
-    "Exit status: 0 done; 2 bad flags, or another rack of that name is up; 3 it could not be done;\n"
-    "exec: the command's own.";
+    "Exit status: 0 success; 2 bad flags, or another rack of that name is up; 3 the operation failed;\n"
+    "exec: that of the command.";
 
 int fail(const Status& status) {
   std::fprintf(stderr, "netsum rack: %s\n", status.message().c_str());
@@ -196,40 +196,38 @@ class RackCommand : public Subcommand {
 };
 
 RackCommand::RackCommand(CLI::App& root) {
-  app_ = root.add_subcommand("rack", "Make a virtual rack of network namespaces: hosts, switches, links");
+  app_ = root.add_subcommand("rack", "Create a virtual rack of network namespaces: hosts, switches, links");
   app_->require_subcommand(1);
   app_->footer(kExamples);
   const auto name_flag = [&](CLI::App* app) {
     app->add_option("--name", options_.name, "Name of the rack")->check(rack_name())->capture_default_str();
   };
 
-  up_ = app_->add_subcommand("up", "Make a rack, with an aggregator in each switch");
+  up_ = app_->add_subcommand("up", "Create a rack with an aggregator in each switch");
   name_flag(up_);
-  up_->add_option("--workers", options_.workers, "Hosts")
+  up_->add_option("--workers", options_.workers, "Number of workers")
       ->check(CLI::Range(1, kMaxRackWorkers))
       ->capture_default_str();
   up_->add_option("--racks", options_.racks,
-                  "Switches that the workers are spread over; from 2 on under a spine")
+                  "Number of switches for the workers; more than one are below a spine")
       ->check(CLI::Range(1, kMaxRacks))
       ->capture_default_str();
-  up_->add_option("--rate", rate_,
-                  "Rate of every link, each way: 100mbit, 1gbit, none (as fast as the machine)")
+  up_->add_option("--rate", rate_, "Rate of every link in each direction: 100mbit, 1gbit, none (unshaped)")
       ->check(rate())
       ->capture_default_str();
-  up_->add_option("--mtu", options_.mtu, "Largest IP packet, bytes")
+  up_->add_option("--mtu", options_.mtu, "Largest IP packet, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   up_->add_option("--dataplane", options_.dataplane,
-                  "Who adds in the switches: a daemon (user) or XDP in the kernel")
+                  "Dataplane of the switches: a daemon (user) or XDP in the kernel (xdp)")
       ->check(CLI::IsMember({"user", "xdp"}))
       ->capture_default_str();
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
-                                     "The same for the spine (default: as in the racks)")
+                                     "Dataplane of the spine (default: as in the racks)")
                          ->check(CLI::IsMember({"user", "xdp"}));
-  up_->add_option(
-         "--loss", loss_,
-         "Every link loses this part of all packets, each way: 0.01, 1%; with 0 none, until `rack set`\n"
-         "says otherwise. Without the flag links cannot be made to lose any")
+  up_->add_option("--loss", loss_,
+                  "Share of packets that every link loses in each direction: 0.01, 1%. Also with 0,\n"
+                  "`rack set --loss` can change it; without the flag it cannot")
       ->check(probability());
   up_->add_flag("--multicast", options_.multicast, "Switches send results to their workers by IP multicast");
   up_->footer(
@@ -240,25 +238,27 @@ RackCommand::RackCommand(CLI::App& root) {
   status_->add_flag("--json", json_, "Print a JSON array");
   status_->footer("Examples:\n  netsum rack status\n  netsum rack status --json");
 
-  set_ = app_->add_subcommand("set", "Change links of a rack that is up");
+  set_ = app_->add_subcommand("set", "Change the links of a rack that is up");
   name_flag(set_);
   set_->add_option("WHERE", where_, "Whose link: a worker's number, up0 (rack 0's to the spine), or all")
       ->required();
-  set_->add_option("--rate", rate_, "Rate, each way; of racks made with a --rate")->check(rate());
-  set_->add_option("--loss", loss_, "Part of the packets that is lost, each way; of racks made with --loss")
+  set_->add_option("--rate", rate_, "Rate in each direction, if the rack was created with --rate")
+      ->check(rate());
+  set_->add_option("--loss", loss_,
+                   "Share of lost packets in each direction, if the rack was created with --loss")
       ->check(probability());
-  set_->add_option("--link", link_, "down: as if unplugged; up: plugged in again")
+  set_->add_option("--link", link_, "down: unplug the link; up: plug it in again")
       ->check(CLI::IsMember({"up", "down"}));
   set_->footer("Examples:\n  netsum rack set 3 --link down\n  netsum rack set all --loss 0.01 --rate 50mbit");
 
   exec_ = app_->add_subcommand("exec", "Run a command on a worker (by number) or a switch (sw, sw1, spine)");
   name_flag(exec_);
   exec_->add_option("WHERE", where_, "Worker's number, or a switch")->required();
-  exec_->add_option("COMMAND", command_, "What to run there, after `--`")->required();
+  exec_->add_option("COMMAND", command_, "Command to run, after `--`")->required();
   exec_->footer("Examples:\n  netsum rack exec 0 -- netsum doctor\n  netsum rack exec sw -- ip -s link");
 
-  down_ = app_->add_subcommand("down", "Take a rack away, with all that runs in it");
-  CLI::Option* all = down_->add_flag("--all", all_, "Every rack, also what a crash has left of one");
+  down_ = app_->add_subcommand("down", "Remove a rack and end all processes in it");
+  CLI::Option* all = down_->add_flag("--all", all_, "Remove every rack, including remains after a crash");
   name_flag(down_);
   down_->get_option("--name")->excludes(all);
   down_->footer("Examples:\n  netsum rack down\n  netsum rack down --all");
