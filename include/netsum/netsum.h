@@ -9,7 +9,12 @@
  * submissions.
  *
  * Options: a caller initialises an option struct with zeros and sets struct_size to its size. A zero in any other
- * field selects the default. Strings are NUL-terminated and copied. */
+ * field selects the default. Strings are NUL-terminated and copied.
+ *
+ * Versions: structs grow only at their end, in whole multiples of their alignment. A program that was compiled with an
+ * older header passes a smaller struct_size: the library takes the fields that it lacks as zero. One that was compiled
+ * with a newer header passes a larger one: the library accepts it as long as the fields that it does not know are
+ * zero, and otherwise returns NETSUM_INVALID_ARGUMENT. */
 #ifndef NETSUM_NETSUM_H_
 #define NETSUM_NETSUM_H_
 
@@ -64,6 +69,9 @@ typedef enum netsum_when_full {
   NETSUM_FULL_HOSTS = 2
 } netsum_when_full;
 
+/* Equal to netsum::PacketIoKind. */
+typedef enum netsum_packet_io { NETSUM_IO_UDP = 0, NETSUM_IO_AF_XDP = 1 } netsum_packet_io;
+
 typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
 typedef struct netsum_work netsum_work; /* an operation in progress */
 
@@ -89,6 +97,20 @@ typedef struct netsum_comm_options {
   const char* fallback_aggregators; /* failover: comma-separated "host:port", or "hosts"; NULL or "": none */
   int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
   netsum_when_full when_full;       /* what to do if an aggregator has no room; 0: NETSUM_FULL_FAIL */
+  /* From here on: fields that the first version did not have. */
+  const char* bind_address; /* embedded shards: address of this rank's; NULL or "": towards root */
+  const char* host;         /* equal on ranks that share memory; NULL or "": found out */
+  const char* tls_ca_cert;  /* these three: PEM text; NULL or "": none */
+  const char* tls_cert;
+  const char* tls_private_key;
+  /* Called on rank 0 with the address at which it listens (root may have port 0), during netsum_comm_connect(), on the
+   * same thread. NULL: not called. */
+  void (*on_root_bound)(void* user_data, const char* address);
+  void* on_root_bound_data;
+  int slots;                  /* packets in flight per stripe, a power of two; 0: default, 256 */
+  netsum_packet_io packet_io; /* 0: NETSUM_IO_UDP */
+  double inject_loss;         /* tests only: probability that a received packet is dropped */
+  uint64_t inject_seed;
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */
@@ -101,6 +123,48 @@ typedef struct netsum_regroup_options {
   const char* root;   /* embedded shards that lost rank 0: the new meeting point; NULL or "": unchanged */
   int hosts_root;     /* 1: this rank listens there */
 } netsum_regroup_options;
+
+/* A contiguous array to reduce; see netsum::TensorView (communicator.h). */
+typedef struct netsum_tensor {
+  const void* input;
+  void* output;
+  size_t count;         /* elements */
+  uint64_t reserved[3]; /* 0 */
+} netsum_tensor;
+
+typedef struct netsum_all_reduce_options {
+  size_t struct_size; /* sizeof(netsum_all_reduce_options) */
+  netsum_dtype type;  /* 0: NETSUM_FLOAT32 */
+  netsum_redop op;    /* 0: NETSUM_SUM */
+  int64_t timeout_ms; /* 0: timeout_ms of the communicator */
+} netsum_all_reduce_options;
+
+/* netsum::CommunicatorStats describes each number (communicator.h). */
+typedef struct netsum_stats {
+  size_t struct_size; /* sizeof(netsum_stats), set by the caller */
+  uint64_t operations_submitted;
+  uint64_t operations;
+  uint64_t operations_failed;
+  uint64_t gradient_bytes;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t packets_sent;
+  uint64_t packets_received;
+  uint64_t retransmissions;
+  uint64_t probes;
+  uint64_t packets_dropped;
+  uint64_t stripes;
+  uint64_t failovers;
+  uint64_t shard_bytes_received;
+  uint64_t shard_bytes_sent;
+  uint64_t shared_memory_bytes_written;
+  uint64_t shared_memory_bytes_read;
+  double srtt_us;
+} netsum_stats;
+
+/* Receives the end of an operation: its code, its message ("" for NETSUM_OK) and the rank that caused the error, or -1.
+ * `message` is valid during the call only. */
+typedef void (*netsum_callback)(void* user_data, int code, const char* message, int rank);
 
 /* The library's version, such as "0.1.0". Never NULL. */
 NETSUM_API const char* netsum_version(void);
@@ -133,6 +197,12 @@ NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
 /* The error that broke the communicator, or 0. A broken communicator stays broken until it regroups. */
 NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 
+/* Fills in *stats, whose struct_size the caller has set. Fields that the library does not know become 0. */
+NETSUM_API int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats);
+/* One line for people: where the sums happen and why. Valid until this thread's next call of this function. Never
+ * NULL. */
+NETSUM_API const char* netsum_comm_describe(const netsum_comm* comm);
+
 /* Starts an all-reduce: output[i] becomes the reduction of input[i] over all ranks, for 0 <= i < count. `count` is
  * the number of elements of `type` and must be the same on all ranks. `input` may equal `output`; otherwise they
  * must not overlap. Both must stay valid, and the caller must not modify them, until the work has ended.
@@ -141,6 +211,15 @@ NETSUM_API int netsum_comm_status(const netsum_comm* comm);
  * are reported by the work, which then ends at once. */
 NETSUM_API int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count,
                                  netsum_dtype type, netsum_redop op, int64_t timeout_ms, netsum_work** work);
+/* The same for several tensors in one operation: they share packets, so many small ones cost as much as a large one.
+ * The tensors' counts must be the same on all ranks, in the same order. `tensors` is copied. `options` NULL: defaults. */
+NETSUM_API int netsum_all_reduce_tensors(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count,
+                                         const netsum_all_reduce_options* options, netsum_work** work);
+/* Has `callback` called once, when the operation ends: on a thread of the library or, if it has ended already, on this
+ * thread before the function returns. The callback must not block and must not call netsum_work_wait(),
+ * netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the work. At most
+ * one callback per work. */
+NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data);
 /* Waits for the end of the operation and returns its code. timeout_ms bounds this wait only: if it passes first,
  * the result is NETSUM_TIMEOUT and the operation continues. Negative: wait until the operation ends, at the latest
  * by its own deadline. */

@@ -2,6 +2,8 @@
 #include "netsum/netsum.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -16,6 +18,7 @@ struct netsum_comm {
 };
 struct netsum_work {
   netsum::Work work;
+  std::atomic<bool> has_callback = false;
 };
 
 namespace {
@@ -26,6 +29,11 @@ using netsum::Status;
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
 static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
 static_assert(NETSUM_AVG == static_cast<int>(netsum::ReduceOp::kAvg));
+static_assert(NETSUM_IO_AF_XDP == static_cast<int>(netsum::PacketIoKind::kAfXdp));
+// What programs that were compiled with the first version pass. A new field must lie behind all of that, padding
+// included.
+static_assert(offsetof(netsum_comm_options, bind_address) == 144);
+static_assert(sizeof(netsum_regroup_options) == 48);
 
 thread_local Status last_error;
 
@@ -59,11 +67,46 @@ std::vector<std::string> split_list(const char* text) {
   return parts;
 }
 
-Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* out) {
-  if (in == nullptr || in->struct_size != sizeof(netsum_comm_options)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "netsum_comm_connect: set options.struct_size to sizeof(netsum_comm_options)");
+Status invalid(const std::string& what, const std::string& why) {
+  return Status(ErrorCode::kInvalidArgument, what + ": " + why);
+}
+
+// `size`: what the caller has set struct_size to.
+template <typename Struct>
+Status check_size(size_t size, const std::string& what) {
+  constexpr size_t kMost = 4096;  // more is no size, but memory that nobody has initialised
+  if (size > sizeof(size_t) && size <= kMost && size % alignof(Struct) == 0) return Status();
+  return invalid(what, "struct_size is " + std::to_string(size) + ": set it to the size of the struct (" +
+                           std::to_string(sizeof(Struct)) + " in this version of the library)");
+}
+
+// Copies a struct that begins with its size, as the caller's version of the header has it, into today's.
+template <typename Struct>
+Status read_struct(const Struct* given, const std::string& what, Struct* out) {
+  if (given == nullptr) return invalid(what, "the options are NULL");
+  const size_t size = given->struct_size;
+  if (Status status = check_size<Struct>(size, what); !status.ok()) return status;
+  std::memset(static_cast<void*>(out), 0, sizeof(Struct));
+  std::memcpy(static_cast<void*>(out), given, std::min(size, sizeof(Struct)));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof(Struct); i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return invalid(what, "struct_size is " + std::to_string(size) + ", and byte " + std::to_string(i) +
+                             " is not zero: the program uses an option that this version of the library, " +
+                             NETSUM_VERSION_STRING + " (" + std::to_string(sizeof(Struct)) +
+                             " bytes), does not have");
   }
+  return Status();
+}
+
+void read_timeout(int64_t milliseconds, std::chrono::milliseconds* out) {
+  if (milliseconds != 0) *out = std::chrono::milliseconds(milliseconds);
+}
+
+Status read_options(const netsum_comm_options* given, netsum::CommunicatorOptions* out) {
+  netsum_comm_options options;
+  if (Status status = read_struct(given, "netsum_comm_connect", &options); !status.ok()) return status;
+  const netsum_comm_options* const in = &options;
   out->rank = in->rank;
   out->world_size = in->world_size;
   out->job = text_or(in->job, "default");
@@ -71,8 +114,8 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
   out->aggregator_token = text_or(in->aggregator_token, "");
   out->root = text_or(in->root, "");
   out->aggregators = split_list(in->aggregators);
-  if (in->connect_timeout_ms != 0) out->connect_timeout = std::chrono::milliseconds(in->connect_timeout_ms);
-  if (in->timeout_ms != 0) out->timeout = std::chrono::milliseconds(in->timeout_ms);
+  read_timeout(in->connect_timeout_ms, &out->connect_timeout);
+  read_timeout(in->timeout_ms, &out->timeout);
   if (in->mtu != 0) out->mtu = in->mtu;
   out->shared_memory = in->no_shared_memory == 0;
   out->lane_bits = in->lane_bits;
@@ -82,27 +125,91 @@ Status read_options(const netsum_comm_options* in, netsum::CommunicatorOptions* 
     out->liveness_timeout = std::chrono::milliseconds(std::max<int64_t>(in->liveness_timeout_ms, 0));
   if (in->failover != 0) out->on_failure = netsum::FailurePolicy::kFailover;
   out->fallback_aggregators = split_list(in->fallback_aggregators);
-  if (in->failover_timeout_ms != 0)
-    out->failover_timeout = std::chrono::milliseconds(in->failover_timeout_ms);
+  read_timeout(in->failover_timeout_ms, &out->failover_timeout);
   if (in->when_full < NETSUM_FULL_FAIL || in->when_full > NETSUM_FULL_HOSTS)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: when_full is none of netsum_when_full");
   out->when_full = static_cast<netsum::WhenFull>(in->when_full);
+  out->bind_address = text_or(in->bind_address, "");
+  out->host = text_or(in->host, "");
+  out->tls.ca_cert = text_or(in->tls_ca_cert, "");
+  out->tls.cert = text_or(in->tls_cert, "");
+  out->tls.private_key = text_or(in->tls_private_key, "");
+  if (in->on_root_bound != nullptr)
+    out->on_root_bound = [call = in->on_root_bound, data = in->on_root_bound_data](
+                             const std::string& address) { call(data, address.c_str()); };
+  if (in->slots != 0) out->slots = in->slots;
+  if (in->packet_io < NETSUM_IO_UDP || in->packet_io > NETSUM_IO_AF_XDP)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
+  out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
+  out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
   return Status();
 }
 
-Status read_regroup_options(const netsum_regroup_options* in, netsum::RegroupOptions* out) {
-  if (in == nullptr) return Status();
-  if (in->struct_size != sizeof(netsum_regroup_options)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "netsum_comm_regroup: set options.struct_size to sizeof(netsum_regroup_options)");
-  }
+Status read_regroup_options(const netsum_regroup_options* given, netsum::RegroupOptions* out) {
+  if (given == nullptr) return Status();
+  netsum_regroup_options options;
+  if (Status status = read_struct(given, "netsum_comm_regroup", &options); !status.ok()) return status;
+  const netsum_regroup_options* const in = &options;
   if (in->all != 0) out->who = netsum::RegroupOptions::Who::kAll;
   out->min_members = in->min_members;
-  if (in->gather_ms != 0) out->gather = std::chrono::milliseconds(in->gather_ms);
+  read_timeout(in->gather_ms, &out->gather);
   out->timeout = std::chrono::milliseconds(in->timeout_ms);
   out->root = text_or(in->root, "");
   out->hosts_root = in->hosts_root != 0;
   return Status();
+}
+
+Status read_all_reduce_options(const netsum_all_reduce_options* given, netsum::AllReduceOptions* out) {
+  if (given == nullptr) return Status();
+  netsum_all_reduce_options in;
+  if (Status status = read_struct(given, "netsum_all_reduce_tensors", &in); !status.ok()) return status;
+  if (in.type != 0) out->type = static_cast<netsum::DataType>(in.type);
+  if (in.op != 0) out->op = static_cast<netsum::ReduceOp>(in.op);
+  out->timeout = std::chrono::milliseconds(in.timeout_ms);
+  return Status();
+}
+
+Status read_tensors(const netsum_tensor* tensors, size_t count, std::vector<netsum::TensorView>* out) {
+  const std::string what = "netsum_all_reduce_tensors";
+  if (tensors == nullptr && count > 0)
+    return invalid(what, "tensors is NULL, and tensor_count is above zero");
+  out->reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    for (const uint64_t reserved : tensors[i].reserved) {
+      if (reserved != 0)
+        return invalid(what, "reserved fields of tensor " + std::to_string(i) + " are not zero");
+    }
+    netsum::TensorView view;
+    view.input = tensors[i].input;
+    view.output = tensors[i].output;
+    view.count = tensors[i].count;
+    out->push_back(view);
+  }
+  return Status();
+}
+
+netsum_stats to_c(const netsum::CommunicatorStats& stats) {
+  netsum_stats out = {};
+  out.struct_size = sizeof(out);
+  out.operations_submitted = stats.operations_submitted;
+  out.operations = stats.operations;
+  out.operations_failed = stats.operations_failed;
+  out.gradient_bytes = stats.gradient_bytes;
+  out.bytes_sent = stats.bytes_sent;
+  out.bytes_received = stats.bytes_received;
+  out.packets_sent = stats.packets_sent;
+  out.packets_received = stats.packets_received;
+  out.retransmissions = stats.retransmissions;
+  out.probes = stats.probes;
+  out.packets_dropped = stats.packets_dropped;
+  out.stripes = stats.stripes.size();
+  out.failovers = stats.failovers;
+  out.shard_bytes_received = stats.shard_bytes_received;
+  out.shard_bytes_sent = stats.shard_bytes_sent;
+  out.shared_memory_bytes_written = stats.shared_memory_bytes_written;
+  out.shared_memory_bytes_read = stats.shared_memory_bytes_read;
+  out.srtt_us = stats.srtt_us;
+  return out;
 }
 
 }  // namespace
@@ -171,6 +278,31 @@ int netsum_comm_status(const netsum_comm* comm) {
   return guarded([&] { return comm->communicator->status(); });
 }
 
+int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats) {
+  return guarded([&]() -> Status {
+    if (comm == nullptr) return Status(ErrorCode::kInvalidArgument, "netsum_comm_stats: comm is NULL");
+    if (stats == nullptr) return invalid("netsum_comm_stats", "stats is NULL");
+    const size_t size = stats->struct_size;
+    if (Status status = check_size<netsum_stats>(size, "netsum_comm_stats"); !status.ok()) return status;
+    const netsum_stats filled = to_c(comm->communicator->stats());
+    std::memset(static_cast<void*>(stats), 0, size);
+    std::memcpy(static_cast<void*>(stats), &filled, std::min(size, sizeof(filled)));
+    stats->struct_size = size;
+    return Status();
+  });
+}
+
+const char* netsum_comm_describe(const netsum_comm* comm) {
+  thread_local std::string text;
+  if (guarded([&]() -> Status {
+        if (comm == nullptr) return Status(ErrorCode::kInvalidArgument, "netsum_comm_describe: comm is NULL");
+        text = comm->communicator->describe();
+        return Status();
+      }) != 0)
+    text = "";
+  return text.c_str();
+}
+
 int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count, netsum_dtype type,
                       netsum_redop op, int64_t timeout_ms, netsum_work** work) {
   return guarded([&]() -> Status {
@@ -181,8 +313,39 @@ int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t
     options.type = static_cast<netsum::DataType>(type);
     options.op = static_cast<netsum::ReduceOp>(op);
     options.timeout = std::chrono::milliseconds(timeout_ms);
-    *work =
-        new netsum_work{comm->communicator->all_reduce(netsum::TensorView{input, output, count}, options)};
+    netsum::TensorView view;
+    view.input = input;
+    view.output = output;
+    view.count = count;
+    *work = new netsum_work{comm->communicator->all_reduce(view, options)};
+    return Status();
+  });
+}
+
+int netsum_all_reduce_tensors(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count,
+                              const netsum_all_reduce_options* options, netsum_work** work) {
+  return guarded([&]() -> Status {
+    if (comm == nullptr || work == nullptr)
+      return Status(ErrorCode::kInvalidArgument, "netsum_all_reduce_tensors: comm or work is NULL");
+    netsum::AllReduceOptions parsed;
+    if (Status read = read_all_reduce_options(options, &parsed); !read.ok()) return read;
+    std::vector<netsum::TensorView> views;
+    if (Status read = read_tensors(tensors, tensor_count, &views); !read.ok()) return read;
+    *work = new netsum_work{comm->communicator->all_reduce(views, parsed)};
+    return Status();
+  });
+}
+
+int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data) {
+  return guarded([&]() -> Status {
+    if (work == nullptr || callback == nullptr)
+      return Status(ErrorCode::kInvalidArgument, "netsum_work_on_done: work or callback is NULL");
+    if (work->has_callback.exchange(true))
+      return Status(ErrorCode::kInvalidArgument, "netsum_work_on_done: the work has a callback already");
+    const netsum::Work operation = work->work;  // the callback may free `work`
+    operation.on_done([callback, user_data](const Status& status) {
+      callback(user_data, static_cast<int>(status.code()), status.message().c_str(), status.rank());
+    });
     return Status();
   });
 }
