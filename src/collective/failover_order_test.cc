@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -37,11 +38,16 @@ struct TwoRanks {
   std::unique_ptr<Aggregator> second = start_aggregator_at("127.0.0.1:0");
   std::unique_ptr<Communicator> ranks[2];
 
-  void connect(const FailoverHooks& hooks0, const FailoverHooks& hooks1) {
-    auto one = std::async(std::launch::async, [&] {
-      return FailoverCommunicator::connect(options_for(1, *first, *second), hooks1);
-    });
-    auto zero = FailoverCommunicator::connect(options_for(0, *first, *second), hooks0);
+  // `edit` may change the options of a rank.
+  void connect(const FailoverHooks& hooks0, const FailoverHooks& hooks1,
+               const std::function<void(CommunicatorOptions&)>& edit = nullptr) {
+    const auto connect_rank = [&](int rank, const FailoverHooks& hooks) {
+      CommunicatorOptions options = options_for(rank, *first, *second);
+      if (edit) edit(options);
+      return FailoverCommunicator::connect(options, hooks);
+    };
+    auto one = std::async(std::launch::async, [&] { return connect_rank(1, hooks1); });
+    auto zero = connect_rank(0, hooks0);
     auto connected = one.get();
     ASSERT_TRUE(zero.ok()) << zero.status().to_string();
     ASSERT_TRUE(connected.ok()) << connected.status().to_string();
@@ -112,6 +118,45 @@ TEST(FailoverOrderTest, NothingIsWrittenToATensorAfterItsWorkHasEnded) {
   EXPECT_EQ(mine, next);
 }
 
+// Of the packets for rank 1 half are lost, so that mostly some operation has ended on rank 0 only, which has to repeat it
+// for rank 1.
+TEST(FailoverOrderTest, WhatHasEndedOnOneRankIsRepeatedForTheOther) {
+  for (uint64_t round = 0; round < 6; ++round) {
+    TwoRanks job;
+    job.connect({}, {}, [&](CommunicatorOptions& options) {
+      if (options.rank == 1) options.inject = {.loss = 0.5, .seed = 10 * round};
+    });
+    constexpr size_t kOperations = 3, kElements = 1000;
+    std::vector<std::vector<float>> mine(kOperations), theirs(kOperations);
+    std::vector<Work> works, others;
+    for (size_t i = 0; i < kOperations; ++i) {
+      mine[i].assign(kElements, static_cast<float>(i + 1));
+      theirs[i].assign(kElements, 100.0f);
+      works.push_back(sum_in_place(*job.ranks[0], mine[i]));
+      others.push_back(sum_in_place(*job.ranks[1], theirs[i]));
+    }
+    for (const Work& work : works) ASSERT_TRUE(work.wait().ok()) << work.wait().to_string();
+    job.first.reset();
+    for (size_t i = 0; i < kOperations; ++i) {
+      EXPECT_EQ(mine[i], std::vector<float>(kElements, static_cast<float>(i + 101)));
+      mine[i].assign(kElements, -7.0f);  // the caller's again
+    }
+    for (size_t i = 0; i < kOperations; ++i) {
+      const Status status = others[i].wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(theirs[i], std::vector<float>(kElements, static_cast<float>(i + 101)));
+    }
+    auto barrier = std::async(std::launch::async, [&] { return job.ranks[1]->barrier(kPatience); });
+    EXPECT_TRUE(job.ranks[0]->barrier(kPatience).ok());
+    EXPECT_TRUE(barrier.get().ok());
+    for (const auto& tensor : mine) EXPECT_EQ(tensor, std::vector<float>(kElements, -7.0f));
+    for (const auto& rank : job.ranks) {
+      EXPECT_EQ(rank->stats().operations, kOperations);
+      EXPECT_EQ(rank->stats().failovers, 1u);
+    }
+  }
+}
+
 TEST(FailoverOrderTest, OperationsAreCountedWhenTheyEndAndOnceHoweverOftenTheyAreRepeated) {
   TwoRanks job;
   job.connect({}, {});
@@ -160,12 +205,32 @@ TEST(FailoverOrderTest, TheDeadlineEndsAnOperationWhileAnotherPlaceIsSought) {
   std::vector<float> data(10, 1.0f);
   job.first.reset();
   job.second.reset();
+  std::vector<float> patient(20, 1.0f);
+  const Work later = sum_in_place(*job.ranks[0], patient);
   const Status status = sum_in_place(*job.ranks[0], data, seconds(2)).wait();
   EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
   EXPECT_THAT(status.message(),
               HasSubstr("all_reduce (float32[10]) is not finished by its deadline, 2000 ms"));
   EXPECT_EQ(job.ranks[0]->status().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(later.wait().code(), ErrorCode::kTimeout);
   EXPECT_EQ(sum_in_place(*job.ranks[0], data).wait().code(), ErrorCode::kTimeout);
+}
+
+TEST(FailoverOrderTest, AbortEndsTheSearchForAnotherPlace) {
+  TwoRanks job;
+  job.connect({}, {}, [](CommunicatorOptions& options) { options.failover_timeout = 2 * kPatience; });
+  job.first.reset();
+  job.second.reset();
+  ASSERT_TRUE(comes_true([&] { return job.ranks[0]->describe().find("looking for") != std::string::npos; }));
+  job.ranks[0]->abort("enough");
+  // It waits for the end of the search.
+  auto regroup = std::async(std::launch::async, [&] {
+    RegroupOptions options;
+    options.timeout = milliseconds(100);
+    return job.ranks[0]->regroup(options).status();
+  });
+  EXPECT_EQ(regroup.wait_for(kPatience), std::future_status::ready);
+  EXPECT_FALSE(regroup.get().ok());
 }
 
 TEST(FailoverOrderTest, AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks) {

@@ -9,7 +9,7 @@
 
 #include "src/base/rng.h"
 #include "tests/attack/forgery.h"
-#include "tests/conformance/xdp_run.h"
+#include "tests/conformance/xdp_fixture.h"
 
 namespace netsum::attack {
 namespace {
@@ -27,15 +27,8 @@ constexpr uint32_t kRounds = 100;
 constexpr uint64_t kForgeries = 1'000'000;
 constexpr uint64_t kAtATime = kForgeries / (kRounds * kSlots * kMembers);
 
-class XdpAttack : public testing::Test {
+class XdpAttack : public conformance::XdpFixture {
  protected:
-  void SetUp() override {
-    std::string why;
-    program_ = XdpRun::program(&why);
-    if (program_ == nullptr && why.find("permission") != std::string::npos) GTEST_SKIP() << why;
-    ASSERT_NE(program_, nullptr) << why;
-  }
-
   static VectorJob job_of(uint16_t epoch) {
     return {.job = 1,
             .epoch = epoch,
@@ -105,8 +98,6 @@ class XdpAttack : public testing::Test {
     for (uint32_t reason = 1; reason < NETSUM_DROP_COUNT; ++reason) sum += program_->counter(reason);
     return sum;
   }
-
-  XdpProgram* program_ = nullptr;
 };
 
 TEST_F(XdpAttack, NothingIsAcceptedWithoutTheKey) {

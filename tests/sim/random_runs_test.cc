@@ -76,13 +76,16 @@ TEST_F(RandomRuns, EverySumIsRightUnlessSomebodyIsGone) {
 }
 
 TEST_F(RandomRuns, ASeedReplaysToTheLastBit) {
+  uint64_t delivered =
+      0;  // in all of them: in a single one all ranks may be gone before they have sent anything
   for (uint64_t seed = first_seed; seed < first_seed + 20; ++seed) {
     const Report once = run_seed(seed, {});
     const Report again = run_seed(seed, {});
     EXPECT_EQ(once.trace_hash, again.trace_hash) << rerun_line(seed, {});
-    EXPECT_GT(once.network.delivered, 0u);
     EXPECT_NE(once.trace_hash, run_seed(seed + 1000, {}).trace_hash);
+    delivered += once.network.delivered;
   }
+  EXPECT_GT(delivered, 0u);
 }
 
 }  // namespace
