@@ -168,8 +168,8 @@ Work FailoverCommunicator::submit(OperationPtr operation) {
   return Work(operation->outer);
 }
 
-// The end is told from the session's thread, so a session that is closed has told all its ends: what it has
-// completed is never repeated to the caller's tensors.
+// The session reports the end of an operation on its own thread, and has reported all of them when it is closed: what it
+// has completed is never repeated to the caller's tensors.
 void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {
   everywhere_->submitted(operation->bytes);
   AllReduceOptions options = operation->options;
@@ -186,11 +186,11 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
 // On the session's engine thread.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
                                     const Status& status) {
-  Status told = status;
+  Status result = status;
   {
     const std::lock_guard lock(mutex_);
     const bool of_this_session = generation == generation_ && session_ != nullptr;
-    const bool told_before = operation->ended;
+    const bool ended_before = operation->ended;
     if (status.ok()) {
       operation->ended = true;
       operation->ended_in_session = generation;
@@ -200,12 +200,12 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t gene
       // To be repeated, or to be ended by whoever closes the session.
       if (failure_.ok() || !of_this_session) return;
       operation->ended = true;
-      told = failure_;
+      result = failure_;
     }
-    if (told_before) return;
-    count_end(*operation, told);
+    if (ended_before) return;
+    count_end(*operation, result);
   }
-  operation->outer->finish(told);
+  operation->outer->finish(result);
 }
 
 // Forgets what all ranks have finished.
@@ -258,7 +258,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->views_again());
-  // It may have failed before it was ours to be told of.
+  // It may have failed before note_failure() could take its report.
   if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
 }
 
@@ -326,7 +326,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
   if (failure_.ok()) failure_ = found->status();
   const Status failure = failure_;
   lock.unlock();
-  // The other ranks, which have begun there, are told.
+  // The other ranks have begun there: they need a report.
   if (found->ok()) opener_.end(std::move(*found).value(), failure);
   end_all();
 }
@@ -401,13 +401,13 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
             session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
                 " bytes, and the job began with " + std::to_string(payload_bytes_) +
                 ": results would differ in bits; start all aggregators with the same --mtu"};
-  // What all have finished is known only by what all have told: less means that somebody is not who it was.
+  // The number is the least that any rank has reported. If it is out of this range, a rank is not the one that it was.
   if (session.completed() < oldest_kept || session.completed() > completed)
     return {ErrorCode::kInternal, "the ranks disagree on how far they have come"};
   return {};
 }
 
-// The other ranks are told without the lock: that may take a second per aggregator.
+// Reports to the other ranks without the lock: that may take a second per aggregator.
 void FailoverCommunicator::abort(const std::string& reason) {
   const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
   std::unique_lock lock(mutex_);

@@ -28,7 +28,7 @@ namespace netsum {
 struct FailoverHooks {
   std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
   std::function<void()>
-      aborting;  // on the thread of abort(): operations have ended, the other ranks are not told yet
+      aborting;  // on the thread of abort(): operations have ended, the other ranks do not know yet
   std::function<void()> met;  // all ranks have met at another place; nothing is repeated there yet
 };
 

@@ -1,4 +1,4 @@
-// Which of a session's operations every rank has finished, told from one's own progress alone. By the
+// Which of a session's operations every rank has finished, derived from this rank's own progress alone. By the
 // protocol (wire/PROTOCOL.md, section 6) a slot's round completes only when everybody has the result of the
 // round before, and a scale slot is used again only when all data of its group is there. So once an operation
 // has ended here, everybody has finished what lies a whole turn of the slots before it, on each stripe.

@@ -60,8 +60,8 @@ class Shard {
   uint64_t packets_received() const { return counter("packets_received"); }
   uint64_t packets_sent() const { return counter("packets_sent"); }
 
-  // After an orderly end: another rank may still lack a result of ours. One that does asks at least four
-  // times a second, so a shard that hears nothing for longer is needed no more. Waits a second at most.
+  // After an orderly end: waits until no rank can need a result of this shard any more, at most a second. A rank that
+  // lacks one asks at least four times a second.
   void linger() const;
 
  private:

@@ -55,7 +55,7 @@ class SharedMemoryCore final : public EngineCore {
   Engine* const network_;
   uint32_t wake_ups_ = 0;  // before we looked for work: what comes later has woken us again
   std::vector<HostCore::Completion> completions_;
-  bool network_failed_ = false;  // it is told of our failure
+  bool network_failed_ = false;  // our failure has been passed on to it
 
   // Sums that are back from the network, by slot. The flag spares a look the lock.
   std::mutex mutex_;

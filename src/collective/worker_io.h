@@ -20,7 +20,8 @@ struct WorkerIo {
   const LossyIo* faults = nullptr;  // lives as long as `io`; null: none are injected
 };
 
-// `remote`: whom most packets go to. `faults`: of packets received. What `wanted` cannot do here, UDP does.
+// `remote`: the address that most packets go to. `faults`: of packets received. If `wanted` is not possible here, UDP is
+// used.
 // Errors: as open_udp(). `groups`: received by UDP only, so `wanted` is kUdp if there are any.
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> groups, const InjectedFaults& faults);

@@ -33,7 +33,7 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
         min_members = (size + 1) // 2
     if not 1 <= min_members <= size:
         raise ValueError(f"min_members is {min_members}; it must be 1 to {size}, the size of the group")
-    group.abort()  # whoever still waits for a sum hears that it will not come
+    group.abort()  # ends the sums that others still wait for
     members = _gather(store, rank, size, min_members, gather_s, time.monotonic() + timeout_s)
     if rank not in members:
         raise _error(f"rank {rank} came too late: ranks {members} go on without it", "peer_lost", rank)
