@@ -10,7 +10,7 @@ TRAINING = "failover_test FailoverTest.To*"
 # fmt: off
 BUGS = [
     Bug("failover", "told_twice", "a result that is repeated for another rank is given to the caller again", COMMUNICATOR,
-        "    if (told_before) return;\n", "    (void)told_before;\n", REPEATED),
+        "    if (ended_before) return;\n", "    (void)ended_before;\n", REPEATED),
     Bug("failover", "later_reports_count", "a lost session's further reports are taken for the loss of the next one",
         COMMUNICATOR, "  if (generation != generation_ || session_ == nullptr || !failure_.ok() || lost_) return;",
         "  if (!failure_.ok() || lost_) return;", TRAINING),
