@@ -27,6 +27,8 @@ DOORS = {
     "src/control": [API, "src/base", "src/net", "wire"],
     "src/worker": [API, "src/base", "src/kernels", "src/net", "wire"],
     "src/host": [API, "src/base", "src/kernels", "src/worker", "wire"],
+    # Of the worker the limits of the weights that the planner makes.
+    "src/plan": [API, "src/base", "src/worker"],
     "aggregator/slot": ["wire"],
     "aggregator/dataplane": [API, "src/base", "src/net", "wire"],
     "aggregator/core": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot", "aggregator/dataplane"],
@@ -67,6 +69,7 @@ DOORS = {
         "src/net/af_xdp",
         "src/control",
         "src/kernels",
+        "src/plan",
         "src/telemetry",
         "wire",
         "emulate",

@@ -1,0 +1,273 @@
+#include "src/plan/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "src/base/assert.h"
+#include "src/plan/ports.h"
+#include "src/plan/share_tree.h"
+#include "src/worker/chunk_map.h"
+
+namespace netsum::plan {
+namespace {
+
+constexpr double kBitsPerByte = 8;
+// Times that differ by less are equal.
+constexpr double kSame = 1e-9;
+
+// The program of a topology, and which stripes each of its leaves has.
+struct Program {
+  ShareTree tree;
+  std::vector<StripePlan> stripes;
+  std::vector<std::vector<size_t>> of_leaf;  // [node]: its stripes
+  double ring_s_per_bit = 0;
+};
+
+// The rate, in bits of the gradient per second from each rank, that the limits allow; INFINITY for none.
+double stream_rate(const SumLimits& limits, size_t ranks, double element_bits) {
+  double rate = INFINITY;
+  if (limits.stream_bps > 0) rate = limits.stream_bps;
+  if (limits.adds_per_second > 0) {
+    rate = std::min(rate, limits.adds_per_second * element_bits / static_cast<double>(ranks));
+  }
+  if (limits.slots > 0) {
+    rate = std::min(rate, limits.slots * limits.slot_bytes * kBitsPerByte / limits.round_trip_s);
+  }
+  return rate;
+}
+
+class Builder {
+ public:
+  explicit Builder(const Topology& topology)
+      : topology_(topology), ranks_(static_cast<double>(topology.ranks.size())) {}
+
+  Program build() {
+    add_racks();
+    for (size_t i = 0; i < topology_.places.size(); ++i) add_place(i);
+    for (size_t i = 0; i < topology_.ranks.size(); ++i) add_rank(i);
+    program_.ring_s_per_bit = 2 * (ranks_ - 1) / ranks_ / slowest_;
+    return std::move(program_);
+  }
+
+ private:
+  int node_of_rack(int rack) const {
+    return rack == kNoRack ? ShareTree::kRoot : racks_[static_cast<size_t>(rack)];
+  }
+
+  int add_node(int parent, Preference preference, size_t stripes) {
+    program_.of_leaf.resize(program_.tree.size() + 1);
+    return program_.tree.add(parent, preference, stripes);
+  }
+
+  // A link whose load depends on the shares below `node`.
+  void add_link(int node, const std::string& name, const Link& link, double fixed, double in_slope,
+                double out_slope) {
+    program_.tree.constrain(node, {name + ", in", fixed, in_slope, link.in_bps});
+    program_.tree.constrain(node, {name + ", out", fixed, out_slope, link.out_bps});
+  }
+
+  // A node in `parent` with these limits, or `parent` if there are none.
+  int below_limits(int parent, const std::string& name, const SumLimits& limits) {
+    const double rate = stream_rate(limits, topology_.ranks.size(), topology_.element_bits);
+    if (!std::isfinite(rate)) return parent;
+    const int node = add_node(parent, Preference::kNone, 0);
+    program_.tree.constrain(node, {name + ", sums", 0, 1, rate});
+    return node;
+  }
+
+  // Of n ranks behind an uplink of N in all: contributions to, and results of, the share s that is summed behind it
+  // cross it N - n times, those of the rest n times: n + (N - 2 n) s, each way.
+  void add_racks() {
+    std::vector<double> members(topology_.racks.size());
+    for (const Rank& rank : topology_.ranks) {
+      for (int up = rank.rack; up != kNoRack; up = topology_.racks[static_cast<size_t>(up)].parent) {
+        members[static_cast<size_t>(up)] += 1;
+      }
+    }
+    racks_.assign(topology_.racks.size(), -1);
+    for (size_t i = 0; i < racks_.size(); ++i) add_rack(i, members);
+  }
+
+  // Enclosing racks first.
+  void add_rack(size_t i, const std::vector<double>& members) {
+    if (racks_[i] >= 0) return;
+    const Rack& rack = topology_.racks[i];
+    if (rack.parent != kNoRack) add_rack(static_cast<size_t>(rack.parent), members);
+    racks_[i] = add_node(node_of_rack(rack.parent), Preference::kNone, 0);
+    const double slope = ranks_ - 2 * members[i];
+    add_link(racks_[i], "uplink of " + rack.name, rack.uplink, members[i], slope, slope);
+    if (members[i] > 0 && members[i] < ranks_) meet_ring(rack.uplink);
+  }
+
+  void add_place(size_t i) {
+    const Place& place = topology_.places[i];
+    const bool in_switch = place.kind == PlaceKind::kSwitch;
+    std::vector<double> rates;
+    for (const Link& port : place.ports) rates.push_back(std::min(port.in_bps, port.out_bps));
+    if (in_switch) rates.push_back(1);
+    const std::vector<PortCore> stripes = assign_cores(rates, place.cores);
+
+    const int host = below_limits(node_of_rack(place.rack), place.name, place.limits);
+    for (size_t port = 0; port < rates.size(); ++port) {
+      const auto count = static_cast<size_t>(
+          std::count_if(stripes.begin(), stripes.end(), [&](const PortCore& s) { return s.port == port; }));
+      const int leaf = add_node(host, in_switch ? Preference::kSwitch : Preference::kSpareHost, count);
+      for (const PortCore& stripe : stripes) {
+        if (stripe.port == port) add_stripe(leaf, {i, StripePlan::kNone, port, stripe.core, 0});
+      }
+      if (in_switch) continue;
+      const std::string name = rates.size() == 1 ? place.name : place.name + " port " + std::to_string(port);
+      add_link(leaf, name, place.ports[port], 0, ranks_, place.multicast ? 1 : ranks_);
+    }
+  }
+
+  void add_rank(size_t i) {
+    const Rank& rank = topology_.ranks[i];
+    meet_ring(rank.link);
+    if (!rank.shard) {
+      add_link(ShareTree::kRoot, rank.name, rank.link, 1, 0, 0);
+      return;
+    }
+    const int leaf =
+        add_node(below_limits(node_of_rack(rank.rack), rank.name, rank.limits), Preference::kShard, 1);
+    add_stripe(leaf, {StripePlan::kNone, i, 0, 0, 0});
+    // The rank's own contribution to its shard, and that shard's result, do not cross its link.
+    add_link(leaf, rank.name, rank.link, 1, ranks_ - 2, ranks_ - 2);
+  }
+
+  void add_stripe(int leaf, StripePlan stripe) {
+    program_.of_leaf[static_cast<size_t>(leaf)].push_back(program_.stripes.size());
+    program_.stripes.push_back(stripe);
+  }
+
+  void meet_ring(const Link& link) { slowest_ = std::min({slowest_, link.in_bps, link.out_bps}); }
+
+  const Topology& topology_;
+  const double ranks_;
+  Program program_;
+  std::vector<int> racks_;  // [rack]: node
+  double slowest_ = INFINITY;
+};
+
+// The best weights with one period.
+struct Candidate {
+  int64_t period = 0;
+  bool single = false;
+  double time = 0;
+  ShareTree::Use use = ShareTree::kAll;
+};
+
+// The period with the smallest time; of those, one that does not use shards, then spare hosts, more than the longest
+// of them, and of those the shortest.
+Candidate best_period(const ShareTree& tree, size_t stripes, double optimum) {
+  const auto longest = static_cast<int64_t>(std::max(ChunkMap::kMaxPeriod, stripes));
+  const auto is_single = [](int64_t period) { return period > static_cast<int64_t>(ChunkMap::kMaxPeriod); };
+  Candidate best{.time = tree.ample_time()};
+  const auto measure_use = [&] {
+    return tree.smallest_use(best.time * (1 + kSame), best.period, best.single);
+  };
+  bool measured = false;
+  for (int64_t period = longest; period > 0; --period) {
+    const bool single = is_single(period);
+    if (!tree.feasible(best.time * (1 + kSame), period, single, ShareTree::kAll)) continue;
+    if (tree.feasible(best.time * (1 - kSame), period, single, ShareTree::kAll)) {
+      best.time = tree.smallest_time(optimum, best.time * (1 - kSame), period, single);
+      measured = false;
+    } else {
+      if (!measured) best.use = measure_use();
+      measured = true;
+      ShareTree::Use use = best.use;
+      for (double& part : use) part = std::min(1.0, part * (1 + 1e-6));
+      if (!tree.feasible(best.time * (1 + kSame), period, single, use)) continue;
+    }
+    best.period = period;
+    best.single = single;
+  }
+  NETSUM_ASSERT(best.period > 0);
+  best.use = measure_use();
+  return best;
+}
+
+// Loads, times and the bottleneck of the weights in `program.stripes`.
+Plan measure(Program program, double optimum) {
+  Plan plan;
+  const ShareTree& tree = program.tree;
+  std::vector<uint64_t> shares(tree.size());
+  for (size_t node = 0; node < tree.size(); ++node) {
+    for (const size_t stripe : program.of_leaf[node]) {
+      const uint32_t weight = program.stripes[stripe].weight;
+      plan.period += weight;
+      for (int at = static_cast<int>(node); at >= 0; at = tree.parent(at))
+        shares[static_cast<size_t>(at)] += weight;
+    }
+  }
+  double slowest = 0;
+  for (const auto& [node, constraint] : tree.constraints()) {
+    const double share = static_cast<double>(shares[static_cast<size_t>(node)]) / plan.period;
+    const double load = constraint.fixed + constraint.slope * share;
+    const double time = load / constraint.rate;
+    if (time > slowest) {
+      slowest = time;
+      plan.bottleneck = plan.links.size();
+    }
+    plan.links.push_back({constraint.name, constraint.rate, load, time * kBitsPerByte});
+  }
+  plan.s_per_byte = slowest * kBitsPerByte;
+  plan.optimum_s_per_byte = optimum * kBitsPerByte;
+  plan.ring_s_per_byte = program.ring_s_per_bit * kBitsPerByte;
+  if (slowest > 0) plan.speed_up = plan.ring_s_per_byte / plan.s_per_byte;
+  plan.bottlenecks =
+      static_cast<size_t>(std::count_if(plan.links.begin(), plan.links.end(), [&](const LinkLoad& link) {
+        return link.s_per_byte >= 0.99 * plan.s_per_byte;
+      }));
+  plan.stripes = std::move(program.stripes);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<uint32_t> Plan::weights() const {
+  std::vector<uint32_t> weights;
+  for (const StripePlan& stripe : stripes) weights.push_back(stripe.weight);
+  return weights;
+}
+
+Result<Plan> make_plan(const Topology& topology) {
+  if (Status s = check(topology); !s.ok()) return s;
+  Program program = Builder(topology).build();
+  const ShareTree& tree = program.tree;
+  const double optimum = tree.smallest_time(0, tree.ample_time(), ShareTree::kRealNumbers, false);
+  const Candidate best = best_period(tree, program.stripes.size(), optimum * (1 - kSame));
+  const std::vector<int64_t> shares = tree.solve(best.time * (1 + kSame), best.period, best.single, best.use);
+  for (size_t node = 0; node < tree.size(); ++node) {
+    const std::vector<size_t>& stripes = program.of_leaf[node];
+    if (stripes.empty()) continue;
+    // Evenly over the port's cores; the first ones take what is left over.
+    const auto weight = static_cast<size_t>(shares[node]);
+    for (size_t i = 0; i < stripes.size(); ++i) {
+      program.stripes[stripes[i]].weight =
+          static_cast<uint32_t>(weight / stripes.size() + (i < weight % stripes.size() ? 1 : 0));
+    }
+  }
+  return measure(std::move(program), optimum);
+}
+
+Result<Plan> evaluate(const Topology& topology, const std::vector<uint32_t>& weights) {
+  if (Status s = check(topology); !s.ok()) return s;
+  Program program = Builder(topology).build();
+  if (weights.size() != program.stripes.size()) {
+    return Status(ErrorCode::kInvalidArgument, std::to_string(weights.size()) + " weights for " +
+                                                   std::to_string(program.stripes.size()) +
+                                                   " stripes; give one for each");
+  }
+  if (std::all_of(weights.begin(), weights.end(), [](uint32_t w) { return w == 0; })) {
+    return Status(ErrorCode::kInvalidArgument, "no stripe has a weight above 0; give at least one");
+  }
+  for (size_t i = 0; i < weights.size(); ++i) program.stripes[i].weight = weights[i];
+  const double optimum =
+      program.tree.smallest_time(0, program.tree.ample_time(), ShareTree::kRealNumbers, false);
+  return measure(std::move(program), optimum);
+}
+
+}  // namespace netsum::plan

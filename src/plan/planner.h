@@ -1,0 +1,72 @@
+// The planner: how much of the gradient each place sums, such that an all-reduce takes the least time.
+//
+// Times are those of the links: the load of each link in units of the gradient, divided by its rate. Headers, latency
+// and processor time are not part of them. Pure and deterministic: ranks that plan from the same topology get the same
+// weights, bit for bit. docs/decisions/0036-share-planner.md describes the method.
+#ifndef NETSUM_SRC_PLAN_PLANNER_H_
+#define NETSUM_SRC_PLAN_PLANNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "netsum/status.h"
+#include "src/plan/topology.h"
+
+namespace netsum::plan {
+
+// One stripe of a plan. Its weight is its chunks per period of the ChunkMap; 0 gets none.
+struct StripePlan {
+  static constexpr size_t kNone = SIZE_MAX;
+
+  size_t place = kNone;  // index in Topology::places, or kNone for an embedded shard
+  size_t rank = kNone;   // of an embedded shard
+  size_t port = 0;       // of the place; a switch has one, 0
+  size_t core = 0;
+  uint32_t weight = 0;
+
+  bool operator==(const StripePlan&) const = default;
+};
+
+// A link in one direction, or what a place can sum.
+struct LinkLoad {
+  std::string name;       // "worker3, in"
+  double rate_bps = 0;    // limits of sums: of the gradient, from each rank
+  double load = 0;        // in units of the gradient
+  double s_per_byte = 0;  // of gradient, if only this link counted
+};
+
+struct Plan {
+  // Places in their order, by port and core; then the embedded shards of ranks that allow one, by rank. The join must
+  // number its stripes in this order.
+  std::vector<StripePlan> stripes;
+  uint32_t period = 0;  // sum of the weights
+
+  double s_per_byte = 0;          // of gradient, with these weights
+  double optimum_s_per_byte = 0;  // with shares in real numbers
+  double ring_s_per_byte = 0;     // a ring over the same links, its ranks ordered by rack
+  double speed_up = 1;            // over the ring; 1 if nothing has to be sent
+
+  std::vector<LinkLoad> links;
+  size_t bottleneck = 0;   // index in links
+  size_t bottlenecks = 0;  // how many links take at least 99 % of its time
+
+  // Time lost because weights are small whole numbers: 0.01 is 1 %.
+  double rounding_loss() const { return optimum_s_per_byte > 0 ? s_per_byte / optimum_s_per_byte - 1 : 0; }
+  // Only possible if racks' uplinks are the bottleneck, or if shards are not allowed.
+  bool slower_than_ring() const { return s_per_byte > ring_s_per_byte * (1 + 1e-6) && ring_s_per_byte > 0; }
+  std::vector<uint32_t> weights() const;  // [stripe], for ChunkMap
+};
+
+// Errors: those of check().
+Result<Plan> make_plan(const Topology& topology);
+
+// The same figures for given weights, such as equal ones: one for each stripe, in the order of Plan::stripes. They are
+// taken as they are, also where a ChunkMap would round them. Error:
+// kInvalidArgument also for a wrong number of weights, or none above 0.
+Result<Plan> evaluate(const Topology& topology, const std::vector<uint32_t>& weights);
+
+}  // namespace netsum::plan
+
+#endif  // NETSUM_SRC_PLAN_PLANNER_H_

@@ -1,0 +1,235 @@
+#include "src/plan/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "src/plan/testing.h"
+
+namespace netsum::plan {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::equal_ranks;
+using ::testing::HasSubstr;
+using testing::in_switch;
+using testing::kMbit;
+using testing::link;
+using testing::spare_host;
+using testing::with_spare_hosts;
+
+constexpr double kSecondsPerByteAt100Mbit = 8 / (100 * kMbit);
+
+Plan planned(const Topology& topology) {
+  Result<Plan> plan = make_plan(topology);
+  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+  return plan.ok() ? std::move(plan).value() : Plan{};
+}
+
+// The formula of equal links: N ranks of rate `rank`, k spare hosts of rate `spare`, a switch that sums `stream` from
+// each rank. Seconds per byte.
+double formula(double n, double k, double rank, double spare, double stream) {
+  const double beside = stream + k * spare / n;
+  const double shards = 2 * (n - 1) / ((n - 2) * beside + n * rank);
+  const bool none_negative = shards * rank >= 1;
+  return 8 * (none_negative ? shards : std::max(1 / rank, 1 / beside));
+}
+
+double load_of(const Plan& plan, const std::string& name) {
+  for (const LinkLoad& link : plan.links) {
+    if (link.name == name) return link.load;
+  }
+  ADD_FAILURE() << "no link " << name;
+  return 0;
+}
+
+TEST(Planner, EqualSpareHostsReachTheFormula) {
+  const std::map<size_t, double> ratios = {{0, 1.00}, {1, 1.09}, {2, 1.19}, {4, 1.38}, {8, 1.75}};
+  for (const auto& [spares, ratio] : ratios) {
+    const Plan plan = planned(with_spare_hosts(8, spares));
+    EXPECT_NEAR(plan.ring_s_per_byte / plan.optimum_s_per_byte, ratio, 0.006) << spares;
+    EXPECT_NEAR(plan.optimum_s_per_byte, formula(8, static_cast<double>(spares), 100 * kMbit, 100 * kMbit, 0),
+                1e-16);
+    EXPECT_GE(plan.rounding_loss(), -1e-9);
+    EXPECT_LT(plan.rounding_loss(), 0.01) << spares;
+    EXPECT_LE(plan.period, 256u);
+  }
+}
+
+TEST(Planner, MoreSpareHostsThanRanksShareEvenlyAndNoShardSums) {
+  const Plan plan = planned(with_spare_hosts(4, 8));
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, kSecondsPerByteAt100Mbit);
+  EXPECT_THAT(plan.weights(), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0));
+}
+
+TEST(Planner, EqualShardsAreARing) {
+  const Plan plan = planned(equal_ranks(8));
+  EXPECT_THAT(plan.weights(), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_NEAR(plan.speed_up, 1, 1e-12);
+  EXPECT_NEAR(load_of(plan, "worker3, in"), 2 * 7.0 / 8, 1e-12);
+  EXPECT_EQ(plan.bottlenecks, 16u) << "both directions of each link";
+}
+
+TEST(Planner, AFasterSpareLinkCountsAsThatManySpareHosts) {
+  const Plan fast = planned(with_spare_hosts(8, 1, 100, 400));
+  EXPECT_NEAR(fast.optimum_s_per_byte, formula(8, 4, 100 * kMbit, 100 * kMbit, 0), 1e-16);
+  EXPECT_NEAR(fast.speed_up, 1.375, 0.01);
+}
+
+TEST(Planner, FourPortsCountAsFourSpareHostsEachWithACoreOfItsOwn) {
+  Topology topology = equal_ranks(8);
+  topology.places.push_back(spare_host("spare", 100, 4));
+  const Plan plan = planned(topology);
+  EXPECT_NEAR(plan.optimum_s_per_byte, formula(8, 4, 100 * kMbit, 100 * kMbit, 0), 1e-16);
+  ASSERT_EQ(plan.stripes.size(), 12u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(plan.stripes[i].port, i);
+    EXPECT_EQ(plan.stripes[i].core, i);
+    EXPECT_NEAR(plan.stripes[i].weight, plan.stripes[0].weight, 1);
+  }
+}
+
+TEST(Planner, ThePortsOfAPlaceShareItsLimit) {
+  Topology topology = equal_ranks(8);
+  topology.places.push_back(spare_host("spare", 400, 4));
+  topology.places[0].limits.adds_per_second = 8 * 30 * kMbit / 32;  // 30 Mbit/s from each of 8 ranks
+  const Plan plan = planned(topology);
+  EXPECT_NEAR(plan.optimum_s_per_byte, formula(8, 0, 100 * kMbit, 1, 30 * kMbit), 1e-16);
+}
+
+TEST(Planner, CoresOfOnePortTakeEqualParts) {
+  Topology topology = with_spare_hosts(4, 1, 100, 200);
+  topology.places[0].cores = 3;
+  for (Rank& rank : topology.ranks) rank.shard = false;
+  const Plan plan = planned(topology);
+  ASSERT_EQ(plan.stripes.size(), 3u);
+  uint32_t sum = 0;
+  for (const StripePlan& stripe : plan.stripes) {
+    EXPECT_NEAR(stripe.weight, static_cast<double>(plan.period) / 3, 1);
+    sum += stripe.weight;
+  }
+  EXPECT_EQ(sum, plan.period);
+}
+
+TEST(Planner, SlowRanksSumLess) {
+  Topology topology = equal_ranks(8);
+  for (size_t i = 0; i < 4; ++i) topology.ranks[i].link = link(50);
+  const Plan plan = planned(topology);
+  // g = (t R - 1) / 6, which sums to 1: 4 (50 t - 1) + 4 (100 t - 1) = 6.
+  EXPECT_NEAR(plan.optimum_s_per_byte, 8 * 14.0 / 600 / kMbit, 1e-16);
+  EXPECT_NEAR(plan.speed_up, 1.5, 0.02);
+  EXPECT_LT(plan.stripes[0].weight * 5, plan.stripes[7].weight);
+  EXPECT_THAT(plan.links[plan.bottleneck].name, HasSubstr("worker"));
+}
+
+TEST(Planner, ASwitchAtHalfTheRateSharesWithTheRanks) {
+  Topology topology = equal_ranks(8);
+  topology.places.push_back(in_switch(50));
+  const Plan plan = planned(topology);
+  EXPECT_NEAR(plan.optimum_s_per_byte, formula(8, 0, 100 * kMbit, 1, 50 * kMbit), 1e-16);
+  EXPECT_LT(plan.rounding_loss(), 0.01);
+  EXPECT_NEAR(load_of(plan, "tor, sums"), plan.stripes[0].weight / static_cast<double>(plan.period), 1e-12);
+}
+
+TEST(Planner, ASwitchThatKeepsUpSumsAll) {
+  Topology topology = with_spare_hosts(8, 2);
+  topology.places.push_back(in_switch(0));  // no limit
+  const Plan plan = planned(topology);
+  EXPECT_THAT(plan.weights(), ElementsAre(0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, kSecondsPerByteAt100Mbit);
+  EXPECT_DOUBLE_EQ(load_of(plan, "worker5, out"), 1);
+}
+
+TEST(Planner, SlotsLimitASwitchByTheRoundTrip) {
+  Topology topology = equal_ranks(8);
+  topology.places.push_back(in_switch(0));
+  topology.places[0].limits = {.slots = 125, .slot_bytes = 1000, .round_trip_s = 0.02};  // 50 Mbit/s
+  EXPECT_NEAR(planned(topology).optimum_s_per_byte, formula(8, 0, 100 * kMbit, 1, 50 * kMbit), 1e-16);
+}
+
+TEST(Planner, AMulticastResultLeavesOnce) {
+  Topology topology = with_spare_hosts(8, 1);
+  for (Rank& rank : topology.ranks) rank.shard = false;
+  topology.places[0].multicast = true;
+  Plan plan = planned(topology);
+  EXPECT_DOUBLE_EQ(load_of(plan, "spare0, in"), 8);
+  EXPECT_DOUBLE_EQ(load_of(plan, "spare0, out"), 1);
+  EXPECT_EQ(plan.links[plan.bottleneck].name, "spare0, in");
+  // Where only the outgoing direction is slow, it matters.
+  topology.places[0].ports[0] = {800 * kMbit, 100 * kMbit};
+  EXPECT_DOUBLE_EQ(planned(topology).s_per_byte, kSecondsPerByteAt100Mbit);
+  topology.places[0].multicast = false;
+  EXPECT_DOUBLE_EQ(planned(topology).s_per_byte, 8 * kSecondsPerByteAt100Mbit);
+}
+
+TEST(Planner, OneSpareHostAloneIsSlowerThanARing) {
+  Topology topology = with_spare_hosts(8, 1);
+  for (Rank& rank : topology.ranks) rank.shard = false;
+  const Plan plan = planned(topology);
+  EXPECT_TRUE(plan.slower_than_ring());
+  EXPECT_NEAR(1 / plan.speed_up, 8 / 1.75, 1e-9);
+}
+
+TEST(Planner, AUselessPlaceGetsNothing) {
+  Topology topology = with_spare_hosts(8, 2);
+  topology.places[1].ports[0] = {1e3, 1e3};  // 1 kbit/s
+  const Plan plan = planned(topology);
+  EXPECT_GT(plan.stripes[0].weight, 0u);
+  EXPECT_EQ(plan.stripes[1].weight, 0u);
+}
+
+TEST(Planner, TwoRanks) {
+  const Plan shards = planned(equal_ranks(2));
+  EXPECT_THAT(shards.weights(), ElementsAre(1, 1));
+  EXPECT_DOUBLE_EQ(shards.s_per_byte, kSecondsPerByteAt100Mbit);
+  EXPECT_NEAR(shards.speed_up, 1, 1e-12);
+  EXPECT_DOUBLE_EQ(planned(with_spare_hosts(2, 1)).s_per_byte, kSecondsPerByteAt100Mbit);
+}
+
+TEST(Planner, OneRank) {
+  const Plan alone = planned(equal_ranks(1));
+  EXPECT_THAT(alone.weights(), ElementsAre(1));
+  EXPECT_EQ(alone.s_per_byte, 0);
+  EXPECT_EQ(alone.speed_up, 1);
+  EXPECT_FALSE(alone.slower_than_ring());
+  Topology sends = with_spare_hosts(1, 1);
+  sends.ranks[0].shard = false;
+  EXPECT_DOUBLE_EQ(planned(sends).s_per_byte, kSecondsPerByteAt100Mbit);
+}
+
+// Two racks of 4 with a slow uplink each: a share that is summed behind an uplink crosses it for the 4 ranks elsewhere.
+TEST(Planner, AnUplinkIsCountedAndNamed) {
+  Topology topology = equal_ranks(8);
+  topology.racks = {{"a", link(50), kNoRack}, {"b", link(50), kNoRack}};
+  for (size_t i = 0; i < 8; ++i) topology.ranks[i].rack = i < 4 ? 0 : 1;
+  const Plan plan = planned(topology);
+  EXPECT_NEAR(load_of(plan, "uplink of a, in"), 4, 1e-12);
+  EXPECT_THAT(plan.links[plan.bottleneck].name, HasSubstr("uplink of"));
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, 8 * 4 / (50 * kMbit));
+  EXPECT_DOUBLE_EQ(plan.ring_s_per_byte, 8 * 1.75 / (50 * kMbit))
+      << "a ring by racks crosses each uplink once";
+  EXPECT_TRUE(plan.slower_than_ring());
+}
+
+TEST(Planner, LargeGroupsUseEveryStripeOnce) {
+  const Plan plan = planned(equal_ranks(512));
+  EXPECT_EQ(plan.period, 512u);
+  EXPECT_NEAR(plan.speed_up, 1, 1e-9);
+}
+
+TEST(Planner, EvaluatesGivenWeights) {
+  const Topology topology = with_spare_hosts(8, 1);
+  const Result<Plan> equal = evaluate(topology, std::vector<uint32_t>(9, 1));
+  ASSERT_TRUE(equal.ok());
+  EXPECT_NEAR(load_of(*equal, "worker0, in"), 1 + 6.0 / 9, 1e-12);
+  EXPECT_NEAR(load_of(*equal, "spare0, out"), 8.0 / 9, 1e-12);
+  const Plan best = planned(topology);
+  EXPECT_EQ(evaluate(topology, best.weights())->s_per_byte, best.s_per_byte);
+  EXPECT_THAT(evaluate(topology, {1, 2}).status().message(), HasSubstr("2 weights for 9 stripes"));
+  EXPECT_THAT(evaluate(topology, std::vector<uint32_t>(9)).status().message(), HasSubstr("above 0"));
+}
+
+}  // namespace
+}  // namespace netsum::plan
