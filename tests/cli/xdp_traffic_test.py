@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 from harness import NETSUM, PATIENCE_S
@@ -85,7 +86,7 @@ class XdpTrafficTest(RackCommandTest):
         """Returns {kind: frame in hex}."""
         sent = self.run_in(
             worker,
-            "python3",
+            sys.executable,
             RAW_FRAMES,
             "send",
             "eth0",
@@ -117,7 +118,7 @@ class XdpTrafficTest(RackCommandTest):
         # A bridge may look at IP itself (br_netfilter): it drops some frames that contradict themselves, and trims others.
         trimmed = ("ip_checksum", "ip_too_long", "ip_too_short", "trailer")
         counts = {kind: 2 for kind in ["plain", *REFUSED, *PASSED] if kind not in trimmed}
-        receiver = self.start_in(1, "python3", RAW_FRAMES, "receive", "eth0", sum(counts.values()))
+        receiver = self.start_in(1, sys.executable, RAW_FRAMES, "receive", "eth0", sum(counts.values()))
         receiver.wait_for("ready", name="out")
         # To the aggregator's port number, but of another host.
         address = next(node["address"] for node in self.status()["nodes"] if node["id"] == "w1")
