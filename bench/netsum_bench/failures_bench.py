@@ -7,7 +7,6 @@ what each rank then says is timed from that moment. Figures are of the last rank
   make bench-failures BENCH_FLAGS="--workers 4 --only rank-killed --rounds 20"
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -20,9 +19,11 @@ import threading
 import time
 
 from netsum_bench.figures import median
-from netsum_bench.machine import ROOT, machine
+from netsum_bench.machine import machine
+from netsum_bench.options import make_parser, need_netsum, need_root
+from netsum_bench.processes import Failed
+from netsum_bench.rack import Rack
 from netsum_bench.records import append_to
-from netsum_bench.systems import Failed, Rack
 
 START_S, END_S = 60, 60  # for all ranks to sum, and for the last word after the failure
 VICTIM = 1
@@ -232,15 +233,13 @@ SCENARIOS = {
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--workers", type=int, default=8, help="number of ranks (%(default)s)")
     parser.add_argument("--rate", default="1gbit", help="of every link (%(default)s)")
     parser.add_argument("--dataplanes", default="user,xdp", help="of the switch (%(default)s)")
     parser.add_argument("--bytes", default="256Ki", help="of the tensors that are summed (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="times that each thing happens (%(default)s)")
     parser.add_argument("--only", default=",".join(SCENARIOS), help="of: %(default)s")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     options.only, options.dataplanes = options.only.split(","), options.dataplanes.split(",")
     if set(options.dataplanes) - {"user", "xdp"}:
@@ -250,6 +249,8 @@ def parse_arguments():
         parser.error(f"--only: there is no {unknown[0]}; there are {', '.join(SCENARIOS)}")
     if options.workers < 2:
         parser.error("--workers: at least 2, since one is lost")
+    need_root(parser)
+    need_netsum(parser, options)
     return options
 
 

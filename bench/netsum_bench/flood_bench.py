@@ -9,7 +9,6 @@ ends within --deadline, that is said. The aggregators have one core. Needs root.
   make bench-floods BENCH_FLAGS="--floods 0 --rounds 7"
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -19,9 +18,10 @@ import sys
 
 from netsum_bench.figures import median
 from netsum_bench.machine import ROOT, machine
-from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.options import make_parser, need_netsum, need_root, parse_size
+from netsum_bench.processes import Failed, finish, running, start
+from netsum_bench.rack import Rack
 from netsum_bench.records import append_to
-from netsum_bench.systems import Failed, Rack, finish, running, start
 
 RANKS, FLOODER = 2, 2
 ARMS = ("no flood", "to nobody", "forged packets", "a tenant, no quota", "a tenant, quota")
@@ -105,7 +105,7 @@ def measure(rack, options, dataplane, rate, out):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--dataplanes", default="user,xdp", help="(%(default)s)")
     parser.add_argument("--floods", default="300000,0", help="packets per second, or 0 for as many as go (%(default)s)")
     parser.add_argument(
@@ -117,11 +117,10 @@ def parse_arguments():
     parser.add_argument("--iterations", type=int, default=200, help="sums of a turn (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each measurement (%(default)s)")
     parser.add_argument("--deadline", type=int, default=20, help="seconds after which a turn counts as 0 (%(default)s)")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
     parser.add_argument("--flood", type=pathlib.Path, default=ROOT / "build/release/tests/attack/flood")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     need_root(parser)
+    need_netsum(parser, options)
     return options
 
 

@@ -8,18 +8,17 @@ and hosts. Every result is verified. Needs root.
   make bench-jobs BENCH_FLAGS="--jobs 8 --rates 1gbit --rounds 5"
 """
 
-import argparse
 import json
 import os
-import pathlib
 import sys
 import time
 
 from netsum_bench.figures import jain, median, range_text
-from netsum_bench.machine import ROOT, machine
-from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.machine import machine
+from netsum_bench.options import make_parser, need_netsum, need_root, parse_size
+from netsum_bench.processes import Failed, finish, start
+from netsum_bench.rack import Rack
 from netsum_bench.records import append_to
-from netsum_bench.systems import Failed, Rack, finish, start
 
 TWO_DIGITS = "{:.2f}"
 WORKERS = 2  # of a job
@@ -126,7 +125,7 @@ def measure(rack, options, out):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--jobs", type=int, default=4, help="jobs at once, of two workers each (%(default)s)")
     parser.add_argument("--rates", default="100mbit,none", help="of every link (%(default)s)")
     parser.add_argument("--bytes", default="1Mi", help="of the tensors that are summed (%(default)s)")
@@ -135,12 +134,11 @@ def parse_arguments():
     parser.add_argument(
         "--deadline", type=float, default=300, help="seconds after which a turn has failed (%(default)s)"
     )
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     if not 1 <= options.jobs <= 16:
         parser.error("--jobs: 1 to 16")
     need_root(parser)
+    need_netsum(parser, options)
     return options
 
 

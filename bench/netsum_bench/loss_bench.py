@@ -9,21 +9,20 @@ loss, round by round. Needs root.
   make bench-loss BENCH_FLAGS="--losses 0,1% --systems netsum-user --rounds 1"
 """
 
-import argparse
 import contextlib
-import pathlib
 import sys
 import time
 
 from pandas import DataFrame
 
 from netsum_bench.figures import markdown, median, spread
-from netsum_bench.machine import ROOT
-from netsum_bench.rack_bench import need_root, parse_size
+from netsum_bench.options import make_parser, need_netsum, need_root, new_output, parse_size
+from netsum_bench.processes import PROBLEMS
+from netsum_bench.rack import Rack
 from netsum_bench.rack_report import SYSTEMS as LABELS
 from netsum_bench.rack_report import size_text
 from netsum_bench.records import append_to, load
-from netsum_bench.systems import PROBLEMS, Gloo, Netsum, Rack
+from netsum_bench.systems import Gloo, Netsum
 
 SYSTEMS = ["netsum-user", "netsum-xdp", "gloo"]
 ITERATIONS = 3  # of a round
@@ -146,21 +145,16 @@ HEADINGS = [
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, budget=True)
     parser.add_argument("--workers", type=int, default=8, help="(default %(default)s)")
     parser.add_argument("--rate", default="100mbit", help="of every link (default %(default)s)")
     parser.add_argument("--size", type=parse_size, default="4Mi", help="bytes as float32 (default %(default)s)")
     parser.add_argument("--losses", default="0,0.1%,1%,5%", help="on every link, each way (default %(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
-    parser.add_argument(
-        "--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum", help="the command to measure"
-    )
-    parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one)")
     options = parser.parse_args()
     if options.output is None:
-        options.output = ROOT / "build/bench" / time.strftime("loss-%Y%m%d-%H%M%S.jsonl")
+        options.output = new_output("loss")
     options.systems = options.systems.split(",")
     unknown = set(options.systems) - set(SYSTEMS)
     if unknown:
@@ -170,8 +164,7 @@ def parse_arguments():
     except ValueError as problem:
         parser.error(f"--losses: {problem} is no probability below 1: use e.g. 0.01 or 1%")
     need_root(parser)
-    if not options.netsum.exists():
-        parser.exit(3, f"loss_bench: there is no {options.netsum}: run make build first\n")
+    need_netsum(parser, options)
     return options
 
 

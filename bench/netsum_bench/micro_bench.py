@@ -3,15 +3,14 @@
 .venv/bin/python -m netsum_bench.micro_bench --output FILE
 """
 
-import argparse
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
 
 from netsum_bench.machine import ROOT
+from netsum_bench.options import make_parser
 from netsum_bench.records import append_to
 
 BUILD = ROOT / "build/micro"
@@ -74,8 +73,7 @@ def xdp_program(out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
+    parser = make_parser(__doc__, netsum=False)
     parser.add_argument("--build-only", action="store_true", help="run nothing")
     parser.add_argument("--repetitions", type=int, default=9, help="of each case (%(default)s)")
     options = parser.parse_args()

@@ -6,19 +6,18 @@ The clock rule, the turns and the choice of the peers' settings are those of ben
   .venv/bin/python -m netsum_bench.one_host --workers 8 --sizes 64Mi --rounds 3
 """
 
-import argparse
 import contextlib
 import os
-import pathlib
 import socket
 import sys
 import time
 
 from netsum_bench import rack_report
-from netsum_bench.machine import ROOT
-from netsum_bench.rack_bench import LEAST_ITERATIONS, SMALL, measure_cells, parse_size
+from netsum_bench.options import make_parser, need_netsum, new_output, parse_size
+from netsum_bench.processes import PROBLEMS, running
+from netsum_bench.rack_bench import LEAST_ITERATIONS, SMALL, measure_cells
 from netsum_bench.records import append_to, load
-from netsum_bench.systems import PROBLEMS, Gloo, Netsum, OpenMpi, running
+from netsum_bench.systems import Gloo, Netsum, OpenMpi
 
 SYSTEMS = ["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"]
 
@@ -104,28 +103,23 @@ def run_host(options, workers, out, say, expired):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of ranks (%(default)s)")
     parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi", help="bytes of a float32 tensor (%(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system at each size (%(default)s)")
-    parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
-    parser.add_argument("--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
     options = parser.parse_args()
     unknown = set(options.systems.split(",")) - set(SYSTEMS)
     if unknown:
         parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS)}")
+    need_netsum(parser, options)
     if options.output is None:
-        options.output = ROOT / "build/bench" / time.strftime("one-host-%Y%m%d-%H%M%S.jsonl")
+        options.output = new_output("one-host")
     return options
 
 
 def main():
     options = parse_arguments()
-    if not options.netsum.exists():
-        print(f"one_host: {options.netsum} is not there; build it (make build) or name it (--netsum)", file=sys.stderr)
-        return 3
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     begun = time.monotonic()
     expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget

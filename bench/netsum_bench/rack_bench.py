@@ -12,22 +12,21 @@ All ranks start an iteration at one instant, and it lasts until the last rank ha
   make bench BENCH_FLAGS="--workers 8 --rates 100mbit --sizes 16Mi,64Mi"
 """
 
-import argparse
 import contextlib
 import functools
-import os
-import pathlib
 import sys
 import time
 
 from netsum_bench import rack_report
 from netsum_bench.figures import median
 from netsum_bench.machine import ROOT
+from netsum_bench.options import make_parser, need_netsum, need_root, new_output, parse_size
+from netsum_bench.processes import PROBLEMS
+from netsum_bench.rack import Rack
 from netsum_bench.records import append_to, load
 from netsum_bench.start_gate import TICKS_PER_S, machine_busy_ticks
-from netsum_bench.systems import PROBLEMS, SMALL, Gloo, GlooRanks, Netsum, OpenMpi, Rack
+from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, OpenMpi
 
-SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 SYSTEMS = [
     "netsum-user",
     "netsum-xdp",
@@ -44,18 +43,6 @@ QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 
 FULL = {"workers": "8,4,2,16", "sizes": "4Ki,64Ki,1Mi,16Mi,64Mi"}
 LEAST_ITERATIONS = 7  # of each system in each cell, over all rounds
 SLOW_S = 0.5
-
-
-def parse_size(text):
-    for suffix, factor in SUFFIX.items():
-        if text.endswith(suffix):
-            return int(text[: -len(suffix)]) * factor
-    return int(text)
-
-
-def need_root(parser):
-    if os.geteuid() != 0:
-        parser.exit(3, f"{pathlib.Path(sys.argv[0]).stem}: virtual racks need root: run it with sudo\n")
 
 
 def link_seconds(size, rate):
@@ -196,7 +183,7 @@ def run_place(options, workers, rate, out, say, expired):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, budget=True)
     parser.add_argument("--workers", default="8,4,2", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit,none", help="link rates (default %(default)s)")
     parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi", help="bytes as float32 (default %(default)s)")
@@ -205,13 +192,6 @@ def parse_arguments():
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK}, where not given")
     parser.add_argument("--full", action="store_true", help=f"{FULL}, where not given")
-    parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
-    parser.add_argument(
-        "--netsum", type=pathlib.Path, default=ROOT / "build/release/tools/netsum/netsum", help="the command to measure"
-    )
-    parser.add_argument(
-        "--output", type=pathlib.Path, help="file to append the records to (default: a new one in build/bench)"
-    )
     options = parser.parse_args()
     for name, value in (QUICK if options.quick else FULL if options.full else {}).items():
         if getattr(options, name) == parser.get_default(name):
@@ -220,10 +200,9 @@ def parse_arguments():
     if unknown:
         parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
     need_root(parser)
-    if not options.netsum.exists():
-        parser.exit(3, f"bench: there is no {options.netsum}: run make build first\n")
+    need_netsum(parser, options)
     if options.output is None:
-        options.output = ROOT / "build/bench" / time.strftime("rack-%Y%m%d-%H%M%S.jsonl")
+        options.output = new_output("rack")
     return options
 
 

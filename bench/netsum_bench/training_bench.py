@@ -7,9 +7,7 @@ machine does falls on all of them. Needs root.
   make bench-training BENCH_FLAGS="--workers 8 --rates 100mbit --models lm"
 """
 
-import argparse
 import os
-import pathlib
 import sys
 import time
 from types import SimpleNamespace
@@ -18,22 +16,12 @@ from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
 from netsum_bench.figures import markdown, median
 from netsum_bench.machine import ROOT
-from netsum_bench.rack_bench import need_root
+from netsum_bench.options import make_parser, names_of, need_root, new_output
+from netsum_bench.processes import Failed
 from netsum_bench.records import append_to, load
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
 STEPS = {"digits": 60, "lm": 12}
-
-
-def names_of(known):
-    def parse(text):
-        chosen = text.split(",")
-        unknown = set(chosen) - set(known)
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
-        return chosen
-
-    return parse
 
 
 def train(options, model, workers, rate, system):
@@ -138,7 +126,7 @@ def table(records):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, netsum=False, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit", help="link rates (default %(default)s)")
     parser.add_argument("--models", type=names_of(STEPS), default=list(STEPS), help="of digits,lm; default both")
@@ -151,11 +139,9 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"of every training; default {STEPS}")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--budget", type=float, help="minutes after which no further training begins")
-    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to (default: a new one)")
     options = parser.parse_args()
     if options.output is None:
-        options.output = ROOT / "build/bench" / time.strftime("training-%Y%m%d-%H%M%S.jsonl")
+        options.output = new_output("training")
     need_root(parser)
     return options
 
@@ -179,7 +165,7 @@ def main():
         try:
             record = record_of(system, rate, number, train(options, model, workers, rate, system))
             said = f"{record['step_ms']['median']:.1f} ms a step"
-        except children.DemoError as error:
+        except Failed as error:
             record = {
                 "system": system,
                 "model": model,
@@ -203,7 +189,7 @@ if __name__ == "__main__":
     end_in_order()
     try:
         sys.exit(main())
-    except children.DemoError as error:
+    except Failed as error:
         sys.exit(f"training_bench: {error}")
     except KeyboardInterrupt:
         sys.exit("training_bench: stopped; the rack is down")

@@ -12,12 +12,14 @@ import sys
 import time
 from typing import NamedTuple
 
+from netsum_bench.processes import Failed
+
 START_TIMEOUT_S = 20
 STOP_TIMEOUT_S = 10
 POLL_S = 0.1
 
 
-class DemoError(Exception):
+class DemoError(Failed):
     """Something the user should read: what was wrong, where, and what to do about it."""
 
 

@@ -19,12 +19,13 @@ import json
 import math
 import os
 import pathlib
-import re
 import signal
 import sys
 import time
 
 from netsum_bench.demo import children, places, report, summary
+from netsum_bench.options import names_of, number_from, parse_rate
+from netsum_bench.processes import Failed
 
 # Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
 # time, in the rack its 20 MB of gradients per step do.
@@ -182,29 +183,6 @@ def check_requirements(options):
 
 
 def parse_arguments(arguments=None):
-    def names(allowed):
-        def parse(text):
-            chosen = text.split(",")
-            for name in chosen:
-                if name not in allowed:
-                    raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(allowed)}")
-            return list(dict.fromkeys(chosen))
-
-        return parse
-
-    def number_from(least, most):
-        def parse(text):
-            if not text.isdecimal() or not least <= int(text) <= most:
-                raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
-            return int(text)
-
-        return parse
-
-    def rate(text):
-        if not re.fullmatch(r"none|\d+(\.\d+)?[kmg]bit", text):
-            raise argparse.ArgumentTypeError(f"'{text}' is no rate: use e.g. 100mbit, 1gbit, or none")
-        return text
-
     summary_line, _, examples = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(
         prog="python -m netsum_bench.demo",
@@ -214,13 +192,13 @@ def parse_arguments(arguments=None):
     )
     parser.add_argument(
         "--models",
-        type=names(summary.TITLES),
+        type=names_of(summary.TITLES),
         default=list(summary.TITLES),
         help="comma-separated: digits (a classifier), lm (a language model); default both",
     )
     parser.add_argument(
         "--backends",
-        type=names(summary.BACKENDS),
+        type=names_of(summary.BACKENDS),
         default=list(summary.BACKENDS),
         help="comma-separated: gloo, netsum; default both",
     )
@@ -244,7 +222,9 @@ def parse_arguments(arguments=None):
         help="rack: every worker a network namespace with a link of its own (needs root); loopback: "
         "none of that; auto (default): the rack if it can be made",
     )
-    parser.add_argument("--rate", type=rate, default="100mbit", help="of the rack's links, or none; default 100mbit")
+    parser.add_argument(
+        "--rate", type=parse_rate, default="100mbit", help="of the rack's links, or none; default 100mbit"
+    )
     parser.add_argument(
         "--aggregator",
         choices=["xdp", "daemon", "embedded"],
@@ -273,7 +253,7 @@ def main():
     end_in_order()
     try:
         return run_demo(parse_arguments())
-    except children.DemoError as error:
+    except Failed as error:
         print(f"\ndemo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -6,19 +6,18 @@ run's folder as `aggregator.log`.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
-from netsum_bench.demo.children import Aggregator, DemoError, Start, find_netsum_command
+from netsum_bench.demo.children import Aggregator, Start, find_netsum_command
+from netsum_bench.processes import Failed
+from netsum_bench.rack import Rack as VirtualRack
 
-RACK_TIMEOUT_S = 60
 COUNTERS_TIMEOUT_S = 10
 MASTER_PORT = 29400  # of worker 0, where nothing else runs
 
@@ -77,9 +76,9 @@ class Rack:
     def problem(self):
         """Why there can be no such rack here, in the words of the command that failed; None if there can be one."""
         try:
-            with self._up(1, self._dataplane("netsum")):
+            with self._rack(1, "netsum"):
                 return None
-        except DemoError as error:
+        except Failed as error:
             return str(error)
 
     @contextlib.contextmanager
@@ -87,7 +86,7 @@ class Rack:
         logs = run.folder / "logs"
         # rack exec sets NETSUM_AGGREGATOR, MASTER_ADDR and GLOO_SOCKET_IFNAME as fits the rack.
         unset = ["env", "-u", "NETSUM_AGGREGATOR"] if self.aggregator == "embedded" else []
-        with self._up(run.workers, self._dataplane(run.backend)):
+        with self._rack(run.workers, run.backend) as rack:
             starts = []
             for worker in range(run.workers):
                 (logs / str(worker)).mkdir(parents=True)
@@ -99,44 +98,26 @@ class Rack:
                     "MASTER_ADDR": None,
                     "GLOO_SOCKET_IFNAME": None,
                 }
-                command = [*self._rack("exec"), worker, "--", *unset, sys.executable, *train_arguments(run)]
+                command = rack.inside(worker, *unset, sys.executable, *train_arguments(run))
                 starts.append(Start(command, logs / str(worker) / "stderr.log", environment))
             yield starts
             if run.backend == "netsum" and self.aggregator != "embedded":
-                self._keep_aggregator_log(run.folder / "aggregator.log")
+                keep_aggregator_log(rack, run.folder / "aggregator.log")
 
-    def _dataplane(self, backend):
-        return "xdp" if backend == "netsum" and self.aggregator == "xdp" else "user"
+    def _rack(self, workers, backend):
+        dataplane = "xdp" if backend == "netsum" and self.aggregator == "xdp" else "user"
+        return VirtualRack(find_netsum_command(), self.rack_name, workers, self.rate, 1500, dataplane)
 
-    def _rack(self, verb):
-        return [find_netsum_command(), "rack", verb, "--name", self.rack_name]
 
-    @contextlib.contextmanager
-    def _up(self, workers, dataplane):
-        command = [*self._rack("up"), "--workers", str(workers), "--rate", self.rate, "--dataplane", dataplane]
-        made = None
-        try:
-            made = _finish(command)
-            if made.returncode != 0:
-                raise DemoError(f"`{' '.join(command[1:])}` failed: {made.stderr.strip()}")
-            yield
-        finally:
-            # Also after a failed or interrupted start: of a rack that is not up it takes nothing away.
-            down = _finish(self._rack("down"))
-            if down.returncode != 0 and made is not None and made.returncode == 0:
-                raise DemoError(f"rack {self.rack_name} is still up: {down.stderr.strip()}")
-
-    def _keep_aggregator_log(self, path):
-        """Ends the switch's aggregator, which then logs its counters, and copies its log; the rack takes it away."""
-        status = _finish([find_netsum_command(), "rack", "status", "--json"])
-        rack = next(rack for rack in json.loads(status.stdout) if rack["name"] == self.rack_name)
-        node = next(node for node in rack["nodes"] if "pid" in node)
-        os.kill(node["pid"], signal.SIGTERM)
-        deadline = time.monotonic() + COUNTERS_TIMEOUT_S
-        log = pathlib.Path(node["log"])
-        while not counters_in(log) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        shutil.copyfile(log, path)
+def keep_aggregator_log(rack, path):
+    """Ends the switch's aggregator, which then logs its counters, and copies its log; the rack takes it away."""
+    node = next(node for node in rack.status()["nodes"] if "pid" in node)
+    os.kill(node["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + COUNTERS_TIMEOUT_S
+    log = pathlib.Path(node["log"])
+    while not counters_in(log) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    shutil.copyfile(log, path)
 
 
 def train_arguments(run):
@@ -154,13 +135,3 @@ def counters_in(log):
             if found:
                 return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", counts)}
     return {}
-
-
-def _finish(command):
-    # In a session of its own: a second Ctrl-C must not end the command that takes the rack down.
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=RACK_TIMEOUT_S, start_new_session=True, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DemoError(f"`{' '.join(map(str, command))}` did not end within {RACK_TIMEOUT_S} s") from error

@@ -1,0 +1,78 @@
+"""Options that the benchmarks share."""
+
+import argparse
+import os
+import pathlib
+import re
+import time
+
+from netsum_bench.machine import ROOT
+
+SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def parse_size(text):
+    for suffix, factor in SUFFIX.items():
+        if text.endswith(suffix):
+            return int(text[: -len(suffix)]) * factor
+    return int(text)
+
+
+def parse_rate(text):
+    if not re.fullmatch(r"none|\d+(\.\d+)?[kmg]bit", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no rate: use e.g. 100mbit, 1gbit, or none")
+    return text
+
+
+def number_from(least, most):
+    """Parses a number in this range."""
+
+    def parse(text):
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def names_of(known):
+    """Parses a comma-separated list of these names."""
+
+    def parse(text):
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
+        return list(dict.fromkeys(text.split(",")))
+
+    return parse
+
+
+def make_parser(description, netsum=True, budget=False):
+    """A parser with the options that all have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if netsum:
+        parser.add_argument(
+            "--netsum",
+            type=pathlib.Path,
+            default=ROOT / "build/release/tools/netsum/netsum",
+            help="the command to measure",
+        )
+    if budget:
+        parser.add_argument("--budget", type=float, help="minutes after which no further measurement begins")
+    parser.add_argument("--output", type=pathlib.Path, help="file to append the records to")
+    return parser
+
+
+def new_output(name):
+    """A file for the records of a run that names none."""
+    return ROOT / "build/bench" / time.strftime(f"{name}-%Y%m%d-%H%M%S.jsonl")
+
+
+def need_root(parser):
+    if os.geteuid() != 0:
+        parser.exit(3, f"{parser.prog}: virtual racks need root: run it with sudo\n")
+
+
+def need_netsum(parser, options):
+    if not options.netsum.exists():
+        parser.exit(3, f"{parser.prog}: there is no {options.netsum}: run make build, or name it by --netsum\n")

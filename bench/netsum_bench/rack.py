@@ -1,0 +1,135 @@
+"""A virtual rack (`netsum rack`) for the time of a `with`."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+
+from netsum_bench.processes import Failed, running
+
+RACK_TIMEOUT_S = 120
+
+
+class Rack:
+    """A virtual rack, for the time of a `with`."""
+
+    master = "10.77.0.1:29400"
+    root = "10.77.0.1:5350"
+
+    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None, spares=0):
+        """`spares`: further nodes like workers, the first of them number `workers`."""
+        self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
+        self.dataplane, self.multicast, self.loss, self.spares = dataplane, multicast, loss, spares
+
+    def __enter__(self):
+        try:
+            self.up()
+        except BaseException:  # also when interrupted; of a rack that is not up, `down` takes nothing away
+            self.netsum_rack("down")
+            raise
+        return self
+
+    def __exit__(self, kind, *_):
+        down = self.netsum_rack("down")
+        if down.returncode != 0 and kind is None:
+            raise Failed(f"rack {self.name} is still up: {down.stderr.strip()}")
+
+    def netsum_rack(self, verb, *arguments, where=None):
+        """Runs `netsum rack VERB` on this rack; returns the finished process."""
+        place = [] if where is None else [str(where)]
+        command = [str(self.netsum), "rack", verb, "--name", self.name, *place, *map(str, arguments)]
+        try:
+            # In a session of its own: a second Ctrl-C must not end the command that takes the rack down.
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=RACK_TIMEOUT_S, start_new_session=True, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Failed(f"`netsum rack {verb}` did not end within {RACK_TIMEOUT_S} s") from error
+
+    def must(self, verb, *arguments, where=None):
+        done = self.netsum_rack(verb, *arguments, where=where)
+        if done.returncode != 0:
+            raise Failed(f"`netsum rack {verb}` of rack {self.name} failed: {done.stderr.strip()}")
+
+    def up(self):
+        """Makes the rack; makes it again if its aggregator has died."""
+        flags = ["--workers", self.workers + self.spares, "--mtu", self.mtu]
+        flags += ["--rate", self.rate, "--dataplane", self.dataplane]
+        flags += ["--multicast"] if self.multicast else []
+        flags += [] if self.loss is None else ["--loss", self.loss]
+        self.must("up", *flags)
+
+    def inside(self, where, *command):
+        return [str(self.netsum), "rack", "exec", "--name", self.name, str(where), "--", *map(str, command)]
+
+    def mpi_placement(self, folder):
+        """Flags of mpirun, to have one rank on each worker."""
+        # In the place of ssh: runs the command in the namespace of that address, under a host name of its own.
+        agent = folder / "agent"
+        agent.write_text(
+            "#!/bin/sh\nhost=$1; shift; worker=$((${host##*.} - 1))\n"
+            'exec unshare --uts sh -c "hostname w$worker; exec \\"\\$0\\" rack exec --name '
+            f'{self.name} $worker -- sh -c \\"\\$1\\"" "{self.netsum}" "$*"\n',
+            encoding="ascii",
+        )
+        agent.chmod(0o755)
+        subnet = "10.77.0.0/16"
+        hosts = ",".join(f"10.77.0.{w + 1}" for w in range(self.workers))
+        settings = {
+            "plm_rsh_agent": agent,
+            "btl": "tcp,self",
+            "btl_tcp_if_include": subnet,
+            "oob_tcp_if_include": subnet,
+        }
+        return [*(part for name, value in settings.items() for part in ("--mca", name, value)), "--host", hosts]
+
+    def set_links(self, *change, where="all"):
+        """By `netsum rack set`."""
+        self.must("set", *change, where=where)
+
+    def status(self):
+        listed = subprocess.run([self.netsum, "rack", "status", "--json"], capture_output=True, check=True)
+        return next(r for r in json.loads(listed.stdout) if r["name"] == self.name)
+
+    def packets(self):
+        """Of all links of a rack with a loss, both ways: (passed, lost)."""
+        links = self.status()["links"]
+        return sum(link["packets_passed"] for link in links), sum(link["packets_lost"] for link in links)
+
+    def link_bytes(self):
+        """Bytes that worker 0's link has carried so far: (up, down), Ethernet headers included."""
+        space = f"netsum-{self.name}-w0"
+        if self.rate != "none":  # the buckets count segmented sends with all their headers
+            listed = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show"], capture_output=True, check=True)
+            sent = {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
+            return sent["eth0"], sent["ifb-eth0"]
+        listed = subprocess.run(
+            ["ip", "-n", space, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True
+        )
+        stats = json.loads(listed.stdout)[0]["stats64"]
+        return stats["tx"]["bytes"], stats["rx"]["bytes"]
+
+    def switch_address(self):
+        return next(node["address"] for node in self.status()["nodes"] if node["id"] == "sw")
+
+    def aggregator_pid(self):
+        """Of the rack's own aggregator, in the switch."""
+        return next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
+
+    @contextlib.contextmanager
+    def aggregator(self, where, address, *flags):
+        """Another aggregator, of one core, on a worker or in the switch ("sw"), for the time of a `with`."""
+        with running(
+            self.inside(where, self.netsum, "aggregator", "--listen", address, "--cores", "1", *flags),
+            "ready",
+            f"the aggregator at {address}",
+        ):
+            yield address
+
+    def switch_cpu_seconds(self):
+        """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""
+        fields = (
+            pathlib.Path(f"/proc/{self.aggregator_pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        )
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

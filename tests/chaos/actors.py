@@ -1,0 +1,115 @@
+"""The processes that the chaos test disturbs: the ranks' agents, and the aggregator in the switch."""
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+
+START_S = 300  # for PyTorch to be imported by all, on few cores
+
+
+class Broken(Exception):
+    """What must hold does not."""
+
+
+class Agent:
+    """The place of one rank, with its process."""
+
+    def __init__(self, rank, command, environment, log):
+        self.rank = rank
+        self.process = subprocess.Popen(
+            [*map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            bufsize=1,
+            env=environment,
+        )
+        self.pid, self.ended, self.ready, self.gone = None, None, False, False
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            news = json.loads(line)
+            with self.changed:
+                self.ready = self.ready or "ready" in news
+                if "ended" in news:
+                    if news["pid"] == self.pid:
+                        self.ended = news["ended"]
+                elif "pid" in news:
+                    self.pid, self.ended = news["pid"], None
+                self.changed.notify_all()
+        with self.changed:
+            self.gone = True
+            self.changed.notify_all()
+
+    def wait(self, condition, seconds, what):
+        with self.changed:
+            self.changed.wait_for(lambda: condition() or self.gone, seconds)
+            if not condition():
+                raise Broken(
+                    f"rank {self.rank}: {what} not within {seconds} s" + (": its agent has ended" if self.gone else "")
+                )
+
+    def start(self, generation, environment):
+        before = self.pid
+        self.process.stdin.write(json.dumps({"generation": generation, "env": environment}) + "\n")
+        self.wait(lambda: self.pid != before, START_S, "a new process")
+
+    def signal(self, number):
+        """To the rank's process; whether there was one."""
+        with self.changed:
+            if self.pid is None or self.ended is not None:
+                return False
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+            return True
+
+    def close(self):
+        self.signal(signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+
+class Aggregator:
+    """In the switch; started anew with another dataplane and other losses on purpose each time."""
+
+    def __init__(self, rack, folder, draw):
+        self.rack, self.folder, self.draw = rack, folder, draw
+        self.process, self.starts, self.killed = None, collections.Counter(), False
+
+    def start(self):
+        dataplane = self.draw.choice(["user", "xdp"])
+        loss = self.draw.choice([0, 0, 0.001, 0.01])
+        self.starts[dataplane] += 1
+        self.starts["--inject-loss"] += loss > 0
+        command = [
+            self.rack.netsum,
+            "aggregator",
+            "--listen",
+            "10.77.1.1:5151",
+            "--cores",
+            "1",
+            "--inject-loss",
+            loss,
+            "--inject-seed",
+            self.draw.randrange(1000),
+            "--dataplane",
+            dataplane,
+        ]
+        if dataplane == "xdp":
+            command += ["--interfaces", ",".join(f"w{w}" for w in range(self.rack.workers))]
+        with (self.folder / "aggregator.log").open("a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(self.rack.inside("sw", *command), stdout=log, stderr=log)
+        self.killed = False
+
+    def kill(self):
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
