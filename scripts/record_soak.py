@@ -12,13 +12,11 @@ import datetime
 import json
 import os
 import pathlib
-import platform
-import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import summarize_tests
+from netsum_bench.machine import git, machine
 
 DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 PAGE = """# Soak tests
@@ -33,22 +31,11 @@ this page, from `docs/data/soak.jsonl`: the latest result of every test.
 COLUMNS = ("result", "seconds", "date", "commit", "seed", "machine")
 
 
-def machine():
-    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    return f"{os.cpu_count()} x {model.group(1) if model else platform.machine()}, Linux {platform.release()}"
-
-
-def commit():
-    return subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
 def run_facts():
     """What the records of one run have in common."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit(),
+        "commit": git("describe", "--always", "--dirty", "--abbrev=12"),
         "seed": os.environ["NETSUM_SIM_SEED"],
         "machine": machine(),
     }

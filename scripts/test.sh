@@ -133,5 +133,5 @@ if [ ${#runners[@]} -eq 0 ]; then
   echo "test.sh: no soak test has a name that matches '$soak_only'; docs/soak.md lists them" >&2
   exit 1
 fi
-if [ "$what" = soak ]; then python3 scripts/record_soak.py "$results" "${runners[@]}"; fi
+if [ "$what" = soak ]; then .venv/bin/python scripts/record_soak.py "$results" "${runners[@]}"; fi
 python3 scripts/summarize_tests.py "$results" "${runners[@]}"
