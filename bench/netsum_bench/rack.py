@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-import pathlib
 import subprocess
 
 from netsum_bench.processes import Failed, running
@@ -126,10 +124,3 @@ class Rack:
             f"the aggregator at {address}",
         ):
             yield address
-
-    def switch_cpu_seconds(self):
-        """CPU time of the switch's aggregator process (an XDP program's time is nobody's)."""
-        fields = (
-            pathlib.Path(f"/proc/{self.aggregator_pid()}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        )
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
