@@ -206,7 +206,12 @@ std::string OperationMemory::check(int rank, bool ended) const {
     const size_t bytes = plan_.tensors[t].count * element_bytes();
     const std::string where = "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
     const uint8_t* output = piece.bytes.data() + piece.output;
-    if (ended && bytes > 0 && std::memcmp(output, expected + done, bytes) != 0) {
+    if (!receives(plan_, rank) && bytes > 0) {
+      const bool same = plan_.tensors[t].in_place
+                            ? std::memcmp(output, input + done, bytes) == 0
+                            : std::all_of(output, output + bytes, [](uint8_t b) { return b == kGuardByte; });
+      if (!same) return where + "the output of a rank that does not receive was written";
+    } else if (ended && bytes > 0 && std::memcmp(output, expected + done, bytes) != 0) {
       size_t i = 0;
       while (output[i] == expected[done + i]) ++i;
       return where + "wrong result at element " + std::to_string(i / element_bytes()) + " of " +
@@ -229,11 +234,13 @@ std::string OperationMemory::check(int rank, bool ended) const {
 }
 
 int64_t OperationMemory::input_integer(int rank, size_t i) const {
+  if (!contributes(plan_, rank)) return 0;
   const std::vector<uint8_t>& bytes = inputs_[static_cast<size_t>(rank)];
   return plan_.type == DataType::kInt32 ? load<int32_t>(bytes, i) : load<int64_t>(bytes, i);
 }
 
 double OperationMemory::input_value(int rank, size_t i) const {
+  if (!contributes(plan_, rank)) return 0;
   return load_float(plan_.type, inputs_[static_cast<size_t>(rank)], i);
 }
 

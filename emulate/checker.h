@@ -21,7 +21,7 @@ class OperationMemory {
 
   // The tensors of `rank`, filled with its input.
   std::vector<TensorView> views(int rank);
-  // What is wrong with the memory of `rank`: its result if the operation has `ended` there (ok), its inputs
+  // What is wrong with the memory of `rank`: its result if the operation has `ended` there (ok) and it receives one, its inputs
   // where they lie elsewhere, and the bytes around all of them. Empty if nothing is.
   std::string check(int rank, bool ended) const;
   // What is wrong with the expectation itself, against the true sum and the documented error bound.

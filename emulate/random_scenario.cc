@@ -312,6 +312,19 @@ std::vector<uint32_t> random_weights(uint64_t seed, int stripes) {
   return weights;
 }
 
+// In one of four jobs, operations have one receiver; of those of floats, some ranks contribute nothing. (Integers may only
+// have a sum that fits if all contribute.)
+void random_roles(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0003ull);
+  for (JobPlan& job : scenario->jobs) {
+    if (rng.chance(0.75)) continue;
+    for (OperationPlan& operation : job.operations) {
+      operation.receivers = uint64_t{1} << rng.below(static_cast<uint64_t>(job.ranks));
+      if (is_floating(operation.type) && rng.chance(0.5)) operation.contributors = rng.next();
+    }
+  }
+}
+
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
     {kLoss, "loss"},     {kDuplicate, "duplicate"},   {kReorder, "reorder"},     {kLate, "late"},
     {kDamage, "damage"}, {kBandwidth, "bandwidth"},   {kPartition, "partition"}, {kPause, "pause"},
@@ -375,6 +388,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
     scenario.events.push_back(random_event(&rng, scenario));
   }
   scenario.stripe_weights = random_weights(seed, scenario.aggregators);
+  random_roles(seed, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);
   return scenario;

@@ -33,6 +33,9 @@ struct OperationPlan {
   ReduceOp op = ReduceOp::kSum;
   Content content = Content::kPlain;
   std::vector<TensorPlan> tensors;
+  // Bits of the ranks that contribute and that receive. Not all of both: the operation is a reduce.
+  uint64_t contributors = UINT64_MAX;
+  uint64_t receivers = UINT64_MAX;
   std::vector<int64_t> submit_at_us;   // by rank, from the start of the job
   int64_t timeout_us = 3'600'000'000;  // virtual time is cheap: only a run that hangs gets there
 };
@@ -48,6 +51,13 @@ enum class Ending : uint8_t {
   kSuccess,
   kSuccessOrLoss,  // or with the error of somebody gone: timeout, peer lost, aggregator lost
 };
+
+inline bool contributes(const OperationPlan& plan, int rank) {
+  return (plan.contributors >> rank & 1) != 0;
+}
+inline bool receives(const OperationPlan& plan, int rank) {
+  return (plan.receivers >> rank & 1) != 0;
+}
 
 struct JobPlan {
   uint16_t job = 0;

@@ -214,7 +214,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   WorkerOptions options;
   options.rank = rank;
   options.world_size = plan.ranks;
-  options.lane_bits = plan.lane_bits;
+  options.encoding.lane_bits = plan.lane_bits;
   const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
   const DataplaneJob job = dataplane_job(plan, rack);
   for (int i = 0; i < scenario_.aggregators; ++i) {
@@ -303,7 +303,11 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   report.submitted = true;
   report.submitted_at_us = clock_.now_us();
   worker.deadlines_us[i] = worker.clock.local_us(clock_.now_us()) + plan->timeout_us;
-  worker.core->submit(i, plan->type, plan->op, memory->views(rank), worker.deadlines_us[i]);
+  Role role;
+  if ((plan->contributors & plan->receivers) != UINT64_MAX) role.collective = Collective::kReduce;
+  role.contributes = contributes(*plan, rank);
+  role.receives = receives(*plan, rank);
+  worker.core->submit(i, plan->type, plan->op, memory->views(rank), worker.deadlines_us[i], {}, role);
   drive(job_index, rank);
 }
 

@@ -25,8 +25,9 @@ DOORS = {
     "src/net/af_xdp": [API, "src/base", "src/net", "src/net/udp"],
     "src/telemetry": [API, "src/base", "src/net"],
     "src/control": [API, "src/base", "src/net", "wire"],
-    "src/worker": [API, "src/base", "src/kernels", "src/net", "wire"],
-    "src/host": [API, "src/base", "src/kernels", "src/worker", "wire"],
+    "src/encoding": [API, "src/base", "src/kernels", "wire"],
+    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/net", "wire"],
+    "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/worker"],
     "aggregator/slot": ["wire"],

@@ -33,6 +33,9 @@ struct TensorView {
   const void* input = nullptr;
   void* output = nullptr;
   size_t count = 0;  // elements
+  // The tensor that this is, the same in every step of a training: lets an encoding remember things about it between
+  // operations. Any number that the caller does not use for another tensor; equal on all ranks. 0: unknown.
+  uint64_t id = 0;
 };
 
 // Counts since connect(), or since the last regroup or failover. Unless noted otherwise, bytes are those of whole

@@ -38,7 +38,7 @@ Status DataPath::open_network(Deadline deadline) {
 
 Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                          std::function<void(const Status&)> on_failed, Deadline deadline) {
-  worker.lane_bits = options_.user.lane_bits;
+  worker.encoding.lane_bits = options_.user.lane_bits;
   auto path = open_path(memberships, std::move(worker), payload_bytes, options_.user, options_.shard,
                         std::move(on_failed), options_.placement.shares_memory() ? nullptr : options_.trace);
   if (!path.ok()) return path.status();

@@ -25,7 +25,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
   stripe.member_of_rank = membership.member_of_rank;
-  stripe.group = membership.group;
+  stripe.multicast_group = membership.group;
   return stripe;
 }
 
@@ -33,10 +33,10 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
 Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes) {
   std::vector<MulticastMembership> groups;
   for (const StripeOptions& stripe : stripes) {
-    if (!stripe.group.valid()) continue;
+    if (!stripe.multicast_group.valid()) continue;
     Result<Address> local = local_address_towards(stripe.address);
     if (!local.ok()) return local.status();
-    const MulticastMembership membership{stripe.group, *local};
+    const MulticastMembership membership{stripe.multicast_group, *local};
     if (std::find(groups.begin(), groups.end(), membership) == groups.end()) groups.push_back(membership);
   }
   return groups;

@@ -14,7 +14,7 @@ constexpr int64_t kLeastSleepUs = 1'000;
 SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> segment, Engine* network)
     : core_({.placement = std::move(options.placement),
              .world_size = options.world_size,
-             .lane_bits = options.lane_bits,
+             .encoding = {.lane_bits = options.lane_bits},
              .payload_bytes = options.payload_bytes,
              .to_network = [this](PartialSum part) { sum_over_hosts(std::move(part)); }},
             std::move(segment)),

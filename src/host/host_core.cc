@@ -34,13 +34,14 @@ HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
 }
 
 void HostCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                      int64_t deadline_us) {
+                      int64_t deadline_us, Role role) {
   if (!status_.ok()) {
     completions_.push_back({id, status_});
     return;
   }
-  auto operation = std::make_unique<Operation>(next_number_++, type, op, std::move(tensors),
-                                               options_.world_size, deadline_us, Joint{}, options_.lane_bits);
+  auto operation =
+      std::make_unique<Operation>(next_number_++, type, op, std::move(tensors), options_.world_size,
+                                  deadline_us, Joint{}, options_.encoding, std::move(role));
   if (operation->count() == 0) {
     completions_.push_back({id, Status()});
     return;
@@ -87,7 +88,7 @@ bool HostCore::stage() {
   Pending* pending = slot_is_free() ? next_to_stage() : nullptr;
   if (pending == nullptr) return false;
   const Operation& operation = *pending->operation;
-  const size_t chunk = operation.chunk_elements(options_.payload_bytes);
+  const size_t chunk = operation.encoding().chunk_elements(options_.payload_bytes);
   const size_t most = segment_->block_bytes() / (chunk * size_of(operation.type())) * chunk;
   const uint32_t slot = slot_of(staged_);
   const size_t local = options_.placement.local;
@@ -134,12 +135,14 @@ PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size
   part.op = whole.op();
   for (size_t rank = 1; rank < ranks(); ++rank)
     part.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
-  // Its tensors keep their own scales.
-  for (const size_t size : whole.block_sizes(step.begin + begin, count)) {
-    part.views.push_back({input, sum, size});
-    input += size * size_of(whole.type());
-    sum += size * size_of(whole.type());
+  part.views = whole.tensors_of(step.begin + begin, count);
+  for (TensorView& view : part.views) {
+    view.input = input;
+    view.output = sum;
+    input += view.count * size_of(whole.type());
+    sum += view.count * size_of(whole.type());
   }
+  part.joint.first_offset = whole.offset_of(step.begin + begin);
   part.joint.context = whole.signature();
   part.deadline_us = whole.deadline_us() + kNetworkGraceUs;
   return part;
@@ -147,12 +150,12 @@ PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size
 
 bool HostCore::sum_here(const PartialSum& part) {
   return local_sum_.run(Operation(0, part.type, part.op, part.views, options_.world_size, part.deadline_us,
-                                  part.joint, options_.lane_bits));
+                                  part.joint, options_.encoding));
 }
 
 void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
   const Operation& whole = *step.pending->operation;
-  const size_t chunk = whole.chunk_elements(options_.payload_bytes);
+  const size_t chunk = whole.encoding().chunk_elements(options_.payload_bytes);
   const size_t chunks = (step.count + chunk - 1) / chunk;
   const size_t local = options_.placement.local;
   const size_t begin = std::min(chunks * local / owners() * chunk, step.count);

@@ -46,7 +46,7 @@ struct PartialSum {
 struct HostOptions {
   Placement placement;
   int world_size = 1;
-  int lane_bits = 0;              // as in CommunicatorOptions
+  EncodingOptions encoding;       // of all operations
   uint32_t payload_bytes = 1440;  // of the packets that chunks are cut for, on every rank alike
   // Starts the sum of a part over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;
@@ -61,7 +61,8 @@ class HostCore {
  public:
   HostCore(HostOptions options, std::unique_ptr<Segment> segment);
 
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us);
+  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
+              Role role = {});
 
   // Does one thing that can be done now; false if there is none.
   bool advance();

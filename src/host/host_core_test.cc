@@ -16,6 +16,7 @@
 
 #include "src/base/clock.h"
 #include "src/base/rng.h"
+#include "src/kernels/kernels.h"
 
 namespace netsum {
 namespace {

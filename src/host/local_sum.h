@@ -2,6 +2,7 @@
 #ifndef NETSUM_SRC_HOST_LOCAL_SUM_H_
 #define NETSUM_SRC_HOST_LOCAL_SUM_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,7 +13,7 @@ namespace netsum {
 
 class LocalSum {
  public:
-  // Chunks are cut as for packets of `payload_bytes`: the same scales, so the same bits as over the network.
+  // Chunks are cut and encoded as for packets of `payload_bytes`, so the sums have the same bits as over the network.
   explicit LocalSum(uint32_t payload_bytes);
 
   // Sums all inputs of `operation`, every summand of the job among them, into its outputs. Returns false if
@@ -20,12 +21,11 @@ class LocalSum {
   bool run(const Operation& operation);
 
  private:
-  bool run_chunk(const Operation& operation, size_t begin, size_t n);
+  bool run_chunk(const Operation& operation, Chunk chunk);
 
   const uint32_t payload_bytes_;
-  std::vector<uint8_t> lanes_;
-  std::vector<uint8_t> high_lanes_;
-  std::vector<uint8_t> scales_;
+  std::array<std::vector<uint8_t>, kMaxPackets> payloads_;
+  std::vector<uint8_t> agreed_;
 };
 
 }  // namespace netsum

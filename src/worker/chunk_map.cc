@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "src/base/assert.h"
+#include "wire/packet.h"
 
 namespace netsum {
 namespace {
@@ -65,6 +66,16 @@ ChunkMap::ChunkMap(std::span<const uint32_t> weights) : places_(weights.size()) 
     period_.push_back(static_cast<uint16_t>(next));
     places_[next].push_back(static_cast<uint16_t>(place));
   }
+}
+
+uint64_t ChunkMap::signature() const {
+  bool equal = length() == stripes();
+  uint64_t hash = netsum_mix64(stripes());
+  for (size_t place = 0; place < length(); ++place) {
+    equal &= period_[place] == place;
+    hash = netsum_mix64(hash + period_[place]);
+  }
+  return equal ? 0 : hash | 1;
 }
 
 size_t ChunkMap::places_before(size_t stripe, size_t end) const {

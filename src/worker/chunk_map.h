@@ -39,6 +39,8 @@ class ChunkMap {
   // ... and the chunk that `stripe` has after `index` others. The stripe's weight is not 0.
   size_t chunk(uint64_t number, size_t stripe, size_t index) const;
 
+  // 0 if all weights are equal; otherwise different for different maps.
+  uint64_t signature() const;
   // For tests and reports.
   std::span<const uint16_t> period() const { return period_; }
 

@@ -11,15 +11,15 @@ namespace netsum {
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
       key_(options.key, options.payload_bytes),
-      groups_(options.scale_slots),
+      scale_groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
       urgent_(slots_.size()),
       window_(options.data_slots) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
-  for (Group& group : groups_) group.scales.resize(options.payload_bytes);
-  for (auto& half : halves_) half.resize(options.payload_bytes);
+  for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
+  for (auto& payload : held_.payloads) payload.resize(options.payload_bytes);
 }
 
 void Stripe::change_state(uint32_t slot_index, SlotEvent event) {
@@ -32,44 +32,34 @@ void Stripe::change_state(uint32_t slot_index, SlotEvent event) {
   urgent_[(urgent_first_ + urgent_count_++) % urgent_.size()] = slot_index;
 }
 
-size_t Stripe::chunk_of_operation(const Operation& operation, size_t local_chunk) const {
-  return options_.chunk_map->chunk(operation.number(), options_.index, local_chunk);
+const ChunkMap& Stripe::chunk_map_of(const Operation& operation) const {
+  return operation.role().chunk_map != nullptr ? *operation.role().chunk_map : *options_.chunk_map;
 }
 
-std::pair<size_t, size_t> Stripe::elements_of_chunk(const Operation& operation, size_t chunk) const {
-  const size_t per_chunk = operation.chunk_elements(options_.payload_bytes);
-  const size_t begin = chunk * per_chunk;
-  return {begin, std::min(per_chunk, operation.count() - begin)};
+size_t Stripe::chunk_index(const Operation& operation, size_t local) const {
+  return chunk_map_of(operation).chunk(operation.number(), options_.index, local);
 }
 
-uint32_t Stripe::steps_of_chunk(const Operation& operation, size_t count, const uint8_t* scales,
-                                size_t blocks) const {
-  if (!Operation::any_wide(scales, blocks)) return 1;
-  if (operation.type() == DataType::kInt64) return 2;
-  return count > options_.payload_bytes / operation.wide_lane_bytes() ? 2 : 1;
-}
-
-uint32_t Stripe::steps_of_group(const Group& group) const {
+uint32_t Stripe::steps_of(const ScaleGroup& group) const {
   const Operation& operation = *group.operation;
   uint32_t steps = 0;
-  const uint8_t* scales = group.scales.data();
+  const uint8_t* agreed = group.agreed.data();
   for (uint32_t i = 0; i < group.chunks; ++i) {
-    const auto [begin, count] =
-        elements_of_chunk(operation, chunk_of_operation(operation, group.first_chunk + i));
-    const size_t blocks = operation.blocks(begin, count);
-    steps += steps_of_chunk(operation, count, scales, blocks);
-    scales += 2 * blocks;
+    Chunk chunk = operation.chunk(chunk_index(operation, group.first_chunk + i), options_.payload_bytes);
+    chunk.agreed = agreed;
+    steps += operation.plan(chunk, options_.payload_bytes).packets;
+    agreed += operation.agreed_bytes(chunk);
   }
   return steps;
 }
 
 void Stripe::enqueue(Operation* operation) {
-  const size_t per_chunk = operation->chunk_elements(options_.payload_bytes);
-  const size_t chunks = (operation->count() + per_chunk - 1) / per_chunk;
-  const size_t local_chunks = options_.chunk_map->count(operation->number(), chunks, options_.index);
-  if (local_chunks == 0) return;
-  queue_.push_back({operation, local_chunks});
-  operation->chunks_left += local_chunks;
+  const size_t chunks =
+      chunk_map_of(*operation)
+          .count(operation->number(), operation->chunks(options_.payload_bytes), options_.index);
+  if (chunks == 0) return;
+  queue_.push_back({operation, chunks});
+  operation->chunks_left += chunks;
 }
 
 void Stripe::on_tick(int64_t now_us) {
@@ -106,7 +96,7 @@ Stripe::Waiting Stripe::waiting(int64_t now_us) const {
   const Slot* oldest = nullptr;
   if (lowest_waiting_ < next_sequence_) {
     oldest = &slots_[lowest_waiting_ % options_.data_slots];
-  } else if (data_group_ < groups_opened_) {
+  } else if (data_group_ < scale_groups_opened_) {
     oldest = &slots_[options_.data_slots + data_group_ % options_.scale_slots];
   }
   Waiting result;

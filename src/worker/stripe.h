@@ -1,15 +1,14 @@
 // A worker's conversation with one stripe (one core of an aggregator, or one rank's embedded shard), without
 // I/O. It walks the operations in order, and for each the chunks that fall on this stripe:
 //
-//   scale group: consecutive chunks of one operation, as many as have payload/2 blocks at most. The ranks
-//     first agree on the scales of a group's blocks (one small packet of 8-bit MAX lanes in a scale slot),
-//     then send its chunks. Groups run ahead of the data, so in a stream nobody waits for them.
-//   step: one packet's worth of a chunk in a data slot. The q-th step of the stripe uses slot q % S in round
-//     q / S + 1, on every rank alike: what a chunk needs (one step, or two of wide lanes) follows from the
-//     agreed scales.
+//   scale group: consecutive chunks of one operation, as many as have their scanned bytes in one packet. The ranks first
+//     agree on these bytes (one small packet of 8-bit MAX lanes in a scale slot), then send the group's chunks. Scale
+//     groups run ahead of the data, so a stream of operations does not wait for them.
+//   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
+//     alike: the packets that a chunk needs follow from the agreed bytes.
 //
-// Nothing is kept for retransmission: a step is built again from the caller's tensor, which is overwritten
-// only by the step's own result.
+// Which bytes and packets these are is the operation's encoding's to say (src/encoding/encoding.h). Nothing is kept for
+// retransmission: a packet is encoded again from the caller's tensor, which is overwritten only by its own result.
 //
 // Rules for loss and waiting: wire/PROTOCOL.md. Thread rule: one thread.
 #ifndef NETSUM_SRC_WORKER_STRIPE_H_
@@ -27,6 +26,7 @@
 #include "netsum/status.h"
 #include "src/base/counter.h"
 #include "src/base/histogram.h"
+#include "src/encoding/encoding.h"
 #include "src/net/address.h"
 #include "src/worker/chunk_map.h"
 #include "src/worker/congestion.h"
@@ -39,8 +39,8 @@ namespace netsum {
 struct StripeOptions {
   Address address;
   bool local = false;  // embedded in this process
-  // Whence what is for all members comes by multicast; not valid: it comes as all else does.
-  Address group;
+  // The multicast group that brings what is sent to all members; not valid: there is none, it comes by unicast.
+  Address multicast_group;
   uint16_t job = 0;
   uint16_t epoch = 0;
   netsum_key key{};  // the stripe's: wire::stripe_key()
@@ -109,10 +109,10 @@ class Stripe {
   uint32_t next_packet(int64_t now_us, uint8_t* frame);
 
   // A parsed packet of this stripe whose check is right. `payload` has fields.payload_bytes. Returns an error
-  // if it means the end of the job. Finished groups lower their operation's chunks_left.
+  // if it means the end of the job. Finished scale groups lower their operation's chunks_left.
   Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
 
-  // True once after on_packet() has finished the last group of some operation.
+  // True once after on_packet() has finished the last scale group of some operation.
   bool take_operation_finished() { return std::exchange(operation_finished_, false); }
 
   // Time of the next on_tick() that could have something to do.
@@ -121,14 +121,14 @@ class Stripe {
 
   // True when the aggregator has answered a full-size HELLO, and the multicast group, if any, has brought
   // such an answer, too.
-  bool welcomed() const { return answered_ && (group_heard_ || !options_.group.valid()); }
+  bool welcomed() const { return answered_ && (multicast_heard_ || !options_.multicast_group.valid()); }
   // True when only small HELLOs are answered: the path's MTU is smaller than configured.
-  bool only_small_packets_pass() const { return small_welcomed_ && !answered_ && !group_heard_; }
-  // True when answers come, but none by the group.
-  bool group_is_silent() const { return answered_ && !welcomed(); }
-  // ... and have come for so long that by the group none will.
-  bool group_is_lost(int64_t now_us) const {
-    return group_is_silent() && now_us - answered_at_us_ >= kGroupPatienceUs;
+  bool only_small_packets_pass() const { return small_welcomed_ && !answered_ && !multicast_heard_; }
+  // True when answers come, but none through the multicast group.
+  bool multicast_is_silent() const { return answered_ && !welcomed(); }
+  // ... and have come for so long that none will come through the group.
+  bool multicast_is_lost(int64_t now_us) const {
+    return multicast_is_silent() && now_us - answered_at_us_ >= kMulticastTimeoutUs;
   }
 
   // Why the oldest step waits, for error messages.
@@ -141,18 +141,16 @@ class Stripe {
   Waiting waiting(int64_t now_us) const;
 
  private:
-  enum class Kind : uint8_t { kScale, kNarrow, kWide, kHalfLow, kHalfHigh };
-
+  enum class StepKind : uint8_t { kAgree, kData };
   struct Step {
     Operation* operation = nullptr;
-    Kind kind = Kind::kScale;
-    bool part = false;   // second packet of a chunk
-    uint32_t group = 0;  // index in groups_
-    uint32_t chunk = 0;  // on the wire: chunk of the operation, or group of the operation on this stripe
-    size_t begin = 0;    // elements [begin, begin + count)
-    size_t count = 0;
-    const uint8_t* scales = nullptr;  // those of its blocks, in the group
-    uint32_t payload_bytes = 0;
+    StepKind kind = StepKind::kAgree;
+    uint8_t part = 0;          // kData: which packet of the chunk
+    bool together = false;     // kData: as in ChunkPlan
+    uint32_t scale_group = 0;  // index in scale_groups_
+    uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
+    Chunk chunk;         // kData; its agreed bytes are in the scale group
+    PacketPlan packet;   // kAgree: only format and payload_bytes
   };
 
   struct Slot {
@@ -174,26 +172,26 @@ class Stripe {
     } history;
   };
 
-  enum class GroupState : uint8_t { kFree, kAgreeing, kReady };
-  struct Group {
+  enum class ScaleGroupState : uint8_t { kFree, kAgreeing, kReady };
+  struct ScaleGroup {
     Operation* operation = nullptr;
-    GroupState state = GroupState::kFree;
+    ScaleGroupState state = ScaleGroupState::kFree;
     size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
     uint32_t chunks = 0;
     uint32_t steps_left = 0;
-    // Two bytes for each block of its chunks: the own scales while agreeing, then the agreed ones.
-    std::vector<uint8_t> scales;
+    // Of its chunks, one after the other: this rank's bytes while agreeing, then the agreed ones.
+    std::vector<uint8_t> agreed;
   };
 
-  struct Job {  // an operation and the stripe's share of it
+  struct Share {  // the stripe's chunks of an operation
     Operation* operation = nullptr;
-    size_t local_chunks = 0;
+    size_t chunks = 0;
   };
 
   // Sending.
   uint32_t build_hello(int64_t now_us, uint8_t* frame);
   uint32_t build_urgent(int64_t now_us, uint8_t* frame);
-  bool open_group(int64_t now_us);
+  bool open_scale_group(int64_t now_us);
   std::optional<Step> next_step();
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
@@ -210,7 +208,6 @@ class Stripe {
   bool loses_packets(int64_t now_us) const { return now_us - lost_at_us_ < kLossMemoryUs; }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
-  Status deliver_half(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
   void look_for_gaps(int64_t now_us);
   void note_overtaken();
@@ -218,25 +215,24 @@ class Stripe {
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
 
   std::vector<int> ranks_of(uint16_t member) const;
-  size_t chunk_of_operation(const Operation& operation, size_t local_chunk) const;
-  std::pair<size_t, size_t> elements_of_chunk(const Operation& operation, size_t chunk) const;
-  // Wide ones take two steps, unless they are short. `scales`: of the chunk's `blocks`.
-  uint32_t steps_of_chunk(const Operation& operation, size_t count, const uint8_t* scales,
-                          size_t blocks) const;
-  uint32_t steps_of_group(const Group& group) const;
+  const ChunkMap& chunk_map_of(const Operation& operation) const;
+  // The stripe's `local`-th chunk of the operation: its number in the operation.
+  size_t chunk_index(const Operation& operation, size_t local) const;
+  uint32_t steps_of(const ScaleGroup& group) const;
 
   const StripeOptions options_;
   const wire::PacketKey key_;
 
-  std::deque<Job> queue_;      // operations with groups still to open
-  size_t queue_chunk_ = 0;     // next chunk of queue_.front()
-  uint32_t queue_group_ = 0;   // groups of queue_.front() that have been opened
-  std::vector<Group> groups_;  // group t lives in groups_[t % scale_slots], and its scales in that scale slot
-  uint64_t groups_opened_ = 0;
-  uint64_t data_group_ = 0;  // group whose chunks are being sent
-  uint32_t data_chunk_ = 0;
-  size_t data_block_ = 0;  // the first of the chunk's, in the group
-  uint32_t data_part_ = 0;
+  std::deque<Share> queue_;   // operations with scale groups still to open
+  size_t queue_chunk_ = 0;    // next chunk of queue_.front()
+  uint32_t queue_group_ = 0;  // scale groups of queue_.front() that have been opened
+  // Scale group t is scale_groups_[t % scale_slots], and is agreed on in the scale slot of that number.
+  std::vector<ScaleGroup> scale_groups_;
+  uint64_t scale_groups_opened_ = 0;
+  uint64_t data_group_ = 0;  // scale group whose chunks are being sent
+  uint32_t data_chunk_ = 0;  // its next chunk, ...
+  size_t data_agreed_ = 0;   // ... where that one's agreed bytes begin, ...
+  uint8_t data_part_ = 0;    // ... and its next packet
 
   std::vector<Slot> slots_;  // data slots, then scale slots
   uint64_t next_sequence_ = 0;
@@ -249,11 +245,12 @@ class Stripe {
   size_t urgent_first_ = 0;
   size_t urgent_count_ = 0;
 
-  // int64 chunks that might overflow travel as two half-lane packets, whose results must both be in before
-  // the tensor may be written. They are rare: one such chunk at a time.
-  std::vector<uint8_t> halves_[2];
-  bool half_arrived_[2] = {false, false};
-  bool halves_busy_ = false;
+  // The results of a chunk whose packets are decoded together (ChunkPlan). They are rare: one such chunk at a time.
+  struct Held {
+    bool busy = false;
+    uint8_t arrived = 0;  // packets
+    std::array<std::vector<uint8_t>, kMaxPackets> payloads;
+  } held_;
 
   RoundTrip round_trip_;
   CongestionWindow window_;
@@ -269,14 +266,14 @@ class Stripe {
   uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
-  // A dozen HELLOs. Less than anybody's deadline, so that the others hear of it before they give up on us.
-  static constexpr int64_t kGroupPatienceUs = 2'000'000;
+  // A dozen HELLOs. Shorter than any deadline, so that the other ranks are told before theirs pass.
+  static constexpr int64_t kMulticastTimeoutUs = 2'000'000;
   static constexpr int64_t kLossMemoryUs = 5'000'000;  // ten of the longest timeouts
   int64_t lost_at_us_ = INT64_MIN / 2;
 
   bool answered_ = false;  // a full-size HELLO, to us alone
   int64_t answered_at_us_ = 0;
-  bool group_heard_ = false;  // a full-size WELCOME to all
+  bool multicast_heard_ = false;  // a full-size WELCOME to all
   bool small_welcomed_ = false;
   bool hello_due_ = true;
   uint32_t hellos_sent_ = 0;

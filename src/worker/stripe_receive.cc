@@ -40,7 +40,7 @@ void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
   if (fields.payload_bytes != options_.payload_bytes) {
     small_welcomed_ = true;
   } else if (fields.member == NETSUM_MEMBER_ALL) {
-    group_heard_ = true;  // whoever's HELLO it answers
+    multicast_heard_ = true;  // whichever member's HELLO it answers
   } else {
     if (!answered_ && fields.round + 1 == hellos_sent_) round_trip_.sample(now_us - hello_sent_at_us_);
     if (!answered_) answered_at_us_ = now_us;
@@ -51,8 +51,9 @@ void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
 Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
   Slot& slot = slots_[fields.slot];
   const Step step = slot.step;
-  if (fields.payload_bytes != step.payload_bytes || fields.chunk != step.chunk ||
-      fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != step.part) {
+  const uint8_t part = step.part > 0 ? NETSUM_FLAG_PART : 0;
+  if (fields.payload_bytes != step.packet.payload_bytes || fields.chunk != step.index ||
+      fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");
@@ -65,14 +66,14 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
 
   counters_.results.add();
   change_state(fields.slot, SlotEvent::kFinished);
-  if (step.kind == Kind::kScale) step.operation->course.scales_agreed_us = now_us;
+  if (step.kind == StepKind::kAgree) step.operation->course.scales_agreed_us = now_us;
   if (counters_.waiting_for.get() != 0) counters_.waiting_for.set(0);
   if (measures_round_trip(slot, now_us)) {
     round_trip_.sample(now_us - slot.sent_at_us);
     counters_.round_trip.add(now_us - slot.sent_at_us);
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
-  if (step.kind != Kind::kScale) {
+  if (step.kind == StepKind::kData) {
     --in_flight_;
     if (!slot.history.resent) window_.on_result();  // a loss has been told to the window when it was found
     if (slot.history.gap_probed && !slot.history.resent) {
@@ -103,49 +104,37 @@ bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
 }
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
-  switch (step.kind) {
-    case Kind::kScale: {
-      Group& group = groups_[step.group];
-      std::memcpy(group.scales.data(), payload, step.payload_bytes);
-      group.state = GroupState::kReady;
-      group.steps_left = steps_of_group(group);
-      return Status();
-    }
-    case Kind::kNarrow:
-      step.operation->from_narrow_lanes(payload, step.begin, step.count, step.scales);
-      return Status();
-    case Kind::kWide:
-      if (step.operation->from_wide_lanes(payload, step.begin, step.count, step.scales)) return Status();
-      break;
-    case Kind::kHalfLow:
-    case Kind::kHalfHigh:
-      return deliver_half(step, payload);
+  if (step.kind == StepKind::kAgree) {
+    ScaleGroup& group = scale_groups_[step.scale_group];
+    std::memcpy(group.agreed.data(), payload, step.packet.payload_bytes);
+    group.state = ScaleGroupState::kReady;
+    group.steps_left = steps_of(group);
+    return Status();
   }
+  Payloads payloads{payload};
+  if (step.together) {
+    std::memcpy(held_.payloads[step.part].data(), payload, step.packet.payload_bytes);
+    if (++held_.arrived < kMaxPackets) return Status();
+    held_.arrived = 0;
+    held_.busy = false;
+    for (size_t part = 0; part < kMaxPackets; ++part) payloads[part] = held_.payloads[part].data();
+  }
+  // Those of a chunk that is decoded together may arrive in any order.
+  const PacketPlan packet =
+      step.together ? step.operation->plan(step.chunk, options_.payload_bytes).packet[0] : step.packet;
+  if (step.operation->decode(step.chunk, packet, payloads)) return Status();
   return Status(ErrorCode::kOverflow, step.operation->describe() + ": the exact sum of an element of [" +
-                                          std::to_string(step.begin) + ", " +
-                                          std::to_string(step.begin + step.count) +
+                                          std::to_string(packet.begin) + ", " +
+                                          std::to_string(packet.begin + packet.count) +
                                           ") does not fit the type");
 }
 
-Status Stripe::deliver_half(const Step& step, const uint8_t* payload) {
-  const int half = step.kind == Kind::kHalfHigh;
-  std::memcpy(halves_[half].data(), payload, step.payload_bytes);
-  half_arrived_[half] = true;
-  if (!half_arrived_[0] || !half_arrived_[1]) return Status();
-  half_arrived_[0] = half_arrived_[1] = halves_busy_ = false;
-  if (step.operation->from_half_lanes(halves_[0].data(), halves_[1].data(), step.begin, step.count)) {
-    return Status();
-  }
-  return Status(ErrorCode::kOverflow,
-                step.operation->describe() + ": the exact sum of an element does not fit 64 bits");
-}
-
 void Stripe::finish_step(const Step& step) {
-  if (step.kind == Kind::kScale) return;
-  Group& group = groups_[step.group];
+  if (step.kind == StepKind::kAgree) return;
+  ScaleGroup& group = scale_groups_[step.scale_group];
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
   if (--group.steps_left > 0) return;
-  group.state = GroupState::kFree;
+  group.state = ScaleGroupState::kFree;
   NETSUM_ASSERT(group.operation->chunks_left >= group.chunks);
   group.operation->chunks_left -= group.chunks;
   if (group.operation->chunks_left == 0) operation_finished_ = true;

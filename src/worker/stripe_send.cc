@@ -1,22 +1,13 @@
 // The sending half of a stripe: which packet is due next, and what is in it.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
-namespace {
-
-uint8_t sum_format(size_t lane_bytes) {
-  return lane_bytes == 2   ? NETSUM_FORMAT_SUM_I16
-         : lane_bytes == 4 ? NETSUM_FORMAT_SUM_I32
-                           : NETSUM_FORMAT_SUM_I64;
-}
-
-}  // namespace
-
 uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
   uint32_t size = 0;
   if (!welcomed()) {
@@ -25,7 +16,7 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
     size = build_urgent(now_us, frame);
   }
   if (size == 0 && welcomed()) {
-    // Data first: scanning the next group can wait until the window is full.
+    // Data first: scanning the next scale group can wait until the window is full.
     if (const std::optional<Step> step = next_step()) {
       const uint32_t slot = static_cast<uint32_t>(next_sequence_ % options_.data_slots);
       slots_[slot].sequence = next_sequence_++;
@@ -33,8 +24,8 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
       start(now_us, slot, *step);
       if (step->operation->course.first_data_us == 0) step->operation->course.first_data_us = now_us;
       size = build_contribution(now_us, slot, frame);
-    } else if (open_group(now_us)) {
-      const uint64_t group = groups_opened_ - 1;
+    } else if (open_scale_group(now_us)) {
+      const uint64_t group = scale_groups_opened_ - 1;
       const uint32_t slot = options_.data_slots + static_cast<uint32_t>(group % options_.scale_slots);
       size = build_contribution(now_us, slot, frame);
     }
@@ -55,7 +46,7 @@ netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
   fields.slot = static_cast<uint16_t>(slot_index);
   fields.member = options_.member;
   fields.round = slot.round;
-  fields.chunk = slot.step.chunk;
+  fields.chunk = slot.step.index;
   fields.signature = slot.step.operation->signature();
   return fields;
 }
@@ -103,37 +94,36 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
   return 0;
 }
 
-// Starts the agreement on the scales of the next group, if its place is free.
-bool Stripe::open_group(int64_t now_us) {
+// Starts the agreement of the next scale group, if its slot is free.
+bool Stripe::open_scale_group(int64_t now_us) {
   if (queue_.empty()) return false;
-  const uint32_t place = static_cast<uint32_t>(groups_opened_ % options_.scale_slots);
-  Group& group = groups_[place];
-  if (group.state != GroupState::kFree) return false;
-  const Job job = queue_.front();
-  const Operation& operation = *job.operation;
-  group.operation = job.operation;
-  group.state = GroupState::kAgreeing;
+  const uint32_t place = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
+  ScaleGroup& group = scale_groups_[place];
+  if (group.state != ScaleGroupState::kFree) return false;
+  const Share share = queue_.front();
+  const Operation& operation = *share.operation;
+  group.operation = share.operation;
+  group.state = ScaleGroupState::kAgreeing;
   group.first_chunk = queue_chunk_;
   group.chunks = 0;
-  size_t blocks = 0;
-  for (; queue_chunk_ < job.local_chunks; ++queue_chunk_, ++group.chunks) {
-    const auto [begin, count] = elements_of_chunk(operation, chunk_of_operation(operation, queue_chunk_));
-    const size_t more = operation.blocks(begin, count);
-    if (2 * (blocks + more) > options_.payload_bytes) break;
-    operation.scan(begin, count, &group.scales[2 * blocks]);
-    blocks += more;
+  size_t bytes = 0;
+  for (; queue_chunk_ < share.chunks; ++queue_chunk_, ++group.chunks) {
+    const Chunk chunk = operation.chunk(chunk_index(operation, queue_chunk_), options_.payload_bytes);
+    const size_t more = operation.agreed_bytes(chunk);
+    if (bytes + more > options_.payload_bytes) break;
+    operation.scan(chunk, &group.agreed[bytes]);
+    bytes += more;
   }
-  // A chunk has at most payload / 2 elements, so one always fits.
-  NETSUM_ASSERT(group.chunks > 0);
+  NETSUM_ASSERT(group.chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
   Step step;
-  step.operation = job.operation;
-  step.kind = Kind::kScale;
-  step.group = place;
-  step.chunk = queue_group_++;
-  step.payload_bytes = static_cast<uint32_t>((2 * blocks + 7) / 8 * 8);
-  std::fill_n(group.scales.data() + 2 * blocks, step.payload_bytes - 2 * blocks, uint8_t{0});
-  ++groups_opened_;
-  if (queue_chunk_ == job.local_chunks) {
+  step.operation = share.operation;
+  step.scale_group = place;
+  step.index = queue_group_++;
+  step.packet.format = NETSUM_FORMAT_MAX_U8;
+  step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
+  std::fill_n(group.agreed.data() + bytes, step.packet.payload_bytes - bytes, uint8_t{0});
+  ++scale_groups_opened_;
+  if (queue_chunk_ == share.chunks) {
     queue_.pop_front();
     queue_chunk_ = queue_group_ = 0;
   }
@@ -142,52 +132,34 @@ bool Stripe::open_group(int64_t now_us) {
   return true;
 }
 
-// The next step of data, if its slot is free, its scales are agreed on, and the window has room.
+// The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
 std::optional<Stripe::Step> Stripe::next_step() {
   if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
-  if (data_group_ == groups_opened_) return {};
+  if (data_group_ == scale_groups_opened_) return {};
   const uint32_t place = static_cast<uint32_t>(data_group_ % options_.scale_slots);
-  const Group& group = groups_[place];
-  if (group.state != GroupState::kReady) return {};
+  const ScaleGroup& group = scale_groups_[place];
+  if (group.state != ScaleGroupState::kReady) return {};
 
   const Operation& operation = *group.operation;
   Step step;
   step.operation = group.operation;
-  step.group = place;
-  step.chunk = static_cast<uint32_t>(chunk_of_operation(operation, group.first_chunk + data_chunk_));
-  step.scales = &group.scales[2 * data_block_];
-  step.part = data_part_ == 1;
-  std::tie(step.begin, step.count) = elements_of_chunk(operation, step.chunk);
-  const size_t blocks = operation.blocks(step.begin, step.count);
-  const uint32_t steps = steps_of_chunk(operation, step.count, step.scales, blocks);
-  size_t lane_bytes = 8;
-  if (!Operation::any_wide(step.scales, blocks)) {
-    step.kind = Kind::kNarrow;
-    lane_bytes = operation.narrow_lane_bytes();
-  } else if (operation.type() == DataType::kInt64) {
-    if (halves_busy_ && data_part_ == 0) return {};
-    halves_busy_ = true;
-    step.kind = data_part_ == 0 ? Kind::kHalfLow : Kind::kHalfHigh;
-  } else {
-    step.kind = Kind::kWide;
-    lane_bytes = operation.wide_lane_bytes();
-    const size_t half = options_.payload_bytes / lane_bytes;
-    if (data_part_ == 1) {
-      step.scales += 2 * operation.block_of(step.begin, step.begin + half);
-      step.begin += half;
-      step.count -= half;
-    } else {
-      step.count = std::min(step.count, half);
-    }
-  }
-  step.payload_bytes = static_cast<uint32_t>((step.count * lane_bytes + 7) / 8 * 8);
+  step.kind = StepKind::kData;
+  step.scale_group = place;
+  step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
+  step.chunk = operation.chunk(step.index, options_.payload_bytes);
+  step.chunk.agreed = &group.agreed[data_agreed_];
+  const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);
+  step.part = data_part_;
+  step.together = plan.together;
+  step.packet = plan.packet[data_part_];
+  if (plan.together && data_part_ == 0 && std::exchange(held_.busy, true)) return {};
 
-  if (++data_part_ == steps) {
+  if (++data_part_ == plan.packets) {
     data_part_ = 0;
-    data_block_ += blocks;
+    data_agreed_ += operation.agreed_bytes(step.chunk);
     if (++data_chunk_ == group.chunks) {
       data_chunk_ = 0;
-      data_block_ = 0;
+      data_agreed_ = 0;
       ++data_group_;
     }
   }
@@ -208,34 +180,19 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   const Step& step = slot.step;
   ++step.operation->course.packets;
   uint8_t* lanes = frame + NETSUM_HEADER_BYTES;
-  // Padding of the last lanes; the lanes themselves overwrite the rest.
-  if (step.payload_bytes >= 8) std::memset(lanes + step.payload_bytes - 8, 0, 8);
   netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_CONTRIBUTION);
-  fields.payload_bytes = step.payload_bytes;
-  fields.flags = step.part ? NETSUM_FLAG_PART : 0;
-  switch (step.kind) {
-    case Kind::kScale:
-      fields.format = NETSUM_FORMAT_MAX_U8;
-      std::memcpy(lanes, groups_[step.group].scales.data(), step.payload_bytes);
-      break;
-    case Kind::kNarrow:
-      fields.format = sum_format(step.operation->narrow_lane_bytes());
-      step.operation->to_narrow_lanes(step.begin, step.count, step.scales, lanes);
-      break;
-    case Kind::kWide:
-      fields.format = sum_format(step.operation->wide_lane_bytes());
-      step.operation->to_wide_lanes(step.begin, step.count, step.scales, lanes);
-      break;
-    case Kind::kHalfLow:
-    case Kind::kHalfHigh:
-      fields.format = NETSUM_FORMAT_SUM_I64;
-      step.operation->to_half_lanes(step.begin, step.count, step.kind == Kind::kHalfHigh, lanes);
-      break;
+  fields.payload_bytes = step.packet.payload_bytes;
+  fields.format = step.packet.format;
+  fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
+  if (step.kind == StepKind::kAgree) {
+    std::memcpy(lanes, scale_groups_[step.scale_group].agreed.data(), step.packet.payload_bytes);
+  } else {
+    step.operation->encode(step.chunk, step.packet, lanes);
   }
   slot.sent_at_us = now_us;
   slot.probe_at_us = now_us + round_trip_.timeout_us();
   schedule(slot.probe_at_us);
-  return wire::write_header(fields, key_, kernels::nh(lanes, step.payload_bytes, key_.table()), frame);
+  return wire::write_header(fields, key_, kernels::nh(lanes, step.packet.payload_bytes, key_.table()), frame);
 }
 
 uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {

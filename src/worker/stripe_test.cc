@@ -117,7 +117,7 @@ TEST_F(StripeTest, AWelcomeOfASmallHelloDoesNotConnect) {
 
 TEST(StripeInAGroupTest, IsConnectedWhenBothWaysHaveBroughtAnAnswer) {
   StripeOptions options;
-  options.address.family = options.group.family = 4;
+  options.address.family = options.multicast_group.family = 4;
   options.payload_bytes = kPayload;
   options.world_size = 3;
   options.member = 1;
@@ -130,14 +130,14 @@ TEST(StripeInAGroupTest, IsConnectedWhenBothWaysHaveBroughtAnAnswer) {
     Stripe stripe(options);
     EXPECT_TRUE(stripe.on_packet(0, group_first ? to_all : to_us, nullptr).ok());
     EXPECT_FALSE(stripe.welcomed());
-    EXPECT_EQ(stripe.group_is_silent(), !group_first);
-    EXPECT_FALSE(stripe.group_is_lost(1'999'999));
-    EXPECT_EQ(stripe.group_is_lost(2'000'000), !group_first);
+    EXPECT_EQ(stripe.multicast_is_silent(), !group_first);
+    EXPECT_FALSE(stripe.multicast_is_lost(1'999'999));
+    EXPECT_EQ(stripe.multicast_is_lost(2'000'000), !group_first);
     uint8_t frame[NETSUM_HEADER_BYTES + kPayload];
     EXPECT_NE(stripe.next_packet(0, frame), 0u) << "it goes on saying HELLO";
     EXPECT_TRUE(stripe.on_packet(0, group_first ? to_us : to_all, nullptr).ok());
     EXPECT_TRUE(stripe.welcomed());
-    EXPECT_FALSE(stripe.group_is_silent());
+    EXPECT_FALSE(stripe.multicast_is_silent());
   }
 }
 

@@ -46,8 +46,8 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
   NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= kMaxRanks);
   NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
   NETSUM_ASSERT(options.stripe_weights.empty() || options.stripe_weights.size() == options.stripes.size());
-  const auto chunk_map = options.stripe_weights.empty() ? std::make_shared<ChunkMap>(options.stripes.size())
-                                                        : std::make_shared<ChunkMap>(options.stripe_weights);
+  chunk_map_ = options.stripe_weights.empty() ? std::make_shared<ChunkMap>(options.stripes.size())
+                                              : std::make_shared<ChunkMap>(options.stripe_weights);
   uint32_t payload_bytes = 0;
   for (size_t i = 0; i < options.stripes.size(); ++i) {
     StripeOptions stripe = options.stripes[i];
@@ -55,7 +55,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripe.world_size = options.world_size;
     stripe.member = stripe.member_of(options.rank);
     stripe.index = static_cast<uint32_t>(i);
-    stripe.chunk_map = chunk_map;
+    stripe.chunk_map = chunk_map_;
     stripe.names = options_.names;
     // Chunks are cut alike for all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
@@ -81,9 +81,9 @@ std::string WorkerCore::not_connected_reason() const {
       text += " answers small packets but not those of " +
               std::to_string(NETSUM_HEADER_BYTES + stripe->options().payload_bytes) +
               " bytes: the path's MTU is smaller than configured, lower it (NETSUM_MTU, --mtu)";
-    } else if (stripe->group_is_silent()) {
+    } else if (stripe->multicast_is_silent()) {
       text +=
-          " answers, but what it sends to multicast group " + stripe->options().group.to_string() +
+          " answers, but what it sends to multicast group " + stripe->options().multicast_group.to_string() +
           " does not arrive: is multicast filtered on the way (IGMP snooping without a querier, a switch, "
           "this host's firewall)? Without --multicast the aggregator sends a copy to each rank";
     } else {
@@ -94,14 +94,16 @@ std::string WorkerCore::not_connected_reason() const {
 }
 
 void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                        int64_t deadline_us, Joint joint) {
+                        int64_t deadline_us, Joint joint, Role role) {
   if (!status_.ok()) {
     completions_.push_back({id, status_, next_number_, {}});
     return;
   }
+  if (role.chunk_map == nullptr) role.chunk_map = chunk_map_;
+  NETSUM_ASSERT(role.chunk_map->stripes() == stripes_.size());
   auto operation =
       std::make_unique<Operation>(next_number_++, type, op, std::move(tensors), options_.summands,
-                                  deadline_us, std::move(joint), options_.lane_bits);
+                                  deadline_us, std::move(joint), options_.encoding, std::move(role));
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
   complete_finished();  // one without elements is finished already
@@ -164,7 +166,8 @@ void WorkerCore::on_tick(int64_t now_us) {
   }
   for (auto& stripe : stripes_) {
     stripe->on_tick(now_us);
-    if (stripe->group_is_lost(now_us)) return fail(Status(ErrorCode::kUnreachable, not_connected_reason()));
+    if (stripe->multicast_is_lost(now_us))
+      return fail(Status(ErrorCode::kUnreachable, not_connected_reason()));
   }
 }
 

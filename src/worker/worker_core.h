@@ -25,7 +25,7 @@ struct WorkerOptions {
   // How many inputs are summed; 0: one of each rank. More where a rank sums for several of its host.
   int summands = 0;
   std::vector<int> names;              // what messages call each rank; empty: by its number
-  int lane_bits = 0;                   // as in CommunicatorOptions
+  EncodingOptions encoding;            // of all operations
   std::vector<StripeOptions> stripes;  // equal on all ranks, in the same order; at least one
   // One per stripe, equal on all ranks: the stripes' shares of the chunks, in this ratio (chunk_map.h). At least one
   // is not 0. Empty: all stripes get the same.
@@ -43,7 +43,7 @@ class WorkerCore {
 
   // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`.
   void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
-              Joint joint = {});
+              Joint joint = {}, Role role = {});
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay
   // valid until the next call. At most kBurst at a time: call until it returns nothing.
@@ -83,6 +83,7 @@ class WorkerCore {
   Status timeout_status(int64_t now_us, const Operation& operation) const;
 
   const WorkerOptions options_;
+  std::shared_ptr<const ChunkMap> chunk_map_;
   std::vector<std::unique_ptr<Stripe>> stripes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs

@@ -83,6 +83,37 @@ TEST(NamedRuns, StripesOfUnequalWeightShareTheChunksInTheirRatio) {
   EXPECT_EQ(data, (std::vector<int>{3 + 2, 0, 9 + 6}));
 }
 
+// The checker demands the sum of the contributors' inputs at the receivers, and untouched outputs elsewhere.
+TEST(NamedRuns, AReduceSumsTheContributorsToTheReceivers) {
+  for (const bool in_place : {false, true}) {
+    for (const auto& [contributors, receivers] :
+         {std::pair{0b1111, 0b0010}, {0b0100, 0b1011}, {0b0110, 0b0001}}) {
+      Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 40 + 5, 3);
+      scenario.aggregators = 2;
+      set_everywhere(&scenario, [](LinkOptions* link) { link->loss = 0.05; });
+      for (OperationPlan& operation : scenario.jobs[0].operations) {
+        operation.contributors = static_cast<uint64_t>(contributors);
+        operation.receivers = static_cast<uint64_t>(receivers);
+        operation.tensors[0].in_place = in_place;
+      }
+      scenario.jobs[0].operations[1].content = Content::kSpecial;  // some wide lanes
+      EXPECT_EQ(Simulation(scenario).run().first_problem(), "") << contributors << " to " << receivers;
+    }
+  }
+}
+
+TEST(NamedRuns, ReduceAndAllReduceAreDifferentOperations) {
+  Scenario scenario = quiet_scenario(2, DataType::kInt32, 64);
+  OperationPlan reduce = scenario.jobs[0].operations[0];
+  reduce.receivers = 1;
+  Simulation simulation(scenario);
+  simulation.override_plan(0, 1, 0, reduce);
+  const Report report = simulation.run();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(report.jobs[0][static_cast<size_t>(rank)].operations[0].status.code(), ErrorCode::kMismatch);
+  }
+}
+
 TEST(NamedRuns, TensorsShorterThanTheWindow) {
   for (size_t count = 0; count <= 70; ++count) {
     Scenario scenario = quiet_scenario(3, DataType::kFloat16, count, 3);

@@ -1,0 +1,161 @@
+#include "src/encoding/fixed_point.h"
+
+#include <algorithm>
+
+#include "netsum/options.h"
+#include "src/base/assert.h"
+#include "src/kernels/kernels.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+// Changes with what lanes and bytes mean.
+constexpr uint16_t kVersion = 1;
+
+uint8_t format_of(size_t lane_bytes) {
+  return lane_bytes == 2   ? NETSUM_FORMAT_SUM_I16
+         : lane_bytes == 4 ? NETSUM_FORMAT_SUM_I32
+                           : NETSUM_FORMAT_SUM_I64;
+}
+
+bool any_wide(const uint8_t* bytes, size_t blocks) {
+  uint8_t wide = 0;
+  for (size_t block = 0; block < blocks; ++block) wide |= bytes[2 * block + 1];
+  return wide != 0;
+}
+
+}  // namespace
+
+FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits)
+    : type_(type),
+      average_(op == ReduceOp::kAvg),
+      members_(members),
+      narrow_bytes_(static_cast<size_t>(kernels::narrow_lane_bits(type, members, lane_bits)) / 8),
+      wide_bytes_(narrow_bytes_ == 2 ? 4 : 8) {}
+
+uint16_t FixedPoint::signature() const {
+  return static_cast<uint16_t>(narrow_bytes_ << 8 | kVersion);
+}
+
+std::string FixedPoint::describe() const {
+  return size_of(type_) == 2 ? "in " + std::to_string(8 * narrow_bytes_) + "-bit lanes" : "";
+}
+
+int FixedPoint::max_members() const {
+  return narrow_bytes_ == 2 ? kernels::kMaxMembers16 : kMaxRanks;
+}
+
+size_t FixedPoint::blocks(const Elements& chunk) const {
+  return separates_tensors() ? chunk.runs() : chunk.count > 0 ? 1 : 0;
+}
+
+void FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
+  std::fill_n(bytes, agreed_bytes(chunk), uint8_t{0});
+  chunk.for_each_run([&](const Run& run) {
+    const kernels::BlockScale scale = kernels::scan(type_, run.input, run.count, members_);
+    uint8_t* block = bytes + 2 * block_of(run);
+    block[0] = std::max(block[0], scale.exponent);
+    block[1] = std::max(block[1], scale.wide);
+  });
+}
+
+PacketPlan FixedPoint::packet_of(Layout layout, size_t begin, size_t count) const {
+  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  return {.format = format_of(lane_bytes),
+          .layout = layout,
+          .begin = begin,
+          .count = count,
+          .payload_bytes = static_cast<uint32_t>((count * lane_bytes + 7) / 8 * 8)};
+}
+
+ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const {
+  ChunkPlan plan;
+  if (!any_wide(agreed, blocks(chunk))) {
+    plan.packet[0] = packet_of(kNarrow, chunk.begin, chunk.count);
+  } else if (type_ == DataType::kInt64) {
+    plan.packets = 2;
+    plan.together = true;
+    plan.packet[0] = packet_of(kLowHalves, chunk.begin, chunk.count);
+    plan.packet[1] = packet_of(kHighHalves, chunk.begin, chunk.count);
+  } else {
+    const size_t first = std::min(chunk.count, payload_bytes / wide_bytes_);
+    plan.packet[0] = packet_of(kWide, chunk.begin, first);
+    if (first < chunk.count) {
+      plan.packets = 2;
+      plan.packet[1] = packet_of(kWide, chunk.begin + first, chunk.count - first);
+    }
+  }
+  return plan;
+}
+
+const uint8_t* FixedPoint::bytes_of(const Elements& chunk, const uint8_t* agreed,
+                                    const PacketPlan& packet) const {
+  if (!separates_tensors() || packet.begin == chunk.begin) return agreed;
+  return agreed + 2 * chunk.sequence->run_of(chunk.begin, packet.begin);
+}
+
+void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
+                        uint8_t* payload) const {
+  const auto layout = static_cast<Layout>(packet.layout);
+  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  const uint8_t* bytes = bytes_of(chunk, agreed, packet);
+  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
+  part.for_each_run([&](const Run& run) {
+    encode_run(run, bytes[2 * block_of(run)], layout, payload + run.done * lane_bytes);
+  });
+}
+
+void FixedPoint::encode_run(const Run& run, uint8_t exponent, Layout layout, uint8_t* lanes) const {
+  if (layout == kLowHalves || layout == kHighHalves) {
+    kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(run.input), run.count,
+                                 layout == kHighHalves, lanes);
+  } else if (layout == kNarrow && type_ == DataType::kInt64) {
+    std::copy_n(run.input, run.count * 8, lanes);
+  } else if (layout == kNarrow && narrow_bytes_ == 2) {
+    kernels::to_lanes16(type_, run.input, run.count, exponent, members_, lanes);
+  } else if (layout == kNarrow) {
+    kernels::to_lanes32(type_, run.input, run.count, exponent, members_, lanes);
+  } else if (wide_bytes_ == 4) {
+    kernels::to_wide_lanes32(type_, run.input, run.count, exponent, members_, lanes);
+  } else {
+    kernels::to_lanes64(type_, run.input, run.count, exponent, members_, lanes);
+  }
+}
+
+bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
+                        const Payloads& payloads) const {
+  const auto layout = static_cast<Layout>(packet.layout);
+  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  const uint8_t* bytes = bytes_of(chunk, agreed, packet);
+  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
+  bool fits = true;
+  if (layout == kLowHalves) {
+    part.for_each_run([&](const Run& run) {
+      fits &= kernels::int64_from_half_lanes(payloads[0] + run.done * 8, payloads[1] + run.done * 8,
+                                             run.count, reinterpret_cast<int64_t*>(run.output));
+    });
+    return fits;
+  }
+  part.for_each_run([&](const Run& run) {
+    fits &= decode_run(run, bytes[2 * block_of(run)], layout, payloads[0] + run.done * lane_bytes);
+  });
+  return fits;
+}
+
+bool FixedPoint::decode_run(const Run& run, uint8_t exponent, Layout layout, const uint8_t* lanes) const {
+  if (layout == kNarrow && type_ == DataType::kInt64) {
+    std::copy_n(lanes, run.count * 8, run.output);
+  } else if (layout == kNarrow && narrow_bytes_ == 2) {
+    kernels::from_lanes16(type_, lanes, run.count, exponent, members_, average_, run.output);
+  } else if (layout == kNarrow) {
+    kernels::from_lanes32(type_, lanes, run.count, exponent, members_, average_, run.output);
+  } else if (wide_bytes_ == 4) {
+    kernels::from_wide_lanes32(type_, lanes, run.count, exponent, members_, average_, run.output);
+  } else {
+    return kernels::from_lanes64(type_, lanes, run.count, exponent, members_, average_, run.output);
+  }
+  return true;
+}
+
+}  // namespace netsum

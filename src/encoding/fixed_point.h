@@ -1,0 +1,59 @@
+// Block fixed point for floating-point types, and integers as they are: docs/numerics.md.
+//
+// A block is what a chunk has of one tensor, so that small numbers of one tensor do not suffer from large ones of its
+// neighbour; integers have no exponents, so for them the whole chunk is one block. The bytes of a block are its exponent
+// and a flag that asks for lanes of twice the width (kernels::BlockScale). Chunks without the flag travel as one packet
+// of narrow lanes. The others travel in wide lanes, as two packets with half of the elements each, or one if they fit;
+// int64, which has no wider lanes, as two packets with the low and the high halves of all elements.
+#ifndef NETSUM_SRC_ENCODING_FIXED_POINT_H_
+#define NETSUM_SRC_ENCODING_FIXED_POINT_H_
+
+#include <string>
+
+#include "src/encoding/encoding.h"
+
+namespace netsum {
+
+class FixedPoint final : public Encoding {
+ public:
+  // `lane_bits` as in CommunicatorOptions.
+  FixedPoint(DataType type, ReduceOp op, int members, int lane_bits);
+
+  size_t narrow_lane_bytes() const { return narrow_bytes_; }
+  size_t wide_lane_bytes() const { return wide_bytes_; }
+
+  uint16_t signature() const override;
+  std::string describe() const override;
+  int max_members() const override;
+  size_t chunk_elements(uint32_t payload_bytes) const override { return payload_bytes / narrow_bytes_; }
+  bool separates_tensors() const override { return is_floating(type_); }
+  size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
+  void scan(const Elements& chunk, uint8_t* bytes) const override;
+  ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const override;
+  void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
+              uint8_t* payload) const override;
+  bool decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
+              const Payloads& payloads) const override;
+
+ private:
+  // What a packet has of the elements.
+  enum Layout : uint8_t { kNarrow, kWide, kLowHalves, kHighHalves };
+
+  size_t blocks(const Elements& chunk) const;
+  size_t block_of(const Run& run) const { return separates_tensors() ? run.index : 0; }
+  // The agreed bytes of the packet's first block.
+  const uint8_t* bytes_of(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet) const;
+  PacketPlan packet_of(Layout layout, size_t begin, size_t count) const;
+  void encode_run(const Run& run, uint8_t exponent, Layout layout, uint8_t* lanes) const;
+  bool decode_run(const Run& run, uint8_t exponent, Layout layout, const uint8_t* lanes) const;
+
+  const DataType type_;
+  const bool average_;
+  const int members_;
+  const size_t narrow_bytes_;  // of a lane
+  const size_t wide_bytes_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_ENCODING_FIXED_POINT_H_

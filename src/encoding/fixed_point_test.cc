@@ -1,0 +1,244 @@
+#include "src/encoding/fixed_point.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// An encoding, and a sequence of tensors to try it on.
+struct Trial {
+  Trial(DataType type, ReduceOp op, int members, std::vector<TensorView> tensors, int lane_bits = 0)
+      : encoding(type, op, members, lane_bits), sequence(type, std::move(tensors)) {}
+
+  Bytes scan(size_t begin, size_t n) const {
+    const Elements chunk{&sequence, begin, n};
+    Bytes bytes(encoding.agreed_bytes(chunk) + 1, 77);
+    encoding.scan(chunk, bytes.data());
+    EXPECT_EQ(bytes.back(), 77);
+    bytes.pop_back();
+    return bytes;
+  }
+  ChunkPlan plan(size_t begin, size_t n, const uint8_t* agreed, uint32_t payload_bytes = 1440) const {
+    return encoding.plan({&sequence, begin, n}, agreed, payload_bytes);
+  }
+  // The only packet of the chunk.
+  template <typename Lane>
+  void encode(size_t begin, size_t n, const uint8_t* agreed, Lane* lanes) const {
+    const ChunkPlan plan = this->plan(begin, n, agreed);
+    EXPECT_EQ(plan.packets, 1);
+    EXPECT_EQ(plan.packet[0].payload_bytes, (n * sizeof(Lane) + 7) / 8 * 8);
+    encoding.encode({&sequence, begin, n}, agreed, plan.packet[0], reinterpret_cast<uint8_t*>(lanes));
+  }
+  template <typename Lane>
+  bool decode(size_t begin, size_t n, const uint8_t* agreed, const Lane* lanes) const {
+    const Payloads payloads{reinterpret_cast<const uint8_t*>(lanes)};
+    return encoding.decode({&sequence, begin, n}, agreed, plan(begin, n, agreed).packet[0], payloads);
+  }
+
+  FixedPoint encoding;
+  TensorSequence sequence;
+};
+
+TEST(FixedPoint, LaneWidthFollowsTypeAndMembersAndIsSigned) {
+  const auto encoding = [](DataType type, int members, int lane_bits) {
+    return FixedPoint(type, ReduceOp::kSum, members, lane_bits);
+  };
+  for (const DataType type : {DataType::kBFloat16, DataType::kFloat16}) {
+    EXPECT_EQ(encoding(type, 16, 0).narrow_lane_bytes(), 2u);
+    EXPECT_EQ(encoding(type, 16, 0).wide_lane_bytes(), 4u);
+    EXPECT_EQ(encoding(type, 16, 0).chunk_elements(1440), 720u);
+    EXPECT_EQ(encoding(type, 16, 0).max_members(), 16);
+    EXPECT_EQ(encoding(type, 17, 0).narrow_lane_bytes(), 4u);
+    EXPECT_EQ(encoding(type, 2, 32).narrow_lane_bytes(), 4u);
+    EXPECT_EQ(encoding(type, 2, 32).wide_lane_bytes(), 8u);
+    EXPECT_EQ(encoding(type, 2, 0).signature(), encoding(type, 2, 16).signature());
+    EXPECT_NE(encoding(type, 2, 0).signature(), encoding(type, 2, 32).signature());
+  }
+  EXPECT_EQ(encoding(DataType::kFloat32, 2, 16).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(encoding(DataType::kInt32, 2, 16).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(encoding(DataType::kInt64, 2, 16).narrow_lane_bytes(), 8u);
+}
+
+TEST(FixedPoint, SixteenBitLanesRunAcrossTensors) {
+  // 1.0 and -2.0 as bfloat16; with 4 members a unit is 2^-12 at exponent 128.
+  const uint16_t input[5] = {0x3F80, 0xC000, 0, 0x3F80, 0x7F80};
+  uint16_t output[5] = {};
+  const Trial trial(DataType::kBFloat16, ReduceOp::kAvg, 4, {{input, output, 2}, {input + 2, output + 2, 3}});
+  const uint8_t finite[] = {128, 0, 128, 0};
+  int16_t lanes[5] = {0, 0, 0, 0, 777};
+  trial.encode(0, 4, finite, lanes);
+  EXPECT_EQ(std::vector<int16_t>(lanes, lanes + 5), (std::vector<int16_t>{2048, -4096, 0, 2048, 777}));
+  for (auto& lane : lanes) lane = static_cast<int16_t>(lane * 4);
+  EXPECT_TRUE(trial.decode(0, 4, finite, lanes));
+  EXPECT_EQ(std::vector<uint16_t>(output, output + 5), (std::vector<uint16_t>{0x3F80, 0xC000, 0, 0x3F80, 0}));
+  const uint8_t infinite[] = {128, 0, 128, 1};
+  int32_t wide[4];
+  trial.encode(1, 4, infinite, wide);
+  EXPECT_EQ(std::vector<int32_t>(wide, wide + 4), (std::vector<int32_t>{-4096, 0, 2048, 1 << 16}));
+  EXPECT_TRUE(trial.decode(1, 4, infinite, wide));
+  EXPECT_EQ(std::vector<uint16_t>(output, output + 5),
+            (std::vector<uint16_t>{0x3F80, 0xBF00, 0, 0x3E80, 0x7F80}));
+}
+
+TEST(FixedPoint, LanesRunAcrossTensorsAndSkipEmptyOnes) {
+  std::vector<int32_t> input(30), output(30, -1);
+  std::iota(input.begin(), input.end(), 0);
+  const Trial trial(DataType::kInt32, ReduceOp::kSum, 2,
+                    {{nullptr, nullptr, 0},
+                     {&input[0], &output[0], 7},
+                     {nullptr, nullptr, 0},
+                     {nullptr, nullptr, 0},
+                     {&input[7], &output[7], 1},
+                     {&input[8], &output[8], 22},
+                     {nullptr, nullptr, 0}});
+  const uint8_t agreed[2] = {};  // integers are one block
+  for (size_t begin = 0; begin <= 30; ++begin) {
+    for (size_t n = 0; begin + n <= 30; ++n) {
+      std::vector<int32_t> lanes(n + 1, 777);
+      trial.encode(begin, n, agreed, lanes.data());
+      for (size_t i = 0; i < n; ++i) ASSERT_EQ(lanes[i], static_cast<int32_t>(begin + i));
+      ASSERT_EQ(lanes[n], 777);
+      std::fill(output.begin(), output.end(), -1);
+      EXPECT_TRUE(trial.decode(begin, n, agreed, lanes.data()));
+      for (size_t i = 0; i < 30; ++i) {
+        ASSERT_EQ(output[i], i >= begin && i < begin + n ? static_cast<int32_t>(i) : -1);
+      }
+    }
+  }
+}
+
+TEST(FixedPoint, EachTensorHasItsOwnScale) {
+  const float input[6] = {1.0f, 0.5f, 300.0f, 0.0f, 2.0f, INFINITY};
+  float output[6];
+  const Trial trial(DataType::kFloat32, ReduceOp::kSum, 2,
+                    {{input, output, 2}, {input + 2, output + 2, 1}, {input + 3, output + 3, 3}});
+  EXPECT_EQ(trial.scan(0, 2), (Bytes{127, 0}));
+  EXPECT_EQ(trial.scan(0, 5), (Bytes{127, 0, 135, 0, 128, 0}));
+  EXPECT_EQ(trial.scan(1, 5), (Bytes{126, 0, 135, 0, 128, 1}));
+  EXPECT_EQ(trial.scan(3, 3), (Bytes{128, 1}));
+  EXPECT_EQ(trial.scan(3, 1), (Bytes{0, 0}));
+  EXPECT_EQ(trial.scan(3, 0), (Bytes{}));
+}
+
+TEST(FixedPoint, IntegersAreOneBlock) {
+  std::vector<int32_t> memory(30, 5);
+  memory[9] = INT32_MAX;
+  const Trial trial(DataType::kInt32, ReduceOp::kSum, 2,
+                    {{memory.data(), memory.data(), 7}, {&memory[7], &memory[7], 23}});
+  EXPECT_EQ(trial.scan(0, 9), (Bytes{0, 0}));
+  EXPECT_EQ(trial.scan(0, 10), (Bytes{0, 1}));
+}
+
+TEST(FixedPoint, AWideChunkIsTwoPacketsUnlessItFitsOne) {
+  std::vector<float> memory(32);
+  const Trial floats(DataType::kFloat32, ReduceOp::kSum, 2,
+                     {{memory.data(), memory.data(), 10}, {&memory[10], &memory[10], 22}});
+  const uint8_t agreed[] = {130, 0, 126, 1};
+  const ChunkPlan one = floats.plan(2, 8, agreed, 64);  // of the first tensor alone
+  EXPECT_EQ(one.packets, 1);
+  EXPECT_EQ(one.packet[0].format, NETSUM_FORMAT_SUM_I32);
+  EXPECT_EQ(floats.plan(5, 8, agreed, 64).packets, 1);
+  const ChunkPlan two = floats.plan(5, 16, agreed, 64);
+  ASSERT_EQ(two.packets, 2);
+  EXPECT_FALSE(two.together);
+  for (const PacketPlan& packet : two.packet) {
+    EXPECT_EQ(packet.format, NETSUM_FORMAT_SUM_I64);
+    EXPECT_EQ(packet.count, 8u);
+    EXPECT_EQ(packet.payload_bytes, 64u);
+  }
+  EXPECT_EQ(two.packet[1].begin, 13u);
+  // The second packet has elements of the second tensor alone, and its exponent.
+  memory[13] = 0.25f;
+  int64_t lanes[8];
+  const Elements chunk{&floats.sequence, 5, 16};
+  floats.encoding.encode(chunk, agreed, two.packet[1], reinterpret_cast<uint8_t*>(lanes));
+  EXPECT_EQ(lanes[0], 1 << 28);  // quanta of 2^-30
+  for (int64_t& lane : lanes) lane *= 2;
+  EXPECT_TRUE(
+      floats.encoding.decode(chunk, agreed, two.packet[1], {reinterpret_cast<const uint8_t*>(lanes)}));
+  EXPECT_EQ(memory[13], 0.5f);
+}
+
+TEST(FixedPoint, Int64ThatMightOverflowIsDecodedFromBothHalves) {
+  int64_t memory[3] = {INT64_MAX, -1, int64_t{5} << 40};
+  const std::vector<int64_t> before(memory, memory + 3);
+  const Trial trial(DataType::kInt64, ReduceOp::kSum, 1, {{memory, memory, 3}});
+  const uint8_t agreed[] = {0, 1};
+  const ChunkPlan plan = trial.plan(0, 3, agreed);
+  ASSERT_EQ(plan.packets, 2);
+  EXPECT_TRUE(plan.together);
+  const Elements chunk{&trial.sequence, 0, 3};
+  std::array<std::array<int64_t, 3>, 2> lanes;
+  Payloads payloads;
+  for (size_t i = 0; i < 2; ++i) {
+    auto* payload = reinterpret_cast<uint8_t*>(lanes[i].data());
+    trial.encoding.encode(chunk, agreed, plan.packet[i], payload);
+    payloads[i] = payload;
+  }
+  std::fill(memory, memory + 3, 0);
+  EXPECT_TRUE(trial.encoding.decode(chunk, agreed, plan.packet[0], payloads));
+  EXPECT_EQ(std::vector<int64_t>(memory, memory + 3), before);
+  lanes[1][0] = int64_t{1} << 31;
+  EXPECT_FALSE(trial.encoding.decode(chunk, agreed, plan.packet[0], payloads));
+}
+
+TEST(FixedPoint, WideLanesReportAnIntegerThatDoesNotFit) {
+  const int32_t input[2] = {0, 0};
+  int32_t output[2] = {-1, -1};
+  const Trial trial(DataType::kInt32, ReduceOp::kSum, 2, {{input, output, 1}, {input + 1, output + 1, 1}});
+  const uint8_t agreed[2] = {0, 1};
+  const int64_t fits[2] = {INT32_MIN, INT32_MAX};
+  EXPECT_TRUE(trial.decode(0, 2, agreed, fits));
+  EXPECT_EQ(output[0], INT32_MIN);
+  EXPECT_EQ(output[1], INT32_MAX);
+  // In the first tensor: the second may not hide it.
+  const int64_t too_large[2] = {int64_t{INT32_MAX} + 1, 5};
+  EXPECT_FALSE(trial.decode(0, 2, agreed, too_large));
+}
+
+TEST(TensorSequence, RunsEndWhereTensorsDoAndEmptyTensorsHaveNone) {
+  std::vector<float> memory(30);
+  std::vector<TensorView> tensors;
+  for (const size_t count : {0, 7, 0, 0, 1, 22, 0}) {
+    tensors.push_back({memory.data(), memory.data(), count, 100 + tensors.size()});
+  }
+  const TensorSequence sequence(DataType::kFloat32, tensors);
+  const auto tensor_of = [](size_t element) { return element < 7 ? 1u : element < 8 ? 4u : 5u; };
+  const auto first_of = [](uint64_t id) { return id == 101 ? 0u : id == 104 ? 7u : 8u; };
+  for (size_t begin = 0; begin < 30; ++begin) {
+    for (size_t n = 1; begin + n <= 30; ++n) {
+      const Elements range{&sequence, begin, n};
+      size_t done = 0, index = 0;
+      range.for_each_run([&](const netsum::Run& run) {
+        ASSERT_EQ(run.done, done);
+        ASSERT_EQ(run.index, index++);
+        ASSERT_EQ(sequence.run_of(begin, begin + done), run.index);
+        ASSERT_EQ(run.tensor_id, 100 + tensor_of(begin + done));
+        ASSERT_EQ(run.offset, begin + done - first_of(run.tensor_id));
+        done += run.count;
+      });
+      ASSERT_EQ(done, n);
+      ASSERT_EQ(range.runs(), index);
+    }
+  }
+}
+
+TEST(TensorSequence, APartOfATensorKnowsWhereItBegins) {
+  float memory[10] = {};
+  const TensorSequence part(DataType::kFloat32, {{memory, memory, 4, 7}, {memory + 4, memory + 4, 6, 8}}, {},
+                            1000);
+  std::vector<std::pair<uint64_t, size_t>> seen;
+  part.for_each_run(2, 5, 0, [&](const netsum::Run& run) { seen.emplace_back(run.tensor_id, run.offset); });
+  EXPECT_EQ(seen, (std::vector<std::pair<uint64_t, size_t>>{{7, 1002}, {8, 0}}));
+}
+
+}  // namespace
+}  // namespace netsum
