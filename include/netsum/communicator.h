@@ -33,8 +33,8 @@ struct TensorView {
   const void* input = nullptr;
   void* output = nullptr;
   size_t count = 0;  // elements
-  // The tensor that this is, the same in every step of a training: lets an encoding remember things about it between
-  // operations. Any number that the caller does not use for another tensor; equal on all ranks. 0: unknown.
+  // Identifies the tensor across operations, so that an encoding can keep state for it: a number that the caller uses
+  // for no other tensor, equal on all ranks. 0: no identity.
   uint64_t id = 0;
 };
 

@@ -12,8 +12,8 @@
  * field selects the default. Strings are NUL-terminated and copied.
  *
  * Versions: structs grow only at their end, in whole multiples of their alignment. A program that was compiled with an
- * older header passes a smaller struct_size: the library takes the fields that it lacks as zero. One that was compiled
- * with a newer header passes a larger one: the library accepts it as long as the fields that it does not know are
+ * older header passes a smaller struct_size, and the library treats the missing fields as zero. A program that was
+ * compiled with a newer header passes a larger one. The library accepts it if the fields that it does not know are
  * zero, and otherwise returns NETSUM_INVALID_ARGUMENT. */
 #ifndef NETSUM_NETSUM_H_
 #define NETSUM_NETSUM_H_
@@ -97,10 +97,11 @@ typedef struct netsum_comm_options {
   const char* fallback_aggregators; /* failover: comma-separated "host:port", or "hosts"; NULL or "": none */
   int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
   netsum_when_full when_full;       /* what to do if an aggregator has no room; 0: NETSUM_FULL_FAIL */
-  /* From here on: fields that the first version did not have. */
-  const char* bind_address; /* embedded shards: address of this rank's; NULL or "": towards root */
-  const char* host;         /* equal on ranks that share memory; NULL or "": found out */
-  const char* tls_ca_cert;  /* these three: PEM text; NULL or "": none */
+  /* The first version of this struct ended here. */
+  const char*
+      bind_address; /* embedded shards: address of this rank's shard; NULL or "": that of the route to root */
+  const char* host; /* equal on ranks that share memory; NULL or "": detected */
+  const char* tls_ca_cert; /* these three: PEM text; NULL or "": none */
   const char* tls_cert;
   const char* tls_private_key;
   /* Called on rank 0 with the address at which it listens (root may have port 0), during netsum_comm_connect(), on the
@@ -197,10 +198,11 @@ NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
 /* The error that broke the communicator, or 0. A broken communicator stays broken until it regroups. */
 NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 
-/* Fills in *stats, whose struct_size the caller has set. Fields that the library does not know become 0. */
+/* Writes this rank's counts to *stats, whose struct_size the caller has set. Fields that the library does not know
+ * become 0. */
 NETSUM_API int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats);
-/* One line for people: where the sums happen and why. Valid until this thread's next call of this function. Never
- * NULL. */
+/* One line for humans that says where the sums are made and why. Valid until this thread's next call of this function.
+ * Never NULL. */
 NETSUM_API const char* netsum_comm_describe(const netsum_comm* comm);
 
 /* Starts an all-reduce: output[i] becomes the reduction of input[i] over all ranks, for 0 <= i < count. `count` is
@@ -211,12 +213,13 @@ NETSUM_API const char* netsum_comm_describe(const netsum_comm* comm);
  * are reported by the work, which then ends at once. */
 NETSUM_API int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t count,
                                  netsum_dtype type, netsum_redop op, int64_t timeout_ms, netsum_work** work);
-/* The same for several tensors in one operation: they share packets, so many small ones cost as much as a large one.
- * The tensors' counts must be the same on all ranks, in the same order. `tensors` is copied. `options` NULL: defaults. */
+/* Like netsum_all_reduce(), for several tensors in one operation. The tensors share packets, so many small tensors cost
+ * as much as one of their total size. The number of tensors and their counts must be the same on all ranks. The array
+ * `tensors` is copied. `options` NULL: defaults. */
 NETSUM_API int netsum_all_reduce_tensors(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count,
                                          const netsum_all_reduce_options* options, netsum_work** work);
-/* Has `callback` called once, when the operation ends: on a thread of the library or, if it has ended already, on this
- * thread before the function returns. The callback must not block and must not call netsum_work_wait(),
+/* Calls `callback` once when the operation ends: on a thread of the library or, if the operation has already ended, on
+ * the calling thread before the function returns. The callback must not block and must not call netsum_work_wait(),
  * netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the work. At most
  * one callback per work. */
 NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data);
