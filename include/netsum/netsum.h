@@ -98,10 +98,9 @@ typedef struct netsum_comm_options {
   int64_t failover_timeout_ms;      /* failover: 0: default, 30 000 */
   netsum_when_full when_full;       /* what to do if an aggregator has no room; 0: NETSUM_FULL_FAIL */
   /* The first version of this struct ended here. */
-  const char*
-      bind_address; /* embedded shards: address of this rank's shard; NULL or "": that of the route to root */
-  const char* host; /* equal on ranks that share memory; NULL or "": detected */
-  const char* tls_ca_cert; /* these three: PEM text; NULL or "": none */
+  const char* bind_address; /* embedded shards: this rank's address; NULL or "": by the route to root */
+  const char* host;         /* equal on ranks that share memory; NULL or "": detected */
+  const char* tls_ca_cert;  /* these three: PEM text; NULL or "": none */
   const char* tls_cert;
   const char* tls_private_key;
   /* Called on rank 0 with the address at which it listens (root may have port 0), during netsum_comm_connect(), on the
