@@ -192,7 +192,7 @@ class Chaos:
     def run(self):
         self.begin()
         end, next_fault = self.began + self.options.minutes * 60, self.began + 2
-        while time.monotonic() < end:
+        while time.monotonic() < end or sum(self.injected.values()) < self.options.least_faults:
             self.look_after_faults()
             if time.monotonic() >= next_fault:
                 # Mostly while it trains; if a start met as many faults, there would be few steps to disturb.
@@ -392,6 +392,9 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the schedule (%(default)s)")
     parser.add_argument("--minutes", type=float, default=10, help="of faults (%(default)s)")
+    parser.add_argument(
+        "--least-faults", type=int, default=0, help="go on after these minutes until there were so many (%(default)s)"
+    )
     parser.add_argument("--workers", type=int, default=8, help="ranks (%(default)s)")
     parser.add_argument("--pause", default="2,6", help="least and most seconds from fault to fault (%(default)s)")
     parser.add_argument(
