@@ -57,7 +57,7 @@ bool SharedMemoryCore::take_sums_of_hosts() {
 }
 
 void SharedMemoryCore::wait(int64_t timeout_us) {
-  core_.bell().sleep(wake_ups_, core_.awaited(), std::max(timeout_us, kLeastSleepUs));
+  core_.event().wait(wake_ups_, core_.awaited(), std::max(timeout_us, kLeastSleepUs));
 }
 
 void SharedMemoryCore::take_completions(std::vector<Completion>* out) {

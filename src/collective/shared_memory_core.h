@@ -33,11 +33,11 @@ class SharedMemoryCore final : public EngineCore {
   // Without a `joint`: this rank adds for itself alone.
   void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
               Joint joint) override;
-  void poll() override { wake_ups_ = core_.bell().rings(); }
+  void poll() override { wake_ups_ = core_.event().notifications(); }
   bool advance(int64_t now_us) override;
   bool send(int64_t) override { return false; }  // advance() leaves nothing to be sent
   void wait(int64_t timeout_us) override;
-  void wake() override { core_.bell().ring(Bell::kAnything); }
+  void wake() override { core_.event().notify(FutexEvent::kAnything); }
   void on_tick(int64_t now_us) override { core_.on_tick(now_us); }
   int64_t next_tick_us() const override { return core_.next_tick_us(); }
   bool connected() const override { return true; }

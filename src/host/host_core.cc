@@ -56,16 +56,16 @@ bool HostCore::advance() {
 
 uint32_t HostCore::awaited() const {
   uint32_t causes = 0;
-  if (taken_ != reduced_) causes |= Bell::kReduced;
-  if (reduced_ != staged_) causes |= Bell::kStaged;
-  if (staged_ - taken_ < Segment::kSlots) causes |= Bell::kTaken;
+  if (taken_ != reduced_) causes |= FutexEvent::kReduced;
+  if (reduced_ != staged_) causes |= FutexEvent::kStaged;
+  if (staged_ - taken_ < Segment::kSlots) causes |= FutexEvent::kTaken;
   return causes;
 }
 
-void HostCore::arrive(Gate& gate, size_t expected, Bell::Cause cause) {
-  if (!gate.arrive(expected)) return;
+void HostCore::arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause) {
+  if (!barrier.arrive(expected)) return;
   for (size_t rank = 0; rank < ranks(); ++rank) {
-    if (rank != options_.placement.local) segment_->bell(rank).ring(cause);
+    if (rank != options_.placement.local) segment_->event(rank).notify(cause);
   }
 }
 
@@ -99,7 +99,7 @@ bool HostCore::stage() {
   segment_->note(slot, local).signature = operation.signature();
   counters_.bytes_staged.add(next.count * size_of(operation.type()));
   segment_->progress(local).staged.store(++staged_, std::memory_order_relaxed);
-  arrive(segment_->staged(slot), ranks(), Bell::kStaged);
+  arrive(segment_->staged(slot), ranks(), FutexEvent::kStaged);
   return true;
 }
 
@@ -168,7 +168,7 @@ void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
     if (!alone()) return options_.to_network(part);
     note.overflow = sum_here(part) ? 0 : 1;
   }
-  arrive(segment_->reduced(slot), owners(), Bell::kReduced);
+  arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
 }
 
 void HostCore::reduce_directly(const Step& step, uint32_t slot) {
@@ -178,15 +178,15 @@ void HostCore::reduce_directly(const Step& step, uint32_t slot) {
   const Operation& whole = *step.pending->operation;
   whole.copy_out(direct_sum_.data(), 0, step.count);
   counters_.bytes_taken.add(ranks() * step.count * size_of(whole.type()));
-  // Nobody waits for this part of the sum, but the gate counts rounds.
+  // Nobody waits for this part of the sum, but the barrier counts rounds.
   segment_->reduced(slot).arrive(owners());
-  arrive(segment_->taken(slot), ranks(), Bell::kTaken);
+  arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
 }
 
 void HostCore::on_network_done(uint32_t slot, const Status& status) {
   if (!status_.ok()) return;
   if (!status.ok()) return fail(status);
-  arrive(segment_->reduced(slot), owners(), Bell::kReduced);
+  arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
 }
 
 Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
@@ -229,7 +229,7 @@ bool HostCore::take() {
     }
     operation.copy_out(segment_->sum(slot), current.begin, current.count);
     counters_.bytes_taken.add(current.count * size_of(operation.type()));
-    arrive(segment_->taken(slot), ranks(), Bell::kTaken);
+    arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
   }
   segment_->progress(options_.placement.local).taken.store(++taken_, std::memory_order_relaxed);
   if (current.begin + current.count == operation.count()) {

@@ -66,9 +66,9 @@ class HostCore {
 
   // Does one thing that can be done now; false if there is none.
   bool advance();
-  // What must happen elsewhere before advance() can do something: causes for bell().
+  // What must happen elsewhere before advance() can do something: causes for event().
   uint32_t awaited() const;
-  Bell& bell() { return segment_->bell(options_.placement.local); }
+  FutexEvent& event() { return segment_->event(options_.placement.local); }
   void on_network_done(uint32_t slot, const Status& status);
 
   void on_tick(int64_t now_us);
@@ -116,7 +116,7 @@ class HostCore {
   bool sum_here(const PartialSum& part);
   void reduce_own_part(const Step& step, uint32_t slot);
   void reduce_directly(const Step& step, uint32_t slot);
-  void arrive(Gate& gate, size_t expected, Bell::Cause cause);
+  void arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause);
   Status compare_signatures(const Step& step, uint32_t slot) const;
   Status overflow_status(const Step& step) const;
   std::vector<int> late_ranks() const;

@@ -53,22 +53,23 @@ class Rank {
 
   HostCore& core() { return *core_; }
 
-  void submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t timeout_us = kLongUs) {
-    core_->submit(next_id_++, type, op, std::move(tensors), monotonic_us() + timeout_us);
+  void submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t timeout_us = kLongUs,
+              const Role& role = {}) {
+    core_->submit(next_id_++, type, op, std::move(tensors), monotonic_us() + timeout_us, role);
   }
 
   // Until all that was submitted has ended; returns the first status that is not ok.
   Status finish() {
     std::vector<HostCore::Completion> ended;
     while (true) {
-      const uint32_t rings = core_->bell().rings();
+      const uint32_t seen = core_->event().notifications();
       const bool worked = core_->advance();
       core_->on_tick(monotonic_us());
       core_->take_completions(&ended);
       if (core_->idle()) break;
       if (worked) continue;
       const int64_t slept_at_us = monotonic_us();
-      core_->bell().sleep(rings, core_->awaited(), core_->next_tick_us() - slept_at_us);
+      core_->event().wait(seen, core_->awaited(), core_->next_tick_us() - slept_at_us);
       EXPECT_LT(monotonic_us() - slept_at_us, kHangUs) << "nobody has woken this rank";
     }
     for (const auto& completion : ended)
@@ -197,6 +198,24 @@ TEST(HostCore, MoreRanksThanAnAggregatorTakes) {
   expect_reference<float>(DataType::kFloat32, ReduceOp::kSum, 96, 100, 7);     // a direct sum
   expect_reference<float>(DataType::kFloat32, ReduceOp::kAvg, 96, 60'000, 8);  // two blocks
   expect_reference<uint16_t>(DataType::kBFloat16, ReduceOp::kSum, 65, 9'000, 9);
+}
+
+// A direct sum, and one of several blocks.
+TEST(HostCore, RolesSayWhoContributesAndWhoReceives) {
+  for (const size_t count : {size_t{100}, size_t{700'000}}) {
+    run_ranks(3, [&](int r, Rank& rank) {
+      std::vector<float> input(count, static_cast<float>(1 << r)), output(count, -1);
+      Role role{.collective = Collective::kReduce};
+      role.contributes = r != 1;
+      role.receives = r != 0;
+      rank.submit(DataType::kFloat32, ReduceOp::kSum,
+                  {{r == 1 ? nullptr : input.data(), r == 0 ? nullptr : output.data(), count}}, kLongUs,
+                  role);
+      const Status status = rank.finish();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(output, std::vector<float>(count, r == 0 ? -1.0f : 5.0f)) << "rank " << r;
+    });
+  }
 }
 
 // Neighbours in a chunk that differ by more than any lane can hold.

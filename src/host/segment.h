@@ -48,7 +48,7 @@ class Segment {
   // Room for one block of one rank's elements, as in the options.
   size_t block_bytes() const { return block_bytes_; }
 
-  // What one rank tells the others about its step in a slot, before it arrives at the gate in question.
+  // What one rank tells the others about its step in a slot, before it arrives at the barrier in question.
   struct Note {
     uint32_t signature = 0;  // with its input: of the operation
     uint32_t overflow = 0;   // with its part of the sum: an integer does not fit
@@ -60,25 +60,25 @@ class Segment {
     std::atomic<uint64_t> taken{0};
   };
 
-  Gate& staged(uint32_t slot) { return control_->slots[slot].staged; }
-  Gate& reduced(uint32_t slot) { return control_->slots[slot].reduced; }
-  Gate& taken(uint32_t slot) { return control_->slots[slot].taken; }
+  Barrier& staged(uint32_t slot) { return control_->slots[slot].staged; }
+  Barrier& reduced(uint32_t slot) { return control_->slots[slot].reduced; }
+  Barrier& taken(uint32_t slot) { return control_->slots[slot].taken; }
   Note& note(uint32_t slot, size_t rank) { return control_->slots[slot].notes[rank]; }
-  Bell& bell(size_t rank) { return control_->bells[rank]; }
+  FutexEvent& event(size_t rank) { return control_->events[rank]; }
   Progress& progress(size_t rank) { return control_->progress[rank]; }
   uint8_t* input(uint32_t slot, size_t rank) { return blocks_ + (slot * (ranks_ + 1) + rank) * block_bytes_; }
   uint8_t* sum(uint32_t slot) { return input(slot, ranks_); }
 
  private:
   struct Slot {
-    Gate staged;   // inputs are in: all ranks
-    Gate reduced;  // parts of the sum are there: all owners
-    Gate taken;    // no rank needs the slot's blocks any more
+    Barrier staged;   // inputs are in: all ranks
+    Barrier reduced;  // parts of the sum are there: all owners
+    Barrier taken;    // no rank needs the slot's blocks any more
     Note notes[kMaxRanks];
   };
   struct Control {
     Slot slots[kSlots];
-    Bell bells[kMaxRanks];
+    FutexEvent events[kMaxRanks];
     Progress progress[kMaxRanks];
   };
 

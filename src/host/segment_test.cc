@@ -40,15 +40,15 @@ TEST(Segment, ProcessesSeeEachOthersBytesAndRingEachOther) {
     if (!segment.ok()) _exit(1);
     (*segment)->input(2, 1)[7] = 42;
     (*segment)->staged(2).arrive(2);
-    (*segment)->bell(0).ring(Bell::kStaged);
+    (*segment)->event(0).notify(FutexEvent::kStaged);
     _exit(0);
   }
   auto segment = Segment::open(first);
   ASSERT_TRUE(segment.ok()) << segment.status().to_string();
   while (!(*segment)->staged(2).complete(0, 1)) {
-    const uint32_t rings = (*segment)->bell(0).rings();
+    const uint32_t seen = (*segment)->event(0).notifications();
     if ((*segment)->staged(2).complete(0, 1)) break;
-    (*segment)->bell(0).sleep(rings, Bell::kStaged, 30'000'000);
+    (*segment)->event(0).wait(seen, FutexEvent::kStaged, 30'000'000);
   }
   EXPECT_EQ((*segment)->input(2, 1)[7], 42);
   int status = -1;
@@ -97,7 +97,7 @@ TEST(Segment, HasRoomForAsManyRanksAsAJobCanHave) {
       last_byte(**segment, rank) = static_cast<uint8_t>(rank);
       (*segment)->note(0, rank).signature = static_cast<uint32_t>(rank);
       (*segment)->progress(rank).staged = rank;
-      (*segment)->bell(rank).ring(Bell::kStaged);
+      (*segment)->event(rank).notify(FutexEvent::kStaged);
     });
   }
   const auto segment = Segment::open(options);
@@ -107,25 +107,25 @@ TEST(Segment, HasRoomForAsManyRanksAsAJobCanHave) {
     ASSERT_EQ(last_byte(**segment, rank), static_cast<uint8_t>(rank));
     ASSERT_EQ((*segment)->note(0, rank).signature, rank);
     ASSERT_EQ((*segment)->progress(rank).staged, rank);
-    ASSERT_EQ((*segment)->bell(rank).rings(), 1u);
+    ASSERT_EQ((*segment)->event(rank).notifications(), 1u);
   }
 }
 
-// A thread that sleeps by a bell, until it has woken.
+// A thread that sleeps by a event, until it has woken.
 class Sleeper {
  public:
-  Sleeper(Bell& bell, uint32_t rings_seen, uint32_t causes)
-      : thread_([this, &bell, rings_seen, causes] {
+  Sleeper(FutexEvent& event, uint32_t seen, uint32_t causes)
+      : thread_([this, &event, seen, causes] {
           id_ = static_cast<pid_t>(syscall(SYS_gettid));
           const auto began = std::chrono::steady_clock::now();
-          bell.sleep(rings_seen, causes, std::chrono::microseconds(kHang).count());
+          event.wait(seen, causes, std::chrono::microseconds(kHang).count());
           in_time_ = std::chrono::steady_clock::now() - began < kHang;
           awake_ = true;
         }) {}
   ~Sleeper() {
     if (thread_.joinable()) thread_.join();
   }
-  // Waits until the kernel says that the thread sleeps; it does so nowhere else than by the bell.
+  // Waits until the kernel says that the thread sleeps; it does so nowhere else than by the event.
   void wait_until_asleep() const {
     while (!awake_) {
       std::ifstream file("/proc/self/task/" + std::to_string(id_.load()) + "/stat");
@@ -150,47 +150,49 @@ class Sleeper {
   std::thread thread_;
 };
 
-TEST(Bell, ASleeperWakesForEachOfItsCauses) {
-  Bell bell;
-  for (const uint32_t cause : {Bell::kStaged, Bell::kReduced, Bell::kTaken, Bell::kAnything}) {
-    Sleeper sleeper(bell, bell.rings(), Bell::kStaged | Bell::kReduced | Bell::kTaken);
+TEST(FutexEvent, ASleeperWakesForEachOfItsCauses) {
+  FutexEvent event;
+  for (const uint32_t cause :
+       {FutexEvent::kStaged, FutexEvent::kReduced, FutexEvent::kTaken, FutexEvent::kAnything}) {
+    Sleeper sleeper(event, event.notifications(),
+                    FutexEvent::kStaged | FutexEvent::kReduced | FutexEvent::kTaken);
     sleeper.wait_until_asleep();
     EXPECT_FALSE(sleeper.awake());
-    bell.ring(cause);
+    event.notify(cause);
     EXPECT_TRUE(sleeper.woken()) << cause;
   }
 }
 
-TEST(Bell, ASleeperDoesNotWakeForOtherCauses) {
-  Bell bell;
-  Sleeper sleeper(bell, bell.rings(), Bell::kTaken);
+TEST(FutexEvent, ASleeperDoesNotWakeForOtherCauses) {
+  FutexEvent event;
+  Sleeper sleeper(event, event.notifications(), FutexEvent::kTaken);
   sleeper.wait_until_asleep();
-  bell.ring(Bell::kStaged);
-  bell.ring(Bell::kReduced);
+  event.notify(FutexEvent::kStaged);
+  event.notify(FutexEvent::kReduced);
   sleeper.wait_until_asleep();  // at once, as a thread that was woken counts as running from then on
   EXPECT_FALSE(sleeper.awake());
-  bell.ring(Bell::kTaken);
+  event.notify(FutexEvent::kTaken);
   EXPECT_TRUE(sleeper.woken());
 }
 
-TEST(Bell, WhatRangBeforeTheSleepIsNotMissed) {
-  Bell bell;
-  const uint32_t before = bell.rings();
-  bell.ring(Bell::kTaken);
-  EXPECT_NE(bell.rings(), before);
-  Sleeper sleeper(bell, before, Bell::kTaken);
+TEST(FutexEvent, WhatRangBeforeTheSleepIsNotMissed) {
+  FutexEvent event;
+  const uint32_t before = event.notifications();
+  event.notify(FutexEvent::kTaken);
+  EXPECT_NE(event.notifications(), before);
+  Sleeper sleeper(event, before, FutexEvent::kTaken);
   EXPECT_TRUE(sleeper.woken());
 }
 
-TEST(Gate, CountsRounds) {
-  Gate gate;
+TEST(Barrier, CountsRounds) {
+  Barrier barrier;
   for (uint64_t round = 0; round < 10; ++round) {
-    EXPECT_FALSE(gate.complete(round, 3));
-    EXPECT_FALSE(gate.arrive(3));
-    EXPECT_FALSE(gate.arrive(3));
-    EXPECT_FALSE(gate.complete(round, 3));
-    EXPECT_TRUE(gate.arrive(3));
-    EXPECT_TRUE(gate.complete(round, 3));
+    EXPECT_FALSE(barrier.complete(round, 3));
+    EXPECT_FALSE(barrier.arrive(3));
+    EXPECT_FALSE(barrier.arrive(3));
+    EXPECT_FALSE(barrier.complete(round, 3));
+    EXPECT_TRUE(barrier.arrive(3));
+    EXPECT_TRUE(barrier.complete(round, 3));
   }
 }
 

@@ -1,6 +1,5 @@
-// How ranks wait for each other in shared memory: numbers that only grow, and a bell to sleep by. No locks,
-// so a rank that is killed anywhere leaves nothing held: the others merely wait for it, until their
-// deadlines.
+// How ranks wait for each other in shared memory: counters that only grow, and an event to sleep on. There are no locks, so
+// a rank that is killed anywhere leaves nothing locked: the others wait for it until their deadlines.
 #ifndef NETSUM_SRC_HOST_SYNC_H_
 #define NETSUM_SRC_HOST_SYNC_H_
 
@@ -14,9 +13,9 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
 
 inline constexpr size_t kCacheLine = 64;
 
-// Counts those who have arrived, round after round. Nobody arrives for a round before all have arrived for
-// the one before.
-struct alignas(kCacheLine) Gate {
+// Counts arrivals, round after round. Nobody arrives for a round before all have arrived for the previous one. Arriving does
+// not block.
+struct alignas(kCacheLine) Barrier {
   std::atomic<uint64_t> arrivals{0};
 
   // Returns true to the last of `expected` arrivals of a round. What was written before is visible to all who
@@ -30,22 +29,22 @@ struct alignas(kCacheLine) Gate {
   }
 };
 
-// What one rank sleeps by. Anyone may ring, from any process; only its owner sleeps.
-class alignas(kCacheLine) Bell {
+// What one rank sleeps on (a futex). Any process may notify it; only its owner waits.
+class alignas(kCacheLine) FutexEvent {
  public:
-  // What a sleeper waits for, and a ring may be about; kAnything always wakes.
+  // What a sleeper waits for, and a notification is about; kAnything always wakes.
   enum Cause : uint32_t { kStaged = 2, kReduced = 4, kTaken = 8, kAnything = ~0u };
 
-  void ring(uint32_t cause);
+  void notify(uint32_t cause);
 
-  // How often it has rung: to be read before looking for work.
-  uint32_t rings() const { return rings_.load(std::memory_order_acquire); }
-  // Sleeps unless it has rung since, until it rings for one of `causes` or `timeout_us` have passed. May wake
-  // for no reason.
-  void sleep(uint32_t rings_seen, uint32_t causes, int64_t timeout_us);
+  // How often it has been notified. To be read before looking for work.
+  uint32_t notifications() const { return notifications_.load(std::memory_order_acquire); }
+  // Sleeps, unless it has been notified since `seen` was read, until it is notified of one of `causes` or `timeout_us` have
+  // passed. May wake without a reason.
+  void wait(uint32_t seen, uint32_t causes, int64_t timeout_us);
 
  private:
-  std::atomic<uint32_t> rings_{0};
+  std::atomic<uint32_t> notifications_{0};
   std::atomic<uint32_t> asleep_for_{0};  // causes and bit 0, or 0: awake
 };
 
