@@ -45,7 +45,7 @@ BUGS = [
         "      if (!(*operation)->ended && (*operation)->is_barrier) completed = (*operation)->number;", REPEATED),
     Bug("failover", "last_gap_counts", "a rank counts its last unfinished operation, not the first one", COMMUNICATOR,
         "    for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)",
-        "    for (auto operation = kept_.begin(); operation != kept_.end(); ++operation)", TRAINING),
+        "    for (auto operation = kept_.begin(); operation != kept_.end(); ++operation)", REPEATED),
     Bug("failover", "other_packet_sizes", "a place is taken whose packets have another size", COMMUNICATOR,
         "  if (session.payload_bytes() != payload_bytes_)", "  if (session.payload_bytes() == 0)",
         "failover_test FailoverTest.AnAggregatorWithOtherPacketsIsRefused"),

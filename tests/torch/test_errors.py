@@ -12,7 +12,7 @@ import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
-from netsum.torch import _C
+from netsum.torch import _C, _rendezvous
 from ranks import WORLD_SIZE
 
 import torch
@@ -209,6 +209,24 @@ def test_wrong_aggregator_token():
         outcomes = ranks.run_all_outcomes(lambda rank: None, env=[good, good, wrong, good])
         assert_all_failed(outcomes, codes={"permission_denied", "timeout", "peer_lost"})
         assert outcomes[2].code == "permission_denied"
+
+
+def test_a_ranks_own_reason_comes_before_what_gloo_says_of_it(monkeypatch):
+    """Rank 1 fails and closes its connections while rank 0 still waits for Gloo to connect the hosts."""
+    store = dist.HashStore()
+    with pytest.raises(netsum.torch.Error), _rendezvous.sharing_errors(store, 1, 2):
+        raise _rendezvous._error("wrong token", "permission_denied", None)
+
+    def closed_by_peer(*_args, **_more):
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dist, "ProcessGroupGloo", closed_by_peer)
+    refused = pytest.raises(netsum.torch.Error, match="rank 1 cannot take part: wrong token")
+    with refused as raised, _rendezvous.sharing_errors(store, 0, 2):
+        _rendezvous.connect_hosts(store, 0, 2, datetime.timedelta(seconds=1))
+    assert (raised.value.code, raised.value.rank) == ("permission_denied", 1)
+    with pytest.raises(netsum.torch.Error, match="Gloo cannot connect the hosts"):
+        _rendezvous.connect_hosts(dist.HashStore(), 0, 2, datetime.timedelta(seconds=1))
 
 
 @pytest.mark.network

@@ -120,14 +120,24 @@ def sharing_errors(store, rank, size):
     try:
         yield
     except _C.Error as error:
-        store.set(f"error/{rank}", str(error))
+        store.set(f"error/{rank}", json.dumps({"code": error.code, "message": str(error)}))
         if rank == 0:
             # Nobody waits for an address that will not come. Harmless if the address is there already: the others
             # read it before they get here.
             store.set("root", json.dumps({"problem": str(error)}))
-        told = {r: store.get(f"error/{r}").decode(errors="replace") for r in range(size) if store.check([f"error/{r}"])}
+        told = {r: text for r, (_, text) in _errors_told(store, size).items()}
         notes = "".join(f"\n  rank {r} reports: {text}" for r, text in told.items() if text != str(error))
         raise _error(f"{error}{notes}", error.code, error.rank) from None
+
+
+def _errors_told(store, size):
+    """Returns {rank: (code, text)} of the ranks that have failed so far."""
+    told = {}
+    for rank in range(size):
+        if store.check([f"error/{rank}"]):
+            error = _read(store, f"error/{rank}", rank, {"code": str, "message": str})
+            told[rank] = error["code"], error["message"]
+    return told
 
 
 def connect_hosts(store, rank, size, timeout):
@@ -135,6 +145,9 @@ def connect_hosts(store, rank, size, timeout):
     try:
         return dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
     except RuntimeError as error:
+        # A rank that fails after Gloo has connected it tells why, and then closes the connections of the others.
+        for failed, (code, text) in _errors_told(store, size).items():
+            raise _error(f"rank {failed} cannot take part: {text}", code, failed) from error
         raise _error(f"Gloo cannot connect the hosts of the group: {error}", "unreachable", None) from error
 
 
