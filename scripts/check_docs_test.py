@@ -1,12 +1,7 @@
 """check_docs.py must find what it is there for: each test writes a small tree."""
 
-import pathlib
-import sys
-
-import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import check_docs
+import pytest
 
 
 @pytest.fixture
