@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import netsum.torch
 import pytest
 import ranks
 import torch._dynamo  # see test_training
 import torch.distributed as dist
+import torch.utils.data
 from ranks import WORLD_SIZE
 from torch.nn.parallel import DistributedDataParallel
 
@@ -268,6 +270,48 @@ def test_a_stopped_rank_is_named():
     outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S, env={"NETSUM_LIVENESS_TIMEOUT": "1"})
     for outcome in outcomes:  # the one that was stopped hears of it when it wakes
         assert outcome.value == ("peer_lost", stopped), outcome.error or outcome.value
+
+
+class StuckData(torch.utils.data.Dataset):
+    """Its items never come, so a DataLoader's worker does not notice that its parent is dead."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        time.sleep(1000)
+
+
+def test_a_killed_rank_is_named_although_its_data_loaders_workers_live_on():
+    """The workers are forked: what they inherit of the rank's connections must not keep these open."""
+    killed = 1
+
+    def on_rank(rank):
+        batches = iter(torch.utils.data.DataLoader(StuckData(), num_workers=2, multiprocessing_context="fork"))
+        workers = [worker.pid for worker in batches._workers]
+        pids = [None] * WORLD_SIZE
+        dist.all_gather_object(pids, workers)
+        try:
+            for step in itertools.count():
+                if step == 20 and rank == killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                dist.all_reduce(torch.ones(10))
+        except netsum.torch.Error as error:
+            living = [pid for pid in pids[killed] if os.path.exists(f"/proc/{pid}")]
+            return error.code, error.rank, len(living) == 2
+        finally:
+            # Those of the killed rank, too: they hold the pipe by whose end the test learns of its death.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # DataLoader's handler raises when a worker is killed
+            for pid in workers + (pids[killed] if rank == 0 else []):
+                os.kill(pid, signal.SIGKILL)
+
+    # Only the end of its connections tells of the killed rank.
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=40.0, env={"NETSUM_LIVENESS_TIMEOUT": "0"})
+    assert outcomes.pop(killed).error_type == "Died"
+    assert outcomes[0].value == ("peer_lost", killed, True), outcomes[0].error or outcomes[0].value
+    for outcome in outcomes[1:]:
+        assert outcome.value is not None, outcome.error
+        assert outcome.value[:2] == ("peer_lost", killed), outcome.value
 
 
 RESTARTED = """
