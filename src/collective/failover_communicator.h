@@ -1,7 +1,7 @@
-// A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have
-// finished it. When the aggregator is lost, the ranks meet at the next one, tell each other how far they have
-// come, and repeat what not all have finished: to the caller's tensors where that had not ended, to memory of
-// our own where it had. Sums depend neither on who adds nor on the order, so the bits are the same.
+// A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it.
+// When the aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished,
+// and repeat the operations from there: into the caller's tensors if the operation had not ended here, otherwise into
+// memory of this class. Sums depend neither on who adds nor on the order, so the bits are the same.
 #ifndef NETSUM_SRC_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
 #define NETSUM_SRC_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
 
@@ -24,12 +24,12 @@
 
 namespace netsum {
 
-// For tests that hold a thread up at a certain point. They are empty in production.
+// Called at certain points, so that tests can hold a thread there. Empty in production.
 struct FailoverHooks {
   std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
   std::function<void()>
       aborting;  // on the thread of abort(): operations have ended, the other ranks do not know yet
-  std::function<void()> met;  // all ranks have met at another place; nothing is repeated there yet
+  std::function<void()> met;  // all ranks have joined at another place; nothing is repeated there yet
 };
 
 class FailoverCommunicator final : public Communicator {
@@ -77,7 +77,7 @@ class FailoverCommunicator final : public Communicator {
 
   const CommunicatorOptions options_;
   const FailoverHooks hooks_;
-  SessionOpener opener_;  // the supervisor's and its search's, but during connect() and regroup()
+  SessionOpener opener_;  // used by connect() and regroup(), otherwise by the supervisor and its search
   std::mutex regroup_mutex_;
 
   mutable std::mutex mutex_;
@@ -85,9 +85,9 @@ class FailoverCommunicator final : public Communicator {
   std::unique_ptr<Session> session_;  // null while there is none
   uint64_t generation_ = 0;           // of the latest session
   uint32_t payload_bytes_ = 0;        // of every session
-  Status failure_;                    // for good, until regroup()
+  Status failure_;                    // permanent until regroup()
   std::optional<Status> lost_;        // why the supervisor has to look for another aggregator
-  bool moving_ = false;               // it does
+  bool moving_ = false;               // the supervisor is looking
   bool stop_ = false;
   int reports_ = 0;  // calls of abort() that use session_ without the lock
   uint64_t failovers_ = 0;

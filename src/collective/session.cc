@@ -11,6 +11,8 @@ namespace netsum {
 
 Session::Session(SessionOptions options)
     : options_(std::move(options.user)),
+      rank_(options_.rank),
+      world_size_(options_.world_size),
       succession_(options.succession),
       shard_(std::move(options.shard)),
       on_the_hosts_because_(std::move(options.on_the_hosts_because)),
@@ -64,8 +66,8 @@ Status Session::join(Clock::time_point deadline) {
   member.on_missing = [this](const std::vector<int>& ranks) { failures_.ranks_missing(ranks); };
   Status status = join_job(member, options_, shard_.get(), deadline, &memberships_);
   if (!status.ok()) return status;
-  options_.rank = memberships_.front()->rank();
-  options_.world_size = memberships_.front()->world_size();
+  rank_ = options_.rank = memberships_.front()->rank();
+  world_size_ = options_.world_size = memberships_.front()->world_size();
   return status;
 }
 
@@ -146,7 +148,7 @@ Status Session::open_metrics() {
 
 // On the metrics endpoint's thread, at any time from before joining to the destructor.
 void Session::add_metrics(MetricsPage* page) {
-  WorkerView view{.job = options_.job, .rank = options_.rank, .world_size = options_.world_size};
+  WorkerView view{.job = options_.job, .rank = rank_, .world_size = world_size_};
   if (connected_.load(std::memory_order_acquire)) {
     view.stats = stats();
     view.ready = status().ok();
@@ -157,7 +159,7 @@ void Session::add_metrics(MetricsPage* page) {
 }
 
 std::string Session::why_not_ready() {
-  const std::string who = "rank " + std::to_string(options_.rank) + " of " + options_.job + ": ";
+  const std::string who = "rank " + std::to_string(rank_) + " of " + options_.job + ": ";
   const bool connected = connected_.load(std::memory_order_acquire);
   const Status failure = connected ? status() : failures_.failure();
   if (!failure.ok()) return who + failure.to_string();

@@ -44,8 +44,8 @@ class Session {
   // Leaves the job, if it has not failed; operations in flight end with kAborted.
   ~Session();
 
-  int rank() const { return options_.rank; }
-  int world_size() const { return options_.world_size; }
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
   // By rank, the one of the succeeded job; empty: the same.
   const std::vector<int>& former_ranks() const { return first_membership().former_ranks; }
   // By which its members know it, when they succeed it.
@@ -82,7 +82,9 @@ class Session {
   std::string why_not_ready();
   const Membership& first_membership() const { return memberships_.front()->membership(); }
 
-  CommunicatorOptions options_;  // with the rank and the world size of this session
+  CommunicatorOptions options_;  // with the rank and the world size of this session, once it has joined
+  // The same, for the metrics endpoint's thread, which reads them while the session joins.
+  std::atomic<int> rank_, world_size_;
   const Succession succession_;
   const std::shared_ptr<Shard> shard_;
   const std::string on_the_hosts_because_;

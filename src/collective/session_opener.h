@@ -1,5 +1,5 @@
-// Opens a communicator's sessions, one after another, and keeps what outlives them: who we are, the embedded
-// shard, the trace, and the name by which the members find each other again.
+// Opens a communicator's sessions, one after another, and keeps what outlives them: rank and world size, the embedded
+// shard, the trace, and the id by which the members find each other again.
 #ifndef NETSUM_SRC_COLLECTIVE_SESSION_OPENER_H_
 #define NETSUM_SRC_COLLECTIVE_SESSION_OPENER_H_
 
@@ -17,7 +17,7 @@ namespace netsum {
 
 inline constexpr const char* kHosts = "hosts";  // in CommunicatorOptions::fallback_aggregators
 
-// Thread rule: one thread at a time, but rank() and world_size(), which any thread may call.
+// Thread rule: one thread at a time; any thread may call rank() and world_size().
 class SessionOpener {
  public:
   explicit SessionOpener(const CommunicatorOptions& options);
@@ -31,17 +31,17 @@ class SessionOpener {
   // The first session. `on_failure` as in SessionOptions.
   Result<std::unique_ptr<Session>> connect(std::function<void(const Status&)> on_failure);
 
-  // Closes the session, so that a next one can be opened; tells its members of `why`, if they do not know.
+  // Reports `why` to the session's members, and closes it, so that the next one can be opened.
   void end(std::shared_ptr<Session> session, const Status& why);
 
-  // With whoever comes. Errors: as Communicator::regroup.
+  // A session with the ranks that take part. Errors: as Communicator::regroup.
   Result<std::unique_ptr<Session>> regroup(const RegroupOptions& options,
                                            std::function<void(const Status&)> on_failure = nullptr);
   // Of the last session.
   Regrouped regrouped() const;
 
-  // With all the last session's members, at `aggregators` or, if empty, at the ranks' shards. `completed`:
-  // the operations of it that have ended here, without a gap.
+  // A session with all members of the last one, at `aggregators` or, if empty, at the ranks' shards. `completed`: how
+  // many of its operations have ended here, counted from the first without a gap.
   struct Move {
     std::vector<std::string> aggregators;
     uint64_t completed = 0;
@@ -54,7 +54,7 @@ class SessionOpener {
  private:
   SessionOptions session_options() const;
   Result<std::unique_ptr<Session>> open(SessionOptions options);
-  // One whose members are a group of their own, from now on.
+  // The first session of a set of members; later ones that follow it by move() refer to it.
   Result<std::unique_ptr<Session>> open_first(SessionOptions options);
   Status move_root(const RegroupOptions& options);
 

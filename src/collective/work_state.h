@@ -24,7 +24,7 @@ struct Work::State {
 // tensors and before the Work counts as done. Must not block.
 using OnEnd = std::function<void(const Status&)>;
 
-// An operation that has ended before it began.
+// An operation that ended before it was started.
 Work ended_work(const Status& status);
 
 }  // namespace netsum
