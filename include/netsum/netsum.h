@@ -129,7 +129,8 @@ typedef struct netsum_tensor {
   const void* input;
   void* output;
   size_t count;         /* elements */
-  uint64_t reserved[3]; /* 0 */
+  uint64_t id;          /* identifies the tensor across operations, equal on all ranks; 0: no identity */
+  uint64_t reserved[2]; /* 0 */
 } netsum_tensor;
 
 typedef struct netsum_all_reduce_options {

@@ -183,6 +183,7 @@ Status read_tensors(const netsum_tensor* tensors, size_t count, std::vector<nets
     view.input = tensors[i].input;
     view.output = tensors[i].output;
     view.count = tensors[i].count;
+    view.id = tensors[i].id;
     out->push_back(view);
   }
   return Status();

@@ -40,6 +40,7 @@ static const char* sum_several(netsum_comm* comm) {
   memset(tensors, 0, sizeof tensors);
   tensors[0].input = tensors[0].output = first;
   tensors[0].count = 3;
+  tensors[0].id = 17;
   tensors[1].input = second;
   tensors[1].output = sum;
   tensors[1].count = 2;
@@ -54,7 +55,7 @@ static const char* sum_several(netsum_comm* comm) {
   REQUIRE(first[2] == 3 && sum[0] == 4 && sum[1] == 5);
   netsum_work_free(work);
 
-  tensors[1].reserved[2] = 1;
+  tensors[1].reserved[1] = 1;
   REQUIRE(netsum_all_reduce_tensors(comm, tensors, 2, NULL, &work) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(strstr(netsum_last_error(), "reserved fields of tensor 1") != NULL);
   REQUIRE(netsum_all_reduce_tensors(comm, NULL, 1, NULL, &work) == NETSUM_INVALID_ARGUMENT);
