@@ -16,11 +16,30 @@ class FlagsTest(CommandTest):
         assert command.text("out") == ""
 
     def test_every_help_has_examples(self):
-        for arguments in (["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["simulate"], ["version"]):
+        commands = [["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["rack"], ["simulate"], ["status"]]
+        commands += [["rack", verb] for verb in ("up", "status", "set", "exec", "down")]
+        for arguments in ([], ["version"], *commands):
             command = self.run_command(*arguments, "--help")
             assert command.status == 0
             assert "Examples:" in command.text("out")
-            assert "netsum " + arguments[0] in command.text("out")
+            assert " ".join(["netsum", *arguments]) in command.text("out").split("Examples:")[1]
+
+    def test_the_exit_statuses_are_in_the_help(self):
+        for arguments in ([], ["aggregator"], ["bench", "allreduce"], ["doctor"], ["rack"], ["simulate"], ["status"]):
+            assert "Exit status: 0" in self.run_command(*arguments, "--help").text("out"), arguments
+
+    def test_a_liveness_timeout_of_zero_is_accepted(self):
+        flags = ["bench", "allreduce", "--workers", "1", "--bytes", "4Ki", "--iterations", "1"]
+        command = self.run_command(*flags, "--liveness-timeout", "0ms")
+        assert command.status == 0, command.text("err")
+        self.assert_usage_error([*flags, "--timeout", "0ms"], "--timeout", "'0ms'", "1ms or more")
+
+    def test_the_spellings_of_a_size(self):
+        flags = ["bench", "allreduce", "--workers", "1", "--iterations", "1", "--json"]
+        for text, size in (("1.5Ki", 1536), ("4kB", 4000), ("64KiB", 65536)):
+            command = self.run_command(*flags, "--bytes", text)
+            assert command.status == 0, command.text("err")
+            assert json.loads(command.text("out"))["bytes"] == size
 
     def test_version(self):
         command = self.run_command("version", "--json")

@@ -119,7 +119,7 @@ class LossTest(RackCommandTest):
             (["7", "--link", "down"], ["'7' has no link", "all, w0, w1"]),
             (["sw", "--link", "down"], ["'sw' has no link"]),
             (["0"], ["--rate, --loss or --link"]),
-            (["0", "--loss", "1.5"], ["no probability"]),
+            (["0", "--loss", "1.5"], ["not a probability"]),
         ):
             refused = self.rack("set", "--name", self.name, *arguments)
             assert refused.status == 2, refused.text("err")
@@ -175,4 +175,4 @@ class LossTest(RackCommandTest):
         assert "drop_injected" not in self.counters_of(daemon)
         refused = self.run_command("aggregator", "--inject-loss", "2")
         assert refused.status == 2
-        refused.wait_for("--inject-loss", "no probability")
+        refused.wait_for("--inject-loss", "not a probability")

@@ -3,7 +3,6 @@
 
 #include <linux/capability.h>
 #include <net/if.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
@@ -23,6 +22,7 @@
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
 #include "tools/netsum/privileges.h"
+#include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -49,26 +49,6 @@ constexpr char kExamples[] =
     "SIGTERM or SIGINT drains: the aggregator refuses new jobs, and stops when the running jobs\n"
     "have ended or --drain-timeout has passed. A second signal stops at once.\n"
     "Exit status: 0 drained; 2 bad flags; 3 could not start; 4 stopped with jobs still running.";
-
-// SIGTERM and SIGINT are taken by waiting for them, never by a handler: blocked before any thread starts.
-class StopSignals {
- public:
-  StopSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  }
-  // The signal that came within `timeout`, or 0.
-  int wait(milliseconds timeout) const {
-    const timespec limit = {timeout.count() / 1000, (timeout.count() % 1000) * 1'000'000};
-    const int signal = sigtimedwait(&set_, nullptr, &limit);
-    return signal > 0 ? signal : 0;
-  }
-
- private:
-  sigset_t set_;
-};
 
 // Says once of each interface of the XDP dataplane when it is no longer there. (The kernel has detached the
 // program then; an interface made anew under the name is another one.)
@@ -135,13 +115,10 @@ class AggregatorCommand : public Subcommand {
   TlsFlags tls_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
-  InjectFlags inject_;
-  std::string dataplane_ = "user";
-  std::string job_memory_ = "0";
   std::string metrics_;
-  std::string drain_timeout_ = "60s";
+  milliseconds drain_timeout_{60'000};
   std::string log_level_ = "info";
-  std::string log_format_ = "text";
+  bool log_json_ = false;
 };
 
 AggregatorCommand::AggregatorCommand(CLI::App& root) {
@@ -168,10 +145,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
                    "Quota: slots of a job per core, including 16 for scales; 0: no limit")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
-  app_->add_option("--job-memory", job_memory_,
-                   "Quota: memory of a job's slots per core, such as 1Mi; 0: no limit")
-      ->check(byte_count())
-      ->capture_default_str();
+  add_parsed(*app_, "--job-memory", options_.job_memory_bytes, parse_bytes,
+             "Quota: memory of a job's slots per core, such as 1Mi; 0: no limit")
+      ->default_str("0");
   app_->add_option("--job-packet-rate", options_.job_packets_per_second,
                    "Quota: packets per second and core from all members of a job together; more are\n"
                    "dropped (drop_over_rate), and the members slow down as after loss. 0: no limit")
@@ -180,10 +156,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
-  app_->add_option("--dataplane", dataplane_,
-                   "Dataplane: threads of this process (user) or a program in the kernel (xdp, needs root)")
-      ->check(CLI::IsMember({"user", "xdp"}))
-      ->capture_default_str();
+  add_choice(*app_, "--dataplane", options_.dataplane,
+             {{"user", DataplaneKind::kUser}, {"xdp", DataplaneKind::kXdp}},
+             "Dataplane: threads of this process, or a program in the kernel, which needs root");
   app_->add_option("--interfaces", options_.interfaces,
                    "For xdp: the interfaces at which workers' packets arrive, separated by commas")
       ->delimiter(',');
@@ -199,19 +174,18 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
       ->check(host_port());
   parent_token_.declare(*app_, "File with the token that the parent requires");
   tls_.declare_server(*app_);
-  app_->add_option("--drain-timeout", drain_timeout_, "How long to wait for running jobs when draining")
-      ->check(duration())
-      ->capture_default_str();
+  add_parsed(*app_, "--drain-timeout", drain_timeout_, parse_duration,
+             "How long to wait for running jobs when draining")
+      ->default_str("60s");
   app_->add_option("--metrics", metrics_,
                    "Address of /metrics (Prometheus), /healthz and /readyz over HTTP; default: none")
       ->check(host_port());
-  inject_.declare(*app_);
+  declare_inject_flags(*app_, options_.inject);
   app_->add_option("--log-level", log_level_, "Minimum level of log lines")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
-  app_->add_option("--log-format", log_format_, "Format of the log on standard error")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  add_choice(*app_, "--log-format", log_json_, {{"text", false}, {"json", true}},
+             "Format of the log on standard error");
   app_->footer(kExamples);
 }
 
@@ -250,16 +224,15 @@ void AggregatorCommand::announce(const Aggregator& aggregator, const MetricsSour
 }
 
 int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const {
-  const milliseconds limit{parse_duration_ms(drain_timeout_).value()};
   const std::vector<AggregatorJobStatus> jobs = aggregator.status().jobs;
   if (!jobs.empty()) {
-    log.info("draining: waiting at most " + drain_timeout_ + " for " + names_of(jobs) +
+    log.info("draining: waiting at most " + format_duration(drain_timeout_) + " for " + names_of(jobs) +
              "; a second signal stops at once");
   }
   std::atomic<bool> done = false;
   bool all_left = false;
   std::thread drainer([&] {
-    all_left = aggregator.drain(limit);
+    all_left = aggregator.drain(drain_timeout_);
     done = true;
   });
   // drain() returns by its own deadline, so this loop does too.
@@ -279,7 +252,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
     log.info("drained: every job had left");
     return kExitOk;
   }
-  log.warn("stopped after " + drain_timeout_ + " with jobs still running: " + waiting_for);
+  log.warn("stopped after " + format_duration(drain_timeout_) + " with jobs still running: " + waiting_for);
   return kExitUndrained;
 }
 
@@ -308,11 +281,8 @@ int AggregatorCommand::run() {
   options_.token = token_.load();
   options_.parent_token = parent_token_.load();
   options_.tls = tls_.load();
-  options_.job_memory_bytes = static_cast<int64_t>(parse_bytes(job_memory_).value());
-  if (dataplane_ == "xdp") options_.dataplane = DataplaneKind::kXdp;
-  options_.inject = inject_.load();
   const StopSignals signals;
-  Log log(log_level_, log_format_ == "json");
+  Log log(log_level_, log_json_);
   options_.drop_privileges = [this] { return drop_capabilities(capabilities_to_keep()); };
   options_.on_event = [&log](const AggregatorEvent& event) { log_event(event, &log); };
   Result<std::unique_ptr<Aggregator>> started = Aggregator::start(options_);

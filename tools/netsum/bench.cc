@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <random>
+#include <set>
 
 #include "netsum/communicator.h"
 #include "tools/netsum/bench_local.h"
@@ -35,6 +36,8 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"int64", DataType::kInt64}};
 const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
+const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
+                                                         {"failover", FailurePolicy::kFailover}};
 const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
 
 constexpr char kExamples[] =
@@ -68,7 +71,8 @@ class BenchCommand : public Subcommand {
   void declare_where();
   void declare_failures();
   void check_together() const;
-  CommunicatorOptions communicator_options() const;
+  void load_options();
+  std::vector<std::string> worker_flags() const;
   LocalBench local_bench() const;
   int run_one_rank(BenchReport* report);
   int conclude(const BenchReport& report) const;
@@ -82,32 +86,12 @@ class BenchCommand : public Subcommand {
   CLI::Option* job_option_ = nullptr;
 
   BenchSettings settings_;
-  std::string bytes_ = "64Mi";
-  std::string type_ = "float32";
-  std::string op_ = "sum";
+  CommunicatorOptions options_;
   int workers_ = 2;
-  int rank_ = 0;
-  int world_size_ = 0;
-  std::string aggregator_;
-  std::string root_;
-  std::string job_ = "bench";
   bool with_aggregator_ = false;
   int racks_ = 0;
   int aggregator_cores_ = 1;
   std::string trace_;
-  std::string metrics_;
-  int mtu_ = 1500;
-  int slots_ = 256;
-  std::string packet_io_ = "udp";
-  InjectFlags inject_;
-  bool shared_memory_ = false;
-  std::string timeout_ = "30s";
-  std::string connect_timeout_ = "30s";
-  std::string liveness_timeout_ = "5s";
-  std::string on_failure_ = "fail";
-  std::string fallback_;
-  std::string failover_timeout_ = "30s";
-  std::string when_full_ = "fail";
   TokenFlag job_token_{"--token-file", "NETSUM_TOKEN", ""};
   TokenFlag aggregator_token_{"--aggregator-token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
@@ -117,6 +101,8 @@ class BenchCommand : public Subcommand {
 
 BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
     : command_line_(std::move(command_line)) {
+  options_.job = "bench";
+  options_.world_size = 0;  // not given
   bench_ = root.add_subcommand("bench", "Measure performance, and verify every result");
   bench_->require_subcommand(1);
   allreduce_ = bench_->add_subcommand("allreduce", "Sum tensors over workers");
@@ -128,15 +114,11 @@ BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
 }
 
 void BenchCommand::declare_what() {
-  allreduce_->add_option("--bytes", bytes_, "Size of a tensor; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
-      ->check(byte_count())
-      ->capture_default_str();
-  allreduce_->add_option("--dtype", type_, "Element type")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "int32", "int64"}))
-      ->capture_default_str();
-  allreduce_->add_option("--op", op_, "Reduction; avg for floating-point types only")
-      ->check(CLI::IsMember({"sum", "avg"}))
-      ->capture_default_str();
+  add_parsed(*allreduce_, "--bytes", settings_.bytes, parse_bytes,
+             "Size of a tensor; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
+      ->default_str("64Mi");
+  add_choice(*allreduce_, "--dtype", settings_.type, kTypes, "Element type");
+  add_choice(*allreduce_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
   allreduce_
       ->add_option("--lane-bits", settings_.lane_bits,
                    "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32")
@@ -165,22 +147,23 @@ void BenchCommand::declare_where() {
   workers_option_ = allreduce_->add_option("--workers", workers_, "Number of local worker processes to start")
                         ->check(CLI::Range(1, kMaxRanks))
                         ->capture_default_str();
-  rank_option_ = allreduce_->add_option("--rank", rank_, "Run one rank of a group that is started by hand")
-                     ->check(CLI::Range(0, kMaxRanks - 1))
-                     ->excludes(workers_option_);
-  allreduce_->add_option("--world-size", world_size_, "With --rank: number of ranks in the group")
+  rank_option_ =
+      allreduce_->add_option("--rank", options_.rank, "Run one rank of a group that is started by hand")
+          ->check(CLI::Range(0, kMaxRanks - 1))
+          ->excludes(workers_option_);
+  allreduce_->add_option("--world-size", options_.world_size, "With --rank: number of ranks in the group")
       ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
+  add_parsed(*allreduce_, "--aggregator", options_.aggregators, parse_addresses,
+             "Aggregators, host:port[,host:port...]; none: every rank embeds a shard")
+      ->envname("NETSUM_AGGREGATOR");
   allreduce_
-      ->add_option("--aggregator", aggregator_,
-                   "Aggregators, host:port[,host:port...]; none: every rank embeds a shard")
-      ->envname("NETSUM_AGGREGATOR")
-      ->check(host_port_list());
-  allreduce_->add_option("--root", root_, "With --rank, without an aggregator: address of rank 0, host:port")
+      ->add_option("--root", options_.root,
+                   "With --rank, without an aggregator: address of rank 0, host:port")
       ->check(host_port())
       ->needs(rank_option_);
   allreduce_
-      ->add_option("--metrics", metrics_,
+      ->add_option("--metrics", options_.metrics_address,
                    "With --rank: address at which to serve the rank's metrics, host:port")
       ->check(host_port())
       ->needs(rank_option_);
@@ -199,32 +182,30 @@ void BenchCommand::declare_where() {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   job_option_ =
-      allreduce_->add_option("--job", job_, "Name of the job, the same on all ranks; default: bench");
+      allreduce_->add_option("--job", options_.job, "Name of the job, the same on all ranks; default: bench");
   job_token_.declare(*allreduce_, "File with the job's token");
   aggregator_token_.declare(*allreduce_, "File with the token that the aggregator requires");
   tls_.declare_client(*allreduce_);
-  allreduce_->add_option("--mtu", mtu_, "Largest IP packet on the path, in bytes")
+  allreduce_->add_option("--mtu", options_.mtu, "Largest IP packet on the path, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
-  allreduce_->add_option("--slots", slots_, "Chunks in flight per stripe, a power of two")
+  allreduce_->add_option("--slots", options_.slots, "Chunks in flight per stripe, a power of two")
       ->check(CLI::Range(1, 1 << 20))
       ->check(power_of_two())
       ->capture_default_str();
-  allreduce_
-      ->add_option("--packet-io", packet_io_,
-                   "Packet I/O; if af_xdp is not available, udp, and the report gives the reason")
-      ->envname("NETSUM_PACKET_IO")
-      ->check(CLI::IsMember({"udp", "af_xdp"}))
-      ->capture_default_str();
-  inject_.declare(*allreduce_, "NETSUM_INJECT_LOSS");
-  allreduce_->add_flag("--shared-memory", shared_memory_,
+  add_choice(*allreduce_, "--packet-io", options_.packet_io,
+             {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}},
+             "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
+      ->envname("NETSUM_PACKET_IO");
+  declare_inject_flags(*allreduce_, options_.inject, "NETSUM_INJECT_LOSS");
+  options_.shared_memory = false;  // it measures the network, on one machine too
+  allreduce_->add_flag("--shared-memory", options_.shared_memory,
                        "Ranks of one host sum in shared memory first, as programs do by default");
-  allreduce_->add_option("--timeout", timeout_, "Deadline of an operation")
-      ->check(duration())
-      ->capture_default_str();
-  allreduce_->add_option("--connect-timeout", connect_timeout_, "Deadline for all ranks to join")
-      ->check(duration())
-      ->capture_default_str();
+  add_parsed(*allreduce_, "--timeout", options_.timeout, parse_duration, "Deadline of an operation")
+      ->default_str("30s");
+  add_parsed(*allreduce_, "--connect-timeout", options_.connect_timeout, parse_duration,
+             "Deadline for all ranks to join")
+      ->default_str("30s");
   // For benchmarks beside other systems (bench/netsum_bench); with --rank, as it takes ranks on one machine.
   allreduce_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
   // How the ranks of --workers talk to their parent: not for people, so without a description in --help.
@@ -232,142 +213,105 @@ void BenchCommand::declare_where() {
 }
 
 void BenchCommand::declare_failures() {
-  allreduce_
-      ->add_option("--liveness-timeout", liveness_timeout_,
-                   "Time without heartbeats after which a rank or an aggregator counts as lost; 0ms: never")
-      ->check(duration())
-      ->capture_default_str();
-  allreduce_
-      ->add_option("--on-failure", on_failure_,
-                   "When the aggregator is lost: fail, or continue at another one")
-      ->check(CLI::IsMember({"fail", "failover"}))
-      ->capture_default_str();
-  allreduce_
-      ->add_option("--fallback", fallback_,
-                   "With failover: further aggregators, host:port[,host:port...], tried after those of "
-                   "--aggregator, which may have restarted")
-      ->check(host_port_list());
-  allreduce_
-      ->add_option(
-          "--when-full", when_full_,
-          "When the aggregator has no room: fail, wait in its queue, or sum in the hosts (embedded shards)")
-      ->check(CLI::IsMember({"fail", "wait", "hosts"}))
-      ->capture_default_str();
-  allreduce_
-      ->add_option("--failover-timeout", failover_timeout_,
-                   "With failover: how long to search for an aggregator")
-      ->check(duration())
-      ->capture_default_str();
+  add_parsed(*allreduce_, "--liveness-timeout", options_.liveness_timeout, parse_duration_or_zero,
+             "Time without heartbeats after which a rank or an aggregator counts as lost; 0ms: never")
+      ->default_str("5s");
+  add_choice(*allreduce_, "--on-failure", options_.on_failure, kOnFailure,
+             "When the aggregator is lost, fail, or continue at another one");
+  add_parsed(*allreduce_, "--fallback", options_.fallback_aggregators, parse_addresses,
+             "With failover: further aggregators, host:port[,host:port...]; tried after those of "
+             "--aggregator, which may have restarted");
+  add_choice(
+      *allreduce_, "--when-full", options_.when_full, kWhenFull,
+      "When the aggregator has no room, fail, wait in its queue, or sum in the hosts (embedded shards)");
+  add_parsed(*allreduce_, "--failover-timeout", options_.failover_timeout, parse_duration,
+             "With failover: how long to search for an aggregator")
+      ->default_str("30s");
 }
 
 void BenchCommand::check_together() const {
-  if (racks_ > 0 && !aggregator_.empty())
+  if (racks_ > 0 && !options_.aggregators.empty())
     throw UsageError("--racks starts aggregators of its own: leave out --aggregator (NETSUM_AGGREGATOR)");
   if (racks_ > 0 && (workers_ + racks_ - 1) / racks_ > kMaxMembers) {
     throw UsageError("--racks " + std::to_string(racks_) + ": an aggregator serves at most " +
                      std::to_string(kMaxMembers) + " of the " + std::to_string(workers_) + " workers");
   }
-  if (one_rank() && when_full_ == "hosts" && root_.empty())
+  if (one_rank() && options_.when_full == WhenFull::kHosts && options_.root.empty())
     throw UsageError("--when-full hosts needs --root host:port of rank 0, for the ranks to meet there");
-  if (on_failure_ == "failover" && aggregator_.empty() && !with_aggregator_)
+  if (options_.on_failure == FailurePolicy::kFailover && options_.aggregators.empty() && !with_aggregator_)
     throw UsageError("--on-failure failover needs --aggregator: without one there is none to lose");
-  if (!fallback_.empty() && on_failure_ != "failover")
+  if (!options_.fallback_aggregators.empty() && options_.on_failure != FailurePolicy::kFailover)
     throw UsageError("--fallback has no effect without --on-failure failover");
   if (settings_.bytes == 0 || settings_.bytes % size_of(settings_.type) != 0) {
-    throw UsageError("--bytes " + bytes_ + ": must be a positive multiple of the element size, " +
-                     std::to_string(size_of(settings_.type)) + " for " + type_);
+    throw UsageError(
+        "--bytes " + std::to_string(settings_.bytes) + ": must be a positive multiple of the element size, " +
+        std::to_string(size_of(settings_.type)) + " for " + std::string(data_type_name(settings_.type)));
   }
   if (settings_.op == ReduceOp::kAvg && !is_floating(settings_.type)) {
     throw UsageError("--op avg: integers have no average of their own type; use --op sum or a float --dtype");
   }
   if (!one_rank()) return;
-  if (world_size_ == 0) throw UsageError("--rank needs --world-size, the number of ranks in the group");
-  if (rank_ >= world_size_) {
-    throw UsageError("--rank " + std::to_string(rank_) + ": must be below --world-size " +
-                     std::to_string(world_size_));
+  if (options_.world_size == 0)
+    throw UsageError("--rank needs --world-size, the number of ranks in the group");
+  if (options_.rank >= options_.world_size) {
+    throw UsageError("--rank " + std::to_string(options_.rank) + ": must be below --world-size " +
+                     std::to_string(options_.world_size));
   }
-  if (aggregator_.empty() && root_.empty()) {
+  if (options_.aggregators.empty() && options_.root.empty()) {
     throw UsageError("--rank needs --aggregator host:port, or --root host:port of rank 0");
   }
 }
 
-CommunicatorOptions BenchCommand::communicator_options() const {
-  CommunicatorOptions options;
-  options.rank = rank_;
-  options.world_size = world_size_;
-  options.job = job_;
-  options.token = job_token_.load();
-  options.aggregator_token = aggregator_token_.load();
-  options.aggregators = split_list(aggregator_);
-  options.root = root_;
-  options.tls = tls_.load();
-  options.connect_timeout = milliseconds(parse_duration_ms(connect_timeout_).value());
-  options.timeout = milliseconds(parse_duration_ms(timeout_).value());
-  options.liveness_timeout = milliseconds(parse_duration_ms(liveness_timeout_).value());
-  options.on_failure = on_failure_ == "failover" ? FailurePolicy::kFailover : FailurePolicy::kFail;
-  options.fallback_aggregators = split_list(fallback_);
-  options.when_full = kWhenFull.at(when_full_);
-  options.failover_timeout = milliseconds(parse_duration_ms(failover_timeout_).value());
-  options.mtu = mtu_;
-  options.slots = slots_;
-  options.packet_io = packet_io_ == "af_xdp" ? PacketIoKind::kAfXdp : PacketIoKind::kUdp;
-  options.inject = inject_.load();
-  options.shared_memory = shared_memory_;  // off: a benchmark of the network, on one machine too
-  options.lane_bits = settings_.lane_bits;
-  options.trace_path = trace_;
-  options.metrics_address = metrics_;
-  return options;
+void BenchCommand::load_options() {
+  options_.token = job_token_.load();
+  options_.aggregator_token = aggregator_token_.load();
+  options_.tls = tls_.load();
+  options_.lane_bits = settings_.lane_bits;
+  options_.trace_path = trace_;
+}
+
+// The flags given to this command, for its ranks, except those that are about starting them.
+std::vector<std::string> BenchCommand::worker_flags() const {
+  static const std::set<std::string> kOwn = {
+      "--workers", "--aggregator", "--with-aggregator", "--aggregator-cores",
+      "--racks",   "--job",        "--trace",           "--json"};
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : allreduce_->get_options()) {
+    if (option->count() == 0 || kOwn.contains(option->get_name())) continue;
+    flags.push_back(option->get_name() + "=" + option->results().back());
+  }
+  // A job of its own, so that two people can measure at one aggregator.
+  flags.push_back("--job=" + options_.job + (job_option_->count() > 0 ? "" : "-" + std::to_string(getpid())));
+  if (!trace_.empty()) flags.push_back("--trace=" + trace_ + ".{rank}");
+  return flags;
 }
 
 LocalBench BenchCommand::local_bench() const {
   LocalBench local;
   local.workers = workers_;
+  local.worker_flags = worker_flags();
   local.racks = racks_;
   // More workers than one aggregator, or embedded shards, can serve need a hierarchy.
-  if (racks_ == 0 && workers_ > kMaxMembers && aggregator_.empty())
+  if (racks_ == 0 && workers_ > kMaxMembers && options_.aggregators.empty())
     local.racks = (workers_ + kMaxMembers - 1) / kMaxMembers;
   local.with_aggregator = with_aggregator_ || local.racks > 0;
-  local.may_use_hosts = when_full_ == "hosts";
+  local.may_use_hosts = options_.when_full == WhenFull::kHosts;
   local.aggregator_cores = aggregator_cores_;
-  local.mtu = mtu_;
+  local.mtu = options_.mtu;
   local.total_iterations = settings_.warmup + settings_.iterations;
   local.show_progress = isatty(STDERR_FILENO) != 0;
-  if (!local.with_aggregator) local.aggregators = split_list(aggregator_);
+  if (!local.with_aggregator) local.aggregators = options_.aggregators;
   // Making and checking the inputs costs each rank time in proportion to all ranks' data.
   constexpr int64_t kElementsPerMs = 20'000;
   const auto elements = static_cast<int64_t>(settings_.count()) * settings_.inflight;
-  local.silence_limit =
-      milliseconds(parse_duration_ms(timeout_).value() + parse_duration_ms(connect_timeout_).value() +
-                   30'000 + elements * workers_ * workers_ / kElementsPerMs);
-  local.worker_flags = {
-      "--bytes", bytes_, "--dtype", type_, "--op", op_, "--lane-bits", std::to_string(settings_.lane_bits),
-      "--iterations", std::to_string(settings_.iterations), "--warmup", std::to_string(settings_.warmup),
-      "--inflight", std::to_string(settings_.inflight), "--seed", std::to_string(settings_.seed),
-      // Of its own, so that two people can measure at one aggregator.
-      "--job", job_option_->count() > 0 ? job_ : job_ + "-" + std::to_string(getpid()), "--mtu",
-      std::to_string(mtu_), "--slots", std::to_string(slots_), "--packet-io", packet_io_, "--timeout",
-      timeout_, "--connect-timeout", connect_timeout_, "--liveness-timeout", liveness_timeout_,
-      "--on-failure", on_failure_, "--failover-timeout", failover_timeout_, "--when-full", when_full_,
-      "--inject-loss", inject_.loss, "--inject-seed", std::to_string(inject_.seed)};
-  if (!fallback_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--fallback", fallback_});
-  if (shared_memory_) local.worker_flags.push_back("--shared-memory");
-  if (!trace_.empty()) local.worker_flags.insert(local.worker_flags.end(), {"--trace", trace_ + ".{rank}"});
-  const std::pair<const char*, const std::string*> files[] = {
-      {"--token-file", &job_token_.path},
-      {"--aggregator-token-file", &aggregator_token_.path},
-      {"--tls-ca", &tls_.ca_path},
-      {"--tls-cert", &tls_.cert_path},
-      {"--tls-key", &tls_.key_path}};
-  for (const auto& [flag, path] : files) {
-    if (!path->empty()) local.worker_flags.insert(local.worker_flags.end(), {flag, *path});
-  }
+  local.silence_limit = options_.timeout + options_.connect_timeout +
+                        milliseconds(30'000 + elements * workers_ * workers_ / kElementsPerMs);
   return local;
 }
 
 int BenchCommand::run_one_rank(BenchReport* report) {
-  const CommunicatorOptions options = communicator_options();
-  const Status status = run_bench_worker(options, settings_, [&](const Json& event) {
-    report->on_event(rank_, event);
+  const Status status = run_bench_worker(options_, settings_, [&](const Json& event) {
+    report->on_event(options_.rank, event);
     if (!report_events_) return;
     std::printf("%s\n", event.dump().c_str());
     std::fflush(stdout);
@@ -386,15 +330,12 @@ int BenchCommand::conclude(const BenchReport& report) const {
 }
 
 int BenchCommand::run() {
-  settings_.bytes = parse_bytes(bytes_).value();
-  settings_.type = kTypes.at(type_);
-  settings_.op = kOps.at(op_);
   check_together();
-  BenchReport report(settings_, mtu_, one_rank() ? world_size_ : workers_, command_line_);
+  load_options();
+  BenchReport report(settings_, options_.mtu, one_rank() ? options_.world_size : workers_, command_line_);
   if (one_rank()) return run_one_rank(&report);
-  communicator_options();  // reads the files named, so that a wrong one is said once, here
   // Nobody else is to join: the ranks take it from their environment, which other users cannot read.
-  if (job_token_.load().empty()) setenv(job_token_.variable.c_str(), random_token().c_str(), 1);
+  if (options_.token.empty()) setenv(job_token_.variable.c_str(), random_token().c_str(), 1);
   if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
     std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());
     return kExitFailed;

@@ -1,6 +1,4 @@
 // netsum doctor: checks a machine and the ways to its group, and says what to change.
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -10,6 +8,7 @@
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
+#include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -51,13 +50,10 @@ class DoctorCommand : public Subcommand {
   void print(const std::vector<Finding>& findings) const;
 
   CLI::App* app_;
-  std::string aggregators_;
-  std::string peers_;
+  std::vector<std::string> aggregators_, peers_;
+  GroupCheck check_;
   std::string serve_;
-  std::string serve_for_ = "10m";
-  std::string timeout_ = "5s";
-  int mtu_ = 1500;
-  std::string packet_io_ = "udp";
+  milliseconds serve_for_{600'000};
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool json_ = false;
@@ -66,29 +62,24 @@ class DoctorCommand : public Subcommand {
 DoctorCommand::DoctorCommand(CLI::App& root) {
   app_ = root.add_subcommand("doctor",
                              "Check this machine and its path to aggregators and ranks, and suggest changes");
-  app_->add_option("--aggregator", aggregators_,
-                   "Also check the path to these aggregators, host:port[,host:port...]")
-      ->envname("NETSUM_AGGREGATOR")
-      ->check(host_port_list());
-  app_->add_option("--peer", peers_, "Also check the path to these hosts, which run --serve, host:port[,...]")
-      ->check(host_port_list());
+  add_parsed(*app_, "--aggregator", aggregators_, parse_addresses,
+             "Also check the path to these aggregators, host:port[,host:port...]")
+      ->envname("NETSUM_AGGREGATOR");
+  add_parsed(*app_, "--peer", peers_, parse_addresses,
+             "Also check the path to these hosts, which run --serve, host:port[,...]");
   CLI::Option* serve =
       app_->add_option("--serve", serve_, "Answer other hosts' checks at this address")->check(host_port());
-  app_->add_option("--serve-for", serve_for_, "How long --serve runs")
-      ->check(duration())
-      ->capture_default_str()
+  add_parsed(*app_, "--serve-for", serve_for_, parse_duration, "How long --serve runs")
+      ->default_str("10m")
       ->needs(serve);
-  app_->add_option("--mtu", mtu_, "Size of the packets that must pass, in bytes")
+  app_->add_option("--mtu", check_.mtu, "Size of the packets that must pass, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
-  app_->add_option("--packet-io", packet_io_,
-                   "af_xdp: also try AF_XDP on the path, which briefly attaches an XDP program")
-      ->envname("NETSUM_PACKET_IO")
-      ->check(CLI::IsMember({"udp", "af_xdp"}))
-      ->capture_default_str();
-  app_->add_option("--timeout", timeout_, "Timeout of each step of a check")
-      ->check(duration())
-      ->capture_default_str();
+  add_choice(*app_, "--packet-io", check_.af_xdp, {{"udp", false}, {"af_xdp", true}},
+             "With af_xdp, also try AF_XDP on the path, which briefly attaches an XDP program")
+      ->envname("NETSUM_PACKET_IO");
+  add_parsed(*app_, "--timeout", check_.timeout, parse_duration, "Timeout of each step of a check")
+      ->default_str("5s");
   token_.declare(*app_, "File with the token that the aggregator requires");
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print one JSON object");
@@ -97,11 +88,7 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
 
 // A peer answers with a small aggregator of its own, so the check takes the very paths that the shards take.
 int DoctorCommand::serve() const {
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM);
-  sigaddset(&stop, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const StopSignals stop;
   AggregatorOptions options;
   options.listen = serve_;
   options.slots_per_core = 256;
@@ -116,9 +103,7 @@ int DoctorCommand::serve() const {
   std::printf("ready: on the other host run: netsum doctor --peer %s\n",
               started.value()->control_address().c_str());
   std::fflush(stdout);
-  const int64_t limit_ms = parse_duration_ms(serve_for_).value();
-  const timespec limit = {limit_ms / 1000, (limit_ms % 1000) * 1'000'000};
-  sigtimedwait(&stop, nullptr, &limit);
+  stop.wait(serve_for_);
   return kExitOk;
 }
 
@@ -145,18 +130,14 @@ void DoctorCommand::print(const std::vector<Finding>& findings) const {
 
 int DoctorCommand::run() {
   if (!serve_.empty()) return serve();
-  GroupCheck check;
-  check.aggregator_token = token_.load();
-  check.tls = tls_.load();
-  check.mtu = mtu_;
-  check.af_xdp = packet_io_ == "af_xdp";
-  check.timeout = milliseconds(parse_duration_ms(timeout_).value());
+  check_.aggregator_token = token_.load();
+  check_.tls = tls_.load();
   std::vector<Finding> findings = check_machine();
-  std::vector<std::string> addresses = split_list(aggregators_);
-  for (const std::string& peer : split_list(peers_)) addresses.push_back(peer);
+  std::vector<std::string> addresses = aggregators_;
+  addresses.insert(addresses.end(), peers_.begin(), peers_.end());
   for (const std::string& address : addresses) {
-    check.address = address;
-    for (Finding& finding : check_group(check)) findings.push_back(std::move(finding));
+    check_.address = address;
+    for (Finding& finding : check_group(check_)) findings.push_back(std::move(finding));
   }
   print(findings);
   const bool failed = std::any_of(findings.begin(), findings.end(),

@@ -3,14 +3,16 @@
 #define NETSUM_TOOLS_NETSUM_FLAGS_H_
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "tools/netsum/quantity.h"
 
 namespace netsum::tool {
 
@@ -20,24 +22,39 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// "64M" (10^6), "64Mi" (2^20), "64MiB", "4096". Error: kInvalidArgument.
-Result<uint64_t> parse_bytes(std::string_view text);
-// "1.5s", "200ms", "30" (seconds) -> milliseconds. Error: kInvalidArgument.
-Result<int64_t> parse_duration_ms(std::string_view text);
+// Declares an option whose text `parse` turns into `value`. `parse` returns a Result; its error becomes the message.
+template <typename T, typename Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& flag, T& value, Parse parse,
+                        const std::string& what) {
+  const auto take = [&value, parse, flag](const std::string& text) {
+    auto parsed = parse(text);
+    if (!parsed.ok()) throw CLI::ValidationError(flag, parsed.status().message());
+    value = std::move(parsed).value();
+  };
+  return app.add_option_function<std::string>(flag, take, what);
+}
 
-// "0.01", "1%": a probability from 0 to 1. Error: kInvalidArgument.
-Result<double> parse_probability(std::string_view text);
-std::string format_percent(double probability);  // "1 %"
+// Declares an option that takes one of `names`; the default is the name that `value` has.
+template <typename T>
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
+                        const std::map<std::string, T>& names, const std::string& what) {
+  std::string all, now;
+  for (const auto& [name, named] : names) {
+    all += (all.empty() ? "" : ", ") + name;
+    if (named == value) now = name;
+  }
+  const auto parse = [names, all](const std::string& text) -> Result<T> {
+    if (const auto found = names.find(text); found != names.end()) return found->second;
+    return Status(ErrorCode::kInvalidArgument, "'" + text + "' is not one of " + all);
+  };
+  return add_parsed(app, flag, value, parse, what + ": " + all)->default_str(now);
+}
 
-// Validators for CLI11 options: they return "" or a sentence saying what form is expected.
-CLI::Validator host_port_list();  // "host:port[,host:port...]"
-CLI::Validator host_port();       // "host:port" or "[v6]:port"
-CLI::Validator byte_count();
-CLI::Validator duration();
+// "host:port[,host:port...]"; empty parts are left out.
+Result<std::vector<std::string>> parse_addresses(std::string_view text);
+
+CLI::Validator host_port();  // "host:port" or "[v6]:port"
 CLI::Validator power_of_two();
-CLI::Validator probability();
-
-std::vector<std::string> split_list(const std::string& comma_separated);
 
 // --tls-cert, --tls-key, --tls-ca [--require-client-cert]: paths here, contents in TlsOptions.
 struct TlsFlags {
@@ -63,14 +80,8 @@ struct TokenFlag {
   std::string load() const;
 };
 
-// --inject-loss and --inject-seed.
-struct InjectFlags {
-  std::string loss = "0";
-  uint64_t seed = 1;
-
-  void declare(CLI::App& app, const std::string& variable = "");  // an environment variable for the loss
-  InjectedFaults load() const;
-};
+// --inject-loss and --inject-seed; `variable`: an environment variable for the loss.
+void declare_inject_flags(CLI::App& app, InjectedFaults& faults, const std::string& variable = "");
 
 std::string environment(const char* name);
 

@@ -58,6 +58,11 @@ int run(int argc, char** argv) {
   pid_t parent = 0;
   app.add_option("--end-with-parent", parent)->group("");  // process.h; not for people
   app.footer(
+      "Examples:\n"
+      "  netsum aggregator --listen 10.0.0.9:5151\n"
+      "  netsum bench allreduce --workers 4\n"
+      "  netsum doctor --aggregator 10.0.0.9:5151\n"
+      "\n"
       "Exit status: 0 success; 1 a wrong result or a failed check; 2 the command line is invalid;\n"
       "3 the operation failed (the message says why); 4 aggregator stopped with jobs still running.\n"
       "Each subcommand has --help with examples.");

@@ -57,15 +57,6 @@ CLI::Validator rack_name() {
       "NAME");
 }
 
-CLI::Validator rate() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        const Result<uint64_t> parsed = parse_rate(text);
-        return parsed.ok() ? "" : parsed.status().message();
-      },
-      "RATE");
-}
-
 int up(const RackOptions& options) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
     return fail(Status(ErrorCode::kPermissionDenied, missing));
@@ -186,8 +177,7 @@ class RackCommand : public Subcommand {
  private:
   CLI::App *app_, *up_, *status_, *set_, *exec_, *down_;
   RackOptions options_;
-  std::string rate_ = "none";
-  std::string loss_, link_;  // empty: not given
+  RackLinkChange change_;
   std::string where_;
   std::vector<std::string> command_;
   bool json_ = false;
@@ -212,9 +202,9 @@ RackCommand::RackCommand(CLI::App& root) {
                   "Number of switches for the workers; more than one are below a spine")
       ->check(CLI::Range(1, kMaxRacks))
       ->capture_default_str();
-  up_->add_option("--rate", rate_, "Rate of every link in each direction: 100mbit, 1gbit, none (unshaped)")
-      ->check(rate())
-      ->capture_default_str();
+  add_parsed(*up_, "--rate", options_.rate_bits, parse_rate,
+             "Rate of every link in each direction: 100mbit, 1gbit, none (unshaped)")
+      ->default_str("none");
   up_->add_option("--mtu", options_.mtu, "Largest IP packet, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
@@ -225,10 +215,9 @@ RackCommand::RackCommand(CLI::App& root) {
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
                                      "Dataplane of the spine (default: as in the racks)")
                          ->check(CLI::IsMember({"user", "xdp"}));
-  up_->add_option("--loss", loss_,
-                  "Share of packets that every link loses in each direction: 0.01, 1%. Also with 0,\n"
-                  "`rack set --loss` can change it; without the flag it cannot")
-      ->check(probability());
+  add_parsed(*up_, "--loss", options_.loss, parse_probability,
+             "Share of packets that every link loses in each direction: 0.01, 1%. Also with 0,\n"
+             "`rack set --loss` can change it; without the flag it cannot");
   up_->add_flag("--multicast", options_.multicast, "Switches send results to their workers by IP multicast");
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
@@ -242,13 +231,12 @@ RackCommand::RackCommand(CLI::App& root) {
   name_flag(set_);
   set_->add_option("WHERE", where_, "Whose link: a worker's number, up0 (rack 0's to the spine), or all")
       ->required();
-  set_->add_option("--rate", rate_, "Rate in each direction, if the rack was created with --rate")
-      ->check(rate());
-  set_->add_option("--loss", loss_,
-                   "Share of lost packets in each direction, if the rack was created with --loss")
-      ->check(probability());
-  set_->add_option("--link", link_, "down: unplug the link; up: plug it in again")
-      ->check(CLI::IsMember({"up", "down"}));
+  add_parsed(*set_, "--rate", change_.rate_bits, parse_rate,
+             "Rate in each direction, if the rack was created with --rate");
+  add_parsed(*set_, "--loss", change_.loss, parse_probability,
+             "Share of lost packets in each direction, if the rack was created with --loss");
+  add_choice(*set_, "--link", change_.up, {{"down", false}, {"up", true}},
+             "Unplug the link, or plug it in again");
   set_->footer("Examples:\n  netsum rack set 3 --link down\n  netsum rack set all --loss 0.01 --rate 50mbit");
 
   exec_ = app_->add_subcommand("exec", "Run a command on a worker (by number) or a switch (sw, sw1, spine)");
@@ -266,8 +254,6 @@ RackCommand::RackCommand(CLI::App& root) {
 
 int RackCommand::run() {
   if (up_->parsed()) {
-    options_.rate_bits = parse_rate(rate_).value();
-    if (!loss_.empty()) options_.loss = parse_probability(loss_).value();
     if (spine_dataplane_->count() == 0) options_.spine_dataplane = options_.dataplane;
     if (options_.workers < options_.racks) {
       throw UsageError("--workers is " + std::to_string(options_.workers) + ", fewer than --racks " +
@@ -277,14 +263,10 @@ int RackCommand::run() {
   }
   if (status_->parsed()) return status(json_);
   if (set_->parsed()) {
-    RackLinkChange change;
-    if (set_->get_option("--rate")->count() > 0) change.rate_bits = parse_rate(rate_).value();
-    if (!loss_.empty()) change.loss = parse_probability(loss_).value();
-    if (!link_.empty()) change.up = link_ == "up";
-    if (!change.rate_bits && !change.loss && !change.up) {
+    if (!change_.rate_bits && !change_.loss && !change_.up) {
       throw UsageError("nothing to set: give --rate, --loss or --link");
     }
-    return set(options_.name, where_, change);
+    return set(options_.name, where_, change_);
   }
   if (exec_->parsed()) return exec(options_.name, where_, command_);
   return down(all_ ? noted_racks() : std::vector<std::string>{options_.name});

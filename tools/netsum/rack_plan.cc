@@ -1,21 +1,11 @@
 #include "tools/netsum/rack_plan.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
 
-#include "tools/netsum/flags.h"
+#include "tools/netsum/quantity.h"
 
 namespace netsum::tool {
 namespace {
-
-struct Unit {
-  std::string_view name;
-  double bits;
-};
-constexpr Unit kUnits[] = {{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}};
-constexpr double kMinRate = 1e6, kMaxRate = 400e9;
 
 // Of a token bucket. 64 KiB lets a segmented send of the largest size through at once; at high rates it must
 // also cover what passes between two ticks of the timer.
@@ -28,37 +18,6 @@ uint64_t queue_bytes(uint64_t rate_bits) {
 }
 
 }  // namespace
-
-Result<uint64_t> parse_rate(std::string_view text) {
-  if (text == "none") return uint64_t{0};
-  for (const Unit& unit : kUnits) {
-    if (text.size() <= unit.name.size() || !text.ends_with(unit.name)) continue;
-    const std::string number(text.substr(0, text.size() - unit.name.size()));
-    double value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc() || end != number.data() + number.size()) break;
-    const double bits = value * unit.bits;
-    if (!(bits >= kMinRate && bits <= kMaxRate)) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "rate '" + std::string(text) + "' is not within 1mbit to 400gbit");
-    }
-    return static_cast<uint64_t>(std::llround(bits));
-  }
-  return Status(ErrorCode::kInvalidArgument,
-                "'" + std::string(text) + "' is no rate: use e.g. 100mbit, 1gbit, 2.5gbit, or none");
-}
-
-std::string format_rate(uint64_t bits_per_second) {
-  if (bits_per_second == 0) return "none";
-  for (const Unit& unit : kUnits) {
-    const double value = static_cast<double>(bits_per_second) / unit.bits;
-    if (value < 1) continue;
-    char text[32];
-    std::snprintf(text, sizeof text, "%.10g", value);
-    return std::string(text) + std::string(unit.name);
-  }
-  return std::to_string(bits_per_second) + "bit";
-}
 
 std::string stretch_end(const std::string& port, char end) {
   return port + "-" + end;

@@ -45,9 +45,6 @@ struct RackOptions {
   bool operator==(const RackOptions&) const = default;
 };
 
-// "100mbit", "1gbit", "2.5gbit", "none" (0). Error: kInvalidArgument.
-Result<uint64_t> parse_rate(std::string_view text);
-std::string format_rate(uint64_t bits_per_second);
 struct RackNode {
   enum class Kind { kWorker, kSwitch, kUplink, kSpine };
   Kind kind = Kind::kWorker;

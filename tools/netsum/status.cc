@@ -1,5 +1,4 @@
 // netsum status: what aggregators are doing, live.
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/status_view.h"
+#include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -43,9 +43,9 @@ class StatusCommand : public Subcommand {
   void show(const Json& reports) const;
 
   CLI::App* app_;
-  std::string aggregators_;
-  std::string interval_ = "1s";
-  std::string timeout_ = "5s";
+  std::vector<std::string> aggregators_;
+  milliseconds interval_{1000};
+  milliseconds timeout_{5000};
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool once_ = false;
@@ -58,14 +58,13 @@ class StatusCommand : public Subcommand {
 
 StatusCommand::StatusCommand(CLI::App& root) {
   app_ = root.add_subcommand("status", "Show jobs, members, rates and late ranks of aggregators");
-  app_->add_option("--aggregator", aggregators_, "Aggregators, host:port[,host:port...]")
-      ->envname("NETSUM_AGGREGATOR")
-      ->check(host_port_list());
+  add_parsed(*app_, "--aggregator", aggregators_, parse_addresses, "Aggregators, host:port[,host:port...]")
+      ->envname("NETSUM_AGGREGATOR");
   app_->add_flag("--once", once_, "Print one report over one interval, and exit");
-  app_->add_option("--interval", interval_, "Time between reports, over which rates are averaged")
-      ->check(duration())
-      ->capture_default_str();
-  app_->add_option("--timeout", timeout_, "Timeout of each query")->check(duration())->capture_default_str();
+  add_parsed(*app_, "--interval", interval_, parse_duration,
+             "Time between reports, over which rates are averaged")
+      ->default_str("1s");
+  add_parsed(*app_, "--timeout", timeout_, parse_duration, "Timeout of each query")->default_str("5s");
   token_.declare(*app_, "File with the token that the aggregators require");
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print each report as one JSON object per line");
@@ -73,8 +72,7 @@ StatusCommand::StatusCommand(CLI::App& root) {
 }
 
 Json StatusCommand::look(const std::string& address) {
-  const milliseconds timeout{parse_duration_ms(timeout_).value()};
-  Result<RemoteStatus> status = query_status(address, token_text_, tls_options_, timeout);
+  Result<RemoteStatus> status = query_status(address, token_text_, tls_options_, timeout_);
   if (!status.ok()) {
     before_.erase(address);
     return status_failure(address, status.status());
@@ -102,26 +100,18 @@ void StatusCommand::show(const Json& reports) const {
 }
 
 int StatusCommand::run() {
-  const std::vector<std::string> addresses = split_list(aggregators_);
-  if (addresses.empty()) {
+  if (aggregators_.empty()) {
     throw UsageError("--aggregator host:port is needed, or the variable NETSUM_AGGREGATOR");
   }
   token_text_ = token_.load();
   tls_options_ = tls_.load();
   // Taken by waiting for them, so that Ctrl-C ends between two reports and not within one.
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGINT);
-  sigaddset(&stop, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
-  const int64_t interval_ms = parse_duration_ms(interval_).value();
-  const timespec interval = {interval_ms / 1000, (interval_ms % 1000) * 1'000'000};
-
-  for (const std::string& address : addresses) look(address);  // rates need a look before
-  while (sigtimedwait(&stop, nullptr, &interval) < 0) {
+  const StopSignals stop;
+  for (const std::string& address : aggregators_) look(address);  // rates need a look before
+  while (stop.wait(interval_) == 0) {
     Json reports = Json::array();
     bool all_answered = true;
-    for (const std::string& address : addresses) {
+    for (const std::string& address : aggregators_) {
       reports.push_back(look(address));
       all_answered &= reports.back().at("ok").get<bool>();
     }
