@@ -1,6 +1,7 @@
 #include "src/encoding/fixed_point.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "netsum/options.h"
 #include "src/base/assert.h"
@@ -32,6 +33,7 @@ FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits)
       average_(op == ReduceOp::kAvg),
       members_(members),
       narrow_bytes_(static_cast<size_t>(kernels::narrow_lane_bits(type, members, lane_bits)) / 8),
+      narrow_shift_(std::countr_zero(narrow_bytes_)),
       wide_bytes_(narrow_bytes_ == 2 ? 4 : 8) {}
 
 uint16_t FixedPoint::signature() const {
@@ -51,12 +53,14 @@ size_t FixedPoint::blocks(const Elements& chunk) const {
 }
 
 void FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
-  std::fill_n(bytes, agreed_bytes(chunk), uint8_t{0});
+  kernels::BlockScale block;
   chunk.for_each_run([&](const Run& run) {
     const kernels::BlockScale scale = kernels::scan(type_, run.input, run.count, members_);
-    uint8_t* block = bytes + 2 * block_of(run);
-    block[0] = std::max(block[0], scale.exponent);
-    block[1] = std::max(block[1], scale.wide);
+    const bool first = separates_tensors() || run.index == 0;
+    block.exponent = first ? scale.exponent : std::max(block.exponent, scale.exponent);
+    block.wide = first ? scale.wide : std::max(block.wide, scale.wide);
+    bytes[2 * block_of(run)] = block.exponent;
+    bytes[2 * block_of(run) + 1] = block.wide;
   });
 }
 

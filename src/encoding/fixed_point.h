@@ -25,7 +25,7 @@ class FixedPoint final : public Encoding {
   uint16_t signature() const override;
   std::string describe() const override;
   int max_members() const override;
-  size_t chunk_elements(uint32_t payload_bytes) const override { return payload_bytes / narrow_bytes_; }
+  size_t chunk_elements(uint32_t payload_bytes) const override { return payload_bytes >> narrow_shift_; }
   bool separates_tensors() const override { return is_floating(type_); }
   size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
   void scan(const Elements& chunk, uint8_t* bytes) const override;
@@ -51,6 +51,7 @@ class FixedPoint final : public Encoding {
   const bool average_;
   const int members_;
   const size_t narrow_bytes_;  // of a lane
+  const int narrow_shift_;     // their base-2 logarithm: chunks are cut for every packet
   const size_t wide_bytes_;
 };
 

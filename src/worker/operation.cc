@@ -83,13 +83,14 @@ Chunk Operation::chunk(size_t index, uint32_t payload_bytes) const {
 }
 
 void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
-  const size_t size = agreed_bytes(chunk);
-  NETSUM_ASSERT(size >= kMinAgreedBytes && size <= NETSUM_MAX_PAYLOAD);
   if (!role_.contributes) {
-    std::memset(bytes, 0, size);
+    std::memset(bytes, 0, agreed_bytes(chunk));
     return;
   }
   encoding_->scan(elements_of(chunk), bytes);
+  if (elements_.inputs() == 1) return;
+  const size_t size = agreed_bytes(chunk);
+  NETSUM_ASSERT(size <= NETSUM_MAX_PAYLOAD);
   alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
   for (size_t input = 1; input < elements_.inputs(); ++input) {
     encoding_->scan(elements_of(chunk, input), more);

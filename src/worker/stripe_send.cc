@@ -110,6 +110,7 @@ bool Stripe::open_scale_group(int64_t now_us) {
   for (; queue_chunk_ < share.chunks; ++queue_chunk_, ++group.chunks) {
     const Chunk chunk = operation.chunk(chunk_index(operation, queue_chunk_), options_.payload_bytes);
     const size_t more = operation.agreed_bytes(chunk);
+    NETSUM_ASSERT(more >= kMinAgreedBytes);
     if (bytes + more > options_.payload_bytes) break;
     operation.scan(chunk, &group.agreed[bytes]);
     bytes += more;
