@@ -1,0 +1,156 @@
+"""netsum plan: placements compared, and topology files that are wrong. The planner itself: src/plan."""
+
+import html.parser
+import json
+import pathlib
+import re
+
+import pytest
+from harness import CommandTest
+
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/topology.yaml"
+WORKERS = "hosts:\n  - {name: worker, count: 8, link: 100Mbit/s}\n"
+
+BAD_FILES = [
+    ("", 1, ["hosts:"]),
+    ("hosts: [", 1, ["not YAML"]),
+    ("places: []\n", 1, ["'hosts:' is missing"]),
+    ("hosts:\n  - name: a\n", 2, ["'a'", "no 'link:'", "100Mbit/s"]),
+    ("hosts:\n  - link: 1G\n", 2, ["'name:' is missing"]),
+    ("hosts:\n  - {name: a, link: 1G, speed: 3}\n", 2, ["unknown key 'speed'", "count"]),
+    ("hostz: []\n", 1, ["unknown key 'hostz'", "hosts"]),
+    ("hosts:\n  - name: a\n    link: 1G\n    link: 2G\n", 4, ["'link' is given twice", "line 3"]),
+    ("hosts:\n  - {name: a, link: 1G}\n  - {name: a, link: 1G}\n", 3, ["'a' is given twice", "line 2", "rename"]),
+    ("hosts:\n  - {name: a, link: fast}\n", 2, ["'fast' is no rate", "100Mbit/s"]),
+    ("hosts:\n  - {name: a, link: 10GB/s}\n", 2, ["'10GB/s' is no rate", "bits per second"]),
+    ("hosts:\n  - {name: a, link: -1G}\n", 2, ["'-1G'", "check the unit"]),
+    ("hosts:\n  - {name: a, link: 0G}\n", 2, ["'0G'"]),
+    ("hosts:\n  - {name: a, link: nanG}\n", 2, ["'nanG'"]),
+    ("hosts:\n  - {name: a, link: 900T}\n", 2, ["'900T'", "100 Tbit/s"]),
+    ("hosts:\n  - {name: a, link: {in: 1G}}\n", 2, ["both 'in' and 'out'"]),
+    ("hosts:\n  - {name: a, link: [1G]}\n", 2, ["'link' takes one value"]),
+    ("hosts:\n  - {name: a, link: 1G, rack: r}\n", 2, ["no rack 'r'", "racks:"]),
+    ("hosts:\n  - {name: a, link: 1G, shard: maybe}\n", 2, ["'shard: maybe'", "true or false"]),
+    ("hosts:\n  - {name: a, link: 1G, count: 2.5}\n", 2, ["'count: 2.5'", "whole number"]),
+    ("hosts:\n  - {name: a, link: 1G, count: 513}\n", 2, ["1 to 512"]),
+    ("hosts:\n  - {name: '<b>', link: 1G}\n", 2, ["'<b>' is no name"]),
+    ("hosts: {name: a}\n", 1, ["takes a list"]),
+    ("hosts:\n  - {name: a, link: 1G, shard: false}\n", None, ["no place can sum", "allow shards"]),
+    ("hosts: []\n", None, ["no rank"]),
+    (WORKERS + "places:\n  - name: s\n", 4, ["'s'", "no rank can reach it", "kind: switch"]),
+    (WORKERS + "places:\n  - {name: s, kind: oven}\n", 4, ["'kind: oven'", "spare or switch"]),
+    (WORKERS + "places:\n  - {name: s, kind: switch, link: 1G}\n", 4, ["switch has no 'link:'"]),
+    (WORKERS + "places:\n  - {name: s, link: 1G, links: [1G]}\n", 4, ["not both"]),
+    (WORKERS + "places:\n  - {name: s, links: []}\n", 4, ["'links:' is empty"]),
+    (WORKERS + "places:\n  - {name: s, link: 1G, slots: {count: 5}}\n", 4, ["'slots:' needs 'bytes:'"]),
+    (WORKERS + "places:\n  - {name: s, link: 1G, adds: 0}\n", 4, ["'adds: 0'", "above 0"]),
+    (WORKERS + "racks:\n  - {name: r}\n", 4, ["'r'", "no 'uplink:'"]),
+    (
+        WORKERS + "racks:\n  - {name: a, uplink: 1G, inside: b}\n  - {name: b, uplink: 1G, inside: a}\n",
+        4,
+        ["'a' is inside itself", "leave out"],
+    ),
+    ("a: &a\n  - *b\n", 2, ["not YAML"]),
+    ("- " * 3000, None, []),
+]
+
+
+class PlanTest(CommandTest):
+    def plan(self, folder, text, *flags):
+        file = folder / "topology.yaml"
+        file.write_text(text)
+        return self.run_command("plan", str(file), *flags)
+
+    def report(self, folder, text):
+        command = self.plan(folder, text, "--json")
+        assert command.status == 0, command.text("err")
+        report = json.loads(command.text("out"))
+        return report, {case["name"]: case for case in report["cases"]}
+
+    def test_the_example(self):
+        command = self.run_command("plan", str(EXAMPLE))
+        assert command.status == 0, command.text("err")
+        out = command.text("out")
+        assert re.search(r"^ring +140 +1\.00", out, re.MULTILINE)
+        assert re.search(r"^embedded shards +140 +1\.00", out, re.MULTILINE)
+        assert re.search(r"^spare alone +640 +0\.22 +spare, (in|out)", out, re.MULTILINE)
+        assert re.search(r"^big alone +160 +0\.88", out, re.MULTILINE)
+        assert re.search(r"^best mix +\d+\.?\d* +1\.7", out, re.MULTILINE)
+        assert re.search(r"big port 3 core 3 +\d+ +\d", out)
+        assert "bytes per link" in out
+
+    # The ratios of the formula: 2 (N - 1) / N over 2 (N - 1) / ((N - 2) k / N + N).
+    def test_spare_hosts_make_it_faster_each(self, tmp_path):
+        report, cases = self.report(tmp_path, WORKERS + "places:\n  - {name: spare, count: 8, link: 100Mbit/s}\n")
+        assert report["ring_s_per_gigabyte"] == pytest.approx(140)
+        assert report["warning"] == ""
+        for count, ratio in [(1, 1.09), (2, 1.19), (4, 1.38), (8, 1.75)]:
+            case = cases[f"{count} spare host{'s' if count > 1 else ''} and shards"]
+            assert case["speed_up"] == pytest.approx(ratio, abs=0.012), count
+        assert cases["spare0 alone"]["speed_up"] == pytest.approx(1.75 / 8)
+        assert "spare1 alone" not in cases, "it is like the first"
+        assert cases["8 spare hosts alone"]["speed_up"] == pytest.approx(1.75)
+
+    def test_bytes_per_link(self, tmp_path):
+        _, cases = self.report(tmp_path, WORKERS + "places:\n  - {name: spare, link: 100Mbit/s, multicast: true}\n")
+        links = {link["name"]: link for link in cases["spare alone"]["links"]}
+        assert links["spare, in"]["bytes_per_gigabyte"] == pytest.approx(8e9)
+        assert links["spare, out"]["bytes_per_gigabyte"] == pytest.approx(1e9)
+        assert links["worker3, in"]["bytes_per_gigabyte"] == pytest.approx(1e9)
+        assert cases["spare alone"]["bottleneck"] == "spare, in"
+        shares = cases["embedded shards"]["weights"]
+        assert [share["weight"] for share in shares] == [1] * 8
+
+    def test_a_slow_uplink_is_a_warning(self, tmp_path):
+        text = "racks:\n  - {name: a, uplink: 50Mbit/s}\n  - {name: b, uplink: 50Mbit/s}\nhosts:\n"
+        text += "".join(f"  - {{name: {rack}, count: 4, link: 100Mbit/s, rack: {rack[0]}}}\n" for rack in ("a-", "b-"))
+        report, _ = self.report(tmp_path, text)
+        assert "ring would be faster" in report["warning"]
+        assert "uplink of a" in report["warning"]
+        assert "--parent" in report["warning"]
+        assert report["warning"] in self.plan(tmp_path, text).text("out")
+
+    def test_the_picture_needs_nothing_else(self, tmp_path):
+        target = tmp_path / "plan.html"
+        command = self.run_command("plan", str(EXAMPLE), "--html", str(target))
+        assert command.status == 0, command.text("err")
+        text = target.read_text()
+        opened = []
+
+        class Tags(html.parser.HTMLParser):
+            def handle_starttag(self, tag, attributes):
+                assert not {"src", "href"} & dict(attributes).keys()
+                opened.append(tag)
+
+        Tags().feed(text)
+        assert opened.count("svg") == 2
+        assert "script" not in opened
+        for words in ("best mix", "embedded shards", "worker7, in", "big port 2, out"):
+            assert words in text
+
+    def test_a_picture_that_cannot_be_written(self, tmp_path):
+        command = self.run_command("plan", str(EXAMPLE), "--html", str(tmp_path / "none" / "plan.html"))
+        assert command.status == 3
+        assert "cannot be written" in command.text("err")
+
+    @pytest.mark.parametrize(("text", "line", "words"), BAD_FILES)
+    def test_a_wrong_file(self, tmp_path, text, line, words):
+        command = self.plan(tmp_path, text)
+        assert command.status == 2, command.text("out")
+        assert "topology.yaml" + (f":{line}: " if line else ":") in command.text("err")
+        for word in words:
+            assert word in command.text("err")
+        assert command.text("out") == ""
+
+    def test_no_file(self, tmp_path):
+        command = self.run_command("plan", str(tmp_path / "none.yaml"))
+        assert command.status == 2
+        assert "cannot be opened" in command.text("err")
+        assert self.run_command("plan").status == 2
+        assert self.run_command("plan", str(tmp_path)).status == 2
+
+    def test_help(self):
+        command = self.run_command("plan", "--help")
+        assert command.status == 0
+        assert "Examples:" in command.text("out")
+        assert "netsum plan" in command.text("out")
