@@ -24,7 +24,8 @@ constexpr char kExamples[] =
     "    - {name: spare, link: 25G, ports: 2, cores: 4}\n"
     "    - {name: tor, kind: switch, stream: 50Mbit/s}\n"
     "\n"
-    "docs/placement.md describes all keys. Times are those of the links: headers, latency and processor time come\n"
+    "docs/placement.md describes all keys. Times are those of the links: headers, latency and processor time "
+    "come\n"
     "on top.\n"
     "Exit status: 0 done; 2 the file or the command line is wrong; 3 the picture cannot be written.";
 
@@ -52,7 +53,8 @@ class PlanCommand : public Subcommand {
     stream << plan_html(cases);
     stream.close();
     if (stream) return kExitOk;
-    std::fprintf(stderr, "netsum plan: %s: cannot be written; check the folder and its permissions\n", html_.c_str());
+    std::fprintf(stderr, "netsum plan: %s: cannot be written; check the folder and its permissions\n",
+                 html_.c_str());
     return kExitFailed;
   }
 
@@ -65,6 +67,8 @@ class PlanCommand : public Subcommand {
 
 }  // namespace
 
-std::unique_ptr<Subcommand> make_plan_command(CLI::App& root) { return std::make_unique<PlanCommand>(root); }
+std::unique_ptr<Subcommand> make_plan_command(CLI::App& root) {
+  return std::make_unique<PlanCommand>(root);
+}
 
 }  // namespace netsum::tool

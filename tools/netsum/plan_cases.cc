@@ -1,6 +1,6 @@
 #include "tools/netsum/plan_cases.h"
 
-#include <fmt/format.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ bool same_limits(const plan::SumLimits& a, const plan::SumLimits& b) {
 
 // Apart from their names.
 bool same(const plan::Place& a, const plan::Place& b) {
-  return a.kind == b.kind && same_links(a.ports, b.ports) && a.cores == b.cores && same_limits(a.limits, b.limits) &&
-         a.multicast == b.multicast && a.rack == b.rack;
+  return a.kind == b.kind && same_links(a.ports, b.ports) && a.cores == b.cores &&
+         same_limits(a.limits, b.limits) && a.multicast == b.multicast && a.rack == b.rack;
 }
 
 class Cases {
@@ -42,7 +42,8 @@ class Cases {
     for (size_t i = 0; i < whole_.places.size(); ++i) {
       const auto equals_it = [&](const plan::Place& place) { return same(place, whole_.places[i]); };
       const auto end = whole_.places.begin() + static_cast<std::ptrdiff_t>(i);
-      if (std::none_of(whole_.places.begin(), end, equals_it)) add(whole_.places[i].name + " alone", {i}, false);
+      if (std::none_of(whole_.places.begin(), end, equals_it))
+        add(whole_.places[i].name + " alone", {i}, false);
     }
     if (spares_.size() > 1) add(fmt::format("{} spare hosts alone", spares_.size()), spares_, false);
     if (shards_) with_shards();
@@ -94,7 +95,9 @@ std::string stripe_name(const plan::StripePlan& stripe, const plan::Topology& to
 
 }  // namespace
 
-std::vector<PlanCase> plan_cases(const plan::Topology& topology) { return Cases(topology).all(); }
+std::vector<PlanCase> plan_cases(const plan::Topology& topology) {
+  return Cases(topology).all();
+}
 
 std::string bottleneck_text(const plan::Plan& plan) {
   if (plan.s_per_byte == 0) return "-";
@@ -107,7 +110,8 @@ std::string plan_warning(const PlanCase& best) {
   const std::string& name = best.plan.links[best.plan.bottleneck].name;
   if (name.starts_with("uplink")) {
     return "a ring would be faster, because of the " + name +
-           "; run an aggregator in each rack with a parent (netsum aggregator --parent), which this plan does not cover";
+           "; run an aggregator in each rack with a parent (netsum aggregator --parent), which this plan "
+           "does not cover";
   }
   return "a ring would be faster, because of " + name + "; allow shards on all hosts, or add a place";
 }
@@ -124,10 +128,11 @@ nlohmann::json plan_json(const std::vector<PlanCase>& cases) {
                             {"bottleneck", bottleneck_text(each.plan)},
                             {"period", each.plan.period}};
     for (const plan::LinkLoad& link : each.plan.links) {
-      entry["links"].push_back({{"name", link.name},
-                                {"rate_bps", link.rate_bps},
-                                {"bytes_per_gigabyte", link.load * kGigabyte},
-                                {"use", each.plan.s_per_byte > 0 ? link.s_per_byte / each.plan.s_per_byte : 0}});
+      entry["links"].push_back(
+          {{"name", link.name},
+           {"rate_bps", link.rate_bps},
+           {"bytes_per_gigabyte", link.load * kGigabyte},
+           {"use", each.plan.s_per_byte > 0 ? link.s_per_byte / each.plan.s_per_byte : 0}});
     }
     for (const plan::StripePlan& stripe : each.plan.stripes) {
       entry["weights"].push_back({{"stripe", stripe_name(stripe, each.topology)}, {"weight", stripe.weight}});
@@ -140,13 +145,14 @@ nlohmann::json plan_json(const std::vector<PlanCase>& cases) {
 std::string plan_text(const std::vector<PlanCase>& cases) {
   size_t width = 16;
   for (const PlanCase& each : cases) width = std::max(width, each.name.size());
-  std::string text = fmt::format("{:<{}}  {:>9}  {:>9}  {}\n", "PLACEMENT", width, "S PER GB", "SPEED-UP", "BOTTLENECK");
+  std::string text =
+      fmt::format("{:<{}}  {:>9}  {:>9}  {}\n", "PLACEMENT", width, "S PER GB", "SPEED-UP", "BOTTLENECK");
   const plan::Plan& best = cases.back().plan;
-  text += fmt::format("{:<{}}  {:>9.4g}  {:>9.2f}  {}\n", "ring", width, best.ring_s_per_byte * kGigabyte, 1.0,
-                      "(not netsum; for comparison)");
+  text += fmt::format("{:<{}}  {:>9.4g}  {:>9.2f}  {}\n", "ring", width, best.ring_s_per_byte * kGigabyte,
+                      1.0, "(not netsum; for comparison)");
   for (const PlanCase& each : cases) {
-    text += fmt::format("{:<{}}  {:>9.4g}  {:>9.2f}  {}\n", each.name, width, each.plan.s_per_byte * kGigabyte,
-                        each.plan.speed_up, bottleneck_text(each.plan));
+    text += fmt::format("{:<{}}  {:>9.4g}  {:>9.2f}  {}\n", each.name, width,
+                        each.plan.s_per_byte * kGigabyte, each.plan.speed_up, bottleneck_text(each.plan));
   }
   text += fmt::format("\nBest mix: shares, of {} chunks\n", best.period);
   for (const plan::StripePlan& stripe : best.stripes) {
@@ -160,7 +166,8 @@ std::string plan_text(const std::vector<PlanCase>& cases) {
     text += fmt::format("  {:<{}}  {:>12.4g}  {:>5.1f} % busy\n", link.name, width, link.load * kGigabyte,
                         best.s_per_byte > 0 ? 100 * link.s_per_byte / best.s_per_byte : 0.0);
   }
-  if (const std::string warning = plan_warning(cases.back()); !warning.empty()) text += "\nwarning: " + warning + "\n";
+  if (const std::string warning = plan_warning(cases.back()); !warning.empty())
+    text += "\nwarning: " + warning + "\n";
   return text;
 }
 

@@ -67,7 +67,8 @@ class Parser {
     return node.Scalar();
   }
 
-  void check_keys(const YAML::Node& node, const std::string& what, std::initializer_list<const char*> known) const {
+  void check_keys(const YAML::Node& node, const std::string& what,
+                  std::initializer_list<const char*> known) const {
     if (!node.IsMap()) fail(node, what + " is a list of keys with values: " + join(known));
     std::map<std::string, int> seen;
     for (const auto& entry : node) {
@@ -77,8 +78,8 @@ class Parser {
       }
       const auto [at, fresh] = seen.emplace(key, entry.first.Mark().line + 1);
       if (!fresh) {
-        fail(entry.first, "'" + key + "' is given twice, first in line " + std::to_string(at->second) +
-                              "; leave out one");
+        fail(entry.first,
+             "'" + key + "' is given twice, first in line " + std::to_string(at->second) + "; leave out one");
       }
     }
   }
@@ -106,7 +107,8 @@ class Parser {
   size_t whole(const YAML::Node& node, const std::string& what, size_t most) const {
     const double value = positive(node, what);
     if (value > static_cast<double>(most) || value != static_cast<double>(static_cast<size_t>(value))) {
-      fail(node, "'" + what + ": " + node.Scalar() + "' is not a whole number from 1 to " + std::to_string(most));
+      fail(node,
+           "'" + what + ": " + node.Scalar() + "' is not a whole number from 1 to " + std::to_string(most));
     }
     return static_cast<size_t>(value);
   }
@@ -138,8 +140,8 @@ class Parser {
     if (!node["name"]) fail(node, "'name:' is missing");
     const std::string text = scalar(node["name"], "name");
     const auto allowed = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-             c == '.';
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+             c == '_' || c == '.';
     };
     if (text.empty() || text.size() > 64 || !std::all_of(text.begin(), text.end(), allowed)) {
       fail(node["name"], "'" + text + "' is no name: use up to 64 letters, digits, '-', '_' and '.'");
@@ -221,7 +223,8 @@ class Parser {
     for (const std::string& own : names(node, plan::kMaxRanks)) {
       plan::Rank host;
       host.name = own;
-      if (!node["link"]) fail(node, "host '" + own + "' has no 'link:'; give its rate, such as 100Mbit/s or 25G");
+      if (!node["link"])
+        fail(node, "host '" + own + "' has no 'link:'; give its rate, such as 100Mbit/s or 25G");
       host.link = link(node["link"], "link");
       host.rack = rack(node, "rack");
       if (node["shard"]) host.shard = yes_or_no(node["shard"], "shard");
@@ -231,14 +234,16 @@ class Parser {
   }
 
   void add_places(const YAML::Node& node, plan::Topology& topology) {
-    check_keys(node, "a place", {"name", "kind", "count", "link", "links", "ports", "cores", "rack", "multicast",
-                                 "stream", "adds", "slots"});
+    check_keys(node, "a place",
+               {"name", "kind", "count", "link", "links", "ports", "cores", "rack", "multicast", "stream",
+                "adds", "slots"});
     plan::Place place;
     const std::string kind = node["kind"] ? scalar(node["kind"], "kind") : "spare";
     if (kind != "spare" && kind != "switch") fail(node["kind"], "'kind: " + kind + "': use spare or switch");
     if (kind == "switch") place.kind = plan::PlaceKind::kSwitch;
     add_ports(node, kind, place);
-    place.cores = node["cores"] ? whole(node["cores"], "cores", plan::kMaxPorts) : std::max<size_t>(1, place.ports.size());
+    place.cores = node["cores"] ? whole(node["cores"], "cores", plan::kMaxPorts)
+                                : std::max<size_t>(1, place.ports.size());
     place.rack = rack(node, "rack");
     if (node["multicast"]) place.multicast = yes_or_no(node["multicast"], "multicast");
     place.limits = limits(node);
@@ -253,13 +258,16 @@ class Parser {
     const bool links = static_cast<bool>(node["links"]);
     if (kind == "switch") {
       for (const char* key : {"link", "links", "ports"}) {
-        if (node[key]) fail(node[key], std::string("a switch has no '") + key + ":' of its own; leave it out");
+        if (node[key])
+          fail(node[key], std::string("a switch has no '") + key + ":' of its own; leave it out");
       }
       return;
     }
-    if (links && (node["link"] || node["ports"])) fail(node["links"], "use 'links:', or 'link:' with 'ports:', not both");
+    if (links && (node["link"] || node["ports"]))
+      fail(node["links"], "use 'links:', or 'link:' with 'ports:', not both");
     if (!links && !node["link"]) {
-      fail(node, "place '" + name(node) + "' has no 'link:', so no rank can reach it; give its rate, or 'kind: switch'");
+      fail(node, "place '" + name(node) +
+                     "' has no 'link:', so no rank can reach it; give its rate, or 'kind: switch'");
     }
     if (links) {
       const std::vector<YAML::Node> entries = list(node, "links");
@@ -279,8 +287,9 @@ class Parser {
 }  // namespace
 
 Result<double> parse_link_rate(std::string_view text) {
-  const Status wrong(ErrorCode::kInvalidArgument,
-                     "'" + std::string(text) + "' is no rate; use e.g. 100Mbit/s, 2.5Gbit/s or 25G, in bits per second");
+  const Status wrong(
+      ErrorCode::kInvalidArgument,
+      "'" + std::string(text) + "' is no rate; use e.g. 100Mbit/s, 2.5Gbit/s or 25G, in bits per second");
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return wrong;
@@ -303,7 +312,8 @@ plan::Topology parse_topology(const std::string& text, const std::string& file) 
   try {
     return parser.parse(text);
   } catch (const YAML::Exception& error) {
-    throw UsageError(file + ":" + std::to_string(std::max(0, error.mark.line) + 1) + ": " + printable(error.msg));
+    throw UsageError(file + ":" + std::to_string(std::max(0, error.mark.line) + 1) + ": " +
+                     printable(error.msg));
   }
 }
 
@@ -314,7 +324,8 @@ plan::Topology load_topology(const std::string& file) {
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (stream.bad()) throw UsageError(file + ": cannot be read");
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMostFileBytes) throw UsageError(file + ": is larger than 1 MiB; this is no topology file");
+  if (text.size() > kMostFileBytes)
+    throw UsageError(file + ": is larger than 1 MiB; this is no topology file");
   return parse_topology(text, file);
 }
 

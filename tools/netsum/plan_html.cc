@@ -1,6 +1,6 @@
 // The picture of netsum plan: one HTML file without scripts, styles or images from elsewhere. Names in a topology have
 // no characters that HTML treats specially (plan_file.cc).
-#include <fmt/format.h>
+#include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
 
@@ -22,8 +22,9 @@ struct Bar {
 };
 
 std::string bars(const std::vector<Bar>& rows) {
-  std::string svg = fmt::format("<svg width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"13\">\n",
-                                kLabel + kBar + 340, kRow * rows.size() + 4);
+  std::string svg =
+      fmt::format("<svg width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"13\">\n",
+                  kLabel + kBar + 340, kRow * rows.size() + 4);
   int y = 0;
   for (const Bar& row : rows) {
     const double width = std::max(1.0, kBar * row.length);
@@ -31,7 +32,8 @@ std::string bars(const std::vector<Bar>& rows) {
         "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>"
         "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>"
         "<text x=\"{:.1f}\" y=\"{}\">{}</text>\n",
-        kLabel - 8, y + 17, row.label, kLabel, y + 4, width, kRow - 6, row.colour, kLabel + width + 6, y + 17, row.value);
+        kLabel - 8, y + 17, row.label, kLabel, y + 4, width, kRow - 6, row.colour, kLabel + width + 6, y + 17,
+        row.value);
     y += kRow;
   }
   return svg + "</svg>\n";
@@ -45,8 +47,8 @@ std::string placements(const std::vector<PlanCase>& cases) {
   std::vector<Bar> rows = {{"ring", ring / longest, fmt::format("{:.4g} s", ring * kGigabyte), "#999999"}};
   for (const PlanCase& each : cases) {
     rows.push_back({each.name, each.plan.s_per_byte / longest,
-                    fmt::format("{:.4g} s, {:.2f} x: {}", each.plan.s_per_byte * kGigabyte, each.plan.speed_up,
-                                bottleneck_text(each.plan)),
+                    fmt::format("{:.4g} s, {:.2f} x: {}", each.plan.s_per_byte * kGigabyte,
+                                each.plan.speed_up, bottleneck_text(each.plan)),
                     &each == &cases.back() ? "#2e8b57" : "#4878a8"});
   }
   return bars(rows);
@@ -66,7 +68,8 @@ std::string links(const plan::Plan& plan) {
 
 std::string plan_html(const std::vector<PlanCase>& cases) {
   const std::string warning = plan_warning(cases.back());
-  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>netsum plan</title></head>\n"
+  return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>netsum "
+         "plan</title></head>\n"
          "<body style=\"font-family: sans-serif\">\n<h1>Where to put an aggregator</h1>\n"
          "<p>Computed from the rates of the links, without headers, latency and processor time.</p>\n" +
          (warning.empty() ? "" : "<p><b>Warning:</b> " + warning + "</p>\n") +
