@@ -44,6 +44,7 @@ TARGETS = {
             "aggregator/control/job_table.cc",
             "aggregator/control/job_watch.cc",
             "aggregator/control/request_checks.cc",
+            "aggregator/dataplane/dataplane.cc",
             "src/base/assert.cc",
             "src/base/status.cc",
             "src/base/text.cc",

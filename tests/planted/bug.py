@@ -14,6 +14,7 @@ class Bug:
     old: str
     new: str
     suite: str
+    hangs: bool = False  # the test fails by its deadline of minutes: not for a sample
 
     @property
     def target(self):
