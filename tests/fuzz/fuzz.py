@@ -53,6 +53,7 @@ TARGETS = {
             "src/control/rpc_status.cc",
             "src/net/address.cc",
             "src/net/multicast.cc",
+            "wire/codec.cc",
         ],
         4096,
     ),
