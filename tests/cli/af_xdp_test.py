@@ -11,14 +11,8 @@ from rack_harness import RackCommandTest
 class AfXdpTest(RackCommandTest):
     def start_ranks(self, workers, *flags):
         return [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 workers,
                 "--json",
                 "--timeout",
@@ -58,14 +52,8 @@ class AfXdpTest(RackCommandTest):
     def test_ranks_may_differ(self):
         self.up("--workers", 2)
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 2,
                 "--bytes",
                 "256Ki",

@@ -2,7 +2,6 @@
 
 import json
 
-from harness import NETSUM
 from rack_harness import RackCommandTest
 
 WORKERS = 4
@@ -47,14 +46,8 @@ class HierarchyRackTest(RackCommandTest):
     def test_a_dead_worker_is_named_in_the_other_rack(self):
         self.up("--workers", WORKERS, "--racks", 2)
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 WORKERS,
                 "--bytes",
                 "1Mi",

@@ -71,10 +71,7 @@ class LossTest(RackCommandTest):
             links["w1"]["packets_lost"], links["w1"]["packets_passed"] + links["w1"]["packets_lost"], 0.03
         )
         assert self.rack("set", "--name", self.name, "all", "--loss", "100%").status == 0
-        cut = [
-            self.start_in(w, NETSUM, "bench", "allreduce", "--rank", w, "--world-size", 2, "--connect-timeout", "2s")
-            for w in range(2)
-        ]
+        cut = [self.start_rank(w, 2, "--connect-timeout", "2s") for w in range(2)]
         assert [rank.end() for rank in cut] == [3, 3]
         assert self.rack("set", "--name", self.name, "all", "--loss", "0").status == 0
         assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 1)["verified"]
@@ -82,14 +79,8 @@ class LossTest(RackCommandTest):
     def test_a_link_is_unplugged_and_plugged_in_again(self):
         self.up("--workers", 2, "--rate", "100mbit")
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 2,
                 "--bytes",
                 "1Mi",

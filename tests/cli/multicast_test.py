@@ -40,14 +40,8 @@ class MulticastRackTest(RackCommandTest):
 
     def start_ranks(self, *flags, flags_of_last=()):
         return [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 WORKERS,
                 "--aggregator",
                 f"10.77.0.{SERVER + 1}:5200",
@@ -133,14 +127,8 @@ class MulticastRackTest(RackCommandTest):
     def sums_in_racks(self, dataplane):
         self.up("--workers", 4, "--racks", 2, "--dataplane", dataplane, "--multicast")
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 4,
                 "--bytes",
                 TENSOR_BYTES,

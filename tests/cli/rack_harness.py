@@ -72,17 +72,15 @@ class RackCommandTest(CommandTest):
         racks = json.loads(self.rack("status", "--json").text("out"))
         return next(rack for rack in racks if rack["name"] == self.name)
 
+    def start_rank(self, worker, workers, *flags):
+        """The worker's rank of an all-reduce over the rack's first `workers`."""
+        return self.start_in(worker, NETSUM, "bench", "allreduce", "--rank", worker, "--world-size", workers, *flags)
+
     def sum_over(self, workers, *flags):
         """All workers sum over the rack's aggregator; returns rank 0's report."""
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 workers,
                 "--json",
                 "--timeout",

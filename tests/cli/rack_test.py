@@ -44,14 +44,8 @@ class RackTest(RackCommandTest):
     def test_xdp_sums_and_other_traffic_is_unharmed(self):
         self.up("--workers", 4, "--dataplane", "xdp")
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 4,
                 "--bytes",
                 "1Mi",

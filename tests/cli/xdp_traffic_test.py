@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from harness import NETSUM, PATIENCE_S
+from harness import PATIENCE_S
 from rack_harness import RackCommandTest
 
 RAW_FRAMES = pathlib.Path(__file__).resolve().parent / "raw_frames.py"
@@ -40,14 +40,8 @@ class XdpTrafficTest(RackCommandTest):
     def start_sums(self, workers):
         """Ranks on the first workers, which sum until they are ended; returns once every one has got a sum."""
         ranks = [
-            self.start_in(
+            self.start_rank(
                 w,
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                w,
-                "--world-size",
                 workers,
                 "--bytes",
                 "256Ki",
