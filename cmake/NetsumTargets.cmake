@@ -26,6 +26,37 @@ function(netsum_library name)
   target_link_libraries(${name} ${scope} netsum_flags ${ARG_DEPS})
 endfunction()
 
+# netsum_protobuf(<name> file.proto [GRPC]): the generated code of a .proto of this folder, by the C++ plugins.
+function(netsum_protobuf name file)
+  find_program(NETSUM_PROTOC protoc REQUIRED)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  cmake_path(REMOVE_EXTENSION file OUTPUT_VARIABLE stem)
+  set(stem ${generated}/${folder}/${stem})
+  set(sources ${stem}.pb.cc)
+  set(outputs ${stem}.pb.cc ${stem}.pb.h)
+  set(plugins --cpp_out=${generated})
+  if("GRPC" IN_LIST ARGN)
+    find_program(NETSUM_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+    list(APPEND sources ${stem}.grpc.pb.cc)
+    list(APPEND outputs ${stem}.grpc.pb.cc ${stem}.grpc.pb.h)
+    list(APPEND plugins --grpc_out=${generated} --plugin=protoc-gen-grpc=${NETSUM_GRPC_CPP_PLUGIN})
+  endif()
+  file(MAKE_DIRECTORY ${generated})
+  set(proto ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  add_custom_command(
+    OUTPUT ${outputs} COMMAND ${NETSUM_PROTOC} -I ${PROJECT_SOURCE_DIR} ${plugins} ${proto}
+    DEPENDS ${proto} COMMENT "Generating ${folder}/${file}" VERBATIM)
+  # Generated code: our warnings are not for it, the sanitizers are.
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} SYSTEM PUBLIC ${generated})
+  # gRPC's headers otherwise expect the full runtime, with descriptors (see job.proto).
+  target_compile_definitions(${name} PUBLIC GRPC_USE_PROTO_LITE)
+  if(NETSUM_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${NETSUM_SANITIZE} -fno-omit-frame-pointer)
+  endif()
+endfunction()
+
 # netsum_off_hot_path(<target>...): quick to build rather than quick to run.
 function(netsum_off_hot_path)
   foreach(name ${ARGN})

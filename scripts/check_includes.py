@@ -24,14 +24,15 @@ DOORS = {
     "src/net/udp": [API, "src/base", "src/net"],
     "src/net/af_xdp": [API, "src/base", "src/net", "src/net/udp"],
     "src/telemetry": [API, "src/base", "src/net"],
-    "src/control": [API, "src/base", "src/net", "wire"],
+    "src/job": [API, "src/base", "wire"],
+    "src/control": [API, "src/base", "src/net", "src/job", "wire"],
     "src/encoding": [API, "src/base", "src/kernels", "wire"],
     "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/net", "wire"],
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/worker"],
     "aggregator/slot": ["wire"],
-    "aggregator/dataplane": [API, "src/base", "src/net", "wire"],
+    "aggregator/dataplane": [API, "src/base", "src/net", "src/job", "wire"],
     "aggregator/core": [API, "src/base", "src/kernels", "src/net", "wire", "aggregator/slot", "aggregator/dataplane"],
     "aggregator/server": [
         API,
@@ -44,7 +45,7 @@ DOORS = {
         "aggregator/dataplane",
     ],
     "aggregator/xdp": [API, "src/base", "src/net", "src/net/udp", "wire", "aggregator/slot", "aggregator/dataplane"],
-    "aggregator/control": [API, "src/base", "src/net", "src/control", "wire", "aggregator/dataplane"],
+    "aggregator/control": [API, "src/base", "src/net", "src/job", "src/control", "wire", "aggregator/dataplane"],
     "src/collective": [
         API,
         "src/base",

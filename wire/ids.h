@@ -40,6 +40,12 @@
 #define NETSUM_FORMAT_SUM_I64 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I64)
 #define NETSUM_FORMAT_MAX_U8 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U8)
 
+/* What dataplanes can differ in, besides formats (Capabilities of src/job/job.proto); none of it is in a packet. 0 stands for
+ * none of them. */
+#define NETSUM_LANES_LITTLE_ENDIAN 1
+#define NETSUM_LANES_BIG_ENDIAN 2
+#define NETSUM_TAG_KEYED 1 /* NH and SipHash: PROTOCOL.md */
+
 /* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming).
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
  * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. AGAIN,

@@ -37,9 +37,9 @@ constexpr unsigned kChildSeconds = 60;  // a child that is forgotten ends itself
 JoinParameters parameters(const std::string& address, int rank, int world_size) {
   JoinParameters join;
   join.address = address;
-  join.job = "train";
+  join.job.set_name("train");
   join.rank = rank;
-  join.world_size = world_size;
+  join.job.set_world_size(world_size);
   join.timeout = kPatience;
   return join;
 }

@@ -22,9 +22,6 @@ struct ControlServiceOptions {
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
   std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
-  // Embedded shards: this service only coordinates; each member runs a shard and installs the job itself.
-  bool members_bring_shards = false;
-  std::function<std::vector<int64_t>(uint16_t job, uint16_t epoch)> heard_by_shard;  // see JobTableOptions
   // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
   std::string parent;
   std::string parent_token;
@@ -32,7 +29,7 @@ struct ControlServiceOptions {
 
 class ControlService {
  public:
-  // `dataplane` must outlive the service; null when members bring their own shards.
+  // `dataplane` must outlive the service; MemberShards where it only brings the members together.
   // Errors: kAddressInUse, kInvalidArgument.
   static Result<std::unique_ptr<ControlService>> start(const ControlServiceOptions& options,
                                                        Dataplane* dataplane);

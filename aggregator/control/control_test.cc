@@ -12,6 +12,7 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/dataplane/fake_dataplane.h"
+#include "aggregator/dataplane/member_shards.h"
 #include "src/control/client.h"
 
 // Debian's c-ares, by which gRPC resolves names, loses some ten bytes with every look-up of "localhost".
@@ -69,10 +70,10 @@ struct Rank {
 JoinParameters parameters(const std::string& address, int rank, int world_size) {
   JoinParameters join;
   join.address = address;
-  join.job = "train";
-  join.token = "secret";
+  join.job.set_name("train");
+  join.job.set_token("secret");
   join.rank = rank;
-  join.world_size = world_size;
+  join.job.set_world_size(world_size);
   join.timeout = kPatience;
   return join;
 }
@@ -95,15 +96,16 @@ std::vector<JoinParameters> group(const std::string& address, int world_size,
   std::vector<JoinParameters> how;
   for (int rank = 0; rank < world_size; ++rank) {
     how.push_back(parameters(address, rank, world_size));
-    how.back().job = job;
+    how.back().job.set_name(job);
   }
   return how;
 }
 
 class ControlTest : public ::testing::Test {
  protected:
-  void start(const ControlServiceOptions& options = {}) {
-    auto service = ControlService::start(options, options.members_bring_shards ? nullptr : &dataplane_);
+  void start(const ControlServiceOptions& options = {}) { start(options, &dataplane_); }
+  void start(const ControlServiceOptions& options, Dataplane* dataplane) {
+    auto service = ControlService::start(options, dataplane);
     ASSERT_TRUE(service.ok()) << service.status().to_string();
     service_ = std::move(service).value();
     address_ = service_->address();
@@ -135,6 +137,7 @@ class ControlTest : public ::testing::Test {
   }
 
   FakeDataplane dataplane_;
+  MemberShards shards_;
   std::unique_ptr<ControlService> service_;
   std::string address_;
 };
@@ -220,26 +223,31 @@ TEST_F(ControlTest, RefusesBadInputByName) {
 
   const auto refused = [&](const std::function<void(JoinParameters&)>& change) {
     return refusal([&](JoinParameters& how) {
-      how.aggregator_token = "house";
+      how.job.set_aggregator_token("house");
       change(how);
     });
   };
-  status = refused([](JoinParameters& how) { how.aggregator_token = "mouse"; });
+  status = refused([](JoinParameters& how) { how.job.set_aggregator_token("mouse"); });
   EXPECT_EQ(status.code(), ErrorCode::kPermissionDenied);
-  EXPECT_THAT(refused([](JoinParameters& how) { how.world_size = 513; }).message(),
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_world_size(513); }).message(),
               HasSubstr("world size 513"));
-  EXPECT_THAT(refused([](JoinParameters& how) { how.world_size = -1; }).message(), HasSubstr("out of range"));
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_world_size(-1); }).message(),
+              HasSubstr("out of range"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.rank = 2; }).message(), HasSubstr("ranks 0 to 1"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.rank = -1; }).message(), HasSubstr("ranks 0 to 1"));
-  EXPECT_THAT(refused([](JoinParameters& how) { how.mtu = 9000; }).message(), HasSubstr("at most 1440"));
-  EXPECT_THAT(refused([](JoinParameters& how) { how.slots = 3; }).message(), HasSubstr("power of two"));
-  status = refused([](JoinParameters& how) { how.slots = 4096; });
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_mtu(9000); }).message(),
+              HasSubstr("at most 1440"));
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_slots(3); }).message(),
+              HasSubstr("power of two"));
+  status = refused([](JoinParameters& how) { how.job.set_slots(4096); });
   EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("has 1024, of which 1024 are free"));
-  EXPECT_THAT(refused([](JoinParameters& how) { how.job = ""; }).message(), HasSubstr("0 bytes"));
-  EXPECT_THAT(refused([](JoinParameters& how) { how.job = "a\tb"; }).message(), HasSubstr("printable"));
-  EXPECT_EQ(refused([](JoinParameters& how) { how.job = "\xff\xfe"; }).code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(refused([](JoinParameters& how) { how.token.assign(300, '\xff'); }).message(),
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_name(""); }).message(), HasSubstr("0 bytes"));
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_name("a\tb"); }).message(),
+              HasSubstr("printable"));
+  EXPECT_EQ(refused([](JoinParameters& how) { how.job.set_name("\xff\xfe"); }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused([](JoinParameters& how) { how.job.set_token(std::string(300, '\xff')); }).message(),
               HasSubstr("300 bytes"));
   EXPECT_THAT(refused([](JoinParameters& how) { how.address = "nonsense"; }).message(),
               HasSubstr("nonsense"));
@@ -260,14 +268,14 @@ TEST_F(ControlTest, RefusesADuplicateRankAWrongTokenAndAnotherWorldSize) {
   EXPECT_THAT(status.message(), HasSubstr("already taken, by 127.0.0.1"));
   status = refusal([](JoinParameters& how) {
     how.rank = 1;
-    how.token = "guess";
+    how.job.set_token("guess");
     how.timeout = milliseconds(1000);
   });
   EXPECT_EQ(status.code(), ErrorCode::kTimeout);
   EXPECT_THAT(status.message(), HasSubstr("is the token the same on all ranks?"));
   status = refusal([](JoinParameters& how) {
     how.rank = 1;
-    how.world_size = 3;
+    how.job.set_world_size(3);
   });
   EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("world size 2"));
@@ -284,7 +292,7 @@ TEST_F(ControlTest, BinaryTokensWork) {
   start();
   std::vector<Rank> ranks(2);
   auto how = group(address_, 2);
-  for (JoinParameters& one : how) one.token = std::string("\xff\x00\xfe", 3);
+  for (JoinParameters& one : how) one.job.set_token(std::string("\xff\x00\xfe", 3));
   join_all(ranks, how);
   for (const Rank& rank : ranks) EXPECT_TRUE(rank.status.ok()) << rank.status.to_string();
 }
@@ -400,7 +408,7 @@ TEST_F(ControlTest, DrainWaitsForTheRunningJobsAndTakesNoNewOnes) {
   auto ranks = joined(2);
   EXPECT_FALSE(service_->drain(milliseconds(50)));
   EXPECT_TRUE(service_->status().draining);
-  const Status status = refusal([](JoinParameters& how) { how.job = "another"; });
+  const Status status = refusal([](JoinParameters& how) { how.job.set_name("another"); });
   EXPECT_EQ(status.code(), ErrorCode::kUnreachable);
   EXPECT_THAT(status.message(), HasSubstr("shutting down"));
   auto drained = std::async(std::launch::async, [&] { return service_->drain(kPatience); });
@@ -415,7 +423,7 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
   start(options);
   std::vector<Rank> ranks(2);
   auto how = group(address_, 2);
-  for (JoinParameters& one : how) one.aggregator_token = "house";
+  for (JoinParameters& one : how) one.job.set_aggregator_token("house");
   join_all(ranks, how);
   const auto remote = query_status(address_, "house", {}, kPatience);
   ASSERT_TRUE(remote.ok()) << remote.status().to_string();
@@ -456,13 +464,10 @@ TEST_F(ControlTest, RefusesBadServiceOptions) {
   EXPECT_THAT(refused([](auto& o) { o.listen = "192.0.2.1:0"; }), HasSubstr("no such address"));
   EXPECT_THAT(refused([](auto& o) { o.max_jobs = 0; }), HasSubstr("max_jobs"));
   EXPECT_THAT(refused([](auto& o) { o.join_timeout = milliseconds(0); }), HasSubstr("join_timeout"));
-  EXPECT_THAT(refused([](auto& o) { o.members_bring_shards = true; }), HasSubstr("dataplane"));
 }
 
 TEST_F(ControlTest, EmbeddedShardsBecomeTheStripes) {
-  ControlServiceOptions options;
-  options.members_bring_shards = true;
-  start(options);
+  start({}, &shards_);
   auto how = group(address_, 3);
   for (size_t rank = 0; rank < how.size(); ++rank) {
     how[rank].shard_endpoint = (rank == 1 ? "0.0.0.0:" : "127.0.0.5:") + std::to_string(6000 + rank);

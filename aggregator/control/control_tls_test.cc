@@ -48,7 +48,7 @@ class ControlTlsTest : public ::testing::Test {
   Status join(const TlsOptions& tls) {
     JoinParameters how;
     how.address = service_->address();
-    how.job = "train";
+    how.job.set_name("train");
     how.tls = tls;
     how.timeout = kPatience;
     return ControlClient::join(how, [](const Status&) {}).status();

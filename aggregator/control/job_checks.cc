@@ -28,7 +28,7 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 Status JobTable::check_aggregator_token(const std::string& presented) const {
   if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
-  if (options_.members_bring_shards)
+  if (members_bring_shards_)
     return {ErrorCode::kPermissionDenied,
             "wrong token of the job, or none: set the same token on all ranks (CommunicatorOptions::token)"};
   if (presented.empty())
@@ -39,40 +39,23 @@ Status JobTable::check_aggregator_token(const std::string& presented) const {
           "wrong aggregator token: it differs from the one that the aggregator was started with"};
 }
 
-Status JobTable::check_job(const JobRequest& request) const {
-  if (Status status = check_version(request); !status.ok()) return status;
-  if (Status status = check_aggregator_token(request.aggregator_token); !status.ok()) return status;
-  if (Status status = check_description(request); !status.ok()) return status;
+Status JobTable::check_job(const JobSpec& spec) const {
+  if (Status status = check_version(spec); !status.ok()) return status;
+  if (Status status = check_aggregator_token(spec.aggregator_token()); !status.ok()) return status;
+  if (Status status = check_spec(spec); !status.ok()) return status;
   // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
-  const uint32_t payload = wire::payload_for_mtu(static_cast<int>(request.mtu), 6);
+  const uint32_t payload = wire::payload_for_mtu(static_cast<int>(spec.mtu()), 6);
   if (payload > payload_limit())
-    return invalid("mtu " + number(request.mtu) + " carries " + number(payload) +
+    return invalid("mtu " + number(spec.mtu()) + " carries " + number(payload) +
                    " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
                    ": ask for a smaller mtu, or start the aggregator with a larger one");
   return {};
 }
 
-Status JobTable::check_same(const JobRequest& request, const Job& job) const {
-  const JobRequest& first = job.request;
-  // Others have renumbered themselves: what differs now says nothing.
-  if (job.state == State::kRunning && job.may_start_without_all()) return {};
-  const auto differs = [&](const char* what, uint32_t asked, uint32_t expected) {
-    return invalid("job '" + request.name + "' was created with " + what + " " + number(expected) +
-                   ", and this rank asks for " + number(asked) + ": all ranks must agree");
-  };
-  if (request.world_size != first.world_size)
-    return differs("world size", request.world_size, first.world_size);
-  if (request.mtu != first.mtu) return differs("mtu", request.mtu, first.mtu);
-  if (request.slots != first.slots) return differs("slots", request.slots, first.slots);
-  if (request.min_members != first.min_members)
-    return differs("min_members", request.min_members, first.min_members);
-  return {};
-}
-
-Status JobTable::check_quota(const JobRequest& request) const {
+Status JobTable::check_quota(const JobSpec& spec) const {
   const DataplaneLimits limits = dataplane_->limits();
-  const uint64_t wanted = uint64_t{request.slots} + kScaleSlots;
-  const std::string asks = "job '" + request.name + "' asks for " + number(request.slots) + " slots (and " +
+  const uint64_t wanted = uint64_t{spec.slots()} + kScaleSlots;
+  const std::string asks = "job '" + spec.name() + "' asks for " + number(spec.slots()) + " slots (and " +
                            number(kScaleSlots) + " for scales) per stripe";
   if (limits.quota.slots != 0 && wanted > limits.quota.slots)
     return {ErrorCode::kResourceExhausted,
@@ -87,31 +70,31 @@ Status JobTable::check_quota(const JobRequest& request) const {
   return {};
 }
 
-Status JobTable::check_entry(int64_t now_us, const JobRequest& request) const {
+Status JobTable::check_entry(int64_t now_us, const JobSpec& spec) const {
   if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
-  const auto away = turned_away_.find(identity_of(request));
+  const auto away = turned_away_.find(identity_of(spec));
   if (away != turned_away_.end() && now_us < away->second)
     return {ErrorCode::kResourceExhausted,
-            "there was no room for job '" + request.name + "' when its first rank came"};
-  if (Status status = check_room(request); !status.ok()) return status;
+            "there was no room for job '" + spec.name() + "' when its first rank came"};
+  if (Status status = check_room(spec); !status.ok()) return status;
   // Who succeeds another job has waited before.
-  if (!queue_.empty() && request.succeeds == 0)
-    return {ErrorCode::kResourceExhausted, "there is no room for job '" + request.name + "': " +
+  if (!queue_.empty() && spec.succeeds() == 0)
+    return {ErrorCode::kResourceExhausted, "there is no room for job '" + spec.name() + "': " +
                                                number(queue_.size()) + " that came before it wait for some"};
   return {};
 }
 
-bool JobTable::fits_when_empty(const JobRequest& request) const {
-  return dataplane_ == nullptr || request.slots + kScaleSlots <= dataplane_->limits().job_slots();
+bool JobTable::fits_when_empty(const JobSpec& spec) const {
+  return members_bring_shards_ || spec.slots() + kScaleSlots <= dataplane_->limits().job_slots();
 }
 
-Status JobTable::check_room(const JobRequest& request) const {
-  if (dataplane_ != nullptr) {
-    if (Status status = check_quota(request); !status.ok()) return status;
+Status JobTable::check_room(const JobSpec& spec) const {
+  if (!members_bring_shards_) {
+    if (Status status = check_quota(spec); !status.ok()) return status;
     const uint32_t run = slots_.longest_run();
-    if (uint64_t{request.slots} + kScaleSlots > run)
+    if (uint64_t{spec.slots()} + kScaleSlots > run)
       return {ErrorCode::kResourceExhausted,
-              "job '" + request.name + "' asks for " + number(request.slots) + " slots (and " +
+              "job '" + spec.name() + "' asks for " + number(spec.slots()) + " slots (and " +
                   number(kScaleSlots) + " for scales) per stripe, in a row; the aggregator has " +
                   number(dataplane_->limits().slots_per_stripe) + ", of which " + number(slots_.free()) +
                   " are free, at most " + number(run) +
@@ -124,23 +107,23 @@ Status JobTable::check_room(const JobRequest& request) const {
   return {};
 }
 
-Status JobTable::check_family(const MemberRequest& request) const {
-  if (request.peer.family != 6) return {};
-  for (const Address& endpoint : dataplane_->endpoints())
-    if (endpoint.family == 4 && endpoint.is_wildcard())
-      return invalid("rank " + number(request.rank) +
-                     " reached this aggregator over IPv6, but it takes data over IPv4 only: use its IPv4 "
-                     "address, or start it listening on [::]");
-  return {};
+Status JobTable::check_capabilities(const MemberRequest& request) const {
+  const std::string rank = "rank " + number(request.rank);
+  if (members_bring_shards_) return check_needs(request.job, request.dataplane, rank + "'s shard");
+  const std::string own = "the dataplane '" + std::string(dataplane_->kind()) + "' of this aggregator";
+  if (Status status = check_needs(request.job, dataplane_->limits().capabilities, own); !status.ok())
+    return status;
+  if (request.rack.empty()) return {};
+  return check_needs(request.job, request.dataplane, "the dataplane of " + rank + "'s aggregator");
 }
 
 Status JobTable::check_rack(const MemberRequest& request) const {
   if (request.rack.empty()) return {};
-  if (request.job.succeeds != 0)
+  if (request.job.succeeds() != 0)
     return {ErrorCode::kUnsupported,
             "the jobs of a hierarchy of aggregators cannot be regrouped: connect anew"};
   const std::string who = "rank " + number(request.rank) + "'s aggregator";
-  if (options_.members_bring_shards)
+  if (members_bring_shards_)
     return invalid(who +
                    " names this job's rank 0 as its parent, which sums nothing by itself: configure "
                    "an aggregator as parent");
@@ -157,8 +140,8 @@ Status JobTable::check_rack(const MemberRequest& request) const {
 
 Status JobTable::check_shard(const MemberRequest& request) const {
   const std::string who = "rank " + number(request.rank);
-  if (!options_.members_bring_shards) {
-    if (request.shard_endpoint.empty()) return check_family(request);
+  if (!members_bring_shards_) {
+    if (request.shard_endpoint.empty()) return check_family(request, dataplane_->endpoints());
     return invalid(who +
                    " brings a shard of its own, but this is an aggregator that sums by itself: "
                    "configure aggregators on all ranks or on none");

@@ -20,12 +20,10 @@ class JobStatusTest : public ::testing::Test {
  protected:
   static MemberRequest request(uint32_t rank, const std::string& token = "secret") {
     MemberRequest request;
-    request.job = {.protocol_version = NETSUM_VERSION,
-                   .name = "train",
-                   .token = token,
-                   .world_size = 2,
-                   .mtu = 1500,
-                   .slots = 256};
+    request.job = new_job_spec();
+    request.job.set_name("train");
+    request.job.set_token(token);
+    request.job.set_world_size(2);
     request.rank = rank;
     request.peer = *Address::parse("10.0.0." + std::to_string(rank) + ":4000");
     return request;
@@ -66,7 +64,7 @@ TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
     }
     return std::pair(table.jobs(0).at(0).delivery, dataplane.installed().at(0).group);
   };
-  const DataplaneLimits plain{2, 8, 1024, 1440};
+  const DataplaneLimits plain{2, 8, 1024, standard_capabilities(1440)};
   DataplaneLimits groups = plain;
   groups.groups = MulticastRange::parse("239.1.2.0/28").value();
   const Address group = *Address::parse("239.1.2.0:7000");  // of job 0, at the port of the first stripe
@@ -77,7 +75,7 @@ TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
 }
 
 TEST_F(JobStatusTest, ResultsForAnAggregatorBelowAreNotMulticast) {
-  DataplaneLimits limits{1, 8, 1024, 1440};
+  DataplaneLimits limits{1, 8, 1024, standard_capabilities(1440)};
   limits.groups = MulticastRange::parse("239.1.2.0/28").value();
   FakeDataplane dataplane(limits);
   JobTable table({}, &dataplane, [this] { return rng_.next(); });
@@ -149,7 +147,7 @@ TEST_F(JobStatusTest, ARefusalInTheLog) {
   join(0);
   table_.take_notes();
   MemberRequest refused = request(1, "guess");
-  refused.job.mtu = 1;
+  refused.job.set_mtu(1);
   EXPECT_FALSE(table_.join(0, refused).ok());
   const std::vector<AggregatorEvent> events = table_.take_notes();
   ASSERT_EQ(events.size(), 1u);
@@ -162,7 +160,7 @@ TEST_F(JobStatusTest, ARefusalInTheLog) {
 
 TEST_F(JobStatusTest, HostileTextInTheLogIsEscapedAndCut) {
   MemberRequest hostile = request(1);
-  hostile.job.name = "x\nlevel=error\x1b[2J" + std::string(60'000, '\n');
+  hostile.job.set_name("x\nlevel=error\x1b[2J" + std::string(60'000, '\n'));
   EXPECT_FALSE(table_.join(0, hostile).ok());
   hostile = request(1);
   hostile.shard_endpoint = "\x1b[2J" + std::string(60'000, '\n');
@@ -170,8 +168,8 @@ TEST_F(JobStatusTest, HostileTextInTheLogIsEscapedAndCut) {
   const MemberId member = join(0);
   join(1);
   const MemberRequest own = request(0);
-  EXPECT_FALSE(table_.leave({"x\n\x1b", own.job.token, "", 0, member}).ok());
-  const MemberClaim claim{own.job.name, own.job.token, "", 0, member};
+  EXPECT_FALSE(table_.leave({"x\n\x1b", own.job.token(), "", 0, member}).ok());
+  const MemberClaim claim{own.job.name(), own.job.token(), "", 0, member};
   EXPECT_TRUE(table_.report(claim, {ErrorCode::kMismatch, "a\nb\x1b[2J", 1'000'000}).ok());
   for (const AggregatorEvent& event : table_.take_notes()) {
     for (const std::string& text : {event.job, event.host, event.reason}) {

@@ -24,15 +24,15 @@ constexpr uint64_t kFormerId = 0xfeed;
 MemberRequest request_of(uint32_t rank, uint32_t world_size, uint32_t min_members,
                          uint64_t succeeds = kFormerId) {
   MemberRequest request;
-  request.job.protocol_version = NETSUM_VERSION;
-  request.job.name = "train";
-  request.job.token = "secret";
-  request.job.world_size = world_size;
-  request.job.mtu = 1500;
-  request.job.slots = 256;
-  request.job.succeeds = succeeds;
-  request.job.min_members = min_members;
-  request.job.gather_us = 100 * kMs;
+  request.job.set_protocol_version(NETSUM_VERSION);
+  request.job.set_name("train");
+  request.job.set_token("secret");
+  request.job.set_world_size(world_size);
+  request.job.set_mtu(1500);
+  request.job.set_slots(256);
+  request.job.set_succeeds(succeeds);
+  request.job.set_min_members(min_members);
+  request.job.set_gather_ms(100);
   request.rank = rank;
   request.peer = *Address::parse("10.0.0." + std::to_string(rank) + ":4000");
   return request;
@@ -90,7 +90,7 @@ TEST_F(JobSuccessionTest, WhoComesLateIsToldSoAndDisturbsNobody) {
   EXPECT_EQ(late.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(late.rank(), 2);
   MemberRequest stranger = request_of(2, 3, 2);
-  stranger.job.token = "wrong";
+  stranger.job.set_token("wrong");
   join(200 * kMs, stranger);  // waits in a job of its own
   EXPECT_EQ(jobs_.jobs(0)[0].state, "running");
   EXPECT_EQ(jobs_.jobs(0)[0].joined.size(), 2u);

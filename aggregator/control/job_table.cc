@@ -23,10 +23,6 @@ std::string host_of(const Address& address) {
   return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
-std::string rank_at(int rank, const std::string& host) {
-  return "rank " + std::to_string(rank) + " (" + host + ")";
-}
-
 }  // namespace
 
 std::vector<int> JobTable::Job::ranks(bool present) const {
@@ -50,8 +46,8 @@ int64_t JobTable::Job::join_deadline_us() const {
 
 int64_t JobTable::Job::gather_deadline_us() const {
   const auto present = static_cast<uint32_t>(ranks(true).size());
-  const bool enough = may_start_without_all() && present >= request.min_members;
-  return enough ? gathered_us + request.gather_us : std::numeric_limits<int64_t>::max();
+  const bool enough = may_start_without_all() && present >= spec.min_members();
+  return enough ? gathered_us + spec.gather_ms() * int64_t{1000} : std::numeric_limits<int64_t>::max();
 }
 
 int64_t JobTable::Job::silence_deadline_us() const {
@@ -66,53 +62,47 @@ int64_t JobTable::Job::silence_deadline_us() const {
 JobTable::JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random)
     : options_(std::move(options)),
       dataplane_(dataplane),
+      members_bring_shards_(dataplane->limits().members_bring_shards),
       random_(std::move(random)),
-      slots_(dataplane != nullptr ? dataplane->limits().slots_per_stripe : 0),
+      slots_(dataplane->limits().slots_per_stripe),
       identity_key_{random_(), random_()} {
-  NETSUM_ASSERT((dataplane_ == nullptr) == options_.members_bring_shards);
-  if (dataplane_ != nullptr) options_.max_jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
+  options_.max_jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
   NETSUM_ASSERT(options_.max_jobs > 0 && options_.max_jobs <= std::numeric_limits<uint16_t>::max());
   for (int i = 0; i < options_.max_jobs; ++i)
     free_indices_.push_back({static_cast<uint16_t>(i), static_cast<uint16_t>(random_())});
 }
 
 uint32_t JobTable::payload_limit() const {
-  const uint32_t limit = dataplane_ != nullptr ? dataplane_->limits().payload_bytes : NETSUM_MAX_PAYLOAD;
-  return std::min<uint32_t>(limit, NETSUM_MAX_PAYLOAD);
+  return std::min<uint32_t>(dataplane_->limits().capabilities.payload_bytes(), NETSUM_MAX_PAYLOAD);
 }
 
-Status JobTable::create(int64_t now_us, const JobRequest& request, int64_t deadline_us) {
-  if (Status status = check_job(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(now_us, request, deadline_us, deadline_us);
-  if (!number.ok()) return number.status();
-  jobs_.at(*number).created_ahead = true;
-  return {};
-}
-
-Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRequest& request,
-                                                     int64_t deadline_us, int64_t patience_us) {
-  const Identity identity = identity_of(request);
+Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSpec& spec,
+                                                     int64_t patience_us) {
+  const Identity identity = identity_of(spec);
   if (const auto named = by_name_.find(identity); named != by_name_.end()) {
-    if (Status status = check_same(request, jobs_.at(named->second)); !status.ok()) return status;
+    const Job& job = jobs_.at(named->second);
+    // Others have renumbered themselves: what differs now says nothing.
+    const bool renumbered = job.state == State::kRunning && job.may_start_without_all();
+    if (Status status = check_same(job.spec, spec); !renumbered && !status.ok()) return status;
     return named->second;
   }
-  const Status entry = check_entry(now_us, request);
+  const Status entry = check_entry(now_us, spec);
   const bool full = entry.code() == ErrorCode::kResourceExhausted;
-  if (full && request.when_full == WhenFull::kHosts) {
+  if (full && when_full_of(spec) == WhenFull::kHosts) {
     std::erase_if(turned_away_, [&](const auto& away) { return away.second <= now_us; });
     // If there are too many to remember, the ranks of some may be parted, and end by their deadlines.
     if (turned_away_.size() < kMaxTurnedAway)
       turned_away_.emplace(identity, join_deadline_us(now_us, patience_us));
   }
-  const bool waits = full && request.when_full == WhenFull::kWait && fits_when_empty(request) &&
+  const bool waits = full && when_full_of(spec) == WhenFull::kWait && fits_when_empty(spec) &&
                      queue_.size() < static_cast<size_t>(options_.max_jobs);
   if (!entry.ok() && !waits) return entry;
   Job job;
-  job.request = request;
+  job.spec = spec;
   job.created_us = now_us;
-  job.deadline_us = join_deadline_us(now_us, deadline_us);
-  job.members.resize(request.world_size);
-  job.queued = waits;
+  job.deadline_us = join_deadline_us(now_us, 0);
+  job.members.resize(spec.world_size());
+  if (waits) job.state = State::kQueued;
   const JobNumber number = next_number_++;
   if (waits)
     queue_.push_back(number);
@@ -124,18 +114,18 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobRe
   return number;
 }
 
-JobTable::Identity JobTable::identity_of(const JobRequest& request) const {
+JobTable::Identity JobTable::identity_of(const JobSpec& spec) const {
   netsum_sip hash = netsum_sip_begin(&identity_key_);
   const auto word_at = [&](size_t at, size_t bytes) {
     uint64_t word = 0;
-    std::memcpy(&word, request.token.data() + at, bytes);
+    std::memcpy(&word, spec.token().data() + at, bytes);
     return word;
   };
   size_t at = 0;
-  for (; at + 8 <= request.token.size(); at += 8) netsum_sip_word(&hash, word_at(at, 8));
-  const uint64_t rest = word_at(at, request.token.size() - at);
-  return {request.name, netsum_sip_end(&hash, rest, static_cast<uint32_t>(request.token.size())),
-          request.succeeds};
+  for (; at + 8 <= spec.token().size(); at += 8) netsum_sip_word(&hash, word_at(at, 8));
+  const uint64_t rest = word_at(at, spec.token().size() - at);
+  return {spec.name(), netsum_sip_end(&hash, rest, static_cast<uint32_t>(spec.token().size())),
+          spec.succeeds()};
 }
 
 int64_t JobTable::join_deadline_us(int64_t now_us, int64_t patience_us) const {
@@ -147,8 +137,8 @@ void JobTable::reserve(Job& job) {
   job.grant.job = free_indices_.front().index;
   job.grant.epoch = free_indices_.front().epoch;
   free_indices_.pop_front();
-  if (dataplane_ == nullptr) return;
-  job.reserved_slots = job.request.slots + kScaleSlots;
+  if (members_bring_shards_) return;
+  job.reserved_slots = job.spec.slots() + kScaleSlots;
   const Result<uint32_t> first = slots_.take(job.reserved_slots);
   NETSUM_ASSERT(first.ok());  // by check_room
   job.grant.first_slot = *first;
@@ -157,11 +147,11 @@ void JobTable::reserve(Job& job) {
 // First come, first served: a small job behind a large one waits, too, so that the large one gets its turn.
 void JobTable::promote(int64_t now_us) {
   room_changed_ = false;
-  while (!queue_.empty() && check_room(jobs_.at(queue_.front()).request).ok()) {
+  while (!queue_.empty() && check_room(jobs_.at(queue_.front()).spec).ok()) {
     const JobNumber number = queue_.front();
     Job& job = jobs_.at(number);
     queue_.pop_front();
-    job.queued = false;
+    job.state = State::kJoining;
     reserve(job);
     if (job.ranks(false).empty()) make_ready(now_us, number);
   }
@@ -170,7 +160,7 @@ void JobTable::promote(int64_t now_us) {
 Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
   Result<MemberId> id = admit(now_us, request);
   if (!id.ok()) {
-    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, printable(request.job.name, kMaxJobNameBytes),
+    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, printable(request.job.name(), kMaxJobNameBytes),
                       static_cast<int>(std::min<uint32_t>(request.rank, std::numeric_limits<int>::max())),
                       host_of(request.peer), 0, 0, id.status().to_string()});
   }
@@ -182,18 +172,19 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_shard(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(now_us, request.job, 0, request.deadline_us);
+  if (Status status = check_capabilities(request); !status.ok()) return status;
+  const Result<JobNumber> number = find_or_create(now_us, request.job, request.deadline_us);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);
   if (job.state == State::kRunning && job.may_start_without_all())
-    return Status(
-        ErrorCode::kPeerLost,
-        "rank " + std::to_string(rank) + " came too late: job '" + request.job.name + "' goes on without it",
-        rank);
+    return Status(ErrorCode::kPeerLost,
+                  "rank " + std::to_string(rank) + " came too late: job '" + request.job.name() +
+                      "' goes on without it",
+                  rank);
   if (const auto& holder = job.members[request.rank])
     return Status(ErrorCode::kInvalidArgument,
-                  "rank " + std::to_string(rank) + " of job '" + request.job.name +
+                  "rank " + std::to_string(rank) + " of job '" + request.job.name() +
                       "' is already taken, by " + holder->host + ": is another run using the same job name?",
                   rank);
 
@@ -210,6 +201,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.rack_payload_bytes = request.rack_payload_bytes;
   member.rack_slots = request.rack_slots;
   member.rack_stripes = request.rack_stripes;
+  member.dataplane = request.dataplane;
   member.multicast = request.multicast;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
@@ -221,7 +213,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   members_[id] = {*number, rank};
   note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
   tell_missing(job);
-  if (job.ranks(false).empty() && !job.queued) make_ready(now_us, *number);
+  if (job.ranks(false).empty() && job.state == State::kJoining) make_ready(now_us, *number);
   return id;
 }
 
@@ -231,173 +223,17 @@ void JobTable::tell_missing(const Job& job) {
     if (member) events_.push_back({member->id, JobEvent::Kind::kJoined, missing, nullptr, {}});
 }
 
-void JobTable::make_ready(int64_t now_us, JobNumber number) {
-  Job& job = jobs_.at(number);
-  Result<JobGrant> grant = grant_for(job);
-  if (grant.ok()) job.delivery = grant_group(job, &*grant);
-  if (grant.ok() && dataplane_ != nullptr)
-    if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
-  if (!grant.ok()) return fail(number, grant.status(), kNoRank);
-  job.grant = grant->job;
-  job.state = State::kRunning;
-  for (auto& member : job.members) member->heard_us = now_us;
-  std::vector<uint16_t> member_of_rank = grant->member_of_rank;
-  for (size_t rank = member_of_rank.size(); rank < job.members.size(); ++rank)
-    member_of_rank.push_back(static_cast<uint16_t>(rank));
-  job.watch = JobWatch(std::move(member_of_rank));
-  note(AggregatorEvent::Kind::kJobRunning, job);
-  const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
-  for (const auto& member : job.members)
-    events_.push_back({member->id, JobEvent::Kind::kReady, {}, shared, {}});
-  if (!draining_) return;
-  for (const auto& member : job.members)
-    events_.push_back({member->id, JobEvent::Kind::kDraining, {}, nullptr, {}});
-}
-
-Result<JobGrant> JobTable::grant_for(const Job& job) {
-  JobGrant grant;
-  grant.job = job.grant;
-  grant.job.key = {random_(), random_()};
-  do grant.succession_id = random_();
-  while (grant.succession_id == 0);
-  grant.job.scale_slots = kScaleSlots;
-  grant.former_ranks = job.former_ranks;
-  grant.completed = std::numeric_limits<uint64_t>::max();
-  for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
-  grant_hosts(job, &grant);
-  uint32_t slots = job.request.slots;
-  uint32_t payload = payload_limit();
-  bool ipv6 = false;
-  for (const auto& member : job.members) ipv6 |= member->peer.family == 6;
-
-  if (dataplane_ != nullptr) {
-    grant.dataplane = dataplane_->kind();
-    for (const Address& endpoint : dataplane_->endpoints()) {
-      // A wildcard is replaced by the address that the worker reached us at, so of its own family.
-      ipv6 |= endpoint.family == 6 && !endpoint.is_wildcard();
-      grant.stripes.push_back({endpoint.to_string(), kNoRank, false});
-    }
-  } else {
-    grant.dataplane = "embedded";
-    for (size_t rank = 0; rank < job.members.size(); ++rank) {
-      const Member& member = *job.members[rank];
-      const Result<Address> parsed = Address::parse(member.shard_endpoint);
-      NETSUM_ASSERT(parsed.ok());  // by check_shard
-      Address endpoint = *parsed;
-      if (endpoint.is_wildcard()) {
-        if (!member.peer.valid())
-          return Status(ErrorCode::kInvalidArgument,
-                        rank_at(static_cast<int>(rank), member.host) +
-                            " gave no address for its shard, and its connection has none: set bind_address",
-                        static_cast<int>(rank));
-        endpoint = member.peer;
-        endpoint.port = parsed->port;
-      }
-      ipv6 |= endpoint.family == 6;
-      payload = std::min(payload, member.shard_payload_bytes / 32 * 32);
-      slots = std::min(slots, member.shard_slots - kScaleSlots);
-      grant.stripes.push_back({endpoint.to_string(), static_cast<int>(rank), true});
-    }
-  }
-  if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
-  for (const auto& member : job.members) {
-    if (member->rack.empty()) continue;
-    payload = std::min(payload, member->rack_payload_bytes / 32 * 32);
-    slots = std::min(slots, member->rack_slots - kScaleSlots);
-  }
-  // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
-  grant.job.data_slots = std::bit_floor(slots);
-  grant.job.payload_bytes =
-      std::min(payload, wire::payload_for_mtu(static_cast<int>(job.request.mtu), ipv6 ? 6 : 4));
-  return grant;
-}
-
-// By multicast if the dataplane does so and every member can receive it. Returns what comes of it, for
-// people.
-std::string JobTable::grant_group(const Job& job, JobGrant* grant) const {
-  if (dataplane_ == nullptr) return "unicast";
-  const Address group = group_of(*dataplane_, grant->job.job);
-  if (!group.valid()) return "unicast";
-  for (size_t rank = 0; rank < job.members.size(); ++rank) {
-    const Member& member = *job.members[rank];
-    if (!member.rack.empty()) return "unicast: members are aggregators";
-    if (!member.multicast) {
-      return "unicast: " + rank_at(static_cast<int>(rank), member.host) + " does not receive multicast";
-    }
-  }
-  grant->job.group = group;
-  return "multicast to " + group.to_string();
-}
-
-void JobTable::grant_hosts(const Job& job, JobGrant* grant) {
-  std::set<std::string> known;
-  bool shared = false;
-  for (const auto& member : job.members) {
-    const std::string& host = member->shares_memory_on;
-    shared |= !host.empty() && !known.insert(host).second;
-  }
-  if (!shared) return;
-  grant->host_meeting = random_();
-  for (const auto& member : job.members) grant->hosts.push_back(member->shares_memory_on);
-}
-
-// Ranks of one rack become one member, in the order of their lowest ranks.
-Status JobTable::group_by_rack(const Job& job, JobGrant* grant) const {
-  std::map<std::string, uint16_t> racks;
-  std::vector<uint16_t> member_of_rank;
-  uint16_t members = 0;
-  uint32_t stripes = 0;
-  int first_rank = kNoRank;  // of those below another aggregator
-  for (size_t rank = 0; rank < job.members.size(); ++rank) {
-    const Member& member = *job.members[rank];
-    if (member.rack.empty()) {
-      member_of_rank.push_back(members++);
-      continue;
-    }
-    const auto [entry, is_new] = racks.emplace(member.rack, members);
-    if (is_new) ++members;
-    member_of_rank.push_back(entry->second);
-    if (first_rank == kNoRank) {
-      first_rank = static_cast<int>(rank);
-      stripes = member.rack_stripes;
-    }
-    if (member.rack_stripes != stripes)
-      return Status(ErrorCode::kInvalidArgument,
-                    "the aggregators of " +
-                        rank_at(first_rank, job.members[static_cast<size_t>(first_rank)]->host) + " and " +
-                        rank_at(static_cast<int>(rank), member.host) + " have " + std::to_string(stripes) +
-                        " and " + std::to_string(member.rack_stripes) +
-                        " cores: start all aggregators below this one with the same --cores",
-                    static_cast<int>(rank));
-  }
-  if (members > NETSUM_MAX_MEMBERS)
-    return Status(ErrorCode::kInvalidArgument,
-                  "job '" + job.request.name + "' has " + std::to_string(members) +
-                      " members at this aggregator, which serves at most " +
-                      std::to_string(NETSUM_MAX_MEMBERS) +
-                      ": put aggregators between it and the ranks (netsum aggregator --parent)");
-  grant->job.members = members;
-  if (first_rank == kNoRank) return {};
-  if (stripes > grant->stripes.size())
-    return Status(ErrorCode::kInvalidArgument,
-                  "this aggregator has " + std::to_string(grant->stripes.size()) + " cores, those below it " +
-                      std::to_string(stripes) + ": start it with at least as many (--cores)");
-  grant->stripes.resize(stripes);
-  grant->member_of_rank = std::move(member_of_rank);
-  return {};
-}
-
 Result<JobTable::JobNumber> JobTable::find_member(const MemberClaim& claim) const {
   if (Status status = check_aggregator_token(claim.aggregator_token); !status.ok()) return status;
   const auto found = members_.find(claim.member);
   const Job* job = found == members_.end() ? nullptr : &jobs_.at(found->second.first);
-  if (job == nullptr || job->request.name != claim.job ||
+  if (job == nullptr || job->spec.name() != claim.job ||
       static_cast<uint32_t>(found->second.second) != claim.rank)
     return Status(ErrorCode::kInvalidArgument, "rank " + std::to_string(claim.rank) +
                                                    " is not a member of job '" +
                                                    printable(claim.job, kMaxJobNameBytes) + "'");
-  if (!equal_in_constant_time(job->request.token, claim.token))
-    return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + job->request.name + "'");
+  if (!equal_in_constant_time(job->spec.token(), claim.token))
+    return Status(ErrorCode::kPermissionDenied, "wrong token for job '" + job->spec.name() + "'");
   return found->second.first;
 }
 
@@ -425,7 +261,7 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
   const bool names_a_rank = failure.rank() >= 0 && static_cast<size_t>(failure.rank()) < job.members.size();
   const Status told(
       failure.code(),
-      rank_at(rank, job.members[claim.rank]->host) + " reported: " + printable(failure.message()),
+      describe_rank(rank, job.members[claim.rank]->host) + " reported: " + printable(failure.message()),
       names_a_rank ? failure.rank() : kNoRank);
   fail(*number, told, rank);
   return {};
@@ -445,12 +281,12 @@ void JobTable::stream_ended(MemberId id) {
   members_.erase(found);
   Job& job = jobs_.at(number);
   const std::string host = job.members[static_cast<size_t>(rank)]->host;
-  const std::string who = rank_at(rank, host);
+  const std::string who = describe_rank(rank, host);
   job.members[static_cast<size_t>(rank)].reset();
   // The members of a failed job are told to go.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
-  if (job.state == State::kJoining && job.may_start_without_all()) {
+  if (job.waits_for_ranks() && job.may_start_without_all()) {
     tell_missing(job);
     return forget_if_over(number);
   }
@@ -479,25 +315,24 @@ void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
 
 void JobTable::release(JobNumber number) {
   Job& job = jobs_.at(number);
-  if (std::exchange(job.queued, false)) {
+  if (job.state == State::kQueued) {
     std::erase(queue_, number);
     return;
   }
   room_changed_ = true;
-  if (job.state == State::kRunning && dataplane_ != nullptr)
-    dataplane_->remove(job.grant.job, job.grant.epoch);
-  if (dataplane_ != nullptr) slots_.give_back(*job.grant.first_slot, job.reserved_slots);
+  if (job.state == State::kRunning) dataplane_->remove(job.grant.job, job.grant.epoch);
+  if (job.reserved_slots > 0) slots_.give_back(*job.grant.first_slot, job.reserved_slots);
   free_indices_.push_back({job.grant.job, static_cast<uint16_t>(job.grant.epoch + 1)});
 }
 
 void JobTable::unlink_name(JobNumber number) {
-  const auto named = by_name_.find(identity_of(jobs_.at(number).request));
+  const auto named = by_name_.find(identity_of(jobs_.at(number).spec));
   if (named != by_name_.end() && named->second == number) by_name_.erase(named);
 }
 
 void JobTable::forget_if_over(JobNumber number) {
   Job& job = jobs_.at(number);
-  if (job.has_members() || (job.state == State::kJoining && job.created_ahead)) return;
+  if (job.has_members()) return;
   if (job.state != State::kFailed) {
     unlink_name(number);
     release(number);
@@ -517,63 +352,15 @@ void JobTable::close_ranks(Job& job) {
     job.former_ranks.push_back(rank);
   }
   job.members = std::move(present);
-  job.request.world_size = static_cast<uint32_t>(job.members.size());
-}
-
-// Contributions are signs of life, too: where packets are lost, calls may be stuck in TCP while data flows.
-void JobTable::hear_data(int64_t now_us, Job& job) const {
-  std::vector<int64_t> heard_us;
-  if (dataplane_ != nullptr)
-    heard_us = dataplane_->heard(job.grant.job, job.grant.epoch);
-  else if (options_.heard_by_shard)
-    heard_us = options_.heard_by_shard(job.grant.job, job.grant.epoch);
-  bool all_contribute = false;
-  if (dataplane_ != nullptr && heard_us.empty()) {
-    // Every round takes a contribution of every member. How long ago that was is not known: look again soon.
-    const uint64_t rounds = dataplane_->progress(job.grant.job, job.grant.epoch).rounds;
-    all_contribute = std::exchange(job.rounds_heard, rounds) != rounds;
-  }
-  for (size_t rank = 0; rank < job.members.size(); ++rank) {
-    if (!job.members[rank]) continue;
-    Member& member = *job.members[rank];
-    // A rack's contribution tells nothing of a single rank in it.
-    if (rank < heard_us.size() && member.rack.empty())
-      member.heard_us = std::max(member.heard_us, heard_us[rank]);
-    if (all_contribute) member.heard_us = std::max(member.heard_us, now_us - member.liveness_us * 3 / 4);
-  }
-}
-
-void JobTable::fail_silent(int64_t now_us, JobNumber number) {
-  Job& job = jobs_.at(number);
-  hear_data(now_us, job);
-  for (const int rank : job.ranks(true)) {
-    Member& member = *job.members[static_cast<size_t>(rank)];
-    const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
-    if (member.liveness_us == 0 || overdue_us < 0) continue;
-    // If we look that late, or hear of nobody, it may be us who were kept from running, and the signs of life
-    // still wait to be read.
-    const bool others_are_heard = std::any_of(job.members.begin(), job.members.end(), [&](const auto& other) {
-      return other && now_us - other->heard_us <= member.liveness_us / 2;
-    });
-    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {
-      member.heard_us = now_us - member.liveness_us * 3 / 4;  // too long ago to count as heard
-      continue;
-    }
-    return fail(number,
-                {ErrorCode::kPeerLost,
-                 rank_at(rank, member.host) + " has given no sign of life for " +
-                     describe_ms((now_us - member.heard_us) / 1000) + ": it is stopped or unreachable",
-                 rank},
-                kNoRank);
-  }
+  job.spec.set_world_size(static_cast<uint32_t>(job.members.size()));
 }
 
 void JobTable::on_tick(int64_t now_us) {
   std::vector<JobNumber> late, gathered, silent;
   for (const auto& [number, job] : jobs_) {
-    if (job.state == State::kJoining && !job.queued && now_us >= job.gather_deadline_us())
+    if (job.state == State::kJoining && now_us >= job.gather_deadline_us())
       gathered.push_back(number);
-    else if (job.state == State::kJoining && now_us >= job.join_deadline_us())
+    else if (job.waits_for_ranks() && now_us >= job.join_deadline_us())
       late.push_back(number);
     else if (now_us >= job.silence_deadline_us())
       silent.push_back(number);
@@ -586,7 +373,8 @@ void JobTable::on_tick(int64_t now_us) {
   for (const JobNumber number : late) {
     const Job& job = jobs_.at(number);
     const int64_t waited_ms = (now_us - job.created_us) / 1000;
-    fail(number, job.queued ? still_full(number, waited_ms) : not_whole(number, waited_ms), kNoRank);
+    fail(number, job.state == State::kQueued ? still_full(number, waited_ms) : not_whole(number, waited_ms),
+         kNoRank);
   }
   promote(now_us);
 }
@@ -594,10 +382,10 @@ void JobTable::on_tick(int64_t now_us) {
 Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
   const Job& job = jobs_.at(number);
   const Status missing =
-      ranks_missing(job.request.name, static_cast<int>(job.request.world_size), job.ranks(false), waited_ms);
+      ranks_missing(job.spec.name(), static_cast<int>(job.spec.world_size()), job.ranks(false), waited_ms);
   const bool has_namesake = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-    const JobRequest& other = entry.second.request;
-    return other.name == job.request.name && !equal_in_constant_time(other.token, job.request.token);
+    const JobSpec& other = entry.second.spec;
+    return other.name() == job.spec.name() && !equal_in_constant_time(other.token(), job.spec.token());
   });
   if (!has_namesake) return missing;
   return {missing.code(),
@@ -610,10 +398,10 @@ Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
 Status JobTable::still_full(JobNumber number, int64_t waited_ms) const {
   const Job& job = jobs_.at(number);
   const auto ahead = std::find(queue_.begin(), queue_.end(), number) - queue_.begin();
-  return {ErrorCode::kResourceExhausted, "job '" + job.request.name + "' has waited " +
+  return {ErrorCode::kResourceExhausted, "job '" + job.spec.name() + "' has waited " +
                                              describe_ms(waited_ms) + " for room at the aggregator, with " +
                                              std::to_string(ahead) +
-                                             " jobs before it: " + check_room(job.request).message()};
+                                             " jobs before it: " + check_room(job.spec).message()};
 }
 
 std::optional<int64_t> JobTable::next_deadline_us() const {
@@ -625,9 +413,9 @@ std::optional<int64_t> JobTable::next_deadline_us() const {
   for (const auto& [number, job] : jobs_) {
     if (job.state == State::kFailed) continue;
     at_latest(job.silence_deadline_us());
-    if (job.state != State::kJoining) continue;
+    if (!job.waits_for_ranks()) continue;
     at_latest(job.join_deadline_us());
-    if (!job.queued) at_latest(job.gather_deadline_us());
+    if (job.state == State::kJoining) at_latest(job.gather_deadline_us());
   }
   return next_us;
 }
@@ -659,45 +447,8 @@ bool JobTable::empty() const {
 
 void JobTable::note(AggregatorEvent::Kind kind, const Job& job, int rank, std::string host,
                     std::string reason) {
-  notes_.push_back({kind, job.request.name, rank, std::move(host), static_cast<int>(job.ranks(true).size()),
-                    static_cast<int>(job.request.world_size), std::move(reason)});
-}
-
-void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
-  status->waiting_for = job.watch.waiting_for();
-  status->waiting_ms = static_cast<uint64_t>(job.watch.waiting_us() / 1000);
-  for (const int64_t waited_us : job.watch.waited_us())
-    status->waited_ms.push_back(static_cast<uint64_t>(waited_us / 1000));
-  status->sums = job.watch.progress().rounds;
-  status->open_slots = job.watch.progress().open_slots;
-  status->payload_bytes = job.grant.payload_bytes;
-  status->delivery = job.delivery;
-  status->slots = job.grant.data_slots + job.grant.scale_slots;
-}
-
-std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
-  std::vector<AggregatorJobStatus> all;
-  for (auto& [number, job] : jobs_) {
-    AggregatorJobStatus status;
-    status.name = job.request.name;
-    status.world_size = static_cast<int>(job.request.world_size);
-    status.joined = job.ranks(true);
-    status.state = job.queued                     ? "queued"
-                   : job.state == State::kJoining ? "joining"
-                   : job.state == State::kRunning ? "running"
-                                                  : "failed: " + job.failure;
-    status.age_ms = static_cast<uint64_t>((now_us - job.created_us) / 1000);
-    for (const auto& member : job.members) status.hosts.push_back(member ? member->host : "");
-    if (job.state == State::kJoining) {
-      status.waiting_for = job.ranks(false);
-      status.waiting_ms = status.age_ms;
-    } else if (job.state == State::kRunning) {
-      if (dataplane_ != nullptr) job.watch.look(now_us, dataplane_->progress(job.grant.job, job.grant.epoch));
-      describe_progress(job, &status);
-    }
-    all.push_back(std::move(status));
-  }
-  return all;
+  notes_.push_back({kind, job.spec.name(), rank, std::move(host), static_cast<int>(job.ranks(true).size()),
+                    static_cast<int>(job.spec.world_size()), std::move(reason)});
 }
 
 }  // namespace netsum

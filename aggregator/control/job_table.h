@@ -2,9 +2,12 @@
 // time and randomness are parameters, the only collaborator is the Dataplane interface, and everything to be
 // sent comes out as events. Not thread-safe: the service calls it under its lock.
 //
-//   queued --(there is room)--> joining --(all ranks)--> running --(all left)--> gone
-//      |                        |
-//      +--(death, report, deadline, stop)--> failed --(all streams ended)--> gone
+//             queued --(there is room)--> joining --(all ranks are here)--> running --(all have left)--> gone
+//               |                            |                                |
+//               +----------------------------+--(see below)-------------------+--> failed --(all streams have ended)--> gone
+//
+// A job fails when a member's stream breaks, a member reports a failure, a deadline passes, a member is silent for too
+// long, or the aggregator stops. A queued or joining job whose last member leaves is gone, too.
 //
 // A job that finds no room is refused, queued or sent to its own hosts, as it asked for (WhenFull). While
 // jobs are queued, none that comes later is let in before them.
@@ -34,6 +37,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/job/job_spec.h"
 #include "src/net/address.h"
 
 namespace netsum {
@@ -44,29 +48,11 @@ using MemberId = uint64_t;
 // Slots that carry block scales, beside a job's data slots: one scale packet covers many data packets. They
 // bound how many small operations can be in flight, and how far (1 MB each) the scan runs ahead of the data.
 inline constexpr uint32_t kScaleSlots = 16;
-inline constexpr size_t kMaxJobNameBytes = 128;
-inline constexpr size_t kMaxTokenBytes = 256;
 inline constexpr size_t kMaxHostBytes = 128;
 inline constexpr size_t kMaxTurnedAway = 1024;
 
-// What a job is; every member must ask for the same.
-struct JobRequest {
-  uint32_t protocol_version = 0;
-  std::string name;
-  std::string token;
-  std::string aggregator_token;
-  uint32_t world_size = 0;
-  uint32_t mtu = 0;
-  uint32_t slots = 0;
-  // A job that others' members go on in: see control.proto. `min_members` 0: it needs all ranks.
-  uint64_t succeeds = 0;
-  uint32_t min_members = 0;
-  int64_t gather_us = 0;
-  WhenFull when_full = WhenFull::kFail;
-};
-
 struct MemberRequest {
-  JobRequest job;
+  JobSpec job;
   uint32_t rank = 0;
   int64_t deadline_us = 0;     // how long the member will wait for the others; 0: as long as the table allows
   std::string shard_endpoint;  // embedded shards only, as are the next two
@@ -79,6 +65,7 @@ struct MemberRequest {
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
+  Capabilities dataplane;   // of the shard or the rack
   std::string origin;       // where the rank is, for messages
   bool multicast = false;   // it can receive from a multicast group
   uint64_t completed = 0;   // operations of the succeeded job that the rank has finished
@@ -106,10 +93,11 @@ struct JobGrant {
   std::vector<StripeGrant> stripes;
   std::vector<std::string> hosts;        // by rank; empty if no two members share one
   uint64_t host_meeting = 0;             // random: where the ranks of a host find each other
-  uint64_t succession_id = 0;            // random: JobRequest::succeeds of a job that succeeds this one
+  uint64_t succession_id = 0;            // random: JobSpec::succeeds of a job that succeeds this one
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
   std::vector<int> former_ranks;         // by new rank, the one that it joined as; empty: the same
   uint64_t completed = 0;                // the least of the members'
+  Capabilities capabilities;             // of all dataplanes that sum for the job
 };
 
 struct JobEvent {
@@ -125,19 +113,13 @@ struct JobTableOptions {
   std::string token;  // of the aggregator; empty: none asked for
   int max_jobs = 64;
   int64_t join_timeout_us = 60'000'000;
-  bool members_bring_shards = false;
-  // With these: as Dataplane::heard(), of the shard beside this table. May be null.
-  std::function<std::vector<int64_t>(uint16_t job, uint16_t epoch)> heard_by_shard;
 };
 
 class JobTable {
  public:
-  // `dataplane` outlives the table; null exactly when members bring their own shards. `random` gives 64
-  // unpredictable bits: keys, first epochs and member ids come from it.
+  // `dataplane` outlives the table. `random` gives 64 unpredictable bits: keys, first epochs and member ids come from it.
   JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random);
 
-  // Creates the job ahead of its members, or finds it in place with the same parameters.
-  Status create(int64_t now_us, const JobRequest& request, int64_t deadline_us);
   Result<MemberId> join(int64_t now_us, const MemberRequest& request);
   // An orderly goodbye.
   Status leave(const MemberClaim& claim);
@@ -166,7 +148,12 @@ class JobTable {
   std::vector<AggregatorEvent> take_notes() { return std::exchange(notes_, {}); }
 
  private:
-  enum class State { kJoining, kRunning, kFailed };
+  enum class State {
+    kQueued,   // waits for room: members join, but it has no index and no slots
+    kJoining,  // waits for its ranks
+    kRunning,
+    kFailed,  // has told its members, and waits for the end of their streams
+  };
   using JobNumber = uint64_t;
   // Name, hash of the token, and what it succeeds. The token is part of it so that nobody can occupy the name of
   // a job without knowing its token. The hash is keyed, so that the time of a look-up tells nothing of tokens.
@@ -184,6 +171,7 @@ class JobTable {
     uint32_t rack_payload_bytes = 0;
     uint32_t rack_slots = 0;
     uint32_t rack_stripes = 0;
+    Capabilities dataplane;  // of the shard or the rack
     bool multicast = false;
     int64_t deadline_us = 0;  // when it stops waiting for the others
     uint64_t completed = 0;
@@ -191,14 +179,13 @@ class JobTable {
     int64_t heard_us = 0;  // while running
   };
   struct Job {
-    JobRequest request;
+    JobSpec spec;
     State state = State::kJoining;
-    bool queued = false;         // while joining: has no index and no slots yet
-    bool created_ahead = false;  // by create(): stays when its last member goes while joining
     int64_t created_us = 0;
-    int64_t deadline_us = 0;                     // while joining
+    int64_t deadline_us = 0;                     // while it waits for ranks
     std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
-    int64_t gathered_us = 0;        // while joining, of a job that need not be whole: when somebody last came
+    int64_t gathered_us =
+        0;  // while it waits for ranks, of a job that need not be whole: when somebody last came
     std::vector<int> former_ranks;  // if members were renumbered
     DataplaneJob grant;
     uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
@@ -209,7 +196,8 @@ class JobTable {
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
-    bool may_start_without_all() const { return request.min_members > 0; }
+    bool waits_for_ranks() const { return state == State::kQueued || state == State::kJoining; }
+    bool may_start_without_all() const { return spec.min_members() > 0; }
     int64_t join_deadline_us() const;
     // When it starts with those who are there; never, while these are too few.
     int64_t gather_deadline_us() const;
@@ -221,26 +209,25 @@ class JobTable {
   };
 
   // Each names the first rule that the request breaks (job_checks.cc).
-  Status check_job(const JobRequest& request) const;
-  Status check_same(const JobRequest& request, const Job& job) const;
-  Status check_quota(const JobRequest& request) const;
-  Status check_room(const JobRequest& request) const;
-  bool fits_when_empty(const JobRequest& request) const;
+  Status check_job(const JobSpec& spec) const;
+  Status check_quota(const JobSpec& spec) const;
+  Status check_room(const JobSpec& spec) const;
+  bool fits_when_empty(const JobSpec& spec) const;
   Status check_shard(const MemberRequest& request) const;
   Status check_rack(const MemberRequest& request) const;
-  Status check_family(const MemberRequest& request) const;
+  // Whether the dataplanes that would sum for it can do what the job needs.
+  Status check_capabilities(const MemberRequest& request) const;
 
   Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
-  // `deadline_us` as in create(); the first rank of a job that comes waits for the others for `patience_us`.
-  Result<JobNumber> find_or_create(int64_t now_us, const JobRequest& request, int64_t deadline_us,
-                                   int64_t patience_us);
-  Identity identity_of(const JobRequest& request) const;
+  // The first rank of a job that comes waits for the others for `patience_us`.
+  Result<JobNumber> find_or_create(int64_t now_us, const JobSpec& spec, int64_t patience_us);
+  Identity identity_of(const JobSpec& spec) const;
   // Why the job's ranks did not all come in time.
   Status not_whole(JobNumber number, int64_t waited_ms) const;
   // 0: as patient as the table.
   int64_t join_deadline_us(int64_t now_us, int64_t patience_us) const;
   // What keeps a new job out, if anything does.
-  Status check_entry(int64_t now_us, const JobRequest& request) const;
+  Status check_entry(int64_t now_us, const JobSpec& spec) const;
   // Takes an index and slots, which check_room() has found.
   void reserve(Job& job);
   void promote(int64_t now_us);
@@ -251,6 +238,9 @@ class JobTable {
   void tell_missing(const Job& job);
   void make_ready(int64_t now_us, JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
+  // The dataplane's own stripes, or the members' shards.
+  Status grant_stripes(const Job& job, JobGrant* grant) const;
+  Capabilities capabilities_for(const Job& job) const;
   std::string grant_group(const Job& job, JobGrant* grant) const;
   void grant_hosts(const Job& job, JobGrant* grant);
   Status group_by_rack(const Job& job, JobGrant* grant) const;
@@ -265,6 +255,7 @@ class JobTable {
 
   JobTableOptions options_;
   Dataplane* dataplane_;
+  const bool members_bring_shards_;
   std::function<uint64_t()> random_;
   // Slots of each stripe that jobs have reserved, from when they find room to their end; none without a dataplane.
   SlotRanges slots_;

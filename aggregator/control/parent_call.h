@@ -9,18 +9,18 @@
 #include <memory>
 #include <utility>
 
-#include "aggregator/control/relay_desk.h"
+#include "aggregator/control/parent_relay.h"
 
 namespace netsum {
 
 // The parent gives up this much earlier than its member, so that what it has to say arrives in time.
 inline constexpr int64_t kHeadStartMs = 50;
 
-// Once started, it keeps itself and the desk alive until gRPC has done with it.
-class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Event> {
+// Once started, it keeps itself and the relay alive until gRPC has done with it.
+class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Event> {
  public:
-  ParentCall(std::shared_ptr<RelayDesk> desk, SessionId session, control::JoinRequest request)
-      : desk_(std::move(desk)), session_(session), request_(std::move(request)) {
+  ParentCall(std::shared_ptr<ParentRelay> relay, SessionId session, control::JoinRequest request)
+      : relay_(std::move(relay)), session_(session), request_(std::move(request)) {
     context_.set_wait_for_ready(true);  // a parent that starts later than its members' ranks is no error
   }
 
@@ -29,7 +29,7 @@ class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Even
     self_ = self;
     request_.set_rack_slots(std::min(slots, request_.rack_slots()));
     request_.set_deadline_ms(static_cast<uint32_t>(std::max<int64_t>(1, patience_us / 1000 - kHeadStartMs)));
-    desk_->stub_->async()->Join(&context_, &request_, this);
+    relay_->stub_->async()->Join(&context_, &request_, this);
     StartRead(&event_);
     StartCall();
   }
@@ -38,16 +38,16 @@ class RelayDesk::ParentCall final : public grpc::ClientReadReactor<control::Even
  private:
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    desk_->on_event(session_, event_, context_.peer());
+    relay_->on_event(session_, event_, context_.peer());
     StartRead(&event_);
   }
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<ParentCall> keep = std::exchange(self_, nullptr);
-    const std::shared_ptr<RelayDesk> desk = std::move(desk_);
-    desk->on_call_over(session_, status);
+    const std::shared_ptr<ParentRelay> relay = std::move(relay_);
+    relay->on_call_over(session_, status);
   }
 
-  std::shared_ptr<RelayDesk> desk_;
+  std::shared_ptr<ParentRelay> relay_;
   const SessionId session_;
   std::shared_ptr<ParentCall> self_;
   grpc::ClientContext context_;

@@ -2,6 +2,8 @@
 #ifndef NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 #define NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 
+#include <vector>
+
 #include "aggregator/control/job_table.h"
 #include "netsum/status.h"
 #include "src/control/control.pb.h"
@@ -9,16 +11,14 @@
 
 namespace netsum {
 
-JobRequest to_job_request(const control::JobDescription& job);
 MemberRequest to_member_request(const control::JoinRequest& request, const Address& peer);
 MemberClaim to_member_claim(const control::MemberRequest& member);
 
-// Each names the first rule that the request breaks. The version comes before anything else: with another one,
-// the other fields may mean something else.
-Status check_version(const JobRequest& request);
-Status check_description(const JobRequest& request);
-// Of a job whose description is right.
+// Names the first rule that a request for a job whose specification is right breaks.
 Status check_member(const MemberRequest& request);
+// A data endpoint on a wildcard is reached at the address that the member's call came to, so by the same version of IP:
+// refuses a member that came by the other one.
+Status check_family(const MemberRequest& request, const std::vector<Address>& endpoints);
 
 }  // namespace netsum
 

@@ -33,7 +33,7 @@ control::JoinRequest good_request() {
 Status check(const control::JoinRequest& message) {
   const MemberRequest request = to_member_request(message, Address());
   if (Status status = check_version(request.job); !status.ok()) return status;
-  if (Status status = check_description(request.job); !status.ok()) return status;
+  if (Status status = check_spec(request.job); !status.ok()) return status;
   return check_member(request);
 }
 
@@ -122,13 +122,13 @@ TEST(RequestChecksTest, TheLongestTimesAreLongAndNotNegative) {
   const MemberRequest member = to_member_request(request, Address());
   EXPECT_EQ(member.deadline_us, int64_t{kHuge} * 1000);
   EXPECT_EQ(member.liveness_us, int64_t{kHuge} * 1000);
-  EXPECT_EQ(member.job.gather_us, int64_t{kHuge} * 1000);
+  EXPECT_EQ(member.job.gather_ms(), kHuge);
 }
 
 TEST(RequestChecksTest, AnUnknownWayToWaitIsTheDefault) {
   control::JoinRequest request = good_request();
   request.mutable_job()->set_when_full(kHuge);
-  EXPECT_EQ(to_member_request(request, Address()).job.when_full, WhenFull::kFail);
+  EXPECT_EQ(when_full_of(request.job()), WhenFull::kFail);
 }
 
 TEST(RequestChecksTest, ReportedTextIsOneShortLine) {

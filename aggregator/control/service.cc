@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/job_desk.h"
 #include "aggregator/control/listen.h"
-#include "aggregator/control/relay_desk.h"
+#include "aggregator/control/local_jobs.h"
+#include "aggregator/control/parent_relay.h"
 #include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
 #include "src/base/timeout.h"
@@ -29,12 +29,13 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
-  Service(Dataplane* dataplane, std::shared_ptr<Desk> desk) : dataplane_(dataplane), desk_(std::move(desk)) {}
+  Service(Dataplane* dataplane, std::shared_ptr<JobService> jobs)
+      : dataplane_(dataplane), jobs_(std::move(jobs)) {}
 
   ~Service() override {
-    desk_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
+    jobs_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-    desk_->halt();
+    jobs_->halt();
     if (watcher_.joinable()) watcher_.join();
   }
 
@@ -43,39 +44,32 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   std::string address() const override { return address_; }
   AggregatorStatus status() const override;
   bool drain(std::chrono::milliseconds deadline) override {
-    desk_->drain();
-    return desk_->wait_until_empty(std::chrono::steady_clock::now() + bounded(deadline));
+    jobs_->drain();
+    return jobs_->wait_until_empty(std::chrono::steady_clock::now() + bounded(deadline));
   }
 
  private:
-  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
-                                      const control::CreateJobRequest* request,
-                                      control::CreateJobReply*) override {
-    return answer(context,
-                  desk_->create(to_job_request(request->job()), request->deadline_ms() * int64_t{1000}));
-  }
-
   grpc::ServerWriteReactor<control::Event>* Join(grpc::CallbackServerContext* context,
                                                  const control::JoinRequest* request) override {
     const auto stream = MemberStream::create();
-    desk_->join(to_member_request(*request, peer_address(context->peer())), stream);
+    jobs_->join(*request, peer_address(context->peer()), stream);
     return stream.get();
   }
 
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const control::MemberRequest* request,
                                   control::Empty*) override {
-    return answer(context, desk_->leave(to_member_claim(*request)));
+    return answer(context, jobs_->leave(to_member_claim(*request)));
   }
 
   grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const control::FailRequest* request,
                                  control::Empty*) override {
     return answer(context,
-                  desk_->report(to_member_claim(request->member()), from_failed(request->failure())));
+                  jobs_->report(to_member_claim(request->member()), from_failed(request->failure())));
   }
 
   grpc::ServerUnaryReactor* Alive(grpc::CallbackServerContext* context, const control::MemberRequest* request,
                                   control::Empty*) override {
-    return answer(context, desk_->alive(to_member_claim(*request)));
+    return answer(context, jobs_->alive(to_member_claim(*request)));
   }
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
@@ -89,7 +83,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   }
 
   Dataplane* const dataplane_;
-  const std::shared_ptr<Desk> desk_;
+  const std::shared_ptr<JobService> jobs_;
   std::string address_;
   forked_children::TcpSockets sockets_;  // an embedded service is in a process that may fork
   std::unique_ptr<grpc::Server> server_;
@@ -147,19 +141,18 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   const bool v6 = parts->host.find(':') != std::string::npos;
   sockets_ = forked_children::TcpSockets::with_local_port(static_cast<uint16_t>(port));
   address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(port);
-  watcher_ = std::thread([desk = desk_] { desk->watch_deadlines(); });
+  watcher_ = std::thread([jobs = jobs_] { jobs->watch_deadlines(); });
   return {};
 }
 
 AggregatorStatus Service::status() const {
   AggregatorStatus status;
   status.version = NETSUM_VERSION_STRING;
-  status.jobs = desk_->jobs();
-  status.draining = desk_->draining();
+  status.jobs = jobs_->jobs();
+  status.draining = jobs_->draining();
   status.unix_time_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                                   std::chrono::system_clock::now().time_since_epoch())
                                                   .count());
-  if (dataplane_ == nullptr) return status;
   for (const Address& endpoint : dataplane_->endpoints())
     status.data_addresses.push_back(endpoint.to_string());
   status.counters = dataplane_->counters();
@@ -172,13 +165,13 @@ AggregatorStatus Service::status() const {
 grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
                                              const control::StatusRequest* request,
                                              control::StatusReply* reply) {
-  if (Status refusal = desk_->check_aggregator_token(request->aggregator_token()); !refusal.ok())
+  if (Status refusal = jobs_->check_aggregator_token(request->aggregator_token()); !refusal.ok())
     return answer(context, refusal);
   const AggregatorStatus now = status();
   reply->set_version(now.version);
   reply->set_protocol_version(NETSUM_VERSION);
-  reply->set_dataplane(dataplane_ != nullptr ? std::string(dataplane_->kind()) : "embedded");
-  reply->set_payload_bytes(desk_->payload_limit());
+  reply->set_dataplane(now.dataplane);
+  reply->set_payload_bytes(jobs_->payload_limit());
   reply->set_unix_time_ms(now.unix_time_ms);
   reply->set_draining(now.draining);
   reply->set_slots_per_core(now.slots_per_core);
@@ -209,17 +202,17 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
   return answer(context, {});
 }
 
-Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Dataplane* dataplane) {
+Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions& options,
+                                                     Dataplane* dataplane) {
   const auto join_timeout = bounded(options.join_timeout);
   if (options.parent.empty()) {
-    return std::shared_ptr<Desk>(std::make_shared<JobDesk>(
-        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),
-                        options.members_bring_shards, options.heard_by_shard},
+    return std::shared_ptr<JobService>(std::make_shared<LocalJobs>(
+        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count()},
         dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);
   if (!channel.ok()) return channel.status();
-  return std::shared_ptr<Desk>(std::make_shared<RelayDesk>(
+  return std::shared_ptr<JobService>(std::make_shared<ParentRelay>(
       RelayOptions{options.parent, options.parent_token, options.token, options.max_jobs, join_timeout},
       dataplane, *channel));
 }
@@ -228,17 +221,14 @@ Result<std::shared_ptr<Desk>> make_desk(const ControlServiceOptions& options, Da
 
 Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServiceOptions& options,
                                                               Dataplane* dataplane) {
-  if ((dataplane == nullptr) != options.members_bring_shards)
-    return Status(ErrorCode::kInvalidArgument,
-                  "a control service needs a dataplane, or members that bring shards");
   if (options.max_jobs < 1 || options.max_jobs > 65535)
     return Status(ErrorCode::kInvalidArgument,
                   "max_jobs is " + std::to_string(options.max_jobs) + "; 1 to 65535 are possible");
   if (options.join_timeout.count() <= 0)
     return Status(ErrorCode::kInvalidArgument, "join_timeout must be positive");
-  auto desk = make_desk(options, dataplane);
-  if (!desk.ok()) return desk.status();
-  auto service = std::make_unique<Service>(dataplane, *desk);
+  auto jobs = make_job_service(options, dataplane);
+  if (!jobs.ok()) return jobs.status();
+  auto service = std::make_unique<Service>(dataplane, *jobs);
   if (Status status = service->listen(options.listen, options.tls); !status.ok()) return status;
   return std::unique_ptr<ControlService>(std::move(service));
 }

@@ -14,8 +14,8 @@ Address group_of(const Dataplane& dataplane, uint16_t job) {
 
 Status check_fits(const DataplaneJob& job, int max_jobs, uint32_t payload_bytes, size_t stripes) {
   const auto refuse = [&](const std::string& what) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "job " + std::to_string(job.job) + " does not fit the dataplane: " + what);
+    return Status(ErrorCode::kInvalidArgument, "job " + std::to_string(job.job) + " ('" + job.spec.name() +
+                                                   "') does not fit the dataplane: " + what);
   };
   if (job.job >= max_jobs) return refuse("it holds " + std::to_string(max_jobs) + " jobs");
   if (job.members < 1 || job.members > NETSUM_MAX_MEMBERS)

@@ -12,6 +12,8 @@
 
 #include "netsum/aggregator.h"
 #include "netsum/status.h"
+#include "src/job/capabilities.h"
+#include "src/job/job_spec.h"
 #include "src/net/address.h"
 #include "src/net/multicast.h"
 #include "wire/packet.h"
@@ -47,6 +49,7 @@ struct DataplaneJob {
   Address group;
   // Hierarchy: slots and payload are then those of the parent's job.
   std::optional<DataplaneParent> parent;
+  JobSpec spec;  // what its members have asked for, without their tokens
 };
 
 inline constexpr int64_t kMaxJobPacketsPerS = 100'000'000;
@@ -62,11 +65,14 @@ struct DataplaneLimits {
   int stripes = 1;
   int max_jobs = 0;
   uint32_t slots_per_stripe = 0;
-  uint32_t payload_bytes = 0;  // largest that fits the dataplane's MTU
+  Capabilities capabilities;  // the largest payload among them
   // A group for each job index, where results may leave by multicast.
   std::optional<MulticastRange> groups = std::nullopt;
   JobQuota quota = {};
   uint64_t slot_bytes = 0;  // memory that a slot takes
+  // Its stripes are shards that the members bring (MemberShards): they say where these are, and each shard has slots of
+  // its own.
+  bool members_bring_shards = false;
 
   // The most slots that a job gets on a stripe.
   uint32_t job_slots() const {

@@ -15,7 +15,7 @@ namespace netsum {
 
 class FakeDataplane final : public Dataplane {
  public:
-  explicit FakeDataplane(DataplaneLimits limits = {2, 8, 1024, 1440})
+  explicit FakeDataplane(DataplaneLimits limits = {2, 8, 1024, standard_capabilities(1440)})
       : limits_(limits), ranges_(limits.slots_per_stripe) {
     for (int i = 0; i < limits.stripes; ++i)
       endpoints_.push_back(*Address::parse("10.0.0.9:700" + std::to_string(i)));

@@ -100,10 +100,12 @@ class UdpDataplane final : public Dataplane {
   std::string_view kind() const override { return "user-space"; }
 
   DataplaneLimits limits() const override {
+    Capabilities capabilities = standard_capabilities(options_.payload_bytes);
+    capabilities.set_multicast(options_.groups.has_value());
     return {.stripes = options_.cores,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_core,
-            .payload_bytes = options_.payload_bytes,
+            .capabilities = std::move(capabilities),
             .groups = options_.groups,
             .quota = options_.quota,
             .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes)};

@@ -2,10 +2,10 @@
  * reach the host's stack; all other traffic passes untouched. Rules: wire/PROTOCOL.md. Layout of the maps:
  * maps.h. Loader: xdp_dataplane.h.
  *
- *   netsum_aggregate  on every port. A contribution is added in the kernel; the last one of a round becomes
- * the result in its own buffer and leaves through the job's device map, one copy per member. Answers to one
- * member go back out of the port they came in by. netsum_address    on the device map: gives each copy the
- * address of its member.
+ * - netsum_aggregate runs on every port. It adds a contribution in the kernel; the last one of a round becomes the
+ *   result in its own buffer and leaves through the job's device map, one copy per member. Answers to one member go
+ *   back out of the port they came in by.
+ * - netsum_address runs on the device map. It gives each copy the address of its member.
  *
  * HELLO is checked, its sender noted, and then left to the loader's UDP socket, which sets the member's port
  * up before it answers.
@@ -168,8 +168,7 @@ INLINE const struct netsum_xdp_job* find_job(uint32_t index) {
   return entry ? bpf_map_lookup_elem(entry, &zero) : 0;
 }
 
-/* --- Is it ours? -----------------------------------------------------------------------------------------
- */
+/* --- Is it ours? ------------------------------------------------------------------------------ */
 
 /* One's complement sum of a 20-byte IP header; 0xFFFF if its checksum is right. */
 INLINE uint16_t ip_sum(const void* ip) {
@@ -223,8 +222,7 @@ INLINE int classify(const struct xdp_md* ctx) {
   return -1;
 }
 
-/* --- The payload ------------------------------------------------------------------------------------------
- */
+/* --- The payload ------------------------------------------------------------------------------ */
 
 /* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. */
 #define FOR_EACH_WORD(ctx, STEP)                                       \
@@ -295,8 +293,7 @@ INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
   return add_lanes(ctx, acc, netsum_top_bits(format));
 }
 
-/* --- Replies ----------------------------------------------------------------------------------------------
- */
+/* --- Replies ---------------------------------------------------------------------------------- */
 
 /* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows:
  * the check covers header and payload. */
@@ -478,8 +475,7 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
   }
 }
 
-/* --- Packets ----------------------------------------------------------------------------------------------
- */
+/* --- Packets ---------------------------------------------------------------------------------- */
 
 /* Notes by which port and under which Ethernet addresses somebody is heard for the first time, and returns
  * whether this packet came that way. Where somebody is does not change while the job lives: a HELLO can be

@@ -39,10 +39,12 @@ class XdpDataplane final : public Dataplane {
   std::string_view kind() const override { return "xdp"; }
 
   DataplaneLimits limits() const override {
+    Capabilities capabilities = standard_capabilities(options_.payload_bytes);
+    capabilities.set_multicast(options_.groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots,
-            .payload_bytes = options_.payload_bytes,
+            .capabilities = std::move(capabilities),
             .groups = options_.groups,
             .quota = options_.quota,
             .slot_bytes = XdpProgram::slot_bytes(options_.payload_bytes)};

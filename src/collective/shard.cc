@@ -44,11 +44,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
     control.tls = options.tls;
     control.max_jobs = kJobs;
     control.join_timeout = options.connect_timeout;
-    control.members_bring_shards = true;
-    control.heard_by_shard = [shard = shard.get()](uint16_t job, uint16_t epoch) {
-      return shard->dataplane_->heard(job, epoch);  // of a job that runs: the dataplane is there
-    };
-    auto service = ControlService::start(control, nullptr);
+    auto service = ControlService::start(control, &shard->shards_);
     if (!service.ok()) return service.status();
     shard->control_ = std::move(service).value();
     shard->root_ = shard->control_->address();
@@ -64,6 +60,7 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   auto dataplane = start_udp_dataplane(data);
   if (!dataplane.ok()) return dataplane.status();
   shard->dataplane_ = std::move(dataplane).value();
+  shard->shards_.set_own(shard->dataplane_.get());
   return shard;
 }
 
@@ -76,7 +73,8 @@ Result<ShardJob> Shard::install(const Membership& membership, int rank, int worl
                                              .members = static_cast<uint16_t>(world_size),
                                              .data_slots = membership.data_slots,
                                              .scale_slots = membership.scale_slots,
-                                             .payload_bytes = membership.payload_bytes});
+                                             .payload_bytes = membership.payload_bytes,
+                                             .spec = membership.spec});
   if (!status.ok()) return status;
   return ShardJob(dataplane_.get(), membership.job, membership.epoch);
 }

@@ -9,6 +9,7 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/member_shards.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/control/client.h"
@@ -68,6 +69,7 @@ class Shard {
   uint64_t counter(const char* name) const;
 
   std::unique_ptr<Dataplane> dataplane_;
+  MemberShards shards_;  // what the control service has for a dataplane: this shard and those of the others
   std::unique_ptr<ControlService> control_;  // only where it is hosted
   std::string root_;
   int root_rank_ = kNoRank;

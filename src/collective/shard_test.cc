@@ -78,12 +78,13 @@ TEST(ShardTest, StrangersCannotUseRankZerosControlService) {
         if (rank == 1) return;
         JoinParameters stranger;
         stranger.address = root_promise.get_future().get();
-        stranger.job = options.job;
+        stranger.job.set_name(options.job);
         stranger.shard_endpoint = "127.0.0.1:9";
         stranger.shard_payload_bytes = 1440;
         stranger.shard_slots = 4096;
         for (const char* guess : {"", "guess", "secrets"}) {
-          stranger.token = stranger.aggregator_token = guess;
+          stranger.job.set_token(guess);
+          stranger.job.set_aggregator_token(guess);
           const auto joined = ControlClient::join(stranger, [](const Status&) {});
           EXPECT_EQ(joined.status().code(), ErrorCode::kPermissionDenied) << joined.status().to_string();
           const auto status = query_status(stranger.address, guess, {}, kPatience);
@@ -123,12 +124,12 @@ TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
             // Joins, so that rank 0 gives the job slots of its shard, and fails.
             JoinParameters member;
             member.address = known_root.get();
-            member.job = options.job;
-            member.token = options.token;
-            member.aggregator_token = options.token;
+            member.job.set_name(options.job);
+            member.job.set_token(options.token);
+            member.job.set_aggregator_token(options.token);
             member.rank = 1;
-            member.world_size = 2;
-            member.slots = 1024;
+            member.job.set_world_size(2);
+            member.job.set_slots(1024);
             member.shard_endpoint = "127.0.0.1:9";
             member.shard_payload_bytes = 1440;
             member.shard_slots = 4096;

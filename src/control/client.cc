@@ -7,7 +7,6 @@
 #include <optional>
 #include <thread>
 
-#include "netsum/version.h"
 #include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/connection_errors.h"
@@ -16,6 +15,7 @@
 #include "src/control/membership.h"
 #include "src/control/ranks.h"
 #include "src/control/rpc_status.h"
+#include "src/job/capabilities.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -33,35 +33,18 @@ constexpr milliseconds kGoodbyeCall{700};
 // say arrives in time.
 constexpr int64_t kHeadStartMs = 250;
 
-// Times are sent as 32 bits of milliseconds: longer ones are cut to 49 days.
-uint32_t to_wire(milliseconds time) {
-  return static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, std::numeric_limits<uint32_t>::max()));
-}
-
 milliseconds until(Clock::time_point deadline) {
   return std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
 }
 
 control::JoinRequest to_request(const JoinParameters& parameters) {
   control::JoinRequest request;
-  control::JobDescription& job = *request.mutable_job();
-  job.set_protocol_version(NETSUM_VERSION);
-  job.set_name(parameters.job);
-  job.set_token(parameters.token);
-  job.set_aggregator_token(parameters.aggregator_token);
-  // A negative number becomes a huge one, which the aggregator refuses by name.
-  job.set_world_size(static_cast<uint32_t>(parameters.world_size));
-  job.set_mtu(static_cast<uint32_t>(parameters.mtu));
-  job.set_slots(parameters.slots);
-  job.set_succeeds(parameters.succeeds);
-  job.set_min_members(static_cast<uint32_t>(parameters.min_members));
-  job.set_gather_ms(to_wire(parameters.gather));
-  job.set_when_full(static_cast<uint32_t>(parameters.when_full));
+  *request.mutable_job() = parameters.job;
   request.set_rank(static_cast<uint32_t>(parameters.rank));
-  request.set_software_version(NETSUM_VERSION_STRING);
   request.set_shard_endpoint(parameters.shard_endpoint);
   request.set_shard_payload_bytes(parameters.shard_payload_bytes);
   request.set_shard_slots(parameters.shard_slots);
+  *request.mutable_dataplane() = parameters.shard;
   request.set_host(parameters.host);
   request.set_multicast(parameters.multicast);
   request.set_completed(parameters.completed);
@@ -75,7 +58,7 @@ class Client final : public ControlClient {
       : parameters_(std::move(parameters)),
         channel_(std::move(channel)),
         rank_(parameters_.rank),
-        world_size_(parameters_.world_size) {}
+        world_size_(static_cast<int>(parameters_.job.world_size())) {}
 
   ~Client() override {
     const auto deadline = Clock::now() + kGoodbye;
@@ -114,14 +97,14 @@ class Client final : public ControlClient {
   std::optional<Status> attempt(Clock::time_point deadline,
                                 const std::function<void(const Status&)>& on_failure);
   Status timed_out() const;
-  // Errors: kInternal (we are not among the members).
+  // Errors: kInternal (we are not among the members), kUnsupported (what the job needs is not granted).
   Status take(Membership membership);
 
   control::MemberRequest claim() const {
     control::MemberRequest request;
-    request.set_job(parameters_.job);
-    request.set_token(parameters_.token);
-    request.set_aggregator_token(parameters_.aggregator_token);
+    request.set_job(parameters_.job.name());
+    request.set_token(parameters_.job.token());
+    request.set_aggregator_token(parameters_.job.aggregator_token());
     request.set_rank(static_cast<uint32_t>(rank_));
     request.set_member(stream_->member().value_or(0));
     return request;
@@ -206,6 +189,13 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
 
 Status Client::take(Membership membership) {
   membership_ = std::move(membership);
+  // An aggregator of another release may not know what the job needs.
+  if (Status status =
+          check_needs(parameters_.job, membership_.capabilities,
+                      "the aggregator at " + parameters_.address + " (" + membership_.dataplane + ")");
+      !status.ok())
+    return status;
+  membership_.spec = without_tokens(parameters_.job);
   const std::vector<int>& former = membership_.former_ranks;
   if (former.empty()) return {};
   const auto own = std::find(former.begin(), former.end(), parameters_.rank);
@@ -213,12 +203,13 @@ Status Client::take(Membership membership) {
     return {ErrorCode::kInternal, "the aggregator at " + parameters_.address + " granted a job without us"};
   rank_ = static_cast<int>(own - former.begin());
   world_size_ = static_cast<int>(former.size());
+  membership_.spec.set_world_size(static_cast<uint32_t>(world_size_));
   return {};
 }
 
 Status Client::timed_out() const {
   if (stream_ != nullptr && stream_->member() && !stream_->missing().empty())
-    return ranks_missing(parameters_.job, parameters_.world_size, stream_->missing(),
+    return ranks_missing(parameters_.job.name(), world_size_, stream_->missing(),
                          parameters_.timeout.count());
   if (!last_error_.ok()) return last_error_;
   return {ErrorCode::kUnreachable, "nothing answered at " + parameters_.address + " within " +
@@ -227,6 +218,10 @@ Status Client::timed_out() const {
 }
 
 }  // namespace
+
+uint32_t to_wire(milliseconds time) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(time.count(), 0, std::numeric_limits<uint32_t>::max()));
+}
 
 Result<std::unique_ptr<ControlClient>> ControlClient::join(const JoinParameters& parameters,
                                                            std::function<void(const Status&)> on_failure) {

@@ -13,34 +13,26 @@
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/control/membership.h"
+#include "src/job/job_spec.h"
 
 namespace netsum {
 
 struct JoinParameters {
   std::string address;  // control address of the aggregator, "host:port"
-  std::string job;
-  std::string token;             // of the job
-  std::string aggregator_token;  // of the aggregator, when it has one
+  // What all members ask for alike. A job that succeeds another
+  // (Membership::succession_id of the one that failed) starts, with `min_members` above 0, without those who do not
+  // come, `gather_ms` after the last one that came: Membership::former_ranks.
+  JobSpec job = new_job_spec();
   int rank = 0;
-  int world_size = 1;
-  int mtu = 1500;
-  uint32_t slots = 256;
   std::string shard_endpoint;  // embedded shards only
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
+  Capabilities shard;
   std::string host;        // ranks of equal names share memory; empty: with nobody
   bool multicast = false;  // results may come by multicast: Membership::group
   TlsOptions tls;
-  WhenFull when_full = WhenFull::kFail;
   std::chrono::milliseconds timeout{30'000};
-  // Going on after a failure: Membership::succession_id of the job that failed, and how many operations of it
-  // this rank has finished without a gap. With `min_members` above 0 the job starts without those who do not
-  // come, `gather` after the last one that came: Membership::former_ranks. Such a job's own members alone can
-  // join.
-  uint64_t succeeds = 0;
-  uint64_t completed = 0;
-  int min_members = 0;
-  std::chrono::milliseconds gather{0};
+  uint64_t completed = 0;  // operations of the succeeded job that this rank has finished without a gap
   // Silence after which the aggregator takes this rank for dead, or this rank the aggregator; 0: only when a
   // connection breaks.
   std::chrono::milliseconds liveness{0};
@@ -51,6 +43,9 @@ struct JoinParameters {
   // none). As on_left otherwise.
   std::function<void(const std::vector<int>&)> on_missing;
 };
+
+// Times are sent as 32 bits of milliseconds: longer ones are cut to 49 days.
+uint32_t to_wire(std::chrono::milliseconds time);
 
 class ControlClient {
  public:

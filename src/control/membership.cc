@@ -71,6 +71,7 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   }
   for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
   membership.completed = ready.completed();
+  membership.capabilities = ready.capabilities();
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
     if (!parsed.ok()) return Status(parsed.status().code(), printable(parsed.status().message(), kTextBytes));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "src/job/job.pb.h"
 #include "src/net/address.h"
 #include "wire/packet.h"
 
@@ -41,6 +42,8 @@ struct Membership {
   std::vector<int> former_ranks;
   uint64_t succession_id = 0;  // the name by which a job is said to succeed this one
   uint64_t completed = 0;      // the least of the members' JoinParameters::completed
+  Capabilities capabilities;   // what all dataplanes that sum for the job can do
+  JobSpec spec;                // what the members have asked for, without their tokens; by the client
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.

@@ -20,6 +20,10 @@ std::string describe_ranks(std::span<const int> ranks) {
   return text;
 }
 
+std::string describe_rank(int rank, const std::string& host) {
+  return "rank " + std::to_string(rank) + " (" + host + ")";
+}
+
 std::string describe_ms(int64_t ms) {
   if (ms < 1000) return std::to_string(ms) + " ms";
   std::string text = std::to_string(ms / 1000);

@@ -14,6 +14,9 @@ namespace netsum {
 // "rank 3", "ranks 1 and 3", "ranks 1, 2, 3 and 17 more".
 std::string describe_ranks(std::span<const int> ranks);
 
+// "rank 3 (10.0.0.7)".
+std::string describe_rank(int rank, const std::string& host);
+
 // 1500 -> "1.5 s", 200 -> "200 ms".
 std::string describe_ms(int64_t ms);
 

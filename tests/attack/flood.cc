@@ -86,7 +86,7 @@ Result<std::unique_ptr<Flood>> Flood::of_member(const std::string& aggregator, u
   std::unique_ptr<Flood> flood(new Flood(packets_per_s));
   JoinParameters join;
   join.address = aggregator;
-  join.job = "flooding";
+  join.job.set_name("flooding");
   join.timeout = kPatience;
   auto member = ControlClient::join(join, [](const Status&) {});
   if (!member.ok()) return member.status();

@@ -78,7 +78,7 @@ void NetworkRun::install(const VectorJob& job) {
 }
 
 size_t NetworkRun::largest_datagram() const {
-  return NETSUM_HEADER_BYTES + dataplane_->limits().payload_bytes;
+  return NETSUM_HEADER_BYTES + dataplane_->limits().capabilities.payload_bytes();
 }
 
 bool NetworkRun::is_welcome(const Bytes& datagram) const {

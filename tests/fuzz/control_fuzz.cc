@@ -13,6 +13,7 @@
 #include "aggregator/control/event_queue.h"
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
+#include "aggregator/dataplane/member_shards.h"
 #include "src/base/rng.h"
 #include "src/base/text.h"
 #include "src/control/membership.h"
@@ -61,7 +62,7 @@ class Input {
 class Books final : public Dataplane {
  public:
   std::string_view kind() const override { return "books"; }
-  DataplaneLimits limits() const override { return {2, kMaxJobs, kSlots, 1440}; }
+  DataplaneLimits limits() const override { return {2, kMaxJobs, kSlots, standard_capabilities(1440)}; }
   std::vector<Address> endpoints() const override {
     return {*Address::parse("10.0.0.9:7000"), *Address::parse("10.0.0.9:7001")};
   }
@@ -101,10 +102,10 @@ class Run {
     shards_ = how & 1;
     JobTableOptions options;
     options.max_jobs = kMaxJobs;
-    options.members_bring_shards = shards_;
     if (how & 2) options.token = "house";
     token_ = options.token;
-    table_.emplace(options, shards_ ? nullptr : &books_, [this] { return rng_.next(); });
+    table_.emplace(options, shards_ ? static_cast<Dataplane*>(&member_shards_) : &books_,
+                   [this] { return rng_.next(); });
     for (uint32_t rank = 0; rank < 2; ++rank) {
       control::JoinRequest request = good("others", 2, rank);
       request.mutable_job()->set_token(kOthersToken);
@@ -125,7 +126,7 @@ class Run {
  private:
   control::JoinRequest good(const std::string& name, uint32_t world_size, uint32_t rank) const {
     control::JoinRequest request;
-    control::JobDescription& job = *request.mutable_job();
+    JobSpec& job = *request.mutable_job();
     job.set_protocol_version(NETSUM_VERSION);
     job.set_name(name);
     job.set_aggregator_token(token_);
@@ -150,7 +151,7 @@ class Run {
     static const uint64_t kIds[] = {0, 1, 0xFFFFFFFFFFFFFFFF};
     const uint32_t world_size = input_.pick(kCounts);
     control::JoinRequest request = good(input_.pick(kNames), world_size, input_.byte() % 4);
-    control::JobDescription& job = *request.mutable_job();
+    JobSpec& job = *request.mutable_job();
     job.set_token(input_.pick(kTokens));
     const uint8_t more = input_.byte();
     if (more & 1) job.set_slots(input_.pick(kSlotCounts));
@@ -190,10 +191,11 @@ class Run {
       return false;
     }
     require(!members_.contains(*id));
-    members_[*id] = {{request.job.name, request.job.token, request.job.aggregator_token, request.rank, *id},
-                     {},
-                     false,
-                     others};
+    members_[*id] = {
+        {request.job.name(), request.job.token(), request.job.aggregator_token(), request.rank, *id},
+        {},
+        false,
+        others};
     return true;
   }
 
@@ -232,13 +234,7 @@ class Run {
         if (message.ParseFromString(input_.bytes())) join(message);
         return;
       }
-      case 4: {
-        const control::JoinRequest message = structured_join();
-        const int64_t deadline_us = int64_t{input_.byte()} << input_.byte() % 33;
-        const Status status = table_->create(now_us_, to_job_request(message.job()), deadline_us);
-        require_text(status.message());
-        return;
-      }
+      case 4:
       case 5:
         return require_text(table_->leave(some_claim()).message());
       case 6: {
@@ -344,6 +340,7 @@ class Run {
   Input input_;
   Rng rng_{1};
   Books books_;
+  MemberShards member_shards_;
   std::optional<JobTable> table_;
   bool shards_ = false;
   bool others_leave_ = false;

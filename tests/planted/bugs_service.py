@@ -5,8 +5,11 @@ from bug import Bug
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
 EVERYWHERE = "src/collective/finished_everywhere.cc"
 TABLE = "aggregator/control/job_table.cc"
-WAITING = "aggregator/control/relay_waiting.cc"
+WAITING = "aggregator/control/parent_relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"
+GRANTS = "aggregator/control/job_grants.cc"
+LIVENESS = "aggregator/control/job_liveness.cc"
+RELAY = "aggregator/control/parent_relay.cc"
 RANGES = "aggregator/dataplane/slot_ranges.h"
 
 XDP_BUGS = [
@@ -49,7 +52,7 @@ FAILOVER_BUGS = [
         EVERYWHERE,
         "    if (operation[i].chunks > 0 && !turned) return false;", "    if (operation[i].chunks > 0) return turned;",
         "finished_everywhere_test"),
-    Bug("failover", "furthest_rank_decides", "the rank that is furthest says where all go on", TABLE,
+    Bug("failover", "furthest_rank_decides", "the rank that is furthest says where all go on", GRANTS,
         "grant.completed = std::min(grant.completed, member->completed);",
         "grant.completed = grant.completed + 1 == 0 ? member->completed : std::max(grant.completed, member->completed);",
         "job_succession_test"),
@@ -64,11 +67,11 @@ CONTROL_BUGS = [
     Bug("control", "token_prefix", "the beginning of a token is enough", CHECKS,
         "  if (a.size() != b.size()) return false;\n", "  if (a.size() > b.size()) return false;\n", "job_table_test"),
     Bug("control", "dataplane_keeps_the_job", "a failed job stays installed", TABLE,
-        "    dataplane_->remove(job.grant.job, job.grant.epoch);", "    (void)dataplane_;", "job_table_test"),
-    Bug("control", "racks_by_rank", "each rank of a rack is a member", TABLE,
+        "  if (job.state == State::kRunning) dataplane_->remove(job.grant.job, job.grant.epoch);", "", "job_table_test"),
+    Bug("control", "racks_by_rank", "each rank of a rack is a member", GRANTS,
         "    if (is_new) ++members;", "    ++members;", "job_table_test"),
     Bug("control", "silent_leaver", "a member that dies while the job runs is not told to the others", TABLE,
-        "  if (job.state == State::kJoining && job.may_start_without_all()) {", "  if (job.state != State::kFailed) {",
+        "  if (job.waits_for_ranks() && job.may_start_without_all()) {", "  if (job.state != State::kFailed) {",
         "job_table_test"),
     Bug("control", "last_come_first_served", "of the jobs that wait for room, the latest is let in first", TABLE,
         "    queue_.push_back(number);", "    queue_.push_front(number);", "job_table_test"),
@@ -77,21 +80,32 @@ CONTROL_BUGS = [
         "    const JobNumber number = queue_.back();\n    Job& job = jobs_.at(number);\n    queue_.pop_back();",
         "job_table_test"),
     Bug("control", "small_jobs_overtake", "a job that comes while others wait is let in before them", CHECKS,
-        "  if (!queue_.empty() && request.succeeds == 0)", "  if (false)", "job_table_test"),
-    Bug("control", "blames_when_stopped", "an aggregator that was stopped itself takes members for dead", TABLE,
+        "  if (!queue_.empty() && spec.succeeds() == 0)", "  if (false)", "job_table_test"),
+    Bug("control", "blames_when_stopped", "an aggregator that was stopped itself takes members for dead", LIVENESS,
         "    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {", "    if (!others_are_heard) {",
         "job_succession_test LivenessTest.*"),
-    Bug("control", "blames_while_deaf", "an aggregator that hears of nobody takes members for dead", TABLE,
+    Bug("control", "blames_while_deaf", "an aggregator that hears of nobody takes members for dead", LIVENESS,
         "    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {",
         "    if (overdue_us > member.liveness_us / 4) {", "job_succession_test LivenessTest.*"),
     Bug("control", "rack_does_not_wait", "a job that may wait is refused by a rack that is full", WAITING,
-        "  return request.when_full == WhenFull::kWait &&", "  return request.when_full == WhenFull::kHosts &&",
+        "  return when_full_of(spec) == WhenFull::kWait &&", "  return when_full_of(spec) == WhenFull::kHosts &&",
         "hierarchy_test FullRackTest.*"),
     Bug("control", "rack_forgets_its_queue", "a rack does not look at its queue when there is room again", WAITING,
         "  room_changed_ = true;\n", "", "hierarchy_test FullRackTest.*"),
     Bug("control", "rack_waits_forever", "a job waits for room at a rack beyond its deadline", WAITING,
         "    if (session.deadline_us > now_us) continue;", "    if (session.deadline_us > 0) continue;",
         "hierarchy_test FullRackTest.*"),
+    Bug("control", "relay_loses_later_fields", "an aggregator passes on only the fields of a job that it knows", RELAY,
+        "  control::JoinRequest above = message;",
+        "  control::JoinRequest above = message;\n  above.clear_job();\n  above.mutable_job()->set_name(request.job.name());\n"
+        "  above.mutable_job()->set_protocol_version(request.job.protocol_version());\n"
+        "  above.mutable_job()->set_world_size(request.job.world_size());\n"
+        "  above.mutable_job()->set_mtu(1500);\n  above.mutable_job()->set_slots(256);", "parent_relay_test"),
+    Bug("control", "when_full_not_compared", "members of one job may differ in an option",
+        "src/job/job_spec.cc", '"when_full"},', '"when_full", false},', "job_spec_test"),
+    Bug("control", "rack_not_asked", "a job is let in that a rack's dataplane cannot sum", CHECKS,
+        "  if (request.rack.empty()) return {};\n  return check_needs", "  if (true) return {};\n  return check_needs",
+        "job_table_test"),
     Bug("control", "reporter_told_too", "whoever reports a failure is told of it as if it were news", TABLE,
         "    if (rank == except_rank)", "    if (false && rank == except_rank)", "job_table_test"),
 ]

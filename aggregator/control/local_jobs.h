@@ -1,7 +1,7 @@
 // The table of jobs behind a lock, joined to the streams of its members: every call hands on to the streams
 // what the table wants told. The lock is the control plane's own; the data path never takes it.
-#ifndef NETSUM_AGGREGATOR_CONTROL_JOB_DESK_H_
-#define NETSUM_AGGREGATOR_CONTROL_JOB_DESK_H_
+#ifndef NETSUM_AGGREGATOR_CONTROL_LOCAL_JOBS_H_
+#define NETSUM_AGGREGATOR_CONTROL_LOCAL_JOBS_H_
 
 #include <chrono>
 #include <condition_variable>
@@ -11,19 +11,19 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aggregator/control/desk.h"
+#include "aggregator/control/job_service.h"
 
 namespace netsum {
 
 // Shared with the streams, which may outlive the service by a moment. Any thread may call any method.
-class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> {
+class LocalJobs final : public JobService, public std::enable_shared_from_this<LocalJobs> {
  public:
   // `on_event` may be null; it is called under the lock, so that events stay in order.
-  JobDesk(JobTableOptions options, Dataplane* dataplane,
-          std::function<void(const AggregatorEvent&)> on_event);
+  LocalJobs(JobTableOptions options, Dataplane* dataplane,
+            std::function<void(const AggregatorEvent&)> on_event);
 
-  Status create(const JobRequest& request, int64_t deadline_us) override;
-  void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
+  void join(const control::JoinRequest& request, const Address& peer,
+            const std::shared_ptr<MemberStream>& stream) override;
   Status leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
   Status alive(const MemberClaim& claim) override;
@@ -52,4 +52,4 @@ class JobDesk final : public Desk, public std::enable_shared_from_this<JobDesk> 
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_JOB_DESK_H_
+#endif  // NETSUM_AGGREGATOR_CONTROL_LOCAL_JOBS_H_

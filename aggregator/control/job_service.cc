@@ -1,4 +1,4 @@
-#include "aggregator/control/desk.h"
+#include "aggregator/control/job_service.h"
 
 #include <sys/random.h>
 
@@ -36,6 +36,7 @@ control::Ready to_ready(const JobGrant& grant) {
   for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
   for (const int rank : grant.former_ranks) ready.add_former_ranks(static_cast<uint32_t>(rank));
   ready.set_completed(grant.completed);
+  *ready.mutable_capabilities() = grant.capabilities;
   return ready;
 }
 

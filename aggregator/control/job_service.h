@@ -1,6 +1,6 @@
-// Where members' calls arrive: JobDesk, which decides, or RelayDesk, which asks a parent aggregator.
-#ifndef NETSUM_AGGREGATOR_CONTROL_DESK_H_
-#define NETSUM_AGGREGATOR_CONTROL_DESK_H_
+// What answers members' calls: LocalJobs, which decides, or ParentRelay, which asks a parent aggregator.
+#ifndef NETSUM_AGGREGATOR_CONTROL_JOB_SERVICE_H_
+#define NETSUM_AGGREGATOR_CONTROL_JOB_SERVICE_H_
 
 #include <chrono>
 #include <cstdint>
@@ -16,13 +16,14 @@
 namespace netsum {
 
 // Thread rule: any thread may call any method.
-class Desk {
+class JobService {
  public:
-  virtual ~Desk() = default;
+  virtual ~JobService() = default;
 
-  virtual Status create(const JobRequest& request, int64_t deadline_us) = 0;
   // Ends `stream` with the refusal, or makes it the member's.
-  virtual void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) = 0;
+  // `peer`: where the call comes from.
+  virtual void join(const control::JoinRequest& request, const Address& peer,
+                    const std::shared_ptr<MemberStream>& stream) = 0;
   virtual Status leave(const MemberClaim& claim) = 0;
   virtual Status report(const MemberClaim& claim, const Status& failure) = 0;
   virtual Status alive(const MemberClaim& claim) = 0;
@@ -49,4 +50,4 @@ control::Ready to_ready(const JobGrant& grant);
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_DESK_H_
+#endif  // NETSUM_AGGREGATOR_CONTROL_JOB_SERVICE_H_

@@ -1,24 +1,24 @@
-// The part of RelayDesk that keeps members waiting whose job finds no room at this aggregator, if the job may wait.
+// The part of ParentRelay that keeps members waiting whose job finds no room at this aggregator, if the job may wait.
 #include <algorithm>
 
 #include "aggregator/control/parent_call.h"
-#include "aggregator/control/relay_desk.h"
+#include "aggregator/control/parent_relay.h"
 #include "src/base/clock.h"
 #include "src/control/ranks.h"
 #include "src/control/rpc_status.h"
 
 namespace netsum {
 
-bool RelayDesk::may_wait(const JobRequest& request) const {
-  return request.when_full == WhenFull::kWait && dataplane_->limits().job_slots() > kScaleSlots;
+bool ParentRelay::may_wait(const JobSpec& spec) const {
+  return when_full_of(spec) == WhenFull::kWait && dataplane_->limits().job_slots() > kScaleSlots;
 }
 
-void RelayDesk::tell_of_room() {
+void ParentRelay::tell_of_room() {
   room_changed_ = true;
   changed_.notify_all();
 }
 
-std::function<void()> RelayDesk::let_in(Session& session, std::shared_ptr<Reservation> reservation) {
+std::function<void()> ParentRelay::let_in(Session& session, std::shared_ptr<Reservation> reservation) {
   session.reservation = std::move(reservation);
   ++calls_;
   return [call = session.call, slots = session.reservation->slots, deadline_us = session.deadline_us] {
@@ -26,13 +26,13 @@ std::function<void()> RelayDesk::let_in(Session& session, std::shared_ptr<Reserv
   };
 }
 
-void RelayDesk::forget_waiting(SessionId id) {
+void ParentRelay::forget_waiting(SessionId id) {
   std::erase(waiting_, id);
   sessions_.erase(id);
   tell_of_room();  // it may be the next one's turn
 }
 
-bool RelayDesk::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us) {
+bool ParentRelay::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us) {
   std::vector<std::function<void()>> starts;
   std::vector<std::shared_ptr<MemberStream>> ended;
   if (std::exchange(room_changed_, false) && !draining_) {
@@ -40,7 +40,7 @@ bool RelayDesk::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us
     bool is_next = true;
     for (const SessionId id : std::deque(waiting_)) {
       Session& session = sessions_.at(id);
-      auto reservation = reserve(session.request, is_next);
+      auto reservation = reserve(session.spec, is_next);
       is_next &= reservation.ok();
       if (!reservation.ok()) continue;
       std::erase(waiting_, id);
@@ -52,7 +52,7 @@ bool RelayDesk::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us
     if (session.deadline_us > now_us) continue;
     ended.push_back(session.stream);
     session.stream->enqueue_end(to_rpc_status(
-        {ErrorCode::kResourceExhausted, "job '" + session.request.name + "' has waited " +
+        {ErrorCode::kResourceExhausted, "job '" + session.spec.name() + "' has waited " +
                                             describe_ms((now_us - session.began_us) / 1000) +
                                             " for room at this aggregator: wait for another job to end, or "
                                             "start it with more slots per core"}));

@@ -1,7 +1,8 @@
-#include "aggregator/control/job_desk.h"
+#include "aggregator/control/local_jobs.h"
 
 #include <utility>
 
+#include "aggregator/control/request_checks.h"
 #include "src/base/clock.h"
 #include "src/control/rpc_status.h"
 
@@ -33,14 +34,14 @@ void enqueue(MemberStream& stream, const JobEvent& told) {
 
 }  // namespace
 
-JobDesk::JobDesk(JobTableOptions options, Dataplane* dataplane,
-                 std::function<void(const AggregatorEvent&)> on_event)
+LocalJobs::LocalJobs(JobTableOptions options, Dataplane* dataplane,
+                     std::function<void(const AggregatorEvent&)> on_event)
     : on_event_(std::move(on_event)), table_(std::move(options), dataplane, system_random) {}
 
 // Events are queued under the lock, so that every stream gets them in the table's order, and sent outside it,
 // because gRPC may call back from within.
 template <typename Function>
-auto JobDesk::with_table(Function function) {
+auto LocalJobs::with_table(Function function) {
   std::vector<std::shared_ptr<MemberStream>> touched;
   std::unique_lock lock(mutex_);
   auto result = function(table_);
@@ -59,13 +60,11 @@ auto JobDesk::with_table(Function function) {
   return result;
 }
 
-Status JobDesk::create(const JobRequest& request, int64_t deadline_us) {
-  return with_table([&](JobTable& table) { return table.create(monotonic_us(), request, deadline_us); });
-}
-
-void JobDesk::join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) {
+void LocalJobs::join(const control::JoinRequest& request, const Address& peer,
+                     const std::shared_ptr<MemberStream>& stream) {
+  const MemberRequest member = to_member_request(request, peer);
   const Status status = with_table([&](JobTable& table) -> Status {
-    const Result<MemberId> id = table.join(monotonic_us(), request);
+    const Result<MemberId> id = table.join(monotonic_us(), member);
     if (!id.ok()) return id.status();
     streams_[*id] = stream;
     stream->set_on_over([self = shared_from_this(), id = *id] { self->stream_over(id); });
@@ -76,40 +75,40 @@ void JobDesk::join(const MemberRequest& request, const std::shared_ptr<MemberStr
   stream->pump();
 }
 
-void JobDesk::stream_over(MemberId id) {
+void LocalJobs::stream_over(MemberId id) {
   with_table([&](JobTable& table) {
     table.stream_ended(id);
     return streams_.erase(id);
   });
 }
 
-Status JobDesk::leave(const MemberClaim& claim) {
+Status LocalJobs::leave(const MemberClaim& claim) {
   return with_table([&](JobTable& table) { return table.leave(claim); });
 }
 
-Status JobDesk::report(const MemberClaim& claim, const Status& failure) {
+Status LocalJobs::report(const MemberClaim& claim, const Status& failure) {
   return with_table([&](JobTable& table) { return table.report(claim, failure); });
 }
 
-Status JobDesk::alive(const MemberClaim& claim) {
+Status LocalJobs::alive(const MemberClaim& claim) {
   return with_table([&](JobTable& table) { return table.alive(monotonic_us(), claim); });
 }
 
-void JobDesk::drain() {
+void LocalJobs::drain() {
   with_table([](JobTable& table) {
     table.drain();
     return true;
   });
 }
 
-void JobDesk::stop(const Status& reason) {
+void LocalJobs::stop(const Status& reason) {
   with_table([&](JobTable& table) {
     table.stop(reason);
     return true;
   });
 }
 
-void JobDesk::watch_deadlines() {
+void LocalJobs::watch_deadlines() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -130,33 +129,33 @@ void JobDesk::watch_deadlines() {
   }
 }
 
-void JobDesk::halt() {
+void LocalJobs::halt() {
   const std::lock_guard lock(mutex_);
   halted_ = true;
   changed_.notify_all();
 }
 
-bool JobDesk::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
+bool LocalJobs::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   return changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
 }
 
-Status JobDesk::check_aggregator_token(const std::string& presented) {
+Status LocalJobs::check_aggregator_token(const std::string& presented) {
   const std::lock_guard lock(mutex_);
   return table_.check_aggregator_token(presented);
 }
 
-std::vector<AggregatorJobStatus> JobDesk::jobs() {
+std::vector<AggregatorJobStatus> LocalJobs::jobs() {
   const std::lock_guard lock(mutex_);
   return table_.jobs(monotonic_us());
 }
 
-uint32_t JobDesk::payload_limit() {
+uint32_t LocalJobs::payload_limit() {
   const std::lock_guard lock(mutex_);
   return table_.payload_limit();
 }
 
-bool JobDesk::draining() {
+bool LocalJobs::draining() {
   const std::lock_guard lock(mutex_);
   return table_.draining();
 }

@@ -1,8 +1,8 @@
-// The desk of an aggregator that has a parent (hierarchy). It decides nothing: every membership is passed on
-// to the parent in the member's name, and what the parent says of it is passed back. Only when the parent
-// grants a job does it give the job slots of its own dataplane, whose sums go on to the parent's.
-#ifndef NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_
-#define NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_
+// The jobs of an aggregator that has a parent (hierarchy). It decides nothing: every membership is passed on to the
+// parent in the member's name, whole, and what the parent says of it is passed back. Only when the parent grants a
+// job does it give the job slots of its own dataplane, whose sums go on to the parent's.
+#ifndef NETSUM_AGGREGATOR_CONTROL_PARENT_RELAY_H_
+#define NETSUM_AGGREGATOR_CONTROL_PARENT_RELAY_H_
 
 #include <grpcpp/channel.h>
 
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/control/desk.h"
+#include "aggregator/control/job_service.h"
 #include "aggregator/dataplane/dataplane.h"
 #include "aggregator/dataplane/slot_ranges.h"
 #include "src/control/control.grpc.pb.h"
@@ -35,14 +35,14 @@ struct RelayOptions {
 
 // Shared with calls and streams, which may outlive the service by a moment: destroy it after halt(), and
 // never on a thread of gRPC's. Any thread may call any method.
-class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDesk> {
+class ParentRelay final : public JobService, public std::enable_shared_from_this<ParentRelay> {
  public:
-  // `dataplane` outlives the desk.
-  RelayDesk(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent);
-  ~RelayDesk() override;
+  // `dataplane` outlives the relay.
+  ParentRelay(RelayOptions options, Dataplane* dataplane, std::shared_ptr<grpc::Channel> parent);
+  ~ParentRelay() override;
 
-  Status create(const JobRequest& request, int64_t deadline_us) override;
-  void join(const MemberRequest& request, const std::shared_ptr<MemberStream>& stream) override;
+  void join(const control::JoinRequest& message, const Address& peer,
+            const std::shared_ptr<MemberStream>& stream) override;
   Status leave(const MemberClaim& claim) override;
   Status report(const MemberClaim& claim, const Status& failure) override;
   Status alive(const MemberClaim& claim) override;
@@ -53,7 +53,7 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
   Status check_aggregator_token(const std::string& presented) override;
   std::vector<AggregatorJobStatus> jobs() override;
-  uint32_t payload_limit() override { return dataplane_->limits().payload_bytes; }
+  uint32_t payload_limit() override { return dataplane_->limits().capabilities.payload_bytes(); }
   bool draining() override;
 
  private:
@@ -64,11 +64,11 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   // What is kept for a job from its first join here to its end: an index, and slots of each stripe. Given back when
   // the last session or grant that holds it is gone, under the lock.
   struct Reservation {
-    explicit Reservation(RelayDesk* owner) : desk(owner) {}
+    explicit Reservation(ParentRelay* owner) : relay(owner) {}
     Reservation(const Reservation&) = delete;
     Reservation& operator=(const Reservation&) = delete;
     ~Reservation();
-    RelayDesk* const desk;
+    ParentRelay* const relay;
     uint16_t index = 0;
     uint16_t epoch = 0;
     uint32_t first_slot = 0;
@@ -80,7 +80,7 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
 
   // One member: its stream on one side, the call to the parent on the other.
   struct Session {
-    JobRequest request;
+    JobSpec spec;
     int rank = 0;
     std::string rack;        // of an aggregator below this one that joins for the rank; else empty
     bool multicast = false;  // it can receive from a multicast group
@@ -103,15 +103,19 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
     int sessions = 0;
   };
 
+  // Names the first rule that the request breaks.
+  Status check(const MemberRequest& request);
+  // What the parent is asked, but for the slots and the time.
+  control::JoinRequest request_above(const control::JoinRequest& message, const MemberRequest& request) const;
   void on_event(SessionId id, const control::Event& event, const std::string& parent_peer);
   void on_call_over(SessionId id, const grpc::Status& status);
   void on_stream_over(SessionId id);
   // That of the job's other sessions which are not granted yet, or a new one with as many of the slots asked for as
   // there are in a row; the latter only if the job `is_next`. Errors: kResourceExhausted (the index, or no slots at
   // all).
-  Result<std::shared_ptr<Reservation>> reserve(const JobRequest& request, bool is_next);
+  Result<std::shared_ptr<Reservation>> reserve(const JobSpec& spec, bool is_next);
   // Waiting for room (relay_waiting.cc), under the lock.
-  bool may_wait(const JobRequest& request) const;
+  bool may_wait(const JobSpec& spec) const;
   void tell_of_room();
   // What the returned function does, namely to ask the parent, is to be done without the lock.
   std::function<void()> let_in(Session& session, std::shared_ptr<Reservation> reservation);
@@ -123,12 +127,12 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
   // Whether the session belongs to `job`, by name and token, and has not been granted it yet.
-  static bool waits_for(const Session& session, const JobRequest& job);
+  static bool waits_for(const Session& session, const JobSpec& job);
   // Whether all that join `job` here can receive from a multicast group.
-  bool all_receive_multicast(const JobRequest& job) const;
+  bool all_receive_multicast(const JobSpec& job) const;
   // By rank: its member number here, or NETSUM_MEMBER_ALL. `above`: the same at the parent, where ours is
   // `own`.
-  std::vector<uint16_t> number_members(const JobRequest& job, const std::vector<uint16_t>& above,
+  std::vector<uint16_t> number_members(const JobSpec& job, const std::vector<uint16_t>& above,
                                        uint16_t own) const;
   void release(const Session& session);
   Result<std::pair<SessionId, control::MemberRequest>> find(const MemberClaim& claim);
@@ -161,4 +165,4 @@ class RelayDesk final : public Desk, public std::enable_shared_from_this<RelayDe
 
 }  // namespace netsum
 
-#endif  // NETSUM_AGGREGATOR_CONTROL_RELAY_DESK_H_
+#endif  // NETSUM_AGGREGATOR_CONTROL_PARENT_RELAY_H_

@@ -1,0 +1,189 @@
+// The part of JobTable that makes a complete job ready: its stripes, members, slots and payload.
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "aggregator/control/job_table.h"
+#include "src/base/assert.h"
+#include "src/control/ranks.h"
+#include "src/job/capabilities.h"
+#include "wire/ids.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+
+void JobTable::make_ready(int64_t now_us, JobNumber number) {
+  Job& job = jobs_.at(number);
+  Result<JobGrant> grant = grant_for(job);
+  if (grant.ok()) job.delivery = grant_group(job, &*grant);
+  if (grant.ok())
+    if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
+  if (!grant.ok()) return fail(number, grant.status(), kNoRank);
+  job.grant = grant->job;
+  job.state = State::kRunning;
+  for (auto& member : job.members) member->heard_us = now_us;
+  std::vector<uint16_t> member_of_rank = grant->member_of_rank;
+  for (size_t rank = member_of_rank.size(); rank < job.members.size(); ++rank)
+    member_of_rank.push_back(static_cast<uint16_t>(rank));
+  job.watch = JobWatch(std::move(member_of_rank));
+  note(AggregatorEvent::Kind::kJobRunning, job);
+  const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
+  for (const auto& member : job.members)
+    events_.push_back({member->id, JobEvent::Kind::kReady, {}, shared, {}});
+  if (!draining_) return;
+  for (const auto& member : job.members)
+    events_.push_back({member->id, JobEvent::Kind::kDraining, {}, nullptr, {}});
+}
+
+Result<JobGrant> JobTable::grant_for(const Job& job) {
+  JobGrant grant;
+  grant.job = job.grant;
+  grant.job.spec = without_tokens(job.spec);
+  grant.job.key = {random_(), random_()};
+  do grant.succession_id = random_();
+  while (grant.succession_id == 0);
+  grant.job.scale_slots = kScaleSlots;
+  grant.former_ranks = job.former_ranks;
+  grant.completed = std::numeric_limits<uint64_t>::max();
+  for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
+  grant.dataplane = dataplane_->kind();
+  grant.capabilities = capabilities_for(job);
+  grant_hosts(job, &grant);
+  if (Status status = grant_stripes(job, &grant); !status.ok()) return status;
+  if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
+
+  bool ipv6 = false;
+  uint32_t slots = job.spec.slots();
+  uint32_t payload = payload_limit();
+  for (const StripeGrant& stripe : grant.stripes) {
+    const Result<Address> endpoint = Address::parse(stripe.endpoint);
+    NETSUM_ASSERT(endpoint.ok());
+    // A wildcard is replaced by the address that the worker reached us at, so of its own family.
+    ipv6 |= endpoint->family == 6 && !endpoint->is_wildcard();
+  }
+  for (const auto& member : job.members) {
+    ipv6 |= member->peer.family == 6;
+    if (members_bring_shards_) {
+      payload = std::min(payload, member->shard_payload_bytes / 32 * 32);
+      slots = std::min(slots, member->shard_slots - kScaleSlots);
+    }
+    if (!member->rack.empty()) {
+      payload = std::min(payload, member->rack_payload_bytes / 32 * 32);
+      slots = std::min(slots, member->rack_slots - kScaleSlots);
+    }
+  }
+  // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
+  grant.job.data_slots = std::bit_floor(slots);
+  grant.job.payload_bytes =
+      std::min(payload, wire::payload_for_mtu(static_cast<int>(job.spec.mtu()), ipv6 ? 6 : 4));
+  return grant;
+}
+
+Capabilities JobTable::capabilities_for(const Job& job) const {
+  Capabilities can =
+      members_bring_shards_ ? job.members.front()->dataplane : dataplane_->limits().capabilities;
+  for (const auto& member : job.members)
+    if (members_bring_shards_ || !member->rack.empty()) can = common(can, member->dataplane);
+  return can;
+}
+
+Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
+  for (const Address& endpoint : dataplane_->endpoints())
+    grant->stripes.push_back({endpoint.to_string(), kNoRank, false});
+  if (!members_bring_shards_) return {};
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    const Result<Address> parsed = Address::parse(member.shard_endpoint);
+    NETSUM_ASSERT(parsed.ok());  // by check_shard
+    Address endpoint = *parsed;
+    if (endpoint.is_wildcard()) {
+      if (!member.peer.valid())
+        return {ErrorCode::kInvalidArgument,
+                describe_rank(static_cast<int>(rank), member.host) +
+                    " gave no address for its shard, and its connection has none: set bind_address",
+                static_cast<int>(rank)};
+      endpoint = member.peer;
+      endpoint.port = parsed->port;
+    }
+    grant->stripes.push_back({endpoint.to_string(), static_cast<int>(rank), true});
+  }
+  return {};
+}
+
+// By multicast if the dataplane does so and every member can receive it. Returns what comes of it, for
+// people.
+std::string JobTable::grant_group(const Job& job, JobGrant* grant) const {
+  const Address group = group_of(*dataplane_, grant->job.job);
+  if (!group.valid()) return "unicast";
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    if (!member.rack.empty()) return "unicast: members are aggregators";
+    if (!member.multicast) {
+      return "unicast: " + describe_rank(static_cast<int>(rank), member.host) + " does not receive multicast";
+    }
+  }
+  grant->job.group = group;
+  return "multicast to " + group.to_string();
+}
+
+void JobTable::grant_hosts(const Job& job, JobGrant* grant) {
+  std::set<std::string> known;
+  bool shared = false;
+  for (const auto& member : job.members) {
+    const std::string& host = member->shares_memory_on;
+    shared |= !host.empty() && !known.insert(host).second;
+  }
+  if (!shared) return;
+  grant->host_meeting = random_();
+  for (const auto& member : job.members) grant->hosts.push_back(member->shares_memory_on);
+}
+
+// Ranks of one rack become one member, in the order of their lowest ranks.
+Status JobTable::group_by_rack(const Job& job, JobGrant* grant) const {
+  std::map<std::string, uint16_t> racks;
+  std::vector<uint16_t> member_of_rank;
+  uint16_t members = 0;
+  uint32_t stripes = 0;
+  int first_rank = kNoRank;  // of those below another aggregator
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    if (member.rack.empty()) {
+      member_of_rank.push_back(members++);
+      continue;
+    }
+    const auto [entry, is_new] = racks.emplace(member.rack, members);
+    if (is_new) ++members;
+    member_of_rank.push_back(entry->second);
+    if (first_rank == kNoRank) {
+      first_rank = static_cast<int>(rank);
+      stripes = member.rack_stripes;
+    }
+    if (member.rack_stripes != stripes)
+      return Status(ErrorCode::kInvalidArgument,
+                    "the aggregators of " +
+                        describe_rank(first_rank, job.members[static_cast<size_t>(first_rank)]->host) +
+                        " and " + describe_rank(static_cast<int>(rank), member.host) + " have " +
+                        std::to_string(stripes) + " and " + std::to_string(member.rack_stripes) +
+                        " cores: start all aggregators below this one with the same --cores",
+                    static_cast<int>(rank));
+  }
+  const uint32_t most_members = std::min<uint32_t>(most_members_of(grant->capabilities), NETSUM_MAX_MEMBERS);
+  if (members > most_members)
+    return Status(ErrorCode::kInvalidArgument,
+                  "job '" + job.spec.name() + "' has " + std::to_string(members) +
+                      " members at this aggregator, which serves at most " + std::to_string(most_members) +
+                      ": put aggregators between it and the ranks (netsum aggregator --parent)");
+  grant->job.members = members;
+  if (first_rank == kNoRank) return {};
+  if (stripes > grant->stripes.size())
+    return Status(ErrorCode::kInvalidArgument,
+                  "this aggregator has " + std::to_string(grant->stripes.size()) + " cores, those below it " +
+                      std::to_string(stripes) + ": start it with at least as many (--cores)");
+  grant->stripes.resize(stripes);
+  grant->member_of_rank = std::move(member_of_rank);
+  return {};
+}
+
+}  // namespace netsum

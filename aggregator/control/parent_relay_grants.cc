@@ -1,0 +1,138 @@
+// The part of ParentRelay that gives the jobs that a parent has granted their slots and members here.
+#include <algorithm>
+#include <map>
+
+#include "aggregator/control/parent_relay.h"
+#include "src/control/channel.h"
+#include "src/control/membership.h"
+#include "wire/ids.h"
+
+namespace netsum {
+
+Result<control::Ready> ParentRelay::grant(Session& session, const control::Ready& ready,
+                                          const std::string& parent_peer) {
+  const ParentJob key{ready.job(), ready.epoch(), {ready.key_0(), ready.key_1()}};
+  auto entry = grants_.find(key);
+  if (entry == grants_.end()) {
+    Result<Grant> fresh = install(session, ready, parent_peer);
+    if (!fresh.ok()) return fresh.status();
+    entry = grants_.emplace(key, std::move(fresh).value()).first;
+  }
+  Grant& grant = entry->second;
+  ++grant.sessions;
+  session.job = key;
+
+  JobGrant own;
+  own.job = grant.job;
+  own.dataplane = std::string(dataplane_->kind()) + " below " + ready.dataplane() + " at " + options_.parent;
+  for (const Address& endpoint : dataplane_->endpoints()) own.stripes.push_back({endpoint.to_string()});
+  own.hosts.assign(ready.hosts().begin(), ready.hosts().end());
+  own.host_meeting = ready.host_meeting();
+  own.succession_id = ready.succession_id();
+  own.member_of_rank = grant.member_of_rank;
+  own.capabilities = common(dataplane_->limits().capabilities, ready.capabilities());
+  return to_ready(own);
+}
+
+Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const control::Ready& ready,
+                                                const std::string& parent_peer) {
+  const Result<Membership> above = to_membership(ready, peer_address(parent_peer));
+  if (!above.ok()) return above.status();
+  const std::vector<uint16_t>& members = above->member_of_rank;
+  if (members.size() != session.spec.world_size())
+    return Status(ErrorCode::kVersionMismatch,
+                  "the aggregator at " + options_.parent +
+                      " is of a release that can be no parent: install the same release of netsum on both");
+  Reservation& reservation = *session.reservation;
+  const uint32_t granted = above->data_slots + above->scale_slots;
+  if (reservation.granted || granted > reservation.slots)
+    return Status(ErrorCode::kInternal,
+                  "the aggregator at " + options_.parent + " has granted job '" + session.spec.name() + "' " +
+                      std::to_string(granted) +
+                      " slots, more than this one has offered, or has granted it twice");
+  Grant grant;
+  grant.job.job = reservation.index;
+  grant.job.epoch = reservation.epoch;
+  grant.job.first_slot = reservation.first_slot;
+  grant.job.key = {system_random(), system_random()};
+  grant.job.spec = without_tokens(session.spec);
+  grant.job.data_slots = above->data_slots;
+  grant.job.scale_slots = above->scale_slots;
+  grant.job.payload_bytes = above->payload_bytes;
+  DataplaneParent parent;
+  parent.job = above->job;
+  parent.epoch = above->epoch;
+  parent.key = above->key;
+  parent.member = members[static_cast<size_t>(session.rank)];
+  for (const StripeInfo& stripe : above->stripes) {
+    const Result<Address> address = Address::parse(stripe.endpoint);
+    if (!address.ok()) return address.status();
+    parent.stripes.push_back(*address);
+  }
+  grant.member_of_rank = number_members(session.spec, members, parent.member);
+  for (const uint16_t member : grant.member_of_rank)
+    if (member != NETSUM_MEMBER_ALL) grant.job.members = std::max<uint16_t>(grant.job.members, member + 1);
+  if (grant.job.members > NETSUM_MAX_MEMBERS)
+    return Status(ErrorCode::kInvalidArgument,
+                  "job '" + session.spec.name() + "' has " + std::to_string(grant.job.members) +
+                      " members at this aggregator, which serves at most " +
+                      std::to_string(NETSUM_MAX_MEMBERS) + ": spread them over more aggregators");
+  if (all_receive_multicast(session.spec)) grant.job.group = group_of(*dataplane_, grant.job.job);
+  grant.job.parent = std::move(parent);
+  if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
+  slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
+  if (granted < reservation.slots) tell_of_room();
+  reservation.slots = granted;
+  reservation.granted = true;
+  grant.reservation = session.reservation;
+  return grant;
+}
+
+bool ParentRelay::all_receive_multicast(const JobSpec& job) const {
+  return std::all_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const Session& session = entry.second;
+    return !waits_for(session, job) || session.multicast;
+  });
+}
+
+// As JobTable does: ranks of one rack are one member, in the order of their lowest ranks. All of ours have
+// joined, or the parent would not have granted the job; but the word that the parent has let one in comes by
+// its own stream, maybe after the grant by another's. So a session without it counts, too, unless there is
+// one of the same rank that has it.
+std::vector<uint16_t> ParentRelay::number_members(const JobSpec& job, const std::vector<uint16_t>& above,
+                                                  uint16_t own) const {
+  std::vector<std::string> racks(above.size());
+  std::vector<bool> let_in(above.size());
+  for (const auto& [id, session] : sessions_) {
+    const auto rank = static_cast<size_t>(session.rank);
+    if (!waits_for(session, job) || rank >= above.size() || let_in[rank]) continue;
+    racks[rank] = session.rack;
+    let_in[rank] = session.member != 0;
+  }
+  std::map<std::string, uint16_t> numbers;
+  std::vector<uint16_t> member_of_rank;
+  uint16_t members = 0;
+  for (size_t rank = 0; rank < above.size(); ++rank) {
+    if (above[rank] != own) {
+      member_of_rank.push_back(NETSUM_MEMBER_ALL);
+    } else if (racks[rank].empty()) {
+      member_of_rank.push_back(members++);
+    } else {
+      const auto [entry, is_new] = numbers.emplace(racks[rank], members);
+      if (is_new) ++members;
+      member_of_rank.push_back(entry->second);
+    }
+  }
+  return member_of_rank;
+}
+
+void ParentRelay::release(const Session& session) {
+  if (!session.job) return;
+  const auto entry = grants_.find(*session.job);
+  if (entry == grants_.end() || --entry->second.sessions > 0) return;
+  const DataplaneJob& job = entry->second.job;
+  dataplane_->remove(job.job, job.epoch);
+  grants_.erase(entry);
+}
+
+}  // namespace netsum

@@ -1,0 +1,133 @@
+#include "src/job/capabilities.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "src/job/encoded_fields.h"
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using List = google::protobuf::RepeatedField<uint32_t>;
+constexpr uint32_t kNone =
+    0;  // in place of the elements of a list that has none: an empty list is the standard one
+
+List or_standard(const List& list, std::initializer_list<uint32_t> standard) {
+  return list.empty() ? List(standard.begin(), standard.end()) : list;
+}
+List formats_of(const Capabilities& who) {
+  return or_standard(who.formats(), {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
+                                     NETSUM_FORMAT_MAX_U8});
+}
+List byte_orders_of(const Capabilities& who) {
+  return or_standard(who.byte_orders(), {NETSUM_LANES_LITTLE_ENDIAN});
+}
+List tags_of(const Capabilities& who) {
+  return or_standard(who.tags(), {NETSUM_TAG_KEYED});
+}
+
+bool contains(const List& list, uint32_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+List common_of(const List& a, const List& b) {
+  List both;
+  for (const uint32_t value : a)
+    if (contains(b, value)) both.Add(value);
+  if (both.empty()) both.Add(kNone);
+  return both;
+}
+
+std::string describe_format(uint32_t format) {
+  const auto name = [](uint32_t number, std::initializer_list<std::pair<uint32_t, const char*>> known,
+                       const char* what) {
+    for (const auto& [value, text] : known)
+      if (value == number) return std::string(text);
+    return what + (" " + std::to_string(number));
+  };
+  return name(format >> 4, {{NETSUM_OP_SUM, "SUM"}, {NETSUM_OP_MAX, "MAX"}}, "operation") + " of " +
+         name(format & 15,
+              {{NETSUM_LANE_U8, "unsigned 8-bit"},
+               {NETSUM_LANE_I16, "16-bit"},
+               {NETSUM_LANE_I32, "32-bit"},
+               {NETSUM_LANE_I64, "64-bit"}},
+              "kind") +
+         " lanes";
+}
+std::string describe_byte_order(uint32_t order) {
+  return order == NETSUM_LANES_LITTLE_ENDIAN ? "little-endian lanes"
+         : order == NETSUM_LANES_BIG_ENDIAN  ? "big-endian lanes"
+                                             : "lanes of byte order " + std::to_string(order);
+}
+std::string describe_tag(uint32_t tag) {
+  return tag == NETSUM_TAG_KEYED ? "keyed packet tags" : "packet tags of kind " + std::to_string(tag);
+}
+
+template <typename Describe>
+std::string first_missing(const List& needed, const List& has, Describe describe) {
+  for (const uint32_t value : needed)
+    if (!contains(has, value)) return describe(value);
+  return {};
+}
+
+// For people; empty: nothing is missing.
+std::string missing(const Capabilities& needs, const Capabilities& can) {
+  if (auto what = first_missing(formats_of(needs), formats_of(can), describe_format); !what.empty())
+    return what;
+  if (auto what = first_missing(byte_orders_of(needs), byte_orders_of(can), describe_byte_order);
+      !what.empty())
+    return what;
+  if (auto what = first_missing(tags_of(needs), tags_of(can), describe_tag); !what.empty()) return what;
+  if (can.payload_bytes() != 0 && needs.payload_bytes() > can.payload_bytes())
+    return "payloads of " + std::to_string(needs.payload_bytes()) + " bytes (the largest is " +
+           std::to_string(can.payload_bytes()) + ")";
+  if (needs.max_members() > most_members_of(can))
+    return std::to_string(needs.max_members()) + " members (the most is " +
+           std::to_string(most_members_of(can)) + ")";
+  if (needs.multicast() && !can.multicast()) return "results by multicast";
+  for (const auto& [number, value] : encoded_fields(needs))
+    if (number > Capabilities::kMulticastFieldNumber)
+      return "capability " + std::to_string(number) + ", which is of a later release";
+  return {};
+}
+
+}  // namespace
+
+uint32_t most_members_of(const Capabilities& who) {
+  return who.max_members() == 0 ? NETSUM_MAX_MEMBERS : who.max_members();
+}
+
+Capabilities standard_capabilities(uint32_t payload_bytes) {
+  Capabilities standard;
+  *standard.mutable_formats() = formats_of(standard);
+  *standard.mutable_byte_orders() = byte_orders_of(standard);
+  *standard.mutable_tags() = tags_of(standard);
+  standard.set_payload_bytes(payload_bytes);
+  standard.set_max_members(NETSUM_MAX_MEMBERS);
+  return standard;
+}
+
+Capabilities common(const Capabilities& a, const Capabilities& b) {
+  Capabilities both;
+  *both.mutable_formats() = common_of(formats_of(a), formats_of(b));
+  *both.mutable_byte_orders() = common_of(byte_orders_of(a), byte_orders_of(b));
+  *both.mutable_tags() = common_of(tags_of(a), tags_of(b));
+  const bool said = a.payload_bytes() != 0 && b.payload_bytes() != 0;
+  both.set_payload_bytes(said ? std::min(a.payload_bytes(), b.payload_bytes())
+                              : std::max(a.payload_bytes(), b.payload_bytes()));
+  both.set_max_members(std::min(most_members_of(a), most_members_of(b)));
+  both.set_multicast(a.multicast() && b.multicast());
+  return both;
+}
+
+Status check_needs(const JobSpec& job, const Capabilities& can, const std::string& who) {
+  const std::string what = missing(job.needs(), can);
+  if (what.empty()) return {};
+  return {ErrorCode::kUnsupported,
+          "job '" + job.name() + "' needs " + what + ", which " + who +
+              " cannot do: use an aggregator whose dataplane can (--dataplane), or start the "
+              "job without what needs it"};
+}
+
+}  // namespace netsum

@@ -1,0 +1,94 @@
+#include "src/job/capabilities.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kWho = "the dataplane 'fake' of this aggregator";
+
+JobSpec job_that_needs(const Capabilities& needs) {
+  JobSpec job;
+  job.set_name("train");
+  *job.mutable_needs() = needs;
+  return job;
+}
+
+TEST(Capabilities, WhoSaysNothingCanDoAndNeedsTheStandard) {
+  EXPECT_TRUE(check_needs(JobSpec(), Capabilities(), kWho).ok());
+  EXPECT_TRUE(check_needs(JobSpec(), standard_capabilities(1440), kWho).ok());
+  EXPECT_TRUE(check_needs(job_that_needs(standard_capabilities(1440)), Capabilities(), kWho).ok());
+}
+
+struct Lack {
+  void (*change)(Capabilities* needs, Capabilities* can);
+  const char* says;
+};
+
+class CapabilityLacked : public ::testing::TestWithParam<Lack> {};
+
+TEST_P(CapabilityLacked, IsNamedWithWhoLacksItAndWhatToDo) {
+  Capabilities needs = standard_capabilities(1440), can = standard_capabilities(1440);
+  ASSERT_TRUE(check_needs(job_that_needs(needs), can, kWho).ok());
+  GetParam().change(&needs, &can);
+  const Status refused = check_needs(job_that_needs(needs), can, kWho);
+  EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(refused.message(), HasSubstr(std::string("job 'train' needs ") + GetParam().says +
+                                           ", which the dataplane 'fake' of this aggregator cannot do: use"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, CapabilityLacked,
+    ::testing::Values(
+        Lack{[](Capabilities*, Capabilities* can) {
+               can->clear_formats();
+               can->add_formats(NETSUM_FORMAT_SUM_I32);
+             },
+             "SUM of 16-bit lanes"},
+        Lack{[](Capabilities*, Capabilities* can) { can->mutable_formats()->RemoveLast(); },
+             "MAX of unsigned 8-bit lanes"},
+        Lack{
+            [](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT(3, NETSUM_LANE_I32)); },
+            "operation 3 of 32-bit lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->add_byte_orders(NETSUM_LANES_BIG_ENDIAN); },
+             "big-endian lanes"},
+        Lack{[](Capabilities*, Capabilities* can) { can->set_tags(0, 7); }, "keyed packet tags"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->add_tags(7); }, "packet tags of kind 7"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->set_payload_bytes(8000); },
+             "payloads of 8000 bytes (the largest is 1440)"},
+        Lack{[](Capabilities*, Capabilities* can) { can->set_max_members(8); }, "64 members (the most is 8)"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->set_multicast(true); }, "results by multicast"},
+        Lack{[](Capabilities* needs, Capabilities*) {
+               // As a later release would send it: field 99 is 1.
+               EXPECT_TRUE(needs->ParseFromString(needs->SerializeAsString() + "\x98\x06\x01"));
+             },
+             "capability 99, which is of a later release"}));
+
+TEST(Capabilities, CommonIsWhatBothCanDo) {
+  Capabilities a = standard_capabilities(1440), b;
+  b.add_formats(NETSUM_FORMAT_SUM_I32);
+  b.add_formats(NETSUM_FORMAT(3, NETSUM_LANE_I32));
+  b.set_payload_bytes(1024);
+  const Capabilities both = common(a, b);
+  EXPECT_THAT(both.formats(), ElementsAre(NETSUM_FORMAT_SUM_I32));
+  EXPECT_THAT(both.byte_orders(), ElementsAre(NETSUM_LANES_LITTLE_ENDIAN));
+  EXPECT_EQ(both.payload_bytes(), 1024u);
+  EXPECT_EQ(both.max_members(), 64u);
+  EXPECT_EQ(common(a, Capabilities()).payload_bytes(), 1440u) << "the other does not say";
+}
+
+TEST(Capabilities, NothingInCommonIsNotTheStandard) {
+  Capabilities a, b;
+  a.add_formats(NETSUM_FORMAT_SUM_I16);
+  b.add_formats(NETSUM_FORMAT_SUM_I64);
+  EXPECT_FALSE(check_needs(JobSpec(), common(a, b), kWho).ok());
+}
+
+}  // namespace
+}  // namespace netsum

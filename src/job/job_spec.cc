@@ -1,0 +1,129 @@
+#include "src/job/job_spec.h"
+
+#include <bit>
+#include <map>
+
+#include "src/base/text.h"
+#include "src/job/encoded_fields.h"
+#include "wire/ids.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+std::string number(uint64_t value) {
+  return std::to_string(value);
+}
+
+Status invalid(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+struct Field {
+  int number;
+  const char* name;      // in messages
+  bool compared = true;  // all members must give the same value
+};
+// job_spec_test compares it with job.proto.
+constexpr Field kFields[] = {
+    {JobSpec::kProtocolVersionFieldNumber, "protocol version", false},
+    {JobSpec::kNameFieldNumber, "name", false},
+    {JobSpec::kTokenFieldNumber, "token", false},
+    {JobSpec::kWorldSizeFieldNumber, "world size"},
+    {JobSpec::kMtuFieldNumber, "mtu"},
+    {JobSpec::kSlotsFieldNumber, "slots"},
+    {JobSpec::kAggregatorTokenFieldNumber, "aggregator token", false},
+    {JobSpec::kSucceedsFieldNumber, "succeeds", false},
+    {JobSpec::kMinMembersFieldNumber, "min_members"},
+    {JobSpec::kGatherMsFieldNumber, "gather_ms"},
+    {JobSpec::kWhenFullFieldNumber, "when_full"},
+    {JobSpec::kNeedsFieldNumber, "needs"},
+};
+
+const Field* find_field(int number) {
+  for (const Field& field : kFields)
+    if (field.number == number) return &field;
+  return nullptr;
+}
+
+Status check_text(const std::string& what, const std::string& text, size_t most_bytes) {
+  if (text.size() > most_bytes)
+    return invalid(what + " has " + number(text.size()) + " bytes; at most " + number(most_bytes) +
+                   " are allowed");
+  if (!is_printable(text)) return invalid(what + " may hold printable ASCII characters only");
+  return {};
+}
+
+}  // namespace
+
+JobSpec new_job_spec() {
+  JobSpec spec;
+  spec.set_protocol_version(NETSUM_VERSION);
+  spec.set_world_size(1);
+  spec.set_mtu(1500);
+  spec.set_slots(256);
+  return spec;
+}
+
+JobSpec without_tokens(JobSpec spec) {
+  spec.clear_token();
+  spec.clear_aggregator_token();
+  return spec;
+}
+
+std::string name_of_job_field(int number) {
+  const Field* field = find_field(number);
+  return field != nullptr ? field->name : "";
+}
+
+WhenFull when_full_of(const JobSpec& spec) {
+  const uint32_t value = spec.when_full();
+  return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;
+}
+
+Status check_version(const JobSpec& spec) {
+  if (spec.protocol_version() == NETSUM_VERSION) return {};
+  return {ErrorCode::kVersionMismatch, "the worker speaks protocol version " +
+                                           number(spec.protocol_version()) + ", this aggregator version " +
+                                           number(NETSUM_VERSION) +
+                                           ": install the same release of netsum on both"};
+}
+
+Status check_spec(const JobSpec& spec) {
+  if (spec.name().empty())
+    return invalid("the job name has 0 bytes; 1 to " + number(kMaxJobNameBytes) + " are allowed");
+  if (Status status = check_text("the job name", spec.name(), kMaxJobNameBytes); !status.ok()) return status;
+  const std::string of_job = " of job '" + spec.name() + "'";
+  if (spec.token().size() > kMaxTokenBytes)
+    return invalid("the token" + of_job + " has " + number(spec.token().size()) + " bytes; at most " +
+                   number(kMaxTokenBytes) + " are allowed");
+  if (spec.world_size() < 1 || spec.world_size() > kMaxRanks)
+    return invalid("world size " + number(spec.world_size()) + of_job + " is out of range: a job has 1 to " +
+                   number(kMaxRanks) + " ranks");
+  if (spec.mtu() < wire::kMinMtu || spec.mtu() > wire::kMaxMtu)
+    return invalid("mtu " + number(spec.mtu()) + " is out of range: " + number(wire::kMinMtu) + " to " +
+                   number(wire::kMaxMtu) + " are possible, 1500 is usual");
+  if (spec.min_members() > spec.world_size() || (spec.min_members() > 0 && spec.succeeds() == 0))
+    return invalid("min_members " + number(spec.min_members()) + of_job +
+                   " is out of range: at most its world size, and only for a job that succeeds another");
+  if (!std::has_single_bit(spec.slots()))
+    return invalid("slots must be a power of two, and " + number(spec.slots()) + " is not; 256 is usual");
+  return {};
+}
+
+Status check_same(const JobSpec& first, const JobSpec& asked) {
+  std::map<int, EncodedField> expected = encoded_fields(first), given = encoded_fields(asked);
+  for (const auto& [number, value] : given)
+    expected.try_emplace(number);  // so that all of them are looked at
+  for (const auto& [number, value] : expected) {
+    const Field* field = find_field(number);
+    if (given[number].bytes == value.bytes || (field != nullptr && !field->compared)) continue;
+    const std::string what =
+        field != nullptr ? field->name : "field " + std::to_string(number) + " (of a later release)";
+    return invalid("job '" + asked.name() + "' was created with " + what + " " + value.text +
+                   ", and this rank asks for " + given[number].text + ": all ranks must agree");
+  }
+  return {};
+}
+
+}  // namespace netsum

@@ -1,0 +1,104 @@
+#include "src/job/job_spec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "wire/ids.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec spec() {
+  JobSpec spec;
+  spec.set_protocol_version(NETSUM_VERSION);
+  spec.set_name("train");
+  spec.set_token("secret");
+  spec.set_world_size(4);
+  spec.set_mtu(1500);
+  spec.set_slots(256);
+  return spec;
+}
+
+// As a later release would send it, with one more number.
+JobSpec with_unknown_field(JobSpec known, int number, uint64_t value) {
+  std::string bytes = known.SerializeAsString();
+  {
+    google::protobuf::io::StringOutputStream out(&bytes);  // appends
+    google::protobuf::io::CodedOutputStream coded(&out);
+    coded.WriteTag(static_cast<uint32_t>(number) << 3);
+    coded.WriteVarint64(value);
+  }
+  JobSpec parsed;
+  EXPECT_TRUE(parsed.ParseFromString(bytes));
+  return parsed;
+}
+
+TEST(JobSpec, EqualOnesAreTheSame) {
+  EXPECT_TRUE(check_same(spec(), spec()).ok());
+  EXPECT_TRUE(check_same(with_unknown_field(spec(), 99, 7), with_unknown_field(spec(), 99, 7)).ok());
+}
+
+struct Mismatch {
+  void (*change)(JobSpec&);
+  const char* says;
+};
+
+class JobSpecMismatch : public ::testing::TestWithParam<Mismatch> {};
+
+TEST_P(JobSpecMismatch, NamesTheFieldAndBothValues) {
+  JobSpec other = spec();
+  GetParam().change(other);
+  const Status refused = check_same(spec(), other);
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EveryField, JobSpecMismatch,
+    ::testing::Values(
+        Mismatch{[](JobSpec& job) { job.set_world_size(5); }, "with world size 4, and this rank asks for 5"},
+        Mismatch{[](JobSpec& job) { job.set_mtu(9000); }, "with mtu 1500, and this rank asks for 9000"},
+        Mismatch{[](JobSpec& job) { job.set_slots(512); }, "with slots 256, and this rank asks for 512"},
+        Mismatch{[](JobSpec& job) { job.set_min_members(2); },
+                 "with min_members 0, and this rank asks for 2"},
+        Mismatch{[](JobSpec& job) { job.set_gather_ms(9); }, "with gather_ms 0, and this rank asks for 9"},
+        Mismatch{[](JobSpec& job) { job.set_when_full(1); }, "with when_full 0, and this rank asks for 1"}));
+
+TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
+  EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),
+              HasSubstr("with field 99 (of a later release) 7, and this rank asks for 0"));
+  EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), with_unknown_field(spec(), 99, 8)).message(),
+              HasSubstr("field 99 (of a later release) 7, and this rank asks for 8"));
+}
+
+TEST(JobSpec, WhatIsEachMembersOwnMayDiffer) {
+  JobSpec other = spec();
+  other.set_aggregator_token("another aggregator's");
+  EXPECT_TRUE(check_same(spec(), other).ok());
+}
+
+TEST(JobSpec, EveryFieldOfTheProtoHasAName) {
+  std::ifstream file(NETSUM_JOB_PROTO);
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string proto = text.str();
+  const size_t begin = proto.find("message JobSpec {");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string message = proto.substr(begin, proto.find("\n}", begin) - begin);
+  const std::regex field(R"(\n  (?:repeated |optional )?\w+ (\w+) = (\d+);)");
+  int fields = 0;
+  for (std::sregex_iterator at(message.begin(), message.end(), field), end; at != end; ++at, ++fields)
+    EXPECT_NE(name_of_job_field(std::stoi((*at)[2])), "") << (*at)[1] << ": add it to kFields in job_spec.cc";
+  EXPECT_GE(fields, 11);
+}
+
+}  // namespace
+}  // namespace netsum
