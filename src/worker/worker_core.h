@@ -1,5 +1,5 @@
 // A worker's protocol engine, without I/O: operations in, packets out, packets in, completions out. Time is a
-// parameter. Production drives it with sockets (src/collective), the simulator with a virtual network.
+// parameter. Production drives it with sockets (collective), the simulator with a virtual network.
 //
 // Thread rule: one thread, except stripes' counters, which any thread may read.
 #ifndef NETSUM_SRC_WORKER_WORKER_CORE_H_

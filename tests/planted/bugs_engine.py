@@ -2,9 +2,9 @@
 
 from bug import Bug
 
-ENGINE = "src/collective/engine.cc"
-CHECKS = "src/collective/tensor_check.cc"
-C_API = "src/collective/c_api.cc"
+ENGINE = "collective/engine.cc"
+CHECKS = "collective/tensor_check.cc"
+C_API = "collective/c_api.cc"
 
 # fmt: off
 BUGS = [
@@ -18,7 +18,7 @@ BUGS = [
         "    if (!core_->idle() && core_->status().ok())\n", "    if (!core_->idle())\n",
         "engine_test EngineTest.OperationsThatNeedARankThatHasLeftEndAndTheEngineSleeps"),
     Bug("engine", "early_failure_lost", "an engine does not get the failure that was reported before it was made",
-        "src/collective/failure_notifier.cc", "  if (!failure_.ok()) engine_->fail(failure_);\n", "",
+        "collective/failure_notifier.cc", "  if (!failure_.ok()) engine_->fail(failure_);\n", "",
         "engine_test EngineTest.AFailureThatTheControlPlaneReportedBeforeThereWasAnEngineReachesIt"),
     Bug("engine", "chunks_wrap", "an operation may have more chunks than a packet can name", CHECKS,
         "  if (elements <= kMostChunks * chunk_elements) return {};\n", "  if (elements + kMostChunks > 0) return {};\n",

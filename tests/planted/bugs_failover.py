@@ -2,7 +2,7 @@
 
 from bug import Bug
 
-COMMUNICATOR = "src/collective/failover_communicator.cc"
+COMMUNICATOR = "collective/failover_communicator.cc"
 ORDER = "failover_order_test FailoverOrderTest."
 REPEATED = ORDER + "WhatHasEndedOnOneRankIsRepeatedForTheOther"
 TRAINING = "failover_test FailoverTest.To*"

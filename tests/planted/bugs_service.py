@@ -3,7 +3,7 @@
 from bug import Bug
 
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
-EVERYWHERE = "src/collective/finished_everywhere.cc"
+EVERYWHERE = "collective/finished_everywhere.cc"
 TABLE = "aggregator/control/job_table.cc"
 WAITING = "aggregator/control/parent_relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"

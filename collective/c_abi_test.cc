@@ -1,0 +1,129 @@
+// What keeps the C ABI stable: structs of older and newer versions of the header, and the symbols of the library.
+#include <gmock/gmock.h>
+#include <netsum/netsum.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "collective/c_api_c11.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CAbiTest, AProgramInC11UsesEveryFunction) {
+  const char* const problem = netsum_c11_program();
+  EXPECT_EQ(problem, nullptr) << problem;
+}
+
+// The struct as a program has it whose header is older (or newer) by some bytes; what follows is not the program's.
+class Options {
+ public:
+  explicit Options(size_t size) : bytes_(sizeof(netsum_comm_options) + 4096, 0xEE) {
+    std::memset(bytes_.data(), 0, size);
+    (*this)->struct_size = size;
+    (*this)->world_size = 1;
+    (*this)->root = "127.0.0.1:0";
+  }
+  netsum_comm_options* operator->() { return reinterpret_cast<netsum_comm_options*>(bytes_.data()); }
+  unsigned char& byte(size_t i) { return bytes_[i]; }
+  int connect() {
+    netsum_comm* comm = nullptr;
+    const int code = netsum_comm_connect(operator->(), &comm);
+    netsum_comm_close(comm);
+    return code;
+  }
+
+ private:
+  std::vector<unsigned char> bytes_;
+};
+
+constexpr size_t kFirstVersion = 144;
+
+TEST(CAbiTest, AProgramOfTheFirstVersionStillConnects) {
+  EXPECT_EQ(Options(kFirstVersion).connect(), NETSUM_OK) << netsum_last_error();
+}
+
+TEST(CAbiTest, AProgramOfALaterVersionConnectsIfItUsesNothingNew) {
+  const size_t later = sizeof(netsum_comm_options) + 24;
+  EXPECT_EQ(Options(later).connect(), NETSUM_OK) << netsum_last_error();
+  Options with_new_option(later);
+  with_new_option.byte(later - 3) = 1;
+  EXPECT_EQ(with_new_option.connect(), NETSUM_INVALID_ARGUMENT);
+  EXPECT_THAT(netsum_last_error(), HasSubstr("struct_size is " + std::to_string(later) + ", and byte " +
+                                             std::to_string(later - 3) + " is not zero"));
+  EXPECT_THAT(netsum_last_error(), HasSubstr(std::to_string(sizeof(netsum_comm_options)) + " bytes"));
+}
+
+TEST(CAbiTest, SizesThatNoVersionHasAreRefused) {
+  for (const size_t size : {size_t{0}, size_t{8}, kFirstVersion - 3, size_t{1} << 20, SIZE_MAX}) {
+    Options options(kFirstVersion);
+    options->struct_size = size;
+    EXPECT_EQ(options.connect(), NETSUM_INVALID_ARGUMENT);
+    EXPECT_THAT(netsum_last_error(), HasSubstr("struct_size is " + std::to_string(size) + ": set it to"));
+  }
+}
+
+TEST(CAbiTest, ValuesThatNoEnumHasAreRefused) {
+  Options options(sizeof(netsum_comm_options));
+  options->packet_io = static_cast<netsum_packet_io>(2);
+  EXPECT_EQ(options.connect(), NETSUM_INVALID_ARGUMENT);
+  EXPECT_THAT(netsum_last_error(), HasSubstr("packet_io"));
+}
+
+TEST(CAbiTest, StatisticsFillWhatTheCallerHas) {
+  Options options(sizeof(netsum_comm_options));
+  netsum_comm* comm = nullptr;
+  ASSERT_EQ(netsum_comm_connect(options.operator->(), &comm), NETSUM_OK) << netsum_last_error();
+  struct Larger {
+    netsum_stats stats;
+    uint64_t unknown;
+    uint64_t not_theirs;
+  } larger;
+  std::memset(&larger, 0xEE, sizeof larger);
+  larger.stats.struct_size = offsetof(Larger, not_theirs);
+  EXPECT_EQ(netsum_comm_stats(comm, &larger.stats), NETSUM_OK) << netsum_last_error();
+  EXPECT_EQ(larger.stats.struct_size, offsetof(Larger, not_theirs));
+  EXPECT_EQ(larger.stats.operations_failed, 0u);
+  EXPECT_EQ(larger.unknown, 0u);
+  EXPECT_EQ(larger.not_theirs, 0xEEEEEEEEEEEEEEEEu);
+  std::memset(&larger, 0xEE, sizeof larger);
+  larger.stats.struct_size = offsetof(netsum_stats, operations);  // an older one, with two fields
+  EXPECT_EQ(netsum_comm_stats(comm, &larger.stats), NETSUM_OK) << netsum_last_error();
+  EXPECT_EQ(larger.stats.operations_submitted, 0u);
+  EXPECT_EQ(larger.stats.operations, 0xEEEEEEEEEEEEEEEEu);
+  larger.stats.struct_size = 0;
+  EXPECT_EQ(netsum_comm_stats(comm, &larger.stats), NETSUM_INVALID_ARGUMENT);
+  netsum_comm_close(comm);
+}
+
+std::set<std::string> lines_of(std::istream& text) {
+  std::set<std::string> lines;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty() && line[0] != '#') lines.insert(line);
+  }
+  return lines;
+}
+
+// A new function: add it to exported_symbols.txt (and to exports.map, if it is C++). One that goes missing breaks
+// programs.
+TEST(CAbiTest, TheLibraryExportsWhatTheListSays) {
+  const std::string command = std::string("nm -D --defined-only ") + NETSUM_LIBRARY + " | cut -d' ' -f3";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  char buffer[4096];
+  for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe.get())) > 0;) output.append(buffer, n);
+  std::istringstream symbols(output);
+  std::ifstream list(NETSUM_SYMBOL_LIST);
+  ASSERT_TRUE(list.is_open()) << NETSUM_SYMBOL_LIST;
+  EXPECT_EQ(lines_of(symbols), lines_of(list));
+}
+
+}  // namespace

@@ -1,0 +1,150 @@
+#include "collective/c_api_c11.h"
+
+#include <netsum/netsum.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static char problem[512];
+
+#define REQUIRE(condition)                                                                             \
+  do {                                                                                                 \
+    if (!(condition)) {                                                                                \
+      snprintf(problem, sizeof problem, "line %d: %s; %s", __LINE__, #condition, netsum_last_error()); \
+      return problem;                                                                                  \
+    }                                                                                                  \
+  } while (0)
+
+struct ended {
+  atomic_int calls;
+  int code;
+  int rank;
+  char message[256];
+};
+
+static void note_end(void* user_data, int code, const char* message, int rank) {
+  struct ended* ended = user_data;
+  ended->code = code;
+  ended->rank = rank;
+  snprintf(ended->message, sizeof ended->message, "%s", message);
+  atomic_fetch_add(&ended->calls, 1);
+}
+
+static void note_address(void* user_data, const char* address) {
+  snprintf(user_data, 64, "%s", address);
+}
+
+static const char* sum_several(netsum_comm* comm) {
+  float first[3] = {1, 2, 3}, second[2] = {4, 5}, sum[2] = {0, 0};
+  netsum_tensor tensors[2];
+  memset(tensors, 0, sizeof tensors);
+  tensors[0].input = tensors[0].output = first;
+  tensors[0].count = 3;
+  tensors[0].id = 17;
+  tensors[1].input = second;
+  tensors[1].output = sum;
+  tensors[1].count = 2;
+  netsum_work* work = NULL;
+  REQUIRE(netsum_all_reduce_tensors(comm, tensors, 2, NULL, &work) == NETSUM_OK);
+  struct ended ended = {.code = -1};
+  REQUIRE(netsum_work_on_done(work, note_end, &ended) == NETSUM_OK);
+  REQUIRE(netsum_work_on_done(work, note_end, &ended) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK);
+  while (atomic_load(&ended.calls) == 0) continue; /* the callback comes before or after wait() returns */
+  REQUIRE(ended.code == NETSUM_OK && ended.rank == -1 && ended.message[0] == '\0');
+  REQUIRE(first[2] == 3 && sum[0] == 4 && sum[1] == 5);
+  netsum_work_free(work);
+
+  tensors[1].reserved[1] = 1;
+  REQUIRE(netsum_all_reduce_tensors(comm, tensors, 2, NULL, &work) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "reserved fields of tensor 1") != NULL);
+  REQUIRE(netsum_all_reduce_tensors(comm, NULL, 1, NULL, &work) == NETSUM_INVALID_ARGUMENT);
+  return NULL;
+}
+
+static const char* sum_with_options(netsum_comm* comm) {
+  int64_t numbers[2] = {-7, 1LL << 40};
+  netsum_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.input = tensor.output = numbers;
+  tensor.count = 2;
+  netsum_all_reduce_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.type = NETSUM_INT64;
+  options.timeout_ms = 20000;
+  netsum_work* work = NULL;
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, 20000) == NETSUM_OK && netsum_work_done(work) == 1);
+  REQUIRE(numbers[0] == -7 && numbers[1] == 1LL << 40);
+  netsum_work_free(work);
+  options.op = NETSUM_AVG; /* not of integers: the work reports it */
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &work) == NETSUM_OK);
+  struct ended ended = {.code = -1};
+  REQUIRE(netsum_work_on_done(work, note_end, &ended) == NETSUM_OK); /* has ended: called at once */
+  REQUIRE(atomic_load(&ended.calls) == 1 && ended.code == NETSUM_UNSUPPORTED && ended.message[0] != '\0');
+  netsum_work_free(work);
+  return NULL;
+}
+
+static const char* look(netsum_comm* comm) {
+  netsum_stats stats;
+  memset(&stats, 0xFF, sizeof stats); /* only the size need be set */
+  stats.struct_size = sizeof stats;
+  REQUIRE(netsum_comm_stats(comm, &stats) == NETSUM_OK);
+  REQUIRE(stats.operations == 3 && stats.operations_failed == 0 && stats.struct_size == sizeof stats);
+  REQUIRE(stats.packets_sent > 0 && stats.stripes == 1 && stats.gradient_bytes == 20 + 16 + 4);
+  REQUIRE(strstr(netsum_comm_describe(comm), "embedded shards") != NULL);
+  REQUIRE(netsum_comm_rank(comm) == 0 && netsum_comm_world_size(comm) == 1);
+  REQUIRE(netsum_comm_status(comm) == NETSUM_OK);
+  return NULL;
+}
+
+static const char* break_and_mend(netsum_comm* comm) {
+  netsum_comm_abort(comm, "enough");
+  REQUIRE(netsum_comm_status(comm) == NETSUM_ABORTED);
+  REQUIRE(strstr(netsum_last_error(), "enough") != NULL && netsum_last_error_rank() == 0);
+  netsum_regroup_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.min_members = 1;
+  options.gather_ms = 10;
+  int former_ranks[1] = {-1};
+  REQUIRE(netsum_comm_regroup(comm, &options, former_ranks) == NETSUM_OK && former_ranks[0] == 0);
+  REQUIRE(netsum_barrier(comm, 20000) == NETSUM_OK);
+  return NULL;
+}
+
+const char* netsum_c11_program(void) {
+  REQUIRE(strcmp(netsum_version(), NETSUM_VERSION_STRING) == 0);
+  REQUIRE(strcmp(netsum_code_name(NETSUM_TIMEOUT), "timeout") == 0);
+  char address[64] = "";
+  netsum_comm_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.world_size = 1;
+  options.job = "c11";
+  options.root = "127.0.0.1:0";
+  options.bind_address = "127.0.0.1";
+  options.on_root_bound = note_address;
+  options.on_root_bound_data = address;
+  options.no_shared_memory = 1;
+  options.slots = 64;
+  options.packet_io = NETSUM_IO_UDP;
+  options.timeout_ms = 20000;
+  netsum_comm* comm = NULL;
+  REQUIRE(netsum_comm_connect(&options, &comm) == NETSUM_OK);
+  REQUIRE(strncmp(address, "127.0.0.1:", 10) == 0);
+  float number = 2;
+  netsum_work* work = NULL;
+  REQUIRE(netsum_all_reduce(comm, &number, &number, 1, NETSUM_FLOAT32, NETSUM_SUM, 0, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
+  netsum_work_free(work);
+  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, look, break_and_mend};
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
+    const char* failed = parts[i](comm);
+    if (failed != NULL) return failed;
+  }
+  netsum_comm_close(comm);
+  return NULL;
+}

@@ -1,0 +1,130 @@
+#include "collective/data_path.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "src/host/segment.h"
+
+namespace netsum {
+
+DataPath::DataPath(Options options) : options_(std::move(options)) {}
+
+DataPath::~DataPath() {
+  close();
+}
+
+void DataPath::close() {
+  options_.failures->attach(nullptr);
+  watch_nothing();
+  // The host's engine gives operations to the network's, which works in the memory that the host's holds.
+  if (host_engine_ != nullptr) host_engine_->stop();
+  network_.engine.reset();
+  host_engine_.reset();
+  host_memberships_.clear();
+}
+
+Status DataPath::open(Deadline deadline) {
+  return options_.placement.shares_memory() ? open_shared_memory(deadline) : open_network(deadline);
+}
+
+Status DataPath::open_network(Deadline deadline) {
+  WorkerOptions worker;
+  worker.rank = options_.user.rank;
+  worker.world_size = options_.user.world_size;
+  return connect(std::move(worker), options_.job, 0, options_.on_failed, deadline);
+}
+
+Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
+                         std::function<void(const Status&)> on_failed, Deadline deadline) {
+  worker.encoding.lane_bits = options_.user.lane_bits;
+  auto path = open_path(memberships, std::move(worker), payload_bytes, options_.user, options_.shard,
+                        std::move(on_failed), options_.placement.shares_memory() ? nullptr : options_.trace);
+  if (!path.ok()) return path.status();
+  network_ = std::move(path).value();
+  options_.failures->attach(network_.engine.get());
+  watch_results(memberships);
+  return network_.engine->wait_connected(deadline);
+}
+
+// Results prove that the aggregator that sends them is alive: of its stripes or, if the ranks meet at one of them, of
+// that rank's shard.
+void DataPath::watch_results(const Memberships& memberships) {
+  size_t stripe = 0;
+  for (size_t i = 0; i < memberships.size(); ++i) {
+    std::vector<const Counter*> results;
+    for (const StripeInfo& info : memberships[i]->membership().stripes) {
+      const Counter& counter = network_.worker->stripe(stripe++).counters().results;
+      if (!info.embedded || (options_.shard != nullptr && info.owner_rank == options_.shard->root_rank()))
+        results.push_back(&counter);
+    }
+    const auto witness = [results] {
+      uint64_t sum = 0;
+      for (const Counter* counter : results) sum += counter->get();
+      return sum;
+    };
+    memberships[i]->set_witness(witness);
+    if (&memberships != &options_.job && i < options_.job.size()) options_.job[i]->set_witness(witness);
+  }
+}
+
+void DataPath::watch_nothing() {
+  for (const Memberships* memberships : {&options_.job, &std::as_const(host_memberships_)}) {
+    for (const auto& control : *memberships) control->set_witness(nullptr);
+  }
+}
+
+// The ranks of each host are summed in its memory. Where there are several hosts, the ranks that have the same part form
+// a job among the hosts.
+Status DataPath::open_shared_memory(Deadline deadline) {
+  const Placement& placement = options_.placement;
+  const Membership& membership = options_.job.front()->membership();
+  SegmentOptions memory;
+  char name[64];
+  std::snprintf(name, sizeof name, "netsum-%016" PRIx64 "-%zu", membership.host_meeting, placement.host);
+  memory.name = name;
+  memory.local = placement.local;
+  memory.ranks = placement.local_ranks().size();
+  memory.block_bytes = placement.block_bytes();
+  memory.deadline = deadline;
+  memory.interrupted = [failures = options_.failures] { return failures->failure(); };
+  auto segment = Segment::open(memory);
+  if (!segment.ok()) return segment.status();
+  if (placement.hosts.size() > 1 && placement.is_owner()) {
+    if (Status status = open_network_of_hosts(deadline); !status.ok()) return status;
+  }
+  auto core = std::make_unique<SharedMemoryCore>(
+      SharedMemoryCore::Options{placement, options_.user.world_size, options_.user.lane_bits,
+                                membership.payload_bytes},
+      std::move(segment).value(), network_.engine.get());
+  host_counters_ = &core->counters();
+  host_engine_ = std::make_unique<Engine>(std::move(core), options_.on_failed, options_.trace);
+  options_.failures->attach(host_engine_.get());
+  return Status();
+}
+
+Status DataPath::open_network_of_hosts(Deadline deadline) {
+  const Placement& placement = options_.placement;
+  const Membership& membership = options_.job.front()->membership();
+  JobMember member;
+  member.job = options_.user.job + "/" + std::to_string(placement.local);
+  member.rank = static_cast<int>(placement.host);
+  member.world_size = static_cast<int>(placement.hosts.size());
+  // Not to be taken for that of the job that this one succeeds, which may still be there.
+  if (options_.succeeds_another_job) member.succession.succeeds = membership.succession_id;
+  // Its members are also those of the whole job, whose reports have the right ranks.
+  member.on_failure = [](const Status&) {};
+  Status status = join_job(member, options_.user, options_.shard, deadline, &host_memberships_);
+  if (!status.ok()) return status;
+  WorkerOptions worker;
+  worker.rank = member.rank;
+  worker.world_size = member.world_size;
+  worker.summands = options_.user.world_size;
+  worker.names = placement.counterparts();
+  // A failure there fails an operation of the host's engine, which reports it.
+  return connect(
+      std::move(worker), host_memberships_, membership.payload_bytes, [](const Status&) {}, deadline);
+}
+
+}  // namespace netsum

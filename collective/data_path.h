@@ -1,0 +1,78 @@
+// How the operations of a job that has been joined are summed: over the network, in the memory of this host, or in both.
+// Holds the engines and what they use, and closes them in the right order.
+#ifndef NETSUM_COLLECTIVE_DATA_PATH_H_
+#define NETSUM_COLLECTIVE_DATA_PATH_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "collective/engine.h"
+#include "collective/failure_notifier.h"
+#include "collective/job_membership.h"
+#include "collective/network_path.h"
+#include "collective/shard.h"
+#include "collective/shared_memory_core.h"
+#include "src/host/placement.h"
+#include "src/telemetry/trace.h"
+
+namespace netsum {
+
+// Thread rule: one thread opens and destroys it; in between, any thread may use what the accessors return.
+class DataPath {
+ public:
+  struct Options {
+    const CommunicatorOptions& user;  // with the rank and world size in this job
+    const Memberships& job;
+    Placement placement;
+    bool succeeds_another_job = false;
+    Shard* shard = nullptr;     // null: aggregators sum
+    TraceLog* trace = nullptr;  // null: none
+    FailureNotifier* failures;  // gets the engine attached
+    // As Engine's, of the engine that takes the operations.
+    std::function<void(const Status&)> on_failed;
+  };
+  // All that `options` refers to must outlive this.
+  explicit DataPath(Options options);
+  ~DataPath();  // as close()
+
+  // Makes the engines and waits until every stripe has answered. To be called once. Errors: as
+  // Communicator::connect; what was opened before an error closes with this object.
+  Status open(std::chrono::steady_clock::time_point deadline);
+
+  // Ends the engines; operations in flight end with kAborted. A shard still answers for the job until destruction, because
+  // another rank may ask for a result.
+  void close();
+
+  // The engine that takes the operations; null before open() has made one, and after close().
+  Engine* engine() const { return host_engine_ != nullptr ? host_engine_.get() : network_.engine.get(); }
+  const Placement& placement() const { return options_.placement; }
+  // The network's part; without an engine if all ranks share one host, or if this one carries none of its sums.
+  const NetworkPath& network() const { return network_; }
+  // Null without shared memory.
+  const HostCounters* host_counters() const { return host_counters_; }
+
+ private:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  Status open_network(Deadline deadline);
+  Status open_shared_memory(Deadline deadline);
+  Status open_network_of_hosts(Deadline deadline);
+  Status connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
+                 std::function<void(const Status&)> on_failed, Deadline deadline);
+  void watch_results(const Memberships& memberships);
+  void watch_nothing();
+
+  const Options options_;
+  // Of the job among the hosts, in which this rank sends a part of its host's sums.
+  Memberships host_memberships_;
+  NetworkPath network_;
+  std::unique_ptr<Engine> host_engine_;
+  const HostCounters* host_counters_ = nullptr;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_DATA_PATH_H_

@@ -1,0 +1,252 @@
+// The engine's loop, with a core that the test holds in its hand.
+#include "collective/engine.h"
+
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <utility>
+
+#include "collective/failure_notifier.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr seconds kPatience{60};  // only a hang makes it this long
+
+// What the test says has arrived, and what the engine has done about it. One lock guards all of it.
+struct Script {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int arrivals = 0;                              // bursts that poll() has not yet taken in
+  bool never_empty = false;                      // there is always one more
+  std::deque<std::pair<uint64_t, Status>> ends;  // operations to complete with the next burst
+  Status own_failure;                            // with the next burst
+  std::deque<uint64_t> submitted;
+  std::deque<std::string> calls;  // of fail(), and of on_failed
+  int handled = 0;
+  int idle_waits = 0;  // waits without a time to wait
+
+  void change(const std::function<void()>& how) {
+    const std::lock_guard lock(mutex);
+    how();
+    changed.notify_all();
+  }
+  bool comes_true(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kPatience, condition);
+  }
+};
+
+class ScriptedCore final : public EngineCore {
+ public:
+  explicit ScriptedCore(Script* script) : script_(script) {}
+
+  void submit(uint64_t id, DataType, ReduceOp, std::vector<TensorView>, int64_t deadline_us, Joint) override {
+    if (!status_.ok()) return completions_.push_back({id, status_, id, {}});
+    deadlines_.emplace_back(id, deadline_us);
+    const std::lock_guard lock(script_->mutex);
+    script_->submitted.push_back(id);
+    script_->changed.notify_all();
+  }
+  void poll() override {
+    const std::lock_guard lock(script_->mutex);
+    arrived_ = script_->arrivals > 0 || script_->never_empty;
+    if (script_->arrivals > 0) --script_->arrivals;
+  }
+  bool advance(int64_t) override {
+    if (!std::exchange(arrived_, false)) return false;
+    const std::lock_guard lock(script_->mutex);
+    ++script_->handled;
+    for (const auto& [id, status] : script_->ends) end(id, status);
+    script_->ends.clear();
+    if (!script_->own_failure.ok()) fail_locked(script_->own_failure);
+    script_->changed.notify_all();
+    return true;
+  }
+  bool send(int64_t) override { return false; }
+  void wait(int64_t timeout_us) override {
+    std::unique_lock lock(script_->mutex);
+    if (timeout_us <= 0) ++script_->idle_waits;
+    script_->changed.wait_for(
+        lock, std::min<std::chrono::microseconds>(std::chrono::microseconds(timeout_us), milliseconds(1)));
+  }
+  void wake() override { script_->changed.notify_all(); }
+  void on_tick(int64_t) override {
+    const std::lock_guard lock(script_->mutex);
+    fail_locked(Status(ErrorCode::kTimeout, "by the core"));
+  }
+  int64_t next_tick_us() const override {
+    int64_t next = INT64_MAX;
+    if (status_.ok())
+      for (const auto& [id, deadline] : deadlines_) next = std::min(next, deadline);
+    return next;
+  }
+  bool connected() const override { return true; }
+  std::string not_connected_reason() const override { return ""; }
+  void take_completions(std::vector<Completion>* out) override {
+    out->insert(out->end(), completions_.begin(), completions_.end());
+    completions_.clear();
+  }
+  void fail(const Status& status) override {
+    const std::lock_guard lock(script_->mutex);
+    script_->calls.push_back("fail: " + status.message());
+    fail_locked(status);
+  }
+  const Status& status() const override { return status_; }
+  bool idle() const override { return deadlines_.empty(); }
+
+ private:
+  void end(uint64_t id, const Status& status) {
+    std::erase_if(deadlines_, [id](const auto& operation) { return operation.first == id; });
+    completions_.push_back({id, status, id, {}});
+  }
+  // As the real cores: the operations stay.
+  void fail_locked(const Status& status) {
+    if (!status_.ok()) return;
+    status_ = status;
+    for (const auto& [id, deadline] : deadlines_) completions_.push_back({id, status, id, {}});
+  }
+
+  Script* const script_;
+  bool arrived_ = false;
+  std::vector<std::pair<uint64_t, int64_t>> deadlines_;
+  std::vector<Completion> completions_;
+  Status status_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void start() {
+    engine_.emplace(std::make_unique<ScriptedCore>(&script_), [this](const Status& status) {
+      script_.change([&] { script_.calls.push_back("report: " + status.message()); });
+    });
+  }
+  Work submit(milliseconds timeout = kPatience, OnEnd on_end = {}) {
+    return engine_->submit(DataType::kFloat32, ReduceOp::kSum, {}, timeout, std::move(on_end));
+  }
+
+  Script script_;
+  std::optional<Engine> engine_;
+};
+
+TEST_F(EngineTest, OperationsEndInAnyOrderWithTheirOwnStatus) {
+  start();
+  const Work first = submit(), second = submit();
+  ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 2; }));
+  script_.change([&] {
+    script_.ends = {{1, Status()}};
+    script_.arrivals = 1;
+  });
+  EXPECT_TRUE(second.wait(kPatience).ok());
+  EXPECT_FALSE(first.done());
+  script_.change([&] {
+    script_.ends = {{0, Status(ErrorCode::kOverflow, "too large")}};
+    script_.arrivals = 1;
+  });
+  EXPECT_EQ(first.wait(kPatience).code(), ErrorCode::kOverflow);
+  EXPECT_TRUE(engine_->status().ok());
+}
+
+TEST_F(EngineTest, AFailureFromOutsideWaitsForWhatHasArrived) {
+  start();
+  const Work summed = submit(), lost = submit();
+  ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 2; }));
+  script_.change([&] { script_.never_empty = true; });
+  ASSERT_TRUE(script_.comes_true([&] { return script_.handled > 0; }));
+  engine_->fail(Status(ErrorCode::kPeerLost, "rank 1 is gone", 1));
+  int handled = 0;
+  script_.change([&] { handled = script_.handled; });
+  ASSERT_TRUE(script_.comes_true([&] { return script_.handled > handled + 3; }));
+  EXPECT_FALSE(summed.done());
+  script_.change([&] { script_.ends = {{0, Status()}}; });
+  EXPECT_TRUE(summed.wait(kPatience).ok());
+  EXPECT_FALSE(lost.done());
+  script_.change([&] { script_.never_empty = false; });
+  EXPECT_EQ(lost.wait(kPatience).code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(engine_->status().rank(), 1);
+  engine_.reset();
+  EXPECT_THAT(script_.calls, ::testing::ElementsAre("fail: rank 1 is gone", ::testing::_))
+      << "whoever calls fail() needs no report; the last one is the end";
+}
+
+TEST_F(EngineTest, TheCoresOwnFailureIsReportedOnceAfterTheOperationsHaveEnded) {
+  start();
+  const OnEnd note = [this](const Status&) { script_.change([&] { script_.calls.push_back("end"); }); };
+  submit(kPatience, note);
+  submit(kPatience, note);
+  ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 2; }));
+  script_.change([&] {
+    script_.own_failure = Status(ErrorCode::kMismatch, "different sizes");
+    script_.arrivals = 1;
+  });
+  ASSERT_TRUE(script_.comes_true([&] { return script_.calls.size() == 3; }));
+  EXPECT_EQ(submit().wait(kPatience).code(), ErrorCode::kMismatch);
+  engine_->fail(Status(ErrorCode::kPeerLost, "later"));
+  engine_.reset();
+  EXPECT_THAT(script_.calls, ::testing::ElementsAre("end", "end", "report: different sizes", ::testing::_));
+}
+
+TEST_F(EngineTest, ADeadlineHoldsThoughPacketsNeverStopArriving) {
+  script_.never_empty = true;
+  start();
+  const Status status = submit(milliseconds(50)).wait(kPatience);
+  EXPECT_EQ(status.code(), ErrorCode::kTimeout);
+  EXPECT_THAT(status.message(), HasSubstr("by the core"));
+}
+
+TEST_F(EngineTest, OperationsThatNeedARankThatHasLeftEndAndTheEngineSleeps) {
+  start();
+  const Work work = submit();
+  engine_->peer_left(3);
+  const Status status = work.wait(kPatience);
+  EXPECT_EQ(status.code(), ErrorCode::kPeerLost);
+  EXPECT_EQ(status.rank(), 3);
+  EXPECT_THAT(status.message(), HasSubstr("rank 3 has left the job"));
+  // The failed operation stays with the core, and the time at which it failed is past.
+  int before = 0;
+  script_.change([&] { before = script_.idle_waits; });
+  std::this_thread::sleep_for(milliseconds(100));
+  script_.change([&] { EXPECT_LE(script_.idle_waits, before + 1); });
+}
+
+TEST_F(EngineTest, StopEndsWhatIsInProgress) {
+  start();
+  const Work work = submit();
+  engine_->stop();
+  EXPECT_EQ(work.wait(kPatience).code(), ErrorCode::kAborted);
+  engine_->stop();
+}
+
+TEST_F(EngineTest, AFailureThatTheControlPlaneReportedBeforeThereWasAnEngineReachesIt) {
+  FailureNotifier failures;
+  failures.job_failed(Status(ErrorCode::kPeerLost, "rank 2 is gone", 2));
+  failures.job_failed(Status(ErrorCode::kAggregatorLost, "later"));
+  EXPECT_EQ(failures.failure().rank(), 2);
+  start();
+  const Work work = submit();
+  failures.attach(&*engine_);
+  EXPECT_EQ(work.wait(kPatience).message(), "rank 2 is gone");
+  failures.attach(nullptr);
+  engine_.reset();
+  failures.job_failed(Status(ErrorCode::kPeerLost, "nobody is told"));
+}
+
+TEST_F(EngineTest, ARankThatLeftBeforeThereWasAnEngineIsKnownToIt) {
+  FailureNotifier failures;
+  failures.rank_left(1);
+  EXPECT_TRUE(failures.failure().ok());
+  start();
+  const Work work = submit();
+  failures.attach(&*engine_);
+  EXPECT_EQ(work.wait(kPatience).rank(), 1);
+  failures.attach(nullptr);
+}
+
+}  // namespace
+}  // namespace netsum

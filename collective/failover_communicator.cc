@@ -1,0 +1,490 @@
+#include "collective/failover_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "src/base/timeout.h"
+#include "collective/tensor_check.h"
+#include "collective/work_state.h"
+
+namespace netsum {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the ranks wait for each other at one place. They notice a loss within the liveness timeout of each
+// other, and the time doubles with every round over all places, so that they meet in the end.
+constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
+// For all data paths to answer, once all ranks are there.
+constexpr milliseconds kPathPatience{5'000};
+
+bool is_loss(const Status& status) {
+  return status.code() == ErrorCode::kAggregatorLost;
+}
+
+}  // namespace
+
+struct FailoverCommunicator::Operation {
+  uint64_t number = 0;
+  AllReduceOptions options;
+  bool is_barrier = false;
+  Clock::time_point deadline;            // for its caller, in however many sessions
+  std::vector<TensorView> views;         // the caller's
+  std::unique_ptr<std::byte[]> inputs;   // as they were, back to back
+  std::unique_ptr<std::byte[]> outputs;  // of a repetition after the end here
+  size_t bytes = 0;
+  std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
+  bool ended = false;             // the caller has its result
+  uint64_t ended_in_session = 0;  // latest generation in which it has ended
+
+  Operation(std::span<const TensorView> tensors, const AllReduceOptions& how, milliseconds default_timeout);
+  std::vector<TensorView> views_again();
+  milliseconds time_left() const;
+  std::string describe() const;
+};
+
+FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how,
+                                           milliseconds default_timeout)
+    : options(how), views(tensors.begin(), tensors.end()) {
+  options.timeout = bounded(options.timeout.count() > 0 ? options.timeout : default_timeout);
+  deadline = deadline_after(options.timeout);
+  const size_t element = size_of(options.type);
+  for (const TensorView& view : views) bytes += view.count * element;
+  inputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  size_t offset = 0;
+  for (const TensorView& view : views) {
+    if (view.count > 0) std::memcpy(&inputs[offset], view.input, view.count * element);
+    offset += view.count * element;
+  }
+}
+
+// The outputs may hold results already, of chunks that were through: the inputs are what counts.
+std::vector<TensorView> FailoverCommunicator::Operation::views_again() {
+  if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::vector<TensorView> again = views;
+  size_t offset = 0;
+  for (TensorView& view : again) {
+    view.input = inputs.get() + offset;
+    if (ended) view.output = outputs.get() + offset;
+    offset += view.count * size_of(options.type);
+  }
+  return again;
+}
+
+// The engine rounds in its own way: a moment too late rather than too early. What has ended here is repeated
+// for other ranks, whose deadlines count then.
+milliseconds FailoverCommunicator::Operation::time_left() const {
+  if (ended) return options.timeout;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+  return std::clamp(left, milliseconds(1), options.timeout);
+}
+
+std::string FailoverCommunicator::Operation::describe() const {
+  if (is_barrier) return "barrier";
+  size_t count = 0;
+  for (const TensorView& view : views) count += view.count;
+  return "all_reduce (" + std::string(data_type_name(options.type)) + "[" + std::to_string(count) + "])";
+}
+
+FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
+    : options_(options), hooks_(std::move(hooks)), opener_([&] {
+        CommunicatorOptions without_memory = options;
+        without_memory.shared_memory = false;
+        return without_memory;
+      }()) {}
+
+Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const CommunicatorOptions& options,
+                                                                    FailoverHooks hooks) {
+  std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
+  if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
+  auto session = communicator->opener_.connect(communicator->failure_callback());
+  if (!session.ok()) return session.status();
+  communicator->supervisor_ = std::thread([self = communicator.get()] { self->supervise(); });
+  {
+    const std::lock_guard lock(communicator->mutex_);
+    communicator->begin_with(std::move(session).value());
+  }
+  return std::unique_ptr<Communicator>(std::move(communicator));
+}
+
+FailoverCommunicator::~FailoverCommunicator() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (failure_.ok()) failure_ = Status(ErrorCode::kAborted, "the communicator was closed");
+  }
+  changed_.notify_all();
+  if (supervisor_.joinable()) supervisor_.join();
+  std::unique_ptr<Session> last;
+  {
+    std::unique_lock lock(mutex_);
+    last = take_session(lock);
+  }
+  last.reset();  // nothing writes to the callers' tensors from here on
+  end_all();
+}
+
+Work FailoverCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+  uint32_t payload_bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    payload_bytes = payload_bytes_;
+  }
+  if (Status refusal = check_all_reduce(tensors, options, payload_bytes); !refusal.ok())
+    return ended_work(refusal);
+  return submit(std::make_shared<Operation>(tensors, options, options_.timeout));
+}
+
+Status FailoverCommunicator::barrier(milliseconds timeout) {
+  int32_t token = 0;
+  const TensorView view{&token, &token, 1};
+  AllReduceOptions options;
+  options.type = DataType::kInt32;
+  options.timeout = timeout;
+  auto operation = std::make_shared<Operation>(std::span(&view, 1), options, options_.timeout);
+  operation->is_barrier = true;
+  return submit(std::move(operation)).wait();
+}
+
+Work FailoverCommunicator::submit(OperationPtr operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_ += operation->is_barrier ? 0 : 1;
+    if (!failure_.ok()) {
+      count_end(*operation, failure_);
+      return ended_work(failure_);
+    }
+    operation->number = next_number_++;
+    kept_.push_back(operation);
+    if (session_ != nullptr) {
+      start(operation, operation->views);
+    } else {
+      // The next session will begin with all that is kept, if that comes before the deadline.
+      changed_.notify_all();
+    }
+  }
+  if (hooks_.submitted) hooks_.submitted();
+  return Work(operation->outer);
+}
+
+// The session reports the end of an operation on its own thread, and has reported all of them when it is closed: what it
+// has completed is never repeated to the caller's tensors.
+void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {
+  everywhere_->submitted(operation->bytes);
+  AllReduceOptions options = operation->options;
+  options.timeout = operation->time_left();
+  session_->all_reduce(views, options, [this, operation, generation = generation_](const Status& status) {
+    on_ended(operation, generation, status);
+  });
+}
+
+void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
+  if (!operation.is_barrier) ++(status.ok() ? completed_ : failed_);
+}
+
+// On the session's engine thread.
+void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
+                                    const Status& status) {
+  Status result = status;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool of_this_session = generation == generation_ && session_ != nullptr;
+    const bool ended_before = operation->ended;
+    if (status.ok()) {
+      operation->ended = true;
+      operation->ended_in_session = generation;
+      if (of_this_session) release_finished();
+    } else {
+      note_failure(generation, status);
+      // To be repeated, or to be ended by whoever closes the session.
+      if (failure_.ok() || !of_this_session) return;
+      operation->ended = true;
+      result = failure_;
+    }
+    if (ended_before) return;
+    count_end(*operation, result);
+  }
+  operation->outer->finish(result);
+}
+
+// Forgets what all ranks have finished.
+void FailoverCommunicator::release_finished() {
+  const auto at = [&](uint64_t number) -> const Operation& {
+    return *kept_[static_cast<size_t>(number - kept_.front()->number)];
+  };
+  while (ended_ < next_number_ && at(ended_).ended_in_session == generation_) {
+    everywhere_->ended();
+    ++ended_;
+  }
+  const uint64_t known = first_of_session_ + everywhere_->count();
+  while (!kept_.empty() && kept_.front()->number < known) kept_.pop_front();
+}
+
+std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
+  // Of the session that comes next; its generation is what begin_with() will make it.
+  uint64_t generation = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    generation = generation_ + 1;
+  }
+  return [this, generation](const Status& status) {
+    const std::lock_guard lock(mutex_);
+    note_failure(generation, status);
+  };
+}
+
+void FailoverCommunicator::note_failure(uint64_t generation, const Status& status) {
+  if (generation != generation_ || session_ == nullptr || !failure_.ok() || lost_) return;
+  if (is_loss(status)) {
+    lost_ = status;
+    changed_.notify_all();
+  } else {
+    failure_ = status;
+  }
+}
+
+// Repeats in the new session what is kept, from the first operation that not all have finished.
+void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
+  session_ = std::move(session);
+  ++generation_;
+  payload_bytes_ = session_->payload_bytes();
+  // The first operation of every session is its own.
+  everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = ChunkMap(session_->stripe_count()),
+                                                .data = session_->data_slots(),
+                                                .scale = session_->scale_slots(),
+                                                .payload_bytes = payload_bytes_},
+                      1);
+  while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
+  first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
+  for (const OperationPtr& operation : kept_) start(operation, operation->views_again());
+  // It may have failed before note_failure() could take its report.
+  if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
+}
+
+void FailoverCommunicator::supervise() {
+  while (true) {
+    Status why;
+    std::unique_ptr<Session> lost_session;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || (lost_.has_value() && reports_ == 0); });
+      if (stop_) return;
+      why = *std::exchange(lost_, std::nullopt);
+      if (session_ == nullptr || !failure_.ok()) continue;
+      moving_ = true;
+      // Taken together with lost_: a session reports its loss once for each operation, and a later report
+      // must not count as the loss of the next session.
+      lost_session = std::move(session_);
+    }
+    move_on(std::move(lost_session), why);
+    {
+      const std::lock_guard lock(mutex_);
+      moving_ = false;
+    }
+    changed_.notify_all();
+  }
+}
+
+// Closes the lost session and opens one elsewhere. Meanwhile operations end at their deadlines, and all of them
+// end when abort() is called: the search may be in the middle of an attempt then.
+void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
+  opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
+  std::optional<SessionResult> found;
+  std::thread search([&] {
+    SessionResult result = meet(why);
+    if (result.ok() && hooks_.met) hooks_.met();
+    const std::lock_guard lock(mutex_);
+    found = std::move(result);
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  while (!found) {
+    const OperationPtr due = first_due();
+    if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
+      failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
+                                                 std::to_string(due->options.timeout.count()) +
+                                                 " ms after its submission: " + why.message() +
+                                                 "; no other place to go on was found yet");
+    if (!failure_.ok()) {
+      lock.unlock();
+      end_all();
+      lock.lock();
+      if (!found) changed_.wait(lock);
+    } else if (due != nullptr) {
+      changed_.wait_until(lock, due->deadline);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+  search.join();
+  if (failure_.ok() && found->ok()) {
+    begin_with(std::move(*found).value());
+    ++failovers_;
+    return;
+  }
+  if (failure_.ok()) failure_ = found->status();
+  const Status failure = failure_;
+  lock.unlock();
+  // The other ranks have begun there: they need a report.
+  if (found->ok()) opener_.end(std::move(*found).value(), failure);
+  end_all();
+}
+
+// Of the operations in flight, the one with the nearest deadline, or null.
+FailoverCommunicator::OperationPtr FailoverCommunicator::first_due() const {
+  OperationPtr first;
+  for (const OperationPtr& operation : kept_) {
+    if (operation->ended) continue;
+    if (first == nullptr || operation->deadline < first->deadline) first = operation;
+  }
+  return first;
+}
+
+// For when no session works on them: ends what is in flight, and forgets all.
+void FailoverCommunicator::end_all() {
+  std::deque<OperationPtr> ending;
+  Status failure;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(kept_);
+    failure = failure_;
+    std::erase_if(ending, [](const OperationPtr& operation) { return operation->ended; });
+    for (const OperationPtr& operation : ending) {
+      operation->ended = true;
+      count_end(*operation, failure);
+    }
+  }
+  for (const OperationPtr& operation : ending) operation->outer->finish(failure);
+}
+
+// At the first place where all ranks come.
+FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why) {
+  std::vector<std::vector<std::string>> places = {options_.aggregators};
+  for (const std::string& fallback : options_.fallback_aggregators)
+    places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
+  uint64_t completed = 0, oldest_kept = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    completed = next_number_;
+    oldest_kept = kept_.empty() ? next_number_ : kept_.front()->number;
+    for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)
+      if (!(*operation)->ended) completed = (*operation)->number;
+  }
+  const Clock::time_point deadline = deadline_after(options_.failover_timeout);
+  Status last = why;
+  for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
+    for (const auto& place : places) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (stop_ || !failure_.ok()) return Status(ErrorCode::kAborted, "the communicator was closed");
+      }
+      if (Clock::now() >= deadline)
+        return Status(ErrorCode::kAggregatorLost,
+                      why.message() + "; no other place to go on was found within " +
+                          std::to_string(options_.failover_timeout.count()) +
+                          " ms, the last attempt ended so: " + last.to_string(),
+                      last.rank());
+      const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
+      auto session = opener_.move({place, completed, join_deadline,
+                                   std::min(join_deadline + kPathPatience, deadline), failure_callback()});
+      last = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
+      if (last.ok()) return session;
+    }
+  }
+}
+
+Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest_kept,
+                                         uint64_t completed) const {
+  if (session.payload_bytes() != payload_bytes_)
+    return {ErrorCode::kInvalidArgument,
+            session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
+                " bytes, and the job began with " + std::to_string(payload_bytes_) +
+                ": results would differ in bits; start all aggregators with the same --mtu"};
+  // The number is the least that any rank has reported. If it is out of this range, a rank is not the one that it was.
+  if (session.completed() < oldest_kept || session.completed() > completed)
+    return {ErrorCode::kInternal, "the ranks disagree on how far they have come"};
+  return {};
+}
+
+// Reports to the other ranks without the lock: that may take a second per aggregator.
+void FailoverCommunicator::abort(const std::string& reason) {
+  const Status status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " aborted: " + reason, rank());
+  std::unique_lock lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  if (session_ == nullptr) {
+    changed_.notify_all();  // the supervisor ends all
+    return;
+  }
+  Session& session = *session_;
+  session.fail(status);
+  ++reports_;
+  lock.unlock();
+  if (hooks_.aborting) hooks_.aborting();
+  session.report(status);
+  lock.lock();
+  --reports_;
+  changed_.notify_all();
+}
+
+// The session, once nobody reports to its members any more; there is none afterwards.
+std::unique_ptr<Session> FailoverCommunicator::take_session(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return reports_ == 0; });
+  return std::move(session_);
+}
+
+Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
+  const std::lock_guard one_at_a_time(regroup_mutex_);
+  std::unique_ptr<Session> old;
+  Status why;
+  {
+    std::unique_lock lock(mutex_);
+    if (failure_.ok())
+      failure_ =
+          Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
+    why = failure_;
+    changed_.wait(lock, [this] { return !moving_; });  // the supervisor looks at failure_
+    old = take_session(lock);
+  }
+  if (old != nullptr) opener_.end(std::move(old), why);
+  end_all();
+  auto session = opener_.regroup(options, failure_callback());
+  if (!session.ok()) {
+    const std::lock_guard lock(mutex_);
+    failure_ = session.status();
+    return session.status();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = Status();
+  lost_.reset();
+  next_number_ = 0;
+  submitted_ = completed_ = failed_ = 0;
+  begin_with(std::move(session).value());
+  return opener_.regrouped();
+}
+
+Status FailoverCommunicator::status() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+CommunicatorStats FailoverCommunicator::stats() const {
+  const std::lock_guard lock(mutex_);
+  CommunicatorStats stats;
+  if (session_ != nullptr) stats = session_->stats();
+  stats.failovers = failovers_;
+  stats.operations_submitted = submitted_;
+  stats.operations = completed_;
+  stats.operations_failed = failed_;
+  return stats;
+}
+
+std::string FailoverCommunicator::describe() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return "not connected: " + failure_.to_string();
+  if (session_ == nullptr) return "the aggregator is lost: looking for another";
+  return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
+         " times so far); shared memory is off";
+}
+
+}  // namespace netsum

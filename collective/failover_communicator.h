@@ -1,0 +1,107 @@
+// A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it.
+// When the aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished,
+// and repeat the operations from there: into the caller's tensors if the operation had not ended here, otherwise into
+// memory of this class. Sums depend neither on who adds nor on the order, so the bits are the same.
+#ifndef NETSUM_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
+#define NETSUM_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "collective/finished_everywhere.h"
+#include "collective/session.h"
+#include "collective/session_opener.h"
+
+namespace netsum {
+
+// Called at certain points, so that tests can hold a thread there. Empty in production.
+struct FailoverHooks {
+  std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
+  std::function<void()>
+      aborting;  // on the thread of abort(): operations have ended, the other ranks do not know yet
+  std::function<void()> met;  // all ranks have joined at another place; nothing is repeated there yet
+};
+
+class FailoverCommunicator final : public Communicator {
+ public:
+  // `options` are checked.
+  static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options,
+                                                       FailoverHooks hooks = {});
+  ~FailoverCommunicator() override;
+
+  int rank() const override { return opener_.rank(); }
+  int world_size() const override { return opener_.world_size(); }
+  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
+  Status barrier(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) override;
+  Result<Regrouped> regroup(const RegroupOptions& options) override;
+  Status status() const override;
+  CommunicatorStats stats() const override;
+  std::string describe() const override;
+
+ private:
+  struct Operation;
+  using OperationPtr = std::shared_ptr<Operation>;
+  using SessionResult = Result<std::unique_ptr<Session>>;
+
+  FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
+
+  Work submit(OperationPtr operation);
+
+  // With the lock:
+  void start(const OperationPtr& operation, std::span<const TensorView> views);
+  void begin_with(std::unique_ptr<Session> session);
+  void release_finished();
+  void note_failure(uint64_t generation, const Status& status);
+  void count_end(const Operation& operation, const Status& status);
+  OperationPtr first_due() const;
+  std::unique_ptr<Session> take_session(std::unique_lock<std::mutex>& lock);
+
+  std::function<void(const Status&)> failure_callback();
+  void on_ended(const OperationPtr& operation, uint64_t generation, const Status& status);
+  void end_all();
+  void supervise();
+  void move_on(std::unique_ptr<Session> lost_session, const Status& why);
+  SessionResult meet(const Status& why);
+  Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
+
+  const CommunicatorOptions options_;
+  const FailoverHooks hooks_;
+  SessionOpener opener_;  // used by connect() and regroup(), otherwise by the supervisor and its search
+  std::mutex regroup_mutex_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<Session> session_;  // null while there is none
+  uint64_t generation_ = 0;           // of the latest session
+  uint32_t payload_bytes_ = 0;        // of every session
+  Status failure_;                    // permanent until regroup()
+  std::optional<Status> lost_;        // why the supervisor has to look for another aggregator
+  bool moving_ = false;               // the supervisor is looking
+  bool stop_ = false;
+  int reports_ = 0;  // calls of abort() that use session_ without the lock
+  uint64_t failovers_ = 0;
+  uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // all-reduces, since connect or regroup
+  // Operations from the oldest that some rank may not have finished on, in order.
+  std::deque<OperationPtr> kept_;
+  uint64_t next_number_ = 0;
+  uint64_t first_of_session_ = 0;
+  uint64_t ended_ = 0;  // all below, from there on, have ended in this session
+  std::optional<FinishedEverywhere> everywhere_;
+
+  std::thread supervisor_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_FAILOVER_COMMUNICATOR_H_

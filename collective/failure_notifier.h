@@ -1,0 +1,40 @@
+// Passes what the control plane reports about a job on to the engine that sums for it. It remembers the reports: an engine
+// that is attached later gets them, too.
+//
+// Thread rule: any thread may call any method.
+#ifndef NETSUM_COLLECTIVE_FAILURE_NOTIFIER_H_
+#define NETSUM_COLLECTIVE_FAILURE_NOTIFIER_H_
+
+#include <mutex>
+#include <vector>
+
+#include "netsum/status.h"
+#include "collective/engine.h"
+
+namespace netsum {
+
+class FailureNotifier {
+ public:
+  // What the control plane reports. The first failure counts.
+  void job_failed(const Status& status);
+  void rank_left(int rank);
+  void ranks_missing(const std::vector<int>& ranks);  // while joining
+
+  // From now on reports go to `engine`, in place of the one before; null: to none. When this has returned, the engine
+  // before is not called any more.
+  void attach(Engine* engine);
+
+  Status failure() const;
+  std::vector<int> missing() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Engine* engine_ = nullptr;
+  Status failure_;
+  int left_rank_ = kNoRank;
+  std::vector<int> missing_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_FAILURE_NOTIFIER_H_

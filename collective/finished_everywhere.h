@@ -1,0 +1,54 @@
+// Which of a session's operations every rank has finished, derived from this rank's own progress alone. By the
+// protocol (wire/PROTOCOL.md, section 6) a slot's round completes only when everybody has the result of the
+// round before, and a scale slot is used again only when all data of its group is there. So once an operation
+// has ended here, everybody has finished what lies a whole turn of the slots before it, on each stripe.
+#ifndef NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
+#define NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "src/worker/chunk_map.h"
+
+namespace netsum {
+
+class FinishedEverywhere {
+ public:
+  struct Slots {
+    ChunkMap chunk_map;
+    uint32_t data = 0;  // per stripe, as the next
+    uint32_t scale = 0;
+    uint32_t payload_bytes = 0;
+  };
+  // `first_number`: what the stripes count the first operation as.
+  FinishedEverywhere(const Slots& slots, uint64_t first_number);
+
+  // The next operation, of `bytes` in the narrowest lanes that it may travel in.
+  void submitted(uint64_t bytes);
+  // The next operation in order has ended here.
+  void ended();
+  // So many of the first operations are finished on every rank.
+  uint64_t count() const { return everywhere_; }
+
+ private:
+  struct Progress {  // on a stripe, at least
+    uint64_t chunks = 0;
+    uint64_t groups = 0;
+  };
+  size_t stripes() const { return slots_.chunk_map.stripes(); }
+  bool is_everywhere(const std::vector<Progress>& operation) const;
+
+  const Slots slots_;
+  uint64_t number_;
+  std::vector<Progress> all_;                     // submitted
+  std::vector<Progress> ended_;                   // what the operations that ended have come to
+  std::deque<std::vector<Progress>> operations_;  // running totals, from number everywhere_ on
+  uint64_t ended_count_ = 0;
+  uint64_t everywhere_ = 0;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_

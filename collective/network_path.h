@@ -1,0 +1,36 @@
+// The data path of a job through the network: its stripes, the packets' way, and the engine that sums there.
+#ifndef NETSUM_COLLECTIVE_NETWORK_PATH_H_
+#define NETSUM_COLLECTIVE_NETWORK_PATH_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "collective/engine.h"
+#include "collective/job_membership.h"
+#include "collective/network_core.h"
+#include "collective/shard.h"
+#include "src/net/lossy.h"
+
+namespace netsum {
+
+struct NetworkPath {
+  std::unique_ptr<Engine> engine;
+  const WorkerCore* worker = nullptr;  // the engine's, for its counters
+  ShardJob shard_job;                  // where a shard takes part
+  std::string note;                    // for describe(): how packets travel; empty if by default
+  const LossyIo* faults = nullptr;     // lives as long as the engine; null: none are injected
+};
+
+// Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker`
+// follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `trace` as
+// Engine's.
+Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
+                              const CommunicatorOptions& options, Shard* shard,
+                              std::function<void(const Status&)> on_failed, TraceLog* trace);
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_NETWORK_PATH_H_

@@ -1,0 +1,174 @@
+#include "collective/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/timeout.h"
+#include "collective/session_stats.h"
+#include "src/telemetry/worker_metrics.h"
+
+namespace netsum {
+
+Session::Session(SessionOptions options)
+    : options_(std::move(options.user)),
+      rank_(options_.rank),
+      world_size_(options_.world_size),
+      succession_(options.succession),
+      shard_(std::move(options.shard)),
+      on_the_hosts_because_(std::move(options.on_the_hosts_because)),
+      trace_(std::move(options.trace)),
+      on_failure_(std::move(options.on_failure)) {}
+
+Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
+  const Clock::time_point join_deadline = options.join_deadline, deadline = options.deadline;
+  std::unique_ptr<Session> session(new Session(std::move(options)));
+  if (Status status = session->connect(join_deadline, deadline); !status.ok()) return status;
+  return session;
+}
+
+Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadline) {
+  if (Status status = open_metrics(); !status.ok()) return status;
+  Status status = join(join_deadline);
+  if (status.ok()) {
+    const Membership& membership = first_membership();
+    Placement placement;
+    if (membership.hosts.size() == static_cast<size_t>(options_.world_size))
+      placement = place(membership.hosts, options_.rank);
+    path_ = std::make_unique<DataPath>(
+        DataPath::Options{.user = options_,
+                          .job = memberships_,
+                          .placement = std::move(placement),
+                          .succeeds_another_job = succession_.succeeds != 0,
+                          .shard = shard_.get(),
+                          .trace = trace_.get(),
+                          .failures = &failures_,
+                          .on_failed = [this](const Status& failure) { on_engine_failure(failure); }});
+    status = path_->open(deadline);
+  }
+  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
+  if (status.ok()) status = sum_one(time_left(deadline));
+  // Of a job that moves, nobody is to blame: all try again elsewhere.
+  const bool moves = succession_.succeeds != 0 && succession_.min_members == 0;
+  if (!status.ok()) report(moves ? Status(ErrorCode::kAggregatorLost, status.message()) : status);
+  connected_.store(status.ok(), std::memory_order_release);
+  return status;
+}
+
+Status Session::join(Clock::time_point deadline) {
+  JobMember member;
+  member.job = options_.job;
+  member.rank = options_.rank;
+  member.world_size = options_.world_size;
+  member.succession = succession_;
+  if (options_.shared_memory) member.host = options_.host.empty() ? this_host() : options_.host;
+  member.on_failure = [this](const Status& status) { on_control_failure(status); };
+  member.on_left = [this](int rank) { failures_.rank_left(rank); };
+  member.on_missing = [this](const std::vector<int>& ranks) { failures_.ranks_missing(ranks); };
+  Status status = join_job(member, options_, shard_.get(), deadline, &memberships_);
+  if (!status.ok()) return status;
+  rank_ = options_.rank = memberships_.front()->rank();
+  world_size_ = options_.world_size = memberships_.front()->world_size();
+  return status;
+}
+
+Session::~Session() {
+  metrics_.reset();  // from here on nobody reads the statistics
+  const bool in_order = path_ != nullptr && path_->network().engine != nullptr && status().ok();
+  if (path_ != nullptr) path_->close();
+  memberships_.clear();  // leaves the job
+  if (shard_ != nullptr && in_order && options_.world_size > 1) shard_->linger();
+}
+
+void Session::on_control_failure(const Status& status) {
+  Status reported = status;
+  // The control service of a job without aggregators is on one of its ranks.
+  if (shard_ != nullptr && status.code() == ErrorCode::kAggregatorLost && shard_->root_rank() >= 0)
+    reported =
+        Status(ErrorCode::kPeerLost,
+               "rank " + std::to_string(shard_->root_rank()) + ", where the ranks meet: " + status.message(),
+               shard_->root_rank());
+  failures_.job_failed(reported);
+  if (on_failure_) on_failure_(reported);
+}
+
+void Session::on_engine_failure(const Status& status) {
+  report(status);
+  if (on_failure_) on_failure_(status);
+}
+
+Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end) {
+  uint64_t bytes = 0;
+  for (const TensorView& tensor : tensors) bytes += tensor.count * size_of(options.type);
+  submitted_.fetch_add(1, std::memory_order_relaxed);
+  gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return path_->engine()->submit(
+      options.type, options.op, {tensors.begin(), tensors.end()},
+      options.timeout.count() > 0 ? bounded(options.timeout) : options_.timeout,
+      [this, on_end = std::move(on_end)](const Status& status) {
+        (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
+        if (on_end) on_end(status);
+      });
+}
+
+Status Session::sum_one(std::chrono::milliseconds timeout) {
+  int32_t token = 0;
+  return path_->engine()
+      ->submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout)
+      .wait();
+}
+
+CommunicatorStats Session::stats() const {
+  CommunicatorStats stats;
+  stats.operations_submitted = submitted_.load(std::memory_order_relaxed);
+  stats.operations = completed_.load(std::memory_order_relaxed);
+  stats.operations_failed = failed_.load(std::memory_order_relaxed);
+  stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
+  add_path_stats(*path_, shard_.get(), &stats);
+  if (metrics_ != nullptr) stats.metrics_address = metrics_->address();
+  return stats;
+}
+
+std::string Session::describe() const {
+  return netsum::describe({.path = *path_,
+                           .job = memberships_,
+                           .aggregators = options_.aggregators,
+                           .by_shards = shard_ != nullptr,
+                           .why_shards = on_the_hosts_because_});
+}
+
+Status Session::open_metrics() {
+  if (options_.metrics_address.empty()) return Status();
+  auto metrics = MetricsSource::open(
+      options_.metrics_address,
+      {[this](MetricsPage* page) { add_metrics(page); }, [this] { return why_not_ready(); }});
+  if (!metrics.ok()) return metrics.status();
+  metrics_ = std::move(metrics).value();
+  return Status();
+}
+
+// On the metrics endpoint's thread, at any time from before joining to the destructor.
+void Session::add_metrics(MetricsPage* page) {
+  WorkerView view{.job = options_.job, .rank = rank_, .world_size = world_size_};
+  if (connected_.load(std::memory_order_acquire)) {
+    view.stats = stats();
+    view.ready = status().ok();
+  } else {
+    view.stats.waiting_for = failures_.missing();
+  }
+  add_worker_metrics(view, page);
+}
+
+std::string Session::why_not_ready() {
+  const std::string who = "rank " + std::to_string(rank_) + " of " + options_.job + ": ";
+  const bool connected = connected_.load(std::memory_order_acquire);
+  const Status failure = connected ? status() : failures_.failure();
+  if (!failure.ok()) return who + failure.to_string();
+  if (connected) return "";
+  const std::vector<int> ranks = failures_.missing();
+  std::string missing;
+  for (const int rank : ranks) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  if (missing.empty()) return who + "connecting";
+  return who + "waiting for " + (ranks.size() == 1 ? "rank " : "ranks ") + missing + " to join";
+}
+
+}  // namespace netsum

@@ -1,0 +1,108 @@
+// One membership in a job, from joining to its end. A session that has failed stays failed; the communicator opens the
+// next one.
+#ifndef NETSUM_COLLECTIVE_SESSION_H_
+#define NETSUM_COLLECTIVE_SESSION_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "collective/data_path.h"
+#include "collective/failure_notifier.h"
+#include "collective/job_membership.h"
+#include "collective/shard.h"
+#include "collective/work_state.h"
+#include "src/telemetry/metrics_endpoint.h"
+#include "src/telemetry/trace.h"
+
+namespace netsum {
+
+using Clock = std::chrono::steady_clock;
+
+struct SessionOptions {
+  // Who, where and how; `rank` and `world_size` are those of the succeeded job, if there is one.
+  CommunicatorOptions user;
+  Succession succession;
+  std::shared_ptr<Shard> shard;      // sums with the others' shards; null: at user.aggregators
+  std::string on_the_hosts_because;  // why it has a shard, where aggregators are configured
+  std::shared_ptr<TraceLog> trace;   // null: none
+  Clock::time_point join_deadline;   // for all ranks to come
+  Clock::time_point deadline;        // for all data paths to answer
+  // Called, perhaps more than once, on threads of the session, when it fails. Must not block, nor destroy it.
+  std::function<void(const Status&)> on_failure;
+};
+
+class Session {
+ public:
+  // Errors: as Communicator::connect.
+  static Result<std::unique_ptr<Session>> open(SessionOptions options);
+  // Leaves the job, if it has not failed; operations in flight end with kAborted.
+  ~Session();
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  // By rank, the one of the succeeded job; empty: the same.
+  const std::vector<int>& former_ranks() const { return first_membership().former_ranks; }
+  // By which its members know it, when they succeed it.
+  uint64_t succession_id() const { return first_membership().succession_id; }
+  // Operations of the succeeded job that all members have finished.
+  uint64_t completed() const { return first_membership().completed; }
+  uint32_t payload_bytes() const { return first_membership().payload_bytes; }
+  uint32_t data_slots() const { return least_data_slots(memberships_); }  // per stripe
+  uint32_t scale_slots() const { return first_membership().scale_slots; }
+  size_t stripe_count() const { return netsum::stripe_count(memberships_); }
+
+  // `tensors` and `options` have passed check_all_reduce() (tensor_check.h). `on_end` is called on a thread of the
+  // session, never on the caller's: it may take a lock that the caller holds.
+  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end = {});
+  // Sums a single number, so that it ends when every rank has called it.
+  Status sum_one(std::chrono::milliseconds timeout);
+  // Ends all operations of this rank. Does not block.
+  void fail(const Status& status) { path_->engine()->fail(status); }
+  // Tells all members that the job has failed. Waits at most a second per aggregator.
+  void report(const Status& status) { report_failure(memberships_, status); }
+  Status status() const { return path_->engine()->status(); }
+  CommunicatorStats stats() const;
+  std::string describe() const;
+
+ private:
+  explicit Session(SessionOptions options);
+
+  Status connect(Clock::time_point join_deadline, Clock::time_point deadline);
+  Status join(Clock::time_point deadline);
+  void on_control_failure(const Status& status);
+  void on_engine_failure(const Status& status);
+  Status open_metrics();
+  void add_metrics(MetricsPage* page);
+  std::string why_not_ready();
+  const Membership& first_membership() const { return memberships_.front()->membership(); }
+
+  CommunicatorOptions options_;  // with the rank and the world size of this session, once it has joined
+  // The same, for the metrics endpoint's thread, which reads them while the session joins.
+  std::atomic<int> rank_, world_size_;
+  const Succession succession_;
+  const std::shared_ptr<Shard> shard_;
+  const std::string on_the_hosts_because_;
+  const std::shared_ptr<TraceLog> trace_;
+  const std::function<void(const Status&)> on_failure_;
+
+  // Each is used by those below it, and outlives them.
+  FailureNotifier failures_;
+  Memberships memberships_;
+  std::unique_ptr<DataPath> path_;
+  std::atomic<bool> connected_{false};  // from here on all of the above stays as it is
+
+  // All-reduces; barriers are not among them.
+  std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};
+  std::atomic<uint64_t> gradient_bytes_{0};
+  std::unique_ptr<MetricsSource> metrics_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_SESSION_H_

@@ -1,0 +1,74 @@
+// Opens a communicator's sessions, one after another, and keeps what outlives them: rank and world size, the embedded
+// shard, the trace, and the id by which the members find each other again.
+#ifndef NETSUM_COLLECTIVE_SESSION_OPENER_H_
+#define NETSUM_COLLECTIVE_SESSION_OPENER_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "collective/session.h"
+
+namespace netsum {
+
+inline constexpr const char* kHosts = "hosts";  // in CommunicatorOptions::fallback_aggregators
+
+// Thread rule: one thread at a time; any thread may call rank() and world_size().
+class SessionOpener {
+ public:
+  explicit SessionOpener(const CommunicatorOptions& options);
+
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+
+  // Makes the trace, and the embedded shard where one is or may be needed.
+  Status prepare();
+
+  // The first session. `on_failure` as in SessionOptions.
+  Result<std::unique_ptr<Session>> connect(std::function<void(const Status&)> on_failure);
+
+  // Reports `why` to the session's members, and closes it, so that the next one can be opened.
+  void end(std::shared_ptr<Session> session, const Status& why);
+
+  // A session with the ranks that take part. Errors: as Communicator::regroup.
+  Result<std::unique_ptr<Session>> regroup(const RegroupOptions& options,
+                                           std::function<void(const Status&)> on_failure = nullptr);
+  // Of the last session.
+  Regrouped regrouped() const;
+
+  // A session with all members of the last one, at `aggregators` or, if empty, at the ranks' shards. `completed`: how
+  // many of its operations have ended here, counted from the first without a gap.
+  struct Move {
+    std::vector<std::string> aggregators;
+    uint64_t completed = 0;
+    Clock::time_point join_deadline;
+    Clock::time_point deadline;
+    std::function<void(const Status&)> on_failure;
+  };
+  Result<std::unique_ptr<Session>> move(Move move);
+
+ private:
+  SessionOptions session_options() const;
+  Result<std::unique_ptr<Session>> open(SessionOptions options);
+  // The first session of a set of members; later ones that follow it by move() refer to it.
+  Result<std::unique_ptr<Session>> open_first(SessionOptions options);
+  Status move_root(const RegroupOptions& options);
+
+  CommunicatorOptions options_;  // with the rank and world size of the last session
+  std::atomic<int> rank_, world_size_;
+  std::shared_ptr<Shard> shard_;
+  std::shared_ptr<TraceLog> trace_;
+  // Of the first session since connecting or regrouping. Not of the latest: if a move fails for some, all
+  // must still be able to meet.
+  uint64_t succession_id_ = 0;
+  std::vector<int> former_ranks_;
+  Status ended_by_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_SESSION_OPENER_H_

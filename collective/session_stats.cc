@@ -1,0 +1,109 @@
+#include "collective/session_stats.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "wire/codec.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+using Drops = std::array<uint64_t, NETSUM_DROP_COUNT>;
+
+void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stats, Drops* drops,
+                std::set<int>* waits_for) {
+  const StripeCounters& counters = stripe.counters();
+  CommunicatorStats::Stripe one;
+  one.address = stripe.options().address.to_string();
+  one.local = stripe.options().local;
+  one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
+  one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
+  stats->bytes_sent += one.bytes_sent;
+  stats->bytes_received += one.bytes_received;
+  stats->packets_sent += counters.packets_sent.get();
+  stats->packets_received += counters.packets_received.get();
+  stats->retransmissions += counters.retransmissions.get();
+  stats->probes += counters.probes.get();
+  stats->packets_dropped += counters.dropped.get();
+  stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
+  stats->stripes.push_back(std::move(one));
+  for (int rank = 0; rank < stripe.options().world_size; ++rank) {
+    const uint16_t member = stripe.options().member_of(rank);
+    if (member < NETSUM_MAX_MEMBERS && (counters.waiting_for.get() >> member & 1))
+      waits_for->insert(stripe.options().name_of(rank));
+  }
+  counters.round_trip.add_to(&stats->round_trip);
+  for (size_t reason = 1; reason < drops->size(); ++reason) (*drops)[reason] += counters.drops[reason].get();
+}
+
+void add_network_stats(const NetworkPath& network, const Shard* shard, CommunicatorStats* stats) {
+  const WorkerCore& worker = *network.worker;
+  const int ip_family = worker.stripe(0).options().address.family;
+  const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
+  std::set<int> waits_for;
+  Drops drops{};
+  for (size_t i = 0; i < worker.stripe_count(); ++i)
+    add_stripe(worker.stripe(i), overhead, stats, &drops, &waits_for);
+  for (size_t reason = 1; reason < drops.size(); ++reason) {
+    stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
+  }
+  if (network.faults != nullptr) {
+    const uint64_t lost = network.faults->receive_counters().lost.get();
+    stats->drops.push_back({"injected", lost});
+    stats->packets_dropped += lost;
+  }
+  stats->waiting_for.assign(waits_for.begin(), waits_for.end());
+  if (shard != nullptr) {
+    stats->shard_bytes_received = shard->bytes_received() + overhead * shard->packets_received();
+    stats->shard_bytes_sent = shard->bytes_sent() + overhead * shard->packets_sent();
+  }
+}
+
+std::string describe_network(const PathDescription& what) {
+  const NetworkPath& network = what.path.network();
+  const std::string note = network.note.empty() ? "" : "; " + network.note;
+  if (what.by_shards) {
+    return "summed by " + std::to_string(network.worker->stripe_count()) +
+           " embedded shards, one in each rank: " +
+           (what.why_shards.empty() ? "no aggregator is configured" : what.why_shards) + note;
+  }
+  std::string text = "summed in the network by " + std::to_string(what.job.size()) +
+                     (what.job.size() == 1 ? " aggregator (" : " aggregators (");
+  for (size_t i = 0; i < what.job.size(); ++i) {
+    const Membership& membership = what.job[i]->membership();
+    text += (i > 0 ? ", " : "") + what.aggregators[i] + ": " + membership.dataplane + ", " +
+            std::to_string(membership.stripes.size()) + (membership.stripes.size() == 1 ? " core" : " cores");
+  }
+  return text + ")" + note;
+}
+
+}  // namespace
+
+void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats* stats) {
+  if (const HostCounters* counters = path.host_counters(); counters != nullptr) {
+    stats->shared_memory_bytes_written = counters->bytes_staged.get();
+    stats->shared_memory_bytes_read = counters->bytes_taken.get();
+  }
+  if (path.network().engine != nullptr) add_network_stats(path.network(), shard, stats);
+  path.engine()->completed().add_to(&stats->completed);
+  path.engine()->failed().add_to(&stats->failed);
+}
+
+std::string describe(const PathDescription& what) {
+  if (what.path.host_counters() == nullptr) return describe_network(what);
+  const Placement& placement = what.path.placement();
+  const size_t ranks = placement.local_ranks().size();
+  std::string text = ranks == 1
+                         ? "this rank is alone on its host"
+                         : "the " + std::to_string(ranks) + " ranks of this host are summed in shared memory";
+  if (placement.hosts.size() == 1) return text + "; no other host takes part";
+  text += "; " + std::to_string(placement.hosts.size()) + " hosts with " + std::to_string(placement.owners) +
+          (placement.owners == 1 ? " rank" : " ranks") + " each in the network, ";
+  return text + (what.path.network().engine != nullptr ? describe_network(what) : "not this one");
+}
+
+}  // namespace netsum

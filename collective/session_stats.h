@@ -1,0 +1,30 @@
+// What a session's data path has done, as numbers and as a line for people.
+#ifndef NETSUM_COLLECTIVE_SESSION_STATS_H_
+#define NETSUM_COLLECTIVE_SESSION_STATS_H_
+
+#include <string>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "collective/data_path.h"
+#include "collective/shard.h"
+
+namespace netsum {
+
+// Adds what the path's engines have counted, and the shard's traffic. `shard` may be null.
+void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats* stats);
+
+// As Communicator::describe(). `aggregators`: their addresses, in the order of `job`. `why_shards`: why the ranks sum
+// in their shards though aggregators are configured; empty if none are.
+struct PathDescription {
+  const DataPath& path;
+  const Memberships& job;
+  const std::vector<std::string>& aggregators;
+  bool by_shards = false;
+  std::string why_shards;
+};
+std::string describe(const PathDescription& what);
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_SESSION_STATS_H_

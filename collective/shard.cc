@@ -1,0 +1,102 @@
+#include "collective/shard.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "aggregator/server/server.h"
+#include "src/net/address.h"
+#include "wire/mtu.h"
+
+namespace netsum {
+namespace {
+
+// More than the two largest jobs ask for, with their scale slots: that of all ranks, and that of those who
+// carry the sums of their hosts.
+constexpr uint32_t kSlots = 4096;
+// Jobs at once: that of all ranks, and one for each set of ranks that carry the sums of their hosts. The
+// control service numbers them, and every shard must be able to hold each number.
+constexpr int kJobs = 1 + kMaxMembers;
+
+// The address that this rank's shard listens on: as configured, or that of the route to rank 0.
+Result<Address> shard_address(const CommunicatorOptions& options, const std::string& root) {
+  if (!options.bind_address.empty()) {
+    const bool bare_v6 =
+        options.bind_address.find(':') != std::string::npos && options.bind_address[0] != '[';
+    return Address::resolve(bare_v6 ? "[" + options.bind_address + "]:0" : options.bind_address + ":0");
+  }
+  Result<Address> rank0 = Address::resolve(root);
+  if (!rank0.ok()) return rank0;
+  Result<Address> local = local_address_towards(rank0.value());
+  if (local.ok()) local.value().port = 0;
+  return local;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, bool hosts_root) {
+  auto shard = std::make_unique<Shard>();
+  shard->root_ = options.root;
+  if (hosts_root) {
+    ControlServiceOptions control;
+    control.listen = options.root;
+    control.token = options.token;  // of the job, which only its ranks know
+    control.tls = options.tls;
+    control.max_jobs = kJobs;
+    control.join_timeout = options.connect_timeout;
+    auto service = ControlService::start(control, &shard->shards_);
+    if (!service.ok()) return service.status();
+    shard->control_ = std::move(service).value();
+    shard->root_ = shard->control_->address();
+    if (options.on_root_bound) options.on_root_bound(shard->root_);
+  }
+  Result<Address> address = shard_address(options, shard->root_);
+  if (!address.ok()) return address.status();
+  UdpDataplaneOptions data;
+  data.bind = address.value();
+  data.slots_per_core = kSlots;
+  data.max_jobs = kJobs;
+  data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
+  auto dataplane = start_udp_dataplane(data);
+  if (!dataplane.ok()) return dataplane.status();
+  shard->dataplane_ = std::move(dataplane).value();
+  shard->shards_.set_own(shard->dataplane_.get());
+  return shard;
+}
+
+Result<ShardJob> Shard::install(const Membership& membership, int rank, int world_size) {
+  const Status status = dataplane_->install({.job = membership.job,
+                                             .epoch = membership.epoch,
+                                             .key = membership.key,
+                                             // Stripes are in rank order.
+                                             .first_stripe = static_cast<uint32_t>(rank),
+                                             .members = static_cast<uint16_t>(world_size),
+                                             .data_slots = membership.data_slots,
+                                             .scale_slots = membership.scale_slots,
+                                             .payload_bytes = membership.payload_bytes,
+                                             .spec = membership.spec});
+  if (!status.ok()) return status;
+  return ShardJob(dataplane_.get(), membership.job, membership.epoch);
+}
+
+uint64_t Shard::counter(const char* name) const {
+  for (const AggregatorCounter& counter : dataplane_->counters()) {
+    if (counter.name == name) return counter.value;
+  }
+  return 0;
+}
+
+void Shard::linger() const {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kQuiet{300}, kStep{20}, kMost{1000};
+  uint64_t heard = packets_received();
+  milliseconds quiet{0};
+  for (milliseconds waited{0}; waited < kMost && quiet < kQuiet; waited += kStep) {
+    std::this_thread::sleep_for(kStep);
+    const uint64_t now = packets_received();
+    quiet = now == heard ? quiet + kStep : milliseconds{0};
+    heard = now;
+  }
+}
+
+}  // namespace netsum

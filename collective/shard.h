@@ -1,0 +1,80 @@
+// The aggregator shard that a rank embeds when no aggregator is configured, and, on rank 0, the control
+// service that brings the ranks together.
+#ifndef NETSUM_COLLECTIVE_SHARD_H_
+#define NETSUM_COLLECTIVE_SHARD_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "aggregator/control/control_service.h"
+#include "aggregator/dataplane/dataplane.h"
+#include "aggregator/dataplane/member_shards.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/control/client.h"
+
+namespace netsum {
+
+// A job's slots in a shard: taken until this is destroyed, which must be before the shard.
+class ShardJob {
+ public:
+  ShardJob() = default;
+  ShardJob(Dataplane* dataplane, uint16_t job, uint16_t epoch)
+      : dataplane_(dataplane), job_(job), epoch_(epoch) {}
+  ShardJob(ShardJob&& other) noexcept
+      : dataplane_(std::exchange(other.dataplane_, nullptr)), job_(other.job_), epoch_(other.epoch_) {}
+  ShardJob& operator=(ShardJob&& other) noexcept {
+    std::swap(dataplane_, other.dataplane_);
+    std::swap(job_, other.job_);
+    std::swap(epoch_, other.epoch_);
+    return *this;
+  }
+  ~ShardJob() {
+    if (dataplane_ != nullptr) dataplane_->remove(job_, epoch_);
+  }
+
+ private:
+  Dataplane* dataplane_ = nullptr;
+  uint16_t job_ = 0;
+  uint16_t epoch_ = 0;
+};
+
+class Shard {
+ public:
+  // Binds the shard's data port and, if this rank `hosts_root`, the control service at options.root.
+  static Result<std::unique_ptr<Shard>> start(const CommunicatorOptions& options, bool hosts_root);
+
+  // Control address to join at.
+  const std::string& root() const { return root_; }
+  bool hosts_root() const { return control_ != nullptr; }
+  // The rank that hosts the control service, as far as messages go: kNoRank if that is unknown, or ourselves.
+  int root_rank() const { return root_rank_; }
+  void set_root_rank(int rank) { root_rank_ = rank; }
+  Address endpoint() const { return dataplane_->endpoints().front(); }
+  DataplaneLimits limits() const { return dataplane_->limits(); }
+  // Accepts the packets of the job, once all ranks have joined.
+  Result<ShardJob> install(const Membership& membership, int rank, int world_size);
+
+  uint64_t bytes_received() const { return counter("bytes_received"); }
+  uint64_t bytes_sent() const { return counter("bytes_sent"); }
+  uint64_t packets_received() const { return counter("packets_received"); }
+  uint64_t packets_sent() const { return counter("packets_sent"); }
+
+  // After an orderly end: waits until no rank can need a result of this shard any more, at most a second. A rank that
+  // lacks one asks at least four times a second.
+  void linger() const;
+
+ private:
+  uint64_t counter(const char* name) const;
+
+  std::unique_ptr<Dataplane> dataplane_;
+  MemberShards shards_;  // what the control service has for a dataplane: this shard and those of the others
+  std::unique_ptr<ControlService> control_;  // only where it is hosted
+  std::string root_;
+  int root_rank_ = kNoRank;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_SHARD_H_

@@ -1,0 +1,73 @@
+#include "collective/shared_memory_core.h"
+
+#include <algorithm>
+
+#include "src/base/assert.h"
+
+namespace netsum {
+namespace {
+
+constexpr int64_t kLeastSleepUs = 1'000;
+
+}  // namespace
+
+SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> segment, Engine* network)
+    : core_({.placement = std::move(options.placement),
+             .world_size = options.world_size,
+             .encoding = {.lane_bits = options.lane_bits},
+             .payload_bytes = options.payload_bytes,
+             .to_network = [this](PartialSum part) { sum_over_hosts(std::move(part)); }},
+            std::move(segment)),
+      network_(network) {}
+
+void SharedMemoryCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
+                              int64_t deadline_us, Joint joint) {
+  NETSUM_ASSERT(joint.more_inputs.empty());
+  core_.submit(id, type, op, std::move(tensors), deadline_us);
+}
+
+bool SharedMemoryCore::advance(int64_t) {
+  const bool sums_came = take_sums_of_hosts();
+  return core_.advance() || sums_came;
+}
+
+void SharedMemoryCore::sum_over_hosts(PartialSum part) {
+  const Work work =
+      network_->submit(part.type, part.op, std::move(part.views), std::move(part.joint), part.deadline_us);
+  work.on_done([this, slot = part.slot](const Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      sums_.emplace_back(slot, status);
+      has_sums_.store(true, std::memory_order_release);
+    }
+    wake();
+  });
+}
+
+bool SharedMemoryCore::take_sums_of_hosts() {
+  if (!has_sums_.load(std::memory_order_acquire)) return false;
+  std::vector<std::pair<uint32_t, Status>> sums;
+  {
+    const std::lock_guard lock(mutex_);
+    sums.swap(sums_);
+    has_sums_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& [slot, status] : sums) core_.on_network_done(slot, status);
+  return true;
+}
+
+void SharedMemoryCore::wait(int64_t timeout_us) {
+  core_.event().wait(wake_ups_, core_.awaited(), std::max(timeout_us, kLeastSleepUs));
+}
+
+void SharedMemoryCore::take_completions(std::vector<Completion>* out) {
+  core_.take_completions(&completions_);
+  // Every rank submits the same operations, so the ids that the engine gives are the same on all of them.
+  for (HostCore::Completion& completion : completions_)
+    out->push_back({completion.id, std::move(completion.status), completion.id, {}});
+  completions_.clear();
+  if (network_ == nullptr || core_.status().ok() || std::exchange(network_failed_, true)) return;
+  network_->fail(core_.status());
+}
+
+}  // namespace netsum

@@ -1,0 +1,104 @@
+#include "collective/tensor_check.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace netsum {
+namespace {
+
+Status invalid(const std::string& why) {
+  return {ErrorCode::kInvalidArgument, "all_reduce: " + why};
+}
+
+// Memory [begin, end) that tensor `tensor` of the call reads or writes.
+struct Region {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  size_t tensor = 0;
+  bool written = false;
+};
+
+std::string name_of(const Region& region) {
+  return std::string(region.written ? "the output" : "the input") + " of tensor " +
+         std::to_string(region.tensor);
+}
+
+// Otherwise a result would overwrite an input that is still to be sent, or another result.
+Status check_overlap(std::vector<Region> regions) {
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  const Region* read = nullptr;  // of those that begin before, the one that ends last
+  const Region* written = nullptr;
+  for (const Region& region : regions) {
+    const Region* other = nullptr;
+    if (written != nullptr && region.begin < written->end) other = written;
+    if (region.written && read != nullptr && region.begin < read->end) other = read;
+    if (other != nullptr) {
+      return invalid(
+          name_of(*other) + " overlaps " + name_of(region) +
+          " in memory: results would overwrite what is still to be summed; give each tensor memory of "
+          "its own (input and output of one tensor may be the same)");
+    }
+    const Region*& last = region.written ? written : read;
+    if (last == nullptr || region.end > last->end) last = &region;
+  }
+  return {};
+}
+
+Status add_region(const void* memory, size_t count, size_t element, size_t tensor, bool written,
+                  std::vector<Region>* regions) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  if (count >= PTRDIFF_MAX / element || begin > UINTPTR_MAX - count * element)
+    return invalid("tensor " + std::to_string(tensor) + " of " + std::to_string(count) +
+                   " elements is larger than the memory of a process");
+  regions->push_back({begin, begin + count * element, tensor, written});
+  return {};
+}
+
+// A packet names its chunk with 32 bits. All lanes are taken to be as wide as without lane_bits, so that the limit
+// depends on nothing but the tensors and the packet size.
+Status check_chunks(std::span<const TensorView> tensors, DataType type, uint32_t payload_bytes) {
+  constexpr uint64_t kMostChunks = uint64_t{1} << 32;
+  const uint64_t chunk_elements = payload_bytes / std::max<size_t>(size_of(type), 4);
+  uint64_t elements = 0;
+  for (const TensorView& tensor : tensors) elements += tensor.count;
+  if (elements <= kMostChunks * chunk_elements) return {};
+  return invalid(std::to_string(elements) + " elements of " + std::string(data_type_name(type)) +
+                 " are more than the 2^32 packets of one operation hold (" +
+                 std::to_string(kMostChunks * chunk_elements) + " elements with packets of " +
+                 std::to_string(payload_bytes) + " bytes): sum them in several operations");
+}
+
+}  // namespace
+
+Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options,
+                        uint32_t payload_bytes) {
+  const auto unsupported = [](const char* why) { return Status(ErrorCode::kUnsupported, why); };
+  const size_t element = size_of(options.type);
+  if (element == 0) return unsupported("all_reduce: unknown data type");
+  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAvg)
+    return unsupported("all_reduce: only sum and avg are summed in the network");
+  if (options.op == ReduceOp::kAvg && !is_floating(options.type))
+    return unsupported("all_reduce: avg is defined for floating-point types only");
+  std::vector<Region> regions;
+  regions.reserve(2 * tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorView& tensor = tensors[i];
+    if (tensor.count == 0) continue;
+    if (tensor.input == nullptr || tensor.output == nullptr)
+      return invalid("tensor " + std::to_string(i) + " of " + std::to_string(tensor.count) +
+                     " elements has a null pointer");
+    Status status = add_region(tensor.output, tensor.count, element, i, true, &regions);
+    if (status.ok() && tensor.input != tensor.output)
+      status = add_region(tensor.input, tensor.count, element, i, false, &regions);
+    if (!status.ok()) return status;
+  }
+  if (regions.size() > 1) {
+    if (Status status = check_overlap(std::move(regions)); !status.ok()) return status;
+  }
+  return check_chunks(tensors, options.type, payload_bytes);
+}
+
+}  // namespace netsum

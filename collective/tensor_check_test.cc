@@ -1,0 +1,94 @@
+// What all_reduce() refuses for its tensors alone.
+#include "collective/tensor_check.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdint>
+
+namespace netsum {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kPayload = 1440;
+std::array<float, 100> memory;
+
+TensorView in_place(size_t begin, size_t count) {
+  return {&memory[begin], &memory[begin], count};
+}
+TensorView between(size_t from, size_t to, size_t count) {
+  return {&memory[from], &memory[to], count};
+}
+
+void expect_refused(std::vector<TensorView> tensors, const std::string& why) {
+  const Status status = check_all_reduce(tensors, {}, kPayload);
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr(why));
+}
+void expect_fine(std::vector<TensorView> tensors) {
+  const Status status = check_all_reduce(tensors, {}, kPayload);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+TEST(TensorCheckTest, TensorsThatOverlapAreRefusedByTheirPlacesInTheCall) {
+  expect_refused({in_place(0, 10), in_place(0, 10)},
+                 "the output of tensor 0 overlaps the output of tensor 1");
+  expect_refused({in_place(5, 10), in_place(0, 6)}, "the output of tensor 1 overlaps the output of tensor 0");
+  expect_refused({in_place(0, 50), in_place(60, 5), in_place(3, 1)},
+                 "tensor 0 overlaps the output of tensor 2");
+  expect_refused({between(0, 50, 10), in_place(9, 1)},
+                 "the input of tensor 0 overlaps the output of tensor 1");
+  expect_refused({in_place(9, 1), between(0, 50, 10)},
+                 "the input of tensor 1 overlaps the output of tensor 0");
+  expect_refused({between(0, 20, 10), between(40, 29, 10)},
+                 "the output of tensor 0 overlaps the output of tensor 1");
+  // A long one that ends behind a short one between the two.
+  expect_refused({in_place(0, 90), in_place(95, 1), in_place(80, 1)},
+                 "tensor 0 overlaps the output of tensor 2");
+}
+
+TEST(TensorCheckTest, ATensorWhoseOutputIsNeitherItsInputNorApartIsRefused) {
+  expect_refused({between(0, 1, 10)}, "the input of tensor 0 overlaps the output of tensor 0");
+  expect_refused({between(9, 0, 10)}, "the output of tensor 0 overlaps the input of tensor 0");
+}
+
+TEST(TensorCheckTest, TensorsApartAreFine) {
+  expect_fine({});
+  expect_fine({in_place(0, 10), in_place(10, 10), in_place(20, 0), in_place(20, 5)});
+  expect_fine({between(0, 10, 10), between(0, 20, 10)});  // both read the same
+  expect_fine({between(0, 10, 10), in_place(20, 10), between(30, 40, 10)});
+  expect_fine({{nullptr, nullptr, 0}, in_place(0, 1), {nullptr, nullptr, 0}});
+}
+
+TEST(TensorCheckTest, SizesThatNoMemoryHasAreRefused) {
+  for (const size_t count : {SIZE_MAX, SIZE_MAX / 4, SIZE_MAX / 4 + 1, SIZE_MAX / 8})
+    expect_refused({in_place(0, count)}, "elements is larger than the memory");
+  expect_refused({{nullptr, memory.data(), 1}}, "tensor 0 of 1 elements has a null pointer");
+  expect_refused({in_place(0, 1), {memory.data(), nullptr, 1}}, "tensor 1 of 1 elements has a null pointer");
+}
+
+// Nothing is read: no such memory exists.
+TEST(TensorCheckTest, AnOperationOfMoreThan2To32PacketsIsRefused) {
+  constexpr size_t kMost = (size_t{1} << 32) * (kPayload / 4);
+  expect_fine({in_place(0, kMost)});
+  expect_refused({in_place(0, kMost + 1)},
+                 "1546188226561 elements of float32 are more than the 2^32 packets");
+  TensorView second = in_place(0, kMost / 2);
+  second.input = second.output = &memory[0] + kMost;
+  expect_fine({in_place(0, kMost / 2), second});
+  second.count = kMost / 2 + 1;
+  expect_refused({in_place(0, kMost / 2), second}, "sum them in several operations");
+
+  AllReduceOptions half_precision;
+  half_precision.type = DataType::kBFloat16;  // in lanes of 32 bits, if so chosen
+  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost)}}, half_precision, kPayload).ok());
+  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost + 1)}}, half_precision, kPayload).ok());
+  AllReduceOptions long_integers;
+  long_integers.type = DataType::kInt64;
+  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost / 2)}}, long_integers, kPayload).ok());
+  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost / 2 + 1)}}, long_integers, kPayload).ok());
+}
+
+}  // namespace
+}  // namespace netsum

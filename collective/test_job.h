@@ -1,0 +1,57 @@
+// Jobs for tests: ranks are threads of the test, which meet over loopback.
+#ifndef NETSUM_COLLECTIVE_TEST_JOB_H_
+#define NETSUM_COLLECTIVE_TEST_JOB_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "netsum/aggregator.h"
+#include "netsum/communicator.h"
+
+namespace netsum {
+
+inline std::unique_ptr<Aggregator> start_aggregator_at(const std::string& address, int mtu = 1500) {
+  AggregatorOptions options;
+  options.listen = address;
+  options.mtu = mtu;
+  auto aggregator = Aggregator::start(options);
+  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
+  return aggregator.ok() ? std::move(aggregator).value() : nullptr;
+}
+
+// Runs `body` on every rank, connected with the options that `edit` makes of the common ones. The body may
+// close its communicator.
+inline void run_ranks(int world_size, const CommunicatorOptions& common,
+                      const std::function<void(int rank, std::unique_ptr<Communicator>& communicator)>& body,
+                      const std::function<void(CommunicatorOptions& options)>& edit = nullptr) {
+  std::promise<std::string> root_promise;
+  const std::shared_future<std::string> root = root_promise.get_future().share();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommunicatorOptions options = common;
+      options.rank = rank;
+      options.world_size = world_size;
+      if (!common.root.empty() && rank == 0)
+        options.on_root_bound = [&](const std::string& address) { root_promise.set_value(address); };
+      if (!common.root.empty() && rank != 0) options.root = root.get();
+      if (edit) edit(options);
+      auto communicator = Communicator::connect(options);
+      ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
+      std::unique_ptr<Communicator> mine = std::move(communicator).value();
+      body(rank, mine);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_TEST_JOB_H_

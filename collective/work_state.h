@@ -1,0 +1,32 @@
+// The shared part of a Work handle.
+#ifndef NETSUM_COLLECTIVE_WORK_STATE_H_
+#define NETSUM_COLLECTIVE_WORK_STATE_H_
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "netsum/communicator.h"
+
+namespace netsum {
+
+struct Work::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  Status status;
+  std::function<void(const Status&)> callback;
+
+  void finish(const Status& result);
+};
+
+// Called with the status of an operation, on the engine's thread, when the engine no longer touches the
+// tensors and before the Work counts as done. Must not block.
+using OnEnd = std::function<void(const Status&)>;
+
+// An operation that ended before it was started.
+Work ended_work(const Status& status);
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_WORK_STATE_H_

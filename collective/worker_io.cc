@@ -1,0 +1,51 @@
+#include "collective/worker_io.h"
+
+#include <utility>
+
+#include "src/net/af_xdp/af_xdp_io.h"
+#include "src/net/udp/udp_io.h"
+
+namespace netsum {
+namespace {
+
+Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
+                                std::vector<MulticastMembership> groups) {
+  std::string reason;
+  if (wanted == PacketIoKind::kAfXdp) {
+    Result<std::unique_ptr<PacketIo>> io = open_af_xdp({.remote = remote, .max_packet = max_packet});
+    if (io.ok()) {
+      std::string note = "packets by " + std::string(io.value()->description());
+      return WorkerIo{.io = std::move(io).value(), .note = std::move(note)};
+    }
+    reason = io.status().message();
+  }
+  UdpIoOptions options;
+  options.bind.family = remote.family;  // any local address
+  options.max_packet = max_packet;
+  options.groups = std::move(groups);
+  Result<std::unique_ptr<PacketIo>> io = open_udp(options);
+  if (!io.ok()) return io.status();
+  std::string note;
+  if (!reason.empty()) note = "packets by UDP, not AF_XDP: " + reason;
+  return WorkerIo{.io = std::move(io).value(), .note = std::move(note)};
+}
+
+}  // namespace
+
+Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
+                                std::vector<MulticastMembership> groups, const InjectedFaults& faults) {
+  Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(groups));
+  if (!opened.ok()) return opened.status();
+  WorkerIo io = std::move(opened).value();
+  Result<FaultyIo> faulty = inject_faults(std::move(io.io), faults);
+  if (!faulty.ok()) return faulty.status();
+  io.io = std::move(faulty->io);
+  io.faults = faulty->faults;
+  if (io.faults != nullptr) {
+    if (!io.note.empty()) io.note += "; ";
+    io.note += "FAULTS ARE INJECTED: loses " + std::to_string(faults.loss * 100) + " % of what it receives";
+  }
+  return io;
+}
+
+}  // namespace netsum

@@ -1,0 +1,31 @@
+// The PacketIo of a communicator: the one that was asked for, or UDP and why.
+#ifndef NETSUM_COLLECTIVE_WORKER_IO_H_
+#define NETSUM_COLLECTIVE_WORKER_IO_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/net/lossy.h"
+#include "src/net/multicast.h"
+#include "src/net/packet_io.h"
+
+namespace netsum {
+
+struct WorkerIo {
+  std::unique_ptr<PacketIo> io;
+  std::string note;                 // for describe(); empty if the default was asked for
+  const LossyIo* faults = nullptr;  // lives as long as `io`; null: none are injected
+};
+
+// `remote`: the address that most packets go to. `faults`: of packets received. If `wanted` is not possible here, UDP is
+// used.
+// Errors: as open_udp(). `groups`: received by UDP only, so `wanted` is kUdp if there are any.
+Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
+                                std::vector<MulticastMembership> groups, const InjectedFaults& faults);
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_WORKER_IO_H_
