@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "netsum/netsum.h"
 #include "collective/test_job.h"
+#include "netsum/netsum.h"
 #include "wire/mtu.h"
 
 namespace netsum {

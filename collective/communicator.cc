@@ -6,12 +6,12 @@
 #include <mutex>
 #include <utility>
 
-#include "src/base/timeout.h"
 #include "collective/failover_communicator.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
 #include "collective/tensor_check.h"
 #include "collective/work_state.h"
+#include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
 #include "wire/mtu.h"
 

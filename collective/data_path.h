@@ -7,14 +7,14 @@
 #include <functional>
 #include <memory>
 
-#include "netsum/options.h"
-#include "netsum/status.h"
 #include "collective/engine.h"
 #include "collective/failure_notifier.h"
 #include "collective/job_membership.h"
 #include "collective/network_path.h"
 #include "collective/shard.h"
 #include "collective/shared_memory_core.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
 #include "src/host/placement.h"
 #include "src/telemetry/trace.h"
 

@@ -13,10 +13,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "netsum/communicator.h"
-#include "src/base/histogram.h"
 #include "collective/engine_core.h"
 #include "collective/work_state.h"
+#include "netsum/communicator.h"
+#include "src/base/histogram.h"
 #include "src/telemetry/trace.h"
 
 namespace netsum {

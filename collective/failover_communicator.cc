@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "src/base/timeout.h"
 #include "collective/tensor_check.h"
 #include "collective/work_state.h"
+#include "src/base/timeout.h"
 
 namespace netsum {
 namespace {

@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "netsum/communicator.h"
 #include "collective/finished_everywhere.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
+#include "netsum/communicator.h"
 
 namespace netsum {
 

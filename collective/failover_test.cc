@@ -5,8 +5,8 @@
 #include <barrier>
 #include <cstring>
 
-#include "src/base/rng.h"
 #include "collective/test_job.h"
+#include "src/base/rng.h"
 
 namespace netsum {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
-#include "netsum/status.h"
 #include "collective/engine.h"
+#include "netsum/status.h"
 
 namespace netsum {
 

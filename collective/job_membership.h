@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "collective/shard.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
-#include "collective/shard.h"
 #include "src/control/client.h"
 
 namespace netsum {

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "netsum/options.h"
-#include "netsum/status.h"
 #include "collective/engine.h"
 #include "collective/job_membership.h"
 #include "collective/network_core.h"
 #include "collective/shard.h"
+#include "netsum/options.h"
+#include "netsum/status.h"
 #include "src/net/lossy.h"
 
 namespace netsum {

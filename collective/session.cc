@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/timeout.h"
 #include "collective/session_stats.h"
+#include "src/base/timeout.h"
 #include "src/telemetry/worker_metrics.h"
 
 namespace netsum {

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "netsum/communicator.h"
 #include "collective/data_path.h"
 #include "collective/failure_notifier.h"
 #include "collective/job_membership.h"
 #include "collective/shard.h"
 #include "collective/work_state.h"
+#include "netsum/communicator.h"
 #include "src/telemetry/metrics_endpoint.h"
 #include "src/telemetry/trace.h"
 

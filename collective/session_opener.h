@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "netsum/communicator.h"
 #include "collective/session.h"
+#include "netsum/communicator.h"
 
 namespace netsum {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "netsum/communicator.h"
 #include "collective/data_path.h"
 #include "collective/shard.h"
+#include "netsum/communicator.h"
 
 namespace netsum {
 

@@ -1,6 +1,6 @@
+#include "collective/work_state.h"
 #include "src/base/assert.h"
 #include "src/base/timeout.h"
-#include "collective/work_state.h"
 
 namespace netsum {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <stdexcept>
 #include <thread>
 
 #include "src/base/clock.h"
@@ -36,8 +37,7 @@ void PacketIoConformance::TearDown() {
 std::unique_ptr<PacketIo> PacketIoConformance::open(uint32_t max_packet) {
   Result<std::unique_ptr<PacketIo>> io = GetParam().open(max_packet);
   if (io.ok()) return std::move(io).value();
-  ADD_FAILURE() << io.status().to_string();
-  return nullptr;
+  throw std::runtime_error(io.status().to_string());  // ends the test as failed
 }
 
 PacketIoConformance::Bytes PacketIoConformance::make_packet(uint32_t size) {

@@ -41,6 +41,8 @@ TARGETS = {
     "control_fuzz": (
         [
             "aggregator/control/job_checks.cc",
+            "aggregator/control/job_grants.cc",
+            "aggregator/control/job_liveness.cc",
             "aggregator/control/job_table.cc",
             "aggregator/control/job_watch.cc",
             "aggregator/control/request_checks.cc",
@@ -51,6 +53,9 @@ TARGETS = {
             "src/control/membership.cc",
             "src/control/ranks.cc",
             "src/control/rpc_status.cc",
+            "src/job/capabilities.cc",
+            "src/job/encoded_fields.cc",
+            "src/job/job_spec.cc",
             "src/net/address.cc",
             "src/net/multicast.cc",
             "wire/codec.cc",
@@ -59,7 +64,7 @@ TARGETS = {
     ),
 }
 # Targets that need the messages of the control protocol.
-PROTO = "src/control/control.proto"
+PROTOS = ["src/job/job.proto", "src/control/control.proto"]
 WITH_PROTO = {"control_fuzz"}
 
 
@@ -85,8 +90,8 @@ def build(target):
     if target in WITH_PROTO:
         generated = OUT / "generated"
         generated.mkdir(exist_ok=True)
-        run(["protoc", "-I", ROOT, f"--cpp_out={generated}", ROOT / PROTO])
-        sources.append((generated / PROTO).with_suffix(".pb.cc"))
+        run(["protoc", "-I", ROOT, f"--cpp_out={generated}", *(ROOT / proto for proto in PROTOS)])
+        sources += [(generated / proto).with_suffix(".pb.cc") for proto in PROTOS]
         flags += ["-isystem", generated, "-DGRPC_USE_PROTO_LITE"]
         libraries += ["-lgrpc++", "-lprotobuf"]
     objects = [OUT / "objects" / target / f"{source.name}.o" for source in sources]

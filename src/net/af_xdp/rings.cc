@@ -27,7 +27,7 @@ constexpr size_t kMemoryBytes =
     size_t{XskRings::kSendFrames + XskRings::kReceiveFrames} * XskRings::kChunkBytes;
 constexpr size_t kLongestBurst = 256;
 constexpr uint32_t kKernelBudget = 32;  // frames that a call sends in copy mode: TX_BATCH_SIZE
-constexpr int64_t kQueuePatienceUs = 200'000;
+constexpr int64_t kQueuePatienceUs = 1'000'000;
 // In copy mode the kernel charges frames under way to the socket, each with some overhead.
 constexpr int kSendBuffer = 8 << 20;
 
