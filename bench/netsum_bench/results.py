@@ -24,7 +24,7 @@ from netsum_bench import tables
 from netsum_bench.machine import ROOT, git
 from netsum_bench.records import compact, latest, load
 
-ENGINE = ["include", "src", "wire", "aggregator", "cmake"]
+ENGINE = ["include", "src", "wire", "aggregator", "collective", "cmake"]
 RACK = [*ENGINE, "tools/netsum", "bench/netsum_bench"]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records

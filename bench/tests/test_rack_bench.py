@@ -184,6 +184,15 @@ def test_a_table_older_than_what_it_measures_says_so():
     assert "uncommitted" in results.age(piece, [{"commit": commits[0], "changed": ["src/a.cc"]}])
 
 
+def test_every_folder_of_the_library_is_measured():
+    sources = machine.git("ls-files", "--", "*/CMakeLists.txt").splitlines()
+    if not sources:
+        pytest.skip("no history here")
+    not_measured = {"bench", "emulate", "examples", "tests", "tools", "torch"}  # parts of it are named by the pieces
+    assert {path.split("/")[0] for path in sources} - not_measured <= set(results.ENGINE)
+    assert all((machine.ROOT / path).exists() for piece in results.PIECES for path in piece.measures)
+
+
 def test_every_mark_in_the_docs_has_a_table():
     pages = [machine.ROOT / "README.md", *(machine.ROOT / "docs").glob("*.md")]
     names = [found[2] for page in pages for found in results.MARKS.finditer(page.read_text(encoding="utf-8"))]
