@@ -4,7 +4,8 @@ import json
 import re
 import socket
 
-from harness import CommandTest
+import pytest
+from harness import NETSUM, CommandTest
 
 
 class DoctorTest(CommandTest):
@@ -36,6 +37,14 @@ class DoctorTest(CommandTest):
             assert finding["found"]
             if finding["grade"] == "warn":
                 assert finding["advice"], finding
+
+    def test_the_rate_that_an_interface_reports(self):
+        made = 'ip tuntap add t0 mode tap && ethtool -s t0 speed 2500 duplex full && exec "$@"'
+        command = self.start("--net", "sh", "-c", made, "sh", NETSUM, "doctor", "--json", program="unshare")
+        if command.end() != 0:
+            pytest.skip(f"no tap interface in a network namespace here: {command.text('err')}")
+        findings = {finding["subject"]: finding for finding in json.loads(command.text("out"))["findings"]}
+        assert findings["interface t0"]["found"].endswith("2.5gbit")
 
     def test_as_text(self):
         command = self.run_command("doctor")

@@ -12,8 +12,10 @@
 #include <set>
 
 #include "src/net/af_xdp/af_xdp_io.h"
+#include "src/net/interface_rate.h"
 #include "tools/measure/machine.h"
 #include "tools/netsum/doctor_checks.h"
+#include "tools/netsum/quantity.h"
 
 namespace netsum::tool {
 namespace {
@@ -116,7 +118,9 @@ Finding check_clock_sync() {
 
 Finding check_interface(const std::string& name, bool up, bool loopback) {
   const std::string mtu = read_line("/sys/class/net/" + name + "/mtu").value_or("unknown");
-  Finding finding{Grade::kOk, "interface " + name, (up ? "up, MTU " : "down, MTU ") + mtu, ""};
+  const Result<double> rate = interface_rate_bps(name);
+  const std::string reports = rate.ok() ? ", " + format_rate(static_cast<uint64_t>(*rate)) : "";
+  Finding finding{Grade::kOk, "interface " + name, (up ? "up, MTU " : "down, MTU ") + mtu + reports, ""};
   int value = 0;
   std::from_chars(mtu.data(), mtu.data() + mtu.size(), value);
   if (up && !loopback && value > 0 && value < 1500) {
