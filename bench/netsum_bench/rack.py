@@ -113,7 +113,7 @@ class Rack:
 
     def aggregator_pid(self):
         """Of the rack's own aggregator, in the switch."""
-        return next(node["pid"] for node in self.status()["nodes"] if "pid" in node)
+        return self.status()["aggregators"][0]["pid"]
 
     @contextlib.contextmanager
     def aggregator(self, where, address, *flags):

@@ -207,7 +207,7 @@ class Chaos:
         self.finish()
 
     def begin(self):
-        os.kill(next(node["pid"] for node in self.rack.status()["nodes"] if "pid" in node), signal.SIGKILL)
+        os.kill(self.rack.status()["aggregators"][0]["pid"], signal.SIGKILL)
         self.aggregator.start()
         for agent in self.agents:
             agent.wait(lambda a=agent: a.ready, START_S, "PyTorch")

@@ -122,7 +122,9 @@ class RackCommandTest(CommandTest):
         return server.wait_for(str(len(payload)), hashlib.sha256(payload).hexdigest(), name="out")
 
     def switch(self):
-        return self.status()["nodes"][0]
+        """The switch, or the spine, with its aggregator's fields."""
+        status = self.status()
+        return {**status["aggregators"][0], **status["nodes"][0]}
 
     def data_port(self):
         ready = pathlib.Path(self.switch()["log"]).read_text(encoding="utf-8")

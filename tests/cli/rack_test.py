@@ -121,7 +121,7 @@ class RackTest(RackCommandTest):
 
     def test_a_dead_aggregator_shows_and_up_mends_it(self):
         self.up("--workers", 2)
-        switch = self.status()["nodes"][0]
+        switch = self.switch()
         os.kill(switch["pid"], signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
         while self.status()["whole"]:

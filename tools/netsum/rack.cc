@@ -22,6 +22,7 @@ constexpr char kExamples[] =
     "  netsum rack up --workers 8 --rate 1gbit                 eight workers, one switch that sums\n"
     "  netsum rack up --workers 8 --rate 100mbit --dataplane xdp\n"
     "  netsum rack up --name big --workers 8 --racks 2         two racks under a spine\n"
+    "  netsum rack up --workers 8 --rate 100mbit --spare 2 --no-switch-aggregator   two spare hosts sum\n"
     "  netsum rack up --workers 8 --loss 0.1%                  links that lose packets\n"
     "  netsum rack set 3 --link down                           unplugs worker 3\n"
     "  netsum rack status\n"
@@ -29,8 +30,9 @@ constexpr char kExamples[] =
     "  netsum rack exec sw -- tcpdump -ni w0 udp\n"
     "  netsum rack down --all\n"
     "\n"
-    "Every worker and switch is a network namespace of this machine. `exec` sets NETSUM_AGGREGATOR to\n"
-    "the switch's aggregator, and MASTER_ADDR and GLOO_SOCKET_IFNAME for torchrun.\n"
+    "Every worker, switch and spare host is a network namespace of this machine. `exec` sets\n"
+    "NETSUM_AGGREGATOR to what runs in the switch and on spare hosts, and MASTER_ADDR and\n"
+    "GLOO_SOCKET_IFNAME for torchrun.\n"
     "Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.\n"
     "Exit status: 0 success; 2 bad flags, or another rack of that name is up; 3 the operation failed;\n"
     "exec: that of the command.";
@@ -151,9 +153,12 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   }
   if (const Status status = enter_network_namespace(node->network_namespace); !status.ok())
     return fail(status);
-  const RackNode& aggregator =
-      node->kind == RackNode::Kind::kWorker ? plan.aggregator_of(*node) : plan.aggregator();
-  setenv("NETSUM_AGGREGATOR", plan.control_address(aggregator).c_str(), 1);
+  const std::string aggregators = plan.aggregators_for(*node);
+  if (aggregators.empty()) {
+    unsetenv("NETSUM_AGGREGATOR");
+  } else {
+    setenv("NETSUM_AGGREGATOR", aggregators.c_str(), 1);
+  }
   setenv("NETSUM_RACK", name.c_str(), 1);
   setenv("MASTER_ADDR", plan.find("w0")->address.c_str(), 0);
   if (node->kind == RackNode::Kind::kWorker) {
@@ -166,6 +171,66 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   execvp(argv[0], argv.data());
   std::fprintf(stderr, "netsum rack exec: cannot run '%s': %s\n", argv[0], std::strerror(errno));
   return errno == ENOENT ? 127 : 126;  // as shells do
+}
+
+struct WorkerRates {
+  int first = 0;
+  int last = 0;
+  uint64_t rate_bits = 0;
+};
+
+// "4-7=50mbit" or "3=1gbit".
+Result<WorkerRates> parse_worker_rates(const std::string& text) {
+  WorkerRates rates;
+  int end = 0;
+  const std::string range = text.substr(0, text.find('='));
+  const auto is_whole = [&] { return static_cast<size_t>(end) == range.size(); };
+  const bool two =
+      std::sscanf(range.c_str(), "%3d-%3d%n", &rates.first, &rates.last, &end) == 2 && is_whole();
+  const bool one = !two && std::sscanf(range.c_str(), "%3d%n", &rates.first, &end) == 1 && is_whole();
+  if (one) rates.last = rates.first;
+  if ((!one && !two) || range.size() == text.size() || rates.first < 0 || rates.last < rates.first) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "'" + text + "' is not WORKER=RATE or FIRST-LAST=RATE, such as 4-7=50mbit");
+  }
+  const Result<uint64_t> rate = parse_rate(text.substr(range.size() + 1));
+  if (!rate.ok()) return rate.status();
+  rates.rate_bits = rate.value();
+  return rates;
+}
+
+void add_worker_rates(CLI::App& app, std::map<int, uint64_t>& worker_rates) {
+  const auto take = [&worker_rates](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) {
+      const Result<WorkerRates> parsed = parse_worker_rates(text);
+      if (!parsed.ok()) throw CLI::ValidationError("--worker-rate", parsed.status().message());
+      for (int w = parsed->first; w <= parsed->last; ++w) worker_rates[w] = parsed->rate_bits;
+    }
+  };
+  app.add_option_function<std::vector<std::string>>(
+         "--worker-rate", take, "Rate of some workers' links instead of --rate: 4-7=50mbit or 3=1gbit")
+      ->delimiter(',');
+}
+
+// What no single flag shows. Throws UsageError.
+void check_placement(const RackOptions& options) {
+  if (!options.worker_rates.empty() && options.worker_rates.rbegin()->first >= options.workers) {
+    throw UsageError("--worker-rate names worker " + std::to_string(options.worker_rates.rbegin()->first) +
+                     ", but the workers are 0 to " + std::to_string(options.workers - 1));
+  }
+  if (options.racks > 1 &&
+      (options.spare_hosts > 0 || !options.switch_aggregator || options.switch_rate_bits > 0)) {
+    throw UsageError(
+        "--spare, --no-switch-aggregator and --switch-rate need a single switch: leave out --racks");
+  }
+  if (options.spare_hosts == 0 && (options.spare_ports > 1 || options.spare_rate_bits)) {
+    throw UsageError("--ports and --spare-rate are of spare hosts: give --spare");
+  }
+  if (options.switch_rate_bits > 0 && (!options.switch_aggregator || options.dataplane != "user")) {
+    throw UsageError(
+        "--switch-rate limits the switch's aggregator in user space: leave out --no-switch-aggregator and "
+        "--dataplane xdp");
+  }
 }
 
 class RackCommand : public Subcommand {
@@ -205,6 +270,20 @@ RackCommand::RackCommand(CLI::App& root) {
   add_parsed(*up_, "--rate", options_.rate_bits, parse_rate,
              "Rate of every link in each direction: 100mbit, 1gbit, none (unshaped)")
       ->default_str("none");
+  add_worker_rates(*up_, options_.worker_rates);
+  up_->add_option("--spare", options_.spare_hosts, "Number of spare hosts, each with an aggregator")
+      ->check(CLI::Range(0, kMaxSpareHosts))
+      ->capture_default_str();
+  add_parsed(*up_, "--spare-rate", options_.spare_rate_bits, parse_rate,
+             "Rate of each link of a spare host (default: that of --rate)");
+  up_->add_option("--ports", options_.spare_ports,
+                  "Links of each spare host, each with an address of its own")
+      ->check(CLI::Range(1, kMaxSparePorts))
+      ->capture_default_str();
+  up_->add_flag("!--no-switch-aggregator", options_.switch_aggregator, "The switch only forwards");
+  add_parsed(*up_, "--switch-rate", options_.switch_rate_bits, parse_rate,
+             "Rate that the switch's aggregator can sum from each worker (for --dataplane user)")
+      ->default_str("none");
   up_->add_option("--mtu", options_.mtu, "Largest IP packet, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
@@ -218,7 +297,7 @@ RackCommand::RackCommand(CLI::App& root) {
   add_parsed(*up_, "--loss", options_.loss, parse_probability,
              "Share of packets that every link loses in each direction: 0.01, 1%. Also with 0,\n"
              "`rack set --loss` can change it; without the flag it cannot");
-  up_->add_flag("--multicast", options_.multicast, "Switches send results to their workers by IP multicast");
+  up_->add_flag("--multicast", options_.multicast, "Aggregators send results to workers by IP multicast");
   up_->footer(
       "Examples:\n  netsum rack up --workers 8 --rate 1gbit --dataplane xdp\n  netsum rack up --name big "
       "--workers 16 --racks 4");
@@ -229,7 +308,9 @@ RackCommand::RackCommand(CLI::App& root) {
 
   set_ = app_->add_subcommand("set", "Change the links of a rack that is up");
   name_flag(set_);
-  set_->add_option("WHERE", where_, "Whose link: a worker's number, up0 (rack 0's to the spine), or all")
+  set_->add_option("WHERE", where_,
+                   "Whose link: a worker's number, s0 (a spare host; s0-p1: its port 1), up0 (rack 0's\nto "
+                   "the spine), or all")
       ->required();
   add_parsed(*set_, "--rate", change_.rate_bits, parse_rate,
              "Rate in each direction, if the rack was created with --rate");
@@ -239,9 +320,10 @@ RackCommand::RackCommand(CLI::App& root) {
              "Unplug the link, or plug it in again");
   set_->footer("Examples:\n  netsum rack set 3 --link down\n  netsum rack set all --loss 0.01 --rate 50mbit");
 
-  exec_ = app_->add_subcommand("exec", "Run a command on a worker (by number) or a switch (sw, sw1, spine)");
+  exec_ = app_->add_subcommand(
+      "exec", "Run a command on a worker (by number), a spare host (s0) or a switch (sw, sw1, spine)");
   name_flag(exec_);
-  exec_->add_option("WHERE", where_, "Worker's number, or a switch")->required();
+  exec_->add_option("WHERE", where_, "Worker's number, spare host, or switch")->required();
   exec_->add_option("COMMAND", command_, "Command to run, after `--`")->required();
   exec_->footer("Examples:\n  netsum rack exec 0 -- netsum doctor\n  netsum rack exec sw -- ip -s link");
 
@@ -259,6 +341,7 @@ int RackCommand::run() {
       throw UsageError("--workers is " + std::to_string(options_.workers) + ", fewer than --racks " +
                        std::to_string(options_.racks) + ": every rack needs a worker");
     }
+    check_placement(options_);
     return up(options_);
   }
   if (status_->parsed()) return status(json_);

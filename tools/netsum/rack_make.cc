@@ -28,18 +28,18 @@ std::string tail_of_log(const std::string& path) {
 }
 
 // Waits until the aggregator serves.
-Status wait_ready(const RackOptions& options, const RackNode& node, const ProcessMark& process) {
-  const std::string log = log_path(options, node);
+Status wait_ready(const RackOptions& options, const RackAggregator& aggregator) {
+  const std::string log = log_path(options, aggregator.id);
   const auto deadline = std::chrono::steady_clock::now() + kStartPatience;
   for (;;) {
     std::ifstream file(log);
     std::stringstream text;
     text << file.rdbuf();
     if (text.str().find("ready: ") != std::string::npos) return Status();
-    const bool alive = is_alive(process);
+    const bool alive = is_alive(aggregator.process);
     if (!alive || std::chrono::steady_clock::now() >= deadline) {
       return Status(ErrorCode::kAggregatorLost,
-                    "the aggregator of " + node.id +
+                    "the aggregator of " + aggregator.id +
                         (alive ? " does not serve after " + std::to_string(kStartPatience.count()) + " s"
                                : std::string(" has ended")) +
                         "; the end of its log:" + tail_of_log(log));
@@ -64,18 +64,26 @@ Status switch_receivers_on(const RackNote& note, const RackPlan& plan) {
   return Status();
 }
 
-Status start_aggregators(RackNote* note, const RackPlan& plan) {
+// A host with several ports answers at each only for the address of that port.
+Status separate_ports(const RackPlan& plan) {
   for (const RackNode& node : plan.nodes()) {
-    if (!node.serves()) continue;
+    if (node.kind != RackNode::Kind::kSpareHost || node.ports.size() == 1) continue;
+    const Status status = set_network_parameter(node.network_namespace, "ipv4/conf/all/arp_ignore", "1");
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+Status start_aggregators(RackNote* note, const RackPlan& plan) {
+  for (const RackService& service : plan.services()) {
     const Result<ProcessMark> process = start_detached(
-        node.network_namespace, plan.aggregator_arguments(node), log_path(note->options, node));
+        plan.find(service.node)->network_namespace, service.arguments, log_path(note->options, service.id));
     if (!process.ok()) return process.status();
-    note->aggregators.push_back({node.id, process.value()});
+    note->aggregators.push_back({service.id, process.value()});
     if (const Status status = write_note(*note); !status.ok()) return status;
   }
   for (const RackAggregator& one : note->aggregators) {
-    const Status status = wait_ready(note->options, *plan.find(one.node), one.process);
-    if (!status.ok()) return status;
+    if (const Status status = wait_ready(note->options, one); !status.ok()) return status;
   }
   note->complete = true;
   return write_note(*note);
@@ -87,6 +95,7 @@ Status make(RackNote* note) {
     if (const Status status = run_batch(batch); !status.ok()) return status;
   }
   if (const Status status = switch_receivers_on(*note, plan); !status.ok()) return status;
+  if (const Status status = separate_ports(plan); !status.ok()) return status;
   if (note->options.loss) {
     if (const Status status = make_links_lossy(note->options); !status.ok()) return status;
   }
@@ -109,8 +118,8 @@ Status check_names(const RackPlan& plan) {
 
 }  // namespace
 
-std::string log_path(const RackOptions& options, const RackNode& node) {
-  return rack_folder(options.name) + "/aggregator-" + node.id + ".log";
+std::string log_path(const RackOptions& options, const std::string& service) {
+  return rack_folder(options.name) + "/aggregator-" + service + ".log";
 }
 
 Status make_rack(const RackOptions& options) {

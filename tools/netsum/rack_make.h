@@ -22,7 +22,7 @@ Status take_down_unnoted(const std::string& name);
 
 // Whether everything was made, and its namespaces and aggregators are still there.
 bool is_whole(const RackNote& note);
-std::string log_path(const RackOptions& options, const RackNode& node);  // of the node's aggregator
+std::string log_path(const RackOptions& options, const std::string& service);  // of an aggregator
 
 }  // namespace netsum::tool
 

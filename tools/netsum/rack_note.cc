@@ -53,7 +53,7 @@ std::optional<RackNote> read_note(const std::string& name) {
                   .links = {}};
     for (const auto& one : json.at("aggregators")) {
       note.aggregators.push_back(
-          {one.at("node"), {one.at("pid").get<pid_t>(), one.at("start_ticks").get<uint64_t>()}});
+          {one.at("id"), {one.at("pid").get<pid_t>(), one.at("start_ticks").get<uint64_t>()}});
     }
     for (const auto& [id, link] : json.at("links").items()) {
       note.links[id] = {.rate_bits = link.at("rate_bits"), .loss = link.at("loss"), .up = link.at("up")};
@@ -71,7 +71,7 @@ Status write_note(const RackNote& note) {
                                  {"links", nlohmann::ordered_json::object()}};
   for (const RackAggregator& one : note.aggregators) {
     json["aggregators"].push_back(
-        {{"node", one.node}, {"pid", one.process.pid}, {"start_ticks", one.process.start_ticks}});
+        {{"id", one.id}, {"pid", one.process.pid}, {"start_ticks", one.process.start_ticks}});
   }
   for (const auto& [id, link] : note.links) {
     json["links"][id] = {{"rate_bits", link.rate_bits}, {"loss", link.loss}, {"up", link.up}};

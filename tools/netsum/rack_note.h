@@ -15,7 +15,7 @@
 namespace netsum::tool {
 
 struct RackAggregator {
-  std::string node;
+  std::string id;  // RackService::id
   ProcessMark process;
 };
 

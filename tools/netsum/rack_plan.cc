@@ -17,6 +17,11 @@ uint64_t queue_bytes(uint64_t rate_bits) {
   return std::max<uint64_t>(1'000'000, rate_bits / 8 / 20);
 }
 
+template <typename T>
+std::optional<T> optional_of(const nlohmann::ordered_json& json) {
+  return json.is_null() ? std::nullopt : std::optional<T>(json.get<T>());
+}
+
 }  // namespace
 
 std::string stretch_end(const std::string& port, char end) {
@@ -32,7 +37,7 @@ RackPlan::RackPlan(const RackOptions& options) : options_(options) {
                  .address = "10.77.2.1",
                  .rack = 0,
                  .ports = {}};
-  std::vector<RackNode> switches, workers;
+  std::vector<RackNode> switches, spares, workers;
   for (int r = 0; r < options.racks; ++r) {
     const std::string id = has_spine ? "sw" + std::to_string(r) : "sw";
     switches.push_back({.kind = RackNode::Kind::kSwitch,
@@ -42,6 +47,16 @@ RackPlan::RackPlan(const RackOptions& options) : options_(options) {
                         .rack = r,
                         .ports = {}});
     if (has_spine) spine.ports.push_back(id);
+  }
+  for (int s = 0; s < options.spare_hosts; ++s) {
+    const std::string id = "s" + std::to_string(s);
+    spares.push_back({.kind = RackNode::Kind::kSpareHost,
+                      .id = id,
+                      .network_namespace = prefix + id,
+                      .address = "10.77." + std::to_string(100 + s) + ".1",
+                      .rack = 0,
+                      .ports = {}});
+    for (int p = 0; p < options.spare_ports; ++p) spares.back().ports.push_back("eth" + std::to_string(p));
   }
   for (int w = 0; w < options.workers; ++w) {
     const std::string id = "w" + std::to_string(w);
@@ -68,6 +83,7 @@ RackPlan::RackPlan(const RackOptions& options) : options_(options) {
                       .rack = r,
                       .ports = {"rack", "spine"}});
   }
+  nodes_.insert(nodes_.end(), spares.begin(), spares.end());
   nodes_.insert(nodes_.end(), workers.begin(), workers.end());
 }
 
@@ -82,23 +98,52 @@ const RackNode* RackPlan::find(std::string_view id) const {
   return nullptr;
 }
 
-const RackNode& RackPlan::aggregator() const {
+const RackNode& RackPlan::top() const {
   return nodes_.front();  // the spine, or the only switch
 }
 
-const RackNode& RackPlan::aggregator_of(const RackNode& worker) const {
-  return *find(options_.racks > 1 ? "sw" + std::to_string(worker.rack) : "sw");
+const RackNode& RackPlan::switch_of(const RackNode& host) const {
+  return *find(options_.racks > 1 ? "sw" + std::to_string(host.rack) : "sw");
 }
 
-const std::string& RackPlan::dataplane_of(const RackNode& node) const {
+std::string RackPlan::dataplane_of(const RackNode& node) const {
+  if (node.kind == RackNode::Kind::kSpareHost) return "user";
   return node.kind == RackNode::Kind::kSpine ? options_.spine_dataplane : options_.dataplane;
 }
 
-std::string RackPlan::control_address(const RackNode& node) const {
-  return node.address + ":" + std::to_string(kRackControlPort);
+uint64_t RackPlan::rate_of(const RackNode& host) const {
+  if (host.kind == RackNode::Kind::kSpareHost) return options_.spare_rate_bits.value_or(options_.rate_bits);
+  if (host.kind != RackNode::Kind::kWorker) return options_.rate_bits;
+  const auto own = options_.worker_rates.find(std::stoi(host.id.substr(1)));
+  return own == options_.worker_rates.end() ? options_.rate_bits : own->second;
 }
 
-RackBatch RackPlan::bridge(const RackNode& node) const {
+std::string RackPlan::port_id(const RackNode& spare, size_t port) const {
+  return spare.ports.size() == 1 ? spare.id : spare.id + "-p" + std::to_string(port);
+}
+
+std::string RackPlan::port_address(const RackNode& spare, size_t port) const {
+  return spare.address.substr(0, spare.address.rfind('.') + 1) + std::to_string(port + 1);
+}
+
+// A token bucket on each way of an interface whose namespace is set up.
+void RackPlan::shape_both_ways(const End& end, uint64_t rate_bits, std::vector<RackBatch>* batches) const {
+  if (rate_bits == 0) return;
+  const std::string inwards = "ifb-" + end.interface;
+  batches->push_back({"ip",
+                      end.node.network_namespace,
+                      {"link add " + inwards + " mtu " + std::to_string(options_.mtu) + " type ifb",
+                       "link set dev " + inwards + " addrgenmode none up"}});
+  batches->push_back(
+      {"tc",
+       end.node.network_namespace,
+       {"qdisc add dev " + end.interface + bucket(rate_bits), "qdisc add dev " + inwards + bucket(rate_bits),
+        "qdisc add dev " + end.interface + " handle ffff: ingress",
+        "filter add dev " + end.interface +
+            " parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev " + inwards}});
+}
+
+void RackPlan::add_bridge(const RackNode& node, std::vector<RackBatch>* batches) const {
   const std::string mtu = std::to_string(options_.mtu);
   RackBatch batch{
       "ip",
@@ -106,7 +151,10 @@ RackBatch RackPlan::bridge(const RackNode& node) const {
       {"link set dev lo up", "link add br0 type bridge", "link set dev br0 addrgenmode none mtu " + mtu}};
   if (!node.address.empty()) batch.lines.push_back("address add " + node.address + "/16 dev br0");
   batch.lines.push_back("link set dev br0 up");
-  return batch;
+  batches->push_back(batch);
+  if (node.kind != RackNode::Kind::kSwitch) return;
+  shape_both_ways({node, "br0"}, options_.switch_rate_bits * static_cast<uint64_t>(options_.workers),
+                  batches);
 }
 
 // Makes the link from a's namespace; b's end is a bridge's port. A lossy one has a stretch beside b.
@@ -136,16 +184,28 @@ std::string RackPlan::bucket(uint64_t rate_bits) {
 
 std::vector<RackLink> RackPlan::links() const {
   std::vector<RackLink> links;
-  for (const RackNode& node : nodes_) {
-    if (node.serves()) continue;
-    const bool is_worker = node.kind == RackNode::Kind::kWorker;
-    const std::string port = is_worker ? node.id : "sw" + std::to_string(node.rack);
-    links.push_back({.id = node.id,
+  const auto add = [&](const RackNode& node, const std::string& id, const std::vector<std::string>& shaped,
+                       const RackNode& upper, const std::string& port) {
+    links.push_back({.id = id,
+                     .node = node.id,
+                     .rate_bits = rate_of(node),
                      .lower_namespace = node.network_namespace,
-                     .shaped = is_worker ? std::vector<std::string>{"eth0", "ifb-eth0"} : node.ports,
-                     .upper_namespace = (is_worker ? aggregator_of(node) : aggregator()).network_namespace,
+                     .shaped = shaped,
+                     .upper_namespace = upper.network_namespace,
                      .port = port,
                      .opposite = options_.loss ? stretch_end(port, 'a') : port});
+  };
+  for (const RackNode& node : nodes_) {
+    if (node.kind == RackNode::Kind::kWorker) {
+      add(node, node.id, {"eth0", "ifb-eth0"}, switch_of(node), node.id);
+    } else if (node.kind == RackNode::Kind::kUplink) {
+      add(node, node.id, node.ports, top(), "sw" + std::to_string(node.rack));
+    } else if (node.kind == RackNode::Kind::kSpareHost) {
+      for (size_t p = 0; p < node.ports.size(); ++p) {
+        add(node, port_id(node, p), {node.ports[p], "ifb-" + node.ports[p]}, switch_of(node),
+            port_id(node, p));
+      }
+    }
   }
   return links;
 }
@@ -163,32 +223,42 @@ RackBatch RackPlan::up_or_down(const RackLink& link, bool up) const {
 }
 
 void RackPlan::add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const {
-  const RackNode& to = aggregator_of(worker);
-  add_link({worker, "eth0"}, {to, worker.id}, options_.loss.has_value(), batches);
-  RackBatch end{
-      "ip",
-      worker.network_namespace,
-      {"link set dev lo up", "address add " + worker.address + "/16 dev eth0", "link set dev eth0 up"}};
-  if (options_.rate_bits != 0) {
-    end.lines.push_back("link add ifb-eth0 mtu " + std::to_string(options_.mtu) + " type ifb");
-    end.lines.push_back("link set dev ifb-eth0 addrgenmode none up");
-  }
-  batches->push_back(end);
-  if (options_.rate_bits == 0) return;
+  add_link({worker, "eth0"}, {switch_of(worker), worker.id}, options_.loss.has_value(), batches);
   batches->push_back(
-      {"tc",
+      {"ip",
        worker.network_namespace,
-       {"qdisc add dev eth0" + bucket(options_.rate_bits),
-        "qdisc add dev ifb-eth0" + bucket(options_.rate_bits), "qdisc add dev eth0 handle ffff: ingress",
-        "filter add dev eth0 parent ffff: protocol all u32 match u32 0 0 action mirred egress "
-        "redirect dev ifb-eth0"}});
+       {"link set dev lo up", "address add " + worker.address + "/16 dev eth0", "link set dev eth0 up"}});
+  shape_both_ways({worker, "eth0"}, rate_of(worker), batches);
+}
+
+void RackPlan::add_spare_links(const RackNode& spare, std::vector<RackBatch>* batches) const {
+  const RackNode& to = switch_of(spare);
+  batches->push_back({"ip", spare.network_namespace, {"link set dev lo up"}});
+  for (size_t p = 0; p < spare.ports.size(); ++p) {
+    const std::string& port = spare.ports[p];
+    const std::string address = port_address(spare, p), at_switch = port_id(spare, p);
+    add_link({spare, port}, {to, at_switch}, options_.loss.has_value(), batches);
+    // Packets leave by the port whose address they have.
+    const std::string table = std::to_string(100 + p);
+    batches->push_back({"ip",
+                        spare.network_namespace,
+                        {"address add " + address + "/16 dev " + port, "link set dev " + port + " up",
+                         "rule add from " + address + " table " + table,
+                         "route add 10.77.0.0/16 dev " + port + " table " + table}});
+    shape_both_ways({spare, port}, rate_of(spare), batches);
+    // Results are for workers. Bridges without a querier would flood them to every port.
+    if (options_.multicast) {
+      const std::string line = "link set dev " + at_switch + " type bridge_slave mcast_flood off";
+      batches->push_back({"ip", to.network_namespace, {line}});
+    }
+  }
 }
 
 void RackPlan::add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const {
   const RackNode& lower = *find("sw" + std::to_string(uplink.rack));
-  batches->push_back(bridge(uplink));
+  add_bridge(uplink, batches);
   for (const auto& [port, end] : {std::pair<std::string, End>{"rack", {lower, "uplink"}},
-                                  std::pair<std::string, End>{"spine", {aggregator(), lower.id}}}) {
+                                  std::pair<std::string, End>{"spine", {top(), lower.id}}}) {
     // One stretch for the whole way between switch and spine.
     add_link({uplink, port}, end, options_.loss && port == "spine", batches);
     RackBatch batch{"ip", uplink.network_namespace, {"link set dev " + port + " master br0 up"}};
@@ -211,30 +281,62 @@ std::vector<RackBatch> RackPlan::batches() const {
   for (const RackNode& node : nodes_) namespaces.lines.push_back("netns add " + node.network_namespace);
   batches.push_back(namespaces);
   for (const RackNode& node : nodes_) {
-    if (node.serves()) batches.push_back(bridge(node));
+    if (node.switches()) add_bridge(node, &batches);
   }
   for (const RackNode& node : nodes_) {
     if (node.kind == RackNode::Kind::kWorker) add_worker_link(node, &batches);
+    if (node.kind == RackNode::Kind::kSpareHost) add_spare_links(node, &batches);
     if (node.kind == RackNode::Kind::kUplink) add_uplink(node, &batches);
   }
   return batches;
 }
 
-std::vector<std::string> RackPlan::aggregator_arguments(const RackNode& node) const {
-  std::vector<std::string> arguments = {
-      "aggregator", "--listen", control_address(node), "--mtu", std::to_string(options_.mtu), "--cores", "1"};
+RackService RackPlan::service(const RackNode& node, size_t port) const {
+  const auto control = [](const std::string& address) {
+    return address + ":" + std::to_string(kRackControlPort);
+  };
+  const bool is_spare = node.kind == RackNode::Kind::kSpareHost;
+  RackService service{.id = is_spare ? port_id(node, port) : node.id,
+                      .node = node.id,
+                      .address = control(is_spare ? port_address(node, port) : node.address),
+                      .arguments = {}};
+  std::vector<std::string>& arguments = service.arguments;
+  arguments = {"aggregator", "--listen", service.address, "--mtu", std::to_string(options_.mtu),
+               "--cores",    "1"};
   if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
-    arguments.insert(arguments.end(), {"--parent", control_address(aggregator())});
+    arguments.insert(arguments.end(), {"--parent", control(top().address)});
   }
   if (dataplane_of(node) != "user") {
     std::string interfaces;
-    for (const std::string& port : node.ports) interfaces += (interfaces.empty() ? "" : ",") + port;
+    for (const std::string& one : node.ports) interfaces += (interfaces.empty() ? "" : ",") + one;
     arguments.insert(arguments.end(), {"--dataplane", dataplane_of(node), "--interfaces", interfaces});
   }
-  if (node.kind == RackNode::Kind::kSwitch && options_.multicast) {
-    arguments.insert(arguments.end(), {"--multicast", "239.77." + std::to_string(node.rack) + ".0/24"});
+  if (node.kind != RackNode::Kind::kSpine && options_.multicast) {
+    // Different for switches, spare hosts and their ports.
+    const std::string prefix = is_spare ? "239." + std::to_string(78 + port) + "." + node.id.substr(1)
+                                        : "239.77." + std::to_string(node.rack);
+    arguments.insert(arguments.end(), {"--multicast", prefix + ".0/24"});
   }
-  return arguments;
+  return service;
+}
+
+std::vector<RackService> RackPlan::services() const {
+  std::vector<RackService> services;
+  for (const RackNode& node : nodes_) {
+    if (node.switches() && options_.switch_aggregator) services.push_back(service(node, 0));
+    if (node.kind != RackNode::Kind::kSpareHost) continue;
+    for (size_t p = 0; p < node.ports.size(); ++p) services.push_back(service(node, p));
+  }
+  return services;
+}
+
+std::string RackPlan::aggregators_for(const RackNode& node) const {
+  if (options_.racks > 1) {
+    return service(node.kind == RackNode::Kind::kWorker ? switch_of(node) : top(), 0).address;
+  }
+  std::string list;
+  for (const RackService& one : services()) list += (list.empty() ? "" : ",") + one.address;
+  return list;
 }
 
 nlohmann::ordered_json to_json(const RackOptions& o) {
@@ -242,6 +344,12 @@ nlohmann::ordered_json to_json(const RackOptions& o) {
           {"workers", o.workers},
           {"racks", o.racks},
           {"rate_bits", o.rate_bits},
+          {"worker_rates", o.worker_rates},
+          {"spare_hosts", o.spare_hosts},
+          {"spare_ports", o.spare_ports},
+          {"spare_rate_bits", o.spare_rate_bits ? nlohmann::ordered_json(*o.spare_rate_bits) : nullptr},
+          {"switch_aggregator", o.switch_aggregator},
+          {"switch_rate_bits", o.switch_rate_bits},
           {"mtu", o.mtu},
           {"dataplane", o.dataplane},
           {"spine_dataplane", o.spine_dataplane},
@@ -254,11 +362,30 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .workers = json.at("workers"),
           .racks = json.at("racks"),
           .rate_bits = json.at("rate_bits"),
+          .worker_rates = json.at("worker_rates"),
+          .spare_hosts = json.at("spare_hosts"),
+          .spare_ports = json.at("spare_ports"),
+          .spare_rate_bits = optional_of<uint64_t>(json.at("spare_rate_bits")),
+          .switch_aggregator = json.at("switch_aggregator"),
+          .switch_rate_bits = json.at("switch_rate_bits"),
           .mtu = json.at("mtu"),
           .dataplane = json.at("dataplane"),
           .spine_dataplane = json.at("spine_dataplane"),
           .multicast = json.at("multicast"),
-          .loss = json.at("loss").is_null() ? std::nullopt : std::optional<double>(json.at("loss"))};
+          .loss = optional_of<double>(json.at("loss"))};
+}
+
+std::string worker_rates_text(const std::map<int, uint64_t>& rates) {
+  std::string text;
+  for (auto first = rates.begin(); first != rates.end();) {
+    auto last = first, next = std::next(first);
+    while (next != rates.end() && next->first == last->first + 1 && next->second == first->second)
+      last = next++;
+    const std::string to = last == first ? "" : "-" + std::to_string(last->first);
+    text += (text.empty() ? "" : ",") + std::to_string(first->first) + to + "=" + format_rate(first->second);
+    first = next;
+  }
+  return text.empty() ? "none" : text;
 }
 
 std::string difference(const RackOptions& is, const RackOptions& wanted) {
@@ -269,9 +396,20 @@ std::string difference(const RackOptions& is, const RackOptions& wanted) {
   compare("workers", std::to_string(is.workers), std::to_string(wanted.workers));
   compare("racks", std::to_string(is.racks), std::to_string(wanted.racks));
   compare("rate", format_rate(is.rate_bits), format_rate(wanted.rate_bits));
+  compare("worker rates", worker_rates_text(is.worker_rates), worker_rates_text(wanted.worker_rates));
+  compare("spare hosts", std::to_string(is.spare_hosts), std::to_string(wanted.spare_hosts));
+  compare("ports of spare hosts", std::to_string(is.spare_ports), std::to_string(wanted.spare_ports));
+  const auto spare_rate = [](const RackOptions& o) {
+    return format_rate(o.spare_hosts > 0 ? o.spare_rate_bits.value_or(o.rate_bits) : 0);
+  };
+  compare("rate of spare hosts", spare_rate(is), spare_rate(wanted));
+  const auto on = [](bool value) { return value ? "on" : "off"; };
+  compare("switch's aggregator", on(is.switch_aggregator), on(wanted.switch_aggregator));
+  compare("rate of the switch's aggregator", format_rate(is.switch_rate_bits),
+          format_rate(wanted.switch_rate_bits));
   compare("mtu", std::to_string(is.mtu), std::to_string(wanted.mtu));
   compare("dataplane", is.dataplane, wanted.dataplane);
-  compare("multicast", is.multicast ? "on" : "off", wanted.multicast ? "on" : "off");
+  compare("multicast", on(is.multicast), on(wanted.multicast));
   const auto loss = [](const RackOptions& o) { return o.loss ? format_percent(*o.loss) : "none"; };
   compare("loss", loss(is), loss(wanted));
   if (wanted.racks > 1) compare("spine's dataplane", is.spine_dataplane, wanted.spine_dataplane);

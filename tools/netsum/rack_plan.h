@@ -2,6 +2,8 @@
 //
 //   worker w: namespace netsum-NAME-wW, eth0, 10.77.0.(W+1) --- switch port wW
 //   switch r: namespace netsum-NAME-swR, bridge br0, 10.77.1.(R+1)
+//   spare host s: namespace netsum-NAME-sS, its port p: ethP, 10.77.(100+S).(P+1) --- switch port sS, or
+//     sS-pP if it has several
 //   with several racks: the switch's port uplink --- namespace netsum-NAME-upR, bridge of rack and
 //     spine --- spine's port swR. The cable has a namespace of its own, because XDP at its ends bypasses
 //     their token buckets.
@@ -10,13 +12,15 @@
 // Everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
 // addresses: no link leads out of a rack.
 //
-// A worker's link is shaped at the worker in both directions: a token bucket on the way out, and one on an
-// ifb device that all that comes in is led through. A bucket on the switch's port would not see what an XDP
-// program sends.
+// A host's link is shaped at the host in both directions: a token bucket on the way out, and one on an ifb
+// device that all that comes in is led through. A bucket on the switch's port would not see what an XDP
+// program sends. What the switch's own aggregator sends and receives can be shaped at br0 in the same way,
+// except for XDP.
 #ifndef NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
 #define NETSUM_TOOLS_NETSUM_RACK_PLAN_H_
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -29,42 +33,60 @@ namespace netsum::tool {
 
 inline constexpr int kMaxRackWorkers = 200;
 inline constexpr int kMaxRacks = 16;
+inline constexpr int kMaxSpareHosts = 64;
+inline constexpr int kMaxSparePorts = 16;
 inline constexpr int kRackControlPort = 5151;
 
 struct RackOptions {
   std::string name = "rack";
   int workers = 4;
   int racks = 1;
-  uint64_t rate_bits = 0;  // per second, of every link; 0: as fast as the machine
+  uint64_t rate_bits = 0;                     // per second, of every link; 0: as fast as the machine
+  std::map<int, uint64_t> worker_rates = {};  // of the workers whose links have another rate
+  int spare_hosts = 0;
+  int spare_ports = 1;                                     // of each spare host
+  std::optional<uint64_t> spare_rate_bits = std::nullopt;  // of each of these; otherwise rate_bits
+  bool switch_aggregator = true;
+  uint64_t switch_rate_bits = 0;  // between the switch's aggregator and each worker; 0: no limit
   int mtu = 1500;
   std::string dataplane = "user";
   std::string spine_dataplane = "user";  // with several racks
-  bool multicast = false;                // from switches to workers
+  bool multicast = false;                // from aggregators to workers
   // Probability that a link loses a packet, either way; with none, links are not made to lose any at all.
   std::optional<double> loss = std::nullopt;
   bool operator==(const RackOptions&) const = default;
 };
 
 struct RackNode {
-  enum class Kind { kWorker, kSwitch, kUplink, kSpine };
+  enum class Kind { kWorker, kSwitch, kUplink, kSpine, kSpareHost };
   Kind kind = Kind::kWorker;
-  std::string id;  // "w3", "sw", "sw1", "up1", "spine": what `rack exec` takes ("3" is short for "w3")
+  std::string id;  // "w3", "sw", "sw1", "up1", "spine", "s0": what `rack exec` takes ("3" is short for "w3")
   std::string network_namespace;
-  std::string address;
+  std::string address;  // of a spare host's first port
   int rack = 0;
-  // Switches: the interfaces by which packets to the aggregator come in.
+  // Switches and spare hosts: the interfaces by which packets to the aggregator come in.
   std::vector<std::string> ports;
 
-  bool serves() const { return kind == Kind::kSwitch || kind == Kind::kSpine; }  // has an aggregator
+  bool switches() const { return kind == Kind::kSwitch || kind == Kind::kSpine; }  // is a bridge
+};
+
+// An aggregator that runs in a node: one in each switch, one on each port of a spare host.
+struct RackService {
+  std::string id;       // "sw", "spine", "s0", "s0-p1"
+  std::string node;     // RackNode::id
+  std::string address;  // of its control service
+  std::vector<std::string> arguments;
 };
 
 // A lossy link has a stretch beside the switch's interface `port`: two interfaces, 'a' towards the other host
 // and 'b' towards the port. See rack_loss.h.
 std::string stretch_end(const std::string& port, char end);
 
-// What `rack set` can change: a worker's link to its switch, or a switch's to the spine.
+// What `rack set` can change: a host's link to its switch, or a switch's to the spine.
 struct RackLink {
-  std::string id;  // "w3", "up0": the node at its lower end
+  std::string id;          // "w3", "up0", "s0", "s0-p1"
+  std::string node;        // the one at its lower end
+  uint64_t rate_bits = 0;  // when it is made
   std::string lower_namespace;
   std::vector<std::string> shaped;  // interfaces there that have a token bucket each, if there is a rate
   std::string upper_namespace;
@@ -84,16 +106,19 @@ class RackPlan {
   explicit RackPlan(const RackOptions& options);
 
   const RackOptions& options() const { return options_; }
-  const std::vector<RackNode>& nodes() const { return nodes_; }  // spine, switches, uplinks, workers
+  const std::vector<RackNode>& nodes() const {
+    return nodes_;
+  }  // spine, switches, uplinks, spare hosts, workers
   const RackNode* find(std::string_view id) const;
-  // The one above all others: the only switch's, or the spine's.
-  const RackNode& aggregator() const;
-  // The one that the worker should use: its switch's.
-  const RackNode& aggregator_of(const RackNode& worker) const;
-  std::string control_address(const RackNode& node) const;
+  // The switch above all others: the only one, or the spine.
+  const RackNode& top() const;
+  const RackNode& switch_of(const RackNode& host) const;
   // In order; namespaces must exist before the rest.
   std::vector<RackBatch> batches() const;
-  std::vector<std::string> aggregator_arguments(const RackNode& node) const;
+  // All aggregators, in the order in which they start.
+  std::vector<RackService> services() const;
+  // Those that the node should use, as NETSUM_AGGREGATOR has it; empty if there is none.
+  std::string aggregators_for(const RackNode& node) const;
 
   std::vector<RackLink> links() const;
   RackBatch rate_change(const RackLink& link, uint64_t rate_bits) const;
@@ -106,10 +131,16 @@ class RackPlan {
   };
   void add_link(const End& a, const End& b, bool lossy, std::vector<RackBatch>* batches) const;
   static std::string bucket(uint64_t rate_bits);
+  void shape_both_ways(const End& end, uint64_t rate_bits, std::vector<RackBatch>* batches) const;
   void add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
+  void add_spare_links(const RackNode& spare, std::vector<RackBatch>* batches) const;
   void add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const;
-  RackBatch bridge(const RackNode& node) const;
-  const std::string& dataplane_of(const RackNode& node) const;
+  void add_bridge(const RackNode& node, std::vector<RackBatch>* batches) const;
+  std::string dataplane_of(const RackNode& node) const;
+  uint64_t rate_of(const RackNode& host) const;
+  std::string port_id(const RackNode& spare, size_t port) const;
+  std::string port_address(const RackNode& spare, size_t port) const;
+  RackService service(const RackNode& node, size_t port) const;
 
   RackOptions options_;
   std::vector<RackNode> nodes_;
@@ -117,6 +148,8 @@ class RackPlan {
 
 nlohmann::ordered_json to_json(const RackOptions& options);
 RackOptions rack_options_from_json(const nlohmann::ordered_json& json);  // throws if malformed
+// "4-7=50mbit", or "none".
+std::string worker_rates_text(const std::map<int, uint64_t>& rates);
 // "workers 4, not 8; mtu 1500, not 9000": what `is` differs in from `wanted`; empty if in nothing.
 std::string difference(const RackOptions& is, const RackOptions& wanted);
 

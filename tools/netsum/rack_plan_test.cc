@@ -7,6 +7,13 @@
 namespace netsum::tool {
 namespace {
 
+RackService service_of(const RackPlan& plan, const std::string& id) {
+  for (const RackService& service : plan.services()) {
+    if (service.id == id) return service;
+  }
+  return {};
+}
+
 TEST(RackPlan, LinksOfALossyRackHaveAStretch) {
   const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .rate_bits = 1'000'000, .loss = 0.01});
   const std::vector<RackLink> links = plan.links();
@@ -29,9 +36,9 @@ TEST(RackPlan, LinksOfALossyRackHaveAStretch) {
 TEST(RackPlan, OneRack) {
   const RackPlan plan({.name = "a", .workers = 3});
   ASSERT_EQ(plan.nodes().size(), 4u);
-  EXPECT_EQ(plan.aggregator().id, "sw");
-  EXPECT_EQ(plan.aggregator().ports, (std::vector<std::string>{"w0", "w1", "w2"}));
-  EXPECT_EQ(plan.control_address(plan.aggregator()), "10.77.1.1:5151");
+  EXPECT_EQ(plan.top().id, "sw");
+  EXPECT_EQ(plan.top().ports, (std::vector<std::string>{"w0", "w1", "w2"}));
+  EXPECT_EQ(plan.aggregators_for(plan.top()), "10.77.1.1:5151");
   EXPECT_EQ(plan.find("2"), plan.find("w2"));
   EXPECT_EQ(plan.find("w2")->network_namespace, "netsum-a-w2");
   EXPECT_EQ(plan.find("w3"), nullptr);
@@ -41,8 +48,8 @@ TEST(RackPlan, OneRack) {
 
 TEST(RackPlan, SeveralRacksShareTheWorkersOut) {
   const RackPlan plan({.name = "a", .workers = 8, .racks = 3});
-  EXPECT_EQ(plan.aggregator().id, "spine");
-  EXPECT_EQ(plan.aggregator().ports, (std::vector<std::string>{"sw0", "sw1", "sw2"}));
+  EXPECT_EQ(plan.top().id, "spine");
+  EXPECT_EQ(plan.top().ports, (std::vector<std::string>{"sw0", "sw1", "sw2"}));
   int workers[3] = {};
   int last = 0;
   for (int w = 0; w < 8; ++w) {
@@ -53,8 +60,8 @@ TEST(RackPlan, SeveralRacksShareTheWorkersOut) {
   }
   for (const int n : workers) EXPECT_TRUE(n == 2 || n == 3);
   EXPECT_EQ(plan.find("sw2")->ports.back(), "uplink");
-  EXPECT_EQ(plan.aggregator_of(*plan.find("w7")).id, "sw2");
-  const std::vector<std::string> arguments = plan.aggregator_arguments(*plan.find("sw2"));
+  EXPECT_EQ(plan.switch_of(*plan.find("w7")).id, "sw2");
+  const std::vector<std::string> arguments = service_of(plan, "sw2").arguments;
   EXPECT_NE(std::find(arguments.begin(), arguments.end(), "--parent"), arguments.end());
 }
 
@@ -74,6 +81,8 @@ TEST(RackPlan, InterfaceNamesFitTheKernel) {
                        .workers = kMaxRackWorkers,
                        .racks = kMaxRacks,
                        .rate_bits = 1'000'000,
+                       .spare_hosts = kMaxSpareHosts,
+                       .spare_ports = kMaxSparePorts,
                        .loss = 0});
   for (const RackBatch& batch : plan.batches()) {
     for (const std::string& line : batch.lines) {
@@ -100,10 +109,62 @@ TEST(RackPlan, OnlyShapedLinksHaveBuckets) {
   EXPECT_EQ(buckets(100'000'000), 2 * (4 + 2));  // both ways: four workers, two uplinks
 }
 
+TEST(RackPlan, SpareHostsHaveAnAggregatorOnEachPort) {
+  const RackPlan plan({.name = "a", .workers = 2, .spare_hosts = 2, .spare_ports = 2, .multicast = true});
+  EXPECT_EQ(plan.aggregators_for(*plan.find("w1")),
+            "10.77.1.1:5151,10.77.100.1:5151,10.77.100.2:5151,10.77.101.1:5151,10.77.101.2:5151");
+  EXPECT_EQ(plan.find("s1")->ports, (std::vector<std::string>{"eth0", "eth1"}));
+  std::set<std::string> prefixes;
+  for (const RackService& service : plan.services()) {
+    const auto flag = std::find(service.arguments.begin(), service.arguments.end(), "--multicast");
+    ASSERT_NE(flag, service.arguments.end()) << service.id;
+    prefixes.insert(*(flag + 1));
+  }
+  EXPECT_EQ(prefixes.size(), 5u);
+  EXPECT_EQ(service_of(plan, "s1-p1").node, "s1");
+
+  const RackPlan alone({.name = "a", .workers = 2, .spare_hosts = 1, .switch_aggregator = false});
+  EXPECT_EQ(alone.aggregators_for(alone.top()), "10.77.100.1:5151");
+  EXPECT_EQ(alone.services().size(), 1u);
+  EXPECT_EQ(alone.links()[0].id, "s0");
+  EXPECT_EQ(RackPlan({.name = "a", .switch_aggregator = false}).aggregators_for(alone.top()), "");
+}
+
+TEST(RackPlan, EachLinkHasItsRate) {
+  const RackPlan plan({.name = "a",
+                       .workers = 3,
+                       .rate_bits = 100,
+                       .worker_rates = {{1, 50}},
+                       .spare_hosts = 1,
+                       .spare_ports = 2,
+                       .spare_rate_bits = 400,
+                       .switch_rate_bits = 70});
+  std::map<std::string, uint64_t> rates;
+  for (const RackLink& link : plan.links()) rates[link.id] = link.rate_bits;
+  EXPECT_EQ(rates, (std::map<std::string, uint64_t>{
+                       {"s0-p0", 400}, {"s0-p1", 400}, {"w0", 100}, {"w1", 50}, {"w2", 100}}));
+  std::multiset<std::string> shaped;
+  for (const RackBatch& batch : plan.batches()) {
+    for (const std::string& line : batch.lines) {
+      const size_t at = line.find(" root tbf rate ");
+      if (at == std::string::npos) continue;
+      const std::string device = line.substr(0, at).substr(line.find(" dev ") + 5);
+      const std::string rate = line.substr(at + 15);
+      shaped.insert(batch.network_namespace.substr(9) + " " + device + " " +
+                    rate.substr(0, rate.find("bit")));
+    }
+  }
+  EXPECT_EQ(shaped,
+            (std::multiset<std::string>{"s0 eth0 400", "s0 eth1 400", "s0 ifb-eth0 400", "s0 ifb-eth1 400",
+                                        "sw br0 210", "sw ifb-br0 210", "w0 eth0 100", "w0 ifb-eth0 100",
+                                        "w1 eth0 50", "w1 ifb-eth0 50", "w2 eth0 100", "w2 ifb-eth0 100"}));
+  EXPECT_EQ(worker_rates_text({{1, 50}, {4, 1000}, {5, 1000}, {6, 2000}}), "1=50bit,4-5=1kbit,6=2kbit");
+}
+
 TEST(RackPlan, MulticastStaysWithinItsRack) {
   const RackPlan plan({.name = "a", .workers = 4, .racks = 2, .multicast = true});
   const auto range_of = [&](const char* node) -> std::string {
-    const std::vector<std::string> arguments = plan.aggregator_arguments(*plan.find(node));
+    const std::vector<std::string> arguments = service_of(plan, node).arguments;
     const auto flag = std::find(arguments.begin(), arguments.end(), "--multicast");
     return flag == arguments.end() ? "" : *(flag + 1);
   };
@@ -122,6 +183,12 @@ TEST(RackPlan, OptionsSurviveTheNote) {
                             .workers = 16,
                             .racks = 4,
                             .rate_bits = 2'500'000'000,
+                            .worker_rates = {{4, 1'000'000}, {5, 1'000'000}},
+                            .spare_hosts = 3,
+                            .spare_ports = 2,
+                            .spare_rate_bits = 10'000'000'000,
+                            .switch_aggregator = false,
+                            .switch_rate_bits = 1'000'000,
                             .mtu = 9000,
                             .dataplane = "xdp",
                             .spine_dataplane = "user",
@@ -130,9 +197,13 @@ TEST(RackPlan, OptionsSurviveTheNote) {
   EXPECT_EQ(rack_options_from_json(to_json(options)), options);
   EXPECT_ANY_THROW(rack_options_from_json(nlohmann::ordered_json::object()));
   EXPECT_EQ(difference(options, options), "");
-  EXPECT_EQ(difference(options, {.name = "big"}),
-            "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; mtu 9000, not 1500; dataplane xdp, "
-            "not user; multicast on, not off; loss 0.1 %, not none");
+  EXPECT_EQ(
+      difference(options, {.name = "big"}),
+      "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; worker rates "
+      "4-5=1mbit, not none; spare hosts 3, not 0; ports of spare hosts 2, not 1; rate of spare hosts 10gbit, "
+      "not none; switch's aggregator off, not on; rate of the switch's aggregator 1mbit, not none; mtu 9000, "
+      "not 1500; dataplane xdp, "
+      "not user; multicast on, not off; loss 0.1 %, not none");
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ Status make_links_lossy(const RackOptions& options) {
   const RackPlan plan(options);
   std::map<std::string, std::vector<std::string>> ports;  // by namespace
   for (const RackLink& link : plan.links()) {
-    // The lower end is the one that faces the stretch: eth0, or an uplink's "spine".
-    const std::string& lower = link.shaped.front() == "eth0" ? link.shaped.front() : link.shaped.back();
+    // The lower end is the one that faces the stretch: ethN, or an uplink's "spine".
+    const std::string& lower =
+        link.shaped.front().starts_with("eth") ? link.shaped.front() : link.shaped.back();
     if (const Status status = prepare_end(link.lower_namespace, lower); !status.ok()) return status;
     if (const Status status = prepare_end(link.upper_namespace, link.port); !status.ok()) return status;
     ports[link.upper_namespace].push_back(link.port);
@@ -43,16 +44,11 @@ Status make_links_lossy(const RackOptions& options) {
 RackLinkState state_of(const RackNote& note, const RackLink& link) {
   const auto changed = note.links.find(link.id);
   if (changed != note.links.end()) return changed->second;
-  return {.rate_bits = note.options.rate_bits, .loss = note.options.loss.value_or(0), .up = true};
+  return {.rate_bits = link.rate_bits, .loss = note.options.loss.value_or(0), .up = true};
 }
 
 Status change_links(RackNote* note, const std::string& where, const RackLinkChange& change) {
   const std::string name = "rack '" + note->options.name + "'";
-  if (change.rate_bits && (note->options.rate_bits == 0 || *change.rate_bits == 0)) {
-    return invalid(name + (note->options.rate_bits == 0
-                               ? " was made without a --rate, so its links cannot be given one"
-                               : " has links of a rate: it cannot be taken off them"));
-  }
   if (change.loss && !note->options.loss) {
     return invalid(
         name +
@@ -65,8 +61,13 @@ Status change_links(RackNote* note, const std::string& where, const RackLinkChan
   bool found = false;
   for (const RackLink& link : plan.links()) {
     known += ", " + link.id;
-    if (where != "all" && (node == nullptr || link.id != node->id)) continue;
+    if (where != "all" && where != link.id && (node == nullptr || link.node != node->id)) continue;
     found = true;
+    if (change.rate_bits && (link.rate_bits == 0 || *change.rate_bits == 0)) {
+      return invalid("the link of " + link.id + " in " + name +
+                     (link.rate_bits == 0 ? " was made without a rate, so it cannot be given one"
+                                          : " has a rate, which cannot be taken off it"));
+    }
     RackLinkState state = state_of(*note, link);
     Status status;
     if (change.rate_bits) {

@@ -19,7 +19,7 @@ struct RackLinkChange {
   std::optional<double> loss;
   std::optional<bool> up;
 };
-// Changes the link of `where`, a RackLink::id, a worker's number or "all", and notes it. Errors:
+// Changes the link of `where`, a RackLink::id, a node with several links, a worker's number or "all", and notes it. Errors:
 // kInvalidArgument, or what the system says.
 Status change_links(RackNote* note, const std::string& where, const RackLinkChange& change);
 

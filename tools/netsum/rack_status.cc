@@ -36,7 +36,7 @@ Json describe(const RackNote& note) {
   json["rate"] = format_rate(note.options.rate_bits);
   json["whole"] = is_whole(note);
   // In a hierarchy each worker has its own.
-  if (note.options.racks == 1) json["aggregator"] = plan.control_address(plan.aggregator());
+  if (note.options.racks == 1) json["aggregator"] = plan.aggregators_for(plan.top());
   json["nodes"] = Json::array();
   for (const RackNode& node : plan.nodes()) {
     Json one = {{"id", node.id},
@@ -44,16 +44,21 @@ Json describe(const RackNote& note) {
                 {"address", node.address},
                 {"rack", node.rack}};
     if (node.kind == RackNode::Kind::kWorker) {
-      one["NETSUM_AGGREGATOR"] = plan.control_address(plan.aggregator_of(node));
-    }
-    for (const RackAggregator& aggregator : note.aggregators) {
-      if (aggregator.node != node.id) continue;
-      one["aggregator"] = plan.control_address(node);
-      one["pid"] = aggregator.process.pid;
-      one["serves"] = is_alive(aggregator.process);
-      one["log"] = log_path(note.options, node);
+      one["NETSUM_AGGREGATOR"] = plan.aggregators_for(node);
     }
     json["nodes"].push_back(one);
+  }
+  json["aggregators"] = Json::array();
+  for (const RackService& service : plan.services()) {
+    for (const RackAggregator& one : note.aggregators) {
+      if (one.id != service.id) continue;
+      json["aggregators"].push_back({{"id", one.id},
+                                     {"node", service.node},
+                                     {"address", service.address},
+                                     {"pid", one.process.pid},
+                                     {"serves", is_alive(one.process)},
+                                     {"log", log_path(note.options, one.id)}});
+    }
   }
   json["links"] = describe_links(note);
   return json;
@@ -74,12 +79,14 @@ std::string link_text(const Json& link) {
 }
 
 std::string node_text(const Json& node) {
-  std::string line = fmt::format("  {:<6} {:<13} {}", text_of(node["id"]), text_of(node["address"]),
-                                 text_of(node["namespace"]));
-  if (!node.contains("aggregator")) return line + "\n";
-  return line + fmt::format(", {}, log {}\n",
-                            node["serves"].get<bool>() ? "aggregator serves" : "AGGREGATOR HAS ENDED",
-                            text_of(node["log"]));
+  return fmt::format("  {:<6} {:<13} {}\n", text_of(node["id"]), text_of(node["address"]),
+                     text_of(node["namespace"]));
+}
+
+std::string aggregator_text(const Json& aggregator) {
+  return fmt::format("  aggregator {} at {} {}, log {}\n", text_of(aggregator["id"]),
+                     text_of(aggregator["address"]),
+                     aggregator["serves"].get<bool>() ? "serves" : "HAS ENDED", text_of(aggregator["log"]));
 }
 
 }  // namespace
@@ -97,7 +104,9 @@ std::string rack_text(const Json& rack) {
                                  text_of(rack["name"]), rack["workers"].get<int>(), text_of(rack["rate"]),
                                  rack["mtu"].get<int>(), text_of(rack["dataplane"]),
                                  rack["whole"].get<bool>() ? "" : "; NOT WHOLE: take it down, or up again");
-  if (rack.contains("aggregator")) {
+  if (rack.contains("aggregator") && text_of(rack["aggregator"]).empty()) {
+    text += "  no aggregator: workers embed shards\n";
+  } else if (rack.contains("aggregator")) {
     text += fmt::format("  workers sum at NETSUM_AGGREGATOR={}\n", text_of(rack["aggregator"]));
   } else {
     text +=
@@ -105,6 +114,7 @@ std::string rack_text(const Json& rack) {
                     text_of(rack["spine_dataplane"]));
   }
   for (const Json& node : rack["nodes"]) text += node_text(node);
+  for (const Json& aggregator : rack["aggregators"]) text += aggregator_text(aggregator);
   for (const Json& link : rack["links"]) text += link_text(link);
   return text;
 }

@@ -133,6 +133,17 @@ Status switch_send_offloads_off(const std::string& network_namespace, const std:
                       {{ETHTOOL_STXCSUM, 0}, {ETHTOOL_STSO, 0}, {ETHTOOL_SGSO, 0}});
 }
 
+Status set_network_parameter(const std::string& network_namespace, const std::string& name,
+                             const std::string& value) {
+  const InNetworkNamespace inside(network_namespace);
+  if (!inside.status().ok()) return inside.status();
+  const std::string path = "/proc/sys/net/" + name;
+  std::ofstream file(path);
+  file << value << std::flush;
+  return file ? Status()
+              : failed("cannot write " + path + " in " + network_namespace + ": " + std::strerror(errno));
+}
+
 std::vector<std::string> named_network_namespaces() {
   std::vector<std::string> names;
   std::error_code error;

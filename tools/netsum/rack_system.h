@@ -23,6 +23,9 @@ Status run_batch(const RackBatch& batch);
 Status switch_gro_on(const std::string& network_namespace, const std::string& interface);
 // Checksums and segmentation: for frames that XDP carries on, which lose the kernel's notes on what is left to do.
 Status switch_send_offloads_off(const std::string& network_namespace, const std::string& interface);
+// Writes to /proc/sys/net/NAME there.
+Status set_network_parameter(const std::string& network_namespace, const std::string& name,
+                             const std::string& value);
 
 std::vector<std::string> named_network_namespaces();
 // Ends the processes in it (SIGTERM, then SIGKILL), deletes the links and the name. One that does not exist

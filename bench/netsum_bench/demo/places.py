@@ -111,10 +111,10 @@ class Rack:
 
 def keep_aggregator_log(rack, path):
     """Ends the switch's aggregator, which then logs its counters, and copies its log; the rack takes it away."""
-    node = next(node for node in rack.status()["nodes"] if "pid" in node)
-    os.kill(node["pid"], signal.SIGTERM)
+    [aggregator] = rack.status()["aggregators"]
+    os.kill(aggregator["pid"], signal.SIGTERM)
     deadline = time.monotonic() + COUNTERS_TIMEOUT_S
-    log = pathlib.Path(node["log"])
+    log = pathlib.Path(aggregator["log"])
     while not counters_in(log) and time.monotonic() < deadline:
         time.sleep(0.05)
     shutil.copyfile(log, path)
