@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collective/communicator_base.h"
 #include "collective/failover_communicator.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
@@ -96,7 +97,7 @@ Status check(const CommunicatorOptions& options) {
   return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();
 }
 
-class PlainCommunicator final : public Communicator {
+class PlainCommunicator final : public CommunicatorBase {
  public:
   explicit PlainCommunicator(const CommunicatorOptions& options)
       : opener_(options), timeout_(options.timeout) {}
@@ -111,7 +112,6 @@ class PlainCommunicator final : public Communicator {
 
   int rank() const override { return opener_.rank(); }
   int world_size() const override { return opener_.world_size(); }
-  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
   Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override {
     const auto session = this->session();
@@ -131,6 +131,9 @@ class PlainCommunicator final : public Communicator {
     const auto session = this->session();
     return session != nullptr ? session->describe() : "not connected: " + status().to_string();
   }
+
+ protected:
+  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
 
  private:
   std::shared_ptr<Session> session() const {
@@ -157,12 +160,11 @@ Status PlainCommunicator::status() const {
   return no_session_;
 }
 
-Work PlainCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+Work PlainCommunicator::submit(OperationSpec spec, std::chrono::milliseconds timeout) {
   const auto session = this->session();
-  const Status refusal =
-      session != nullptr ? check_all_reduce(tensors, options, session->payload_bytes()) : status();
+  const Status refusal = session != nullptr ? check_operation(spec, session->payload_bytes()) : status();
   if (!refusal.ok()) return ended_work(refusal);
-  return session->all_reduce(tensors, options);
+  return session->submit(std::move(spec), timeout);
 }
 
 Status PlainCommunicator::barrier(std::chrono::milliseconds timeout) {

@@ -37,30 +37,11 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
   return Status(ErrorCode::kUnreachable, not_connected_reason_);
 }
 
-Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                    std::chrono::milliseconds timeout, OnEnd on_end) {
-  const int64_t now_us = monotonic_us();
-  return post({nullptr,
-               std::move(on_end),
-               type,
-               op,
-               std::move(tensors),
-               now_us,
-               now_us + timeout.count() * 1000,
-               {}});
-}
-
-Work Engine::submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, Joint joint,
-                    int64_t deadline_us) {
-  return post({nullptr, {}, type, op, std::move(tensors), monotonic_us(), deadline_us, std::move(joint)});
-}
-
-Work Engine::post(Submission submission) {
+Work Engine::submit(OperationSpec spec, OnEnd on_end) {
   auto state = std::make_shared<Work::State>();
-  submission.work = state;
   {
     const std::lock_guard lock(mutex_);
-    submissions_.push_back(std::move(submission));
+    submissions_.push_back({state, std::move(on_end), std::move(spec), monotonic_us()});
     has_mail_.store(true, std::memory_order_release);
   }
   core_->wake();
@@ -140,11 +121,10 @@ void Engine::take_mail(bool with_failure) {
   for (Submission& submission : submissions) {
     const uint64_t id = next_id_++;
     uint64_t elements = 0;
-    for (const TensorView& tensor : submission.tensors) elements += tensor.count;
-    works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end), submission.type,
-                                  elements, submission.submitted_us});
-    core_->submit(id, submission.type, submission.op, std::move(submission.tensors), submission.deadline_us,
-                  std::move(submission.joint));
+    for (const TensorView& tensor : submission.spec.tensors) elements += tensor.count;
+    works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end),
+                                  submission.spec.type, elements, submission.submitted_us});
+    core_->submit(id, std::move(submission.spec));
   }
 }
 

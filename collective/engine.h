@@ -35,11 +35,8 @@ class Engine {
   // Waits until every data path has answered. Errors: kUnreachable, or what fail() was called with.
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
 
-  // Any thread. `timeout` runs from now.
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, std::chrono::milliseconds timeout,
-              OnEnd on_end = {});
-  // The same for what several ranks of this host have in common.
-  Work submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, Joint joint, int64_t deadline_us);
+  // Any thread. The deadline is in the time base of monotonic_us().
+  Work submit(OperationSpec spec, OnEnd on_end = {});
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
@@ -55,12 +52,8 @@ class Engine {
   struct Submission {
     std::shared_ptr<Work::State> work;
     OnEnd on_end;
-    DataType type;
-    ReduceOp op;
-    std::vector<TensorView> tensors;
+    OperationSpec spec;
     int64_t submitted_us;
-    int64_t deadline_us;
-    Joint joint;
   };
   struct InProgress {
     std::shared_ptr<Work::State> work;
@@ -70,7 +63,6 @@ class Engine {
     int64_t submitted_us;
   };
 
-  Work post(Submission submission);
   void loop();
   void take_mail(bool with_failure);
   void fail_if_peer_left(int64_t now_us);

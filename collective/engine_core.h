@@ -23,8 +23,7 @@ class EngineCore {
   virtual ~EngineCore() = default;
 
   // Starts an operation. `id` comes back in its completion.
-  virtual void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                      int64_t deadline_us, Joint joint) = 0;
+  virtual void submit(uint64_t id, OperationSpec spec) = 0;
 
   // Takes in what has arrived. wait() returns at once if anything arrives after that.
   virtual void poll() = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collective/failure_notifier.h"
+#include "src/base/clock.h"
 
 namespace netsum {
 namespace {
@@ -28,6 +29,7 @@ struct Script {
   std::deque<std::pair<uint64_t, Status>> ends;  // operations to complete with the next burst
   Status own_failure;                            // with the next burst
   std::deque<uint64_t> submitted;
+  OperationSpec latest_spec;      // of the latest of them
   std::deque<std::string> calls;  // of fail(), and of on_failed
   int handled = 0;
   int idle_waits = 0;  // waits without a time to wait
@@ -47,11 +49,12 @@ class ScriptedCore final : public EngineCore {
  public:
   explicit ScriptedCore(Script* script) : script_(script) {}
 
-  void submit(uint64_t id, DataType, ReduceOp, std::vector<TensorView>, int64_t deadline_us, Joint) override {
+  void submit(uint64_t id, OperationSpec spec) override {
     if (!status_.ok()) return completions_.push_back({id, status_, id, {}});
-    deadlines_.emplace_back(id, deadline_us);
+    deadlines_.emplace_back(id, spec.deadline_us);
     const std::lock_guard lock(script_->mutex);
     script_->submitted.push_back(id);
+    script_->latest_spec = std::move(spec);
     script_->changed.notify_all();
   }
   void poll() override {
@@ -128,7 +131,9 @@ class EngineTest : public ::testing::Test {
     });
   }
   Work submit(milliseconds timeout = kPatience, OnEnd on_end = {}) {
-    return engine_->submit(DataType::kFloat32, ReduceOp::kSum, {}, timeout, std::move(on_end));
+    OperationSpec spec;
+    spec.deadline_us = monotonic_us() + timeout.count() * 1000;
+    return engine_->submit(std::move(spec), std::move(on_end));
   }
 
   Script script_;
@@ -151,6 +156,40 @@ TEST_F(EngineTest, OperationsEndInAnyOrderWithTheirOwnStatus) {
   });
   EXPECT_EQ(first.wait(kPatience).code(), ErrorCode::kOverflow);
   EXPECT_TRUE(engine_->status().ok());
+}
+
+TEST_F(EngineTest, ASpecificationReachesTheCoreWhole) {
+  start();
+  const auto chunk_map = std::make_shared<const ChunkMap>(3);
+  float value = 0;
+  OperationSpec spec;
+  spec.type = DataType::kFloat16;
+  spec.op = ReduceOp::kAvg;
+  spec.tensors = {{&value, &value, 1, 77}};
+  spec.role = {.collective = Collective::kReduce,
+               .parameter = 5,
+               .contributes = false,
+               .receives = false,
+               .chunk_map = chunk_map};
+  spec.deadline_us = monotonic_us() + 60'000'000;
+  spec.joint = {.more_inputs = {&value}, .context = 6, .first_offset = 7};
+  engine_->submit(spec);
+  ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 1; }));
+  const std::lock_guard lock(script_.mutex);
+  const OperationSpec& got = script_.latest_spec;
+  EXPECT_EQ(got.type, spec.type);
+  EXPECT_EQ(got.op, spec.op);
+  ASSERT_EQ(got.tensors.size(), 1u);
+  EXPECT_EQ(got.tensors[0].id, 77u);
+  EXPECT_EQ(got.role.collective, Collective::kReduce);
+  EXPECT_EQ(got.role.parameter, 5u);
+  EXPECT_FALSE(got.role.contributes);
+  EXPECT_FALSE(got.role.receives);
+  EXPECT_EQ(got.role.chunk_map, chunk_map);
+  EXPECT_EQ(got.deadline_us, spec.deadline_us);
+  EXPECT_EQ(got.joint.more_inputs, spec.joint.more_inputs);
+  EXPECT_EQ(got.joint.context, 6u);
+  EXPECT_EQ(got.joint.first_offset, 7u);
 }
 
 TEST_F(EngineTest, AFailureFromOutsideWaitsForWhatHasArrived) {

@@ -27,10 +27,10 @@ bool is_loss(const Status& status) {
 
 struct FailoverCommunicator::Operation {
   uint64_t number = 0;
-  AllReduceOptions options;
+  OperationSpec spec;  // with the caller's tensors
+  milliseconds timeout;
   bool is_barrier = false;
   Clock::time_point deadline;            // for its caller, in however many sessions
-  std::vector<TensorView> views;         // the caller's
   std::unique_ptr<std::byte[]> inputs;   // as they were, back to back
   std::unique_ptr<std::byte[]> outputs;  // of a repetition after the end here
   size_t bytes = 0;
@@ -38,36 +38,36 @@ struct FailoverCommunicator::Operation {
   bool ended = false;             // the caller has its result
   uint64_t ended_in_session = 0;  // latest generation in which it has ended
 
-  Operation(std::span<const TensorView> tensors, const AllReduceOptions& how, milliseconds default_timeout);
-  std::vector<TensorView> views_again();
+  Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
+  OperationSpec spec_again();
   milliseconds time_left() const;
   std::string describe() const;
 };
 
-FailoverCommunicator::Operation::Operation(std::span<const TensorView> tensors, const AllReduceOptions& how,
-                                           milliseconds default_timeout)
-    : options(how), views(tensors.begin(), tensors.end()) {
-  options.timeout = bounded(options.timeout.count() > 0 ? options.timeout : default_timeout);
-  deadline = deadline_after(options.timeout);
-  const size_t element = size_of(options.type);
-  for (const TensorView& view : views) bytes += view.count * element;
+FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, milliseconds timeout_of_caller)
+    : spec(std::move(operation_spec)),
+      timeout(bounded(timeout_of_caller)),
+      deadline(deadline_after(timeout)) {
+  const size_t element = size_of(spec.type);
+  for (const TensorView& view : spec.tensors) bytes += view.count * element;
   inputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (!spec.role.contributes) return;
   size_t offset = 0;
-  for (const TensorView& view : views) {
+  for (const TensorView& view : spec.tensors) {
     if (view.count > 0) std::memcpy(&inputs[offset], view.input, view.count * element);
     offset += view.count * element;
   }
 }
 
-// The outputs may hold results already, of chunks that were through: the inputs are what counts.
-std::vector<TensorView> FailoverCommunicator::Operation::views_again() {
+// To repeat the operation. In-place outputs may hold results of some chunks already, so the inputs are the copies.
+OperationSpec FailoverCommunicator::Operation::spec_again() {
   if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::vector<TensorView> again = views;
+  OperationSpec again = spec;
   size_t offset = 0;
-  for (TensorView& view : again) {
+  for (TensorView& view : again.tensors) {
     view.input = inputs.get() + offset;
     if (ended) view.output = outputs.get() + offset;
-    offset += view.count * size_of(options.type);
+    offset += view.count * size_of(spec.type);
   }
   return again;
 }
@@ -75,16 +75,17 @@ std::vector<TensorView> FailoverCommunicator::Operation::views_again() {
 // The engine rounds in its own way: a moment too late rather than too early. What has ended here is repeated
 // for other ranks, whose deadlines count then.
 milliseconds FailoverCommunicator::Operation::time_left() const {
-  if (ended) return options.timeout;
+  if (ended) return timeout;
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-  return std::clamp(left, milliseconds(1), options.timeout);
+  return std::clamp(left, milliseconds(1), timeout);
 }
 
 std::string FailoverCommunicator::Operation::describe() const {
   if (is_barrier) return "barrier";
   size_t count = 0;
-  for (const TensorView& view : views) count += view.count;
-  return "all_reduce (" + std::string(data_type_name(options.type)) + "[" + std::to_string(count) + "])";
+  for (const TensorView& view : spec.tensors) count += view.count;
+  return std::string(collective_name(spec.role.collective)) + " (" + std::string(data_type_name(spec.type)) +
+         "[" + std::to_string(count) + "])";
 }
 
 FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
@@ -125,29 +126,29 @@ FailoverCommunicator::~FailoverCommunicator() {
   end_all();
 }
 
-Work FailoverCommunicator::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
   uint32_t payload_bytes = 0;
   {
     const std::lock_guard lock(mutex_);
     payload_bytes = payload_bytes_;
   }
-  if (Status refusal = check_all_reduce(tensors, options, payload_bytes); !refusal.ok())
-    return ended_work(refusal);
-  return submit(std::make_shared<Operation>(tensors, options, options_.timeout));
+  if (Status refusal = check_operation(spec, payload_bytes); !refusal.ok()) return ended_work(refusal);
+  return submit_checked(
+      std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
 }
 
 Status FailoverCommunicator::barrier(milliseconds timeout) {
   int32_t token = 0;
-  const TensorView view{&token, &token, 1};
-  AllReduceOptions options;
-  options.type = DataType::kInt32;
-  options.timeout = timeout;
-  auto operation = std::make_shared<Operation>(std::span(&view, 1), options, options_.timeout);
+  OperationSpec spec;
+  spec.type = DataType::kInt32;
+  spec.tensors = {{&token, &token, 1}};
+  auto operation =
+      std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout);
   operation->is_barrier = true;
-  return submit(std::move(operation)).wait();
+  return submit_checked(std::move(operation)).wait();
 }
 
-Work FailoverCommunicator::submit(OperationPtr operation) {
+Work FailoverCommunicator::submit_checked(OperationPtr operation) {
   {
     const std::lock_guard lock(mutex_);
     submitted_ += operation->is_barrier ? 0 : 1;
@@ -158,7 +159,7 @@ Work FailoverCommunicator::submit(OperationPtr operation) {
     operation->number = next_number_++;
     kept_.push_back(operation);
     if (session_ != nullptr) {
-      start(operation, operation->views);
+      start(operation, operation->spec);
     } else {
       // The next session will begin with all that is kept, if that comes before the deadline.
       changed_.notify_all();
@@ -170,13 +171,12 @@ Work FailoverCommunicator::submit(OperationPtr operation) {
 
 // The session reports the end of an operation on its own thread, and has reported all of them when it is closed: what it
 // has completed is never repeated to the caller's tensors.
-void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {
+void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
   everywhere_->submitted(operation->bytes);
-  AllReduceOptions options = operation->options;
-  options.timeout = operation->time_left();
-  session_->all_reduce(views, options, [this, operation, generation = generation_](const Status& status) {
-    on_ended(operation, generation, status);
-  });
+  session_->submit(std::move(spec), operation->time_left(),
+                   [this, operation, generation = generation_](const Status& status) {
+                     on_ended(operation, generation, status);
+                   });
 }
 
 void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
@@ -257,7 +257,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
                       1);
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
-  for (const OperationPtr& operation : kept_) start(operation, operation->views_again());
+  for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
   // It may have failed before note_failure() could take its report.
   if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
 }
@@ -303,7 +303,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
     const OperationPtr due = first_due();
     if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
       failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
-                                                 std::to_string(due->options.timeout.count()) +
+                                                 std::to_string(due->timeout.count()) +
                                                  " ms after its submission: " + why.message() +
                                                  "; no other place to go on was found yet");
     if (!failure_.ok()) {

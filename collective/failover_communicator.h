@@ -12,11 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collective/communicator_base.h"
 #include "collective/finished_everywhere.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
@@ -26,13 +26,13 @@ namespace netsum {
 
 // Called at certain points, so that tests can hold a thread there. Empty in production.
 struct FailoverHooks {
-  std::function<void()> submitted;  // on the thread of all_reduce(): a session works on the operation
+  std::function<void()> submitted;  // on the thread of the caller: a session works on the operation
   std::function<void()>
       aborting;  // on the thread of abort(): operations have ended, the other ranks do not know yet
   std::function<void()> met;  // all ranks have joined at another place; nothing is repeated there yet
 };
 
-class FailoverCommunicator final : public Communicator {
+class FailoverCommunicator final : public CommunicatorBase {
  public:
   // `options` are checked.
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options,
@@ -41,13 +41,15 @@ class FailoverCommunicator final : public Communicator {
 
   int rank() const override { return opener_.rank(); }
   int world_size() const override { return opener_.world_size(); }
-  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) override;
   Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
   Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;
   CommunicatorStats stats() const override;
   std::string describe() const override;
+
+ protected:
+  Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
 
  private:
   struct Operation;
@@ -56,10 +58,10 @@ class FailoverCommunicator final : public Communicator {
 
   FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks);
 
-  Work submit(OperationPtr operation);
+  Work submit_checked(OperationPtr operation);
 
   // With the lock:
-  void start(const OperationPtr& operation, std::span<const TensorView> views);
+  void start(const OperationPtr& operation, OperationSpec spec);
   void begin_with(std::unique_ptr<Session> session);
   void release_finished();
   void note_failure(uint64_t generation, const Status& status);
@@ -91,7 +93,7 @@ class FailoverCommunicator final : public Communicator {
   bool stop_ = false;
   int reports_ = 0;  // calls of abort() that use session_ without the lock
   uint64_t failovers_ = 0;
-  uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // all-reduces, since connect or regroup
+  uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // without barriers, since connect or regroup
   // Operations from the oldest that some rank may not have finished on, in order.
   std::deque<OperationPtr> kept_;
   uint64_t next_number_ = 0;

@@ -10,11 +10,6 @@ namespace netsum {
 NetworkCore::NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& options)
     : io_(std::move(io)), worker_(options) {}
 
-void NetworkCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                         int64_t deadline_us, Joint joint) {
-  worker_.submit(id, type, op, std::move(tensors), deadline_us, std::move(joint));
-}
-
 void NetworkCore::poll() {
   received_count_ = io_->receive(received_);
 }

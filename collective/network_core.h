@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/engine_core.h"
@@ -19,8 +20,7 @@ class NetworkCore final : public EngineCore {
 
   const WorkerCore& worker() const { return worker_; }  // for its counters: any thread
 
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
-              Joint joint) override;
+  void submit(uint64_t id, OperationSpec spec) override { worker_.submit(id, std::move(spec)); }
   void poll() override;
   bool advance(int64_t now_us) override;
   bool send(int64_t now_us) override;

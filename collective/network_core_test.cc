@@ -45,8 +45,10 @@ TEST(NetworkCoreTest, AVirtualClockDrivesACoreToItsDeadline) {
   std::vector<float> data(100);
   std::vector<EngineCore::Completion> completions;
   int64_t now_us = 0;
-  core.submit(7, DataType::kFloat32, ReduceOp::kSum, {{data.data(), data.data(), data.size()}}, kDeadlineUs,
-              {});
+  OperationSpec spec;
+  spec.tensors = {{data.data(), data.data(), data.size()}};
+  spec.deadline_us = kDeadlineUs;
+  core.submit(7, std::move(spec));
   for (int turns = 0; completions.empty() && turns < 100'000; ++turns) {
     core.poll();
     EXPECT_FALSE(core.advance(now_us));

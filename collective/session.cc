@@ -4,10 +4,18 @@
 #include <utility>
 
 #include "collective/session_stats.h"
+#include "src/base/clock.h"
 #include "src/base/timeout.h"
 #include "src/telemetry/worker_metrics.h"
 
 namespace netsum {
+namespace {
+
+int64_t microseconds(std::chrono::milliseconds time) {
+  return time.count() * 1000;
+}
+
+}  // namespace
 
 Session::Session(SessionOptions options)
     : options_(std::move(options.user)),
@@ -96,25 +104,25 @@ void Session::on_engine_failure(const Status& status) {
   if (on_failure_) on_failure_(status);
 }
 
-Work Session::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end) {
+Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end) {
   uint64_t bytes = 0;
-  for (const TensorView& tensor : tensors) bytes += tensor.count * size_of(options.type);
+  for (const TensorView& tensor : spec.tensors) bytes += tensor.count * size_of(spec.type);
   submitted_.fetch_add(1, std::memory_order_relaxed);
   gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  return path_->engine()->submit(
-      options.type, options.op, {tensors.begin(), tensors.end()},
-      options.timeout.count() > 0 ? bounded(options.timeout) : options_.timeout,
-      [this, on_end = std::move(on_end)](const Status& status) {
-        (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
-        if (on_end) on_end(status);
-      });
+  spec.deadline_us = monotonic_us() + microseconds(timeout.count() > 0 ? bounded(timeout) : options_.timeout);
+  return path_->engine()->submit(std::move(spec), [this, on_end = std::move(on_end)](const Status& status) {
+    (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
+    if (on_end) on_end(status);
+  });
 }
 
 Status Session::sum_one(std::chrono::milliseconds timeout) {
   int32_t token = 0;
-  return path_->engine()
-      ->submit(DataType::kInt32, ReduceOp::kSum, {TensorView{&token, &token, 1}}, timeout)
-      .wait();
+  OperationSpec spec;
+  spec.type = DataType::kInt32;
+  spec.tensors = {{&token, &token, 1}};
+  spec.deadline_us = monotonic_us() + microseconds(timeout);
+  return path_->engine()->submit(std::move(spec)).wait();
 }
 
 CommunicatorStats Session::stats() const {

@@ -57,9 +57,10 @@ class Session {
   uint32_t scale_slots() const { return first_membership().scale_slots; }
   size_t stripe_count() const { return netsum::stripe_count(memberships_); }
 
-  // `tensors` and `options` have passed check_all_reduce() (tensor_check.h). `on_end` is called on a thread of the
-  // session, never on the caller's: it may take a lock that the caller holds.
-  Work all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options, OnEnd on_end = {});
+  // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
+  // communicator. `on_end` is called on a thread of the session, never on the caller's, so it may take a lock that the
+  // caller holds.
+  Work submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);
   // Ends all operations of this rank. Does not block.
@@ -97,7 +98,7 @@ class Session {
   std::unique_ptr<DataPath> path_;
   std::atomic<bool> connected_{false};  // from here on all of the above stays as it is
 
-  // All-reduces; barriers are not among them.
+  // Operations of the caller, without barriers.
   std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};
   std::atomic<uint64_t> gradient_bytes_{0};
   std::unique_ptr<MetricsSource> metrics_;

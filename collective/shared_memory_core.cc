@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "src/base/assert.h"
-
 namespace netsum {
 namespace {
 
@@ -20,20 +18,13 @@ SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> seg
             std::move(segment)),
       network_(network) {}
 
-void SharedMemoryCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                              int64_t deadline_us, Joint joint) {
-  NETSUM_ASSERT(joint.more_inputs.empty());
-  core_.submit(id, type, op, std::move(tensors), deadline_us);
-}
-
 bool SharedMemoryCore::advance(int64_t) {
   const bool sums_came = take_sums_of_hosts();
   return core_.advance() || sums_came;
 }
 
 void SharedMemoryCore::sum_over_hosts(PartialSum part) {
-  const Work work =
-      network_->submit(part.type, part.op, std::move(part.views), std::move(part.joint), part.deadline_us);
+  const Work work = network_->submit(std::move(part.spec));
   work.on_done([this, slot = part.slot](const Status& status) {
     {
       const std::lock_guard lock(mutex_);

@@ -30,9 +30,7 @@ class SharedMemoryCore final : public EngineCore {
 
   const HostCounters& counters() const { return core_.counters(); }  // any thread
 
-  // Without a `joint`: this rank adds for itself alone.
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
-              Joint joint) override;
+  void submit(uint64_t id, OperationSpec spec) override { core_.submit(id, std::move(spec)); }
   void poll() override { wake_ups_ = core_.event().notifications(); }
   bool advance(int64_t now_us) override;
   bool send(int64_t) override { return false; }  // advance() leaves nothing to be sent

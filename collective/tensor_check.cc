@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace netsum {
 namespace {
 
 Status invalid(const std::string& why) {
-  return {ErrorCode::kInvalidArgument, "all_reduce: " + why};
+  return {ErrorCode::kInvalidArgument, why};
 }
 
 // Memory [begin, end) that tensor `tensor` of the call reads or writes.
@@ -71,34 +72,44 @@ Status check_chunks(std::span<const TensorView> tensors, DataType type, uint32_t
                  std::to_string(payload_bytes) + " bytes): sum them in several operations");
 }
 
-}  // namespace
+Status unsupported(const std::string& why) {
+  return {ErrorCode::kUnsupported, why};
+}
 
-Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options,
-                        uint32_t payload_bytes) {
-  const auto unsupported = [](const char* why) { return Status(ErrorCode::kUnsupported, why); };
-  const size_t element = size_of(options.type);
-  if (element == 0) return unsupported("all_reduce: unknown data type");
-  if (options.op != ReduceOp::kSum && options.op != ReduceOp::kAvg)
-    return unsupported("all_reduce: only sum and avg are summed in the network");
-  if (options.op == ReduceOp::kAvg && !is_floating(options.type))
-    return unsupported("all_reduce: avg is defined for floating-point types only");
+Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
+  const size_t element = size_of(spec.type);
+  if (element == 0) return unsupported("unknown data type");
+  if (spec.op != ReduceOp::kSum && spec.op != ReduceOp::kAvg)
+    return unsupported("only sum and avg are summed in the network");
+  if (spec.op == ReduceOp::kAvg && !is_floating(spec.type))
+    return unsupported("avg is defined for floating-point types only");
   std::vector<Region> regions;
-  regions.reserve(2 * tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& tensor = tensors[i];
+  regions.reserve(2 * spec.tensors.size());
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorView& tensor = spec.tensors[i];
     if (tensor.count == 0) continue;
-    if (tensor.input == nullptr || tensor.output == nullptr)
+    const bool reads = spec.role.contributes, writes = spec.role.receives;
+    if ((reads && tensor.input == nullptr) || (writes && tensor.output == nullptr))
       return invalid("tensor " + std::to_string(i) + " of " + std::to_string(tensor.count) +
                      " elements has a null pointer");
-    Status status = add_region(tensor.output, tensor.count, element, i, true, &regions);
-    if (status.ok() && tensor.input != tensor.output)
+    Status status;
+    if (writes) status = add_region(tensor.output, tensor.count, element, i, true, &regions);
+    if (status.ok() && reads && !(writes && tensor.input == tensor.output))
       status = add_region(tensor.input, tensor.count, element, i, false, &regions);
     if (!status.ok()) return status;
   }
   if (regions.size() > 1) {
     if (Status status = check_overlap(std::move(regions)); !status.ok()) return status;
   }
-  return check_chunks(tensors, options.type, payload_bytes);
+  return check_chunks(spec.tensors, spec.type, payload_bytes);
+}
+
+}  // namespace
+
+Status check_operation(const OperationSpec& spec, uint32_t payload_bytes) {
+  const Status status = check_tensors(spec, payload_bytes);
+  if (status.ok()) return status;
+  return {status.code(), std::string(collective_name(spec.role.collective)) + ": " + status.message()};
 }
 
 }  // namespace netsum

@@ -1,19 +1,18 @@
-// What an all-reduce refuses before anything is sent. It looks at this rank's arguments alone, so ranks that pass the
-// same shapes get the same answer.
+// Which arguments of a collective are refused before anything is sent. Only this rank's arguments matter, so ranks that
+// pass the same shapes get the same answer.
 #ifndef NETSUM_COLLECTIVE_TENSOR_CHECK_H_
 #define NETSUM_COLLECTIVE_TENSOR_CHECK_H_
 
 #include <cstdint>
-#include <span>
 
-#include "netsum/communicator.h"
+#include "netsum/status.h"
+#include "src/worker/operation.h"
 
 namespace netsum {
 
-// Why this cannot be summed in the network with packets of `payload_bytes`, or ok. Errors: kUnsupported (type,
-// operator), kInvalidArgument (null, too large, or overlapping memory).
-Status check_all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options,
-                        uint32_t payload_bytes);
+// Why the operation cannot be summed with packets of `payload_bytes`, or ok. Errors: kUnsupported (type, operator),
+// kInvalidArgument (null, too large, or overlapping memory).
+Status check_operation(const OperationSpec& spec, uint32_t payload_bytes);
 
 }  // namespace netsum
 

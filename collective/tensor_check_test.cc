@@ -21,13 +21,20 @@ TensorView between(size_t from, size_t to, size_t count) {
   return {&memory[from], &memory[to], count};
 }
 
+Status check(std::vector<TensorView> tensors, DataType type = DataType::kFloat32, const Role& role = {}) {
+  OperationSpec spec;
+  spec.type = type;
+  spec.tensors = std::move(tensors);
+  spec.role = role;
+  return check_operation(spec, kPayload);
+}
 void expect_refused(std::vector<TensorView> tensors, const std::string& why) {
-  const Status status = check_all_reduce(tensors, {}, kPayload);
+  const Status status = check(std::move(tensors));
   EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr(why));
 }
 void expect_fine(std::vector<TensorView> tensors) {
-  const Status status = check_all_reduce(tensors, {}, kPayload);
+  const Status status = check(std::move(tensors));
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
@@ -80,14 +87,25 @@ TEST(TensorCheckTest, AnOperationOfMoreThan2To32PacketsIsRefused) {
   second.count = kMost / 2 + 1;
   expect_refused({in_place(0, kMost / 2), second}, "sum them in several operations");
 
-  AllReduceOptions half_precision;
-  half_precision.type = DataType::kBFloat16;  // in lanes of 32 bits, if so chosen
-  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost)}}, half_precision, kPayload).ok());
-  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost + 1)}}, half_precision, kPayload).ok());
-  AllReduceOptions long_integers;
-  long_integers.type = DataType::kInt64;
-  EXPECT_TRUE(check_all_reduce({{in_place(0, kMost / 2)}}, long_integers, kPayload).ok());
-  EXPECT_FALSE(check_all_reduce({{in_place(0, kMost / 2 + 1)}}, long_integers, kPayload).ok());
+  // Half precision may travel in lanes of 32 bits.
+  EXPECT_TRUE(check({in_place(0, kMost)}, DataType::kBFloat16).ok());
+  EXPECT_FALSE(check({in_place(0, kMost + 1)}, DataType::kBFloat16).ok());
+  EXPECT_TRUE(check({in_place(0, kMost / 2)}, DataType::kInt64).ok());
+  EXPECT_FALSE(check({in_place(0, kMost / 2 + 1)}, DataType::kInt64).ok());
+}
+
+TEST(TensorCheckTest, ARoleNeedsOnlyTheMemoryThatItUses) {
+  const Role sender{.collective = Collective::kReduce, .parameter = 0, .receives = false, .chunk_map = {}};
+  const Role receiver{
+      .collective = Collective::kReduce, .parameter = 0, .contributes = false, .chunk_map = {}};
+  const TensorView only_input{&memory[0], nullptr, 10}, only_output{nullptr, &memory[5], 10};
+  EXPECT_TRUE(check({only_input, {&memory[5], nullptr, 10}}, DataType::kFloat32, sender).ok());
+  EXPECT_TRUE(check({only_output, in_place(20, 5)}, DataType::kFloat32, receiver).ok());
+  const Status refusal = check({only_output}, DataType::kFloat32, sender);
+  EXPECT_EQ(refusal.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refusal.message(), HasSubstr("reduce: tensor 0 of 10 elements has a null pointer"));
+  EXPECT_FALSE(check({only_input}, DataType::kFloat32, receiver).ok());
+  EXPECT_FALSE(check({only_output, in_place(0, 10)}, DataType::kFloat32, receiver).ok()) << "outputs overlap";
 }
 
 }  // namespace

@@ -307,7 +307,12 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   if ((plan->contributors & plan->receivers) != UINT64_MAX) role.collective = Collective::kReduce;
   role.contributes = contributes(*plan, rank);
   role.receives = receives(*plan, rank);
-  worker.core->submit(i, plan->type, plan->op, memory->views(rank), worker.deadlines_us[i], {}, role);
+  worker.core->submit(i, {.type = plan->type,
+                          .op = plan->op,
+                          .tensors = memory->views(rank),
+                          .role = role,
+                          .deadline_us = worker.deadlines_us[i],
+                          .joint = {}});
   drive(job_index, rank);
 }
 

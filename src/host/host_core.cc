@@ -33,20 +33,19 @@ HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
   NETSUM_ASSERT(alone() || options_.to_network);
 }
 
-void HostCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                      int64_t deadline_us, Role role) {
+void HostCore::submit(uint64_t id, OperationSpec spec) {
+  NETSUM_ASSERT(spec.joint.more_inputs.empty() && spec.role.chunk_map == nullptr);
   if (!status_.ok()) {
     completions_.push_back({id, status_});
     return;
   }
   auto operation =
-      std::make_unique<Operation>(next_number_++, type, op, std::move(tensors), options_.world_size,
-                                  deadline_us, Joint{}, options_.encoding, std::move(role));
+      std::make_unique<Operation>(next_number_++, std::move(spec), options_.world_size, options_.encoding);
   if (operation->count() == 0) {
     completions_.push_back({id, Status()});
     return;
   }
-  const bool direct = alone() && operation->count() * size_of(type) <= kDirectBytes;
+  const bool direct = alone() && operation->count() * size_of(operation->type()) <= kDirectBytes;
   operations_.push_back({id, std::move(operation), 0, direct});
 }
 
@@ -129,28 +128,30 @@ PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size
                              uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
   const uint8_t* input = segment_->input(slot, 0) + begin * size_of(whole.type());
-  PartialSum part;
-  part.slot = slot;
-  part.type = whole.type();
-  part.op = whole.op();
+  // An all-reduce, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops what it does not
+  // receive.
+  PartialSum part{.slot = slot,
+                  .spec = {.type = whole.type(),
+                           .op = whole.op(),
+                           .tensors = whole.tensors_of(step.begin + begin, count),
+                           .role = {},
+                           .deadline_us = whole.deadline_us() + kNetworkGraceUs,
+                           .joint = {.more_inputs = {},
+                                     .context = whole.signature(),
+                                     .first_offset = whole.offset_of(step.begin + begin)}}};
   for (size_t rank = 1; rank < ranks(); ++rank)
-    part.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
-  part.views = whole.tensors_of(step.begin + begin, count);
-  for (TensorView& view : part.views) {
+    part.spec.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
+  for (TensorView& view : part.spec.tensors) {
     view.input = input;
     view.output = sum;
     input += view.count * size_of(whole.type());
     sum += view.count * size_of(whole.type());
   }
-  part.joint.first_offset = whole.offset_of(step.begin + begin);
-  part.joint.context = whole.signature();
-  part.deadline_us = whole.deadline_us() + kNetworkGraceUs;
   return part;
 }
 
 bool HostCore::sum_here(const PartialSum& part) {
-  return local_sum_.run(Operation(0, part.type, part.op, part.views, options_.world_size, part.deadline_us,
-                                  part.joint, options_.encoding));
+  return local_sum_.run(Operation(0, part.spec, options_.world_size, options_.encoding));
 }
 
 void HostCore::reduce_own_part(const Step& step, uint32_t slot) {

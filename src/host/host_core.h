@@ -33,14 +33,10 @@
 
 namespace netsum {
 
-// A part of a block, whose inputs lie ready in the slot, as does the room for its sum.
+// A part of a block. Its inputs, and the memory for its sum, are in the slot.
 struct PartialSum {
   uint32_t slot = 0;  // to be given back with on_network_done()
-  DataType type = DataType::kFloat32;
-  ReduceOp op = ReduceOp::kSum;
-  std::vector<TensorView> views;  // one behind the other
-  Joint joint;
-  int64_t deadline_us = 0;
+  OperationSpec spec;
 };
 
 struct HostOptions {
@@ -61,8 +57,8 @@ class HostCore {
  public:
   HostCore(HostOptions options, std::unique_ptr<Segment> segment);
 
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
-              Role role = {});
+  // Starts an operation, without a `joint` and without a chunk map; `id` comes back in its completion.
+  void submit(uint64_t id, OperationSpec spec);
 
   // Does one thing that can be done now; false if there is none.
   bool advance();

@@ -55,7 +55,12 @@ class Rank {
 
   void submit(DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t timeout_us = kLongUs,
               const Role& role = {}) {
-    core_->submit(next_id_++, type, op, std::move(tensors), monotonic_us() + timeout_us, role);
+    core_->submit(next_id_++, {.type = type,
+                               .op = op,
+                               .tensors = std::move(tensors),
+                               .role = role,
+                               .deadline_us = monotonic_us() + timeout_us,
+                               .joint = {}});
   }
 
   // Until all that was submitted has ended; returns the first status that is not ok.

@@ -38,21 +38,21 @@ const char* collective_name(Collective collective) {
   return "?";
 }
 
-Operation::Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                     int members, int64_t deadline_us, Joint joint, const EncodingOptions& encoding,
-                     Role role)
+Operation::Operation(uint64_t number, OperationSpec spec, int members, const EncodingOptions& encoding)
     : number_(number),
-      op_(op),
-      deadline_us_(deadline_us),
-      elements_(type, std::move(tensors), std::move(joint.more_inputs), joint.first_offset),
-      encoding_(make_encoding(encoding, type, op, members)),
-      role_(std::move(role)) {
-  uint64_t hash = netsum_mix64(number ^ static_cast<uint64_t>(type) << 56 ^ static_cast<uint64_t>(op) << 48 ^
-                               static_cast<uint64_t>(encoding_->signature()) << 32);
+      op_(spec.op),
+      deadline_us_(spec.deadline_us),
+      elements_(spec.type, std::move(spec.tensors), std::move(spec.joint.more_inputs),
+                spec.joint.first_offset),
+      encoding_(make_encoding(encoding, spec.type, spec.op, members)),
+      role_(std::move(spec.role)) {
+  uint64_t hash =
+      netsum_mix64(number ^ static_cast<uint64_t>(spec.type) << 56 ^ static_cast<uint64_t>(spec.op) << 48 ^
+                   static_cast<uint64_t>(encoding_->signature()) << 32);
   for (const TensorView& tensor : elements_.tensors()) {
     hash = netsum_mix64(hash + tensor.count);
   }
-  if (joint.context != 0) hash = netsum_mix64(hash + joint.context);
+  if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
   // An all-reduce over equal stripes, without parameters, adds nothing.
   const uint64_t kind = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
   if (kind != 0) hash = netsum_mix64(hash + kind);

@@ -17,15 +17,26 @@
 
 namespace netsum {
 
-// What one rank adds in the name of several of its host, and as part of a larger operation.
+// Set when one rank contributes for several ranks of its host, as part of a larger operation.
 struct Joint {
-  // Further inputs of the operation, whose tensors then lie one behind the other in memory, as these do: the
-  // lanes are the sums over all of them.
+  // Further inputs. The tensors of the operation are then contiguous in memory, and so are those of each further
+  // input; the lanes are the sums over all inputs.
   std::vector<const void*> more_inputs;
-  // Becomes part of the signature: of the operation that this is a part of.
+  // The signature of the larger operation, which becomes part of this operation's signature.
   uint32_t context = 0;
   // Where in its tensor the first view begins.
   size_t first_offset = 0;
+};
+
+// What one rank asks for. It is passed on whole, from the communicator to the core that executes it, so that a new
+// field or a new collective needs no change in between.
+struct OperationSpec {
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::vector<TensorView> tensors;
+  Role role;
+  int64_t deadline_us = 0;  // in the time base of the core
+  Joint joint;
 };
 
 // What became of an operation when, in the time base of the core; 0: not yet.
@@ -48,8 +59,7 @@ class Operation {
  public:
   // `number` counts the job's operations from 0, equally on every rank. `members`: how many inputs are
   // summed, over all ranks.
-  Operation(uint64_t number, DataType type, ReduceOp op, std::vector<TensorView> tensors, int members,
-            int64_t deadline_us, Joint joint = {}, const EncodingOptions& encoding = {}, Role role = {});
+  Operation(uint64_t number, OperationSpec spec, int members, const EncodingOptions& encoding = {});
 
   uint64_t number() const { return number_; }
   DataType type() const { return elements_.type(); }

@@ -10,12 +10,24 @@
 namespace netsum {
 namespace {
 
+Operation make_operation(uint64_t number, DataType type, std::vector<TensorView> tensors,
+                         ReduceOp op = ReduceOp::kSum, const Role& role = {}, Joint joint = {}) {
+  return {number,
+          {.type = type,
+           .op = op,
+           .tensors = std::move(tensors),
+           .role = role,
+           .deadline_us = 0,
+           .joint = std::move(joint)},
+          2};
+}
+
 TEST(Operation, SignatureTellsOperationsApart) {
   int32_t memory[100] = {};
   const auto signature = [&](uint64_t number, DataType type, ReduceOp op, std::vector<size_t> counts) {
     std::vector<TensorView> tensors;
     for (const size_t count : counts) tensors.push_back({memory, memory, count});
-    return Operation(number, type, op, tensors, 2, 0).signature();
+    return make_operation(number, type, tensors, op).signature();
   };
   const uint32_t first = signature(3, DataType::kFloat32, ReduceOp::kSum, {10, 20});
   EXPECT_EQ(first, signature(3, DataType::kFloat32, ReduceOp::kSum, {10, 20}));
@@ -32,12 +44,11 @@ TEST(Operation, SignatureTellsOperationsApart) {
 
 TEST(Operation, DescribesItselfForPeople) {
   int32_t memory[100] = {};
-  EXPECT_EQ(Operation(12, DataType::kFloat32, ReduceOp::kSum, {{memory, memory, 100}}, 2, 0).describe(),
+  EXPECT_EQ(make_operation(12, DataType::kFloat32, {{memory, memory, 100}}).describe(),
             "all_reduce #12 (float32[100], sum)");
-  EXPECT_EQ(Operation(0, DataType::kInt32, ReduceOp::kSum, {{memory, memory, 4}, {memory, memory, 5}}, 2, 0)
-                .describe(),
+  EXPECT_EQ(make_operation(0, DataType::kInt32, {{memory, memory, 4}, {memory, memory, 5}}).describe(),
             "all_reduce #0 (int32[9] in 2 tensors, sum)");
-  EXPECT_EQ(Operation(0, DataType::kFloat16, ReduceOp::kSum, {{memory, memory, 4}}, 2, 0).describe(),
+  EXPECT_EQ(make_operation(0, DataType::kFloat16, {{memory, memory, 4}}).describe(),
             "all_reduce #0 (float16[4] in 16-bit lanes, sum)");
 }
 
@@ -48,8 +59,9 @@ TEST(Operation, FurtherInputsLieAsTheFirstDo) {
   float sum[6] = {};
   Joint joint;
   joint.more_inputs = {second};
-  const Operation operation(0, DataType::kFloat32, ReduceOp::kSum,
-                            {{first, sum, 1}, {first + 1, sum + 1, 3}, {first + 4, sum + 4, 2}}, 2, 0, joint);
+  const Operation operation = make_operation(
+      0, DataType::kFloat32, {{first, sum, 1}, {first + 1, sum + 1, 3}, {first + 4, sum + 4, 2}},
+      ReduceOp::kSum, {}, joint);
   for (const size_t begin : {0, 2}) {
     alignas(8) uint8_t payload[24];
     uint8_t agreed[6];
@@ -68,9 +80,8 @@ TEST(Operation, TensorsOfAPartKeepTheirIds) {
   float floats[30];
   int32_t integers[30];
   const auto tensors_of = [](DataType type, auto* memory, size_t begin, size_t n) {
-    const Operation operation(0, type, ReduceOp::kSum,
-                              {{memory, memory, 7, 11}, {memory, memory, 0, 12}, {memory, memory, 23, 13}}, 2,
-                              0);
+    const Operation operation =
+        make_operation(0, type, {{memory, memory, 7, 11}, {memory, memory, 0, 12}, {memory, memory, 23, 13}});
     std::vector<std::pair<uint64_t, size_t>> found;
     for (const TensorView& tensor : operation.tensors_of(begin, n))
       found.emplace_back(tensor.id, tensor.count);
@@ -86,8 +97,7 @@ TEST(Operation, TensorsOfAPartKeepTheirIds) {
 TEST(Operation, SignatureSaysWhichCollectiveItIs) {
   int32_t memory[10] = {};
   const auto signature = [&](const Role& role) {
-    return Operation(3, DataType::kInt32, ReduceOp::kSum, {{memory, memory, 10}}, 2, 0, {}, {}, role)
-        .signature();
+    return make_operation(3, DataType::kInt32, {{memory, memory, 10}}, ReduceOp::kSum, role).signature();
   };
   const uint32_t all_reduce = signature({});
   const auto map = [](std::vector<uint32_t> weights) { return std::make_shared<ChunkMap>(weights); };

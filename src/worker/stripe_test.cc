@@ -62,9 +62,11 @@ class StripeTest : public testing::Test {
   // HELLO, scales of one group, and returns the first window of data.
   std::vector<Sent> start(size_t chunks) {
     memory_.assign(chunks * 16, 5);
-    const TensorView view{memory_.data(), memory_.data(), memory_.size()};
-    operation_ =
-        std::make_unique<Operation>(0, DataType::kInt32, ReduceOp::kSum, std::vector{view}, 3, 1'000'000);
+    OperationSpec spec;
+    spec.type = DataType::kInt32;
+    spec.tensors = {{memory_.data(), memory_.data(), memory_.size()}};
+    spec.deadline_us = 1'000'000;
+    operation_ = std::make_unique<Operation>(0, std::move(spec), 3);
     stripe_.enqueue(operation_.get());
     std::vector<Sent> hello = collect();
     EXPECT_EQ(hello.size(), 1u);

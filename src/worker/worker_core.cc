@@ -93,17 +93,15 @@ std::string WorkerCore::not_connected_reason() const {
   return text;
 }
 
-void WorkerCore::submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors,
-                        int64_t deadline_us, Joint joint, Role role) {
+void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
     completions_.push_back({id, status_, next_number_, {}});
     return;
   }
-  if (role.chunk_map == nullptr) role.chunk_map = chunk_map_;
-  NETSUM_ASSERT(role.chunk_map->stripes() == stripes_.size());
+  if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
+  NETSUM_ASSERT(spec.role.chunk_map->stripes() == stripes_.size());
   auto operation =
-      std::make_unique<Operation>(next_number_++, type, op, std::move(tensors), options_.summands,
-                                  deadline_us, std::move(joint), options_.encoding, std::move(role));
+      std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding);
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
   complete_finished();  // one without elements is finished already

@@ -42,8 +42,7 @@ class WorkerCore {
   std::string not_connected_reason() const;
 
   // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`.
-  void submit(uint64_t id, DataType type, ReduceOp op, std::vector<TensorView> tensors, int64_t deadline_us,
-              Joint joint = {}, Role role = {});
+  void submit(uint64_t id, OperationSpec spec);
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay
   // valid until the next call. At most kBurst at a time: call until it returns nothing.

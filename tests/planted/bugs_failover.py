@@ -19,7 +19,7 @@ BUGS = [
     Bug("failover", "callers_tensor_overwritten", "an operation that has ended is repeated to the caller's tensor",
         COMMUNICATOR, "    if (ended) view.output = outputs.get() + offset;\n", "", REPEATED),
     Bug("failover", "deadline_restarted", "a failover gives operations their whole timeout again", COMMUNICATOR,
-        "  options.timeout = operation->time_left();\n", "", ORDER + "TheDeadlineCountsFromSubmissionThroughAFailover"),
+        "operation->time_left()", "operation->timeout", ORDER + "TheDeadlineCountsFromSubmissionThroughAFailover"),
     Bug("failover", "deadline_waits_for_the_search", "no operation ends by its deadline while a place is sought",
         COMMUNICATOR, "    if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())",
         "    if (due != nullptr && stop_ && failure_.ok())",
@@ -52,8 +52,8 @@ BUGS = [
     Bug("failover", "numbers_go_on", "after a regroup, operations are counted from where each rank was", COMMUNICATOR,
         "  next_number_ = 0;\n", "", "failover_test FailoverTest.ALostRankIsStillAnErrorAndTheOthersCanRegroup"),
     Bug("failover", "repetitions_counted", "an operation that is repeated counts as another one", COMMUNICATOR,
-        "void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {\n",
-        "void FailoverCommunicator::start(const OperationPtr& operation, std::span<const TensorView> views) {\n"
+        "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n",
+        "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n"
         "  if (generation_ > 1) ++submitted_;\n",
         ORDER + "OperationsAreCountedWhenTheyEndAndOnceHoweverOftenTheyAreRepeated"),
 ]

@@ -220,7 +220,7 @@ WORKER_BUGS = [
     Bug("worker", "signature_without_sizes", "tensors of different sizes have the same signature", OPERATION,
         "    hash = netsum_mix64(hash + tensor.count);\n", "", "worker_operation_test"),
     Bug("worker", "signature_without_type", "operations of different types have the same signature", OPERATION,
-        "static_cast<uint64_t>(type) << 56 ^ ", "", "worker_operation_test"),
+        "static_cast<uint64_t>(spec.type) << 56 ^ ", "", "worker_operation_test"),
     Bug("worker", "other_inputs_not_scanned", "scales are those of the first input alone", OPERATION,
         "    kernels::max_lanes8(bytes, more, size);\n", "", "host_core_test"),
     Bug("worker", "window_without_ceiling", "the congestion window grows past the slots", "src/worker/congestion.h",

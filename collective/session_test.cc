@@ -1,0 +1,90 @@
+// Operations with other roles than that of an all-reduce, and what a session passes on of an operation.
+#include "collective/session.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "collective/session_opener.h"
+#include "collective/test_job.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};  // only a hang makes it this long
+constexpr int kRanks = 3, kRoot = 1;
+constexpr size_t kCount = 5'000;
+
+CommunicatorOptions options_for(int rank, const Aggregator& aggregator, bool shared_memory) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.world_size = kRanks;
+  options.job = "roles";
+  options.aggregators = {aggregator.control_address()};
+  options.shared_memory = shared_memory;
+  return options;
+}
+
+// A reduce to kRoot, in which rank 2 contributes nothing: the root alone gets the sum of ranks 0 and 1.
+OperationSpec reduce_spec(int rank, const std::vector<float>& input, std::vector<float>* output) {
+  OperationSpec spec;
+  spec.role = {.collective = Collective::kReduce,
+               .parameter = kRoot,
+               .contributes = rank != 2,
+               .receives = rank == kRoot,
+               .chunk_map = nullptr};
+  spec.tensors = {{spec.role.contributes ? input.data() : nullptr,
+                   spec.role.receives ? output->data() : nullptr, input.size()}};
+  return spec;
+}
+
+class SessionTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(SessionTest, ReducesToOneRank) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      SessionOpener opener(options_for(rank, *aggregator, GetParam()));
+      ASSERT_TRUE(opener.prepare().ok());
+      auto session = opener.connect({});
+      ASSERT_TRUE(session.ok()) << session.status().to_string();
+      const std::vector<float> input(kCount, static_cast<float>(rank + 1));
+      std::vector<float> output(kCount, -1.0f);
+      const Status status = session.value()->submit(reduce_spec(rank, input, &output), kPatience).wait();
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(output, std::vector<float>(kCount, rank == kRoot ? 3.0f : -1.0f)) << "rank " << rank;
+      EXPECT_TRUE(session.value()->sum_one(kPatience).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(SessionTest, RanksThatReduceToDifferentRanksMismatch) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      SessionOpener opener(options_for(rank, *aggregator, GetParam()));
+      ASSERT_TRUE(opener.prepare().ok());
+      auto session = opener.connect({});
+      ASSERT_TRUE(session.ok()) << session.status().to_string();
+      const std::vector<float> input(kCount, 1.0f);
+      std::vector<float> output(kCount);
+      OperationSpec spec = reduce_spec(rank, input, &output);
+      if (rank == 0) spec.role.parameter = 0;
+      EXPECT_EQ(session.value()->submit(std::move(spec), kPatience).wait().code(), ErrorCode::kMismatch);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, SessionTest, ::testing::Values(false, true),
+                         [](const auto& path) { return path.param ? "SharedMemory" : "Network"; });
+
+}  // namespace
+}  // namespace netsum
