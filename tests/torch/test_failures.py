@@ -3,13 +3,13 @@
 import contextlib
 import itertools
 import os
+import pathlib
 import re
 import select
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import netsum.torch
 import pytest
@@ -272,46 +272,63 @@ def test_a_stopped_rank_is_named():
         assert outcome.value == ("peer_lost", stopped), outcome.error or outcome.value
 
 
-class StuckData(torch.utils.data.Dataset):
-    """Its items never come, so a DataLoader's worker does not notice that its parent is dead."""
+def open_sockets():
+    """The sockets of this process, as `socket:[inode]`."""
+    names = set()
+    for entry in pathlib.Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the iteration itself
+            names.add(os.readlink(entry))
+    return {name for name in names if name.startswith("socket:")}
+
+
+def sockets_of_netsum(control):
+    """Of this process: those for data (UDP), and those for control, which ss lists with `control` in an address."""
+    listed = subprocess.run(["ss", "-Htuane"], check=True, capture_output=True, text=True).stdout.splitlines()
+    ours = [line for line in listed if line.startswith("udp") or control in line]
+    return open_sockets() & {f"socket:[{re.search('ino:([0-9]+)', line)[1]}]" for line in ours if "ino:" in line}
+
+
+class SocketsOfWorkers(torch.utils.data.Dataset):
+    """Every item is the set of sockets that the DataLoader's worker holds."""
 
     def __len__(self):
-        return 8
+        return 4
 
     def __getitem__(self, index):
-        time.sleep(1000)
+        return open_sockets()
 
 
-def test_a_killed_rank_is_named_although_its_data_loaders_workers_live_on():
-    """The workers are forked: what they inherit of the rank's connections must not keep these open."""
-    killed = 1
+@pytest.mark.network
+@pytest.mark.parametrize("where", ["shards", "aggregator"])
+def test_data_loader_workers_hold_no_socket_of_their_rank(where):
+    """Forked children that kept them would hide from the other ranks that their parent was killed."""
+    with contextlib.ExitStack() as stack:
+        if where == "aggregator":
+            address = stack.enter_context(ranks.aggregator()).address
+            control = address[address.rindex(":") :] + " "
+            env = {"NETSUM_AGGREGATOR": address}
+        else:
+            control = "127.0.0.2"
+            env = {"NETSUM_BIND_ADDRESS": control}  # Gloo has another one
 
-    def on_rank(rank):
-        batches = iter(torch.utils.data.DataLoader(StuckData(), num_workers=2, multiprocessing_context="fork"))
-        workers = [worker.pid for worker in batches._workers]
-        pids = [None] * WORLD_SIZE
-        dist.all_gather_object(pids, workers)
-        try:
-            for step in itertools.count():
-                if step == 20 and rank == killed:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                dist.all_reduce(torch.ones(10))
-        except netsum.torch.Error as error:
-            living = [pid for pid in pids[killed] if os.path.exists(f"/proc/{pid}")]
-            return error.code, error.rank, len(living) == 2
-        finally:
-            # Those of the killed rank, too: they hold the pipe by whose end the test learns of its death.
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # DataLoader's handler raises when a worker is killed
-            for pid in workers + (pids[killed] if rank == 0 else []):
-                os.kill(pid, signal.SIGKILL)
+        def on_rank(rank):
+            dist.all_reduce(torch.ones(10))
+            of_rank = sockets_of_netsum(control)
+            loader = torch.utils.data.DataLoader(
+                SocketsOfWorkers(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+            )
+            of_workers = list(loader)
+            kept = sockets_of_netsum(control)
+            dist.all_reduce(torch.ones(10))  # nobody leaves before
+            return of_rank, kept, of_workers
 
-    # Only the end of its connections tells of the killed rank.
-    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=40.0, env={"NETSUM_LIVENESS_TIMEOUT": "0"})
-    assert outcomes.pop(killed).error_type == "Died"
-    assert outcomes[0].value == ("peer_lost", killed, True), outcomes[0].error or outcomes[0].value
-    for outcome in outcomes[1:]:
-        assert outcome.value is not None, outcome.error
-        assert outcome.value[:2] == ("peer_lost", killed), outcome.value
+        outcomes = ranks.run(on_rank, env=env)
+    for before, after, of_workers in outcomes:
+        assert before == after
+        assert len(before) >= 2, "a rank has a connection for control and a socket for data"
+        assert len(of_workers) == len(SocketsOfWorkers())
+        for sockets in of_workers:
+            assert not sockets & before
 
 
 RESTARTED = """
