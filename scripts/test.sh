@@ -95,7 +95,13 @@ choose_soak_tests() {
   local names="$results/soak-tests.txt" id name
   ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
   if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
-  "${pytest[@]}" -m soak --collect-only "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt"
+  local status=0
+  "${pytest[@]}" -m soak --collect-only "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt" || status=$?
+  if [ "$status" -ne 0 ]; then
+    cat "$results/collected.txt" >&2
+    echo "test.sh: pytest cannot collect the soak tests (exit status $status): see above" >&2
+    exit 1
+  fi
   torch_tests=() rack_tests=()
   while read -r id; do
     # As in the JUnit file: tests/a_test.py::Class::name[x] is tests.a_test.Class.name[x].
