@@ -70,6 +70,7 @@ DOORS = {
         API,
         "src/base",
         "src/net",
+        "src/net/udp",
         "src/net/af_xdp",
         "src/control",
         "src/kernels",

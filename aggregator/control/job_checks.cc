@@ -18,14 +18,6 @@ Status invalid(std::string message) {
 
 }  // namespace
 
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  // Volatile, so that the compiler cannot stop at the first difference.
-  volatile unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
-  return difference == 0;
-}
-
 Status JobTable::check_aggregator_token(const std::string& presented) const {
   if (options_.token.empty() || equal_in_constant_time(options_.token, presented)) return {};
   if (members_bring_shards_)

@@ -276,9 +276,6 @@ class JobTable {
   std::vector<AggregatorEvent> notes_;
 };
 
-// Takes the same time wherever the first difference is.
-bool equal_in_constant_time(std::string_view a, std::string_view b);
-
 }  // namespace netsum
 
 #endif  // NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_

@@ -234,15 +234,6 @@ TEST_F(JobTableTest, RanksWithDifferentTokensHearWhatIsWrong) {
   }
 }
 
-TEST_F(JobTableTest, ComparesTokensInFull) {
-  EXPECT_TRUE(equal_in_constant_time("", ""));
-  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
-  EXPECT_FALSE(equal_in_constant_time("xbc", "abc"));
-  EXPECT_FALSE(equal_in_constant_time("abc", "abcd"));
-  EXPECT_FALSE(equal_in_constant_time(std::string_view("a\0b", 3), std::string_view("a\0c", 3)));
-}
-
 TEST_F(JobTableTest, RefusesOtherParametersThanTheFirstMembers) {
   JobTable jobs = table();
   join(jobs, member_request(0, 4));

@@ -83,5 +83,14 @@ TEST(AssertDeathTest, StopsTheProcessAndNamesTheCondition) {
   EXPECT_DEATH(NETSUM_ASSERT(1 + 1 == 3), "bug: 1 \\+ 1 == 3 is false");
 }
 
+TEST(TextTest, SecretsAreComparedInFull) {
+  EXPECT_TRUE(equal_in_constant_time("", ""));
+  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
+  EXPECT_FALSE(equal_in_constant_time("xbc", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abc", "abcd"));
+  EXPECT_FALSE(equal_in_constant_time(std::string_view("a\0b", 3), std::string_view("a\0c", 3)));
+}
+
 }  // namespace
 }  // namespace netsum

@@ -51,4 +51,12 @@ std::string printable(std::string_view text, size_t most_bytes) {
   return result;
 }
 
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  // Volatile, so that the compiler cannot stop at the first difference.
+  volatile unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));
+  return difference == 0;
+}
+
 }  // namespace netsum

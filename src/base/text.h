@@ -1,4 +1,4 @@
-// Text from outside on its way to people: logs, terminals, messages.
+// Text from outside: escaped for logs, terminals and messages; compared with secrets.
 #ifndef NETSUM_SRC_BASE_TEXT_H_
 #define NETSUM_SRC_BASE_TEXT_H_
 
@@ -15,6 +15,9 @@ bool is_printable(std::string_view text);
 // terminal. Backslashes stay as they are, so text that is escaped already does not change. A result longer than
 // `most_bytes` (at least 3) is cut, and ends with "...".
 std::string printable(std::string_view text, size_t most_bytes = std::string::npos);
+
+// For secrets: takes the same time wherever the first difference is.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 }  // namespace netsum
 

@@ -1,13 +1,18 @@
 // netsum doctor: checks a machine and the ways to its group, and says what to change.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <future>
 
 #include "netsum/aggregator.h"
 #include "netsum/version.h"
 #include "tools/netsum/doctor_checks.h"
+#include "tools/netsum/doctor_rates.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
+#include "tools/netsum/rate_agent.h"
+#include "tools/netsum/rate_flow.h"
 #include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
 
@@ -23,9 +28,15 @@ constexpr char kExamples[] =
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
     "  netsum doctor --peer 10.0.0.1:5150              on another's: check the path to the first\n"
+    "  netsum doctor --serve-rates 10.0.0.1:5150       on every host: take part in measurements of rates\n"
+    "  netsum doctor --rates 10.0.0.1:5150,10.0.0.2:5150 --spare-hosts 10.0.0.9:5150\n"
+    "                                                  anywhere: measure the rates of their links\n"
+    "  netsum doctor --rates ... --json > rates.json && netsum plan rates.json\n"
     "\n"
+    "Measurements of rates fill the links of all hosts for --measure-time each: do not run them beside a "
+    "job.\n"
     "Exit status: 0 nothing failed (warnings allowed); 1 a check failed; 2 bad flags;\n"
-    "3 --serve could not start.";
+    "3 --serve or --serve-rates could not start, or rates could not be measured.";
 
 const char* grade_name(Grade grade) {
   switch (grade) {
@@ -47,6 +58,9 @@ class DoctorCommand : public Subcommand {
 
  private:
   int serve() const;
+  int serve_rates() const;
+  int measure() const;
+  void declare_rates();
   void print(const std::vector<Finding>& findings) const;
 
   CLI::App* app_;
@@ -54,6 +68,8 @@ class DoctorCommand : public Subcommand {
   GroupCheck check_;
   std::string serve_;
   milliseconds serve_for_{600'000};
+  std::string serve_rates_;
+  RatesCheck rates_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TlsFlags tls_;
   bool json_ = false;
@@ -67,11 +83,10 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
       ->envname("NETSUM_AGGREGATOR");
   add_parsed(*app_, "--peer", peers_, parse_addresses,
              "Also check the path to these hosts, which run --serve, host:port[,...]");
-  CLI::Option* serve =
-      app_->add_option("--serve", serve_, "Answer other hosts' checks at this address")->check(host_port());
-  add_parsed(*app_, "--serve-for", serve_for_, parse_duration, "How long --serve runs")
-      ->default_str("10m")
-      ->needs(serve);
+  app_->add_option("--serve", serve_, "Answer other hosts' checks at this address")->check(host_port());
+  declare_rates();
+  add_parsed(*app_, "--serve-for", serve_for_, parse_duration, "How long --serve and --serve-rates run")
+      ->default_str("10m");
   app_->add_option("--mtu", check_.mtu, "Size of the packets that must pass, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
@@ -84,6 +99,74 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
   tls_.declare_client(*app_);
   app_->add_flag("--json", json_, "Print one JSON object");
   app_->footer(kExamples);
+}
+
+void DoctorCommand::declare_rates() {
+  CLI::Option* serve =
+      app_->add_option("--serve-rates", serve_rates_,
+                       "Take part in measurements of rates: send and receive at this address")
+          ->check(host_port())
+          ->excludes("--serve");
+  CLI::Option* rates =
+      add_parsed(*app_, "--rates", rates_.hosts, parse_addresses,
+                 "Measure the rates of the links of these hosts, which run --serve-rates,\n"
+                 "host:port,host:port[,...]: each pair, and all others to and from each host")
+          ->excludes(serve)
+          ->excludes("--serve");
+  add_parsed(*app_, "--spare-hosts", rates_.spares, parse_addresses,
+             "Also measure these, which have no ranks, and list them as places")
+      ->needs(rates);
+  add_parsed(*app_, "--measure-time", rates_.time, parse_duration,
+             "Duration of each measurement, 100ms to 10s")
+      ->default_str("1s")
+      ->needs(rates);
+  add_parsed(*app_, "--deadline", rates_.deadline, parse_duration, "Time limit of all measurements together")
+      ->default_str("10m")
+      ->needs(rates);
+}
+
+int DoctorCommand::serve_rates() const {
+  const StopSignals stop;
+  const Result<std::unique_ptr<RateAgent>> started = RateAgent::start(serve_rates_, token_.load());
+  if (!started.ok()) {
+    std::fprintf(stderr, "netsum doctor: --serve-rates %s: %s\n", serve_rates_.c_str(),
+                 started.status().to_string().c_str());
+    return kExitFailed;
+  }
+  std::printf("ready: measure with netsum doctor --rates %s,...\n", started.value()->address().c_str());
+  std::fflush(stdout);
+  stop.wait(serve_for_);
+  return kExitOk;
+}
+
+// Nothing is printed to standard output unless every measurement has succeeded.
+int DoctorCommand::measure() const {
+  RatesCheck check = rates_;
+  check.token = token_.load();
+  check.mtu = check_.mtu;
+  check.timeout = check_.timeout;
+  if (check.time < kMinRateTime || check.time > kMaxRateTime)
+    throw UsageError("--measure-time " + format_duration(check.time) + " is not from 100 ms to 10 s");
+  if (const Status status = check_rates_request(check); !status.ok())
+    throw UsageError("--rates: " + status.message());
+  const StopSignals signals;
+  std::fprintf(stderr, "netsum doctor: %zu measurements of %s, each with full links\n", check.steps(),
+               format_duration(check.time).c_str());
+  std::future<Result<RateSurvey>> measured =
+      std::async(std::launch::async, [&check] { return measure_rates(check); });
+  while (measured.wait_for(milliseconds(0)) != std::future_status::ready) {
+    if (signals.wait(milliseconds(50)) == 0) continue;
+    std::fprintf(stderr, "netsum doctor: --rates: interrupted; nothing was measured in full, run it again\n");
+    // The agents stop when their connections close.
+    std::_Exit(kExitFailed);
+  }
+  const Result<RateSurvey> survey = measured.get();
+  if (!survey.ok()) {
+    std::fprintf(stderr, "netsum doctor: --rates: %s\n", survey.status().to_string().c_str());
+    return kExitFailed;
+  }
+  std::printf("%s", json_ ? (survey->json().dump(2) + "\n").c_str() : survey->text().c_str());
+  return kExitOk;
 }
 
 // A peer answers with a small aggregator of its own, so the check takes the very paths that the shards take.
@@ -130,6 +213,8 @@ void DoctorCommand::print(const std::vector<Finding>& findings) const {
 
 int DoctorCommand::run() {
   if (!serve_.empty()) return serve();
+  if (!serve_rates_.empty()) return serve_rates();
+  if (!rates_.hosts.empty()) return measure();
   check_.aggregator_token = token_.load();
   check_.tls = tls_.load();
   std::vector<Finding> findings = check_machine();

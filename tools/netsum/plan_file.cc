@@ -41,7 +41,8 @@ class Parser {
       fail_at(error.mark.line + 1, "this is not YAML: " + error.msg);
     }
     if (!root.IsMap()) fail(root, "the file has no 'hosts:'; see examples/topology.yaml");
-    check_keys(root, "a topology file", {"hosts", "places", "racks", "element_bits"});
+    // `netsum doctor --rates` adds what it has measured, which is not part of the topology.
+    check_keys(root, "a topology file", {"hosts", "places", "racks", "element_bits", "measured"});
     plan::Topology topology;
     if (root["element_bits"]) topology.element_bits = positive(root["element_bits"], "element_bits");
     add_racks(root, topology);
