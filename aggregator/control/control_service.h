@@ -21,6 +21,8 @@ struct ControlServiceOptions {
   TlsOptions tls;
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
+  // A member that leaves an event unread for so long is dropped: its process hangs, or wastes our memory.
+  std::chrono::milliseconds read_timeout{10'000};
   std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
   // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
   std::string parent;

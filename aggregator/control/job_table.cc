@@ -291,8 +291,8 @@ void JobTable::stream_ended(MemberId id) {
     return forget_if_over(number);
   }
   fail(number,
-       {ErrorCode::kPeerLost, who + " left without a goodbye: its process died or its host is unreachable",
-        rank},
+       {ErrorCode::kPeerLost,
+        who + " left without a goodbye: its process died or hangs, or its host is unreachable", rank},
        kNoRank);
 }
 

@@ -6,8 +6,9 @@
 
 namespace netsum {
 
-std::shared_ptr<MemberStream> MemberStream::create() {
-  std::shared_ptr<MemberStream> stream(new MemberStream);
+std::shared_ptr<MemberStream> MemberStream::create(grpc::CallbackServerContext* context,
+                                                   std::chrono::milliseconds read_timeout) {
+  std::shared_ptr<MemberStream> stream(new MemberStream(context, read_timeout));
   const std::lock_guard lock(stream->mutex_);
   stream->self_ = stream;
   return stream;
@@ -37,10 +38,16 @@ void MemberStream::enqueue_end(grpc::Status status) {
 // `finished_` see to it that only one thread gets that far.
 void MemberStream::pump() {
   std::unique_lock lock(mutex_);
-  if (writing_ || finished_) return;
+  if (writing_ || dropping_ || finished_) return;
   if (!queue_.empty()) {
     writing_ = true;
     writing_event_ = queue_.pop();
+    // A member that does not read would stay in its job, and its stream would outlive the job.
+    read_alarm_.emplace();
+    read_alarm_->Set(std::chrono::system_clock::now() + read_timeout_,
+                     [self = self_, write = ++writes_](bool expired) {
+                       if (expired) self->drop_if_unread(write);
+                     });
     lock.unlock();
     StartWrite(&writing_event_);
   } else if (ending_) {
@@ -51,10 +58,25 @@ void MemberStream::pump() {
   }
 }
 
+void MemberStream::drop_if_unread(uint64_t write) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!writing_ || write != writes_) return;
+    dropping_ = true;
+  }
+  context_->TryCancel();
+  {
+    const std::lock_guard lock(mutex_);
+    dropping_ = false;
+  }
+  pump();
+}
+
 void MemberStream::OnWriteDone(bool ok) {
   {
     const std::lock_guard lock(mutex_);
     writing_ = false;
+    read_alarm_.reset();
     if (!ok) queue_.clear();  // the other end is gone: OnCancel tells
   }
   pump();

@@ -2,11 +2,16 @@
 #ifndef NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
 #define NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
 
+#include <grpcpp/alarm.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "aggregator/control/event_queue.h"
 #include "src/control/control.pb.h"
@@ -17,7 +22,9 @@ namespace netsum {
 // holding a lock in pump().
 class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
  public:
-  static std::shared_ptr<MemberStream> create();
+  // A member that lets an event wait for `read_timeout` is dropped, as if its connection had ended.
+  static std::shared_ptr<MemberStream> create(grpc::CallbackServerContext* context,
+                                              std::chrono::milliseconds read_timeout);
 
   // Called when the stream is over, for whatever reason; maybe twice, on gRPC's threads. Set it before the
   // Join handler returns.
@@ -30,17 +37,24 @@ class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
   void pump();
 
  private:
-  MemberStream() = default;
+  MemberStream(grpc::CallbackServerContext* context, std::chrono::milliseconds read_timeout)
+      : context_(context), read_timeout_(read_timeout) {}
+  void drop_if_unread(uint64_t write);
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
+  grpc::CallbackServerContext* const context_;  // until OnDone
+  const std::chrono::milliseconds read_timeout_;
   std::mutex mutex_;
   std::shared_ptr<MemberStream> self_;  // until OnDone
   std::function<void()> on_over_;
   EventQueue queue_;
   control::Event writing_event_;  // gRPC reads it while writing_
+  uint64_t writes_ = 0;           // started so far; their number names the latest
+  std::optional<grpc::Alarm> read_alarm_;
   bool writing_ = false;
+  bool dropping_ = false;  // context_ is in use: Finish, which may end it, waits
   bool ending_ = false;
   bool finished_ = false;
   grpc::Status end_;

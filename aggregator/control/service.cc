@@ -29,8 +29,8 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
-  Service(Dataplane* dataplane, std::shared_ptr<JobService> jobs)
-      : dataplane_(dataplane), jobs_(std::move(jobs)) {}
+  Service(std::chrono::milliseconds read_timeout, Dataplane* dataplane, std::shared_ptr<JobService> jobs)
+      : read_timeout_(read_timeout), dataplane_(dataplane), jobs_(std::move(jobs)) {}
 
   ~Service() override {
     jobs_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
@@ -51,7 +51,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
  private:
   grpc::ServerWriteReactor<control::Event>* Join(grpc::CallbackServerContext* context,
                                                  const control::JoinRequest* request) override {
-    const auto stream = MemberStream::create();
+    const auto stream = MemberStream::create(context, read_timeout_);
     jobs_->join(*request, peer_address(context->peer()), stream);
     return stream.get();
   }
@@ -82,6 +82,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     return reactor;
   }
 
+  const std::chrono::milliseconds read_timeout_;
   Dataplane* const dataplane_;
   const std::shared_ptr<JobService> jobs_;
   std::string address_;
@@ -228,7 +229,7 @@ Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServi
     return Status(ErrorCode::kInvalidArgument, "join_timeout must be positive");
   auto jobs = make_job_service(options, dataplane);
   if (!jobs.ok()) return jobs.status();
-  auto service = std::make_unique<Service>(dataplane, *jobs);
+  auto service = std::make_unique<Service>(options.read_timeout, dataplane, *jobs);
   if (Status status = service->listen(options.listen, options.tls); !status.ok()) return status;
   return std::unique_ptr<ControlService>(std::move(service));
 }
