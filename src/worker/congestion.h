@@ -1,11 +1,12 @@
 // Round-trip estimate (RFC 6298) and congestion window of one stripe: slow start (RFC 5681), then one packet
-// more per round trip and less in proportion to what is lost.
+// more per round trip, unless a queue has formed, and less in proportion to what is lost.
 #ifndef NETSUM_SRC_WORKER_CONGESTION_H_
 #define NETSUM_SRC_WORKER_CONGESTION_H_
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace netsum {
 
@@ -13,6 +14,7 @@ class RoundTrip {
  public:
   void sample(int64_t rtt_us) {
     const double rtt = static_cast<double>(rtt_us);
+    least_us_ = std::min(least_us_, rtt);
     if (srtt_us_ == 0) {
       srtt_us_ = std::max(rtt, 1.0);
       variation_us_ = rtt / 2;
@@ -22,6 +24,9 @@ class RoundTrip {
     srtt_us_ = std::max(srtt_us_ + (rtt - srtt_us_) / 8, 1.0);
   }
   double srtt_us() const { return srtt_us_; }
+  // Whether packets wait in a queue for much longer than the path takes by itself: a larger window would only
+  // lengthen the queue. The threshold is that of HyStart++ (RFC 9406).
+  bool queues() const { return srtt_us_ > least_us_ + kQueueUs; }
   // When to ask what became of a packet. The floor keeps the wake-ups of an idle wait rare; a lost packet is
   // mostly found sooner, by the gap it leaves.
   int64_t timeout_us() const {
@@ -39,8 +44,10 @@ class RoundTrip {
   static constexpr int64_t kMinTimeoutUs = 5'000;
   static constexpr int64_t kMaxTimeoutUs = 500'000;
   static constexpr int64_t kMinOvertakenUs = 200;
+  static constexpr double kQueueUs = 4'000;
 
  private:
+  double least_us_ = std::numeric_limits<double>::infinity();
   double srtt_us_ = 0;
   double variation_us_ = 0;
 };
@@ -53,12 +60,15 @@ class RoundTrip {
 // part p is lost, and a queue that overflows, losing a large part, still shrinks it at once.
 class CongestionWindow {
  public:
-  explicit CongestionWindow(uint32_t slots)
-      : ceiling_(slots), window_(std::min<double>(slots, kInitialPackets)), threshold_(slots) {}
+  // `stripes`: of the same job, whose first packets share the rank's link.
+  explicit CongestionWindow(uint32_t slots, size_t stripes = 1)
+      : ceiling_(slots), window_(std::min<double>(slots, initial_packets(stripes))), threshold_(slots) {}
 
   uint32_t packets() const { return static_cast<uint32_t>(window_); }
 
-  void on_result() {
+  // `queues`: RoundTrip::queues().
+  void on_result(bool queues = false) {
+    if (queues) return;
     window_ = std::min(ceiling_, window_ < threshold_ ? window_ + 1 : window_ + 1 / window_);
   }
   // Each loss takes half a packet off, so a window of which a part p is lost shrinks by p / 2 in a round
@@ -69,11 +79,17 @@ class CongestionWindow {
     window_ = threshold_ = std::max(window_, std::min(ceiling_, kMinPackets));
   }
 
-  static constexpr double kInitialPackets = 32;
+  static constexpr double kMostInitialPackets = 32;
+  static constexpr double kInitialPacketsOfAllStripes = 128;
   static constexpr double kMinPackets = 4;
   static constexpr double kLossCost = 0.5;
 
  private:
+  static double initial_packets(size_t stripes) {
+    return std::clamp(kInitialPacketsOfAllStripes / static_cast<double>(stripes), kMinPackets,
+                      kMostInitialPackets);
+  }
+
   double ceiling_;
   double window_;
   double threshold_;

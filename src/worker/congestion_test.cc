@@ -38,6 +38,35 @@ TEST(RoundTrip, WhatWasOvertakenIsAskedForSooner) {
   EXPECT_EQ(rtt.overtaken_us(), RoundTrip::kMinOvertakenUs);
 }
 
+TEST(RoundTrip, AQueueIsWhatThePathDoesNotTakeByItself) {
+  RoundTrip rtt;
+  EXPECT_FALSE(rtt.queues());
+  for (int i = 0; i < 100; ++i) rtt.sample(20'000);
+  EXPECT_FALSE(rtt.queues());
+  rtt.sample(10'000);
+  for (int i = 0; i < 100; ++i) rtt.sample(13'900);
+  EXPECT_FALSE(rtt.queues());
+  for (int i = 0; i < 100; ++i) rtt.sample(14'100);
+  EXPECT_TRUE(rtt.queues());
+  for (int i = 0; i < 100; ++i) rtt.sample(10'000);
+  EXPECT_FALSE(rtt.queues());
+}
+
+TEST(CongestionWindow, DoesNotGrowIntoAQueue) {
+  CongestionWindow window(256);
+  for (int i = 0; i < 1000; ++i) window.on_result(true);
+  EXPECT_EQ(window.packets(), 32u);
+  window.on_result(false);
+  EXPECT_EQ(window.packets(), 33u);
+}
+
+TEST(CongestionWindow, StripesShareTheFirstPackets) {
+  EXPECT_EQ(CongestionWindow(256, 4).packets(), 32u);
+  EXPECT_EQ(CongestionWindow(256, 8).packets(), 16u);
+  EXPECT_EQ(CongestionWindow(256, 64).packets(), 4u);
+  EXPECT_EQ(CongestionWindow(2, 64).packets(), 2u);
+}
+
 TEST(CongestionWindow, SlowStartThenOnePacketPerWindow) {
   CongestionWindow window(256);
   EXPECT_EQ(window.packets(), 32u);

@@ -14,7 +14,7 @@ Stripe::Stripe(const StripeOptions& options)
       scale_groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
       urgent_(slots_.size()),
-      window_(options.data_slots) {
+      window_(options.data_slots, options.chunk_map->stripes()) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);

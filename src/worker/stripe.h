@@ -206,6 +206,8 @@ class Stripe {
   Status on_error(const netsum_fields& fields, const uint8_t* payload);
   void on_welcome(int64_t now_us, const netsum_fields& fields);
   bool loses_packets(int64_t now_us) const { return now_us - lost_at_us_ < kLossMemoryUs; }
+  // While packets get lost, results wait for the repair of other members' losses, which a queue explains no better.
+  bool waits_in_queues(int64_t now_us) const { return round_trip_.queues() && !loses_packets(now_us); }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);

@@ -75,7 +75,8 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   }
   if (step.kind == StepKind::kData) {
     --in_flight_;
-    if (!slot.history.resent) window_.on_result();  // a loss has been told to the window when it was found
+    if (!slot.history.resent)
+      window_.on_result(waits_in_queues(now_us));  // a loss has been told to the window when it was found
     if (slot.history.gap_probed && !slot.history.resent) {
       reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it had only been overtaken
     }

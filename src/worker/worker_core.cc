@@ -98,6 +98,8 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
     completions_.push_back({id, status_, next_number_, {}});
     return;
   }
+  // Ranks that began with the same stripe would all send to one place at once, while the links of the others are idle.
+  if (operations_.empty()) next_stripe_ = static_cast<size_t>(options_.rank) % stripes_.size();
   if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
   NETSUM_ASSERT(spec.role.chunk_map->stripes() == stripes_.size());
   auto operation =
