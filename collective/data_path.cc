@@ -86,7 +86,7 @@ Status DataPath::open_shared_memory(Deadline deadline) {
   memory.name = name;
   memory.local = placement.local;
   memory.ranks = placement.local_ranks().size();
-  memory.block_bytes = placement.block_bytes();
+  memory.host_block_bytes = placement.host_block_bytes();
   memory.deadline = deadline;
   memory.interrupted = [failures = options_.failures] { return failures->failure(); };
   auto segment = Segment::open(memory);

@@ -25,7 +25,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
   stripe.member_of_rank = membership.member_of_rank;
-  stripe.multicast_group = membership.group;
+  stripe.multicast_group = membership.multicast_group;
   return stripe;
 }
 
@@ -45,7 +45,7 @@ Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptio
 std::string describe(const std::vector<MulticastMembership>& groups) {
   std::string text;
   for (const MulticastMembership& membership : groups) {
-    text += (text.empty() ? "results by multicast to " : ", ") + membership.group.to_string();
+    text += (text.empty() ? "results by multicast to " : ", ") + membership.multicast_group.to_string();
   }
   return text;
 }

@@ -9,7 +9,7 @@ namespace netsum {
 namespace {
 
 Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> groups) {
+                                std::vector<MulticastMembership> multicast_groups) {
   std::string reason;
   if (wanted == PacketIoKind::kAfXdp) {
     Result<std::unique_ptr<PacketIo>> io = open_af_xdp({.remote = remote, .max_packet = max_packet});
@@ -22,7 +22,7 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
   UdpIoOptions options;
   options.bind.family = remote.family;  // any local address
   options.max_packet = max_packet;
-  options.groups = std::move(groups);
+  options.multicast_groups = std::move(multicast_groups);
   Result<std::unique_ptr<PacketIo>> io = open_udp(options);
   if (!io.ok()) return io.status();
   std::string note;
@@ -33,8 +33,9 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
 }  // namespace
 
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> groups, const InjectedFaults& faults) {
-  Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(groups));
+                                std::vector<MulticastMembership> multicast_groups,
+                                const InjectedFaults& faults) {
+  Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(multicast_groups));
   if (!opened.ok()) return opened.status();
   WorkerIo io = std::move(opened).value();
   Result<FaultyIo> faulty = inject_faults(std::move(io.io), faults);

@@ -22,9 +22,10 @@ struct WorkerIo {
 
 // `remote`: the address that most packets go to. `faults`: of packets received. If `wanted` is not possible here, UDP is
 // used.
-// Errors: as open_udp(). `groups`: received by UDP only, so `wanted` is kUdp if there are any.
+// Errors: as open_udp(). `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are any.
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> groups, const InjectedFaults& faults);
+                                std::vector<MulticastMembership> multicast_groups,
+                                const InjectedFaults& faults);
 
 }  // namespace netsum
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t NetworkCounters::*kNetworkCounters[] = {
     &NetworkCounters::sent,    &NetworkCounters::delivered,   &NetworkCounters::lost,
-    &NetworkCounters::cut_off, &NetworkCounters::duplicated,  &NetworkCounters::damaged,
+    &NetworkCounters::cut_off, &NetworkCounters::duplicated,  &NetworkCounters::corrupted,
     &NetworkCounters::late,    &NetworkCounters::tail_dropped};
 constexpr uint64_t EventCounters::*kEventCounters[] = {
     &EventCounters::partitions,     &EventCounters::slow_links,         &EventCounters::pauses,
@@ -107,7 +107,7 @@ std::string describe(const Tally& tally) {
   char text[1024];
   std::snprintf(text, sizeof text,
                 "packets     %" PRIu64 " sent, %" PRIu64 " lost, %" PRIu64 " cut off, %" PRIu64
-                " dropped by queues, %" PRIu64 " duplicated, %" PRIu64 " damaged, %" PRIu64
+                " dropped by queues, %" PRIu64 " duplicated, %" PRIu64 " corrupted, %" PRIu64
                 " late by many round trips; %" PRIu64
                 " payloads sent again\n"
                 "events      %" PRIu64 " partitions, %" PRIu64 " slow links, %" PRIu64 " pauses, %" PRIu64
@@ -116,7 +116,7 @@ std::string describe(const Tally& tally) {
                 "jobs        %" PRIu64 ", of them %" PRIu64
                 " restarts or changes of membership, on the hosts of a former job\n"
                 "operations  %" PRIu64 " summed right",
-                n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.damaged, n.late,
+                n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
                 tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
                 e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts,
                 tally.succeeded);

@@ -113,8 +113,8 @@ void Network::damage(const LinkOptions& options, Packet* packet) {
   }
   const bool truncate = rng_.chance(options.truncate);
   if (truncate) bytes.resize(rng_.below(bytes.size()));
-  counters_.damaged += uint64_t{corrupt} + truncate;
-  if (corrupt || truncate) tell("damaged", *packet);
+  counters_.corrupted += uint64_t{corrupt} + truncate;
+  if (corrupt || truncate) tell("corrupted", *packet);
 }
 
 void Network::enter_up_link(Link* link, std::shared_ptr<Packet> packet) {

@@ -1,5 +1,5 @@
-// A virtual network: every host hangs on a middle without limits by an up-link and a down-link. Links delay,
-// reorder, lose, duplicate, damage and queue packets as their options and the seed say.
+// A virtual network: every host is connected by an up-link and a down-link to a core without limits. Links delay,
+// reorder, lose, duplicate, corrupt and queue packets as their options and the seed determine.
 #ifndef NETSUM_EMULATE_NETWORK_H_
 #define NETSUM_EMULATE_NETWORK_H_
 
@@ -32,10 +32,10 @@ struct LinkOptions {
 struct NetworkCounters {
   uint64_t sent = 0;
   uint64_t delivered = 0;
-  uint64_t lost = 0;     // by chance, by the filter, too long, or its addressee is gone
+  uint64_t lost = 0;     // by chance, by the filter, too long, or its destination is gone
   uint64_t cut_off = 0;  // by a partition
   uint64_t duplicated = 0;
-  uint64_t damaged = 0;
+  uint64_t corrupted = 0;  // or truncated
   uint64_t late = 0;
   uint64_t tail_dropped = 0;
 };
@@ -45,8 +45,8 @@ class Network {
   using Receiver = std::function<void(const InPacket&)>;
   // Sees every packet before it leaves; false loses it.
   using Filter = std::function<bool(const Address& from, const OutPacket&)>;
-  // Is told what becomes of every packet: "sent", "delivered", "lost", "cut off", "duplicated", "damaged",
-  // "late", "dropped by the queue".
+  // Is called with the fate of every packet: "sent", "delivered", "lost", "cut off", "duplicated", "corrupted", "late",
+  // "dropped by the queue".
   using Observer = std::function<void(const char* what, const Address& from, const OutPacket&)>;
 
   Network(VirtualClock* clock, uint64_t seed) : clock_(clock), rng_(seed) {}

@@ -167,7 +167,7 @@ void random_clocks(Rng* rng, Scenario* scenario) {
   }
 }
 
-void random_party(Rng* rng, const Scenario& scenario, FaultEvent* event) {
+void random_node(Rng* rng, const Scenario& scenario, FaultEvent* event) {
   if (rng->chance(0.4)) {
     event->rank = kNoRank;
     event->aggregator = static_cast<int>(rng->below(static_cast<uint64_t>(scenario.aggregator_count())));
@@ -183,7 +183,7 @@ FaultEvent random_event(Rng* rng, const Scenario& scenario) {
   event.kind = pick(rng, {Kind::kPartition, Kind::kPartition, Kind::kSlowLink, Kind::kPause, Kind::kPause,
                           Kind::kCrash, Kind::kCrash});
   event.at_event = rng->below(1ull << (2 + rng->below(11)));
-  random_party(rng, scenario, &event);
+  random_node(rng, scenario, &event);
   const uint64_t sides = rng->below(4);
   switch (event.kind) {
     case Kind::kPartition:

@@ -75,11 +75,11 @@ struct JobPlan {
   std::vector<OperationPlan> operations;
 };
 
-// Trouble at one moment of a run, besides what the links do all the time. It befalls one party: rank `rank`
-// of job `job` (an index in Scenario::jobs), while that job runs, or, if rank is kNoRank, an aggregator.
+// A fault at one moment of a run, in addition to those of the links. It affects one node: rank `rank` of job `job` (an
+// index in Scenario::jobs) while that job runs or, if rank is kNoRank, an aggregator.
 struct FaultEvent {
   enum class Kind : uint8_t {
-    kPartition,  // nothing passes from and/or to the party for duration_us
+    kPartition,  // nothing passes from and/or to the node for duration_us
     kSlowLink,   // its links, both ways, carry bytes_per_us for duration_us
     kPause,      // it is stopped for duration_us; meanwhile packets gather in its socket, as far as they fit
     kCrash,  // it is gone with all it knew; an aggregator comes back, empty, after duration_us (or kNever)
@@ -93,7 +93,7 @@ struct FaultEvent {
   size_t job = 0;
   int rank = 0;
   int aggregator = 0;
-  bool outbound = true;  // kPartition: what the party sends is lost ...
+  bool outbound = true;  // kPartition: what the node sends is lost ...
   bool inbound = true;   // ... and what is sent to it
   double bytes_per_us = 0;
 };

@@ -39,7 +39,7 @@ struct RankReport {
   uint64_t srtt_us = 0;         // of stripe 0, at the end
 };
 
-// What befell the parties of a run; the network counts what befell packets.
+// Faults of nodes and changes of jobs in a run; the network counts the faults of packets.
 struct EventCounters {
   uint64_t partitions = 0;
   uint64_t slow_links = 0;
@@ -81,7 +81,7 @@ class Simulation {
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
   // Lets the plan of one rank differ from the others': what the checks for mismatches are there for.
   void override_plan(size_t job, int rank, size_t operation, const OperationPlan& plan);
-  // Prints what becomes of every packet, and what befalls the parties, to stderr.
+  // Prints the fate of every packet and the faults of nodes to stderr.
   void trace_packets();
 
   Report run();
@@ -101,7 +101,7 @@ class Simulation {
     Address from;
     std::vector<uint8_t> bytes;
   };
-  // Of a party that is stopped: what waits in its socket, and what it was about to do.
+  // Of a node that is stopped: the packets in its socket, and the operations that it would have submitted.
   struct Pause {
     int64_t until_us = 0;
     std::vector<StoredPacket> packets;
@@ -167,7 +167,7 @@ class Simulation {
     return static_cast<size_t>(scenario_.aggregators * (1 + rack) + stripe);
   }
 
-  // simulation_events.cc: what befalls the parties.
+  // simulation_events.cc: faults of nodes.
   void apply_events();
   bool is_due(const FaultEvent& event) const;
   void apply(const FaultEvent& event);

@@ -1,4 +1,4 @@
-// What befalls the parties of a run, and the trace of it.
+// Faults of the nodes of a run, and their trace.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -71,7 +71,7 @@ void Simulation::apply(const FaultEvent& event) {
   const bool worker = event.rank != kNoRank;
   if (worker ? worker_node(event.job, event.rank).stopped || job_is_done(*jobs_[event.job])
              : aggregators_[static_cast<size_t>(event.aggregator)].core == nullptr) {
-    return;  // there is nobody any more whom it could befall
+    return;  // the node has ended
   }
   const Address address = worker ? address_of(event.job, event.rank) : aggregator_address(event.aggregator);
   const int64_t until_us = clock_.now_us() + event.duration_us;

@@ -7,7 +7,7 @@
 namespace netsum::emulate {
 namespace {
 
-std::string place(size_t job, int rank, size_t operation) {
+std::string name_of_operation(size_t job, int rank, size_t operation) {
   return "job " + std::to_string(job) + " rank " + std::to_string(rank) + " operation " +
          std::to_string(operation);
 }
@@ -25,7 +25,7 @@ std::string Report::first_problem() const {
       for (size_t i = 0; i < jobs[job][rank].operations.size(); ++i) {
         const OperationReport& operation = jobs[job][rank].operations[i];
         if (operation.ended && operation.status.ok()) continue;
-        return place(job, static_cast<int>(rank), i) + ": " +
+        return name_of_operation(job, static_cast<int>(rank), i) + ": " +
                (operation.ended ? operation.status.to_string() : "has not ended");
       }
     }
@@ -48,11 +48,11 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   // Who is stopped at the deadline can say so only when it goes on.
   const bool late = clock_.now_us() > worker.clock.true_us(worker.deadlines_us[i]);
   if (late && clock_.now_us() != worker.pause.until_us) {
-    violate(place(job_index, rank, i) + " ended after its deadline");
+    violate(name_of_operation(job_index, rank, i) + " ended after its deadline");
   }
   if (!job.overrides[static_cast<size_t>(rank)].empty()) return;
   const std::string wrong = job.memories[i]->check(rank, report.status.ok());
-  if (!wrong.empty()) violate(place(job_index, rank, i) + ": " + wrong);
+  if (!wrong.empty()) violate(name_of_operation(job_index, rank, i) + ": " + wrong);
 }
 
 // Jobs must not mix: an aggregator sends packets of a job to members of that job, and to nobody else.
@@ -80,17 +80,18 @@ void Simulation::check_ending(size_t job_index, int rank, size_t i) {
   const WorkerNode& worker = worker_node(job_index, rank);
   const OperationReport& report = worker.report.operations[i];
   if (!report.ended) {
-    if (!worker.stopped && job.started) violate(place(job_index, rank, i) + " has not ended by its deadline");
+    if (!worker.stopped && job.started)
+      violate(name_of_operation(job_index, rank, i) + " has not ended by its deadline");
     return;
   }
   if (!report.status.ok()) {
     const bool allowed = job.plan->ending == Ending::kAny || (job.plan->ending == Ending::kSuccessOrLoss &&
                                                               tells_of_a_loss(report.status.code()));
-    if (!allowed) violate(place(job_index, rank, i) + " failed: " + report.status.to_string());
+    if (!allowed) violate(name_of_operation(job_index, rank, i) + " failed: " + report.status.to_string());
   }
   if (!job.overrides[static_cast<size_t>(rank)].empty()) return;
   const std::string wrong = job.memories[i]->check(rank, report.status.ok());
-  if (!wrong.empty()) violate(place(job_index, rank, i) + ", after the end: " + wrong);
+  if (!wrong.empty()) violate(name_of_operation(job_index, rank, i) + ", after the end: " + wrong);
 }
 
 void Simulation::check_aggregators() {

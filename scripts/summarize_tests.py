@@ -61,7 +61,7 @@ def read_cases(path):
     except FileNotFoundError as error:
         raise Unusable(f"there is no {path.name}") from error
     except ElementTree.ParseError as error:
-        raise Unusable(f"{path.name} is damaged: {error}") from error
+        raise Unusable(f"{path.name} is corrupted: {error}") from error
     cases = [
         Case(".".join(filter(None, (case.get("classname"), case.get("name")))), *judge(case))
         for case in root.iter("testcase")
@@ -94,7 +94,7 @@ def listed_tests(path):
     try:
         tests = json.loads(path.read_text(encoding="utf-8"))["tests"]
     except (FileNotFoundError, ValueError, KeyError) as error:
-        raise Unusable(f"{path.name} is missing or damaged") from error
+        raise Unusable(f"{path.name} is missing or corrupted") from error
     return {
         test["name"]: next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
         for test in tests

@@ -347,19 +347,19 @@ TEST(Check, NeverAcceptsRandomBytes) {
 }
 
 // Random damage to real packets: overwritten runs, as a faulty memory or DMA leaves them.
-TEST(Check, NeverAcceptsDamagedRuns) {
+TEST(Check, NeverAcceptsCorruptedRuns) {
   Rng rng(4);
   for (int trial = 0; trial < 50000; ++trial) {
     const std::vector<Sample> all = samples();
     const std::vector<uint8_t> frame = build(all[rng.below(9)].fields, kKey, rng.next());
-    std::vector<uint8_t> damaged = frame;
+    std::vector<uint8_t> corrupted = frame;
     const size_t begin = rng.below(frame.size());
     const size_t end = std::min(frame.size(), begin + 1 + rng.below(16));
     for (size_t i = begin; i < end; ++i) {
-      damaged[i] = rng.chance(0.5) ? 0 : static_cast<uint8_t>(rng.next());
+      corrupted[i] = rng.chance(0.5) ? 0 : static_cast<uint8_t>(rng.next());
     }
-    if (damaged == frame) continue;
-    ASSERT_NE(accept(damaged), NETSUM_DROP_NONE) << "trial " << trial;
+    if (corrupted == frame) continue;
+    ASSERT_NE(accept(corrupted), NETSUM_DROP_NONE) << "trial " << trial;
   }
 }
 

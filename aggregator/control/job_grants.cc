@@ -17,7 +17,7 @@ namespace netsum {
 void JobTable::make_ready(int64_t now_us, JobNumber number) {
   Job& job = jobs_.at(number);
   Result<JobGrant> grant = grant_for(job);
-  if (grant.ok()) job.delivery = grant_group(job, &*grant);
+  if (grant.ok()) job.delivery = grant_multicast_group(job, &*grant);
   if (grant.ok())
     if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
@@ -114,8 +114,8 @@ Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
 
 // By multicast if the dataplane does so and every member can receive it. Returns what comes of it, for
 // people.
-std::string JobTable::grant_group(const Job& job, JobGrant* grant) const {
-  const Address group = group_of(*dataplane_, grant->job.job);
+std::string JobTable::grant_multicast_group(const Job& job, JobGrant* grant) const {
+  const Address group = multicast_group_of(*dataplane_, grant->job.job);
   if (!group.valid()) return "unicast";
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = *job.members[rank];
@@ -124,7 +124,7 @@ std::string JobTable::grant_group(const Job& job, JobGrant* grant) const {
       return "unicast: " + describe_rank(static_cast<int>(rank), member.host) + " does not receive multicast";
     }
   }
-  grant->job.group = group;
+  grant->job.multicast_group = group;
   return "multicast to " + group.to_string();
 }
 

@@ -1,4 +1,4 @@
-// The part of JobTable that watches running jobs: who is silent, and what people are told of a job's progress.
+// The part of JobTable that watches running jobs: detects silent members and describes progress.
 #include <algorithm>
 #include <utility>
 
@@ -7,19 +7,19 @@
 
 namespace netsum {
 
-// Contributions are signs of life, too: where packets are lost, calls may be stuck in TCP while data flows.
+// A contribution counts as a heartbeat: on a network that loses packets, calls may be stuck in TCP while data flows.
 void JobTable::hear_data(int64_t now_us, Job& job) const {
   const std::vector<int64_t> heard_us = dataplane_->heard(job.grant.job, job.grant.epoch);
   bool all_contribute = false;
   if (heard_us.empty()) {
-    // Every round takes a contribution of every member. How long ago that was is not known: look again soon.
+    // Every completed round contains a contribution of every member. The time is unknown, so check again soon.
     const uint64_t rounds = dataplane_->progress(job.grant.job, job.grant.epoch).rounds;
     all_contribute = std::exchange(job.rounds_heard, rounds) != rounds;
   }
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     if (!job.members[rank]) continue;
     Member& member = *job.members[rank];
-    // A rack's contribution tells nothing of a single rank in it.
+    // A rack's contribution does not prove that each of its ranks is alive.
     if (rank < heard_us.size() && member.rack.empty())
       member.heard_us = std::max(member.heard_us, heard_us[rank]);
     if (all_contribute) member.heard_us = std::max(member.heard_us, now_us - member.liveness_us * 3 / 4);
@@ -33,8 +33,8 @@ void JobTable::fail_silent(int64_t now_us, JobNumber number) {
     Member& member = *job.members[static_cast<size_t>(rank)];
     const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
     if (member.liveness_us == 0 || overdue_us < 0) continue;
-    // If we look that late, or hear of nobody, it may be us who were kept from running, and the signs of life
-    // still wait to be read.
+    // If this check runs late, or no other member was heard, this process itself may have been stopped, with the
+    // heartbeats still unread.
     const bool others_are_heard = std::any_of(job.members.begin(), job.members.end(), [&](const auto& other) {
       return other && now_us - other->heard_us <= member.liveness_us / 2;
     });
@@ -44,7 +44,7 @@ void JobTable::fail_silent(int64_t now_us, JobNumber number) {
     }
     return fail(number,
                 {ErrorCode::kPeerLost,
-                 describe_rank(rank, member.host) + " has given no sign of life for " +
+                 describe_rank(rank, member.host) + " has sent no heartbeat and no data for " +
                      describe_ms((now_us - member.heard_us) / 1000) + ": it is stopped or unreachable",
                  rank},
                 kNoRank);

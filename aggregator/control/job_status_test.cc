@@ -62,11 +62,11 @@ TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
       member.multicast = rank == 0 ? first : second;
       EXPECT_TRUE(table.join(0, member).ok());
     }
-    return std::pair(table.jobs(0).at(0).delivery, dataplane.installed().at(0).group);
+    return std::pair(table.jobs(0).at(0).delivery, dataplane.installed().at(0).multicast_group);
   };
   const DataplaneLimits plain{2, 8, 1024, standard_capabilities(1440)};
   DataplaneLimits groups = plain;
-  groups.groups = MulticastRange::parse("239.1.2.0/28").value();
+  groups.multicast_groups = MulticastRange::parse("239.1.2.0/28").value();
   const Address group = *Address::parse("239.1.2.0:7000");  // of job 0, at the port of the first stripe
   EXPECT_EQ(run(groups, true, true), std::pair(std::string("multicast to 239.1.2.0:7000"), group));
   EXPECT_EQ(run(plain, true, true), std::pair(std::string("unicast"), Address()));
@@ -76,7 +76,7 @@ TEST_F(JobStatusTest, ResultsGoByMulticastIfAllMembersReceiveIt) {
 
 TEST_F(JobStatusTest, ResultsForAnAggregatorBelowAreNotMulticast) {
   DataplaneLimits limits{1, 8, 1024, standard_capabilities(1440)};
-  limits.groups = MulticastRange::parse("239.1.2.0/28").value();
+  limits.multicast_groups = MulticastRange::parse("239.1.2.0/28").value();
   FakeDataplane dataplane(limits);
   JobTable table({}, &dataplane, [this] { return rng_.next(); });
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -90,7 +90,7 @@ TEST_F(JobStatusTest, ResultsForAnAggregatorBelowAreNotMulticast) {
     }
     EXPECT_TRUE(table.join(0, member).ok());
   }
-  EXPECT_FALSE(dataplane.installed().at(0).group.valid());
+  EXPECT_FALSE(dataplane.installed().at(0).multicast_group.valid());
   EXPECT_EQ(table.jobs(0).at(0).delivery, "unicast: members are aggregators");
 }
 
@@ -139,7 +139,7 @@ TEST_F(JobStatusTest, ADeathInTheLog) {
   EXPECT_EQ(events[0].rank, 1);
   EXPECT_EQ(events[1].kind, Kind::kJobFailed);
   EXPECT_THAT(events[1].reason, HasSubstr("left without a goodbye"));
-  table_.stream_ended(first);  // told to go: no news
+  table_.stream_ended(first);  // as it was told to: not an event
   EXPECT_THAT(kinds(), ElementsAre(Kind::kJobEnded));
 }
 

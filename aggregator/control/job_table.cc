@@ -212,12 +212,12 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   job.members[request.rank] = std::move(member);
   members_[id] = {*number, rank};
   note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
-  tell_missing(job);
+  notify_missing(job);
   if (job.ranks(false).empty() && job.state == State::kJoining) make_ready(now_us, *number);
   return id;
 }
 
-void JobTable::tell_missing(const Job& job) {
+void JobTable::notify_missing(const Job& job) {
   const std::vector<int> missing = job.ranks(false);
   for (const auto& member : job.members)
     if (member) events_.push_back({member->id, JobEvent::Kind::kJoined, missing, nullptr, {}});
@@ -246,7 +246,7 @@ Status JobTable::leave(const MemberClaim& claim) {
   note(AggregatorEvent::Kind::kMemberLeft, job, static_cast<int>(claim.rank), host);
   members_.erase(claim.member);
   if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
-  if (job.state != State::kFailed) tell_missing(job);
+  if (job.state != State::kFailed) notify_missing(job);
   if (job.state == State::kRunning) unlink_name(*number);
   forget_if_over(*number);
   return {};
@@ -287,7 +287,7 @@ void JobTable::stream_ended(MemberId id) {
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
   if (job.waits_for_ranks() && job.may_start_without_all()) {
-    tell_missing(job);
+    notify_missing(job);
     return forget_if_over(number);
   }
   fail(number,

@@ -1,6 +1,6 @@
-// The jobs of one aggregator: who may join, who has, what each job is granted, and whom to tell what. Pure:
-// time and randomness are parameters, the only collaborator is the Dataplane interface, and everything to be
-// sent comes out as events. Not thread-safe: the service calls it under its lock.
+// The jobs of one aggregator: which ranks may join and have joined, what each job is granted, and what each member is
+// told. Without side effects: time and randomness are parameters, the only collaborator is the Dataplane interface, and
+// everything to be sent is returned as events. Not thread-safe: the service calls it under its lock.
 //
 //             queued --(there is room)--> joining --(all ranks are here)--> running --(all have left)--> gone
 //               |                            |                                |
@@ -59,7 +59,7 @@ struct MemberRequest {
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
   std::string host;  // ranks of equal names share memory; empty: with nobody
-  Address peer;      // whence the member's control connection comes
+  Address peer;      // the remote end of the member's control connection
   // Hierarchy: the call comes from an aggregator below (see control.proto).
   std::string rack;
   uint32_t rack_payload_bytes = 0;
@@ -121,11 +121,11 @@ class JobTable {
   JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random);
 
   Result<MemberId> join(int64_t now_us, const MemberRequest& request);
-  // An orderly goodbye.
+  // The member leaves in good order.
   Status leave(const MemberClaim& claim);
   // A member says that the job has failed: every other member is told.
   Status report(const MemberClaim& claim, const Status& failure);
-  // The member's sign of life.
+  // A heartbeat of the member.
   Status alive(int64_t now_us, const MemberClaim& claim);
   // The member's stream is over, for whatever reason; unknown members are ignored.
   void stream_ended(MemberId id);
@@ -141,7 +141,7 @@ class JobTable {
   bool draining() const { return draining_; }
   bool empty() const;  // no job is joining or running
   uint32_t payload_limit() const;
-  // Looks at how far each running job is, so that repeated calls tell whom it waits for.
+  // Reads the progress of each running job. Repeated calls show which ranks a job waits for.
   std::vector<AggregatorJobStatus> jobs(int64_t now_us);
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
   // For logs: what has happened since the last call.
@@ -192,7 +192,7 @@ class JobTable {
     std::string delivery;         // of results, for people
     std::string failure;
     JobWatch watch;             // while running
-    uint64_t rounds_heard = 0;  // completed when the job was last asked for signs of life
+    uint64_t rounds_heard = 0;  // completed at the previous check of heartbeats
 
     std::vector<int> ranks(bool present) const;
     bool has_members() const;
@@ -235,13 +235,13 @@ class JobTable {
   void fail_silent(int64_t now_us, JobNumber number);
   void hear_data(int64_t now_us, Job& job) const;
   void close_ranks(Job& job);
-  void tell_missing(const Job& job);
+  void notify_missing(const Job& job);
   void make_ready(int64_t now_us, JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
   // The dataplane's own stripes, or the members' shards.
   Status grant_stripes(const Job& job, JobGrant* grant) const;
   Capabilities capabilities_for(const Job& job) const;
-  std::string grant_group(const Job& job, JobGrant* grant) const;
+  std::string grant_multicast_group(const Job& job, JobGrant* grant) const;
   void grant_hosts(const Job& job, JobGrant* grant);
   Status group_by_rack(const Job& job, JobGrant* grant) const;
   void fail(JobNumber number, const Status& failure, int except_rank);

@@ -1,4 +1,4 @@
-// Whom a running job waits for, from repeated looks at its progress. Pure: time is a parameter.
+// Which ranks a running job waits for, derived from repeated reads of its progress. Time is a parameter.
 #ifndef NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
 #define NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
 

@@ -120,8 +120,8 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   // What the returned function does, namely to ask the parent, is to be done without the lock.
   std::function<void()> let_in(Session& session, std::shared_ptr<Reservation> reservation);
   void forget_waiting(SessionId id);
-  // Lets in those for whom there is room now, and refuses those whose deadline is over. Returns false if there were
-  // none; otherwise it has released the lock for a while.
+  // Admits waiting sessions for which there is room now, and refuses those whose deadline has passed. Returns false if
+  // there were none; otherwise it has released the lock for a while.
   bool serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us);
   // What the member hears of the parent's Ready; or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);

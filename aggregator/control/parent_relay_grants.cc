@@ -77,7 +77,8 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
                   "job '" + session.spec.name() + "' has " + std::to_string(grant.job.members) +
                       " members at this aggregator, which serves at most " +
                       std::to_string(NETSUM_MAX_MEMBERS) + ": spread them over more aggregators");
-  if (all_receive_multicast(session.spec)) grant.job.group = group_of(*dataplane_, grant.job.job);
+  if (all_receive_multicast(session.spec))
+    grant.job.multicast_group = multicast_group_of(*dataplane_, grant.job.job);
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);

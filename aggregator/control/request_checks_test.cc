@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                       HostileGrant{"payload", [](Ready& r) { r.set_payload_bytes(kHuge - 31); }},
                       HostileGrant{"no_stripes", [](Ready& r) { r.clear_stripes(); }},
                       HostileGrant{"stripe", [](Ready& r) { r.mutable_stripes(0)->set_endpoint("x\n"); }},
-                      HostileGrant{"group", [](Ready& r) { r.set_group("\x1b[2J"); }},
+                      HostileGrant{"group", [](Ready& r) { r.set_multicast_group("\x1b[2J"); }},
                       HostileGrant{"owner", [](Ready& r) { r.mutable_stripes(0)->set_owner_rank(kHuge); }},
                       HostileGrant{"member", [](Ready& r) { r.add_member_of_rank(64); }},
                       HostileGrant{"huge_member", [](Ready& r) { r.add_member_of_rank(kHuge); }},

@@ -88,7 +88,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.spent = {};
-  job.group = spec.group;
+  job.multicast_group = spec.multicast_group;
   job.peers.fill(Peer());
   if (spec.parent) {
     job.parent = netsum_parent_job{
@@ -192,17 +192,18 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
   }
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
   reply(frame, finish_frame(welcome, job.key, frame), peer);
-  if (job.group.valid() && fields.payload_bytes == job.rules.payload_bytes) welcome_group(fields, job);
+  if (job.multicast_group.valid() && fields.payload_bytes == job.rules.payload_bytes)
+    welcome_multicast_group(fields, job);
 }
 
-// The same to the group, so that members know whether it reaches them before they depend on it. Who has said
-// HELLO does not matter there.
-void AggregatorCore::welcome_group(const netsum_fields& hello, const Job& job) {
+// A WELCOME to the multicast group, whichever member sent the HELLO: members learn whether the group reaches them before
+// they depend on it.
+void AggregatorCore::welcome_multicast_group(const netsum_fields& hello, const Job& job) {
   netsum_fields welcome = reply_fields(hello, NETSUM_TYPE_WELCOME);
   welcome.member = NETSUM_MEMBER_ALL;
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, hello.payload_bytes);
-  reply(frame, finish_frame(welcome, job.key, frame), {job.group});
+  reply(frame, finish_frame(welcome, job.key, frame), {job.multicast_group});
   counters_.multicast_packets_sent.add();
 }
 
@@ -387,9 +388,9 @@ std::span<const OutPacket> AggregatorCore::outbox() {
     size_t end = begin;
     while (end < broadcasts_.size() && broadcasts_[end].job == broadcasts_[begin].job) ++end;
     const Job& job = jobs_[broadcasts_[begin].job];
-    if (job.group.valid()) {
+    if (job.multicast_group.valid()) {
       for (size_t i = begin; i < end; ++i) {
-        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, job.group});
+        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, job.multicast_group});
       }
       counters_.multicast_packets_sent.add(end - begin);
       begin = end;

@@ -81,7 +81,7 @@ class AggregatorCore {
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
     netsum_job_rate spent{};
-    Address group;  // valid: one packet there in the place of one to each member
+    Address multicast_group;  // valid: one packet there instead of one to each member
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -99,7 +99,7 @@ class AggregatorCore {
   int admit(const InPacket& packet, const netsum_fields& fields, Job& job, int64_t now_us);
   void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
   uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
-  void welcome_group(const netsum_fields& hello, const Job& job);
+  void welcome_multicast_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);

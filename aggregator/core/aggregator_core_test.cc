@@ -245,7 +245,7 @@ TEST_F(AggregatorCoreTest, ResultsOfOneBurstAreGroupedByMember) {
 
 TEST_F(AggregatorCoreTest, AGroupGetsOnePacketForAll) {
   DataplaneJob job = job_of(0, 3);
-  job.group = host(200);
+  job.multicast_group = host(200);
   ASSERT_TRUE(core_.install(job).ok());
   for (uint8_t m = 0; m < 3; ++m) {
     hello(0, m, host(m));
@@ -253,7 +253,7 @@ TEST_F(AggregatorCoreTest, AGroupGetsOnePacketForAll) {
     ASSERT_EQ(got.size(), 2u);
     EXPECT_EQ(got[0].to, host(m));
     EXPECT_EQ(got[0].fields.member, m);
-    EXPECT_EQ(got[1].to, job.group);
+    EXPECT_EQ(got[1].to, job.multicast_group);
     EXPECT_EQ(got[1].fields.type, NETSUM_TYPE_WELCOME);
     EXPECT_EQ(got[1].fields.member, NETSUM_MEMBER_ALL);
     EXPECT_EQ(got[1].payload, std::vector<uint8_t>(kPayload));
@@ -271,7 +271,7 @@ TEST_F(AggregatorCoreTest, AGroupGetsOnePacketForAll) {
   ASSERT_EQ(results.size(), 2u);
   for (const Reply& result : results) {
     EXPECT_EQ(result.fields.type, NETSUM_TYPE_RESULT);
-    EXPECT_EQ(result.to, job.group);
+    EXPECT_EQ(result.to, job.multicast_group);
   }
   contribute(0, 1, host(1));
   const std::vector<Reply> again = replies();
@@ -287,7 +287,7 @@ TEST_F(AggregatorCoreTest, AGroupGetsOnePacketForAll) {
   const std::vector<Reply> errors = replies();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0].fields.type, NETSUM_TYPE_ERROR);
-  EXPECT_EQ(errors[0].to, job.group);
+  EXPECT_EQ(errors[0].to, job.multicast_group);
   EXPECT_EQ(core_.counters().multicast_packets_sent.get(), 3u + 2 + 1);
 }
 

@@ -4,7 +4,7 @@
 #define NETSUM_AGGREGATOR_DATAPLANE_COUNTERS_H_
 
 /* Calls COUNTER(NAME, name) for each. Bytes are those of datagrams, without UDP, IP and Ethernet headers.
- *   multicast_packets_sent  of the packets sent, those to groups
+ *   multicast_packets_sent  of the packets sent, those to multicast groups
  *   contributions           packets whose lanes were stored or added
  *   bytes_summed            their payload
  *   rounds_completed        results sent to all members

@@ -4,8 +4,8 @@
 
 namespace netsum {
 
-Address group_of(const Dataplane& dataplane, uint16_t job) {
-  const std::optional<MulticastRange> groups = dataplane.limits().groups;
+Address multicast_group_of(const Dataplane& dataplane, uint16_t job) {
+  const std::optional<MulticastRange> groups = dataplane.limits().multicast_groups;
   if (!groups) return Address();
   Address group = groups->at(job);
   group.port = dataplane.endpoints().front().port;

@@ -45,8 +45,8 @@ struct DataplaneJob {
   // Of all its slots, the first one on each stripe, as the control plane has reserved them. None: the dataplane
   // looks for room.
   std::optional<uint32_t> first_slot = std::nullopt;
-  // What is meant for all members goes to this multicast group; not valid: one copy to each member.
-  Address group;
+  // Where packets to all members are sent; not valid: one copy to each member.
+  Address multicast_group;
   // Hierarchy: slots and payload are then those of the parent's job.
   std::optional<DataplaneParent> parent;
   JobSpec spec;  // what its members have asked for, without their tokens
@@ -66,8 +66,8 @@ struct DataplaneLimits {
   int max_jobs = 0;
   uint32_t slots_per_stripe = 0;
   Capabilities capabilities;  // the largest payload among them
-  // A group for each job index, where results may leave by multicast.
-  std::optional<MulticastRange> groups = std::nullopt;
+  // Present if results can be sent by multicast: one multicast group for each job index.
+  std::optional<MulticastRange> multicast_groups = std::nullopt;
   JobQuota quota = {};
   uint64_t slot_bytes = 0;  // memory that a slot takes
   // Its stripes are shards that the members bring (MemberShards): they say where these are, and each shard has slots of
@@ -87,7 +87,7 @@ struct DataplaneLimits {
 struct JobProgress {
   uint64_t rounds = 0;      // completed
   uint32_t open_slots = 0;  // with a round under way
-  uint64_t missing = 0;     // members that an oldest step under way lacks
+  uint64_t missing = 0;     // members that have not contributed to the oldest step of some stripe
   uint64_t oldest = 0;      // changes when one of these steps is done
 };
 
@@ -107,14 +107,14 @@ class Dataplane {
   virtual std::vector<AggregatorCounter> counters() const = 0;
   // Of a job that is installed; nothing for others.
   virtual JobProgress progress(uint16_t job, uint16_t epoch) const = 0;
-  // By member, when the last contribution of its that a slot took came (monotonic_us(); 0: never). Empty: there
-  // is no such job, or this dataplane does not note it.
+  // By member, the time of its last contribution that a slot accepted (monotonic_us(); 0: never). Empty: there is no such
+  // job, or this dataplane does not record it.
   virtual std::vector<int64_t> heard(uint16_t /*job*/, uint16_t /*epoch*/) const { return {}; }
 };
 
-// The multicast group for the job of that index, or none if the dataplane sends to no groups. All stripes
-// send to one port, the first one's data port: a member needs one socket for all of them.
-Address group_of(const Dataplane& dataplane, uint16_t job);
+// The multicast group of the job with this index, or an invalid address if the dataplane does not use multicast. All
+// stripes send to one port, the data port of the first, so that a member needs a single socket.
+Address multicast_group_of(const Dataplane& dataplane, uint16_t job);
 
 // What install() refuses of any job, whatever the dataplane: kInvalidArgument, naming the limit. `stripes`: how many
 // of a parent's are needed.

@@ -14,7 +14,8 @@ namespace netsum {
 
 class MemberShards final : public Dataplane {
  public:
-  // The shard beside the service: what it hears from members are signs of life. It outlives this object.
+  // The shard in the process of the service. Contributions that it receives count as heartbeats. It outlives this
+  // object.
   void set_own(const Dataplane* own) { own_ = own; }
 
   std::string_view kind() const override { return "embedded"; }

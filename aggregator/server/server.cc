@@ -101,12 +101,12 @@ class UdpDataplane final : public Dataplane {
 
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
-    capabilities.set_multicast(options_.groups.has_value());
+    capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = options_.cores,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots_per_core,
             .capabilities = std::move(capabilities),
-            .groups = options_.groups,
+            .multicast_groups = options_.multicast_groups,
             .quota = options_.quota,
             .slot_bytes = AggregatorCore::slot_bytes(options_.payload_bytes)};
   }
@@ -214,7 +214,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     if (options.bind.port != 0) io.bind.port = static_cast<uint16_t>(options.bind.port + core);
     io.answer_from_address_asked = true;
     io.max_packet = NETSUM_HEADER_BYTES + options.payload_bytes;
-    if (options.groups) io.multicast_ttl = options.multicast_ttl;
+    if (options.multicast_groups) io.multicast_ttl = options.multicast_ttl;
     if (options.queue_for_each_job) {
       JobQueues queues = queues_for_jobs(static_cast<uint32_t>(options.max_jobs));
       io.queues = queues.count;

@@ -24,9 +24,9 @@ struct UdpDataplaneOptions {
   // its own packets, not those of others.
   bool queue_for_each_job = false;
   uint32_t payload_bytes = 1440;
-  // A group for each job, for results; `bind` must then be an IPv4 address of this host, not a wildcard: it
+  // A multicast group for the results of each job; `bind` must then be an IPv4 address of this host, not a wildcard: it
   // is where they come from, and its interface where they leave. Empty: one copy to each member.
-  std::optional<MulticastRange> groups = std::nullopt;
+  std::optional<MulticastRange> multicast_groups = std::nullopt;
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges

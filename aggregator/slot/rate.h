@@ -15,7 +15,7 @@
 #define NETSUM_RATE_MAX 100000000ull      /* packets per second */
 
 /* The kinds of packets, each with a bucket of its own. */
-#define NETSUM_RATE_PROGRESS 0 /* a contribution that its slot still lacks */
+#define NETSUM_RATE_PROGRESS 0 /* a contribution that its slot does not have yet */
 #define NETSUM_RATE_ANSWERS 1  /* a packet that is answered: PROBE, HELLO, a repeated contribution */
 #define NETSUM_RATE_REPEATS 2  /* one that is refused, or was answered a moment ago */
 #define NETSUM_RATE_KINDS 3
@@ -51,24 +51,24 @@ NETSUM_INLINE uint64_t netsum_rate_take(const struct netsum_rate* rate, uint64_t
   return (spent_until_ns > now_ns ? spent_until_ns : now_ns) + rate->interval_ns;
 }
 
-/* A question that is asked again within 4 ms (at low rates: within the time of four packets) is a repeat.
- * Members pause longer, and a replayed question gets a quarter of the answers at most. */
+/* A request that arrives again within 4 ms (at low rates: within the time of four packets) is a repeat. Members wait
+ * longer before they repeat one, and a replayed request gets a quarter of the answers at most. */
 #define NETSUM_RATE_REPEAT_NS (4ull << 20)
 #define NETSUM_RATE_REPEAT_PACKETS 4ull
 
-/* struct netsum_slot.answered: the question that was answered last, and when. Never 0: types begin at 1. */
-NETSUM_INLINE uint16_t netsum_rate_question(const struct netsum_fields* f) {
+/* struct netsum_slot.answered: the latest request that was answered, and when. Never 0: types begin at 1. */
+NETSUM_INLINE uint16_t netsum_rate_request(const struct netsum_fields* f) {
   return (uint16_t)((f->round & 63) << 10 | (uint32_t)(f->member & 63) << 4 | (f->type & 15));
 }
 NETSUM_INLINE uint16_t netsum_rate_ticks(uint64_t now_ns) {
   return (uint16_t)(now_ns >> 20);
 }
 
-/* The question of `f` has passed its check and is about to be answered: within the next moment the same one
- * is a repeat. */
+/* Request `f` has passed its check and is about to be answered: the same request is a repeat for the next few
+ * milliseconds. */
 NETSUM_INLINE void netsum_rate_note_answer(struct netsum_slot* slot, const struct netsum_fields* f,
                                            uint64_t now_ns) {
-  slot->answered = (uint32_t)netsum_rate_ticks(now_ns) << 16 | netsum_rate_question(f);
+  slot->answered = (uint32_t)netsum_rate_ticks(now_ns) << 16 | netsum_rate_request(f);
 }
 
 NETSUM_INLINE int netsum_rate_is_repeat(const struct netsum_rate* rate, uint32_t answered,
@@ -76,7 +76,7 @@ NETSUM_INLINE int netsum_rate_is_repeat(const struct netsum_rate* rate, uint32_t
   const uint64_t packets_ns = rate->interval_ns * NETSUM_RATE_REPEAT_PACKETS;
   const uint64_t span_ns = packets_ns > NETSUM_RATE_REPEAT_NS ? packets_ns : NETSUM_RATE_REPEAT_NS;
   const uint16_t age = (uint16_t)(netsum_rate_ticks(now_ns) - (answered >> 16));
-  return (answered & 0xFFFF) == netsum_rate_question(f) && age < span_ns >> 20;
+  return (answered & 0xFFFF) == netsum_rate_request(f) && age < span_ns >> 20;
 }
 
 /* The kind of a packet from a member that has passed netsum_check_rules() and names `slot`. It only selects

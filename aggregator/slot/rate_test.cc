@@ -103,8 +103,8 @@ TEST_F(RateKind, FollowsFromWhatThePacketIsToItsSlot) {
 
 TEST_F(RateKind, IsARepeatForAMomentAfterTheAnswer) {
   contribute(0, 1);
-  const netsum_fields question = packet(NETSUM_TYPE_PROBE, 0, 1);
-  netsum_rate_note_answer(&slot_, &question, now_ns_);
+  const netsum_fields request = packet(NETSUM_TYPE_PROBE, 0, 1);
+  netsum_rate_note_answer(&slot_, &request, now_ns_);
   EXPECT_EQ(probe(0, 1), NETSUM_RATE_REPEATS);
   EXPECT_EQ(probe(1, 1), NETSUM_RATE_ANSWERS);
   EXPECT_EQ(kind(NETSUM_TYPE_HELLO, 0, 1), NETSUM_RATE_ANSWERS);
@@ -115,8 +115,8 @@ TEST_F(RateKind, IsARepeatForAMomentAfterTheAnswer) {
   EXPECT_EQ(probe(0, 1), NETSUM_RATE_ANSWERS);
 
   const netsum_rate slow = netsum_rate_of(100);
-  EXPECT_EQ(netsum_rate_kind(&slow, &slot_, &question, now_ns_), NETSUM_RATE_REPEATS);
-  EXPECT_EQ(netsum_rate_kind(&slow, &slot_, &question, now_ns_ + 40'000'000), NETSUM_RATE_ANSWERS);
+  EXPECT_EQ(netsum_rate_kind(&slow, &slot_, &request, now_ns_), NETSUM_RATE_REPEATS);
+  EXPECT_EQ(netsum_rate_kind(&slow, &slot_, &request, now_ns_ + 40'000'000), NETSUM_RATE_ANSWERS);
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
 
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
   if (round->seen & bit) {
-    /* The answer is as long as the question, or it is none of a member's: what it contributed did agree. */
+    /* The answer is as long as the request. A request of another length is not the member's, whose contribution agreed. */
     if (round->state == NETSUM_ROUND_COMPLETE && netsum_agrees(round, f)) {
       return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
     }

@@ -218,7 +218,7 @@ class Simulation {
   void at_member(const Packet& packet) {
     const netsum_fields& f = packet.fields;
     Step& step = members_[packet.member].outstanding[f.slot];
-    if (!step.busy || round_of(step.step) != f.round) return;  // an answer to an old question
+    if (!step.busy || round_of(step.step) != f.round) return;  // an answer to an old probe
     if (f.type == NETSUM_TYPE_STATUS) {
       if (f.flags & NETSUM_FLAG_AGAIN) send_contribution(packet.member, step.step);
       return;

@@ -192,7 +192,7 @@ class World {
     }
   }
 
-  // Ranks ask in turn. Each question and each answer to it arrives; nothing else does, not even what an
+  // Ranks probe in turn. Each probe and each answer to it arrives; nothing else does, not even what an
   // aggregator sends to others at the same time. Whether that ends with every result at every rank.
   bool finishes_by_asking(State state) {
     while (!all_done(state)) {
@@ -436,7 +436,7 @@ class World {
     return Answer::kNothing;
   }
 
-  // What a rank's question brings it: kResult, kError or neither.
+  // What a rank gets for its probe: kResult, kError or neither.
   Answer ask(State* state, size_t rank) {
     const uint8_t k = state->round[rank];
     const netsum_fields f = rank_fields(rank, k);

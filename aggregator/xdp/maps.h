@@ -75,7 +75,7 @@ struct netsum_xdp_port {
   uint32_t count;
   uint32_t cursor; /* each CPU counts its own copies */
   /* The job's multicast group as it is reached by this port; peer 0: none. There is one copy for the port. */
-  struct netsum_xdp_member group;
+  struct netsum_xdp_member multicast_group;
   uint16_t members[NETSUM_MAX_MEMBERS];
 };
 

@@ -320,11 +320,11 @@ INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
   f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
 }
 
-/* What tells an answer from its question, in one number: BPF functions have at most five parameters. */
+/* How an answer differs from its request, in one number: BPF functions have at most five parameters. */
 #define KIND(type, format, flags) ((uint32_t)(type) | (uint32_t)(format) << 8 | (uint32_t)(flags) << 16)
 
 /* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
- * round, chunk and signature are those of the question; `key` is an index of the map. Returns 0 if done.
+ * round, chunk and signature are those of the request; `key` is an index of the map. Returns 0 if done.
  * Global: verified once. */
 __attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member,
                                             uint32_t key) {
@@ -498,15 +498,15 @@ INLINE int came_as_noted(const struct xdp_md* ctx, struct netsum_xdp_member* who
   return differs == 0;
 }
 
-/* Whether a HELLO is to be answered to the job's multicast group: by the way that results will take, so only
- * here, and only once the loader has set the port up. By turns with the loader, whose answer goes to the
- * member alone: who lacks either says HELLO again. */
-INLINE int is_for_group(const struct xdp_md* ctx, const struct netsum_fields* f,
-                        const struct netsum_xdp_job* job) {
+/* Whether to answer a HELLO to the job's multicast group. The answer takes the path that results will take, so it is sent
+ * from here, and only after the loader has set up the port. Alternates with the loader, whose answer goes to the member
+ * alone: a member that misses either sends HELLO again. */
+INLINE int is_for_multicast_group(const struct xdp_md* ctx, const struct netsum_fields* f,
+                                  const struct netsum_xdp_job* job) {
   if (f->payload_bytes != job->rules.payload_bytes) return 0;
   const struct netsum_xdp_port_key key = {.job = f->job, .ifindex = ctx->ingress_ifindex};
   struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
-  if (!port || port->group.peer == 0) return 0;
+  if (!port || port->multicast_group.peer == 0) return 0;
   port->cursor ^= 1;
   return port->cursor;
 }
@@ -517,7 +517,7 @@ INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const str
   const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);
   if (before != 0 && before != peer) return drop(NETSUM_DROP_UNKNOWN_PEER);
   if (!came_as_noted(ctx, member)) return drop(NETSUM_DROP_UNKNOWN_PEER);
-  if (!is_for_group(ctx, f, job)) return XDP_PASS;
+  if (!is_for_multicast_group(ctx, f, job)) return XDP_PASS;
   return answer_all(ctx, f->job, KIND(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 0));
 }
 
@@ -600,7 +600,7 @@ FUNCTION int admit(struct xdp_md* ctx, const struct netsum_fields* f, const stru
   return NETSUM_DROP_NONE;
 }
 
-/* A packet of a member. -1: its lanes, or its question, are in order, and *job is theirs. */
+/* A packet of a member. -1: it passes the checks, and *job is set. */
 INLINE int from_member(struct xdp_md* ctx, const struct netsum_fields* f, uint64_t peer,
                        const struct netsum_xdp_job** job) {
   *job = find_job(f->job);
@@ -680,9 +680,9 @@ int netsum_address(struct xdp_md* ctx) {
   const struct netsum_xdp_port_key key = {.job = netsum_get16(f->header.job), .ifindex = ctx->egress_ifindex};
   struct netsum_xdp_port* port = bpf_map_lookup_elem(&ports, &key);
   if (!port) return drop(NETSUM_XDP_NO_PORT);
-  if (port->group.peer != 0) {
+  if (port->multicast_group.peer != 0) {
     f->ip.ttl = multicast_ttl;
-    address_to(f, &port->group);
+    address_to(f, &port->multicast_group);
     add_to(NETSUM_XDP_MULTICAST_PACKETS_SENT, 1);
     add_to(NETSUM_XDP_PACKETS_SENT, 1);
     add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);

@@ -447,8 +447,9 @@ XdpProgram::Answer XdpProgram::answer_hello(const DataplaneJob& job, std::span<c
 
 namespace {
 
-// The group as it is reached by the port by which `member` was heard. Its Ethernet address follows from it.
-netsum_xdp_member group_behind(const Address& group, const netsum_xdp_member& member) {
+// How to reach the multicast group through the port where `member` was heard. Its Ethernet address follows from its IP
+// address.
+netsum_xdp_member multicast_group_behind(const Address& group, const netsum_xdp_member& member) {
   netsum_xdp_member value{};
   value.peer = peer_of(group);
   value.ifindex = member.ifindex;
@@ -476,17 +477,18 @@ Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum
   const netsum_xdp_port_key key{.job = job, .ifindex = ifindex};
   netsum_xdp_port value{};
   value.count = static_cast<uint32_t>(members.size());
-  if (spec.group.valid()) value.group = group_behind(spec.group, where);
+  if (spec.multicast_group.valid())
+    value.multicast_group = multicast_group_behind(spec.multicast_group, where);
   std::copy(members.begin(), members.end(), value.members);
   static_assert(sizeof value % 8 == 0, "per-CPU values lie in steps of 8 bytes");
   const std::vector<netsum_xdp_port> values(static_cast<size_t>(cpus_), value);
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.ports), &key, values.data(), BPF_ANY) != 0) {
     return failure("cannot set up a port", errno);
   }
-  // One copy for each member; of a group one for the port, in the place of its first member.
-  const uint32_t place = spec.group.valid() ? members.front() : member;
+  // One copy for each member; to a multicast group one copy for the port, at the index of its first member.
+  const uint32_t index = spec.multicast_group.valid() ? members.front() : member;
   const bpf_devmap_val copy = target(ifindex);
-  if (bpf_map_update_elem(jobs_[job].broadcast, &place, &copy, BPF_ANY) != 0) {
+  if (bpf_map_update_elem(jobs_[job].broadcast, &index, &copy, BPF_ANY) != 0) {
     return failure("cannot send to interface " + std::to_string(ifindex), errno);
   }
   port->members = std::move(members);

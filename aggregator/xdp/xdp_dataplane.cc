@@ -40,12 +40,12 @@ class XdpDataplane final : public Dataplane {
 
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
-    capabilities.set_multicast(options_.groups.has_value());
+    capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,
             .slots_per_stripe = options_.slots,
             .capabilities = std::move(capabilities),
-            .groups = options_.groups,
+            .multicast_groups = options_.multicast_groups,
             .quota = options_.quota,
             .slot_bytes = XdpProgram::slot_bytes(options_.payload_bytes)};
   }

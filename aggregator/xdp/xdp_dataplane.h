@@ -25,8 +25,9 @@ struct XdpDataplaneOptions {
   uint32_t slots = 4096;                // 2 x payload bytes each
   int max_jobs = 64;
   uint32_t payload_bytes = 1440;  // a multiple of 32, at most NETSUM_XDP_MAX_PAYLOAD
-  // A group for each job, for results: one copy for each interface with members. Empty: one for each member.
-  std::optional<MulticastRange> groups = std::nullopt;
+  // A multicast group for the results of each job: one copy for each interface with members. Empty: one copy for each
+  // member.
+  std::optional<MulticastRange> multicast_groups = std::nullopt;
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges

@@ -1,8 +1,8 @@
 """What a flood takes from a job at the same aggregator, in the user-space daemon and in XDP.
 
 In a virtual rack, two workers sum without end and a third floods the aggregator, with packets without a key, or as a tenant
-with a job of its own whose every packet is answered in full. Measured is the job's time per sum, by turns without a flood,
-with a flood that nobody reads (what it costs the machine), and with each of the others. Every sum is verified; where none
+with a job of its own whose every packet is answered in full. Measured is the job's time per sum, alternating between no flood,
+a flood that nobody reads (what it costs the machine), and each of the others. Every sum is verified; where none
 ends within --deadline, that is said. The aggregators have one core. Needs root.
 
   make bench-floods                                           300 000 packets per second, and as many as one thread can send

@@ -55,7 +55,7 @@ void Heartbeat::run() {
 }
 
 bool Heartbeat::beat() {
-  // With the pause before it, silence is found within `liveness_`.
+  // Together with the pause before it, this detects silence within `liveness_`.
   const auto patience = liveness_ - pause_;
   const auto began = std::chrono::steady_clock::now();
   grpc::ClientContext context;
@@ -71,10 +71,10 @@ bool Heartbeat::beat() {
   const grpc::Status status = control::Aggregator::NewStub(channel_)->Alive(&context, claim_, &reply);
   const std::lock_guard lock(mutex_);
   call_ = nullptr;
-  // Anything else is an answer, or the end of the connection, of which the stream tells.
+  // Any other code is an answer, or the end of the connection, which the stream reports.
   if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) return true;
   if (witness_ && witness_() != witnessed) return true;
-  // After so long, we were stopped ourselves.
+  // A call that took this much longer than its deadline means that this process itself was stopped.
   return std::chrono::steady_clock::now() - began > patience + pause_;
 }
 

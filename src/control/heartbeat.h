@@ -1,5 +1,5 @@
-// A member's signs of life, on a thread of their own: a rank that computes is alive, one that is stopped or
-// cut off is not. Their answers tell the same of the aggregator.
+// Sends a member's heartbeats on a thread of its own, so that a rank that computes stays alive for the aggregator, and a
+// rank that is stopped or disconnected does not. The answers are the heartbeats of the aggregator.
 #ifndef NETSUM_SRC_CONTROL_HEARTBEAT_H_
 #define NETSUM_SRC_CONTROL_HEARTBEAT_H_
 
@@ -21,22 +21,22 @@ namespace netsum {
 
 class Heartbeat {
  public:
-  // Sends four per `liveness`. `on_lost` is called at most once, on the thread of the heartbeat, when the
-  // aggregator has not answered for that long. `address` is for messages.
+  // Sends four per `liveness`. `on_lost` is called at most once, on the heartbeat's thread, when the aggregator has not
+  // answered for that long. `address` is for messages.
   Heartbeat(std::shared_ptr<grpc::Channel> channel, std::string address, control::MemberRequest claim,
             std::chrono::milliseconds liveness, std::function<void(const Status&)> on_lost);
   ~Heartbeat() { stop(); }
 
-  // `witness` counts what has come from the aggregator on the data path, and may be null: while it grows, the
-  // aggregator is alive, whether it answers calls or not. It is not called any more when this returns again.
+  // `witness`, which may be null, counts what has arrived from the aggregator on the data path. While it grows, the
+  // aggregator is alive, even if it does not answer calls. After this returns, the previous witness is not called.
   void set_witness(std::function<uint64_t()> witness);
 
-  // No `on_lost` any more on return. Must not be called from within it. Idempotent.
+  // After this returns, `on_lost` is not called. Must not be called from `on_lost`. Idempotent.
   void stop();
 
  private:
   void run();
-  bool beat();  // false: there is no answer, and no other sign of life
+  bool beat();  // false: no answer arrived, and nothing on the data path
 
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string address_;
@@ -48,7 +48,7 @@ class Heartbeat {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  grpc::ClientContext* call_ = nullptr;  // the one under way
+  grpc::ClientContext* call_ = nullptr;  // in progress
   std::function<uint64_t()> witness_;
 
   std::thread thread_;  // last: it uses all of the above

@@ -14,7 +14,7 @@ std::unique_ptr<JoinStream> JoinStream::start(const std::shared_ptr<grpc::Channe
                                               std::function<void(const std::vector<int>&)> on_missing) {
   std::unique_ptr<JoinStream> stream(new JoinStream(std::move(address)));
   {
-    // The events come on other threads; passing on what is built here is not left to gRPC alone.
+    // Events are handled on other threads; the lock publishes these fields to them without relying on gRPC.
     const std::lock_guard lock(stream->mutex_);
     stream->request_ = request;
     stream->on_missing_ = std::move(on_missing);
@@ -71,12 +71,12 @@ Status JoinStream::arm(std::function<void(const Status&)> on_failure, std::funct
     on_failure_ = std::move(on_failure);
     on_left_ = std::move(on_left);
   }
-  tell_left();
+  notify_left();
   return {};
 }
 
-// Tells of the lowest rank that has left since the job became ready, once.
-void JoinStream::tell_left() {
+// Reports the lowest rank that has left since the job became ready, once.
+void JoinStream::notify_left() {
   std::unique_lock lock(mutex_);
   if (!is_ready_ || missing_.empty() || !on_left_) return;
   const auto on_left = std::exchange(on_left_, nullptr);
@@ -89,9 +89,9 @@ void JoinStream::tell_left() {
   changed_.notify_all();
 }
 
-void JoinStream::tell_missing() {
+void JoinStream::notify_missing() {
   std::unique_lock lock(mutex_);
-  // Who is missing from a running job has left it: tell_left().
+  // A rank that is missing from a running job has left it: notify_left() reports it.
   if (!on_missing_ || (is_ready_ && !missing_.empty())) return;
   const auto on_missing = is_ready_ ? std::exchange(on_missing_, nullptr) : on_missing_;
   const std::vector<int> missing = missing_;
@@ -135,8 +135,8 @@ void JoinStream::take_event() {
       missing_.assign(event_.joined().missing_ranks().begin(), event_.joined().missing_ranks().end());
       lock.unlock();
       changed_.notify_all();
-      tell_missing();
-      tell_left();
+      notify_missing();
+      notify_left();
       return;
     case control::Event::kReady:
       is_ready_ = true;
@@ -144,7 +144,7 @@ void JoinStream::take_event() {
       ready_ = event_.ready();
       lock.unlock();
       changed_.notify_all();
-      tell_missing();
+      notify_missing();
       return;
     case control::Event::kFailed: {
       const Status failure = from_failed(event_.failed());
@@ -152,7 +152,7 @@ void JoinStream::take_event() {
       fail(failure);
       return;
     }
-    case control::Event::kDraining:  // running jobs go on: nothing to do
+    case control::Event::kDraining:  // running jobs continue: nothing to do
     case control::Event::KIND_NOT_SET:
       break;
   }

@@ -30,8 +30,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // `address` is for messages. `on_missing`, which may be null, hears of the ranks that are not here yet,
-  // until disarm().
+  // `address` is for messages. `on_missing`, which may be null, is called with the ranks that have not joined yet, until
+  // disarm().
   static std::unique_ptr<JoinStream> start(const std::shared_ptr<grpc::Channel>& channel, std::string address,
                                            const control::JoinRequest& request,
                                            std::function<void(const std::vector<int>&)> on_missing);
@@ -40,8 +40,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   enum class Outcome {
     kWaiting,  // the deadline passed first
     kReady,    // every rank has joined
-    kFailed,   // the aggregator says so: failure()
-    kEnded,    // the call is over without a word about the job: rpc_status()
+    kFailed,   // the aggregator reported failure()
+    kEnded,    // the call has ended without an event about the job: rpc_status()
   };
   Outcome wait(TimePoint deadline);
 
@@ -49,17 +49,17 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   Address peer() const { return peer_; }                  // after kReady: the aggregator's numeric address
   Status failure() const;
   grpc::Status rpc_status() const;
-  std::optional<uint64_t> member() const;  // once the aggregator has let us in
-  std::vector<int> missing() const;        // ranks, as last heard
+  std::optional<uint64_t> member() const;  // once the aggregator has admitted this rank
+  std::vector<int> missing() const;        // ranks, from the latest event
 
-  // From now on `on_failure` is called, at most once, when the job fails or the stream breaks; ok unless that
-  // has happened already, and then it is never called.
+  // From now on `on_failure` is called, at most once, when the job fails or the stream breaks. If that has happened
+  // already, returns the failure and never calls it.
   // `on_left`, which may be null, is called at most once, with a rank that has left the running job.
   Status arm(std::function<void(const Status&)> on_failure, std::function<void(int rank)> on_left);
-  // No callback starts from now on, and none is in progress on return (unless `deadline` passed).
+  // No callback starts from now on, and on return none is in progress (unless `deadline` passed).
   void disarm(TimePoint deadline);
 
-  // Fails the membership as if the stream had told so.
+  // Fails the membership as an event of the stream would.
   void fail(const Status& failure);
 
   bool over() const;
@@ -72,8 +72,8 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
   void take_event();
-  void tell_left();
-  void tell_missing();
+  void notify_left();
+  void notify_missing();
 
   const std::string address_;
   grpc::ClientContext context_;
@@ -94,7 +94,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   std::vector<int> missing_;
   control::Ready ready_;
   Address peer_;
-  // A death of this process must end the connection, whatever children it has.
+  // Ends with this process, even if forked children have inherited it.
   forked_children::TcpSockets connection_;
 };
 

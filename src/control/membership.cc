@@ -64,10 +64,10 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.host_meeting = ready.host_meeting();
   for (const uint32_t member : ready.member_of_rank())
     membership.member_of_rank.push_back(static_cast<uint16_t>(member));
-  if (!ready.group().empty()) {
-    const Result<Address> group = Address::parse(ready.group());
+  if (!ready.multicast_group().empty()) {
+    const Result<Address> group = Address::parse(ready.multicast_group());
     if (!group.ok()) return Status(group.status().code(), printable(group.status().message(), kTextBytes));
-    membership.group = *group;
+    membership.multicast_group = *group;
   }
   for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
   membership.completed = ready.completed();

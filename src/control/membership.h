@@ -37,7 +37,7 @@ struct Membership {
   // Hierarchy: by rank, its index among the job's members at this aggregator, or NETSUM_MEMBER_ALL. Empty:
   // every rank is a member, by its own number.
   std::vector<uint16_t> member_of_rank;
-  Address group;  // whence what is for all members comes by multicast; not valid: every member gets its copy
+  Address multicast_group;  // of packets to all members; not valid: every member gets its own copy
   // By rank, the one that it joined as; empty: the same.
   std::vector<int> former_ranks;
   uint64_t succession_id = 0;  // the name by which a job is said to succeed this one
@@ -47,7 +47,7 @@ struct Membership {
 };
 
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.
-// Errors: kInvalidArgument (an endpoint or group that is no address), kVersionMismatch (a value out of range).
+// Errors: kInvalidArgument (an endpoint or multicast group that is not an address), kVersionMismatch (a value out of range).
 Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator);
 
 }  // namespace netsum

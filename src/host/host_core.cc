@@ -10,10 +10,10 @@
 namespace netsum {
 namespace {
 
-// Up to here summing everything on every rank costs less than waiting once more.
+// Up to this size, summing everything on every rank costs less than another wait.
 constexpr size_t kDirectBytes = size_t{8} << 10;
-// A host that misses a rank of its own knows which, and says so at the deadline. The others give its news
-// this time to come before the network's side, and then as much before they themselves, say what they know.
+// A host that waits for one of its own ranks can name it, and does so at the deadline. The operations over the network get
+// this much longer, and the other hosts twice as much, so that the most specific message comes first.
 constexpr int64_t kNetworkGraceUs = 200'000;
 
 std::string list(const std::vector<int>& ranks) {
@@ -88,7 +88,7 @@ bool HostCore::stage() {
   if (pending == nullptr) return false;
   const Operation& operation = *pending->operation;
   const size_t chunk = operation.encoding().chunk_elements(options_.payload_bytes);
-  const size_t most = segment_->block_bytes() / (chunk * size_of(operation.type())) * chunk;
+  const size_t most = segment_->host_block_bytes() / (chunk * size_of(operation.type())) * chunk;
   const uint32_t slot = slot_of(staged_);
   const size_t local = options_.placement.local;
   const Step next{pending, pending->staged, std::min(most, operation.count() - pending->staged)};
@@ -117,44 +117,44 @@ bool HostCore::reduce() {
   if (current.pending->direct) {
     reduce_directly(current, slot);
   } else if (options_.placement.is_owner()) {
-    reduce_own_part(current, slot);
+    reduce_own_portion(current, slot);
   }
   segment_->progress(options_.placement.local).reduced.store(reduced_, std::memory_order_relaxed);
   return true;
 }
 
-// Elements [begin, begin + count) of the block, of all ranks' inputs.
-PartialSum HostCore::part_of(const Step& step, uint32_t slot, size_t begin, size_t count,
-                             uint8_t* sum) const {
+// The sum of elements [begin, begin + count) of the block over all ranks' inputs.
+PartialSum HostCore::portion_of(const Step& step, uint32_t slot, size_t begin, size_t count,
+                                uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
   const uint8_t* input = segment_->input(slot, 0) + begin * size_of(whole.type());
   // An all-reduce, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops what it does not
   // receive.
-  PartialSum part{.slot = slot,
-                  .spec = {.type = whole.type(),
-                           .op = whole.op(),
-                           .tensors = whole.tensors_of(step.begin + begin, count),
-                           .role = {},
-                           .deadline_us = whole.deadline_us() + kNetworkGraceUs,
-                           .joint = {.more_inputs = {},
-                                     .context = whole.signature(),
-                                     .first_offset = whole.offset_of(step.begin + begin)}}};
+  PartialSum portion{.slot = slot,
+                     .spec = {.type = whole.type(),
+                              .op = whole.op(),
+                              .tensors = whole.tensors_of(step.begin + begin, count),
+                              .role = {},
+                              .deadline_us = whole.deadline_us() + kNetworkGraceUs,
+                              .joint = {.more_inputs = {},
+                                        .context = whole.signature(),
+                                        .first_offset = whole.offset_of(step.begin + begin)}}};
   for (size_t rank = 1; rank < ranks(); ++rank)
-    part.spec.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
-  for (TensorView& view : part.spec.tensors) {
+    portion.spec.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
+  for (TensorView& view : portion.spec.tensors) {
     view.input = input;
     view.output = sum;
     input += view.count * size_of(whole.type());
     sum += view.count * size_of(whole.type());
   }
-  return part;
+  return portion;
 }
 
-bool HostCore::sum_here(const PartialSum& part) {
-  return local_sum_.run(Operation(0, part.spec, options_.world_size, options_.encoding));
+bool HostCore::sum_here(const PartialSum& portion) {
+  return local_sum_.run(Operation(0, portion.spec, options_.world_size, options_.encoding));
 }
 
-void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
+void HostCore::reduce_own_portion(const Step& step, uint32_t slot) {
   const Operation& whole = *step.pending->operation;
   const size_t chunk = whole.encoding().chunk_elements(options_.payload_bytes);
   const size_t chunks = (step.count + chunk - 1) / chunk;
@@ -165,21 +165,21 @@ void HostCore::reduce_own_part(const Step& step, uint32_t slot) {
   Segment::Note& note = segment_->note(slot, local);
   note.overflow = 0;
   if (begin < end) {
-    const PartialSum part = part_of(step, slot, begin, end - begin, sum);
-    if (!alone()) return options_.to_network(part);
-    note.overflow = sum_here(part) ? 0 : 1;
+    const PartialSum portion = portion_of(step, slot, begin, end - begin, sum);
+    if (!alone()) return options_.to_network(portion);
+    note.overflow = sum_here(portion) ? 0 : 1;
   }
   arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
 }
 
 void HostCore::reduce_directly(const Step& step, uint32_t slot) {
-  if (!sum_here(part_of(step, slot, 0, step.count, direct_sum_.data()))) {
-    return fail(overflow_status(step));  // as all others find, too
+  if (!sum_here(portion_of(step, slot, 0, step.count, direct_sum_.data()))) {
+    return fail(overflow_status(step));  // on all ranks alike
   }
   const Operation& whole = *step.pending->operation;
   whole.copy_out(direct_sum_.data(), 0, step.count);
   counters_.bytes_taken.add(ranks() * step.count * size_of(whole.type()));
-  // Nobody waits for this part of the sum, but the barrier counts rounds.
+  // No rank waits for this portion, but the barrier counts rounds.
   segment_->reduced(slot).arrive(owners());
   arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
 }
@@ -198,7 +198,7 @@ Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
   if (same) return Status();
   std::map<uint32_t, size_t> votes;
   for (size_t rank = 0; rank < ranks(); ++rank) ++votes[segment_->note(slot, rank).signature];
-  // Who is wrong cannot be known; all ranks name the same one, the first that is not with the most.
+  // Which rank is wrong is unknown. All ranks name the same one: the first that differs from the most frequent signature.
   const auto usual = std::max_element(votes.begin(), votes.end(),
                                       [](const auto& a, const auto& b) { return a.second < b.second; });
   size_t differs = 0;
@@ -266,8 +266,8 @@ int64_t HostCore::next_tick_us() const {
   return next;
 }
 
-// Those that the oldest step waits for: who have not staged it, or not summed their part of it or, if it
-// cannot be staged, have not given its slot up.
+// The ranks that the oldest step waits for: those that have not staged it or, if all have, not reduced it; if its slot is
+// still in use, those that have not freed it.
 std::vector<int> HostCore::late_ranks() const {
   const auto behind = [&](std::atomic<uint64_t> Segment::Progress::*stage, uint64_t step) {
     std::vector<int> ranks_behind;

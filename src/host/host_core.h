@@ -1,20 +1,19 @@
-// One rank's part in summing over the ranks of its host through shared memory, without threads or clock. The
-// counterpart of WorkerCore for what need not, or not yet, enter the network.
+// Sums over the ranks of one host through shared memory, as seen by one of them, without threads or clock. The counterpart
+// of WorkerCore for the share of an operation that does not use the network, or does not use it yet.
 //
-// Every operation is cut into blocks, which all ranks of the host go through alike; a block is a step, and
-// step s uses slot s mod kSlots of the segment:
+// Every operation is divided into host blocks, in the same order on all ranks of the host. One host block is summed per
+// step, and step s uses segment slot s mod kSlots:
 //
-//   step     what                                                              when
-//   stage    copies the block of this rank's input to the slot                 all ranks have freed the slot
-//   reduce   an owner sums its part of all ranks' blocks, or has it summed     all ranks have staged
-//            with those of the other hosts
+//   phase    what                                                              when
+//   stage    copies the block of this rank's input to the segment slot         all ranks have freed the slot
+//   reduce   an owner sums its portion of all ranks' blocks, if there are      all ranks have staged
+//            several hosts over the network
 //   take     copies the sum to this rank's output and frees the slot           all owners have reduced
 //
-// Small tensors on a lone host skip the owners: each rank sums all of them for itself, which saves a wait.
-// A rank sleeps only when nothing of all this can be done, and takes first, so that what is complete does not
-// wait for what is not.
+// On a single host, a small tensor is summed whole by each rank for itself, which saves a wait. A rank tries the phases in
+// the order take, reduce, stage, so that finished blocks do not wait for later ones, and sleeps when none is possible.
 //
-// Thread rule: one thread; counters may be read by any.
+// Thread rule: one thread; any thread may read the counters.
 #ifndef NETSUM_SRC_HOST_HOST_CORE_H_
 #define NETSUM_SRC_HOST_HOST_CORE_H_
 
@@ -33,9 +32,9 @@
 
 namespace netsum {
 
-// A part of a block. Its inputs, and the memory for its sum, are in the slot.
+// A portion of a host block. Its inputs, and the memory for its sum, are in the segment slot.
 struct PartialSum {
-  uint32_t slot = 0;  // to be given back with on_network_done()
+  uint32_t slot = 0;  // the argument of on_network_done()
   OperationSpec spec;
 };
 
@@ -43,8 +42,8 @@ struct HostOptions {
   Placement placement;
   int world_size = 1;
   EncodingOptions encoding;       // of all operations
-  uint32_t payload_bytes = 1440;  // of the packets that chunks are cut for, on every rank alike
-  // Starts the sum of a part over the hosts; needed if there are several.
+  uint32_t payload_bytes = 1440;  // chunks fit packets of this size; equal on all ranks
+  // Starts the sum of a portion over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;
 };
 
@@ -60,9 +59,9 @@ class HostCore {
   // Starts an operation, without a `joint` and without a chunk map; `id` comes back in its completion.
   void submit(uint64_t id, OperationSpec spec);
 
-  // Does one thing that can be done now; false if there is none.
+  // Executes one phase that is possible now; false if there is none.
   bool advance();
-  // What must happen elsewhere before advance() can do something: causes for event().
+  // What other ranks must do before advance() can do something: causes of event().
   uint32_t awaited() const;
   FutexEvent& event() { return segment_->event(options_.placement.local); }
   void on_network_done(uint32_t slot, const Status& status);
@@ -108,9 +107,9 @@ class HostCore {
   bool take();
   bool slot_is_free() const;
   Pending* next_to_stage();
-  PartialSum part_of(const Step& step, uint32_t slot, size_t begin, size_t count, uint8_t* sum) const;
-  bool sum_here(const PartialSum& part);
-  void reduce_own_part(const Step& step, uint32_t slot);
+  PartialSum portion_of(const Step& step, uint32_t slot, size_t begin, size_t count, uint8_t* sum) const;
+  bool sum_here(const PartialSum& portion);
+  void reduce_own_portion(const Step& step, uint32_t slot);
   void reduce_directly(const Step& step, uint32_t slot);
   void arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause);
   Status compare_signatures(const Step& step, uint32_t slot) const;
@@ -126,7 +125,7 @@ class HostCore {
   std::deque<Pending> operations_;
   uint64_t next_number_ = 0;
   Step steps_[Segment::kSlots];
-  // The next step of each kind; taken_ <= reduced_ <= staged_ <= taken_ + kSlots.
+  // The next step of each phase; taken_ <= reduced_ <= staged_ <= taken_ + kSlots.
   uint64_t staged_ = 0;
   uint64_t reduced_ = 0;
   uint64_t taken_ = 0;

@@ -41,7 +41,7 @@ class Rank {
     memory.ranks = static_cast<size_t>(ranks);
     memory.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     const Placement placement = place(std::vector<std::string>(static_cast<size_t>(ranks), "here"), rank);
-    memory.block_bytes = placement.block_bytes();
+    memory.host_block_bytes = placement.host_block_bytes();
     auto segment = Segment::open(memory);
     EXPECT_TRUE(segment.ok()) << segment.status().to_string();
     HostOptions options;
@@ -265,7 +265,7 @@ TEST(HostCore, ManyTensorsAndManyOperationsInFlight) {
   });
 }
 
-// Ranks of a lone host that one thread drives, so that who is ahead of whom is not left to chance.
+// Ranks of a single host, driven by one thread in a fixed order.
 std::vector<std::unique_ptr<Rank>> open_ranks(int count) {
   const std::string name = fresh_name();
   std::vector<std::unique_ptr<Rank>> ranks(static_cast<size_t>(count));

@@ -1,4 +1,4 @@
-// What the aggregator does for ranks of several hosts, done in memory for those of one.
+// The aggregator's work for the ranks of one host, in memory.
 #ifndef NETSUM_SRC_HOST_LOCAL_SUM_H_
 #define NETSUM_SRC_HOST_LOCAL_SUM_H_
 
@@ -16,8 +16,7 @@ class LocalSum {
   // Chunks are cut and encoded as for packets of `payload_bytes`, so the sums have the same bits as over the network.
   explicit LocalSum(uint32_t payload_bytes);
 
-  // Sums all inputs of `operation`, every summand of the job among them, into its outputs. Returns false if
-  // an integer sum does not fit.
+  // Sums all inputs of `operation` into its outputs. Returns false if an integer sum does not fit.
   bool run(const Operation& operation);
 
  private:

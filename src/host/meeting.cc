@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSlice{50};  // how often a wait looks for an interruption
+constexpr milliseconds kSlice{50};  // a wait checks for an interruption this often
 constexpr milliseconds kRetryPause{2};
 constexpr char kGreeting = 'n';
 
@@ -33,7 +33,7 @@ Status unreachable(const std::string& what) {
 socklen_t abstract_address(const std::string& name, sockaddr_un* address) {
   *address = {};
   address->sun_family = AF_UNIX;
-  // A first byte of zero means: no file.
+  // A first byte of zero selects the abstract name space.
   const size_t length = std::min(name.size(), sizeof(address->sun_path) - 1);
   std::memcpy(address->sun_path + 1, name.data(), length);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
@@ -71,7 +71,7 @@ Status give(int socket, int file) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &file, sizeof file);
-  // A fresh socket has room for one byte.
+  // The buffer of a new socket has room for one byte.
   return sendmsg(socket, &message, MSG_NOSIGNAL) == 1 ? Status() : unreachable("cannot pass the memory on");
 }
 
@@ -89,7 +89,7 @@ Result<FileDescriptor> take(int socket) {
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
       header->cmsg_len != CMSG_LEN(sizeof(int))) {
     if (size >= 0) errno = EPROTO;
-    return unreachable("the rank that has the memory did not pass it on");
+    return unreachable("the rank that owns the memory did not pass it on");
   }
   int file = -1;
   std::memcpy(&file, CMSG_DATA(header), sizeof file);
@@ -107,10 +107,10 @@ Status hand_out(const MeetingOptions& options, int file, size_t others) {
     return unreachable("cannot listen for the other ranks");
   }
   for (size_t served = 0; served < others;) {
-    if (auto end = wait_for(options, listener.get(), POLLIN, "not all ranks of this host came for it"))
+    if (auto end = wait_for(options, listener.get(), POLLIN, "not all ranks of this host have fetched it"))
       return *end;
     const FileDescriptor peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!peer.valid() || !same_user(peer.get())) continue;  // not one of ours
+    if (!peer.valid() || !same_user(peer.get())) continue;  // not a rank of this job
     if (Status status = give(peer.get(), file); !status.ok()) return status;
     ++served;
   }
@@ -130,12 +130,12 @@ Result<FileDescriptor> receive(const MeetingOptions& options) {
       if (auto end = wait_for(options, peer.get(), POLLIN, "it was not passed on")) return *end;
       return take(peer.get());
     }
-    if (errno != ECONNREFUSED) return unreachable("cannot reach the rank that has the memory");
+    if (errno != ECONNREFUSED) return unreachable("cannot reach the rank that owns the memory");
     // It does not listen yet.
     if (Status status = options.interrupted(); !status.ok()) return status;
     if (Clock::now() >= options.deadline)
       return Status(ErrorCode::kTimeout,
-                    "shared memory among the ranks of this host: the first of them did not offer it in time");
+                    "shared memory among the ranks of this host: the first rank did not offer it in time");
     std::this_thread::sleep_for(kRetryPause);
   }
 }

@@ -14,14 +14,14 @@
 namespace netsum {
 namespace {
 
-// Each owner's part is a job of its own at the aggregators: with their default of 4096 slots per core, a dozen
-// fit. A host does not need more streams than this to fill its link.
+// The portions of each owner are summed by a job of their own at the aggregators: with the default of 4096 slots per core, a
+// dozen fit. A host does not need more streams than this to fill its link.
 constexpr size_t kMostOwnersInNetwork = 8;
 
 }  // namespace
 
 std::string this_host() {
-  // Whether there is such memory is asked before anybody counts on it.
+  // Whether this kernel supports such memory must be known before the ranks agree on it.
   const int probe = memfd_create("netsum", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (probe < 0) return "";
   close(probe);
@@ -37,9 +37,9 @@ bool Placement::shares_memory() const {
   return std::any_of(hosts.begin(), hosts.end(), [](const auto& ranks) { return ranks.size() > 1; });
 }
 
-// What all blocks take together should fit the processor's shared cache; within that, larger blocks are
-// better, above all on a busy machine, since for each of them every rank waits for its turn on a processor.
-size_t Placement::block_bytes() const {
+// All blocks together should fit the processor's shared cache. Within that, larger blocks are better, especially on a busy
+// machine, because every rank waits for a processor once per block.
+size_t Placement::host_block_bytes() const {
   constexpr size_t kPage = 4096;
   constexpr size_t kLargest = size_t{2} << 20;
   constexpr size_t kSmallest = size_t{32} << 10;

@@ -35,7 +35,7 @@ TEST(Placement, FewRanksOfALargeHostSpeakInTheNetwork) {
   EXPECT_EQ(place(names, 0).owners, 8u);
   EXPECT_TRUE(place(names, 15).is_owner());
   EXPECT_FALSE(place(names, 16).is_owner());
-  EXPECT_EQ(place(names, 39).block_bytes(), place(names, 0).block_bytes());
+  EXPECT_EQ(place(names, 39).host_block_bytes(), place(names, 0).host_block_bytes());
 }
 
 TEST(Placement, RanksWithoutANameShareWithNobody) {
@@ -53,14 +53,14 @@ TEST(Placement, BlocksAreAsLargeOnEveryHost) {
     std::vector<std::string> names;
     for (size_t host = 0; host < spread.size(); ++host)
       names.insert(names.end(), spread[host], "host" + std::to_string(host));
-    const size_t block_bytes = place(names, 0).block_bytes();
+    const size_t host_block_bytes = place(names, 0).host_block_bytes();
     for (size_t rank = 1; rank < names.size(); ++rank)
-      ASSERT_EQ(place(names, static_cast<int>(rank)).block_bytes(), block_bytes) << "rank " << rank;
-    EXPECT_EQ(block_bytes % 4096, 0u);
-    EXPECT_GE(block_bytes, size_t{32} << 10);
-    EXPECT_LE(block_bytes, size_t{2} << 20);
+      ASSERT_EQ(place(names, static_cast<int>(rank)).host_block_bytes(), host_block_bytes) << "rank " << rank;
+    EXPECT_EQ(host_block_bytes % 4096, 0u);
+    EXPECT_GE(host_block_bytes, size_t{32} << 10);
+    EXPECT_LE(host_block_bytes, size_t{2} << 20);
     const size_t most = *std::max_element(spread.begin(), spread.end());
-    EXPECT_LE(Segment::kSlots * (most + 1) * block_bytes, size_t{64} << 20) << most << " ranks";
+    EXPECT_LE(Segment::kSlots * (most + 1) * host_block_bytes, size_t{64} << 20) << most << " ranks";
   }
 }
 

@@ -25,16 +25,16 @@ Status exhausted(const std::string& what, size_t bytes) {
 
 }  // namespace
 
-Segment::Segment(size_t ranks, size_t block_bytes)
+Segment::Segment(size_t ranks, size_t host_block_bytes)
     : ranks_(ranks),
-      block_bytes_(block_bytes),
-      bytes_((sizeof(Control) + kPage - 1) / kPage * kPage + kSlots * (ranks + 1) * block_bytes_) {}
+      host_block_bytes_(host_block_bytes),
+      bytes_((sizeof(Control) + kPage - 1) / kPage * kPage + kSlots * (ranks + 1) * host_block_bytes_) {}
 
 Segment::~Segment() {
   if (control_ != nullptr) munmap(control_, bytes_);
 }
 
-// Its size is fixed, and its pages are there: nobody can be hit by their absence later.
+// Allocates all pages and seals the size, so that an access by any rank cannot fail later.
 Status Segment::make(int* file) {
   *file = memfd_create("netsum", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*file < 0) return exhausted("get", bytes_);
@@ -54,14 +54,14 @@ Status Segment::map(int file) {
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
   if (memory == MAP_FAILED) return exhausted("map", bytes_);
   control_ = static_cast<Control*>(memory);
-  blocks_ = static_cast<uint8_t*>(memory) + (bytes_ - kSlots * (ranks_ + 1) * block_bytes_);
+  blocks_ = static_cast<uint8_t*>(memory) + (bytes_ - kSlots * (ranks_ + 1) * host_block_bytes_);
   return Status();
 }
 
 Result<std::unique_ptr<Segment>> Segment::open(const SegmentOptions& options) {
   NETSUM_ASSERT(options.ranks >= 1 && options.ranks <= kMaxRanks && options.local < options.ranks);
-  NETSUM_ASSERT(options.block_bytes > 0 && options.block_bytes % kPage == 0);
-  std::unique_ptr<Segment> segment(new Segment(options.ranks, options.block_bytes));
+  NETSUM_ASSERT(options.host_block_bytes > 0 && options.host_block_bytes % kPage == 0);
+  std::unique_ptr<Segment> segment(new Segment(options.ranks, options.host_block_bytes));
   const MeetingOptions meeting{options.name, options.deadline, options.interrupted};
   if (options.local > 0) {
     const Result<FileDescriptor> file = receive(meeting);
@@ -74,7 +74,7 @@ Result<std::unique_ptr<Segment>> Segment::open(const SegmentOptions& options) {
   const FileDescriptor file(made);
   if (status.ok()) status = segment->map(made);
   if (!status.ok()) return status;
-  // Fresh memory is all zeros, which is what they start as; the others find them so.
+  // The other ranks map it without constructing anything: new memory is zero, and zero is the initial state.
   new (segment->control_) Control;
   status = hand_out(meeting, made, options.ranks - 1);
   if (!status.ok()) return status;

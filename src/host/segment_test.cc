@@ -65,7 +65,7 @@ TEST(Segment, MissingRanksEndTheWaitOnBothSides) {
 
 TEST(Segment, NewsOfAFailureEndsTheWait) {
   for (const size_t local : {size_t{0}, size_t{1}}) {
-    SegmentOptions options = options_of("news", local, 2, seconds(30));
+    SegmentOptions options = options_of("progress", local, 2, seconds(30));
     options.interrupted = [] { return Status(ErrorCode::kPeerLost, "rank 1 died", 1); };
     EXPECT_EQ(Segment::open(options).status().code(), ErrorCode::kPeerLost);
   }
@@ -83,7 +83,7 @@ TEST(Segment, MemoryOfAnotherLayoutIsRefused) {
 
 TEST(Segment, HasRoomForAsManyRanksAsAJobCanHave) {
   SegmentOptions options = options_of("many", 0, kMaxRanks, seconds(60));
-  options.block_bytes = 4096;
+  options.host_block_bytes = 4096;
   const auto last_byte = [](Segment& segment, size_t rank) -> uint8_t& {
     return segment.input(Segment::kSlots - 1, rank)[4095];
   };

@@ -1,5 +1,5 @@
-// How ranks wait for each other in shared memory: counters that only grow, and an event to sleep on. There are no locks, so
-// a rank that is killed anywhere leaves nothing locked: the others wait for it until their deadlines.
+// Synchronisation of ranks in shared memory: counters that only grow, and an event to sleep on. There are no locks, so a
+// rank that is killed leaves nothing locked: the others wait for it until their deadlines.
 #ifndef NETSUM_SRC_HOST_SYNC_H_
 #define NETSUM_SRC_HOST_SYNC_H_
 
@@ -13,13 +13,13 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
 
 inline constexpr size_t kCacheLine = 64;
 
-// Counts arrivals, round after round. Nobody arrives for a round before all have arrived for the previous one. Arriving does
-// not block.
+// Counts arrivals in rounds. No rank arrives in a round before all have arrived in the previous one. Arriving does not
+// block.
 struct alignas(kCacheLine) Barrier {
   std::atomic<uint64_t> arrivals{0};
 
-  // Returns true to the last of `expected` arrivals of a round. What was written before is visible to all who
-  // see the round complete.
+  // Returns true for the last of `expected` arrivals of a round. What was written before is visible to every rank that sees
+  // the round complete.
   bool arrive(uint64_t expected) {
     return (arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % expected == 0;
   }
@@ -32,12 +32,12 @@ struct alignas(kCacheLine) Barrier {
 // What one rank sleeps on (a futex). Any process may notify it; only its owner waits.
 class alignas(kCacheLine) FutexEvent {
  public:
-  // What a sleeper waits for, and a notification is about; kAnything always wakes.
+  // What a sleeping rank waits for, and what a notification reports; kAnything always wakes.
   enum Cause : uint32_t { kStaged = 2, kReduced = 4, kTaken = 8, kAnything = ~0u };
 
   void notify(uint32_t cause);
 
-  // How often it has been notified. To be read before looking for work.
+  // How often it has been notified. Read it before looking for work.
   uint32_t notifications() const { return notifications_.load(std::memory_order_acquire); }
   // Sleeps, unless it has been notified since `seen` was read, until it is notified of one of `causes` or `timeout_us` have
   // passed. May wake without a reason.

@@ -1,4 +1,4 @@
-// IPv4 multicast: a range of group addresses, and what it takes to receive from a group.
+// IPv4 multicast: a range of group addresses, and what is needed to receive from a group.
 #ifndef NETSUM_SRC_NET_MULTICAST_H_
 #define NETSUM_SRC_NET_MULTICAST_H_
 
@@ -26,10 +26,10 @@ class MulticastRange {
   uint32_t size_ = 0;
 };
 
-// A group to receive from.
+// A multicast group to receive from.
 struct MulticastMembership {
-  Address group;      // with the port that its packets are sent to
-  Address interface;  // by which they come: a local address of that interface
+  Address multicast_group;  // with the port that its packets are sent to
+  Address interface;        // where they arrive: a local address of that interface
 
   bool operator==(const MulticastMembership&) const = default;
 };

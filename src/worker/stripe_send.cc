@@ -97,8 +97,8 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
 // Starts the agreement of the next scale group, if its slot is free.
 bool Stripe::open_scale_group(int64_t now_us) {
   if (queue_.empty()) return false;
-  const uint32_t place = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
-  ScaleGroup& group = scale_groups_[place];
+  const uint32_t index = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
+  ScaleGroup& group = scale_groups_[index];
   if (group.state != ScaleGroupState::kFree) return false;
   const Share share = queue_.front();
   const Operation& operation = *share.operation;
@@ -118,7 +118,7 @@ bool Stripe::open_scale_group(int64_t now_us) {
   NETSUM_ASSERT(group.chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
   Step step;
   step.operation = share.operation;
-  step.scale_group = place;
+  step.scale_group = index;
   step.index = queue_group_++;
   step.packet.format = NETSUM_FORMAT_MAX_U8;
   step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
@@ -128,7 +128,7 @@ bool Stripe::open_scale_group(int64_t now_us) {
     queue_.pop_front();
     queue_chunk_ = queue_group_ = 0;
   }
-  start(now_us, options_.data_slots + place, step);
+  start(now_us, options_.data_slots + index, step);
   if (step.operation->course.first_scale_us == 0) step.operation->course.first_scale_us = now_us;
   return true;
 }
@@ -137,15 +137,15 @@ bool Stripe::open_scale_group(int64_t now_us) {
 std::optional<Stripe::Step> Stripe::next_step() {
   if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
   if (data_group_ == scale_groups_opened_) return {};
-  const uint32_t place = static_cast<uint32_t>(data_group_ % options_.scale_slots);
-  const ScaleGroup& group = scale_groups_[place];
+  const uint32_t index = static_cast<uint32_t>(data_group_ % options_.scale_slots);
+  const ScaleGroup& group = scale_groups_[index];
   if (group.state != ScaleGroupState::kReady) return {};
 
   const Operation& operation = *group.operation;
   Step step;
   step.operation = group.operation;
   step.kind = StepKind::kData;
-  step.scale_group = place;
+  step.scale_group = index;
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
   step.chunk = operation.chunk(step.index, options_.payload_bytes);
   step.chunk.agreed = &group.agreed[data_agreed_];

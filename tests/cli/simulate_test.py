@@ -11,7 +11,7 @@ class SimulateTest(CommandTest):
         assert command.status == 0, command.text("out")
         assert "300 runs in" in command.text("out")
         assert "nothing wrong" in command.text("out")
-        for count in ("lost", "damaged", "partitions", "worker crashes", "restarts", "summed right"):
+        for count in ("lost", "corrupted", "partitions", "worker crashes", "restarts", "summed right"):
             assert re.search(r"[1-9]\d* (\w+ )*" + count, command.text("out"))
 
     def test_a_seed_gives_the_same_packets_always(self):
@@ -31,7 +31,7 @@ class SimulateTest(CommandTest):
         counts = {name: int(count) for count, name in re.findall(r"(\d+) (\w+)", command.text("out"))}
         assert counts["lost"] > 0
         assert counts["pauses"] > 0
-        assert counts["damaged"] + counts["partitions"] + counts["duplicated"] == 0
+        assert counts["corrupted"] + counts["partitions"] + counts["duplicated"] == 0
 
     def test_bad_flags(self):
         for arguments, words in [

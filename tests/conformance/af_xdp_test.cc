@@ -1,5 +1,5 @@
-// What is particular to AF_XDP: that packets do come by the ring, what is left to the UDP socket, whom it
-// refuses, and that other traffic does not notice.
+// What is particular to AF_XDP: packets arrive by the ring, the rest by the UDP socket, unusable interfaces are refused,
+// and other traffic is not affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>

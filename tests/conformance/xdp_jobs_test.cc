@@ -274,11 +274,11 @@ TEST_F(XdpRate, ReplayedPacketsTakeNothingFromTheJob) {
     uint32_t refused_as;
   };
   const std::vector<Case> cases = {
-      {"a question that is still open", w.probe(0, held), 0, NETSUM_DROP_OVER_RATE},
+      {"a probe of a round in progress", w.probe(0, held), 0, NETSUM_DROP_OVER_RATE},
       {"a contribution that is in", w.contribution(0, held, lanes), 0, NETSUM_DROP_OVER_RATE},
       {"a contribution of a round that is over", w.contribution(0, over, lanes), 0, NETSUM_DROP_OVER_RATE},
       {"a hello", w.hello(0, 1000), 0, NETSUM_DROP_OVER_RATE},
-      {"a question, from elsewhere", w.probe(0, held), 5, NETSUM_DROP_UNKNOWN_PEER},
+      {"a probe, from elsewhere", w.probe(0, held), 5, NETSUM_DROP_UNKNOWN_PEER},
       {"a hello, from elsewhere", w.hello(0, 1000), 5, NETSUM_DROP_UNKNOWN_PEER},
   };
   for (const Case& c : cases) {

@@ -20,7 +20,7 @@ constexpr uint32_t kSlots = 64;
 constexpr int kMaxJobs = 8;
 constexpr uint32_t kPayload = 1440;
 
-// To whom the frame goes.
+// The destination of the frame.
 Peer peer_of(const Bytes& frame) {
   FrameHeaders h;
   std::memcpy(&h, frame.data(), sizeof h);

@@ -240,7 +240,7 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
     f.type = kind % 32 == 1 ? NETSUM_TYPE_ERROR : kind % 16 == 5 ? NETSUM_TYPE_STATUS : NETSUM_TYPE_RESULT;
     f.member = NETSUM_MEMBER_ALL;
     if (f.type == NETSUM_TYPE_RESULT) return f;
-    f.chunk = bytes[4];  // of a STATUS: its last six bits say to whom
+    f.chunk = bytes[4];  // of a STATUS: its last six bits are the destination
     f.format = NETSUM_FORMAT_NONE;
     f.flags = bytes[5] % 2 ? NETSUM_FLAG_AGAIN : 0;
     f.payload_bytes = NETSUM_STATUS_BYTES;

@@ -38,7 +38,7 @@ BUGS = [
         ORDER + "AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks"),
     Bug("failover", "forgotten_early", "an operation is forgotten before all ranks are known to have finished it",
         COMMUNICATOR, "first_of_session_ + everywhere_->count();", "ended_;", REPEATED),
-    Bug("failover", "one_too_many_dropped", "the first operation that a rank lacks is not repeated", COMMUNICATOR,
+    Bug("failover", "one_too_many_dropped", "the first operation that a rank has not finished is not repeated", COMMUNICATOR,
         "kept_.front()->number < session_->completed())", "kept_.front()->number <= session_->completed())", REPEATED, hangs=True),
     Bug("failover", "further_than_it_is", "a rank says that it has finished what it has begun", COMMUNICATOR,
         "      if (!(*operation)->ended) completed = (*operation)->number;",

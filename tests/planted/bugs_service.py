@@ -106,7 +106,7 @@ CONTROL_BUGS = [
     Bug("control", "rack_not_asked", "a job is let in that a rack's dataplane cannot sum", CHECKS,
         "  if (request.rack.empty()) return {};\n  return check_needs", "  if (true) return {};\n  return check_needs",
         "job_table_test"),
-    Bug("control", "reporter_told_too", "whoever reports a failure is told of it as if it were news", TABLE,
+    Bug("control", "reporter_told_too", "the member that reports a failure is told of it, too", TABLE,
         "    if (rank == except_rank)", "    if (false && rank == except_rank)", "job_table_test"),
 ]
 

@@ -1,4 +1,4 @@
-// What befalls parties in the middle of a run: partitions, pauses, crashes, restarts, other members.
+// Faults in the middle of a run: partitions, pauses, crashes, restarts, other members.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ Scenario steady_scenario() {
   return scenario;
 }
 
-FaultEvent befalls_rank(Kind kind, int rank, int64_t duration_us) {
+FaultEvent rank_fault(Kind kind, int rank, int64_t duration_us) {
   FaultEvent event;
   event.kind = kind;
   event.at_event = 500;
@@ -27,8 +27,8 @@ FaultEvent befalls_rank(Kind kind, int rank, int64_t duration_us) {
   return event;
 }
 
-FaultEvent befalls_aggregator(Kind kind, int64_t duration_us) {
-  return befalls_rank(kind, kNoRank, duration_us);
+FaultEvent aggregator_fault(Kind kind, int64_t duration_us) {
+  return rank_fault(kind, kNoRank, duration_us);
 }
 
 // The same job again, a generation later.
@@ -47,8 +47,8 @@ TEST(Events, APartitionInAnyDirectionOnlyDelays) {
   for (const bool of_aggregator : {false, true}) {
     for (const auto& [outbound, inbound] : {std::pair(true, true), {true, false}, {false, true}}) {
       Scenario scenario = steady_scenario();
-      FaultEvent event = of_aggregator ? befalls_aggregator(Kind::kPartition, 400'000)
-                                       : befalls_rank(Kind::kPartition, 1, 400'000);
+      FaultEvent event = of_aggregator ? aggregator_fault(Kind::kPartition, 400'000)
+                                       : rank_fault(Kind::kPartition, 1, 400'000);
       event.outbound = outbound;
       event.inbound = inbound;
       scenario.events = {event};
@@ -64,8 +64,8 @@ TEST(Events, APartitionInAnyDirectionOnlyDelays) {
 TEST(Events, APauseOnlyDelaysAndCostsNoWrongSum) {
   for (const bool of_aggregator : {false, true}) {
     Scenario scenario = steady_scenario();
-    scenario.events = {of_aggregator ? befalls_aggregator(Kind::kPause, 700'000)
-                                     : befalls_rank(Kind::kPause, 2, 700'000)};
+    scenario.events = {of_aggregator ? aggregator_fault(Kind::kPause, 700'000)
+                                     : rank_fault(Kind::kPause, 2, 700'000)};
     const Report report = Simulation(scenario).run();
     EXPECT_EQ(report.first_problem(), "");
     EXPECT_EQ(report.events.pauses, 1u);
@@ -78,7 +78,7 @@ TEST(Events, WhoIsStoppedAtItsDeadlineSaysSoWhenItGoesOn) {
   Scenario scenario = steady_scenario();
   scenario.jobs[0].ending = Ending::kSuccessOrLoss;
   scenario.jobs[0].operations[0].timeout_us = 300'000;
-  scenario.events = {befalls_rank(Kind::kPause, 2, 2'000'000)};
+  scenario.events = {rank_fault(Kind::kPause, 2, 2'000'000)};
   const Report report = Simulation(scenario).run();
   EXPECT_THAT(report.violations, IsEmpty());
   for (const size_t rank : {0u, 1u}) {
@@ -93,7 +93,7 @@ TEST(Events, WhoIsStoppedAtItsDeadlineSaysSoWhenItGoesOn) {
 
 TEST(Events, ASlowLinkOnlyDelays) {
   Scenario scenario = steady_scenario();
-  FaultEvent event = befalls_aggregator(Kind::kSlowLink, 100'000);
+  FaultEvent event = aggregator_fault(Kind::kSlowLink, 100'000);
   event.bytes_per_us = 1;
   scenario.events = {event};
   const Report report = Simulation(scenario).run();
@@ -104,7 +104,7 @@ TEST(Events, ASlowLinkOnlyDelays) {
 TEST(Events, ACrashOfWhichTheOthersAreToldEndsTheirOperationsAtOnce) {
   Scenario scenario = steady_scenario();
   scenario.jobs[0].ending = Ending::kSuccessOrLoss;
-  FaultEvent crash = befalls_rank(Kind::kCrash, 1, 0);
+  FaultEvent crash = rank_fault(Kind::kCrash, 1, 0);
   crash.told_after_us = 100;
   scenario.events = {crash};
   const Report report = Simulation(scenario).run();
@@ -122,7 +122,7 @@ TEST(Events, AfterACrashTheSurvivorsOrAllGoOnAsAnotherJob) {
   for (const std::vector<int>& hosts : {std::vector{0, 2}, {0, 1, 2}, {2, 5, 0, 1}}) {
     Scenario scenario = steady_scenario();
     scenario.jobs[0].ending = Ending::kSuccessOrLoss;
-    FaultEvent crash = befalls_rank(Kind::kCrash, 1, 0);
+    FaultEvent crash = rank_fault(Kind::kCrash, 1, 0);
     crash.told_after_us = 100;
     scenario.events = {crash};
     scenario.jobs.push_back(successor_of(scenario.jobs[0], hosts));
@@ -140,7 +140,7 @@ TEST(Events, AnAggregatorThatComesBackIsEmptyAndServesTheNextJob) {
     Scenario scenario = steady_scenario();
     scenario.jobs[0].ending = Ending::kSuccessOrLoss;
     scenario.jobs[0].operations[0].timeout_us = 3'000'000;
-    FaultEvent crash = befalls_aggregator(Kind::kCrash, 200'000);
+    FaultEvent crash = aggregator_fault(Kind::kCrash, 200'000);
     crash.told_after_us = told_after_us;
     scenario.events = {crash};
     scenario.jobs.push_back(successor_of(scenario.jobs[0], {0, 1, 2}));
@@ -159,7 +159,7 @@ TEST(Events, AnAggregatorThatComesBackIsEmptyAndServesTheNextJob) {
 TEST(Events, WithoutAnyAggregatorTheNextJobDoesNotStart) {
   Scenario scenario = steady_scenario();
   scenario.jobs[0].ending = Ending::kSuccessOrLoss;
-  FaultEvent crash = befalls_aggregator(Kind::kCrash, kNever);
+  FaultEvent crash = aggregator_fault(Kind::kCrash, kNever);
   crash.told_after_us = 0;
   scenario.events = {crash};
   scenario.jobs.push_back(successor_of(scenario.jobs[0], {0, 1, 2}));
@@ -175,7 +175,7 @@ TEST(Events, DeadlinesAreKeptByEachClockOfItsOwn) {
   job.ending = Ending::kSuccessOrLoss;
   job.drift_ppm = {0, 100'000, -100'000};  // 10 % fast and slow
   job.operations[0].timeout_us = 1'100'000;
-  scenario.events = {befalls_aggregator(Kind::kCrash, kNever)};
+  scenario.events = {aggregator_fault(Kind::kCrash, kNever)};
   const Report report = Simulation(scenario).run();
   EXPECT_THAT(report.violations, IsEmpty());
   EXPECT_EQ(report.jobs[0][0].operations[0].ended_at_us, 1'100'000);
@@ -193,7 +193,7 @@ TEST(Events, ClocksThatDriftApartChangeNothingElse) {
 TEST(Events, AFailureThatIsNotAllowedIsAViolation) {
   Scenario scenario = steady_scenario();  // must succeed
   scenario.jobs[0].operations[0].timeout_us = 1'000'000;
-  scenario.events = {befalls_rank(Kind::kCrash, 1, 0)};
+  scenario.events = {rank_fault(Kind::kCrash, 1, 0)};
   const Report report = Simulation(scenario).run();
   ASSERT_EQ(report.violations.size(), 2u);
   EXPECT_THAT(report.violations[0], HasSubstr("job 0 rank 0 operation 0 failed: timeout"));

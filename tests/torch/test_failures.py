@@ -250,7 +250,7 @@ def test_too_few_survivors():
 
 
 def test_a_stopped_rank_is_named():
-    """SIGSTOP: no connection ends, only the signs of life do."""
+    """SIGSTOP: no connection ends, only the heartbeats do."""
     stopped = 1
 
     def on_rank(rank):

@@ -148,10 +148,10 @@ void BenchCommand::declare_where() {
                         ->check(CLI::Range(1, kMaxRanks))
                         ->capture_default_str();
   rank_option_ =
-      allreduce_->add_option("--rank", options_.rank, "Run one rank of a group that is started by hand")
+      allreduce_->add_option("--rank", options_.rank, "Run one rank of a job that is started by hand")
           ->check(CLI::Range(0, kMaxRanks - 1))
           ->excludes(workers_option_);
-  allreduce_->add_option("--world-size", options_.world_size, "With --rank: number of ranks in the group")
+  allreduce_->add_option("--world-size", options_.world_size, "With --rank: number of ranks of the job")
       ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
   add_parsed(*allreduce_, "--aggregator", options_.aggregators, parse_addresses,
@@ -251,8 +251,7 @@ void BenchCommand::check_together() const {
     throw UsageError("--op avg: integers have no average of their own type; use --op sum or a float --dtype");
   }
   if (!one_rank()) return;
-  if (options_.world_size == 0)
-    throw UsageError("--rank needs --world-size, the number of ranks in the group");
+  if (options_.world_size == 0) throw UsageError("--rank needs --world-size, the number of ranks of the job");
   if (options_.rank >= options_.world_size) {
     throw UsageError("--rank " + std::to_string(options_.rank) + ": must be below --world-size " +
                      std::to_string(options_.world_size));

@@ -1,4 +1,4 @@
-// netsum doctor: checks a machine and the ways to its group, and says what to change.
+// netsum doctor: checks a machine and the paths to the others of its job, and says what to change.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -3,13 +3,13 @@
  *
  * The network remembers every packet that was ever sent, and may deliver any of them at any time, again and again or
  * never: loss, duplication, reordering and delay without limit. Nothing that progress needs may come from it alone:
- * for that, every member repeats its question in good time, and sooner or later one exchange passes undisturbed.
+ * for that, every member repeats its probe in time, and eventually one exchange passes undisturbed.
  *
  * A packet carries, besides what is on the wire, what it is really about: a contribution the round that its sender is
  * in, a result the round of which it is the sum (0: of none; wrong). Nobody but the assertions looks at that.
  *
  *   -DSWITCHML  the rule that netsum replaces: sets by an alternating bit, no generation (Sapio et al., NSDI'21)
- *   -DIN_ORDER  the network may delay and lose, but not reorder the packets between two parties
+ *   -DIN_ORDER  the network may delay and lose, but not reorder the packets between two nodes
  *   -DFORGETS   the aggregator does not keep a result once the next round is open: what must get stuck
  */
 #ifndef N
@@ -188,7 +188,7 @@ inline on_result(m, label, about) {
    (round[m] + 1 == current && (seen[current & 1] & (1 << m)) == 0))
 #endif
 
-/* The undisturbed exchange: question, STATUS, contribution, and the answer to just that. */
+/* The undisturbed exchange: PROBE, STATUS, contribution, and the answer to just that. */
 proctype member(byte m) {
   byte bank, was, i, truth;
   do

@@ -17,7 +17,7 @@
 namespace netsum {
 
 struct AfXdpIoOptions {
-  // Whom most packets go to: the route there names the interface and the local address. IPv4.
+  // The destination of most packets: the route to it determines the interface and the local address. IPv4.
   Address remote;
   uint16_t port = 0;           // local UDP port; 0: any free one
   uint32_t max_packet = 1472;  // largest datagram, bytes; larger arrivals are dropped and counted

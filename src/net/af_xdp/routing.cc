@@ -50,7 +50,7 @@ MacAddress mac_of(const nlattr* attribute) {
   return mac;
 }
 
-// The attributes of an answer by type; those that it lacks are nullptr.
+// The attributes of an answer, by type; nullptr: absent.
 struct Attributes {
   static constexpr uint16_t kTypes = 32;  // above all that are asked for here
   const nlattr* by_type[kTypes] = {};

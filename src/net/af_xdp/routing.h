@@ -29,14 +29,14 @@ struct Route {
   Address next_hop;  // the gateway, or the destination itself
 };
 
-// Questions to the kernel by rtnetlink, in the network namespace in which it was opened. IPv4 only. The
-// kernel answers within the call, so nothing here waits.
+// Queries to the kernel by rtnetlink, in the network namespace in which it was opened. IPv4 only. The kernel answers
+// within the call, so nothing here waits.
 class Routing {
  public:
   // Error: kResourceExhausted.
   static Result<Routing> open();
 
-  // Nothing if no unicast route leaves the host: none at all, or `to` is this host's own, or a broadcast.
+  // Nothing if no unicast route leaves the host: there is none, or `to` is an address of this host or a broadcast address.
   std::optional<Route> route(const Address& to);
   // Nothing while the kernel does not know it.
   std::optional<MacAddress> neighbour(uint32_t interface, const Address& ip);

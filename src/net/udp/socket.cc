@@ -85,11 +85,11 @@ Status set_multicast_sending(int fd, const UdpIoOptions& options) {
 
 Status join_group(int fd, const MulticastMembership& membership) {
   ip_mreqn join{};
-  std::memcpy(&join.imr_multiaddr, membership.group.ip.data(), sizeof join.imr_multiaddr);
+  std::memcpy(&join.imr_multiaddr, membership.multicast_group.ip.data(), sizeof join.imr_multiaddr);
   std::memcpy(&join.imr_address, membership.interface.ip.data(), sizeof join.imr_address);
   if (setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join) == 0) return Status();
   const int error = errno;
-  const std::string what = "cannot join multicast group " + membership.group.to_string() +
+  const std::string what = "cannot join multicast group " + membership.multicast_group.to_string() +
                            " by the interface of " + membership.interface.to_string() + ": ";
   if (error == ENOBUFS) {
     return Status(
@@ -159,20 +159,21 @@ uint64_t overflowed(int fd) {
   return memory[SK_MEMINFO_DROPS];
 }
 
-Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
+Result<UdpSocket> open_multicast_socket(const MulticastMembership& membership, const UdpIoOptions& options) {
   UdpSocket out;
   out.fd = FileDescriptor(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!out.fd.valid()) return open_error(membership.group, errno);
+  if (!out.fd.valid()) return open_error(membership.multicast_group, errno);
   const int fd = out.fd.get();
   set_buffers(fd, options);
   // The ranks of one host each have a socket on the group's port; the kernel gives every one its copy.
-  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return open_error(membership.group, errno);
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return open_error(membership.multicast_group, errno);
   sockaddr_storage name{};
-  const socklen_t size = membership.group.to_sockaddr(&name);
+  const socklen_t size = membership.multicast_group.to_sockaddr(&name);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0)
-    return open_error(membership.group, errno);
+    return open_error(membership.multicast_group, errno);
   if (const Status status = join_group(fd, membership); !status.ok()) return status;
-  if (const Status status = finish_open(options, membership.group, &out); !status.ok()) return status;
+  if (const Status status = finish_open(options, membership.multicast_group, &out); !status.ok())
+    return status;
   return out;
 }
 

@@ -29,8 +29,8 @@ Result<std::vector<UdpSocket>> open_udp_queues(const UdpIoOptions& options);
 // Datagrams that found the receive buffer full since the socket was opened.
 uint64_t overflowed(int fd);
 
-// One that receives what comes to the group; `options` says with which buffers and features.
-Result<UdpSocket> open_group_socket(const MulticastMembership& membership, const UdpIoOptions& options);
+// A socket that receives from the multicast group; `options` gives its buffers and features.
+Result<UdpSocket> open_multicast_socket(const MulticastMembership& membership, const UdpIoOptions& options);
 
 }  // namespace netsum
 

@@ -171,13 +171,13 @@ Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
   Result<std::vector<UdpSocket>> opened = open_udp_queues(options);
   if (!opened.ok()) return opened.status();
   std::vector<UdpSocket> sockets = std::move(opened).value();
-  if (options.groups.size() > UdpIoOptions::kMaxGroups) {
-    return Status(ErrorCode::kInvalidArgument, "UDP socket: " + std::to_string(options.groups.size()) +
-                                                   " multicast groups are more than " +
-                                                   std::to_string(UdpIoOptions::kMaxGroups));
+  if (options.multicast_groups.size() > UdpIoOptions::kMaxGroups) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "UDP socket: " + std::to_string(options.multicast_groups.size()) +
+                      " multicast groups are more than " + std::to_string(UdpIoOptions::kMaxGroups));
   }
-  for (const MulticastMembership& membership : options.groups) {
-    Result<UdpSocket> group = open_group_socket(membership, options);
+  for (const MulticastMembership& membership : options.multicast_groups) {
+    Result<UdpSocket> group = open_multicast_socket(membership, options);
     if (!group.ok()) return group.status();
     sockets.push_back(std::move(group).value());
   }

@@ -30,16 +30,16 @@ struct UdpIoOptions {
   // `bind` is a wildcard and peers expect answers from the address they have sent to: InPacket::local and
   // OutPacket::local are in use. Without effect on a socket with an address of its own.
   bool answer_from_address_asked = false;
-  // More than one: the port has so many sockets, at most kMaxQueues, with a receive buffer each. They are
-  // read by turns, so that who fills one takes little from the others. Classic BPF, run on each datagram (its
-  // byte 0 is the program's), returns the index of the one that gets it; what is out of range goes anywhere.
-  // Of datagrams that were coalesced, the first decides for all.
+  // Above one: the port has this many sockets, at most kMaxQueues, each with its own receive buffer. They are read
+  // round-robin, so a sender that fills one buffer takes little from the others. A classic BPF program, run on each
+  // datagram (its byte 0 is the program's), returns the index of the socket that gets the datagram; an index out of
+  // range selects any socket. For datagrams that were coalesced, the first one decides.
   static constexpr int kMaxQueues = 128;
   int queues = 1;
   std::vector<sock_filter> queue_selector;
-  // What comes to these groups is received, too, with sockets of their own; at most kMaxGroups. Other sockets
-  // of this host may receive from the same groups.
-  std::vector<MulticastMembership> groups;
+  // Multicast groups to receive from as well, each with its own socket; at most kMaxGroups. Other sockets of this host
+  // may receive from the same groups.
+  std::vector<MulticastMembership> multicast_groups;
 };
 
 // Errors: kAddressInUse, kInvalidArgument (address not on this host, max_packet or queues out of range, no

@@ -195,13 +195,13 @@ TEST(UdpIoTest, EverySocketInAGroupGetsWhatIsSentToIt) {
   options.multicast_ttl = 1;
   const std::unique_ptr<PacketIo> sender = open_loopback(options);
   UdpIoOptions member;
-  member.groups = {{at("239.77.255.1:0"), at("127.0.0.1:0")}};
-  member.groups[0].group.port = sender->local_address().port;
+  member.multicast_groups = {{at("239.77.255.1:0"), at("127.0.0.1:0")}};
+  member.multicast_groups[0].multicast_group.port = sender->local_address().port;
   const std::unique_ptr<PacketIo> members[] = {open_loopback(member), open_loopback(member)};
   const std::unique_ptr<PacketIo> stranger = open_loopback();
 
   const std::vector<uint8_t> to_all(1000, 1), to_one(900, 2);
-  std::vector<OutPacket> burst(40, {to_all.data(), 1000, member.groups[0].group});
+  std::vector<OutPacket> burst(40, {to_all.data(), 1000, member.multicast_groups[0].multicast_group});
   for (const auto& one : members) burst.push_back({to_one.data(), 900, one->local_address()});
   sender->send(burst);
   for (const auto& one : members) {
@@ -226,11 +226,11 @@ TEST(UdpIoTest, EverySocketInAGroupGetsWhatIsSentToIt) {
 TEST(UdpIoTest, SaysWhyItCannotUseAGroup) {
   UdpIoOptions options;
   options.bind = at("127.0.0.1:0");
-  options.groups = {{at("239.77.255.1:7000"), at("198.51.100.7:0")}};
+  options.multicast_groups = {{at("239.77.255.1:7000"), at("198.51.100.7:0")}};
   expect_error(options, ErrorCode::kInvalidArgument, "cannot join multicast group 239.77.255.1:7000");
-  options.groups.assign(UdpIoOptions::kMaxGroups + 1, {at("239.77.255.1:7000"), at("127.0.0.1:0")});
+  options.multicast_groups.assign(UdpIoOptions::kMaxGroups + 1, {at("239.77.255.1:7000"), at("127.0.0.1:0")});
   expect_error(options, ErrorCode::kInvalidArgument, "9 multicast groups are more than 8");
-  options.groups.clear();
+  options.multicast_groups.clear();
   options.bind = at("0.0.0.0:0");
   options.multicast_ttl = 1;
   expect_error(options, ErrorCode::kInvalidArgument, "needs one IPv4 address of this host");
@@ -303,7 +303,7 @@ void expect_answers_from(const char* wildcard, std::initializer_list<const char*
   options.answer_from_address_asked = true;
   const std::unique_ptr<PacketIo> server = open_udp(options).value();
   std::vector<std::unique_ptr<PacketIo>> clients;
-  const uint8_t question = 1;
+  const uint8_t request = 1;
   for (const char* text : asked) {
     UdpIoOptions client;
     client.bind = at(wildcard);
@@ -311,7 +311,7 @@ void expect_answers_from(const char* wildcard, std::initializer_list<const char*
     const Address local = server->local_address();
     Address to = at(text);
     to.port = local.port;
-    clients.back()->send(std::array{OutPacket{&question, 1, to}});
+    clients.back()->send(std::array{OutPacket{&request, 1, to}});
   }
   std::vector<OutPacket> answers;
   const std::vector<uint8_t> bytes(1000);
