@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-training bench-failures bench-jobs bench-floods bench-loss results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-training bench-failures bench-jobs bench-floods bench-loss results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ tables: setup ## Write the tables of the docs from docs/data, and mark outdated 
 
 bench-loss: build ## Measure goodput with 0 to 5 % loss on every link, compared with Gloo (root; three minutes)
 	@.venv/bin/python -m netsum_bench.loss_bench $(BENCH_FLAGS)
+
+bench-shares: build ## Measure every placement of aggregators in racks, and compare it with its plan (root; six minutes)
+	@.venv/bin/python -m netsum_bench.shares_bench $(BENCH_FLAGS)
 
 bench-training: setup ## Train the demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh

@@ -15,10 +15,11 @@ class Rack:
     master = "10.77.0.1:29400"
     root = "10.77.0.1:5350"
 
-    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None, spares=0):
-        """`spares`: further nodes like workers, the first of them number `workers`."""
+    def __init__(self, netsum, name, workers, rate, mtu, dataplane, multicast=False, loss=None, spares=0, flags=()):
+        """`spares`: further nodes like workers, the first of them number `workers`. `flags`: more, of `netsum rack up`."""
         self.netsum, self.name, self.workers, self.rate, self.mtu = netsum, name, workers, rate, mtu
         self.dataplane, self.multicast, self.loss, self.spares = dataplane, multicast, loss, spares
+        self.flags = flags
 
     def __enter__(self):
         try:
@@ -56,7 +57,7 @@ class Rack:
         flags += ["--rate", self.rate, "--dataplane", self.dataplane]
         flags += ["--multicast"] if self.multicast else []
         flags += [] if self.loss is None else ["--loss", self.loss]
-        self.must("up", *flags)
+        self.must("up", *flags, *self.flags)
 
     def inside(self, where, *command):
         return [str(self.netsum), "rack", "exec", "--name", self.name, str(where), "--", *map(str, command)]
@@ -95,13 +96,28 @@ class Rack:
         links = self.status()["links"]
         return sum(link["packets_passed"] for link in links), sum(link["packets_lost"] for link in links)
 
+    def bucket_bytes(self, node):
+        """Bytes that have left each token bucket of a node: they count segmented sends with all their headers."""
+        space = f"netsum-{self.name}-{node}"
+        listed = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show"], capture_output=True, check=True)
+        return {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
+
+    def all_link_bytes(self):
+        """Bytes that each host's link has carried so far, {"w0": {"in": ..., "out": ...}, "s0-p1": ...}, if links have rates."""
+        carried = {}
+        for link in (one["id"] for one in self.status()["links"]):
+            node, _, port = link.partition("-p")
+            sent = self.bucket_bytes(node)
+            interface = f"eth{port or 0}"
+            carried[link] = {"in": sent[f"ifb-{interface}"], "out": sent[interface]}
+        return carried
+
     def link_bytes(self):
         """Bytes that worker 0's link has carried so far: (up, down), Ethernet headers included."""
-        space = f"netsum-{self.name}-w0"
-        if self.rate != "none":  # the buckets count segmented sends with all their headers
-            listed = subprocess.run(["tc", "-n", space, "-s", "-j", "qdisc", "show"], capture_output=True, check=True)
-            sent = {q["dev"]: q["bytes"] for q in json.loads(listed.stdout) if q["kind"] == "tbf"}
+        if self.rate != "none":
+            sent = self.bucket_bytes("w0")
             return sent["eth0"], sent["ifb-eth0"]
+        space = f"netsum-{self.name}-w0"
         listed = subprocess.run(
             ["ip", "-n", space, "-s", "-j", "link", "show", "eth0"], capture_output=True, check=True
         )

@@ -59,6 +59,9 @@ PIECES = [
         ("--full",),
         True,
     ),
+    Piece(
+        "shares", 7, [PYTHON, "-m", "netsum_bench.shares_bench"], ("rate", "workers", "bytes", "system"), RACK, (), True
+    ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
     Piece(
         "training",

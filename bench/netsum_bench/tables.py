@@ -5,7 +5,7 @@ import functools
 import pandas
 from pandas import Categorical, DataFrame, Series, json_normalize
 
-from netsum_bench import loss_bench, rack_report, training_bench
+from netsum_bench import loss_bench, rack_report, shares_bench, training_bench
 from netsum_bench.figures import jain, markdown, number, pivot, range_text
 from netsum_bench.rack_report import PEERS, rate_text, size_text
 
@@ -203,6 +203,7 @@ TABLES = {
     "rack:links": rack_report.link_table,
     "rack:headline": headline,
     "rack:papers": papers,
+    "shares": shares_bench.table,
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
     "training": training,

@@ -14,6 +14,7 @@ from netsum_bench import (
     rack_report,
     records,
     results,
+    shares_bench,
     start_gate,
     systems,
     tables,
@@ -157,6 +158,49 @@ def test_the_headline_says_where_netsum_is_slower():
     switch, spare = tables.headline(found).splitlines()[2:]
     assert "0.50 times as fast" in switch and "Open MPI" in switch and "**" not in switch
     assert "spare host" in spare and "0.10 times as fast" in spare
+
+
+def share_records(times, link_bytes, name="netsum-spare1"):
+    key = {"rate": "100mbit", "workers": 8, "bytes": 16 << 20, "system": name}
+    plan = {"s_per_gigabyte": 128, "ring_s_per_gigabyte": 140, "loads": {"w0, in": 1.5, "s0, in": 0.5}}
+    return [{**key, "plan": plan}, record(name, times, bytes=16 << 20, link_bytes=link_bytes)]
+
+
+def test_placements_are_compared_with_their_plans():
+    frame = 1514 / 1440
+    carried = {"w0, in": round(1.5 * (16 << 20) * frame) + 10 * 1514, "s0, in": round(0.5 * (16 << 20) * frame)}
+    found = share_records([2 * 128 * 16.777216 * frame] * 7, carried)
+    found += [record("gloo", [2500.0], bytes=16 << 20), record("gloo-unequal", [5000.0], bytes=16 << 20)]
+    found += [share_records([], {}, "netsum-unequal")[0]]
+    spare, unequal = shares_bench.table(found).splitlines()[2:]
+    assert "| 1 spare host |" in spare and "| +100% |" in spare and "| +10, +0.1% | 2500 |" in spare
+    assert float(spare.split("|")[3]) == pytest.approx(128 * 16.777216 * frame, rel=0.001)
+    assert "not measured" in unequal and "5000" in unequal and "2500" not in unequal
+
+
+@pytest.mark.parametrize("rack", {placement.rack for placement in shares_bench.PLACEMENTS.values()})
+def test_racks_of_placements_follow_the_rate(rack):
+    assert not any("100" in str(flag) for flag in shares_bench.rack_flags(rack, 8, "1gbit"))
+
+
+@needs_root
+def test_a_small_run_of_placements(tmp_path):
+    output = tmp_path / "shares.jsonl"
+    names = ["netsum-shares", "netsum-ports", "netsum-half", "gloo"]
+    flags = ["--workers", "2", "--size", "256Ki", "--rounds", "1", "--placements", ",".join(names)]
+    run = run_module("shares_bench", *flags, "--output", output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = records.load(output)
+    measured = {r["system"]: r for r in found if "round" in r}
+    assert set(measured) == set(names) and all(len(r["times_ms"]) >= 7 and not r["wrong"] for r in measured.values())
+    assert {r["system"] for r in found if "plan" in r} == set(names) - {"gloo"}
+    # Two ranks that sum for each other: each link carries the data once, which the program says, too.
+    [plan] = [r["plan"] for r in found if r.get("plan") and r["system"] == "netsum-shares"]
+    carried = measured["netsum-shares"]["link_bytes"]
+    assert set(carried) == {f"w{w}, {way}" for w in (0, 1) for way in ("in", "out")} == set(plan["loads"])
+    for link, load in plan["loads"].items():
+        assert load * (256 << 10) < carried[link] < 1.2 * load * (256 << 10)
+    assert "netsum-shares" not in namespaces()
 
 
 def test_records_stay_and_the_last_run_counts(tmp_path):

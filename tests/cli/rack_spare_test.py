@@ -79,6 +79,41 @@ class RackSpareTest(RackCommandTest):
         assert refused.status == 2
         refused.wait_for("'s1' has no link", "s0-p0, s0-p1, w0")
 
+    def test_the_plan_of_a_rack(self):
+        self.up(
+            *("--workers", 8, "--rate", "100mbit", "--spare", 1, "--ports", 4, "--switch-rate", "25mbit"),
+        )
+        plan = json.loads(
+            self.run_command("plan", "--rack", self.name, "--json", environment=self.environment).text("out")
+        )
+        seconds = {case["name"]: case["s_per_gigabyte"] for case in plan["cases"]}
+        assert abs(plan["ring_s_per_gigabyte"] - 140) < 0.1
+        assert abs(seconds["1 spare host and shards"] - 101.8) < 1  # 2 * 7 / (6 * 50 + 800) seconds for 8 Gbit
+        assert abs(seconds["sw alone"] - 320) < 1
+        self.rack("set", "--name", self.name, "all", "--rate", "50mbit")
+        plan = json.loads(
+            self.run_command("plan", "--rack", self.name, "--json", environment=self.environment).text("out")
+        )
+        assert abs(plan["ring_s_per_gigabyte"] - 280) < 0.1, "the rates of now"
+        self.rack("down", "--name", self.name)
+        for flags, words in (
+            (["--racks", 2, "--rate", "1gbit"], "is a hierarchy"),
+            (["--rate", "1gbit", "--worker-rate", "1=none"], "that of w1"),
+        ):
+            self.up("--workers", 2, *flags)
+            refused = self.run_command("plan", "--rack", self.name, environment=self.environment)
+            assert refused.status == 2
+            refused.wait_for(words)
+            self.rack("down", "--name", self.name)
+        for arguments, words in (
+            (["--rack", self.name], "is not up"),
+            ([], "give a topology file or --rack"),
+            (["a.yaml", "--rack", "b"], "give a topology file or --rack"),
+        ):
+            refused = self.run_command("plan", *arguments, environment=self.environment)
+            assert refused.status == 2
+            refused.wait_for(words)
+
     def test_up_again_names_the_differences(self):
         self.up("--workers", 2, "--spare", 1)
         other = self.rack("up", "--name", self.name, "--workers", 2, "--spare", 2, "--worker-rate", "1=5mbit")

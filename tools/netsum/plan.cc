@@ -6,6 +6,7 @@
 #include "tools/netsum/flags.h"
 #include "tools/netsum/plan_cases.h"
 #include "tools/netsum/plan_file.h"
+#include "tools/netsum/rack_topology.h"
 #include "tools/netsum/subcommand.h"
 
 namespace netsum::tool {
@@ -15,6 +16,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  netsum plan examples/topology.yaml\n"
     "  netsum plan cluster.yaml --html plan.html             the same as a picture\n"
+    "  netsum plan --rack demo                               the rack that `netsum rack up --name demo` "
+    "made\n"
     "  netsum plan cluster.yaml --json | jq '.cases[-1].weights'\n"
     "\n"
     "A topology file:\n"
@@ -33,7 +36,9 @@ class PlanCommand : public Subcommand {
  public:
   explicit PlanCommand(CLI::App& root) {
     app_ = root.add_subcommand("plan", "Compute what each placement of aggregators would give");
-    app_->add_option("topology", file_, "Topology file (YAML): hosts, links, places, racks")->required();
+    app_->add_option("topology", file_, "Topology file (YAML): hosts, links, places, racks");
+    app_->add_option("--rack", rack_,
+                     "Instead of a file: the virtual rack of this name that is up (netsum rack)");
     app_->add_flag("--json", json_, "Print the report as JSON");
     app_->add_option("--html", html_, "Also write a picture to this file");
     app_->footer(kExamples);
@@ -42,7 +47,7 @@ class PlanCommand : public Subcommand {
   bool chosen() const override { return app_->parsed(); }
 
   int run() override {
-    const std::vector<PlanCase> cases = plan_cases(load_topology(file_));
+    const std::vector<PlanCase> cases = plan_cases(topology());
     if (json_) {
       std::printf("%s\n", plan_json(cases).dump(2).c_str());
     } else {
@@ -59,8 +64,19 @@ class PlanCommand : public Subcommand {
   }
 
  private:
+  plan::Topology topology() const {
+    if (file_.empty() == rack_.empty()) throw UsageError("give a topology file or --rack NAME");
+    if (rack_.empty()) return load_topology(file_);
+    const std::optional<RackNote> note = read_note(rack_);
+    if (!note) throw UsageError("rack '" + rack_ + "' is not up: see `netsum rack status`");
+    Result<plan::Topology> topology = rack_topology(*note);
+    if (!topology.ok()) throw UsageError(topology.status().message());
+    return std::move(topology).value();
+  }
+
   CLI::App* app_;
   std::string file_;
+  std::string rack_;
   bool json_ = false;
   std::string html_;
 };

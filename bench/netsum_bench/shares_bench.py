@@ -1,0 +1,252 @@
+"""Time and bytes of planned shares: every placement beside what the planner computes for it, Gloo and Open MPI.
+
+Virtual racks with spare hosts, several ports, unequal links and a slow switch are up side by side. The systems of the rack
+benchmark take turns in them, round by round; every result is verified. For each placement the optimum is that of `netsum plan`
+for the same rack. The bytes of every link are those of its token buckets, without those of joining. Needs root.
+
+  make bench-shares                                              8 workers, 100 Mbit/s, 16 MiB: about six minutes
+  make bench-shares BENCH_FLAGS="--placements netsum-shares,netsum-spare1,gloo --rounds 1"
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+import time
+
+from netsum_bench import rack_report
+from netsum_bench.figures import markdown, median, number
+from netsum_bench.options import make_parser, names_of, need_netsum, need_root, new_output, parse_rate, parse_size
+from netsum_bench.processes import PROBLEMS, Failed
+from netsum_bench.rack import Rack
+from netsum_bench.rack_bench import measure_cells, plan_rounds
+from netsum_bench.rack_report import NETSUM_FRAME, TCP_FRAME, cells, size_text
+from netsum_bench.records import append_to, load
+from netsum_bench.systems import Gloo, Netsum, OpenMpi
+
+SPARES = 8
+
+
+@dataclasses.dataclass
+class Placement:
+    """A row of the table. `rack`: of RACKS. `places`: the aggregators' nodes in it, all of them if None. `case`: of netsum plan."""
+
+    title: str
+    rack: str
+    places: list | None
+    case: str
+
+
+PLACEMENTS = {
+    "netsum-shares": Placement("nothing but the workers", "equal", [], "embedded shards"),
+    **{
+        f"netsum-spare{k}": Placement(
+            f"{k} spare host{'s' * (k > 1)}",
+            "equal",
+            [f"s{s}" for s in range(k)],
+            f"{k} spare host{'s' * (k > 1)} and shards",
+        )
+        for k in (1, 2, 4, 8)
+    },
+    "netsum-fast": Placement("1 spare host, its link 4 times as fast", "fast", None, "best mix"),
+    "netsum-ports": Placement("1 spare host with 4 ports", "ports", None, "best mix"),
+    "netsum-unequal": Placement("half of the workers' links half as fast", "unequal", [], "embedded shards"),
+    "netsum-unequal-spare": Placement("the same, and 1 spare host", "unequal", None, "best mix"),
+    "netsum-switch": Placement("an aggregator in the switch", "equal", ["sw"], "sw alone"),
+    "netsum-half": Placement("the same, which sums only half the rate", "half", None, "best mix"),
+}
+PEERS = {"gloo": (Gloo, "equal"), "openmpi": (OpenMpi, "equal")}
+PEERS |= {f"{name}-unequal": (kind, "unequal") for name, (kind, _) in PEERS.items()}
+
+
+def rack_flags(rack, workers, rate):
+    """Of `netsum rack up`."""
+    bits = rack_report.rate_bits(rate)
+    times = lambda factor: f"{bits * factor / 1e3:.0f}kbit"
+    return {
+        "equal": ("--spare", SPARES),
+        "fast": ("--spare", 1, "--spare-rate", times(4), "--no-switch-aggregator"),
+        "ports": ("--spare", 1, "--ports", 4, "--no-switch-aggregator"),
+        "unequal": (
+            *("--worker-rate", f"{workers // 2}-{workers - 1}={times(0.5)}"),
+            *("--spare", 1, "--no-switch-aggregator"),
+        ),
+        "half": ("--switch-rate", times(0.5)),
+    }[rack]
+
+
+class Placed(Netsum):
+    """netsum at one placement."""
+
+    def __init__(self, rack, name):
+        super().__init__(rack)
+        self.name, placement = name, PLACEMENTS[name]
+        used = [
+            one["address"]
+            for one in rack.status()["aggregators"]
+            if placement.places is None or one["node"] in placement.places
+        ]
+        self.flags = ["--aggregator", ",".join(used), *(() if used else ("--root", rack.root))]
+        report = subprocess.run([rack.netsum, "plan", "--rack", rack.name, "--json"], capture_output=True, text=True)
+        if report.returncode != 0:
+            raise Failed(f"netsum plan: {report.stderr.strip()}")
+        plan = json.loads(report.stdout)
+        self.case = next(case for case in plan["cases"] if case["name"] == placement.case)
+        self.ring_s_per_gigabyte = plan["ring_s_per_gigabyte"]
+
+    def plan(self):
+        """What the program says, for the records; loads are in units of the gradient."""
+        return {
+            "s_per_gigabyte": self.case["s_per_gigabyte"],
+            "ring_s_per_gigabyte": self.ring_s_per_gigabyte,
+            "bottleneck": self.case["bottleneck"],
+            "stripes": sum(one["weight"] > 0 for one in self.case["weights"]),
+            "loads": {link["name"]: link["bytes_per_gigabyte"] / 1e9 for link in self.case["links"]},
+        }
+
+    def carried(self, size, iterations, warmup):
+        """A measurement, and the bytes of each link in it, named as in the plan."""
+        before = self.rack.all_link_bytes()
+        result = super().measure(size, iterations, warmup)
+        after = self.rack.all_link_bytes()
+        return result, {
+            f"{link.replace('-p', ' port ')}, {way}": after[link][way] - before[link][way]
+            for link in after
+            for way in ("in", "out")
+        }
+
+    @functools.cached_property
+    def joining(self):
+        return self.carried(4, 1, 0)[1]
+
+    def measure(self, size, iterations, warmup):
+        joining = self.joining
+        result, carried = self.carried(size, iterations, warmup)
+        per_operation = {
+            link: round((count - joining[link]) / (iterations + warmup))
+            for link, count in carried.items()
+            if link in self.plan()["loads"]
+        }
+        return {**result, "link_bytes": per_operation}
+
+
+def run(options, out, say, expired):
+    wanted = options.placements
+    with contextlib.ExitStack() as stack:
+        racks = {}
+        for name in dict.fromkeys([PLACEMENTS[n].rack if n in PLACEMENTS else PEERS[n][1] for n in wanted]):
+            flags = rack_flags(name, options.workers, options.rate)
+            rack = Rack(options.netsum, f"shares{name}", options.workers, options.rate, 1500, "user", flags=flags)
+            racks[name] = stack.enter_context(rack)
+        place = {"rate": options.rate, "workers": options.workers}
+        systems = []
+        for name in wanted:
+            try:
+                if name in PEERS:
+                    kind, rack = PEERS[name]
+                    system = kind(racks[rack])
+                    system.name = name
+                else:
+                    system = Placed(racks[PLACEMENTS[name].rack], name)
+                    out({**place, "bytes": options.size, "system": name, "plan": system.plan()})
+            except PROBLEMS as problem:
+                say(f"  {name} is left out: {problem}")
+                out({**place, "bytes": options.size, "left_out": name, "failed": str(problem)})
+                continue
+            stack.callback(system.close)
+            systems.append(system)
+        rounds = lambda size: plan_rounds(size, options.rate, options.rounds)
+        measure_cells(systems, place, [options.size], rounds, out, say, expired)
+
+
+def beyond_program(rounds, plan, size):
+    """The link that differs most from the program: in packets and in percent of what the program says, headers included. Links
+    that the program leaves idle count as packets only."""
+    differences = []
+    for link, units in plan["loads"].items():
+        expected = units * size * NETSUM_FRAME
+        measured = median([r["link_bytes"][link] for r in rounds if link in r.get("link_bytes", {})] or [0])
+        differences.append((abs(measured - expected), measured - expected, expected))
+    _, difference, expected = max(differences)
+    share = f", {difference / expected:+.1%}" if expected else ""
+    return f"{difference / 1514:+.0f}{share}"
+
+
+def table(records):
+    """A row for each placement, with the peers on the same links."""
+    found = cells(records)
+    plans = {(r["rate"], r["workers"], r["bytes"], r["system"]): r["plan"] for r in records if "plan" in r}
+    rows = []
+    for key, plan in sorted(plans.items(), key=lambda item: list(PLACEMENTS).index(item[0][-1])):
+        rate, workers, size, name = key
+        cell = found.get(key, {})
+        where = f"{workers} workers, {rack_report.rate_text(rate)}, {size_text(size)}"
+        optimum = plan["s_per_gigabyte"] * size / 1e6 * NETSUM_FRAME
+        ring = plan["ring_s_per_gigabyte"] * size / 1e6 * TCP_FRAME
+        suffix = "-unequal" if PLACEMENTS[name].rack == "unequal" else ""
+        row = [where, PLACEMENTS[name].title, number(optimum)]
+        if "median" in cell:
+            rounds = [
+                r for r in records if "times_ms" in r and (r["rate"], r["workers"], r["bytes"], r["system"]) == key
+            ]
+            time_ms = cell["median"]
+            row += [rack_report.time_text(cell, False), f"{time_ms / optimum - 1:+.0%}", f"{ring / time_ms:.2f}"]
+            row += [beyond_program(rounds, plan, size)]
+        else:
+            row += ["failed" if cell else "not measured", "", "", ""]
+        for peer in ("gloo", "openmpi"):
+            other = found.get((rate, workers, size, peer + suffix), {})
+            row.append(number(other["median"]) if "median" in other else "")
+        rows.append(row)
+    headings = ["", "what there is", "optimum, ms", "netsum, ms", "over the optimum", "over a ring's bound"]
+    headings += ["link that differs most from the program, packets", "Gloo, ms", "Open MPI, ms"]
+    return markdown(headings, rows, 2)
+
+
+def parse_arguments():
+    parser = make_parser(__doc__, budget=True)
+    everything = [*PLACEMENTS, *PEERS]
+    parser.add_argument(
+        "--workers", type=int, default=8, choices=range(2, 33), metavar="N", help="(default %(default)s)"
+    )
+    parser.add_argument("--rate", type=parse_rate, default="100mbit", help="of most links (default %(default)s)")
+    parser.add_argument("--size", type=parse_size, default=16 << 20, help="bytes as float32 (default 16Mi)")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
+    parser.add_argument(
+        "--placements",
+        type=names_of(everything),
+        default=everything,
+        help=f"what is measured: of {', '.join(everything)} (default: all)",
+    )
+    options = parser.parse_args()
+    if options.rate == "none":
+        parser.error("--rate none: without a rate there is nothing to plan")
+    need_root(parser)
+    need_netsum(parser, options)
+    if options.output is None:
+        options.output = new_output("shares")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    begun = time.monotonic()
+    say = lambda text: print(text, flush=True)
+    expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget
+    out = append_to(options.output)
+    failures = []
+    kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
+    try:
+        run(options, kept, say, expired)
+    except PROBLEMS as problem:  # of a rack
+        kept({"rate": options.rate, "workers": options.workers, "failed": str(problem)})
+        say(f"FAILED: {problem}")
+    if options.output.exists():
+        say("\n" + table(load(options.output)) + f"\n\nrecords: {options.output}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
