@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <thread>
 
 namespace netsum::tool {
@@ -65,6 +67,16 @@ Ending wait_for_end(pid_t pid, milliseconds limit) {
   return ending;
 }
 
+// posix_spawnp() gives EACCES also for a program that is nowhere, if it may not look into a folder of PATH.
+bool is_in_path(const std::string& program) {
+  if (program.find('/') != std::string::npos) return access(program.c_str(), F_OK) == 0;
+  const char* path = getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/" + program).c_str(), F_OK) == 0) return true;
+  return false;
+}
+
 // A file without a name: what a child writes there can have any length, and needs no reader meanwhile.
 FileDescriptor unnamed_file(const std::string& content = "") {
   FileDescriptor file(memfd_create("netsum", MFD_CLOEXEC));
@@ -99,10 +111,11 @@ Result<pid_t> start_process(const std::vector<std::string>& command, const Strea
   if (own_session) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   const char* program = command.front() == "netsum" ? "/proc/self/exe" : argv[0];
   pid_t pid = 0;
-  const int error = posix_spawnp(&pid, program, &actions, &attributes, argv.data(), environ);
+  int error = posix_spawnp(&pid, program, &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
+  if (error == EACCES && !is_in_path(program)) error = ENOENT;
   return Status(ErrorCode::kUnsupported, "cannot run '" + command.front() + "': " + std::strerror(error) +
                                              (error == ENOENT ? "; install it, or add it to PATH" : ""));
 }

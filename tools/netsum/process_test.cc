@@ -2,6 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
 
 namespace netsum::tool {
 namespace {
@@ -32,9 +37,18 @@ TEST(RunProcess, AFailureSaysHowItEndedAndWhatItPrinted) {
 }
 
 TEST(RunProcess, AProgramThatIsNotThereIsNamed) {
-  const Status status = run_process({"no-such-program", "flag"}, "", kLong).status();
-  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("'no-such-program'"), HasSubstr("install")));
+  const std::string path = getenv("PATH");
+  std::string closed = "/tmp/netsum-process-test-XXXXXX";  // a folder that only root may search
+  ASSERT_NE(mkdtemp(closed.data()), nullptr);
+  ASSERT_EQ(chmod(closed.c_str(), 0), 0);
+  for (const std::string& searched : {path, closed + ":" + path}) {
+    setenv("PATH", searched.c_str(), 1);
+    const Status status = run_process({"no-such-program", "flag"}, "", kLong).status();
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("'no-such-program'"), HasSubstr("install")));
+  }
+  setenv("PATH", path.c_str(), 1);
+  rmdir(closed.c_str());
 }
 
 TEST(RunProcess, OneThatDoesNotEndIsKilled) {
