@@ -94,7 +94,7 @@ class Engine {
   std::atomic<int64_t> left_deadline_us_{INT64_MAX};
   bool connected_ = false;
   Status status_;
-  std::string not_connected_reason_;
+  std::string not_connected_reason_ = "its deadline had passed before the first packet was sent";
 
   std::thread thread_;  // last: it uses all of the above
 };

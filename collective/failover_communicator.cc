@@ -186,6 +186,7 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
 // On the session's engine thread.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
                                     const Status& status) {
+  if (!status.ok() && hooks_.failing) hooks_.failing();
   Status result = status;
   {
     const std::lock_guard lock(mutex_);

@@ -26,10 +26,14 @@ namespace netsum {
 
 // Called at certain points, so that tests can hold a thread there. Empty in production.
 struct FailoverHooks {
-  std::function<void()> submitted;  // on the thread of the caller: a session works on the operation
-  std::function<void()>
-      aborting;  // on the thread of abort(): operations have ended, the other ranks do not know yet
-  std::function<void()> met;  // all ranks have joined at another place; nothing is repeated there yet
+  // On the thread of the caller: a session works on the operation.
+  std::function<void()> submitted;
+  // On the thread of abort(): operations have ended, the other ranks do not know yet.
+  std::function<void()> aborting;
+  // On a session's thread, which is about to report that an operation has failed.
+  std::function<void()> failing;
+  // All ranks have joined at another place; nothing is repeated there yet.
+  std::function<void()> met;
 };
 
 class FailoverCommunicator final : public CommunicatorBase {

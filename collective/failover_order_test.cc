@@ -1,6 +1,7 @@
 // A failover at the worst moment: threads are held up where the order of events matters.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -116,6 +117,31 @@ TEST(FailoverOrderTest, NothingIsWrittenToATensorAfterItsWorkHasEnded) {
   EXPECT_TRUE(job.ranks[0]->barrier(kPatience).ok());
   EXPECT_TRUE(barrier.get().ok());
   EXPECT_EQ(mine, next);
+}
+
+// Rank 0 has two operations in flight when its session is lost. The second one's report comes when the session has been
+// taken out already.
+TEST(FailoverOrderTest, ALaterReportIsNoLossOfTheNextSession) {
+  TwoRanks job;
+  std::atomic<int> reports = 0;
+  const auto failing = [&] {
+    if (++reports != 2) return;
+    EXPECT_TRUE(
+        comes_true([&] { return job.ranks[0]->describe().find("looking for") != std::string::npos; }));
+  };
+  job.connect({.failing = failing}, {});
+  std::vector<float> mine[2] = {std::vector<float>(1000, 1.0f), std::vector<float>(1000, 1.0f)};
+  std::vector<float> theirs[2] = {std::vector<float>(1000, 2.0f), std::vector<float>(1000, 2.0f)};
+  const Work works[2] = {sum_in_place(*job.ranks[0], mine[0]), sum_in_place(*job.ranks[0], mine[1])};
+  job.first.reset();
+  ASSERT_TRUE(comes_true([&] { return job.ranks[1]->stats().failovers == 1; }));
+  for (std::vector<float>& data : theirs) {
+    const Status status = sum_in_place(*job.ranks[1], data).wait();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+  for (const Work& work : works) EXPECT_TRUE(work.wait().ok()) << work.wait().to_string();
+  EXPECT_GE(reports, 2);
+  for (const auto& rank : job.ranks) EXPECT_EQ(rank->stats().failovers, 1u);
 }
 
 // Of the packets for rank 1 half are lost, so that mostly some operation has ended on rank 0 only, which has to repeat it

@@ -55,9 +55,7 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
   }
   // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
   if (status.ok()) status = sum_one(time_left(deadline));
-  // Of a job that moves, nobody is to blame: all try again elsewhere.
-  const bool moves = succession_.succeeds != 0 && succession_.min_members == 0;
-  if (!status.ok()) report(moves ? Status(ErrorCode::kAggregatorLost, status.message()) : status);
+  if (!status.ok()) report(for_other_ranks(status));
   connected_.store(status.ok(), std::memory_order_release);
   return status;
 }
@@ -89,8 +87,9 @@ Session::~Session() {
 
 void Session::on_control_failure(const Status& status) {
   Status reported = status;
-  // The control service of a job without aggregators is on one of its ranks.
-  if (shard_ != nullptr && status.code() == ErrorCode::kAggregatorLost && shard_->root_rank() >= 0)
+  // The control service of a job without aggregators is on one of its ranks. Its own loss names no rank.
+  const bool is_of_service = status.code() == ErrorCode::kAggregatorLost && status.rank() == kNoRank;
+  if (shard_ != nullptr && is_of_service && shard_->root_rank() >= 0)
     reported =
         Status(ErrorCode::kPeerLost,
                "rank " + std::to_string(shard_->root_rank()) + ", where the ranks meet: " + status.message(),
@@ -99,8 +98,15 @@ void Session::on_control_failure(const Status& status) {
   if (on_failure_) on_failure_(reported);
 }
 
+// Of a job that moves, nobody is to blame: all try again elsewhere.
+Status Session::for_other_ranks(const Status& status) const {
+  const bool moves = succession_.succeeds != 0 && succession_.min_members == 0;
+  if (!moves || connected_.load(std::memory_order_acquire)) return status;
+  return {ErrorCode::kAggregatorLost, status.message(), rank_.load(std::memory_order_relaxed)};
+}
+
 void Session::on_engine_failure(const Status& status) {
-  report(status);
+  report(for_other_ranks(status));
   if (on_failure_) on_failure_(status);
 }
 

@@ -78,6 +78,7 @@ class Session {
   Status join(Clock::time_point deadline);
   void on_control_failure(const Status& status);
   void on_engine_failure(const Status& status);
+  Status for_other_ranks(const Status& status) const;
   Status open_metrics();
   void add_metrics(MetricsPage* page);
   std::string why_not_ready();

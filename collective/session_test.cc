@@ -86,5 +86,46 @@ TEST_P(SessionTest, RanksThatReduceToDifferentRanksMismatch) {
 INSTANTIATE_TEST_SUITE_P(Paths, SessionTest, ::testing::Values(false, true),
                          [](const auto& path) { return path.param ? "SharedMemory" : "Network"; });
 
+// A rank that cannot take part in a move to embedded shards tells the others to try again elsewhere. That is no loss of
+// rank 0, where the ranks meet: rank 1 must not take it for one.
+TEST(MovingSessionTest, ARankThatCannotMoveIsNoLossOfTheControlService) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  ASSERT_NE(aggregator, nullptr);
+  std::string root;
+  const auto moving_options = [&](int rank) {
+    CommunicatorOptions options = options_for(rank, *aggregator, false);
+    options.on_failure = FailurePolicy::kFailover;
+    options.fallback_aggregators = {std::string(kHosts)};
+    options.root = rank == 0 ? "127.0.0.1:0" : root;
+    if (rank == 0) options.on_root_bound = [&](const std::string& address) { root = address; };
+    return options;
+  };
+  std::vector<std::unique_ptr<SessionOpener>> openers;
+  const auto on_all_ranks = [&](const auto& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+    for (std::thread& thread : threads) thread.join();
+  };
+  for (int rank = 0; rank < kRanks; ++rank) {
+    openers.push_back(std::make_unique<SessionOpener>(moving_options(rank)));
+    ASSERT_TRUE(openers.back()->prepare().ok());
+  }
+  on_all_ranks([&](int rank) { EXPECT_TRUE(openers[rank]->connect({}).ok()); });
+
+  Status ended[kRanks];
+  on_all_ranks([&](int rank) {
+    const auto now = std::chrono::steady_clock::now();
+    // Rank 2 joins with the others, but has no time left for its data path.
+    const auto data_path = rank == 2 ? std::chrono::milliseconds(-1) : kPatience;
+    const auto session = openers[rank]->move({{}, 0, now + kPatience, now + data_path, {}});
+    ended[rank] = session.ok() ? Status() : session.status();
+  });
+  EXPECT_FALSE(ended[2].ok());
+  for (const Status& status : {ended[0], ended[1]}) {
+    EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
+    EXPECT_EQ(status.rank(), 2) << status.to_string();
+  }
+}
+
 }  // namespace
 }  // namespace netsum
