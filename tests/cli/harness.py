@@ -87,9 +87,9 @@ class Running:
             with contextlib.suppress(queue.Empty):
                 self.news.get(timeout=min(left, 0.2))
 
-    def end(self):
+    def end(self, patience_s=PATIENCE_S):
         """Waits for the end; returns the exit status."""
-        status = self.process.wait(timeout=PATIENCE_S)
+        status = self.process.wait(timeout=patience_s)
         for reader in self.readers:
             reader.join(timeout=PATIENCE_S)
         return status
