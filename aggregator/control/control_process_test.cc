@@ -44,7 +44,8 @@ JoinParameters parameters(const std::string& address, int rank, int world_size) 
   return join;
 }
 
-// This test program again, in one of the roles of child_main(). Killed at the latest by the destructor.
+// This test program again, in one of the roles of child_main(). The destructor kills it and the children that it has
+// forked: these hold the output of the test, for whose end ctest waits.
 class Child {
  public:
   explicit Child(const std::vector<std::string>& arguments) {
@@ -59,13 +60,17 @@ class Child {
     argv.push_back(self.data());
     for (std::string& copy : copies) argv.push_back(copy.data());
     argv.push_back(nullptr);
-    NETSUM_ASSERT(::posix_spawn(&pid_, self.c_str(), &actions, nullptr, argv.data(), environ) == 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // a process group of its own
+    NETSUM_ASSERT(::posix_spawn(&pid_, self.c_str(), &actions, &attributes, argv.data(), environ) == 0);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
     output_ = ends[0];
   }
   ~Child() {
-    send(SIGKILL);
+    ::kill(-pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
     ::close(output_);
   }
