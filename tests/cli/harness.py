@@ -45,9 +45,10 @@ def rights_of(pid):
 
 
 class Running:
-    """A started command. Its lines of output are collected as they come."""
+    """A started command. Its lines of output are collected as they come. All waits end after `patience_s`."""
 
-    def __init__(self, *arguments, environment=None, program=NETSUM):
+    def __init__(self, *arguments, environment=None, program=NETSUM, patience_s=PATIENCE_S):
+        self.patience_s = patience_s
         self.process = subprocess.Popen(
             [program, *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -76,7 +77,7 @@ class Running:
 
     def wait_for(self, *words, name="err"):
         """The first line that has all of `words`."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             for line in list(self.lines[name]):
                 if all(word in line for word in words):
@@ -87,9 +88,9 @@ class Running:
             with contextlib.suppress(queue.Empty):
                 self.news.get(timeout=min(left, 0.2))
 
-    def end(self, patience_s=PATIENCE_S):
+    def end(self):
         """Waits for the end; returns the exit status."""
-        status = self.process.wait(timeout=patience_s)
+        status = self.process.wait(timeout=self.patience_s)
         for reader in self.readers:
             reader.join(timeout=PATIENCE_S)
         return status

@@ -32,6 +32,7 @@ class MemcheckTest(CommandTest):
             f"--log-file={self.reports}/%p",
             *command,
             program="valgrind",
+            patience_s=PATIENCE_S,
         )
         self.cleanup.callback(running.stop)
         return running
@@ -62,7 +63,7 @@ class MemcheckTest(CommandTest):
             for rank in range(2)
         ]
         for rank in ranks:
-            assert rank.end(PATIENCE_S) == 0, rank.text("err")
+            assert rank.end() == 0, rank.text("err")
 
     def assert_clean(self):
         for report in self.reports.iterdir():
@@ -70,7 +71,7 @@ class MemcheckTest(CommandTest):
             assert text == "", f"memcheck says:\n{text[:4000]}"
 
     def test_an_uninitialised_byte_in_a_packet_is_seen(self):
-        assert self.start_checked(BUILD / "tests/cli/send_uninitialised").end(PATIENCE_S) == FOUND
+        assert self.start_checked(BUILD / "tests/cli/send_uninitialised").end() == FOUND
         (report,) = self.reports.iterdir()
         assert re.search(r"Syscall param sendm?msg\(.*uninitialised byte", report.read_text(encoding="utf-8"))
 
@@ -80,7 +81,7 @@ class MemcheckTest(CommandTest):
         for dtype, size in (("float32", 4 * 1237), ("bfloat16", 2 * 999), ("int64", 8 * 501)):
             self.sum_checked("--aggregator", address, "--bytes", size, "--dtype", dtype)
         self.send_signal(daemon)
-        assert daemon.end(PATIENCE_S) == 0, daemon.text("err")
+        assert daemon.end() == 0, daemon.text("err")
         assert re.search(r"rounds_completed=[1-9]", daemon.text("err"))
         self.assert_clean()
 
