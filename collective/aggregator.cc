@@ -10,6 +10,7 @@
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "src/net/multicast.h"
+#include "src/plan/job_plan.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -120,6 +121,26 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
 #endif
 }
 
+// What the share planner has to know of this aggregator, besides its dataplane.
+PlaceInfo place_for(const AggregatorOptions& options) {
+  PlaceInfo place;
+  const bool many_interfaces = options.dataplane == DataplaneKind::kXdp && options.interfaces.size() > 1;
+  place.set_kind(options.in_switch || many_interfaces ? PlaceInfo::SWITCH : PlaceInfo::SPARE_HOST);
+  place.set_address(options.listen);
+  place.set_stream_bps(options.sum_rate_bps);
+  if (place.kind() == PlaceInfo::SWITCH) return place;
+  PlacePort* port = place.add_ports();
+  port->mutable_link()->set_in_bps(options.link_rate_bps);
+  port->mutable_link()->set_out_bps(options.link_rate_bps);
+  return place;
+}
+
+Status check_rates(const AggregatorOptions& options) {
+  if (Status status = plan::check_declared_rate(options.link_rate_bps, "link_rate_bps"); !status.ok())
+    return status;
+  return plan::check_declared_rate(options.sum_rate_bps, "sum_rate_bps");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& options) {
@@ -131,6 +152,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
     return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
   }
   if (Status status = check_quota(options); !status.ok()) return status;
+  if (Status status = check_rates(options); !status.ok()) return status;
   const Result<Address> listen = Address::resolve(options.listen);
   if (!listen.ok()) return listen.status();
 
@@ -154,6 +176,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.parent = options.parent;
   control.parent_token = options.parent_token;
   control.on_event = options.on_event;
+  control.place = place_for(options);
   auto service = ControlService::start(control, dataplane.value().get());
   if (!service.ok()) return service.status();
   return std::unique_ptr<Aggregator>(

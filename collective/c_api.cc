@@ -142,6 +142,11 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
   out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
   out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
+  out->link_rate_bps = in->link_rate_bps;
+  if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_AUTO)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: shares is none of netsum_shares");
+  if (in->shares != NETSUM_SHARES_DEFAULT)
+    out->shares = in->shares == NETSUM_SHARES_AUTO ? netsum::Shares::kAuto : netsum::Shares::kOff;
   return Status();
 }
 

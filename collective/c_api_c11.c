@@ -133,6 +133,14 @@ const char* netsum_c11_program(void) {
   options.packet_io = NETSUM_IO_UDP;
   options.timeout_ms = 20000;
   netsum_comm* comm = NULL;
+  options.shares = (netsum_shares)7;
+  REQUIRE(netsum_comm_connect(&options, &comm) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "shares is none of netsum_shares") != NULL);
+  options.shares = NETSUM_SHARES_AUTO;
+  options.link_rate_bps = 1;
+  REQUIRE(netsum_comm_connect(&options, &comm) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "link_rate_bps is 1 bit/s") != NULL);
+  options.link_rate_bps = 1e9;
   REQUIRE(netsum_comm_connect(&options, &comm) == NETSUM_OK);
   REQUIRE(strncmp(address, "127.0.0.1:", 10) == 0);
   float number = 2;

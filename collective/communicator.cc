@@ -14,6 +14,7 @@
 #include "collective/work_state.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
+#include "src/plan/job_plan.h"
 #include "wire/mtu.h"
 
 namespace netsum {
@@ -94,6 +95,8 @@ Status check(const CommunicatorOptions& options) {
     return invalid("world_size is " + world + "; embedded shards sum for at most " +
                    std::to_string(kMaxMembers) + " ranks: set aggregators");
   }
+  if (Status status = plan::check_declared_rate(options.link_rate_bps, "link_rate_bps"); !status.ok())
+    return status;
   return options.on_failure == FailurePolicy::kFailover ? check_failover(options) : Status();
 }
 

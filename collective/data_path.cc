@@ -51,13 +51,15 @@ Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, u
 // Results prove that the aggregator that sends them is alive: of its stripes or, if the ranks meet at one of them, of
 // that rank's shard.
 void DataPath::watch_results(const Memberships& memberships) {
-  size_t stripe = 0;
+  const int root_rank = options_.user.aggregators.empty() ? options_.shard->root_rank() : kNoRank;
   for (size_t i = 0; i < memberships.size(); ++i) {
     std::vector<const Counter*> results;
-    for (const StripeInfo& info : memberships[i]->membership().stripes) {
-      const Counter& counter = network_.worker->stripe(stripe++).counters().results;
-      if (!info.embedded || (options_.shard != nullptr && info.owner_rank == options_.shard->root_rank()))
-        results.push_back(&counter);
+    for (size_t stripe = 0; stripe < network_.stripes.size(); ++stripe) {
+      const JobStripe& one = network_.stripes[stripe];
+      if (one.membership != i) continue;
+      const StripeInfo& info = memberships[i]->membership().stripes[one.number];
+      if (!info.embedded || (root_rank != kNoRank && info.owner_rank == root_rank))
+        results.push_back(&network_.worker->stripe(stripe).counters().results);
     }
     const auto witness = [results] {
       uint64_t sum = 0;
@@ -111,6 +113,7 @@ Status DataPath::open_network_of_hosts(Deadline deadline) {
   member.job = options_.user.job + "/" + std::to_string(placement.local);
   member.rank = static_cast<int>(placement.host);
   member.world_size = static_cast<int>(placement.hosts.size());
+  member.shard_job = 1;
   // Not to be taken for that of the job that this one succeeds, which may still be there.
   if (options_.succeeds_another_job) member.succession.succeeds = membership.succession_id;
   // Its members are also those of the whole job, whose reports have the right ranks.

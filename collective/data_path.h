@@ -28,7 +28,7 @@ class DataPath {
     const Memberships& job;
     Placement placement;
     bool succeeds_another_job = false;
-    Shard* shard = nullptr;     // null: aggregators sum
+    Shard* shard = nullptr;     // this rank's, which may get a share; null: there is none
     TraceLog* trace = nullptr;  // null: none
     FailureNotifier* failures;  // gets the engine attached
     // As Engine's, of the engine that takes the operations.

@@ -251,7 +251,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   ++generation_;
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
-  everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = ChunkMap(session_->stripe_count()),
+  everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = session_->chunk_map(),
                                                 .data = session_->data_slots(),
                                                 .scale = session_->scale_slots(),
                                                 .payload_bytes = payload_bytes_},

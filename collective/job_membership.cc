@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
 
 namespace netsum {
@@ -26,10 +27,39 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   job.set_mtu(static_cast<uint32_t>(options.mtu));
   job.set_slots(static_cast<uint32_t>(options.slots));
   job.set_when_full(static_cast<uint32_t>(options.when_full));
+  job.set_shares(static_cast<uint32_t>(options.shares));
   job.set_succeeds(member.succession.succeeds);
   job.set_min_members(static_cast<uint32_t>(member.succession.min_members));
   job.set_gather_ms(to_wire(member.succession.gather));
   return job;
+}
+
+// The link by which this rank reaches the others; 0 if its rate is not known.
+LinkRate own_link(const CommunicatorOptions& options, const std::string& towards) {
+  double bps = options.link_rate_bps;
+  if (bps == 0) {
+    const Result<Address> remote = Address::resolve(towards);
+    const Result<Address> local = remote.ok() ? local_address_towards(*remote) : remote;
+    const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
+    if (reported.ok()) bps = *reported;
+  }
+  LinkRate link;
+  link.set_in_bps(bps);
+  link.set_out_bps(bps);
+  return link;
+}
+
+// What the first of the job's `addresses` makes the plan of.
+Result<Sharing> sharing(const CommunicatorOptions& options, const std::vector<std::string>& addresses,
+                        std::chrono::steady_clock::time_point deadline) {
+  Sharing sharing{.link = own_link(options, addresses.front()), .other_places = {}};
+  for (size_t i = 1; i < addresses.size(); ++i) {
+    Result<PlaceInfo> place =
+        query_place(addresses[i], options.aggregator_token, options.tls, time_left(deadline));
+    if (!place.ok()) return place.status();
+    sharing.other_places.push_back(std::move(place).value());
+  }
+  return sharing;
 }
 
 }  // namespace
@@ -45,25 +75,36 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   join.completed = member.succession.completed;
   join.on_left = member.on_left;
   join.on_missing = member.on_missing;
-  if (shard != nullptr) {
+  std::vector<std::string> addresses = options.aggregators;
+  if (addresses.empty()) {
+    addresses = {shard->root()};
     join.job.set_aggregator_token(options.token);  // rank 0's service serves this job alone
+  }
+  Result<Sharing> shared = sharing(options, addresses, deadline);
+  if (shared.ok()) {
+    join.sharing = std::move(shared).value();
+  } else if (shared.status().code() != ErrorCode::kVersionMismatch || options.shares == Shares::kAuto) {
+    return shared.status();
+  }
+  if (shard != nullptr) {
     const DataplaneLimits limits = shard->limits();
     join.shard = limits.capabilities;
     join.shard_endpoint = shard->endpoint().to_string();
     join.shard_payload_bytes = limits.capabilities.payload_bytes();
     join.shard_slots = limits.slots_per_stripe;
+    join.shard_job = member.shard_job;
   }
   // Shards send to few, and AF_XDP takes only what is sent to this rank alone.
-  join.multicast = shard == nullptr && options.packet_io == PacketIoKind::kUdp &&
+  join.multicast = !options.aggregators.empty() && options.packet_io == PacketIoKind::kUdp &&
                    options.aggregators.size() <= UdpIoOptions::kMaxGroups;
-  std::vector<std::string> addresses = options.aggregators;
-  if (shard != nullptr) addresses = {shard->root()};
   for (const std::string& address : addresses) {
     join.address = address;
     join.timeout = time_left(deadline);
     auto client = ControlClient::join(join, member.on_failure);
     if (!client.ok()) return client.status();
     memberships->push_back(std::move(client).value());
+    join.sharing.reset();
+    join.shard_endpoint.clear();
     if (join.job.min_members() == 0) continue;
     const ControlClient& first = *memberships->front();
     join.rank = first.rank();
@@ -82,12 +123,6 @@ uint32_t least_data_slots(const Memberships& memberships) {
   uint32_t least = memberships.front()->membership().data_slots;
   for (const auto& control : memberships) least = std::min(least, control->membership().data_slots);
   return least;
-}
-
-size_t stripe_count(const Memberships& memberships) {
-  size_t count = 0;
-  for (const auto& control : memberships) count += control->membership().stripes.size();
-  return count;
 }
 
 }  // namespace netsum

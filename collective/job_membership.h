@@ -32,14 +32,17 @@ struct JobMember {
   int world_size = 1;
   Succession succession;
   std::string host;  // ranks of equal names share memory; empty: with nobody
+  uint32_t shard_job =
+      0;  // what this rank's shard calls the job, beside an aggregator; one number for each job at once
   // As ControlClient's: on its threads.
   std::function<void(const Status&)> on_failure;
   std::function<void(int rank)> on_left;
   std::function<void(const std::vector<int>&)> on_missing;
 };
 
-// Joins the job at all of options.aggregators, or at `shard`'s root if it is not null. Memberships are added
-// to `memberships` one by one, those before an error stay. Who takes part is settled at the first aggregator.
+// Joins the job at all of options.aggregators or, without any, at `shard`'s root. Memberships are added to
+// `memberships` one by one, those before an error stay. The first aggregator settles who takes part, and plans the shares;
+// there the rank offers `shard`, unless it is null.
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 
@@ -47,7 +50,6 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 void report_failure(const Memberships& memberships, const Status& status);
 
 uint32_t least_data_slots(const Memberships& memberships);  // per stripe
-size_t stripe_count(const Memberships& memberships);
 
 // At least a millisecond: 0 has other meanings.
 std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline);

@@ -18,14 +18,14 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   StripeOptions stripe;
   stripe.address = address.value();
   stripe.local = info.embedded && info.owner_rank == rank;
-  stripe.job = membership.job;
+  stripe.job = info.job;
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
   stripe.member_of_rank = membership.member_of_rank;
-  stripe.multicast_group = membership.multicast_group;
+  if (!info.embedded) stripe.multicast_group = membership.multicast_group;
   return stripe;
 }
 
@@ -56,19 +56,22 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
                               const CommunicatorOptions& options, Shard* shard,
                               std::function<void(const Status&)> on_failed, TraceLog* trace) {
   NetworkPath path;
-  for (const auto& control : memberships) {
-    const Membership& membership = control->membership();
-    if (shard != nullptr) {
-      Result<ShardJob> installed = shard->install(membership, worker.rank, worker.world_size);
+  std::vector<const Membership*> all;
+  for (const auto& control : memberships) all.push_back(&control->membership());
+  Result<std::vector<JobStripe>> stripes = job_stripes(all);
+  if (!stripes.ok()) return stripes.status();
+  path.stripes = std::move(stripes).value();
+  for (const JobStripe& one : path.stripes) {
+    Result<StripeOptions> stripe = stripe_options(*all[one.membership], one.number, worker.rank);
+    if (!stripe.ok()) return stripe.status();
+    if (stripe->local && shard != nullptr) {
+      Result<ShardJob> installed = shard->install(*all[one.membership], one.number, worker.world_size);
       if (!installed.ok()) return installed.status();
       path.shard_job = std::move(installed).value();
     }
-    for (size_t number = 0; number < membership.stripes.size(); ++number) {
-      Result<StripeOptions> stripe = stripe_options(membership, number, worker.rank);
-      if (!stripe.ok()) return stripe.status();
-      if (payload_bytes != 0) stripe->payload_bytes = payload_bytes;
-      worker.stripes.push_back(std::move(stripe).value());
-    }
+    if (payload_bytes != 0) stripe->payload_bytes = payload_bytes;
+    worker.stripes.push_back(std::move(stripe).value());
+    worker.stripe_weights.push_back(one.weight);
   }
   const StripeOptions& first = worker.stripes.front();
   for (const StripeOptions& stripe : worker.stripes) {

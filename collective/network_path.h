@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collective/engine.h"
 #include "collective/job_membership.h"
+#include "collective/job_stripes.h"
 #include "collective/network_core.h"
 #include "collective/shard.h"
 #include "netsum/options.h"
@@ -19,13 +21,14 @@ namespace netsum {
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
   const WorkerCore* worker = nullptr;  // the engine's, for its counters
+  std::vector<JobStripe> stripes;      // the worker's, in its order
   ShardJob shard_job;                  // where a shard takes part
   std::string note;                    // for describe(): how packets travel; empty if by default
   const LossyIo* faults = nullptr;     // lives as long as the engine; null: none are injected
 };
 
-// Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker`
-// follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `trace` as
+// Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker` and their
+// weights follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `trace` as
 // Engine's.
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
                               const CommunicatorOptions& options, Shard* shard,

@@ -36,13 +36,15 @@ float average(Communicator& communicator, float value) {
   return data.back();
 }
 
-enum class Place { kAggregator, kAggregators, kEmbedded, kSharedMemory, kTwoHosts };
+enum class Place { kAggregator, kAggregators, kEmbedded, kSharedMemory, kTwoHosts, kPlanned };
 
 class AnyPlace : public testing::TestWithParam<Place> {
  protected:
   AnyPlace() : first_(start_aggregator_at("127.0.0.1:0")), second_(start_aggregator_at("127.0.0.1:0")) {
     options_ = options_for(GetParam() == Place::kEmbedded ? nullptr : first_.get());
-    if (GetParam() == Place::kAggregators) options_.aggregators.push_back(second_->control_address());
+    if (GetParam() == Place::kAggregators || GetParam() == Place::kPlanned)
+      options_.aggregators.push_back(second_->control_address());
+    if (GetParam() == Place::kPlanned) options_.shares = Shares::kAuto;
     options_.shared_memory = GetParam() == Place::kSharedMemory || GetParam() == Place::kTwoHosts;
   }
   void edit(CommunicatorOptions& options) const {
@@ -54,7 +56,7 @@ class AnyPlace : public testing::TestWithParam<Place> {
 
 INSTANTIATE_TEST_SUITE_P(RegroupTest, AnyPlace,
                          testing::Values(Place::kAggregator, Place::kAggregators, Place::kEmbedded,
-                                         Place::kSharedMemory, Place::kTwoHosts));
+                                         Place::kSharedMemory, Place::kTwoHosts, Place::kPlanned));
 
 TEST_P(AnyPlace, SurvivorsGoOnWithDenseRanksTwice) {
   // Who dies does so when all have got the sum: it could fail the others' before.

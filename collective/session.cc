@@ -80,16 +80,17 @@ Status Session::join(Clock::time_point deadline) {
 Session::~Session() {
   metrics_.reset();  // from here on nobody reads the statistics
   const bool in_order = path_ != nullptr && path_->network().engine != nullptr && status().ok();
+  const bool sums = path_ != nullptr && path_->network().shard_job.installed();
   if (path_ != nullptr) path_->close();
   memberships_.clear();  // leaves the job
-  if (shard_ != nullptr && in_order && options_.world_size > 1) shard_->linger();
+  if (sums && in_order && options_.world_size > 1) shard_->linger();
 }
 
 void Session::on_control_failure(const Status& status) {
   Status reported = status;
   // The control service of a job without aggregators is on one of its ranks. Its own loss names no rank.
   const bool is_of_service = status.code() == ErrorCode::kAggregatorLost && status.rank() == kNoRank;
-  if (shard_ != nullptr && is_of_service && shard_->root_rank() >= 0)
+  if (meets_at_a_rank() && is_of_service && shard_->root_rank() >= 0)
     reported =
         Status(ErrorCode::kPeerLost,
                "rank " + std::to_string(shard_->root_rank()) + ", where the ranks meet: " + status.message(),
@@ -146,7 +147,6 @@ std::string Session::describe() const {
   return netsum::describe({.path = *path_,
                            .job = memberships_,
                            .aggregators = options_.aggregators,
-                           .by_shards = shard_ != nullptr,
                            .why_shards = on_the_hosts_because_});
 }
 

@@ -28,7 +28,9 @@ struct SessionOptions {
   // Who, where and how; `rank` and `world_size` are those of the succeeded job, if there is one.
   CommunicatorOptions user;
   Succession succession;
-  std::shared_ptr<Shard> shard;      // sums with the others' shards; null: at user.aggregators
+  // Sums beside user.aggregators if the plan says so or, without any, with the others' shards alone. May be null in the
+  // first case.
+  std::shared_ptr<Shard> shard;
   std::string on_the_hosts_because;  // why it has a shard, where aggregators are configured
   std::shared_ptr<TraceLog> trace;   // null: none
   Clock::time_point join_deadline;   // for all ranks to come
@@ -55,7 +57,8 @@ class Session {
   uint32_t payload_bytes() const { return first_membership().payload_bytes; }
   uint32_t data_slots() const { return least_data_slots(memberships_); }  // per stripe
   uint32_t scale_slots() const { return first_membership().scale_slots; }
-  size_t stripe_count() const { return netsum::stripe_count(memberships_); }
+  // Of a session whose ranks do not share memory.
+  const ChunkMap& chunk_map() const { return path_->network().worker->chunk_map(); }
 
   // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, never on the caller's, so it may take a lock that the
@@ -82,6 +85,7 @@ class Session {
   Status open_metrics();
   void add_metrics(MetricsPage* page);
   std::string why_not_ready();
+  bool meets_at_a_rank() const { return options_.aggregators.empty(); }
   const Membership& first_membership() const { return memberships_.front()->membership(); }
 
   CommunicatorOptions options_;  // with the rank and the world size of this session, once it has joined

@@ -21,8 +21,9 @@ Status SessionOpener::prepare() {
   // A shard that may be needed is made ahead: its address has to be known before anything is lost.
   const bool may_sum = options_.on_failure == FailurePolicy::kFailover &&
                        std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
-  if (!options_.aggregators.empty() && !may_sum && options_.when_full != WhenFull::kHosts) return Status();
-  auto shard = Shard::start(options_, options_.rank == 0);
+  const bool may_meet = options_.aggregators.empty() || may_sum || options_.when_full == WhenFull::kHosts;
+  if (!may_meet && !sums_beside_aggregators()) return Status();
+  auto shard = Shard::start(options_, may_meet && options_.rank == 0);
   if (!shard.ok()) return shard.status();
   shard_ = std::move(shard).value();
   if (!shard_->hosts_root()) shard_->set_root_rank(0);
@@ -33,8 +34,17 @@ SessionOptions SessionOpener::session_options() const {
   SessionOptions session;
   session.user = options_;
   session.trace = trace_;
-  if (options_.aggregators.empty()) session.shard = shard_;
+  session.shard = shard_for(options_.aggregators);
   return session;
+}
+
+std::shared_ptr<Shard> SessionOpener::shard_for(const std::vector<std::string>& aggregators) const {
+  return aggregators.empty() || sums_beside_aggregators() ? shard_ : nullptr;
+}
+
+// A single rank has nothing to share, and more than a shard serves are members by a hierarchy, which has no plan.
+bool SessionOpener::sums_beside_aggregators() const {
+  return options_.shares == Shares::kAuto && world_size_ > 1 && world_size_ <= kMaxMembers;
 }
 
 Result<std::unique_ptr<Session>> SessionOpener::open(SessionOptions options) {
@@ -126,7 +136,7 @@ Regrouped SessionOpener::regrouped() const {
 Result<std::unique_ptr<Session>> SessionOpener::move(Move move) {
   SessionOptions session = session_options();
   session.user.aggregators = std::move(move.aggregators);
-  session.shard = session.user.aggregators.empty() ? shard_ : nullptr;
+  session.shard = shard_for(session.user.aggregators);
   session.succession.succeeds = succession_id_;
   session.succession.completed = move.completed;
   session.join_deadline = move.join_deadline;

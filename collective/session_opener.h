@@ -53,6 +53,9 @@ class SessionOpener {
 
  private:
   SessionOptions session_options() const;
+  bool sums_beside_aggregators() const;
+  // This rank's shard, if it may sum for a job at these aggregators, or without any; otherwise null.
+  std::shared_ptr<Shard> shard_for(const std::vector<std::string>& aggregators) const;
   Result<std::unique_ptr<Session>> open(SessionOptions options);
   // The first session of a set of members; later ones that follow it by move() refer to it.
   Result<std::unique_ptr<Session>> open_first(SessionOptions options);

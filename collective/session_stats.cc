@@ -14,12 +14,13 @@ namespace {
 
 using Drops = std::array<uint64_t, NETSUM_DROP_COUNT>;
 
-void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stats, Drops* drops,
+void add_stripe(const Stripe& stripe, double share, uint64_t overhead, CommunicatorStats* stats, Drops* drops,
                 std::set<int>* waits_for) {
   const StripeCounters& counters = stripe.counters();
   CommunicatorStats::Stripe one;
   one.address = stripe.options().address.to_string();
   one.local = stripe.options().local;
+  one.share = share;
   one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
   one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
   stats->bytes_sent += one.bytes_sent;
@@ -46,8 +47,11 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
   std::set<int> waits_for;
   Drops drops{};
+  uint64_t period = 0;
+  for (const JobStripe& stripe : network.stripes) period += stripe.weight;
   for (size_t i = 0; i < worker.stripe_count(); ++i)
-    add_stripe(worker.stripe(i), overhead, stats, &drops, &waits_for);
+    add_stripe(worker.stripe(i), static_cast<double>(network.stripes[i].weight) / static_cast<double>(period),
+               overhead, stats, &drops, &waits_for);
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
   }
@@ -66,19 +70,29 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
 std::string describe_network(const PathDescription& what) {
   const NetworkPath& network = what.path.network();
   const std::string note = network.note.empty() ? "" : "; " + network.note;
-  if (what.by_shards) {
+  const std::string& plan = what.job.front()->membership().plan.text();
+  const std::string shares = plan.empty() ? "" : "; " + plan;
+  if (what.aggregators.empty()) {
     return "summed by " + std::to_string(network.worker->stripe_count()) +
            " embedded shards, one in each rank: " +
-           (what.why_shards.empty() ? "no aggregator is configured" : what.why_shards) + note;
+           (what.why_shards.empty() ? "no aggregator is configured" : what.why_shards) + shares + note;
   }
   std::string text = "summed in the network by " + std::to_string(what.job.size()) +
                      (what.job.size() == 1 ? " aggregator (" : " aggregators (");
   for (size_t i = 0; i < what.job.size(); ++i) {
     const Membership& membership = what.job[i]->membership();
+    const auto cores = std::count_if(membership.stripes.begin(), membership.stripes.end(),
+                                     [](const StripeInfo& stripe) { return !stripe.embedded; });
     text += (i > 0 ? ", " : "") + what.aggregators[i] + ": " + membership.dataplane + ", " +
-            std::to_string(membership.stripes.size()) + (membership.stripes.size() == 1 ? " core" : " cores");
+            std::to_string(cores) + (cores == 1 ? " core" : " cores");
   }
-  return text + ")" + note;
+  text += ")";
+  const auto shards = static_cast<size_t>(
+      std::count_if(network.stripes.begin(), network.stripes.end(), [&](const JobStripe& stripe) {
+        return what.job[stripe.membership]->membership().stripes[stripe.number].embedded;
+      }));
+  if (shards > 0) text += " and " + std::to_string(shards) + " embedded shards, one in each of these ranks";
+  return text + shares + note;
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ struct PathDescription {
   const DataPath& path;
   const Memberships& job;
   const std::vector<std::string>& aggregators;
-  bool by_shards = false;
   std::string why_shards;
 };
 std::string describe(const PathDescription& what);

@@ -18,16 +18,17 @@ constexpr uint32_t kSlots = 4096;
 // control service numbers them, and every shard must be able to hold each number.
 constexpr int kJobs = 1 + kMaxMembers;
 
-// The address that this rank's shard listens on: as configured, or that of the route to rank 0.
+// The address that this rank's shard listens on: as configured, or that of the route to an aggregator or to rank 0.
 Result<Address> shard_address(const CommunicatorOptions& options, const std::string& root) {
   if (!options.bind_address.empty()) {
     const bool bare_v6 =
         options.bind_address.find(':') != std::string::npos && options.bind_address[0] != '[';
     return Address::resolve(bare_v6 ? "[" + options.bind_address + "]:0" : options.bind_address + ":0");
   }
-  Result<Address> rank0 = Address::resolve(root);
-  if (!rank0.ok()) return rank0;
-  Result<Address> local = local_address_towards(rank0.value());
+  const Result<Address> remote =
+      Address::resolve(options.aggregators.empty() ? root : options.aggregators.front());
+  if (!remote.ok()) return remote;
+  Result<Address> local = local_address_towards(*remote);
   if (local.ok()) local.value().port = 0;
   return local;
 }
@@ -64,19 +65,19 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   return shard;
 }
 
-Result<ShardJob> Shard::install(const Membership& membership, int rank, int world_size) {
-  const Status status = dataplane_->install({.job = membership.job,
+Result<ShardJob> Shard::install(const Membership& membership, size_t number, int world_size) {
+  const uint16_t job = membership.stripes[number].job;
+  const Status status = dataplane_->install({.job = job,
                                              .epoch = membership.epoch,
                                              .key = membership.key,
-                                             // Stripes are in rank order.
-                                             .first_stripe = static_cast<uint32_t>(rank),
+                                             .first_stripe = static_cast<uint32_t>(number),
                                              .members = static_cast<uint16_t>(world_size),
                                              .data_slots = membership.data_slots,
                                              .scale_slots = membership.scale_slots,
                                              .payload_bytes = membership.payload_bytes,
                                              .spec = membership.spec});
   if (!status.ok()) return status;
-  return ShardJob(dataplane_.get(), membership.job, membership.epoch);
+  return ShardJob(dataplane_.get(), job, membership.epoch);
 }
 
 uint64_t Shard::counter(const char* name) const {

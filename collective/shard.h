@@ -1,5 +1,5 @@
-// The aggregator shard that a rank embeds when no aggregator is configured, and, on rank 0, the control
-// service that brings the ranks together.
+// The aggregator shard that a rank embeds, alone or beside aggregators, and, on rank 0 of a job without aggregators, the
+// control service that brings the ranks together.
 #ifndef NETSUM_COLLECTIVE_SHARD_H_
 #define NETSUM_COLLECTIVE_SHARD_H_
 
@@ -34,6 +34,8 @@ class ShardJob {
     if (dataplane_ != nullptr) dataplane_->remove(job_, epoch_);
   }
 
+  bool installed() const { return dataplane_ != nullptr; }
+
  private:
   Dataplane* dataplane_ = nullptr;
   uint16_t job_ = 0;
@@ -45,7 +47,7 @@ class Shard {
   // Binds the shard's data port and, if this rank `hosts_root`, the control service at options.root.
   static Result<std::unique_ptr<Shard>> start(const CommunicatorOptions& options, bool hosts_root);
 
-  // Control address to join at.
+  // Control address to join at, of a job without aggregators.
   const std::string& root() const { return root_; }
   bool hosts_root() const { return control_ != nullptr; }
   // The rank that hosts the control service, as far as messages go: kNoRank if that is unknown, or ourselves.
@@ -53,8 +55,8 @@ class Shard {
   void set_root_rank(int rank) { root_rank_ = rank; }
   Address endpoint() const { return dataplane_->endpoints().front(); }
   DataplaneLimits limits() const { return dataplane_->limits(); }
-  // Accepts the packets of the job, once all ranks have joined.
-  Result<ShardJob> install(const Membership& membership, int rank, int world_size);
+  // Accepts the packets of the job, once all ranks have joined: this shard is its stripe `number`.
+  Result<ShardJob> install(const Membership& membership, size_t number, int world_size);
 
   uint64_t bytes_received() const { return counter("bytes_received"); }
   uint64_t bytes_sent() const { return counter("bytes_sent"); }

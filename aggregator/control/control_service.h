@@ -27,6 +27,7 @@ struct ControlServiceOptions {
   // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
   std::string parent;
   std::string parent_token;
+  PlaceInfo place;  // of this aggregator, as far as the dataplane does not know it
 };
 
 class ControlService {

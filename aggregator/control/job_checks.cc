@@ -2,6 +2,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
+#include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -105,6 +106,7 @@ Status JobTable::check_capabilities(const MemberRequest& request) const {
   const std::string own = "the dataplane '" + std::string(dataplane_->kind()) + "' of this aggregator";
   if (Status status = check_needs(request.job, dataplane_->limits().capabilities, own); !status.ok())
     return status;
+  if (!request.shard_endpoint.empty()) return check_needs(request.job, request.dataplane, rank + "'s shard");
   if (request.rack.empty()) return {};
   return check_needs(request.job, request.dataplane, "the dataplane of " + rank + "'s aggregator");
 }
@@ -133,10 +135,12 @@ Status JobTable::check_rack(const MemberRequest& request) const {
 Status JobTable::check_shard(const MemberRequest& request) const {
   const std::string who = "rank " + number(request.rank);
   if (!members_bring_shards_) {
-    if (request.shard_endpoint.empty()) return check_family(request, dataplane_->endpoints());
-    return invalid(who +
-                   " brings a shard of its own, but this is an aggregator that sums by itself: "
-                   "configure aggregators on all ranks or on none");
+    if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
+    if (request.shard_endpoint.empty()) return {};
+    if (request.job.shares() != static_cast<uint32_t>(Shares::kAuto) || !request.rack.empty())
+      return invalid(who +
+                     " brings a shard of its own, but this is an aggregator that sums by itself: "
+                     "configure aggregators on all ranks or on none");
   }
   if (request.shard_endpoint.empty())
     return invalid(who +
@@ -152,6 +156,24 @@ Status JobTable::check_shard(const MemberRequest& request) const {
   if (request.shard_slots <= kScaleSlots)
     return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
                                                " slots; more than " + number(kScaleSlots) + " are needed"};
+  if (request.shard_job > UINT16_MAX)
+    return invalid(who + "'s shard has number " + number(request.shard_job) + " for the job; at most " +
+                   number(UINT16_MAX) + " is possible");
+  return {};
+}
+
+Status JobTable::check_sharing(const MemberRequest& request) {
+  if (!request.sharing) return {};
+  const std::string who = "rank " + number(request.rank);
+  const LinkRate& link = request.sharing->link();
+  for (const double bps : {link.in_bps(), link.out_bps()}) {
+    if (Status status = plan::check_declared_rate(bps, (who + "'s link rate").c_str()); !status.ok())
+      return status;
+  }
+  for (const PlaceInfo& place : request.sharing->other_places()) {
+    if (!is_printable(place.address()) || place.address().size() > kMaxJobNameBytes)
+      return invalid(who + " names an aggregator whose address is not printable, or too long");
+  }
   return {};
 }
 

@@ -9,15 +9,39 @@
 #include "src/base/assert.h"
 #include "src/control/ranks.h"
 #include "src/job/capabilities.h"
+#include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
 namespace netsum {
+namespace {
+
+bool same_places(const google::protobuf::RepeatedPtrField<PlaceInfo>& a,
+                 const google::protobuf::RepeatedPtrField<PlaceInfo>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const PlaceInfo& x, const PlaceInfo& y) { return x.id() == y.id(); });
+}
+
+}  // namespace
+
+PlaceInfo place_of(PlaceInfo place, const Dataplane& dataplane) {
+  const auto stripes = static_cast<uint32_t>(dataplane.endpoints().size());
+  place.set_stripes(stripes);
+  if (place.cores() == 0) place.set_cores(stripes);
+  place.set_multicast(dataplane.limits().multicast_groups.has_value());
+  return place;
+}
+
+bool JobGrant::has_shards() const {
+  return std::any_of(stripes.begin(), stripes.end(),
+                     [](const StripeGrant& stripe) { return stripe.embedded; });
+}
 
 void JobTable::make_ready(int64_t now_us, JobNumber number) {
   Job& job = jobs_.at(number);
   Result<JobGrant> grant = grant_for(job);
   if (grant.ok()) job.delivery = grant_multicast_group(job, &*grant);
+  if (grant.ok()) job.plan = grant->plan.text();
   if (grant.ok())
     if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
@@ -49,9 +73,9 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.completed = std::numeric_limits<uint64_t>::max();
   for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
   grant.dataplane = dataplane_->kind();
-  grant.capabilities = capabilities_for(job);
   grant_hosts(job, &grant);
   if (Status status = grant_stripes(job, &grant); !status.ok()) return status;
+  grant.capabilities = capabilities_for(job, grant);
   if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
 
   bool ipv6 = false;
@@ -65,7 +89,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   }
   for (const auto& member : job.members) {
     ipv6 |= member->peer.family == 6;
-    if (members_bring_shards_) {
+    if (grant.has_shards()) {
       payload = std::min(payload, member->shard_payload_bytes / 32 * 32);
       slots = std::min(slots, member->shard_slots - kScaleSlots);
     }
@@ -81,34 +105,80 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   return grant;
 }
 
-Capabilities JobTable::capabilities_for(const Job& job) const {
+Capabilities JobTable::capabilities_for(const Job& job, const JobGrant& grant) const {
   Capabilities can =
       members_bring_shards_ ? job.members.front()->dataplane : dataplane_->limits().capabilities;
   for (const auto& member : job.members)
-    if (members_bring_shards_ || !member->rack.empty()) can = common(can, member->dataplane);
+    if (grant.has_shards() || !member->rack.empty()) can = common(can, member->dataplane);
   return can;
 }
 
 Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
   for (const Address& endpoint : dataplane_->endpoints())
-    grant->stripes.push_back({endpoint.to_string(), kNoRank, false});
-  if (!members_bring_shards_) return {};
+    grant->stripes.push_back({endpoint.to_string(), kNoRank, false, grant->job.job});
+  const Result<std::vector<uint32_t>> shards = plan_shares(job, grant);
+  if (!shards.ok()) return shards.status();
+  for (size_t rank = 0; rank < shards->size(); ++rank) {
+    if ((*shards)[rank] == 0) continue;
+    if (Status status = grant_shard(job, rank, grant); !status.ok()) return status;
+  }
+  return {};
+}
+
+// The weight of each rank's shard. Those of the stripes that take part are in grant->plan.
+Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
+  const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
+  const auto is_planned = [](const std::optional<Member>& member) {
+    return member->sharing && member->rack.empty();
+  };
+  if (!std::all_of(job.members.begin(), job.members.end(), is_planned)) return equal;
+  plan::JobTopology topology{.links = {}, .shards = true, .places = {}};
+  if (!members_bring_shards_) topology.places.push_back(place_of(options_.place, *dataplane_));
+  const auto& others = job.members.front()->sharing->other_places();
+  topology.places.insert(topology.places.end(), others.begin(), others.end());
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = *job.members[rank];
-    const Result<Address> parsed = Address::parse(member.shard_endpoint);
-    NETSUM_ASSERT(parsed.ok());  // by check_shard
-    Address endpoint = *parsed;
-    if (endpoint.is_wildcard()) {
-      if (!member.peer.valid())
-        return {ErrorCode::kInvalidArgument,
-                describe_rank(static_cast<int>(rank), member.host) +
-                    " gave no address for its shard, and its connection has none: set bind_address",
-                static_cast<int>(rank)};
-      endpoint = member.peer;
-      endpoint.port = parsed->port;
-    }
-    grant->stripes.push_back({endpoint.to_string(), static_cast<int>(rank), true});
+    topology.links.push_back(member.sharing->link());
+    topology.shards &= !member.shard_endpoint.empty();
+    if (same_places(others, member.sharing->other_places())) continue;
+    return Status(
+        ErrorCode::kInvalidArgument,
+        describe_rank(static_cast<int>(rank), member.host) + " names other aggregators than " +
+            describe_rank(0, job.members.front()->host) +
+            ", or in another order, or one was restarted meanwhile: name the same ones on all ranks",
+        static_cast<int>(rank));
   }
+  const auto shares = static_cast<Shares>(job.spec.shares());
+  Result<plan::JobPlan> plan = plan::plan_job(topology, shares);
+  if (!plan.ok() && shares == Shares::kAuto) return plan.status();
+  if (!plan.ok()) return equal;  // it would have been a description only
+  grant->plan = std::move(plan->summary);
+  if (shares != Shares::kAuto) return equal;
+  for (const uint32_t weight : plan->of_places) grant->plan.add_weights(weight);
+  for (const uint32_t weight : plan->of_shards) {
+    if (weight > 0) grant->plan.add_weights(weight);
+  }
+  return std::move(plan->of_shards);
+}
+
+Status JobTable::grant_shard(const Job& job, size_t rank, JobGrant* grant) const {
+  const Member& member = *job.members[rank];
+  const Result<Address> parsed = Address::parse(member.shard_endpoint);
+  NETSUM_ASSERT(parsed.ok());  // by check_shard
+  Address endpoint = *parsed;
+  if (endpoint.is_wildcard()) {
+    if (!member.peer.valid())
+      return {ErrorCode::kInvalidArgument,
+              describe_rank(static_cast<int>(rank), member.host) +
+                  " gave no address for its shard, and its connection has none: set bind_address",
+              static_cast<int>(rank)};
+    endpoint = member.peer;
+    endpoint.port = parsed->port;
+  }
+  // Beside an aggregator, whose numbers may be larger than a shard has jobs, each shard has its own.
+  const uint32_t number = members_bring_shards_ ? grant->job.job : member.shard_job;
+  grant->stripes.push_back(
+      {endpoint.to_string(), static_cast<int>(rank), true, static_cast<uint16_t>(number)});
   return {};
 }
 

@@ -60,6 +60,7 @@ void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->open_slots = job.watch.progress().open_slots;
   status->payload_bytes = job.grant.payload_bytes;
   status->delivery = job.delivery;
+  status->plan = job.plan;
   status->slots = job.grant.data_slots + job.grant.scale_slots;
 }
 

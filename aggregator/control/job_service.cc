@@ -30,13 +30,16 @@ control::Ready to_ready(const JobGrant& grant) {
     control::Stripe& stripe = *ready.add_stripes();
     stripe.set_endpoint(grant_of_stripe.endpoint);
     stripe.set_embedded(grant_of_stripe.embedded);
-    if (grant_of_stripe.embedded) stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
+    if (!grant_of_stripe.embedded) continue;
+    stripe.set_owner_rank(static_cast<uint32_t>(grant_of_stripe.owner_rank));
+    stripe.set_job(grant_of_stripe.job);
   }
   if (grant.job.multicast_group.valid()) ready.set_multicast_group(grant.job.multicast_group.to_string());
   for (const uint16_t member : grant.member_of_rank) ready.add_member_of_rank(member);
   for (const int rank : grant.former_ranks) ready.add_former_ranks(static_cast<uint32_t>(rank));
   ready.set_completed(grant.completed);
   *ready.mutable_capabilities() = grant.capabilities;
+  *ready.mutable_plan() = grant.plan;
   return ready;
 }
 

@@ -171,6 +171,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_job(request.job); !status.ok()) return status;
   if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_shard(request); !status.ok()) return status;
+  if (Status status = check_sharing(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
   if (Status status = check_capabilities(request); !status.ok()) return status;
   const Result<JobNumber> number = find_or_create(now_us, request.job, request.deadline_us);
@@ -202,6 +203,8 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.rack_slots = request.rack_slots;
   member.rack_stripes = request.rack_stripes;
   member.dataplane = request.dataplane;
+  member.sharing = request.sharing;
+  member.shard_job = request.shard_job;
   member.multicast = request.multicast;
   member.deadline_us =
       request.deadline_us > 0 ? now_us + request.deadline_us : std::numeric_limits<int64_t>::max();
@@ -448,7 +451,8 @@ bool JobTable::empty() const {
 void JobTable::note(AggregatorEvent::Kind kind, const Job& job, int rank, std::string host,
                     std::string reason) {
   notes_.push_back({kind, job.spec.name(), rank, std::move(host), static_cast<int>(job.ranks(true).size()),
-                    static_cast<int>(job.spec.world_size()), std::move(reason)});
+                    static_cast<int>(job.spec.world_size()), std::move(reason),
+                    kind == AggregatorEvent::Kind::kJobRunning ? job.plan : ""});
 }
 
 }  // namespace netsum

@@ -37,6 +37,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/control/control.pb.h"
 #include "src/job/job_spec.h"
 #include "src/net/address.h"
 
@@ -65,10 +66,12 @@ struct MemberRequest {
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
-  Capabilities dataplane;   // of the shard or the rack
-  std::string origin;       // where the rank is, for messages
-  bool multicast = false;   // it can receive from a multicast group
-  uint64_t completed = 0;   // operations of the succeeded job that the rank has finished
+  Capabilities dataplane;                   // of the shard or the rack
+  std::optional<control::Sharing> sharing;  // this aggregator is to make the job's plan, of this among others
+  uint32_t shard_job = 0;                   // the job's number in the shard, beside an aggregator
+  std::string origin;                       // where the rank is, for messages
+  bool multicast = false;                   // it can receive from a multicast group
+  uint64_t completed = 0;                   // operations of the succeeded job that the rank has finished
   int64_t liveness_us = 0;  // silence in a running job after which it is taken for dead; 0: never
 };
 
@@ -85,6 +88,7 @@ struct StripeGrant {
   std::string endpoint;
   int owner_rank = kNoRank;
   bool embedded = false;
+  uint16_t job = 0;
 };
 
 struct JobGrant {
@@ -98,7 +102,13 @@ struct JobGrant {
   std::vector<int> former_ranks;         // by new rank, the one that it joined as; empty: the same
   uint64_t completed = 0;                // the least of the members'
   Capabilities capabilities;             // of all dataplanes that sum for the job
+  SharePlan plan;                        // without weights: all stripes are equal
+
+  bool has_shards() const;
 };
+
+// `place` with what the dataplane says of itself.
+PlaceInfo place_of(PlaceInfo place, const Dataplane& dataplane);
 
 struct JobEvent {
   enum class Kind { kJoined, kReady, kFailed, kDraining, kEnd };
@@ -113,6 +123,7 @@ struct JobTableOptions {
   std::string token;  // of the aggregator; empty: none asked for
   int max_jobs = 64;
   int64_t join_timeout_us = 60'000'000;
+  PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
 };
 
 class JobTable {
@@ -172,6 +183,8 @@ class JobTable {
     uint32_t rack_slots = 0;
     uint32_t rack_stripes = 0;
     Capabilities dataplane;  // of the shard or the rack
+    std::optional<control::Sharing> sharing;
+    uint32_t shard_job = 0;
     bool multicast = false;
     int64_t deadline_us = 0;  // when it stops waiting for the others
     uint64_t completed = 0;
@@ -190,6 +203,7 @@ class JobTable {
     DataplaneJob grant;
     uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
     std::string delivery;         // of results, for people
+    std::string plan;             // likewise
     std::string failure;
     JobWatch watch;             // while running
     uint64_t rounds_heard = 0;  // completed at the previous check of heartbeats
@@ -214,6 +228,7 @@ class JobTable {
   Status check_room(const JobSpec& spec) const;
   bool fits_when_empty(const JobSpec& spec) const;
   Status check_shard(const MemberRequest& request) const;
+  static Status check_sharing(const MemberRequest& request);
   Status check_rack(const MemberRequest& request) const;
   // Whether the dataplanes that would sum for it can do what the job needs.
   Status check_capabilities(const MemberRequest& request) const;
@@ -238,9 +253,11 @@ class JobTable {
   void notify_missing(const Job& job);
   void make_ready(int64_t now_us, JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
-  // The dataplane's own stripes, or the members' shards.
+  // The dataplane's own stripes, and the members' shards that sum. Which do, and how much, is the plan's to say.
   Status grant_stripes(const Job& job, JobGrant* grant) const;
-  Capabilities capabilities_for(const Job& job) const;
+  Result<std::vector<uint32_t>> plan_shares(const Job& job, JobGrant* grant) const;
+  Status grant_shard(const Job& job, size_t rank, JobGrant* grant) const;
+  Capabilities capabilities_for(const Job& job, const JobGrant& grant) const;
   std::string grant_multicast_group(const Job& job, JobGrant* grant) const;
   void grant_hosts(const Job& job, JobGrant* grant);
   Status group_by_rack(const Job& job, JobGrant* grant) const;

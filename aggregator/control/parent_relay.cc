@@ -120,8 +120,7 @@ Status ParentRelay::check(const MemberRequest& request) {
   // What the parent would refuse; until it does, this aggregator would show it to people.
   if (Status status = check_spec(request.job); !status.ok()) return status;
   if (Status status = check_member(request); !status.ok()) return status;
-  if (request.shard_endpoint.empty())
-    if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
+  if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
   if (request.job.succeeds() != 0)
     return {ErrorCode::kUnsupported,
             "this aggregator has a parent, and the jobs of a hierarchy cannot be regrouped: close the "
@@ -149,6 +148,8 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
   if (request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu()), 6));
   if (!request.rack.empty()) payload = std::min(payload, request.rack_payload_bytes);
+  // A hierarchy has no plan, and no shards beside its aggregators.
+  if (request.job.shares() == static_cast<uint32_t>(Shares::kAuto)) above.clear_shard_endpoint();
   above.set_rack(rack_);
   above.set_rack_payload_bytes(payload);
   if (request.rack.empty()) above.set_rack_slots(std::numeric_limits<uint32_t>::max());

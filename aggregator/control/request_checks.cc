@@ -43,6 +43,8 @@ MemberRequest to_member_request(const control::JoinRequest& request, const Addre
   member.rack_slots = request.rack_slots();
   member.rack_stripes = request.rack_stripes();
   member.dataplane = request.dataplane();
+  if (request.has_sharing()) member.sharing = request.sharing();
+  member.shard_job = request.shard_job();
   member.origin = request.origin();
   member.multicast = request.multicast();
   member.host = request.host();

@@ -29,8 +29,11 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
  public:
-  Service(std::chrono::milliseconds read_timeout, Dataplane* dataplane, std::shared_ptr<JobService> jobs)
-      : read_timeout_(read_timeout), dataplane_(dataplane), jobs_(std::move(jobs)) {}
+  Service(const ControlServiceOptions& options, Dataplane* dataplane, std::shared_ptr<JobService> jobs)
+      : read_timeout_(options.read_timeout),
+        place_(options.place),
+        dataplane_(dataplane),
+        jobs_(std::move(jobs)) {}
 
   ~Service() override {
     jobs_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
@@ -76,6 +79,13 @@ class Service final : public ControlService, public control::Aggregator::Callbac
                                       const control::StatusRequest* request,
                                       control::StatusReply* reply) override;
 
+  grpc::ServerUnaryReactor* GetPlace(grpc::CallbackServerContext* context,
+                                     const control::StatusRequest* request, PlaceInfo* reply) override {
+    const Status refusal = jobs_->check_aggregator_token(request->aggregator_token());
+    if (refusal.ok()) *reply = place_of(place_, *dataplane_);
+    return answer(context, refusal);
+  }
+
   static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Status& status) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(to_rpc_status(status));
@@ -83,6 +93,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   }
 
   const std::chrono::milliseconds read_timeout_;
+  const PlaceInfo place_;
   Dataplane* const dataplane_;
   const std::shared_ptr<JobService> jobs_;
   std::string address_;
@@ -194,6 +205,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     entry.set_slots(job.slots);
     entry.set_open_slots(job.open_slots);
     entry.set_delivery(job.delivery);
+    entry.set_plan(job.plan);
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply->add_counters();
@@ -208,7 +220,8 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
   const auto join_timeout = bounded(options.join_timeout);
   if (options.parent.empty()) {
     return std::shared_ptr<JobService>(std::make_shared<LocalJobs>(
-        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count()},
+        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),
+                        options.place},
         dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);
@@ -220,8 +233,10 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
 
 }  // namespace
 
-Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServiceOptions& options,
+Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServiceOptions& asked,
                                                               Dataplane* dataplane) {
+  ControlServiceOptions options = asked;
+  options.place.set_id(system_random());
   if (options.max_jobs < 1 || options.max_jobs > 65535)
     return Status(ErrorCode::kInvalidArgument,
                   "max_jobs is " + std::to_string(options.max_jobs) + "; 1 to 65535 are possible");
@@ -229,7 +244,7 @@ Result<std::unique_ptr<ControlService>> ControlService::start(const ControlServi
     return Status(ErrorCode::kInvalidArgument, "join_timeout must be positive");
   auto jobs = make_job_service(options, dataplane);
   if (!jobs.ok()) return jobs.status();
-  auto service = std::make_unique<Service>(options.read_timeout, dataplane, *jobs);
+  auto service = std::make_unique<Service>(options, dataplane, *jobs);
   if (Status status = service->listen(options.listen, options.tls); !status.ok()) return status;
   return std::unique_ptr<ControlService>(std::move(service));
 }

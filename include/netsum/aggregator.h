@@ -40,6 +40,9 @@ struct AggregatorJobStatus {
   uint32_t open_slots = 0;     // slots with an unfinished sum, on all cores
   // Delivery of results: "unicast", possibly with a reason, or "multicast to GROUP:PORT". Empty while joining.
   std::string delivery;
+  // How its chunks are divided, what is the bottleneck, and how fast that is compared with a ring. Empty while joining,
+  // and if another aggregator of the job has made the plan.
+  std::string plan;
 };
 
 struct AggregatorStatus {

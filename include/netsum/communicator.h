@@ -55,12 +55,13 @@ struct CommunicatorStats {
   uint64_t probes = 0;           // PROBE packets sent, because a result was overdue
   uint64_t packets_dropped = 0;  // received and refused; `drops` has the reasons
   double srtt_us = 0;            // smoothed round-trip time of the slowest stripe, in microseconds
-  // Traffic with each stripe (a core of an aggregator, or a rank's embedded shard), in stripe order.
+  // Traffic with each stripe (a core of an aggregator, or a rank's embedded shard) that has a share, in stripe order.
   struct Stripe {
     std::string address;
     uint64_t bytes_sent = 0;
     uint64_t bytes_received = 0;
     bool local = false;  // this process's own shard: the bytes never reach a link
+    double share = 0;    // of the chunks that it sums, 0 to 1
   };
   std::vector<Stripe> stripes;
   // Refused packets, by the name of the rule that they broke (wire/PROTOCOL.md, section 3).

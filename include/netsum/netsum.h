@@ -72,6 +72,13 @@ typedef enum netsum_when_full {
 /* Equal to netsum::PacketIoKind. */
 typedef enum netsum_packet_io { NETSUM_IO_UDP = 0, NETSUM_IO_AF_XDP = 1 } netsum_packet_io;
 
+/* How chunks are divided between aggregators and embedded shards: netsum::Shares. */
+typedef enum netsum_shares {
+  NETSUM_SHARES_DEFAULT = 0, /* that of netsum::CommunicatorOptions */
+  NETSUM_SHARES_OFF = 1,     /* equally */
+  NETSUM_SHARES_AUTO = 2     /* by a plan from the rates of the links */
+} netsum_shares;
+
 typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
 typedef struct netsum_work netsum_work; /* an operation in progress */
 
@@ -111,6 +118,8 @@ typedef struct netsum_comm_options {
   netsum_packet_io packet_io; /* 0: NETSUM_IO_UDP */
   double inject_loss;         /* tests only: probability that a received packet is dropped */
   uint64_t inject_seed;
+  double link_rate_bps; /* of this host's link, bits per second; 0: what its interface reports */
+  netsum_shares shares; /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

@@ -49,6 +49,14 @@ enum class WhenFull {
   kHosts,
 };
 
+// How the chunks of a job are divided between its aggregators and the ranks' embedded shards.
+enum class Shares {
+  kOff,  // equal shares for all cores of the aggregators; without an aggregator, for all shards
+  // A plan, made when the job is joined, in proportion to what each link can carry (docs/placement.md). Ranks embed
+  // shards beside the aggregators where that is faster. A hierarchy of aggregators has no plan: its stripes are equal.
+  kAuto,
+};
+
 // Fault injection, for tests only.
 struct InjectedFaults {
   // Probability, 0 to 1, with which a received packet is dropped before parsing. 0 has no cost.
@@ -78,11 +86,15 @@ struct CommunicatorOptions {
   // other ranks.
   std::string root;
   std::function<void(const std::string& address)> on_root_bound;
-  // Embedded shards only: the address at which this rank's shard listens and the other ranks can reach it.
-  // Empty: the local address of the route to `root`.
+  // The address at which this rank's embedded shard listens and the other ranks can reach it. Empty: the local address
+  // of the route to the first of `aggregators` or, without any, to `root`.
   std::string bind_address;
   TlsOptions tls;
   WhenFull when_full = WhenFull::kFail;  // the same on every rank
+  Shares shares = Shares::kOff;          // the same on every rank
+  // Rate of this host's link in bits per second, in each direction: 1e3 to 1e14. 0: the speed that its interface reports
+  // or, if it reports none, that of the slowest other rank.
+  double link_rate_bps = 0;
 
   // --- Ranks on one host ----------------------------------------------------------------------------------
   // Ranks on one host sum in shared memory first, and only the host's sum enters the network. The result has the
@@ -168,6 +180,7 @@ struct AggregatorEvent {
   int joined = 0;      // members of the job after the event
   int world_size = 0;  // members of the complete job
   std::string reason;
+  std::string plan;  // kJobRunning: AggregatorJobStatus::plan
 };
 
 struct AggregatorOptions {
@@ -205,6 +218,12 @@ struct AggregatorOptions {
   // Empty: none.
   std::string parent;
   std::string parent_token;  // the parent's `token`
+  // What the share planner of a job needs to know (Shares::kAuto). Rates are in bits per second, 1e3 to 1e14.
+  double link_rate_bps = 0;  // of this host's link, in each direction; 0: as the members' links
+  double sum_rate_bps = 0;   // the most that it can sum, from each member; 0: no limit
+  // Every member has a link of its own to this aggregator, as in a switch: only the members' links count. Always the
+  // case with kXdp on several interfaces.
+  bool in_switch = false;
   // start() calls it once, on the caller's thread, after it has opened everything that may need privileges (data
   // sockets, the XDP program on its interfaces) and before it starts a thread. A daemon drops its capabilities here,
   // so no thread ever has them. (The sockets of the control service and of metrics are opened later.) If it returns

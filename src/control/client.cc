@@ -45,6 +45,12 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
   request.set_shard_payload_bytes(parameters.shard_payload_bytes);
   request.set_shard_slots(parameters.shard_slots);
   *request.mutable_dataplane() = parameters.shard;
+  request.set_shard_job(parameters.shard_job);
+  if (parameters.sharing) {
+    *request.mutable_sharing()->mutable_link() = parameters.sharing->link;
+    for (const PlaceInfo& place : parameters.sharing->other_places)
+      *request.mutable_sharing()->add_other_places() = place;
+  }
   request.set_host(parameters.host);
   request.set_multicast(parameters.multicast);
   request.set_completed(parameters.completed);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@
 #include "src/job/job_spec.h"
 
 namespace netsum {
+
+// What a rank says for the plan of its job.
+struct Sharing {
+  LinkRate link;                        // of this rank
+  std::vector<PlaceInfo> other_places;  // the further aggregators, in the order of all ranks
+};
 
 struct JoinParameters {
   std::string address;  // control address of the aggregator, "host:port"
@@ -28,6 +35,9 @@ struct JoinParameters {
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
   Capabilities shard;
+  uint32_t shard_job = 0;  // what the shard calls the job, beside an aggregator
+  // What the aggregator is to plan with, if it is the first of the job's.
+  std::optional<Sharing> sharing;
   std::string host;        // ranks of equal names share memory; empty: with nobody
   bool multicast = false;  // results may come by multicast: Membership::group
   TlsOptions tls;
@@ -69,6 +79,11 @@ class ControlClient {
   // calls do not get through. Null: no more; it is not called after that.
   virtual void set_witness(std::function<uint64_t()> witness) = 0;
 };
+
+// What the aggregator at `address` is to the share planner. Tries again while nothing answers there, until `timeout`.
+// Errors: kUnreachable, kPermissionDenied, kVersionMismatch (an older release, without plans), kTimeout.
+Result<PlaceInfo> query_place(const std::string& address, const std::string& aggregator_token,
+                              const TlsOptions& tls, std::chrono::milliseconds timeout);
 
 struct RemoteStatus {
   AggregatorStatus status;

@@ -16,6 +16,7 @@ namespace {
 constexpr uint32_t kMostSlots = 65536;
 constexpr int kMostStripes = 65536;
 constexpr size_t kTextBytes = 256;
+constexpr size_t kPlanBytes = 8192;
 
 // What of it cannot be, or "". The worker's engine relies on all of this.
 std::string impossible_in(const control::Ready& ready) {
@@ -33,6 +34,12 @@ std::string impossible_in(const control::Ready& ready) {
     return has("stripes", static_cast<uint64_t>(ready.stripes_size()));
   for (const control::Stripe& stripe : ready.stripes())
     if (stripe.owner_rank() >= kMaxRanks) return has("owner rank", stripe.owner_rank());
+  for (const control::Stripe& stripe : ready.stripes())
+    if (stripe.job() > UINT16_MAX) return has("a stripe's job", stripe.job());
+  if (ready.plan().weights_size() > kMostStripes)
+    return has("weights", static_cast<uint64_t>(ready.plan().weights_size()));
+  for (const uint32_t weight : ready.plan().weights())
+    if (weight > kMostStripes) return has("a weight of", weight);
   for (const int ranks : {ready.hosts_size(), ready.member_of_rank_size(), ready.former_ranks_size()})
     if (ranks > kMaxRanks) return has("ranks", static_cast<uint64_t>(ranks));
   for (const uint32_t member : ready.member_of_rank())
@@ -72,6 +79,8 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   for (const uint32_t rank : ready.former_ranks()) membership.former_ranks.push_back(static_cast<int>(rank));
   membership.completed = ready.completed();
   membership.capabilities = ready.capabilities();
+  membership.plan = ready.plan();
+  membership.plan.set_text(printable(ready.plan().text(), kPlanBytes));
   for (const control::Stripe& stripe : ready.stripes()) {
     const Result<Address> parsed = Address::parse(stripe.endpoint());
     if (!parsed.ok()) return Status(parsed.status().code(), printable(parsed.status().message(), kTextBytes));
@@ -80,9 +89,9 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
       endpoint = aggregator;
       endpoint.port = parsed->port;
     }
-    membership.stripes.push_back({endpoint.to_string(),
-                                  stripe.embedded() ? static_cast<int>(stripe.owner_rank()) : kNoRank,
-                                  stripe.embedded()});
+    membership.stripes.push_back(
+        {endpoint.to_string(), stripe.embedded() ? static_cast<int>(stripe.owner_rank()) : kNoRank,
+         stripe.embedded(), stripe.has_job() ? static_cast<uint16_t>(stripe.job()) : membership.job});
   }
   return membership;
 }

@@ -21,6 +21,7 @@ struct StripeInfo {
   std::string endpoint;  // numeric, never a wildcard
   int owner_rank = kNoRank;
   bool embedded = false;
+  uint16_t job = 0;  // as the stripe knows it
 };
 
 struct Membership {
@@ -43,6 +44,7 @@ struct Membership {
   uint64_t succession_id = 0;  // the name by which a job is said to succeed this one
   uint64_t completed = 0;      // the least of the members' JoinParameters::completed
   Capabilities capabilities;   // what all dataplanes that sum for the job can do
+  SharePlan plan;              // without weights: all stripes are equal
   JobSpec spec;                // what the members have asked for, without their tokens; by the client
 };
 

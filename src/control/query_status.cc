@@ -41,6 +41,7 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.slots = job.slots();
   status.open_slots = job.open_slots();
   status.delivery = text(job.delivery());
+  status.plan = text(job.plan());
   return status;
 }
 

@@ -38,6 +38,7 @@ constexpr Field kFields[] = {
     {JobSpec::kGatherMsFieldNumber, "gather_ms"},
     {JobSpec::kWhenFullFieldNumber, "when_full"},
     {JobSpec::kNeedsFieldNumber, "needs"},
+    {JobSpec::kSharesFieldNumber, "shares"},
 };
 
 const Field* find_field(int number) {

@@ -68,6 +68,7 @@ class WorkerCore {
   const Status& status() const { return status_; }
   bool idle() const { return operations_.empty(); }
 
+  const ChunkMap& chunk_map() const { return *chunk_map_; }
   size_t stripe_count() const { return stripes_.size(); }
   const Stripe& stripe(size_t index) const { return *stripes_[index]; }
 

@@ -128,8 +128,9 @@ class CommandTest:
         return running
 
     def start_aggregator(self, *arguments, **more):
-        """Returns the running daemon, with .address for --aggregator."""
-        daemon = self.start("aggregator", "--listen", "127.0.0.1:0", "--cores", 1, *arguments, **more)
+        """Returns the running daemon, with .address for --aggregator. It sums all: on one machine, no link counts."""
+        where = ("--listen", "127.0.0.1:0", "--cores", 1, "--in-switch")
+        daemon = self.start("aggregator", *where, *arguments, **more)
         daemon.address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]
         daemon.ready = daemon.wait_for("ready:", name="out")
         return daemon

@@ -72,11 +72,16 @@ class StripingRackTest(RackCommandTest):
             self.start_in(ranks + spare, NETSUM, "aggregator", "--listen", address, "--cores", 1).wait_for(
                 "ready", name="out"
             )
-        links = self.sum_and_measure(ranks, ranks + spares, "--aggregator", ",".join(addresses))
+        where = ["--aggregator", ",".join(addresses)]
+        links = self.sum_and_measure(ranks, ranks + spares, *where, "--shares", "off")
         for rank in range(ranks):
             self.assert_carries(links[rank], 1)  # once, whatever the number of ranks and aggregators
         for spare in range(spares):
             self.assert_carries(links[ranks + spare], ranks / spares)
+        # Planned, by the formula of docs/placement.md: each spare host sums 4/11, each rank 1/11.
+        links = self.sum_and_measure(ranks, ranks + spares, *where)
+        for host in range(ranks + spares):
+            self.assert_carries(links[host], 12 / 11)
 
     def test_shards_embedded_in_the_ranks(self):
         ranks = 4

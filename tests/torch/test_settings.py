@@ -49,6 +49,7 @@ def test_all_set(tmp_path):
         "NETSUM_ON_FAILURE": "fail",
         "NETSUM_FALLBACK_AGGREGATORS": "",
         "NETSUM_WHEN_FULL": "fail",
+        "NETSUM_SHARES": "auto",
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
@@ -109,6 +110,11 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_FALLBACK_AGGREGATORS", "nowhere"),
         ("NETSUM_FAILOVER_TIMEOUT", "0"),
         ("NETSUM_WHEN_FULL", "never"),
+        ("NETSUM_SHARES", "half"),
+        ("NETSUM_LINK_RATE", "0mbit"),
+        ("NETSUM_LINK_RATE", "100"),
+        ("NETSUM_LINK_RATE", "1.2.3mbit"),
+        ("NETSUM_LINK_RATE", "1000tbit"),
         ("NETSUM_METRICS", "justahost"),
         ("NETSUM_METRICS", "host:65536"),
         ("NETSUM_METRICS", ":9470"),
@@ -151,3 +157,11 @@ def test_in_a_hierarchy_ranks_may_name_different_aggregators():
     assert _settings.from_environment({"NETSUM_AGGREGATOR": "10.0.1.1:5151"}).shared() != first
     with pytest.raises(ValueError, match="NETSUM_HIERARCHY=1: set NETSUM_AGGREGATOR"):
         _settings.from_environment({"NETSUM_HIERARCHY": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"),
+    [("", 0), ("100mbit", 1e8), ("2.5gbit", 2.5e9), ("25G", 25e9), ("100 Mbit/s", 1e8), ("1tbps", 1e12)],
+)
+def test_link_rates_as_the_command_takes_them(text, bps):
+    assert _settings.from_environment({"NETSUM_LINK_RATE": text}).link_rate_bps == pytest.approx(bps)

@@ -21,6 +21,7 @@
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/log.h"
+#include "tools/netsum/plan_file.h"
 #include "tools/netsum/privileges.h"
 #include "tools/netsum/stop_signals.h"
 #include "tools/netsum/subcommand.h"
@@ -162,6 +163,14 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--interfaces", options_.interfaces,
                    "For xdp: the interfaces at which workers' packets arrive, separated by commas")
       ->delimiter(',');
+  add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
+             "Rate of this host's link, such as 25gbit, from which jobs plan their shares; default: as\n"
+             "the members' links");
+  add_parsed(*app_, "--sum-rate", options_.sum_rate_bps, parse_link_rate,
+             "The most that this aggregator can sum, from each member; default: no limit");
+  app_->add_flag("--in-switch", options_.in_switch,
+                 "Every member has a link of its own to this aggregator, as in a switch; always so with\n"
+                 "xdp on several interfaces");
   app_->add_option("--multicast", options_.multicast,
                    "Send each result once, to a multicast group of the job from this IPv4 prefix; the\n"
                    "network must deliver it to all members. Default: one copy per member");

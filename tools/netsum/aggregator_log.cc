@@ -50,6 +50,7 @@ void log_event(const AggregatorEvent& event, Log* log) {
     fields["world_size"] = event.world_size;
   }
   if (!event.reason.empty()) fields["reason"] = event.reason;
+  if (!event.plan.empty()) fields["plan"] = event.plan;
   const bool trouble = event.kind == AggregatorEvent::Kind::kMemberLost ||
                        event.kind == AggregatorEvent::Kind::kJobFailed ||
                        event.kind == AggregatorEvent::Kind::kJoinRefused;

@@ -14,6 +14,7 @@
 #include "tools/netsum/bench_worker.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/plan_file.h"
 #include "tools/netsum/subcommand.h"
 #include "tools/netsum/trace_merge.h"
 
@@ -34,6 +35,7 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"float16", DataType::kFloat16},
                                                 {"int32", DataType::kInt32},
                                                 {"int64", DataType::kInt64}};
+const std::map<std::string, Shares> kShares = {{"auto", Shares::kAuto}, {"off", Shares::kOff}};
 const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
@@ -224,6 +226,14 @@ void BenchCommand::declare_failures() {
   add_choice(
       *allreduce_, "--when-full", options_.when_full, kWhenFull,
       "When the aggregator has no room, fail, wait in its queue, or sum in the hosts (embedded shards)");
+  options_.shares = Shares::kAuto;
+  add_choice(*allreduce_, "--shares", options_.shares, kShares,
+             "Plan how the chunks are divided between aggregators and embedded shards, from the rates\n"
+             "of the links, or divide them equally between the aggregators")
+      ->envname("NETSUM_SHARES");
+  add_parsed(*allreduce_, "--link-rate", options_.link_rate_bps, parse_link_rate,
+             "Rate of each worker's link, such as 25gbit; default: what its interface reports")
+      ->envname("NETSUM_LINK_RATE");
   add_parsed(*allreduce_, "--failover-timeout", options_.failover_timeout, parse_duration,
              "With failover: how long to search for an aggregator")
       ->default_str("30s");

@@ -23,8 +23,9 @@ class PrivateAggregator {
  public:
   static Result<std::unique_ptr<PrivateAggregator>> start(int cores, int mtu, const std::string& parent) {
     std::vector<std::string> flags = {
-        "aggregator", "--listen",          "127.0.0.1:0", "--cores", std::to_string(cores),
-        "--mtu",      std::to_string(mtu), "--log-level", "warn"};
+        // All is on this machine: no link counts.
+        "aggregator",          "--in-switch", "--listen",          "127.0.0.1:0", "--cores",
+        std::to_string(cores), "--mtu",       std::to_string(mtu), "--log-level", "warn"};
     if (!parent.empty()) flags.insert(flags.end(), {"--parent", parent});
     Result<std::unique_ptr<ChildProcess>> started = ChildProcess::start(flags);
     if (!started.ok()) return started.status();

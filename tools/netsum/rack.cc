@@ -9,6 +9,7 @@
 
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
+#include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_make.h"
 #include "tools/netsum/rack_set.h"
 #include "tools/netsum/rack_status.h"
@@ -164,6 +165,10 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
   if (node->kind == RackNode::Kind::kWorker) {
     setenv("NETSUM_WORKER", node->id.c_str() + 1, 1);
     setenv("GLOO_SOCKET_IFNAME", "eth0", 0);
+    for (const RackLink& link : plan.links()) {
+      const uint64_t rate = link.node == node->id ? state_of(*note, link).rate_bits : 0;
+      if (rate > 0) setenv("NETSUM_LINK_RATE", format_rate(rate).c_str(), 0);
+    }
   }
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());

@@ -311,6 +311,14 @@ RackService RackPlan::service(const RackNode& node, size_t port) const {
     for (const std::string& one : node.ports) interfaces += (interfaces.empty() ? "" : ",") + one;
     arguments.insert(arguments.end(), {"--dataplane", dataplane_of(node), "--interfaces", interfaces});
   }
+  // What jobs plan their shares with: no interface knows how it is shaped.
+  if (!is_spare) {
+    arguments.push_back("--in-switch");
+    if (options_.switch_rate_bits > 0)
+      arguments.insert(arguments.end(), {"--sum-rate", format_rate(options_.switch_rate_bits)});
+  } else if (rate_of(node) > 0) {
+    arguments.insert(arguments.end(), {"--link-rate", format_rate(rate_of(node))});
+  }
   if (node.kind != RackNode::Kind::kSpine && options_.multicast) {
     // Different for switches, spare hosts and their ports.
     const std::string prefix = is_spare ? "239." + std::to_string(78 + port) + "." + node.id.substr(1)

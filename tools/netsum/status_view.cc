@@ -62,6 +62,7 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"slots", now.slots},
           {"open_slots", now.open_slots},
           {"delivery", now.delivery},
+          {"plan", now.plan},
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
           {"late", late}};
@@ -171,6 +172,7 @@ std::string status_text(const Json& report) {
       members += fmt::format(" {}={}", member.at("rank").get<int>(), text_of(member.at("host")));
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
+    if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
     if (state.find(':') != std::string::npos) text += "    " + state + "\n";
   }
   return text;

@@ -65,6 +65,7 @@ void bind_options(py::module_& module) {
       .value("FAIL", WhenFull::kFail)
       .value("WAIT", WhenFull::kWait)
       .value("HOSTS", WhenFull::kHosts);
+  py::enum_<Shares>(module, "Shares").value("OFF", Shares::kOff).value("AUTO", Shares::kAuto);
   py::class_<InjectedFaults>(module, "InjectedFaults")
       .def(py::init<>())
       .def_readwrite("loss", &InjectedFaults::loss)
@@ -94,6 +95,8 @@ void bind_options(py::module_& module) {
       .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
       .def_readwrite("host", &CommunicatorOptions::host)
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
+      .def_readwrite("shares", &CommunicatorOptions::shares)
+      .def_readwrite("link_rate_bps", &CommunicatorOptions::link_rate_bps)
       .def_readwrite("inject", &CommunicatorOptions::inject)
       .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
       .def_readwrite("trace_path", &CommunicatorOptions::trace_path);
@@ -107,6 +110,7 @@ py::dict to_dict(const CommunicatorStats& stats) {
     item["bytes_sent"] = stripe.bytes_sent;
     item["bytes_received"] = stripe.bytes_received;
     item["local"] = stripe.local;
+    item["share"] = stripe.share;
     stripes.append(item);
   }
   py::dict drops;

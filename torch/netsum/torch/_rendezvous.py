@@ -34,6 +34,7 @@ from netsum.torch import _C, _settings
 
 _ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
 _POLL_S = 0.005
+_SHARES = {"auto": _C.Shares.AUTO, "off": _C.Shares.OFF}
 _WHEN_FULL = {"fail": _C.WhenFull.FAIL, "wait": _C.WhenFull.WAIT, "hosts": _C.WhenFull.HOSTS}
 _PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
 
@@ -248,6 +249,9 @@ def communicator_options(agreement, store, rank, size, timeout):
     options.shared_memory = settings.shared_memory
     options.host = settings.host
     options.lane_bits = settings.lane_bits
+    options.shares = _SHARES[settings.shares]
+    options.link_rate_bps = settings.link_rate_bps
+    options.bind_address = settings.bind_address
     if settings.inject_loss > 0:
         warnings.warn(
             f"netsum: FAULTS ARE INJECTED (NETSUM_INJECT_LOSS): {settings.inject_loss:.6%} of the packets received are "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Settings:
     shared_memory: bool = True
     host: str = ""
     lane_bits: int = 0
+    shares: str = "auto"  # or "off": equal shares
+    link_rate_bps: float = 0.0  # of this host's link; 0: what its interface reports
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
     tls_cert: str = ""
@@ -45,6 +48,7 @@ class Settings:
             "NETSUM_ON_FAILURE": self.on_failure,
             "NETSUM_FALLBACK_AGGREGATORS": ",".join(self.fallback_aggregators),
             "NETSUM_WHEN_FULL": self.when_full,
+            "NETSUM_SHARES": self.shares,
         }
 
     def _same_aggregators(self):
@@ -67,6 +71,8 @@ def from_environment(environ=os.environ):
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
+        shares=_choice(environ, "NETSUM_SHARES", ("auto", "off")),
+        link_rate_bps=_rate(environ, "NETSUM_LINK_RATE"),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
@@ -107,6 +113,24 @@ def _addresses(environ, name, or_word=None):
         if not host or bare_ipv6 or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f'{name}: "{address}" is not "host:port" (IPv6: "[::1]:5151")')
     return addresses
+
+
+_RATE = re.compile(r"([0-9.]+) ?([kmgt])(?:bit|bit/s|bps)?", re.IGNORECASE)
+
+
+def _rate(environ, name):
+    """Returns bits per second, or 0.0 for an unset variable. The same forms as the command's --link-rate."""
+    text = environ.get(name, "").strip()
+    if not text:
+        return 0.0
+    match = _RATE.fullmatch(text)
+    try:
+        rate = float(match[1]) * 1000 ** ("kmgt".index(match[2].lower()) + 1) if match else 0.0
+    except ValueError:
+        rate = 0.0
+    if not 1e3 <= rate <= 1e14:
+        raise ValueError(f'{name}="{text}": must be a rate from 1kbit to 100tbit, such as 100mbit or 25gbit')
+    return rate
 
 
 def _metrics(environ):

@@ -1,0 +1,53 @@
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "src/base/timeout.h"
+#include "src/control/channel.h"
+#include "src/control/client.h"
+#include "src/control/connection_errors.h"
+#include "src/control/control.grpc.pb.h"
+#include "src/control/rpc_status.h"
+
+namespace netsum {
+namespace {
+
+constexpr std::chrono::milliseconds kRetryPause{100};
+constexpr int kBriefRetries = 10;  // as those of joining
+
+}  // namespace
+
+Result<PlaceInfo> query_place(const std::string& address, const std::string& aggregator_token,
+                              const TlsOptions& tls, std::chrono::milliseconds timeout) {
+  const auto channel = make_channel(address, tls);
+  if (!channel.ok()) return channel.status();
+  const auto stub = control::Aggregator::NewStub(*channel);
+  control::StatusRequest request;
+  request.set_aggregator_token(aggregator_token);
+  const auto deadline = std::chrono::system_clock::now() + bounded(timeout);
+  for (int brief_retries = 0;;) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    PlaceInfo place;
+    const grpc::Status result = stub->GetPlace(&context, request, &place);
+    if (result.ok()) {
+      place.set_address(address);
+      return place;
+    }
+    if (result.error_code() == grpc::StatusCode::UNIMPLEMENTED)
+      return Status(ErrorCode::kVersionMismatch,
+                    "the aggregator at " + address +
+                        " is of an older release, which has no plans: install the same release of netsum "
+                        "there, or switch the plan off on all ranks (NETSUM_SHARES=off)");
+    if (const auto answer = from_rpc_status(result)) return *answer;
+    const ConnectionError error = explain(address, tls, result);
+    if (error.retry == Retry::kYes) brief_retries = 0;
+    if (error.retry == Retry::kBriefly) ++brief_retries;
+    const bool in_time = std::chrono::system_clock::now() + kRetryPause < deadline;
+    if (error.retry == Retry::kNo || brief_retries > kBriefRetries || !in_time) return error.status;
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+}  // namespace netsum

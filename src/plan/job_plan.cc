@@ -1,0 +1,203 @@
+#include "src/plan/job_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "src/plan/planner.h"
+#include "src/plan/ports.h"
+
+namespace netsum::plan {
+namespace {
+
+// If no rate is known, all are equal, and only their ratio counts.
+constexpr double kNominalBps = 10e9;
+
+std::string number(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+// The rates that the topology takes for those that are not known.
+class Rates {
+ public:
+  explicit Rates(const JobTopology& job) {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const LinkRate& link : job.links) slowest = std::min(slowest, known(link));
+    known_ = std::isfinite(slowest);
+    for (const PlaceInfo& place : job.places) {
+      if (known_) break;
+      for (const PlacePort& port : place.ports()) slowest = std::min(slowest, known(port.link()));
+    }
+    assumed_ = std::isfinite(slowest) ? slowest : kNominalBps;
+    any_known_ = std::isfinite(slowest);
+  }
+
+  Link of(const LinkRate& link) {
+    assumptions_ += link.in_bps() == 0 || link.out_bps() == 0 ? 1 : 0;
+    return {link.in_bps() == 0 ? assumed_ : link.in_bps(), link.out_bps() == 0 ? assumed_ : link.out_bps()};
+  }
+
+  // "" if all are known.
+  std::string note() const {
+    if (assumptions_ == 0) return "";
+    if (!any_known_) return "; no rate is known, all links are taken as equal";
+    return "; " + std::to_string(assumptions_) + (assumptions_ == 1 ? " link is" : " links are") +
+           " taken as " + number("%.4g Mbit/s", assumed_ / 1e6);
+  }
+
+ private:
+  static double known(const LinkRate& link) {
+    double rate = std::numeric_limits<double>::infinity();
+    for (const double bps : {link.in_bps(), link.out_bps()}) {
+      if (bps != 0) rate = std::min(rate, bps);
+    }
+    return rate;
+  }
+
+  double assumed_ = kNominalBps;
+  bool known_ = false, any_known_ = false;
+  size_t assumptions_ = 0;
+};
+
+Status check_stripes(const plan::Place& place, const PlaceInfo& said) {
+  std::vector<double> rates;
+  for (const Link& port : place.ports) rates.push_back(std::min(port.in_bps, port.out_bps));
+  if (rates.empty()) rates.push_back(1);
+  const size_t expected = assign_cores(rates, place.cores).size();
+  if (expected == said.stripes()) return {};
+  return {ErrorCode::kInvalidArgument,
+          place.name + " has " + std::to_string(said.stripes()) + " stripes, but its " +
+              std::to_string(rates.size()) + " ports and " + std::to_string(place.cores) + " cores make " +
+              std::to_string(expected) + ": install the same release of netsum on all hosts"};
+}
+
+Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rates* rates) {
+  plan::Place place;
+  place.name = name;
+  place.cores = said.cores();
+  place.limits.adds_per_second = said.adds_per_second();
+  place.limits.stream_bps = said.stream_bps();
+  place.multicast = said.multicast();
+  if (said.kind() == PlaceInfo::SWITCH) {
+    place.kind = PlaceKind::kSwitch;
+  } else {
+    for (const PlacePort& port : said.ports()) place.ports.push_back(rates->of(port.link()));
+    if (place.ports.empty()) place.ports.push_back(rates->of({}));
+  }
+  if (place.cores == 0 || place.cores > kMaxPorts || place.ports.size() > kMaxPorts) return place;  // check()
+  if (Status status = check_stripes(place, said); !status.ok()) return status;
+  return place;
+}
+
+Result<Topology> to_topology(const JobTopology& job, bool shards, Rates* rates) {
+  Topology topology;
+  for (size_t rank = 0; rank < job.links.size(); ++rank) {
+    topology.ranks.push_back({.name = "rank " + std::to_string(rank),
+                              .link = rates->of(job.links[rank]),
+                              .shard = shards,
+                              .limits = {}});
+  }
+  for (size_t i = 0; i < job.places.size(); ++i) {
+    const PlaceInfo& said = job.places[i];
+    const std::string name = "aggregator " + (said.address().empty() ? std::to_string(i) : said.address());
+    for (size_t other = 0; other < i; ++other) {
+      if (said.id() == 0 || job.places[other].id() != said.id()) continue;
+      return Status(ErrorCode::kInvalidArgument,
+                    topology.places[other].name + " and " + name + " are one: name it once");
+    }
+    Result<plan::Place> place = to_place(said, name, rates);
+    if (!place.ok()) return place.status();
+    topology.places.push_back(std::move(place).value());
+  }
+  return topology;
+}
+
+std::string percent(double share) {
+  return number("%.3g %%", share * 100);
+}
+
+// "10.0.0.9:5151 12.5 %, 8 embedded shards 10.9 % each"
+std::string describe_shares(const Topology& topology, const Plan& plan) {
+  std::vector<double> of_places(topology.places.size());
+  double least = 1, most = 0;
+  size_t shards = 0;
+  for (const StripePlan& stripe : plan.stripes) {
+    const double share = static_cast<double>(stripe.weight) / plan.period;
+    if (stripe.place != StripePlan::kNone) {
+      of_places[stripe.place] += share;
+    } else if (stripe.weight > 0) {
+      ++shards;
+      least = std::min(least, share);
+      most = std::max(most, share);
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < of_places.size(); ++i) {
+    text += (text.empty() ? "" : ", ") + topology.places[i].name + " " + percent(of_places[i]);
+  }
+  if (shards == 0) return text;
+  text += (text.empty() ? "" : ", ") + std::to_string(shards) +
+          (shards == 1 ? " embedded shard " : " embedded shards ") + percent(least);
+  if (most > least) text += " to " + percent(most);
+  return text + (shards == 1 ? "" : " each");
+}
+
+SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, const std::string& rates) {
+  SharePlan summary;
+  summary.set_s_per_byte(plan.s_per_byte);
+  summary.set_ring_s_per_byte(plan.ring_s_per_byte);
+  if (!plan.links.empty()) summary.set_bottleneck(plan.links[plan.bottleneck].name);
+  std::string text = (shares == Shares::kAuto ? "planned shares: " : "equal shares: ") +
+                     describe_shares(topology, plan) + "; bottleneck: " + summary.bottleneck();
+  if (plan.bottlenecks > 1) text += " (and " + std::to_string(plan.bottlenecks - 1) + " more)";
+  if (plan.ring_s_per_byte > 0)
+    text += "; expected " + number("%.2f", plan.speed_up) + " times as fast as a ring";
+  text += rates;
+  if (plan.slower_than_ring() && shares == Shares::kOff) {
+    text += "; WARNING: a ring would be faster: let netsum plan the shares (NETSUM_SHARES=auto)";
+  }
+  summary.set_text(std::move(text));
+  return summary;
+}
+
+}  // namespace
+
+Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
+  Rates rates(job);
+  // A single rank has nothing to divide.
+  const bool with_shards =
+      job.shards && (job.places.empty() || (shares == Shares::kAuto && job.links.size() > 1));
+  Result<Topology> topology = to_topology(job, with_shards, &rates);
+  if (!topology.ok()) return topology.status();
+  Result<Plan> plan = make_plan(*topology);
+  if (plan.ok() && shares == Shares::kOff)
+    plan = evaluate(*topology, std::vector<uint32_t>(plan->stripes.size(), 1));
+  if (!plan.ok()) {
+    return Status(plan.status().code(), "the shares cannot be planned: " + plan.status().message());
+  }
+  JobPlan made;
+  made.of_shards.resize(job.links.size());
+  for (const StripePlan& stripe : plan->stripes) {
+    if (stripe.place != StripePlan::kNone) {
+      made.of_places.push_back(stripe.weight);
+    } else {
+      made.of_shards[stripe.rank] = stripe.weight;
+    }
+  }
+  made.summary = summarise(*topology, *plan, shares, rates.note());
+  return made;
+}
+
+Status check_declared_rate(double bps, const char* what) {
+  if (bps == 0 || (bps >= kMinRateBps && bps <= kMaxRateBps)) return {};  // false for NaN
+  return {ErrorCode::kInvalidArgument,
+          std::string(what) + " is " + number("%.6g", bps) +
+              " bit/s; give a rate from 1 kbit/s to 100 Tbit/s, or none if it is not known"};
+}
+
+}  // namespace netsum::plan

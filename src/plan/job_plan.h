@@ -1,0 +1,39 @@
+// The plan of a job, from what its ranks and aggregators say of themselves when it is joined.
+#ifndef NETSUM_SRC_PLAN_JOB_PLAN_H_
+#define NETSUM_SRC_PLAN_JOB_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "netsum/options.h"
+#include "netsum/status.h"
+#include "src/job/job.pb.h"
+
+namespace netsum::plan {
+
+struct JobTopology {
+  std::vector<LinkRate> links;    // by rank; 0: unknown
+  bool shards = false;            // every rank offers a shard
+  std::vector<PlaceInfo> places;  // the aggregators, in the order in which the ranks name them
+};
+
+struct JobPlan {
+  // One weight for each stripe of the places, in their order, and one for each rank's shard. With Shares::kOff all are
+  // equal, and shards have none where there are places.
+  std::vector<uint32_t> of_places;
+  std::vector<uint32_t> of_shards;
+  SharePlan summary;  // without its weights: whose stripes take part is the job's to say
+};
+
+// With Shares::kAuto the best weights; with Shares::kOff what the equal ones give. A rate that is not known is assumed to
+// be that of the slowest rank whose rate is known.
+// Errors: kInvalidArgument, kResourceExhausted and kUnreachable, as check() of topology.h; kInvalidArgument also for a
+// place whose stripes do not follow from its ports and cores, and for two places that are one aggregator.
+Result<JobPlan> plan_job(const JobTopology& job, Shares shares);
+
+// Whether a rate may be declared; 0 stands for unknown. `what` begins the message.
+Status check_declared_rate(double bps, const char* what);
+
+}  // namespace netsum::plan
+
+#endif  // NETSUM_SRC_PLAN_JOB_PLAN_H_

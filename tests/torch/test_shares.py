@@ -1,0 +1,48 @@
+"""Aggregators and the ranks' own shards sum together, by a plan."""
+
+import netsum.torch
+import pytest
+import ranks
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+
+import torch
+
+
+def _sum_and_report(rank):
+    for count in (1, 1000, 1_000_000):
+        tensor = torch.arange(count, dtype=torch.float32) % 512 + rank
+        dist.all_reduce(tensor)
+        expected = (torch.arange(count, dtype=torch.float32) % 512) * WORLD_SIZE + sum(range(WORLD_SIZE))
+        assert torch.equal(tensor, expected)
+    return netsum.torch.describe(), netsum.torch.stats()["stripes"]
+
+
+def test_shares_are_planned_by_default():
+    with ranks.aggregator("--link-rate", "25mbit") as slow, ranks.aggregator("--link-rate", "100mbit") as fast:
+        env = {"NETSUM_AGGREGATOR": f"{slow.address},{fast.address}", "NETSUM_LINK_RATE": "100mbit"}
+        for describe, stripes in ranks.run(_sum_and_report, env=env):
+            assert "planned shares" in describe
+            assert f"{WORLD_SIZE} embedded shards" in describe
+            assert "times as fast as a ring" in describe
+            assert len(stripes) == 2 + WORLD_SIZE
+            assert sum(stripe["share"] for stripe in stripes) == pytest.approx(1)
+            assert stripes[1]["share"] / stripes[0]["share"] == pytest.approx(4, abs=0.5)
+            busiest = max(stripes, key=lambda stripe: stripe["share"])
+            assert busiest["bytes_sent"] == max(stripe["bytes_sent"] for stripe in stripes)
+
+
+def test_off_divides_equally_between_the_aggregators():
+    with ranks.aggregator() as first, ranks.aggregator() as second:
+        env = {"NETSUM_AGGREGATOR": f"{first.address},{second.address}", "NETSUM_SHARES": "off"}
+        for describe, stripes in ranks.run(_sum_and_report, env=env):
+            assert "shard" not in describe
+            assert "a ring would be faster" in describe
+            assert [stripe["share"] for stripe in stripes] == [0.5, 0.5]
+
+
+def test_an_aggregator_in_the_switch_sums_all():
+    with ranks.aggregator("--in-switch") as switch:
+        for describe, stripes in ranks.run(_sum_and_report, env={"NETSUM_AGGREGATOR": switch.address}):
+            assert "shard" not in describe
+            assert len(stripes) == 1
