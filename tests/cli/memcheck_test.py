@@ -37,33 +37,21 @@ class MemcheckTest(CommandTest):
         self.cleanup.callback(running.stop)
         return running
 
+    def start_rank(self, rank, *arguments):
+        sizes = ["--world-size", 2, "--iterations", 1, "--warmup", 0, "--slots", 64]
+        patience = ["--timeout", f"{PATIENCE_S}s", "--connect-timeout", f"{PATIENCE_S}s", "--liveness-timeout", 0]
+        return self.start_checked(NETSUM, "bench", "allreduce", "--rank", rank, *sizes, *patience, *arguments)
+
     def sum_checked(self, *arguments):
         """Two ranks, one sum of a tensor that does not fill its last packet."""
-        ranks = [
-            self.start_checked(
-                NETSUM,
-                "bench",
-                "allreduce",
-                "--rank",
-                rank,
-                "--world-size",
-                2,
-                "--iterations",
-                1,
-                "--warmup",
-                0,
-                "--slots",
-                64,
-                "--timeout",
-                f"{PATIENCE_S}s",
-                "--connect-timeout",
-                f"{PATIENCE_S}s",
-                *arguments,
-            )
-            for rank in range(2)
-        ]
-        for rank in ranks:
-            assert rank.end() == 0, rank.text("err")
+        for _ in range(3):
+            ranks = [self.start_rank(rank, *arguments) for rank in range(2)]
+            ends = [rank.end() for rank in ranks]
+            texts = [rank.text("err") for rank in ranks]
+            # On a busy machine what runs under valgrind may be too slow for gRPC's keepalive.
+            if not any("_lost: " in text for text in texts):
+                break
+        assert ends == [0, 0], texts
 
     def assert_clean(self):
         for report in self.reports.iterdir():
