@@ -3,6 +3,7 @@
 from bug import Bug
 
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
+ANSWERS = "aggregator/xdp/answers.bpf.h"
 EVERYWHERE = "collective/finished_everywhere.cc"
 TABLE = "aggregator/control/job_table.cc"
 WAITING = "aggregator/control/parent_relay_waiting.cc"
@@ -31,13 +32,13 @@ XDP_BUGS = [
         "xdp_test"),
     Bug("xdp", "chunk_not_taken_down_in_xdp", "a STATUS keeps the chunk that the PROBE went up with", PROGRAM,
         "netsum_put32(netsum_chunk_down(f->chunk));", "netsum_put32(f->chunk);", "xdp_test"),
-    Bug("xdp", "tail_words_not_added", "the words after the last 32 bytes are not added", PROGRAM,
+    Bug("xdp", "tail_words_not_added", "the words after the last 32 bytes are not added", ANSWERS,
         "    for (uint32_t i = 0; i < 3; ++i) {", "    for (uint32_t i = 0; i < 2; ++i) {", "xdp_test"),
     Bug("xdp", "ip_checksum_ignored", "frames with a wrong IP checksum are taken", PROGRAM,
         "  if (ip_sum(ip) != 0xFFFF) return drop(NETSUM_XDP_IP_CHECKSUM);\n", "", "xdp_test"),
     Bug("xdp", "fragments_taken", "first fragments are taken for whole datagrams", PROGRAM,
         "  if ((ip->frag_off & bpf_htons(0x2000)) != 0) return drop(NETSUM_XDP_IP_FRAGMENT);\n", "", "xdp_test"),
-    Bug("xdp", "maxima_added", "scales are added", PROGRAM,
+    Bug("xdp", "maxima_added", "scales are added", ANSWERS,
         "  if (format == NETSUM_FORMAT_MAX_U8) {", "  if (0) {", "xdp_test"),
 ]
 

@@ -1,0 +1,260 @@
+/* The lanes of a frame in place, and the frame turned into an answer: to its sender, to all members, or to the parent. */
+#ifndef NETSUM_AGGREGATOR_XDP_ANSWERS_BPF_H_
+#define NETSUM_AGGREGATOR_XDP_ANSWERS_BPF_H_
+
+#include "aggregator/xdp/state.bpf.h"
+
+/* --- The payload ------------------------------------------------------------------------------ */
+
+/* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. */
+#define FOR_EACH_WORD(ctx, STEP)                                       \
+  do {                                                                 \
+    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);        \
+    const void* end = end_of(ctx);                                     \
+    const uint32_t blocks = payload_limit / 32;                        \
+    uint32_t at = 0;                                                   \
+    for (uint32_t i = 0; i < blocks; ++i) {                            \
+      if ((const void*)(p + 32) > end) break;                          \
+      STEP(p, at);                                                     \
+      STEP(p + 8, at + 8);                                             \
+      STEP(p + 16, at + 16);                                           \
+      STEP(p + 24, at + 24);                                           \
+      p += 32;                                                         \
+      at += 32;                                                        \
+    }                                                                  \
+    for (uint32_t i = 0; i < 3; ++i) {                                 \
+      if ((const void*)(p + 8) > end || at + 8 > payload_limit) break; \
+      STEP(p, at);                                                     \
+      p += 8;                                                          \
+      at += 8;                                                         \
+    }                                                                  \
+  } while (0)
+
+/* The check that the frame should have, under key `index` of the map. Global: verified once, for any frame.
+ */
+__attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
+  const uint8_t* key = bpf_map_lookup_elem(&keys, &index);
+  const struct frame* frame = data_of(ctx);
+  if (!key || (const void*)(frame + 1) > end_of(ctx)) return 0;
+  const uint32_t payload_bytes = ctx->data_end - ctx->data - sizeof *frame;
+  const uint8_t* table = key + offsetof(struct netsum_xdp_key, table);
+  uint64_t nh = 0;
+#define NH_STEP(p, at)                                                         \
+  nh += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_load32(table + (at))) * \
+        (uint32_t)(netsum_load32((p) + 4) + netsum_load32(table + (at) + 4))
+  FOR_EACH_WORD(ctx, NH_STEP);
+  return netsum_check(&frame->header, nh, payload_bytes, (const struct netsum_key*)key);
+}
+
+INLINE void store_lanes(struct xdp_md* ctx, uint8_t* acc) {
+#define STORE_STEP(p, at) netsum_store64(acc + (at), netsum_load64(p))
+  FOR_EACH_WORD(ctx, STORE_STEP);
+}
+INLINE void load_lanes(struct xdp_md* ctx, const uint8_t* acc) {
+#define LOAD_STEP(p, at) netsum_store64(p, netsum_load64(acc + (at)))
+  FOR_EACH_WORD(ctx, LOAD_STEP);
+}
+INLINE int add_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top) {
+  uint64_t overflow = 0;
+#define ADD_STEP(p, at) \
+  netsum_store64(acc + (at), netsum_word_add(netsum_load64(acc + (at)), netsum_load64(p), top, &overflow))
+  FOR_EACH_WORD(ctx, ADD_STEP);
+  return (overflow & top) != 0;
+}
+INLINE void max_lanes(struct xdp_md* ctx, uint8_t* acc) {
+#define MAX_STEP(p, at) \
+  netsum_store64(acc + (at), netsum_word_max_u8(netsum_load64(acc + (at)), netsum_load64(p)))
+  FOR_EACH_WORD(ctx, MAX_STEP);
+}
+INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
+  if (format == NETSUM_FORMAT_MAX_U8) {
+    max_lanes(ctx, acc);
+    return 0;
+  }
+  /* One loop for all widths of sums: the verifier walks each loop once per turn. */
+  return add_lanes(ctx, acc, netsum_top_bits(format));
+}
+
+/* --- Replies ---------------------------------------------------------------------------------- */
+
+/* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows:
+ * the check covers header and payload. */
+INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
+  uint8_t mac[ETH_ALEN];
+  __builtin_memcpy(mac, f->eth.h_dest, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_dest, f->eth.h_source, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_source, mac, ETH_ALEN);
+  const uint32_t sender = f->ip.saddr;
+  f->ip.saddr = f->ip.daddr;
+  f->ip.daddr = sender;
+  const uint16_t port = f->udp.source;
+  f->udp.source = f->udp.dest;
+  f->udp.dest = port;
+  const uint16_t udp_bytes = sizeof f->udp + NETSUM_HEADER_BYTES + payload_bytes;
+  f->udp.len = bpf_htons(udp_bytes);
+  f->udp.check = 0;
+  f->ip.tot_len = bpf_htons(sizeof f->ip + udp_bytes);
+  f->ip.tos = 0;
+  f->ip.id = 0;
+  f->ip.frag_off = bpf_htons(0x4000); /* do not fragment */
+  f->ip.ttl = 64;
+  f->ip.check = 0;
+  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+}
+
+/* How an answer differs from its request, in one number: BPF functions have at most five parameters. */
+#define KIND(type, format, flags) ((uint32_t)(type) | (uint32_t)(format) << 8 | (uint32_t)(flags) << 16)
+
+/* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
+ * round, chunk and signature are those of the request; `key` is an index of the map. Returns 0 if done.
+ * Global: verified once. */
+__attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member,
+                                            uint32_t key) {
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return -1;
+  f->header.version_type = NETSUM_VERSION << 4 | (kind & 15);
+  f->header.format = kind >> 8;
+  f->header.flags = kind >> 16;
+  f->header.member = netsum_put16(member);
+  f->header.check = netsum_put64(netsum_frame_check(ctx, key));
+  turn_round(f, ctx->data_end - ctx->data - sizeof *f);
+  return 0;
+}
+
+/* Back out of the port it came in by. Not by XDP_TX: with that, a veth whose other end has GRO but no XDP
+ * program leaves the frame in its ring until something else wakes the receiver, which may be never. */
+INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key) {
+  if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
+  add_to(NETSUM_XDP_PACKETS_SENT, 1);
+  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return bpf_redirect_map(&interfaces, ctx->ingress_ifindex, 0);
+}
+
+/* Without an address: netsum_address gives each copy its own. */
+INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind) {
+  if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, netsum_xdp_key_of(job))) return XDP_ABORTED;
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  f->ip.daddr = 0;
+  void* targets = bpf_map_lookup_elem(&broadcasts, &job);
+  if (!targets) return XDP_ABORTED;
+  return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
+}
+
+/* Gives a frame of ours the address of a member or parent. */
+INLINE void address_to(struct frame* f, const struct netsum_xdp_member* to) {
+  __builtin_memcpy(f->eth.h_dest, to->mac, ETH_ALEN);
+  __builtin_memcpy(f->eth.h_source, to->our_mac, ETH_ALEN);
+  f->ip.daddr = to->peer >> 16;
+  f->udp.dest = (uint16_t)to->peer;
+  f->ip.check = 0;
+  f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
+}
+
+/* Sends the frame on to somebody who may be behind another port. */
+INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key,
+                     const struct netsum_xdp_member* to) {
+  if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  address_to(f, to);
+  add_to(NETSUM_XDP_PACKETS_SENT, 1);
+  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return bpf_redirect_map(&interfaces, to->ifindex, 0);
+}
+
+/* The frame's payload goes to the parent of its job. */
+INLINE int send_up(struct xdp_md* ctx, const struct netsum_fields* fields, uint32_t kind, uint32_t chunk,
+                   const struct netsum_xdp_job* job) {
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
+  const uint32_t index = fields->job;
+  const struct netsum_xdp_member* parent = bpf_map_lookup_elem(&parents, &index);
+  if (!parent) return XDP_ABORTED;
+  f->header.job = netsum_put16(job->parent.job);
+  f->header.epoch = netsum_put16(job->parent.epoch);
+  f->header.chunk = netsum_put32(chunk);
+  add_to(NETSUM_XDP_SENT_TO_PARENT, 1);
+  add_to(NETSUM_XDP_PARENT_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  return answer_to(ctx, kind, job->parent.member, netsum_xdp_parent_key_of(fields->job), parent);
+}
+
+/* Puts `word` into the frame as its only 8 bytes of payload. */
+INLINE int set_payload(struct xdp_md* ctx, uint64_t word) {
+  const int surplus = ctx->data_end - ctx->data - sizeof(struct frame) - 8;
+  if (surplus > 0 && bpf_xdp_adjust_tail(ctx, -surplus)) return -1;
+  uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);
+  if ((const void*)(p + 8) > end_of(ctx)) return -1;
+  const netsum_be64 bytes = netsum_put64(word);
+  __builtin_memcpy(p, &bytes, sizeof bytes);
+  return 0;
+}
+
+/* What is needed after the slot's lock is given back. */
+struct outcome {
+  struct netsum_verdict verdict;
+  uint16_t blamed;
+  uint8_t flags; /* of the result */
+  uint8_t complete;
+  uint8_t overflow;
+};
+
+INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
+                       const struct netsum_xdp_job* job) {
+  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags), f->chunk, job);
+}
+
+INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o) {
+  add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
+  if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
+  return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags));
+}
+
+INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
+               const struct netsum_xdp_job* job) {
+  const uint32_t key = netsum_xdp_key_of(f->job);
+  const uint64_t error = (uint64_t)NETSUM_ERROR_MISMATCH << 48 | (uint64_t)o->blamed << 32;
+  switch (o->verdict.action) {
+    case NETSUM_ACT_STORE:
+    case NETSUM_ACT_ADD:
+      add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
+      add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
+      if (!o->complete) return XDP_DROP;
+      return job->rules.has_parent ? send_sum_up(ctx, f, o, job) : result_to_all(ctx, f, o);
+    case NETSUM_ACT_SEND_UP:
+      return send_sum_up(ctx, f, o, job);
+    case NETSUM_ACT_PROBE_UP:
+      return send_up(ctx, f, KIND(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0),
+                     netsum_chunk_up(f->chunk, f->member), job);
+    case NETSUM_ACT_TAKE_RESULT:
+      return result_to_all(ctx, f, o);
+    case NETSUM_ACT_REPLY_RESULT:
+      add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
+      return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
+    case NETSUM_ACT_REPLY_STATUS:
+      add_to(NETSUM_XDP_STATUSES, 1);
+      if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
+      return answer_sender(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags), f->member,
+                           key);
+    case NETSUM_ACT_PASS_STATUS: {
+      const uint32_t to = f->job * NETSUM_MAX_MEMBERS + o->verdict.addressee;
+      const struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &to);
+      if (!member) return XDP_ABORTED;
+      add_to(NETSUM_XDP_STATUSES, 1);
+      if (set_payload(ctx, o->verdict.seen)) return XDP_ABORTED;
+      return answer_to(ctx, KIND(NETSUM_TYPE_STATUS, NETSUM_FORMAT_NONE, o->verdict.flags),
+                       o->verdict.addressee, key, member);
+    }
+    case NETSUM_ACT_REPLY_ERROR:
+      if (set_payload(ctx, error)) return XDP_ABORTED;
+      return answer_sender(ctx, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0), NETSUM_MEMBER_ALL, key);
+    case NETSUM_ACT_ERROR_ALL:
+      add_to(NETSUM_XDP_MISMATCHES, 1);
+      if (set_payload(ctx, error)) return XDP_ABORTED;
+      return answer_all(ctx, f->job, KIND(NETSUM_TYPE_ERROR, NETSUM_FORMAT_NONE, 0));
+    default:
+      return drop(o->verdict.drop);
+  }
+}
+
+#endif /* NETSUM_AGGREGATOR_XDP_ANSWERS_BPF_H_ */
