@@ -144,6 +144,22 @@ NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
 }
 #endif
 
+/* Bytes per lane of `format`; 0: it has no lanes. */
+NETSUM_INLINE uint32_t netsum_lane_bytes(uint8_t format) {
+  switch (format & 15) {
+    case NETSUM_LANE_U8:
+      return 1;
+    case NETSUM_LANE_I16:
+      return 2;
+    case NETSUM_LANE_I32:
+      return 4;
+    case NETSUM_LANE_I64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
 /* Finaliser of MurmurHash3 (public domain, A. Appleby): every input bit flips each output bit with p = 1/2.
  * For names and test data; no protection against anybody. */
 NETSUM_INLINE uint64_t netsum_mix64(uint64_t h) {

@@ -26,18 +26,9 @@ uint32_t finish_frame(const netsum_fields& fields, const wire::PacketKey& key, u
 }
 
 bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes) {
-  switch (format) {
-    case NETSUM_FORMAT_SUM_I16:
-      return kernels::add_lanes16(acc, lanes, bytes / 2);
-    case NETSUM_FORMAT_SUM_I32:
-      return kernels::add_lanes32(acc, lanes, bytes / 4);
-    case NETSUM_FORMAT_SUM_I64:
-      return kernels::add_lanes64(acc, lanes, bytes / 8);
-    default:
-      NETSUM_ASSERT(format == NETSUM_FORMAT_MAX_U8);
-      kernels::max_lanes8(acc, lanes, bytes);
-      return false;
-  }
+  if (format != NETSUM_FORMAT_MAX_U8) return kernels::add_lanes(netsum_lane_bytes(format), acc, lanes, bytes);
+  kernels::max_lanes8(acc, lanes, bytes);
+  return false;
 }
 
 uint32_t frame_stride(uint32_t payload_bytes) {

@@ -17,77 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
-// --- Scan
-// ------------------------------------------------------------------------------------------------------
-
-// Magnitudes of floating-point numbers order like integers, so the largest is an integer maximum.
-// T: signed integer of the element's size. Returns the bits of the largest magnitude below `infinity`, and
-// whether any element is not below it.
-template <typename T>
-T max_finite(const uint8_t* in, size_t n, T infinity, bool* has_special) {
-  const hn::ScalableTag<T> d;
-  const auto magnitude_mask = hn::Set(d, std::numeric_limits<T>::max());
-  auto largest = hn::Zero(d);
-  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
-    largest = hn::Max(largest, hn::And(load(d, from), magnitude_mask));
-  });
-  const T result = hn::GetLane(hn::MaxOfLanes(d, largest));
-  *has_special = result >= infinity;
-  if (!*has_special) return result;
-  // Rare, so a second pass rather than a comparison for every element.
-  const auto limit = hn::Set(d, infinity);
-  largest = hn::Zero(d);
-  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
-    const auto magnitude = hn::And(load(d, from), magnitude_mask);
-    largest = hn::Max(largest, hn::IfThenElseZero(hn::Lt(magnitude, limit), magnitude));
-  });
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
-}
-
-template <typename T>
-bool any_beyond(const uint8_t* in, size_t n, T limit) {
-  const hn::ScalableTag<T> d;
-  const auto high = hn::Set(d, limit);
-  const auto low = hn::Set(d, static_cast<T>(-limit));
-  auto beyond = hn::Zero(d);
-  for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
-    const auto x = load(d, from);
-    beyond = hn::Or(beyond, hn::VecFromMask(d, hn::Or(hn::Gt(x, high), hn::Lt(x, low))));
-  });
-  return !hn::AllTrue(d, hn::Eq(beyond, hn::Zero(d)));
-}
-
-BlockScale scan_block(DataType type, const uint8_t* in, size_t n, int members) {
-  bool wide = false;
-  uint32_t exponent = 0;
-  switch (type) {
-    case DataType::kFloat32: {
-      const auto bits = static_cast<uint32_t>(max_finite<int32_t>(in, n, 0x7F800000, &wide));
-      exponent = bits == 0 ? 0 : std::max(bits >> 23, 1u);
-      break;
-    }
-    case DataType::kBFloat16: {
-      const auto bits = static_cast<uint32_t>(max_finite<int16_t>(in, n, 0x7F80, &wide));
-      exponent = bits == 0 ? 0 : std::max(bits >> 7, 1u);
-      break;
-    }
-    case DataType::kFloat16: {
-      const auto bits = static_cast<uint16_t>(max_finite<int16_t>(in, n, 0x7C00, &wide));
-      exponent = std::bit_cast<uint32_t>(float16_to_float(bits)) >> 23;
-      break;
-    }
-    case DataType::kInt32:
-      wide = any_beyond<int32_t>(in, n, std::numeric_limits<int32_t>::max() / members);
-      break;
-    case DataType::kInt64:
-      wide = any_beyond<int64_t>(in, n, std::numeric_limits<int64_t>::max() / members);
-      break;
-  }
-  return {.exponent = static_cast<uint8_t>(exponent), .wide = static_cast<uint8_t>(wide)};
-}
-
 // --- Quantise
-// --------------------------------------------------------------------------------------------------
 
 float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
@@ -183,7 +113,6 @@ void floats_to_lanes64(const uint8_t* in, size_t n, uint8_t exponent, int member
 }
 
 // --- Dequantise
-// ------------------------------------------------------------------------------------------------
 
 // What becomes of the sums of one block, after they are floats.
 class Averager {
@@ -320,7 +249,6 @@ void lanes64_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
 }
 
 // --- int32 in wide lanes
-// ---------------------------------------------------------------------------------------
 
 void int32_to_lanes64(const uint8_t* in, size_t n, uint8_t* lanes) {
   const hn::ScalableTag<int64_t> di64;
@@ -347,7 +275,6 @@ bool lanes64_to_int32(const uint8_t* lanes, size_t n, uint8_t* out) {
 }
 
 // --- One entry per direction and width: a dispatch costs as much as a few vectors of work
-// -----------------------
 
 void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
                          uint8_t* lanes) {
@@ -427,7 +354,6 @@ HWY_AFTER_NAMESPACE();
 namespace netsum::kernels {
 namespace {
 
-HWY_EXPORT(scan_block);
 HWY_EXPORT(elements_to_lanes16);
 HWY_EXPORT(lanes16_to_elements);
 HWY_EXPORT(elements_to_wide_lanes32);
@@ -447,10 +373,6 @@ void copy(void* to, const void* from, size_t count) {
 }
 
 }  // namespace
-
-BlockScale scan(DataType type, const void* in, size_t n, int members) {
-  return HWY_DYNAMIC_DISPATCH(scan_block)(type, bytes(in), n, members);
-}
 
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(type != DataType::kInt64);

@@ -104,6 +104,8 @@ bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] = max(acc[i], lanes[i]), unsigned.
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
+// As add_lanesN for lanes of `lane_bytes` (2, 4 or 8), on `bytes` of them.
+bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes);
 
 // --- Copying
 // memcpy for what this core will not read again soon: the stores go past the cache, so the destination's old

@@ -162,6 +162,18 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return HWY_DYNAMIC_DISPATCH(add64)(acc, lanes, n);
 }
 
+bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  switch (lane_bytes) {
+    case 2:
+      return add_lanes16(acc, lanes, bytes / 2);
+    case 4:
+      return add_lanes32(acc, lanes, bytes / 4);
+    default:
+      NETSUM_ASSERT(lane_bytes == 8);
+      return add_lanes64(acc, lanes, bytes / 8);
+  }
+}
+
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
   HWY_DYNAMIC_DISPATCH(max8)(acc, lanes, n);
 }

@@ -9,24 +9,6 @@
 #include "wire/packet.h"
 
 namespace netsum {
-namespace {
-
-// acc += lanes; returns true if a lane overflowed.
-bool add_lanes(uint8_t format, uint8_t* acc, const uint8_t* lanes, size_t bytes) {
-  switch (format) {
-    case NETSUM_FORMAT_SUM_I16:
-      return kernels::add_lanes16(acc, lanes, bytes / 2);
-    case NETSUM_FORMAT_SUM_I32:
-      return kernels::add_lanes32(acc, lanes, bytes / 4);
-    case NETSUM_FORMAT_SUM_I64:
-      return kernels::add_lanes64(acc, lanes, bytes / 8);
-    default:
-      NETSUM_ASSERT(false);
-      return true;
-  }
-}
-
-}  // namespace
 
 const char* collective_name(Collective collective) {
   switch (collective) {
@@ -114,7 +96,7 @@ void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* pa
   NETSUM_ASSERT(bytes <= sizeof more);
   for (size_t input = 1; input < elements_.inputs(); ++input) {
     encode_input(input, more);
-    const bool overflow = add_lanes(packet.format, payload, more, bytes);
+    const bool overflow = kernels::add_lanes(netsum_lane_bytes(packet.format), payload, more, bytes);
     NETSUM_ASSERT(!overflow);  // excluded by the plan, as in the aggregator
   }
 }

@@ -4,6 +4,7 @@ from bug import Bug
 
 CONVERT = "src/kernels/convert.cc"
 LANES = "src/kernels/lanes.cc"
+SCAN = "src/kernels/scan.cc"
 PLAIN = "src/kernels/plain.cc"
 BPF_LANES = "aggregator/slot/lanes.h"
 HOST = "src/host/host_core.cc"
@@ -29,7 +30,7 @@ KERNEL_BUGS = [
     Bug("kernels", "plain_ties_away", "the reference rounds ties away from zero", PLAIN,
         "std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent()))",
         "std::round(std::ldexp(static_cast<double>(x), -quantum_exponent()))", "kernels_test"),
-    Bug("kernels", "infinity_is_the_largest", "an infinity sets the scale of its block", CONVERT,
+    Bug("kernels", "infinity_is_the_largest", "an infinity sets the scale of its block", SCAN,
         "hn::IfThenElseZero(hn::Lt(magnitude, limit), magnitude)",
         "hn::IfThenZeroElse(hn::Gt(magnitude, limit), magnitude)", "kernels_test"),
     Bug("kernels", "averages_by_reciprocal", "averages are multiplied by an inexact reciprocal", CONVERT,

@@ -3,6 +3,7 @@
 from bug import Bug
 
 SLOT = "aggregator/slot/slot.h"
+LANES = "src/kernels/lanes.cc"
 CORE = "aggregator/core/aggregator_core.cc"
 PACKET = "wire/packet.h"
 PARSE = "wire/parse.h"
@@ -134,9 +135,9 @@ SERVER_BUGS = [
         SIMULATION),
     Bug("server", "stripes_share_a_key", "a shard that is not the first one uses the first one's key", CORE,
         "spec.first_stripe + stripe), spec.payload_bytes);", "stripe), spec.payload_bytes);", "aggregator_core_test"),
-    Bug("server", "half_of_16_bit_lanes", "of 16-bit lanes only the first half is added", CORE,
-        "      return kernels::add_lanes16(acc, lanes, bytes / 2);",
-        "      return kernels::add_lanes16(acc, lanes, bytes / 4);", "vectors_test"),
+    Bug("server", "half_of_16_bit_lanes", "of 16-bit lanes only the first half is added",
+        LANES, "      return add_lanes16(acc, lanes, bytes / 2);",
+        "      return add_lanes16(acc, lanes, bytes / 4);", "vectors_test"),
     Bug("server", "unknown_peers_contribute", "contributions are taken from any address", CORE,
         "  if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;\n", "", "aggregator_core_test"),
     Bug("server", "last_hello_counts", "a later HELLO moves a member's results to another address", CORE,
