@@ -7,7 +7,6 @@ may contain `*`, and a component in capitals (`corpus/TARGET`) stands for any. A
 offence and exits with 1 if there is any.
 """
 
-import argparse
 import collections
 import fnmatch
 import pathlib
@@ -15,6 +14,7 @@ import posixpath
 import re
 import sys
 
+import check_main
 from check_includes import SOURCES, files_of
 
 FENCE = re.compile(r"^( *)(```+).*?^\1\2`* *$", re.MULTILINE | re.DOTALL)
@@ -92,13 +92,5 @@ def check(root):
     return offences
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    offences = check(parser.parse_args().root)
-    print("\n".join(offences) if offences else "files and headings that documents name: in order")
-    return 1 if offences else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_main.main(__doc__, check, "files and headings that documents name: in order"))

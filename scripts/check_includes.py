@@ -8,12 +8,13 @@ Tests beside a source (*_test.cc) may besides use what TESTS_ALSO lists. Run fro
 offence and exits with 1 if there is any.
 """
 
-import argparse
 import graphlib
 import pathlib
 import re
 import subprocess
 import sys
+
+import check_main
 
 API = "include/netsum"
 DOORS = {
@@ -212,13 +213,5 @@ def check(root):
     return offences
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    offences = check(parser.parse_args().root)
-    print("\n".join(offences) if offences else "include directions and paths: in order")
-    return 1 if offences else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_main.main(__doc__, check, "include directions and paths: in order"))

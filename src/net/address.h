@@ -5,7 +5,6 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -38,15 +37,6 @@ struct Address {
   uint32_t to_sockaddr(sockaddr_storage* out) const;
   // Not valid() unless `from` holds an IPv4 or IPv6 address.
   static Address from_sockaddr(const sockaddr_storage& from);
-};
-
-struct AddressHash {
-  size_t operator()(const Address& address) const {
-    return std::hash<std::string_view>{}(
-               {reinterpret_cast<const char*>(address.ip.data()), address.ip.size()}) *
-               31 +
-           address.port;
-  }
 };
 
 // Splits "host:port" or "[v6]:port". Error: kInvalidArgument, naming `text` and the form expected.

@@ -78,6 +78,7 @@ class FlagsTest(CommandTest):
         bench = ["bench", "allreduce"]
         for arguments, words in [
             (["aggregator", "--slots", "1000"], ["--slots", "power of two"]),
+            (["aggregator", "--slots", "131072"], ["--slots", "65536"]),
             (["aggregator", "--cores", "0"], ["--cores", "range"]),
             (["aggregator", "--mtu", "100"], ["--mtu", "576"]),
             (["aggregator", "--data-port", "70000"], ["--data-port", "65535"]),

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "src/base/assert.h"
+#include "tests/conformance/ip_batch.h"
 
 namespace netsum::conformance {
 namespace {
@@ -41,15 +41,6 @@ int make_namespace() {
   close(before);
   errno = error;
   return made;
-}
-
-// In the thread's namespace.
-Status run_ip(const std::string& lines) {
-  FILE* ip = popen("ip -batch -", "w");
-  if (ip == nullptr) return Status(ErrorCode::kUnsupported, "cannot run ip (iproute2)");
-  std::fwrite(lines.data(), 1, lines.size(), ip);
-  const int status = pclose(ip);
-  return status == 0 ? Status() : Status(ErrorCode::kUnsupported, "ip failed on:\n" + lines);
 }
 
 // A veth end takes frames that XDP sends to it only if it polls, which GRO makes it do.
@@ -95,7 +86,7 @@ Result<std::unique_ptr<VethLab>> VethLab::make(int hosts) {
   }
   {
     const Inside inside = lab->in_switch();
-    const Status status = run_ip(
+    const Status status = ip_batch(
         "link set dev lo up\nlink add br0 type bridge\n"
         "link set dev br0 addrgenmode none\naddress add " +
         text_of(switch_address()) + "/16 dev br0\nlink set dev br0 up\n");
@@ -118,13 +109,13 @@ Status VethLab::connect(int host) const {
     const Inside inside = in_switch();
     const std::string space =
         "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hosts_[static_cast<size_t>(host)]);
-    const Status status = run_ip("link add " + port + " type veth peer name eth0 netns " + space +
-                                 "\nlink set dev " + port + " addrgenmode none master br0 up\n");
+    const Status status = ip_batch("link add " + port + " type veth peer name eth0 netns " + space +
+                                   "\nlink set dev " + port + " addrgenmode none master br0 up\n");
     if (!status.ok()) return status;
   }
   const Inside inside = in_host(host);
-  const Status status = run_ip("link set dev lo up\nlink set dev eth0 addrgenmode none\naddress add " +
-                               text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up\n");
+  const Status status = ip_batch("link set dev lo up\nlink set dev eth0 addrgenmode none\naddress add " +
+                                 text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up\n");
   return status.ok() ? switch_gro_on() : status;
 }
 

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <thread>
 
+#include "tests/conformance/ip_batch.h"
+
 namespace netsum {
 namespace {
 
@@ -54,15 +56,10 @@ void run_in(int namespace_fd, const std::function<void()>& body) {
   }).join();
 }
 
-Status ip_batch(int namespace_fd, const std::string& lines) {
-  int status = -1;
-  run_in(namespace_fd, [&] {
-    FILE* ip = popen("ip -batch -", "w");
-    if (ip == nullptr) return;
-    std::fputs(lines.c_str(), ip);
-    status = pclose(ip);
-  });
-  return status == 0 ? Status() : failed("`ip` failed on one of:\n" + lines);
+Status ip_batch_in(int namespace_fd, const std::string& lines) {
+  Status status(ErrorCode::kInternal, "cannot enter a network namespace");
+  run_in(namespace_fd, [&] { status = ip_batch(lines); });
+  return status;
 }
 
 }  // namespace
@@ -85,7 +82,7 @@ Result<std::unique_ptr<VethNetwork>> VethNetwork::make(int hosts, int mtu, bool 
              mac_of(host) + " netns " + path + "\nlink set p" + n + " master br0 up\n";
     network->hosts_.push_back(std::move(space).value());
   }
-  if (const Status status = ip_batch(network->switch_.get(), ports); !status.ok()) return status;
+  if (const Status status = ip_batch_in(network->switch_.get(), ports); !status.ok()) return status;
 
   for (int host = 0; host < hosts; ++host) {
     const std::string interface = "e" + std::to_string(host);
@@ -95,7 +92,7 @@ Result<std::unique_ptr<VethNetwork>> VethNetwork::make(int hosts, int mtu, bool 
       lines += "neighbour replace 10.77.0." + std::to_string(other + 1) + " lladdr " + mac_of(other) +
                " dev " + interface + " nud permanent\n";
     }
-    if (const Status status = ip_batch(network->hosts_[host].get(), lines); !status.ok()) return status;
+    if (const Status status = ip_batch_in(network->hosts_[host].get(), lines); !status.ok()) return status;
   }
   return network;
 }
@@ -117,7 +114,7 @@ void VethNetwork::in_switch(const std::function<void()>& body) const {
 }
 
 Status VethNetwork::ip_in_host(int host, const std::string& command) const {
-  return ip_batch(hosts_[host].get(), command + "\n");
+  return ip_batch_in(hosts_[host].get(), command + "\n");
 }
 
 }  // namespace netsum

@@ -136,7 +136,7 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app_->add_option("--slots", options_.slots_per_core, "Slots per core, a power of two; bounds the memory")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(CLI::Range(8, 65536))
       ->check(power_of_two())
       ->capture_default_str();
   app_->add_option("--max-jobs", options_.max_jobs, "Maximum number of jobs at the same time")

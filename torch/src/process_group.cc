@@ -214,7 +214,6 @@ WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> comm
 }
 
 // --- Over the hosts
-// -------------------------------------------------------------------------------------------
 
 WorkPtr ProcessGroupNetsum::allreduce_sparse(std::vector<at::Tensor>& tensors,
                                              const c10d::AllreduceOptions& opts) {

@@ -54,7 +54,6 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                      const c10d::AllreduceCoalescedOptions& opts) override;
 
   // --- Over the hosts
-  // ---------------------------------------------------------------------------------------
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
