@@ -121,9 +121,15 @@ void Engine::take_mail(bool with_failure) {
   for (Submission& submission : submissions) {
     const uint64_t id = next_id_++;
     uint64_t elements = 0;
-    for (const TensorView& tensor : submission.spec.tensors) elements += tensor.count;
-    works_.emplace(id, InProgress{std::move(submission.work), std::move(submission.on_end),
-                                  submission.spec.type, elements, submission.submitted_us});
+    const OperationSpec& spec = submission.spec;
+    for (const TensorView& tensor : spec.tensors) elements += tensor.count;
+    works_.emplace(id, InProgress{.work = std::move(submission.work),
+                                  .on_end = std::move(submission.on_end),
+                                  .collective = spec.role.collective,
+                                  .type = spec.type,
+                                  .elements = elements,
+                                  .tensor_id = spec.tensors.empty() ? 0 : spec.tensors.front().id,
+                                  .submitted_us = submission.submitted_us});
     core_->submit(id, std::move(submission.spec));
   }
 }
@@ -160,7 +166,9 @@ void Engine::note_end(const InProgress& ended, const EngineCore::Completion& com
   (ok ? completed_ : failed_).add(now_us - ended.submitted_us);
   if (trace_ == nullptr) return;
   const OperationCourse& course = completion.course;
-  trace_->add({.number = completion.number,
+  trace_->add({.collective = collective_name(ended.collective),
+               .number = completion.number,
+               .tensor_id = ended.tensor_id,
                .type = ended.type,
                .elements = ended.elements,
                .submitted_us = ended.submitted_us,

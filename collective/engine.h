@@ -58,8 +58,10 @@ class Engine {
   struct InProgress {
     std::shared_ptr<Work::State> work;
     OnEnd on_end;
+    Collective collective;
     DataType type;
     uint64_t elements;
+    uint64_t tensor_id;  // of the first tensor
     int64_t submitted_us;
   };
 

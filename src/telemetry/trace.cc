@@ -77,7 +77,7 @@ void TraceLog::write_event(const std::string& event) {
 
 void TraceLog::write_record(const TraceRecord& record) {
   char name[96];
-  std::snprintf(name, sizeof name, "all_reduce #%" PRIu64 " %s[%" PRIu64 "]", record.number,
+  std::snprintf(name, sizeof name, "%s #%" PRIu64 " %s[%" PRIu64 "]", record.collective, record.number,
                 std::string(data_type_name(record.type)).c_str(), record.elements);
   // Asynchronous events: several operations are in flight, and each gets a track with its phases inside.
   // Formatted by hand, as there may be half a million, with nothing in them that needs escaping.
@@ -96,8 +96,10 @@ void TraceLog::write_record(const TraceRecord& record) {
   };
   event('b', name, record.submitted_us,
         ",\"args\":{\"bytes\":" + std::to_string(record.elements * size_of(record.type)) +
-            ",\"packets\":" + std::to_string(record.packets) + ",\"retransmissions\":" +
-            std::to_string(record.retransmissions) + ",\"ok\":" + (record.ok ? "true" : "false") + "}");
+            ",\"packets\":" + std::to_string(record.packets) +
+            ",\"retransmissions\":" + std::to_string(record.retransmissions) +
+            (record.tensor_id != 0 ? ",\"tensor\":" + std::to_string(record.tensor_id) : "") +
+            ",\"ok\":" + (record.ok ? "true" : "false") + "}");
   span("scales", record.first_scale_us,
        record.scales_agreed_us == 0 ? record.done_us : record.scales_agreed_us);
   span("data", record.first_data_us, record.done_us);

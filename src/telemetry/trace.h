@@ -1,4 +1,4 @@
-// A trace of all-reduces for ui.perfetto.dev or chrome://tracing: Chrome's JSON trace events.
+// A trace of operations for ui.perfetto.dev or chrome://tracing: Chrome's JSON trace events.
 #ifndef NETSUM_SRC_TELEMETRY_TRACE_H_
 #define NETSUM_SRC_TELEMETRY_TRACE_H_
 
@@ -14,14 +14,16 @@
 
 namespace netsum {
 
-// One all-reduce. Times are of the monotonic clock; 0: never got so far.
+// One operation. Times are of the monotonic clock; 0: the operation ended before.
 struct TraceRecord {
-  uint64_t number = 0;  // of the operation, the same on all ranks
+  const char* collective = "all_reduce";  // a string that is never freed
+  uint64_t number = 0;                    // of the operation, the same on all ranks
+  uint64_t tensor_id = 0;                 // of its first tensor (TensorView::id)
   DataType type = DataType::kFloat32;
   uint64_t elements = 0;
   int64_t submitted_us = 0;
-  int64_t first_scale_us = 0;    // the first packet of scales was sent ...
-  int64_t scales_agreed_us = 0;  // ... and the last one answered
+  int64_t first_scale_us = 0;    // the first packet of scales was sent
+  int64_t scales_agreed_us = 0;  // the last packet of scales was answered
   int64_t first_data_us = 0;
   int64_t done_us = 0;
   uint64_t packets = 0;  // contributions, those sent again included
@@ -29,8 +31,8 @@ struct TraceRecord {
   bool ok = true;
 };
 
-// Keeps the newest operations and writes them when it ends. One rank's files can be merged with
-// others' (trace lines are one event each): ranks are Chrome's processes, and times those of the wall clock.
+// Keeps the newest operations and writes them to a file in its destructor. Files of several ranks can be merged, as each
+// line is one event: ranks are Chrome's processes, and times are those of the wall clock.
 //
 // Not thread-safe.
 class TraceLog {

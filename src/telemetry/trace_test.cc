@@ -51,6 +51,23 @@ TraceRecord record(uint64_t number) {
           .retransmissions = 2};
 }
 
+TEST_F(TraceTest, AnOperationHasTheNameOfItsCollectiveAndTheIdOfItsFirstTensor) {
+  auto trace = open("t.json");
+  TraceRecord identified = record(8);
+  identified.collective = "reduce";
+  identified.tensor_id = UINT64_MAX;
+  trace->add(record(7));
+  trace->add(identified);
+  trace.reset();
+  std::map<std::string, Json> begun;
+  const Json file = load(path("t.json"));
+  for (const Json& event : file.at("traceEvents"))
+    if (event.at("ph") == "b" && event.contains("args")) begun[event.at("name")] = event.at("args");
+  ASSERT_EQ(begun.size(), 2u);
+  EXPECT_FALSE(begun.at("all_reduce #7 bfloat16[1000]").contains("tensor"));
+  EXPECT_EQ(begun.at("reduce #8 bfloat16[1000]").at("tensor"), UINT64_MAX);
+}
+
 TEST_F(TraceTest, AnOperationIsASpanWithItsPhasesInside) {
   auto trace = open("t.json");
   trace->add(record(7));

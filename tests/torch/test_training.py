@@ -1,6 +1,7 @@
 """Unmodified DistributedDataParallel on netsum: the same training as on Gloo, the same weights on every rank."""
 
 import contextlib
+import json
 
 import netsum.torch
 import pytest
@@ -107,6 +108,22 @@ def test_the_hook_keeps_small_gradients_beside_large_ones():
     # What the documentation says of a bucket without the hook.
     for small in ranks.run(lambda rank: on_rank(rank, False)):
         assert torch.equal(small, torch.zeros(10))
+
+
+def test_the_hook_identifies_parameters_in_all_steps(tmp_path):
+    ranks.run(lambda rank: train(rank, hook=netsum.torch.ddp_hook), env={"NETSUM_TRACE": str(tmp_path / "trace.json")})
+    first_ids = []  # of each rank: of the first tensor of each bucket, in order
+    for path in tmp_path.glob("*.json"):
+        begun = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "b"]
+        first_ids.append([event["args"]["tensor"] for event in begun if "tensor" in event.get("args", ())])
+    assert len(first_ids) == WORLD_SIZE
+    assert all(ids == first_ids[0] for ids in first_ids)
+    ids = first_ids[0]
+    assert set(ids) <= set(range(1, 7)), "the model has six parameters"
+    # After the first step DDP makes new buckets, and keeps them.
+    buckets = len(set(ids[len(ids) // 2 :]))
+    assert buckets > 1
+    assert ids[-buckets:] == ids[-2 * buckets : -buckets]
 
 
 def test_two_runs_give_the_same_bits():

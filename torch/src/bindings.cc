@@ -180,6 +180,8 @@ void bind_process_group(py::module_& module) {
                                                                                         "ProcessGroupNetsum")
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
+      .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
+           py::arg("ids"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
       .def("stats", [](const ProcessGroupNetsum& group) { return to_dict(group.stats()); })
       .def("error", &error_of)
       .def_property_readonly("store", &ProcessGroupNetsum::store)

@@ -179,12 +179,21 @@ WorkPtr ProcessGroupNetsum::allreduce(std::vector<at::Tensor>& tensors, const c1
     return hosts_->allreduce(tensors, opts);
   }
   options->timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  return reduce_in_network(std::move(comm), c10d::OpType::ALLREDUCE, "netsum:all_reduce", tensors, *options);
+  return reduce_in_network(std::move(comm), c10d::OpType::ALLREDUCE, "netsum:all_reduce", tensors, {},
+                           *options);
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_coalesced(std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceCoalescedOptions& opts) {
+  return allreduce_identified(tensors, {}, opts);
+}
+
+WorkPtr ProcessGroupNetsum::allreduce_identified(std::vector<at::Tensor>& tensors,
+                                                 const std::vector<uint64_t>& ids,
+                                                 const c10d::AllreduceCoalescedOptions& opts) {
   auto comm = require_healthy("all_reduce_coalesced");
+  TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
+                    " tensors have ", ids.size(), " ids");
   auto options = network_options(tensors, opts.reduceOp);
   if (!comm || !options) {
     ++sequence_;
@@ -192,17 +201,17 @@ WorkPtr ProcessGroupNetsum::allreduce_coalesced(std::vector<at::Tensor>& tensors
   }
   options->timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
   return reduce_in_network(std::move(comm), c10d::OpType::ALLREDUCE_COALESCED, "netsum:all_reduce", tensors,
-                           *options);
+                           ids, *options);
 }
 
 WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> communicator, c10d::OpType type,
                                               const char* profiling_title,
                                               const std::vector<at::Tensor>& tensors,
-                                              AllReduceOptions options) {
+                                              const std::vector<uint64_t>& ids, AllReduceOptions options) {
   const OperationName name{.type = type, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
   if (const Status refusal = check_tensors(tensors); !refusal.ok())
     throw BackendError(name.to_string(), refusal);
-  auto work = c10::make_intrusive<AllReduceWork>(name, profiling_title, tensors);
+  auto work = c10::make_intrusive<AllReduceWork>(name, profiling_title, tensors, ids);
   const auto views = work->views();
   const auto handle = communicator->all_reduce(views, options);
   // The callback gives its reference away, so that the engine thread never drops the last one.

@@ -52,6 +52,10 @@ class ProcessGroupNetsum : public c10d::Backend {
                                            const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
                                                      const c10d::AllreduceCoalescedOptions& opts) override;
+  // The same for tensors with an identity: ids[i] is TensorView::id of tensors[i]. Empty: none has one.
+  c10::intrusive_ptr<c10d::Work> allreduce_identified(std::vector<at::Tensor>& tensors,
+                                                      const std::vector<uint64_t>& ids,
+                                                      const c10d::AllreduceCoalescedOptions& opts);
 
   // --- Over the hosts
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
@@ -106,6 +110,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reduce_in_network(std::shared_ptr<Communicator> communicator,
                                                    c10d::OpType type, const char* profiling_title,
                                                    const std::vector<at::Tensor>& tensors,
+                                                   const std::vector<uint64_t>& ids,
                                                    AllReduceOptions options);
 
   const c10::intrusive_ptr<c10d::Backend> hosts_;

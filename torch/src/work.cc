@@ -56,10 +56,12 @@ std::string OperationName::to_string() const {
          std::to_string(world_size);
 }
 
-AllReduceWork::AllReduceWork(OperationName name, const char* profiling_title, std::vector<at::Tensor> tensors)
+AllReduceWork::AllReduceWork(OperationName name, const char* profiling_title, std::vector<at::Tensor> tensors,
+                             std::vector<uint64_t> tensor_ids)
     : Work(name.rank, name.type, profiling_title, tensors),
       name_(name),
       tensors_(std::move(tensors)),
+      tensor_ids_(std::move(tensor_ids)),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool overlap = any_overlap(tensors_);
@@ -75,10 +77,11 @@ AllReduceWork::AllReduceWork(OperationName name, const char* profiling_title, st
 std::vector<TensorView> AllReduceWork::views() const {
   std::vector<TensorView> views;
   views.reserve(buffers_.size());
-  for (const auto& buffer : buffers_) {
-    views.push_back({.input = buffer.const_data_ptr(),
-                     .output = buffer.data_ptr(),
-                     .count = static_cast<size_t>(buffer.numel())});
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    views.push_back({.input = buffers_[i].const_data_ptr(),
+                     .output = buffers_[i].data_ptr(),
+                     .count = static_cast<size_t>(buffers_[i].numel()),
+                     .id = tensor_ids_.empty() ? 0 : tensor_ids_[i]});
   }
   return views;
 }

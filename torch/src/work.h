@@ -35,7 +35,9 @@ Status check_tensors(const std::vector<at::Tensor>& tensors);
 // the completion thread, where future callbacks may take Python's lock.
 class AllReduceWork : public c10d::Work {
  public:
-  AllReduceWork(OperationName name, const char* profiling_title, std::vector<at::Tensor> tensors);
+  // `tensor_ids`: TensorView::id of each tensor, or empty.
+  AllReduceWork(OperationName name, const char* profiling_title, std::vector<at::Tensor> tensors,
+                std::vector<uint64_t> tensor_ids);
 
   // Views of the memory to reduce, in place.
   std::vector<TensorView> views() const;
@@ -53,6 +55,7 @@ class AllReduceWork : public c10d::Work {
 
   const OperationName name_;
   const std::vector<at::Tensor> tensors_;
+  const std::vector<uint64_t> tensor_ids_;
   std::vector<at::Tensor> buffers_;  // tensors_, or contiguous copies of some or all of them
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::exception_ptr error_;  // written on the engine thread, read on the completion thread after it

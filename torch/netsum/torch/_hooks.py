@@ -1,6 +1,28 @@
 """Communication hooks for DistributedDataParallel."""
 
+import itertools
+import weakref
+
 import torch.distributed as dist
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from netsum.torch import _group
+
+_parameter_ids = weakref.WeakKeyDictionary()  # of each process group
+
+
+class _ParameterIds:
+    """Numbers the parameters of a group from 1, by their first appearance, which has the same order on all ranks."""
+
+    def __init__(self):
+        self._numbers = itertools.count(1)
+        self._known = WeakTensorKeyDictionary()
+
+    def of(self, parameters):
+        for parameter in parameters:
+            if parameter not in self._known:
+                self._known[parameter] = next(self._numbers)
+        return [self._known[parameter] for parameter in parameters]
 
 
 def ddp_hook(group, bucket):
@@ -8,13 +30,14 @@ def ddp_hook(group, bucket):
 
     It does what DDP does without a hook, but passes the gradient of each parameter as a separate tensor, so that each
     has its own scales: small gradients keep their precision beside large ones of another parameter
-    (docs/numerics.md). `group` is the process group of the model, or None for the default group. Returns a future of
-    the bucket's buffer.
+    (docs/numerics.md). Each tensor has an id that identifies its parameter in all steps. `group` is the process group
+    of the model, or None for the default group. Returns a future of the bucket's buffer.
     """
     group = group if group is not None else dist.group.WORLD
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist.ReduceOp.AVG
-    work = group.allreduce_coalesced(bucket.gradients(), options)
+    ids = _parameter_ids.setdefault(group, _ParameterIds()).of(bucket.parameters())
+    work = _group.backend_of(group).allreduce_identified(bucket.gradients(), ids, options)
     return work.get_future().then(lambda done: _sum_in(done, bucket))
 
 
