@@ -30,8 +30,7 @@ static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
 static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
 static_assert(NETSUM_AVG == static_cast<int>(netsum::ReduceOp::kAvg));
 static_assert(NETSUM_IO_AF_XDP == static_cast<int>(netsum::PacketIoKind::kAfXdp));
-// What programs that were compiled with the first version pass. A new field must lie behind all of that, padding
-// included.
+// The sizes that programs compiled with the first version pass. A new field must come after them, including padding.
 static_assert(offsetof(netsum_comm_options, bind_address) == 144);
 static_assert(sizeof(netsum_regroup_options) == 48);
 
@@ -42,7 +41,7 @@ int finish(const Status& status) {
   return static_cast<int>(status.code());
 }
 
-// Runs `body`, turning what it throws (memory, threads: set-up only) into a code.
+// Runs `body` and converts exceptions (of memory and threads, during set-up only) to an error code.
 template <typename Body>
 int guarded(Body body) {
   try {
@@ -71,16 +70,16 @@ Status invalid(const std::string& what, const std::string& why) {
   return Status(ErrorCode::kInvalidArgument, what + ": " + why);
 }
 
-// `size`: what the caller has set struct_size to.
+// `size`: the caller's struct_size.
 template <typename Struct>
 Status check_size(size_t size, const std::string& what) {
-  constexpr size_t kMost = 4096;  // more is no size, but memory that nobody has initialised
+  constexpr size_t kMost = 4096;  // a larger value is not a size, but uninitialised memory
   if (size > sizeof(size_t) && size <= kMost && size % alignof(Struct) == 0) return Status();
   return invalid(what, "struct_size is " + std::to_string(size) + ": set it to the size of the struct (" +
                            std::to_string(sizeof(Struct)) + " in this version of the library)");
 }
 
-// Copies a struct that begins with its size, as the caller's version of the header has it, into today's.
+// Copies a struct that begins with its size, in the caller's version of the header, to this version of it.
 template <typename Struct>
 Status read_struct(const Struct* given, const std::string& what, Struct* out) {
   if (given == nullptr) return invalid(what, "the options are NULL");

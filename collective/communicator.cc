@@ -1,4 +1,4 @@
-// Communicator::connect, and a communicator whose failures are the application's.
+// Communicator::connect, and the communicator that reports failures to the application instead of moving.
 #include "netsum/communicator.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace netsum {
 namespace {
 
-// Below, a timer that comes late is a failure.
+// With a shorter timeout, a late timer would be a false alarm.
 constexpr int64_t kLeastLivenessMs = 20;
 
 Status invalid(const std::string& message) {

@@ -18,7 +18,7 @@ DataPath::~DataPath() {
 void DataPath::close() {
   options_.failures->attach(nullptr);
   watch_nothing();
-  // The host's engine gives operations to the network's, which works in the memory that the host's holds.
+  // The host's engine submits operations to the network's engine, which reads memory that the host's engine owns.
   if (host_engine_ != nullptr) host_engine_->stop();
   network_.engine.reset();
   host_engine_.reset();
@@ -48,8 +48,8 @@ Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, u
   return network_.engine->wait_connected(deadline);
 }
 
-// Results prove that the aggregator that sends them is alive: of its stripes or, if the ranks meet at one of them, of
-// that rank's shard.
+// Results prove that their aggregator is alive. With embedded shards, those of the shard of the rank that runs the control
+// service count.
 void DataPath::watch_results(const Memberships& memberships) {
   const int root_rank = options_.user.aggregators.empty() ? options_.shard->root_rank() : kNoRank;
   for (size_t i = 0; i < memberships.size(); ++i) {
@@ -77,8 +77,8 @@ void DataPath::watch_nothing() {
   }
 }
 
-// The ranks of each host are summed in its memory. Where there are several hosts, the ranks that have the same part form
-// a job among the hosts.
+// The ranks of each host are summed in its memory. If there are several hosts, the owners of the same portion form a job
+// of one rank per host.
 Status DataPath::open_shared_memory(Deadline deadline) {
   const Placement& placement = options_.placement;
   const Membership& membership = options_.job.front()->membership();
@@ -116,7 +116,7 @@ Status DataPath::open_network_of_hosts(Deadline deadline) {
   member.shard_job = 1;
   // Not to be taken for that of the job that this one succeeds, which may still be there.
   if (options_.succeeds_another_job) member.succession.succeeds = membership.succession_id;
-  // Its members are also those of the whole job, whose reports have the right ranks.
+  // Its members are also members of the whole job, which reports failures with the right rank numbers.
   member.on_failure = [](const Status&) {};
   Status status = join_job(member, options_.user, options_.shard, deadline, &host_memberships_);
   if (!status.ok()) return status;
@@ -125,7 +125,7 @@ Status DataPath::open_network_of_hosts(Deadline deadline) {
   worker.world_size = member.world_size;
   worker.summands = options_.user.world_size;
   worker.names = placement.counterparts();
-  // A failure there fails an operation of the host's engine, which reports it.
+  // A failure of this job fails an operation of the host's engine, which reports it.
   return connect(
       std::move(worker), host_memberships_, membership.payload_bytes, [](const Status&) {}, deadline);
 }

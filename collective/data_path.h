@@ -1,5 +1,5 @@
-// How the operations of a job that has been joined are summed: over the network, in the memory of this host, or in both.
-// Holds the engines and what they use, and closes them in the right order.
+// Sums the operations of a job that has been joined: over the network, in the memory of this host, or both. Owns the
+// engines and what they use, and closes them in the right order.
 #ifndef NETSUM_COLLECTIVE_DATA_PATH_H_
 #define NETSUM_COLLECTIVE_DATA_PATH_H_
 
@@ -31,7 +31,7 @@ class DataPath {
     Shard* shard = nullptr;     // this rank's, which may get a share; null: there is none
     TraceLog* trace = nullptr;  // null: none
     FailureNotifier* failures;  // gets the engine attached
-    // As Engine's, of the engine that takes the operations.
+    // As of Engine, for the engine that accepts the operations.
     std::function<void(const Status&)> on_failed;
   };
   // All that `options` refers to must outlive this.
@@ -49,7 +49,7 @@ class DataPath {
   // The engine that takes the operations; null before open() has made one, and after close().
   Engine* engine() const { return host_engine_ != nullptr ? host_engine_.get() : network_.engine.get(); }
   const Placement& placement() const { return options_.placement; }
-  // The network's part; without an engine if all ranks share one host, or if this one carries none of its sums.
+  // The path over the network; without an engine if all ranks share one host, or if this rank is not an owner.
   const NetworkPath& network() const { return network_; }
   // Null without shared memory.
   const HostCounters* host_counters() const { return host_counters_; }
@@ -66,7 +66,7 @@ class DataPath {
   void watch_nothing();
 
   const Options options_;
-  // Of the job among the hosts, in which this rank sends a part of its host's sums.
+  // Of the job of one rank per host, in which this rank sends its portion of its host's sums.
   Memberships host_memberships_;
   NetworkPath network_;
   std::unique_ptr<Engine> host_engine_;

@@ -8,7 +8,7 @@
 namespace netsum {
 namespace {
 
-// Timers wait so long for all that has arrived to be handled.
+// Timers are delayed for at most this long while arrived packets are handled.
 constexpr int64_t kTickPatienceUs = 50'000;
 constexpr int64_t kLeftGraceUs = 1'000'000;  // four probes for a lost result
 
@@ -79,11 +79,11 @@ void Engine::loop() {
     if (stop_.load(std::memory_order_acquire)) break;
     const int64_t now_us = monotonic_us();
     const bool advanced = core_->advance(now_us);
-    // The failure of another rank waits until we have read what it helped to sum before.
+    // Before another rank's failure takes effect, read the results that it has contributed to.
     const bool mail = has_mail_.load(std::memory_order_acquire);
     if (mail) take_mail(!advanced);
-    // Timers fire when all that has arrived is handled: an answer in our own socket is not late. The wait is bounded,
-    // so that deadlines hold under a never-ending stream, too.
+    // Timers fire after all arrived packets are handled, because an answer in the socket is not late. The delay is bounded,
+    // so that deadlines also hold while packets never stop arriving.
     if (now_us - core_->next_tick_us() >= (advanced ? kTickPatienceUs : 0)) core_->on_tick(now_us);
     fail_if_peer_left(now_us);
     const bool sent = core_->send(now_us);
@@ -112,7 +112,7 @@ void Engine::take_mail(bool with_failure) {
     has_mail_.store(!with_failure, std::memory_order_relaxed);
   }
   if (!failure.ok() && core_->status().ok()) {
-    noted_failure_ = true;  // whoever called fail() knows: no report
+    noted_failure_ = true;  // the caller of fail() knows it: no report
     core_->fail(failure);
     const std::lock_guard lock(mutex_);
     status_ = failure;
@@ -181,7 +181,7 @@ void Engine::note_end(const InProgress& ended, const EngineCore::Completion& com
                .ok = ok});
 }
 
-// Tells waiters about connection and failure, once each.
+// Reports the connection and a failure to waiting threads, once each.
 void Engine::note_state() {
   if (!noted_connected_) {
     const bool connected = core_->connected();

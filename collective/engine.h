@@ -1,4 +1,4 @@
-// Runs an EngineCore on a thread of its own: passes operations and failures to it, and their ends back.
+// Runs an EngineCore on its own thread: passes operations and failures to it, and completions back.
 #ifndef NETSUM_COLLECTIVE_ENGINE_H_
 #define NETSUM_COLLECTIVE_ENGINE_H_
 
@@ -40,8 +40,8 @@ class Engine {
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
-  // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, in
-  // which the results of those that it took part in arrive.
+  // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, during
+  // which the results of its last operations arrive.
   void peer_left(int rank);
 
   // From submission to end. Any thread.
@@ -77,7 +77,7 @@ class Engine {
   TraceLog* const trace_;
   Histogram completed_, failed_;
 
-  // The engine thread's own.
+  // Used by the engine thread only.
   std::unordered_map<uint64_t, InProgress> works_;
   uint64_t next_id_ = 0;
   std::vector<EngineCore::Completion> completions_;
@@ -85,7 +85,7 @@ class Engine {
   bool noted_failure_ = false;
   bool report_due_ = false;  // on_failed_ is still to be called: after the operations have ended
 
-  // The mailbox: `has_mail_` lets the loop look without taking the lock.
+  // The mailbox. `has_mail_` lets the loop check it without the lock.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> has_mail_{false};

@@ -1,5 +1,5 @@
-// What an Engine drives: one way of summing (over the network, in the memory of a host), which does its own I/O and
-// takes time as a parameter. Whoever has another clock, such as an emulated rank, can drive a core in the same way:
+// What an Engine drives: a way of summing (over the network, or in the memory of a host), with its own I/O and with time as
+// a parameter. An emulated rank, which has another clock, can drive a core in the same way:
 //
 //   poll(); advance(now); submit() or fail(); on_tick(now) when it is due; send(now); take_completions(); wait()
 //
@@ -25,9 +25,9 @@ class EngineCore {
   // Starts an operation. `id` comes back in its completion.
   virtual void submit(uint64_t id, OperationSpec spec) = 0;
 
-  // Takes in what has arrived. wait() returns at once if anything arrives after that.
+  // Receives what has arrived. wait() returns at once if anything arrives after that.
   virtual void poll() = 0;
-  // Handles what poll() took in: at most a burst of packets, or one step in shared memory. False: nothing was there.
+  // Handles what poll() received: at most a burst of packets, or one phase in shared memory. False: there was nothing.
   virtual bool advance(int64_t now_us) = 0;
   // Sends what is due, at most a burst. False: nothing was due.
   virtual bool send(int64_t now_us) = 0;

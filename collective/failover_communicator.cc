@@ -13,10 +13,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long the ranks wait for each other at one place. They notice a loss within the liveness timeout of each
-// other, and the time doubles with every round over all places, so that they meet in the end.
+// How long the ranks wait for each other at one aggregator. They detect a loss within the liveness timeout of each other,
+// and the wait doubles with every round over all aggregators, so that they meet eventually.
 constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
-// For all data paths to answer, once all ranks are there.
+// For all data paths to answer, once all ranks have joined.
 constexpr milliseconds kPathPatience{5'000};
 
 bool is_loss(const Status& status) {
@@ -30,13 +30,13 @@ struct FailoverCommunicator::Operation {
   OperationSpec spec;  // with the caller's tensors
   milliseconds timeout;
   bool is_barrier = false;
-  Clock::time_point deadline;            // for its caller, in however many sessions
-  std::unique_ptr<std::byte[]> inputs;   // as they were, back to back
-  std::unique_ptr<std::byte[]> outputs;  // of a repetition after the end here
+  Clock::time_point deadline;            // as seen by the caller, over all sessions
+  std::unique_ptr<std::byte[]> inputs;   // copies, contiguous
+  std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
   size_t bytes = 0;
   std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
   bool ended = false;             // the caller has its result
-  uint64_t ended_in_session = 0;  // latest generation in which it has ended
+  uint64_t ended_in_session = 0;  // the latest session in which it has ended
 
   Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
   OperationSpec spec_again();
@@ -72,8 +72,8 @@ OperationSpec FailoverCommunicator::Operation::spec_again() {
   return again;
 }
 
-// The engine rounds in its own way: a moment too late rather than too early. What has ended here is repeated
-// for other ranks, whose deadlines count then.
+// Rounded up, so that the session does not end the operation before its deadline. An operation that has ended here is
+// repeated for other ranks, whose deadlines count then.
 milliseconds FailoverCommunicator::Operation::time_left() const {
   if (ended) return timeout;
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
@@ -161,7 +161,7 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
     if (session_ != nullptr) {
       start(operation, operation->spec);
     } else {
-      // The next session will begin with all that is kept, if that comes before the deadline.
+      // The next session starts all kept operations, if it opens before their deadlines.
       changed_.notify_all();
     }
   }
@@ -169,8 +169,8 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
   return Work(operation->outer);
 }
 
-// The session reports the end of an operation on its own thread, and has reported all of them when it is closed: what it
-// has completed is never repeated to the caller's tensors.
+// The session reports the end of an operation on its own thread, and has reported all of them when it is closed, so a
+// completed operation is never repeated into the caller's tensors.
 void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
   everywhere_->submitted(operation->bytes);
   session_->submit(std::move(spec), operation->time_left(),
@@ -198,7 +198,7 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t gene
       if (of_this_session) release_finished();
     } else {
       note_failure(generation, status);
-      // To be repeated, or to be ended by whoever closes the session.
+      // It is repeated in the next session, or ended when this one is closed.
       if (failure_.ok() || !of_this_session) return;
       operation->ended = true;
       result = failure_;
@@ -223,7 +223,7 @@ void FailoverCommunicator::release_finished() {
 }
 
 std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
-  // Of the session that comes next; its generation is what begin_with() will make it.
+  // Of the next session, as begin_with() will number it.
   uint64_t generation = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -245,7 +245,7 @@ void FailoverCommunicator::note_failure(uint64_t generation, const Status& statu
   }
 }
 
-// Repeats in the new session what is kept, from the first operation that not all have finished.
+// Repeats the kept operations in the new session, from the first that some rank has not finished.
 void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   session_ = std::move(session);
   ++generation_;
@@ -259,7 +259,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
-  // It may have failed before note_failure() could take its report.
+  // It may have failed before note_failure() accepted reports about it.
   if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
 }
 
@@ -287,8 +287,8 @@ void FailoverCommunicator::supervise() {
   }
 }
 
-// Closes the lost session and opens one elsewhere. Meanwhile operations end at their deadlines, and all of them
-// end when abort() is called: the search may be in the middle of an attempt then.
+// Closes the lost session and opens one at another aggregator. Meanwhile operations end at their deadlines, and all end
+// when abort() is called, even if the search is in the middle of an attempt.
 void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
   opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
   std::optional<SessionResult> found;
@@ -306,7 +306,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
       failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
                                                  std::to_string(due->timeout.count()) +
                                                  " ms after its submission: " + why.message() +
-                                                 "; no other place to go on was found yet");
+                                                 "; no other aggregator has been found yet");
     if (!failure_.ok()) {
       lock.unlock();
       end_all();
@@ -327,7 +327,7 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
   if (failure_.ok()) failure_ = found->status();
   const Status failure = failure_;
   lock.unlock();
-  // The other ranks have begun there: they need a report.
+  // The other ranks have started in the new session, so they need a report.
   if (found->ok()) opener_.end(std::move(*found).value(), failure);
   end_all();
 }
@@ -342,7 +342,7 @@ FailoverCommunicator::OperationPtr FailoverCommunicator::first_due() const {
   return first;
 }
 
-// For when no session works on them: ends what is in flight, and forgets all.
+// Ends all operations in flight and forgets all kept ones. Requires that no session uses them.
 void FailoverCommunicator::end_all() {
   std::deque<OperationPtr> ending;
   Status failure;
@@ -359,7 +359,7 @@ void FailoverCommunicator::end_all() {
   for (const OperationPtr& operation : ending) operation->outer->finish(failure);
 }
 
-// At the first place where all ranks come.
+// Opens a session at the first aggregator where all ranks meet.
 FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why) {
   std::vector<std::vector<std::string>> places = {options_.aggregators};
   for (const std::string& fallback : options_.fallback_aggregators)
@@ -382,9 +382,9 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
       }
       if (Clock::now() >= deadline)
         return Status(ErrorCode::kAggregatorLost,
-                      why.message() + "; no other place to go on was found within " +
+                      why.message() + "; no other aggregator was found within " +
                           std::to_string(options_.failover_timeout.count()) +
-                          " ms, the last attempt ended so: " + last.to_string(),
+                          " ms; the last attempt ended with: " + last.to_string(),
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
       auto session = opener_.move({place, completed, join_deadline,
@@ -402,9 +402,9 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
             session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
                 " bytes, and the job began with " + std::to_string(payload_bytes_) +
                 ": results would differ in bits; start all aggregators with the same --mtu"};
-  // The number is the least that any rank has reported. If it is out of this range, a rank is not the one that it was.
+  // This is the minimum over all ranks' reports. A number out of this range means that a rank is a different process.
   if (session.completed() < oldest_kept || session.completed() > completed)
-    return {ErrorCode::kInternal, "the ranks disagree on how far they have come"};
+    return {ErrorCode::kInternal, "the ranks disagree on the number of completed operations"};
   return {};
 }
 
@@ -428,7 +428,7 @@ void FailoverCommunicator::abort(const std::string& reason) {
   changed_.notify_all();
 }
 
-// The session, once nobody reports to its members any more; there is none afterwards.
+// Takes the session away, after the last report to its members has ended.
 std::unique_ptr<Session> FailoverCommunicator::take_session(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return reports_ == 0; });
   return std::move(session_);

@@ -1,7 +1,7 @@
 // A communicator that outlives its aggregator. It keeps the inputs of every operation until all ranks have finished it.
 // When the aggregator is lost, the ranks meet at the next one, agree on the first operation that not all have finished,
 // and repeat the operations from there: into the caller's tensors if the operation had not ended here, otherwise into
-// memory of this class. Sums depend neither on who adds nor on the order, so the bits are the same.
+// memory of this class. Sums do not depend on the aggregator or the order, so the bits are the same.
 #ifndef NETSUM_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
 #define NETSUM_COLLECTIVE_FAILOVER_COMMUNICATOR_H_
 
@@ -32,7 +32,7 @@ struct FailoverHooks {
   std::function<void()> aborting;
   // On a session's thread, which is about to report that an operation has failed.
   std::function<void()> failing;
-  // All ranks have joined at another place; nothing is repeated there yet.
+  // All ranks have joined at another aggregator; nothing is repeated yet.
   std::function<void()> met;
 };
 
@@ -98,11 +98,11 @@ class FailoverCommunicator final : public CommunicatorBase {
   int reports_ = 0;  // calls of abort() that use session_ without the lock
   uint64_t failovers_ = 0;
   uint64_t submitted_ = 0, completed_ = 0, failed_ = 0;  // without barriers, since connect or regroup
-  // Operations from the oldest that some rank may not have finished on, in order.
+  // Operations in order, from the oldest that some rank may not have finished.
   std::deque<OperationPtr> kept_;
   uint64_t next_number_ = 0;
   uint64_t first_of_session_ = 0;
-  uint64_t ended_ = 0;  // all below, from there on, have ended in this session
+  uint64_t ended_ = 0;  // operations [first_of_session_, ended_) have ended in this session
   std::optional<FinishedEverywhere> everywhere_;
 
   std::thread supervisor_;

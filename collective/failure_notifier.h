@@ -1,5 +1,5 @@
-// Passes what the control plane reports about a job on to the engine that sums for it. It remembers the reports: an engine
-// that is attached later gets them, too.
+// Passes the control plane's reports about a job to the engine that sums for it. Remembers the reports for an engine that
+// is attached later.
 //
 // Thread rule: any thread may call any method.
 #ifndef NETSUM_COLLECTIVE_FAILURE_NOTIFIER_H_
@@ -20,8 +20,8 @@ class FailureNotifier {
   void rank_left(int rank);
   void ranks_missing(const std::vector<int>& ranks);  // while joining
 
-  // From now on reports go to `engine`, in place of the one before; null: to none. When this has returned, the engine
-  // before is not called any more.
+  // From now on reports go to `engine` instead of the previous one; null: to none. After this returns, the previous engine
+  // is not called.
   void attach(Engine* engine);
 
   Status failure() const;

@@ -1,7 +1,7 @@
-// Which of a session's operations every rank has finished, derived from this rank's own progress alone. By the
-// protocol (wire/PROTOCOL.md, section 6) a slot's round completes only when everybody has the result of the
-// round before, and a scale slot is used again only when all data of its group is there. So once an operation
-// has ended here, everybody has finished what lies a whole turn of the slots before it, on each stripe.
+// Which of a session's operations all ranks have finished, derived from this rank's own progress. By the protocol
+// (wire/PROTOCOL.md, section 6), a slot's round completes only after all members have the result of the previous round,
+// and a scale slot is reused only after all data of its scale group has arrived. So when an operation has ended here, all
+// ranks have finished the operations that used the same slots one round earlier, on each stripe.
 #ifndef NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 #define NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 
@@ -18,18 +18,18 @@ class FinishedEverywhere {
  public:
   struct Slots {
     ChunkMap chunk_map;
-    uint32_t data = 0;  // per stripe, as the next
+    uint32_t data = 0;  // per stripe, as `scale`
     uint32_t scale = 0;
     uint32_t payload_bytes = 0;
   };
-  // `first_number`: what the stripes count the first operation as.
+  // `first_number`: the number of the first operation on the stripes.
   FinishedEverywhere(const Slots& slots, uint64_t first_number);
 
   // The next operation, of `bytes` in the narrowest lanes that it may travel in.
   void submitted(uint64_t bytes);
   // The next operation in order has ended here.
   void ended();
-  // So many of the first operations are finished on every rank.
+  // The first so many operations are finished on all ranks.
   uint64_t count() const { return everywhere_; }
 
  private:
@@ -43,7 +43,7 @@ class FinishedEverywhere {
   const Slots slots_;
   uint64_t number_;
   std::vector<Progress> all_;                     // submitted
-  std::vector<Progress> ended_;                   // what the operations that ended have come to
+  std::vector<Progress> ended_;                   // totals of the operations that have ended
   std::deque<std::vector<Progress>> operations_;  // running totals, from number everywhere_ on
   uint64_t ended_count_ = 0;
   uint64_t everywhere_ = 0;

@@ -1,4 +1,4 @@
-// Sums over the network: a WorkerCore and the packets' way in and out.
+// Sums over the network: a WorkerCore and its packet I/O.
 #ifndef NETSUM_COLLECTIVE_NETWORK_CORE_H_
 #define NETSUM_COLLECTIVE_NETWORK_CORE_H_
 

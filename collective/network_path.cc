@@ -29,7 +29,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   return stripe;
 }
 
-// What results come by multicast from, on the interfaces that lead to the aggregators.
+// The multicast groups of results, on the interfaces that lead to the aggregators.
 Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes) {
   std::vector<MulticastMembership> groups;
   for (const StripeOptions& stripe : stripes) {
@@ -82,7 +82,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
                         "and one --mtu");
     }
   }
-  // One's own shard is on this host: which way the packets go, another tells.
+  // This rank's own shard is on this host, so another stripe determines the interface.
   const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;

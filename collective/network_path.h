@@ -1,4 +1,4 @@
-// The data path of a job through the network: its stripes, the packets' way, and the engine that sums there.
+// The data path of a job over the network: its stripes, the packet I/O, and the engine.
 #ifndef NETSUM_COLLECTIVE_NETWORK_PATH_H_
 #define NETSUM_COLLECTIVE_NETWORK_PATH_H_
 

@@ -53,7 +53,7 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
                           .on_failed = [this](const Status& failure) { on_engine_failure(failure); }});
     status = path_->open(deadline);
   }
-  // Nobody goes on before everybody can: what one rank does first must not fail another's connect().
+  // All ranks wait for each other here, so that the first operation of one rank cannot fail the connect() of another.
   if (status.ok()) status = sum_one(time_left(deadline));
   if (!status.ok()) report(for_other_ranks(status));
   connected_.store(status.ok(), std::memory_order_release);
@@ -78,7 +78,7 @@ Status Session::join(Clock::time_point deadline) {
 }
 
 Session::~Session() {
-  metrics_.reset();  // from here on nobody reads the statistics
+  metrics_.reset();  // no other thread reads the statistics from here on
   const bool in_order = path_ != nullptr && path_->network().engine != nullptr && status().ok();
   const bool sums = path_ != nullptr && path_->network().shard_job.installed();
   if (path_ != nullptr) path_->close();
@@ -160,7 +160,7 @@ Status Session::open_metrics() {
   return Status();
 }
 
-// On the metrics endpoint's thread, at any time from before joining to the destructor.
+// Runs on the metrics endpoint's thread, at any time between open_metrics() and the destructor.
 void Session::add_metrics(MetricsPage* page) {
   WorkerView view{.job = options_.job, .rank = rank_, .world_size = world_size_};
   if (connected_.load(std::memory_order_acquire)) {

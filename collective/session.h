@@ -25,7 +25,7 @@ namespace netsum {
 using Clock = std::chrono::steady_clock;
 
 struct SessionOptions {
-  // Who, where and how; `rank` and `world_size` are those of the succeeded job, if there is one.
+  // `rank` and `world_size` are those of the job that this one succeeds, if there is one.
   CommunicatorOptions user;
   Succession succession;
   // Sums beside user.aggregators if the plan says so or, without any, with the others' shards alone. May be null in the
@@ -48,9 +48,9 @@ class Session {
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
-  // By rank, the one of the succeeded job; empty: the same.
+  // By rank, its number in the succeeded job; empty: the same.
   const std::vector<int>& former_ranks() const { return first_membership().former_ranks; }
-  // By which its members know it, when they succeed it.
+  // Identifies it to its members when they form its successor.
   uint64_t succession_id() const { return first_membership().succession_id; }
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
@@ -101,7 +101,7 @@ class Session {
   FailureNotifier failures_;
   Memberships memberships_;
   std::unique_ptr<DataPath> path_;
-  std::atomic<bool> connected_{false};  // from here on all of the above stays as it is
+  std::atomic<bool> connected_{false};  // when true, the members above do not change
 
   // Operations of the caller, without barriers.
   std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};

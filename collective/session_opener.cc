@@ -18,7 +18,7 @@ Status SessionOpener::prepare() {
     trace_ = std::move(trace).value();
   }
   const auto& fallbacks = options_.fallback_aggregators;
-  // A shard that may be needed is made ahead: its address has to be known before anything is lost.
+  // A shard that may be needed later is created now, because its address must be known before an aggregator is lost.
   const bool may_sum = options_.on_failure == FailurePolicy::kFailover &&
                        std::find(fallbacks.begin(), fallbacks.end(), kHosts) != fallbacks.end();
   const bool may_meet = options_.aggregators.empty() || may_sum || options_.when_full == WhenFull::kHosts;
@@ -86,7 +86,7 @@ Result<std::unique_ptr<Session>> SessionOpener::open_first(SessionOptions option
 
 void SessionOpener::end(std::shared_ptr<Session> session, const Status& why) {
   ended_by_ = why;
-  // Of several aggregators, some may not know yet, and their members with them.
+  // If there are several aggregators, some of them and their members may not know of the failure yet.
   session->report(why);
 }
 
@@ -97,7 +97,7 @@ Status SessionOpener::move_root(const RegroupOptions& options) {
     if (!root_is_gone || options.who == RegroupOptions::Who::kAll) return Status();
     return {ErrorCode::kUnreachable,
             "rank " + std::to_string(shard_->root_rank()) +
-                ", where the ranks met, is gone: name another place on all ranks (RegroupOptions::root)",
+                ", where the ranks met, is gone: set the same new address on all ranks (RegroupOptions::root)",
             shard_->root_rank()};
   }
   shard_.reset();

@@ -1,5 +1,5 @@
-// Opens a communicator's sessions, one after another, and keeps what outlives them: rank and world size, the embedded
-// shard, the trace, and the id by which the members find each other again.
+// Opens a communicator's sessions, one after another, and owns what outlives them: rank and world size, the embedded
+// shard, the trace, and the id by which the members of a failed session find each other.
 #ifndef NETSUM_COLLECTIVE_SESSION_OPENER_H_
 #define NETSUM_COLLECTIVE_SESSION_OPENER_H_
 
@@ -25,7 +25,7 @@ class SessionOpener {
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
 
-  // Makes the trace, and the embedded shard where one is or may be needed.
+  // Creates the trace and, if it is or may be needed, the embedded shard.
   Status prepare();
 
   // The first session. `on_failure` as in SessionOptions.
@@ -65,8 +65,8 @@ class SessionOpener {
   std::atomic<int> rank_, world_size_;
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<TraceLog> trace_;
-  // Of the first session since connecting or regrouping. Not of the latest: if a move fails for some, all
-  // must still be able to meet.
+  // Of the first session since connecting or regrouping, not of the latest: if a move fails for some ranks, all must still
+  // be able to meet.
   uint64_t succession_id_ = 0;
   std::vector<int> former_ranks_;
   Status ended_by_;

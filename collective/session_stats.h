@@ -1,4 +1,4 @@
-// What a session's data path has done, as numbers and as a line for people.
+// A session's statistics, and its description in one line.
 #ifndef NETSUM_COLLECTIVE_SESSION_STATS_H_
 #define NETSUM_COLLECTIVE_SESSION_STATS_H_
 
@@ -11,7 +11,7 @@
 
 namespace netsum {
 
-// Adds what the path's engines have counted, and the shard's traffic. `shard` may be null.
+// Adds the counters of the path's engines, and the shard's traffic. `shard` may be null.
 void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats* stats);
 
 // As Communicator::describe(). `aggregators`: their addresses, in the order of `job`. `why_shards`: why the ranks sum

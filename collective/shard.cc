@@ -11,11 +11,11 @@
 namespace netsum {
 namespace {
 
-// More than the two largest jobs ask for, with their scale slots: that of all ranks, and that of those who
-// carry the sums of their hosts.
+// More than the two largest jobs request, including scale slots: that of all ranks, and that of the owners of one portion
+// on each host.
 constexpr uint32_t kSlots = 4096;
-// Jobs at once: that of all ranks, and one for each set of ranks that carry the sums of their hosts. The
-// control service numbers them, and every shard must be able to hold each number.
+// Jobs at the same time: that of all ranks, and one for the owners of each portion. The control service chooses their
+// indices, and every shard must support each index.
 constexpr int kJobs = 1 + kMaxMembers;
 
 // The address that this rank's shard listens on: as configured, or that of the route to an aggregator or to rank 0.

@@ -50,7 +50,7 @@ class Shard {
   // Control address to join at, of a job without aggregators.
   const std::string& root() const { return root_; }
   bool hosts_root() const { return control_ != nullptr; }
-  // The rank that hosts the control service, as far as messages go: kNoRank if that is unknown, or ourselves.
+  // The rank that hosts the control service, for messages: kNoRank if it is unknown or this rank.
   int root_rank() const { return root_rank_; }
   void set_root_rank(int rank) { root_rank_ = rank; }
   Address endpoint() const { return dataplane_->endpoints().front(); }
@@ -63,15 +63,15 @@ class Shard {
   uint64_t packets_received() const { return counter("packets_received"); }
   uint64_t packets_sent() const { return counter("packets_sent"); }
 
-  // After an orderly end: waits until no rank can need a result of this shard any more, at most a second. A rank that
-  // lacks one asks at least four times a second.
+  // After an orderly end: waits, at most a second, until no rank needs a result of this shard any more. A rank without a
+  // result probes at least four times a second.
   void linger() const;
 
  private:
   uint64_t counter(const char* name) const;
 
   std::unique_ptr<Dataplane> dataplane_;
-  MemberShards shards_;  // what the control service has for a dataplane: this shard and those of the others
+  MemberShards shards_;  // the control service's dataplane: this shard and those of the other ranks
   std::unique_ptr<ControlService> control_;  // only where it is hosted
   std::string root_;
   int root_rank_ = kNoRank;

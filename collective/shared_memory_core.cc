@@ -53,7 +53,7 @@ void SharedMemoryCore::wait(int64_t timeout_us) {
 
 void SharedMemoryCore::take_completions(std::vector<Completion>* out) {
   core_.take_completions(&completions_);
-  // Every rank submits the same operations, so the ids that the engine gives are the same on all of them.
+  // All ranks submit the same operations, so the engine's ids are the same on all of them.
   for (HostCore::Completion& completion : completions_)
     out->push_back({completion.id, std::move(completion.status), completion.id, {}});
   completions_.clear();

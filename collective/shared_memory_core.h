@@ -1,5 +1,5 @@
-// Sums in the memory that the ranks of a host share: a HostCore, its sleep and, with several hosts, its way into
-// the network.
+// Sums in the memory that the ranks of a host share: a HostCore, how it waits and, with several hosts, the engine of the
+// network.
 #ifndef NETSUM_COLLECTIVE_SHARED_MEMORY_CORE_H_
 #define NETSUM_COLLECTIVE_SHARED_MEMORY_CORE_H_
 
@@ -51,11 +51,11 @@ class SharedMemoryCore final : public EngineCore {
 
   HostCore core_;
   Engine* const network_;
-  uint32_t wake_ups_ = 0;  // before we looked for work: what comes later has woken us again
+  uint32_t wake_ups_ = 0;  // read before looking for work, so that wait() notices later events
   std::vector<HostCore::Completion> completions_;
-  bool network_failed_ = false;  // our failure has been passed on to it
+  bool network_failed_ = false;  // this core's failure has been passed to the network's engine
 
-  // Sums that are back from the network, by slot. The flag spares a look the lock.
+  // Sums that the network has completed, by segment slot. The flag avoids the lock while there are none.
   std::mutex mutex_;
   std::atomic<bool> has_sums_{false};
   std::vector<std::pair<uint32_t, Status>> sums_;

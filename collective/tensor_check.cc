@@ -26,11 +26,11 @@ std::string name_of(const Region& region) {
          std::to_string(region.tensor);
 }
 
-// Otherwise a result would overwrite an input that is still to be sent, or another result.
+// An overlap would let a result overwrite an unsent input or another result.
 Status check_overlap(std::vector<Region> regions) {
   std::sort(regions.begin(), regions.end(),
             [](const Region& a, const Region& b) { return a.begin < b.begin; });
-  const Region* read = nullptr;  // of those that begin before, the one that ends last
+  const Region* read = nullptr;  // of the regions that begin before, the one that ends last
   const Region* written = nullptr;
   for (const Region& region : regions) {
     const Region* other = nullptr;
@@ -58,8 +58,8 @@ Status add_region(const void* memory, size_t count, size_t element, size_t tenso
   return {};
 }
 
-// A packet names its chunk with 32 bits. All lanes are taken to be as wide as without lane_bits, so that the limit
-// depends on nothing but the tensors and the packet size.
+// A packet names its chunk with 32 bits. The check assumes the widest narrow lanes, so that the limit depends on the
+// tensors and the packet size only.
 Status check_chunks(std::span<const TensorView> tensors, DataType type, uint32_t payload_bytes) {
   constexpr uint64_t kMostChunks = uint64_t{1} << 32;
   const uint64_t chunk_elements = payload_bytes / std::max<size_t>(size_of(type), 4);

@@ -30,7 +30,7 @@ bool Work::done() const {
 }
 
 Status Work::wait() const {
-  // Ends: the engine finishes every operation by its deadline.
+  // Terminates, because the engine ends every operation by its deadline.
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->done; });
   return state_->status;

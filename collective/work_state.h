@@ -20,8 +20,8 @@ struct Work::State {
   void finish(const Status& result);
 };
 
-// Called with the status of an operation, on the engine's thread, when the engine no longer touches the
-// tensors and before the Work counts as done. Must not block.
+// Called with the status of an operation, on the engine's thread, after the engine's last access to the tensors and before
+// the Work counts as done. Must not block.
 using OnEnd = std::function<void(const Status&)>;
 
 // An operation that ended before it was started.

@@ -1,4 +1,4 @@
-// The PacketIo of a communicator: the one that was asked for, or UDP and why.
+// The PacketIo of a communicator: the requested one, or UDP and the reason.
 #ifndef NETSUM_COLLECTIVE_WORKER_IO_H_
 #define NETSUM_COLLECTIVE_WORKER_IO_H_
 
@@ -20,8 +20,7 @@ struct WorkerIo {
   const LossyIo* faults = nullptr;  // lives as long as `io`; null: none are injected
 };
 
-// `remote`: the address that most packets go to. `faults`: of packets received. If `wanted` is not possible here, UDP is
-// used.
+// `remote`: the destination of most packets. `faults`: of received packets. If `wanted` is not available, UDP is used.
 // Errors: as open_udp(). `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are any.
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
