@@ -20,7 +20,7 @@ bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const wir
   return wire::check_is_right(frame, fields, key, payload_nh(frame, fields.payload_bytes, key));
 }
 
-// Puts the header before the payload that `frame` holds already. Returns the datagram's size.
+// Writes the header before the payload that `frame` already holds. Returns the size of the datagram.
 uint32_t finish_frame(const netsum_fields& fields, const wire::PacketKey& key, uint8_t* frame) {
   return wire::write_header(fields, key, payload_nh(frame, fields.payload_bytes, key), frame);
 }
@@ -98,7 +98,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
   if (job.rules.members == 0 || job.rules.epoch != epoch) return;
   ranges_.give_back(job.first_slot, job.rules.slots);
   if (job.rules.has_parent) {
-    // A later job may stand under the same key by now: the parent's index is free before we hear of it.
+    // The key may belong to a later job by now: the parent reuses the index before this aggregator is told.
     const auto found = parent_jobs_.find({job.parent_address, job.parent.job});
     if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
   }
@@ -144,7 +144,7 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   }
 }
 
-// The first HELLO fixes the member's address for the job's life: results go there and nowhere else.
+// The first HELLO determines the member's address for the lifetime of the job; results are sent only there.
 bool AggregatorCore::is_from_member(const InPacket& packet, const netsum_fields& fields,
                                     const Job& job) const {
   const Address& address = job.peers[fields.member].address;
@@ -158,7 +158,8 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
   const uint64_t now_ns = static_cast<uint64_t>(now_us) * 1000;
   const int kind = limited ? netsum_rate_kind(&rate_, &slot, &fields, now_ns) : 0;
   uint64_t& spent_until_ns = job.spent.spent_until_ns[kind];
-  // Asked before the tag is verified, which is work, and charged only to what the member itself has sent.
+  // The rate is checked before the tag, because verifying costs more; it is charged after, so only for the member's own
+  // packets.
   if (limited && netsum_rate_is_spent(&rate_, spent_until_ns, now_ns)) return NETSUM_DROP_OVER_RATE;
   if (!check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;
   if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;
@@ -176,7 +177,7 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
   if (job.rules.has_parent && !job.parent_welcomed) {
-    // The way up is open first. The member says HELLO again until it is.
+    // The parent must answer first. The member repeats its HELLO until then.
     netsum_fields hello = fields_for_parent(fields, job);
     hello.flags = 0;
     return send_up(job, frame, finish_frame(hello, job.parent_key, frame));
@@ -227,7 +228,7 @@ void AggregatorCore::on_lanes(int64_t now_us, const InPacket& packet, const nets
   }
 }
 
-// What the parent of one of our jobs sends. Its packets name the job as the parent knows it.
+// A packet of the parent of a job. It names the job by the parent's index.
 void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fields) {
   const auto found = parent_jobs_.find({packet.from, fields.job});
   if (found == parent_jobs_.end()) return drop(NETSUM_DROP_BAD_TYPE);
@@ -246,7 +247,7 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
   own.epoch = job.rules.epoch;
   switch (verdict.action) {
     case NETSUM_ACT_TAKE_RESULT:
-      // A sum of this round that is still in the outbox becomes a RESULT, which the parent refuses.
+      // A contribution of this round in the outbox is overwritten by the RESULT, which the parent refuses.
       std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,
                   fields.payload_bytes);
       return broadcast_result(job, found->second, index, verdict.bank);
@@ -374,7 +375,7 @@ void AggregatorCore::reply(const uint8_t* frame, uint32_t size, const Peer& to) 
 
 std::span<const OutPacket> AggregatorCore::outbox() {
   outbox_.clear();
-  // Broadcasts of one job, member by member: the driver can then hand the kernel one run per member.
+  // Broadcasts of one job are sorted by member, so that the driver can pass one run per member to the kernel.
   for (size_t begin = 0; begin < broadcasts_.size();) {
     size_t end = begin;
     while (end < broadcasts_.size() && broadcasts_[end].job == broadcasts_[begin].job) ++end;
@@ -396,7 +397,7 @@ std::span<const OutPacket> AggregatorCore::outbox() {
     }
     begin = end;
   }
-  // After the broadcasts: a repeated result must not overtake earlier ones, or the worker would see a gap.
+  // After the broadcasts, so that a repeated result does not overtake earlier ones: the worker would see a gap.
   outbox_.insert(outbox_.end(), unicasts_.begin(), unicasts_.end());
   for (const OutPacket& packet : outbox_) counters_.bytes_sent.add(packet.size);
   counters_.packets_sent.add(outbox_.size());

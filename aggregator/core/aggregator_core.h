@@ -1,5 +1,5 @@
-// One core's share of the user-space dataplane, without I/O: packets in, packets out. The server drives it
-// with sockets, the simulator with a virtual network.
+// One core of the user-space dataplane, without I/O: packets in, packets out. The server drives it with sockets, the
+// simulator with a virtual network.
 //
 // Thread rule: one thread, except counters(), which any thread may read.
 #ifndef NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
@@ -44,8 +44,8 @@ class AggregatorCore {
   // Allocates everything: slots x 2 x (payload + header), jobs x 2 x payload for their keys, plus tables.
   explicit AggregatorCore(const Limits& limits);
 
-  // Gives the job consecutive slots. `stripe` is this core's index in the dataplane: a parent's stripe of the
-  // same index takes its sums. Errors: kResourceExhausted, kInvalidArgument.
+  // Reserves consecutive slots for the job. `stripe` is this core's index in the dataplane; its sums are sent to the
+  // parent's stripe of the same index. Errors: kResourceExhausted, kInvalidArgument.
   Status install(const DataplaneJob& job, size_t stripe = 0);
   void remove(uint16_t job, uint16_t epoch);
   uint32_t free_slots() const { return ranges_.free(); }
@@ -54,7 +54,7 @@ class AggregatorCore {
   // As Dataplane::heard().
   std::vector<int64_t> heard(uint16_t job, uint16_t epoch) const;
 
-  // Handles one datagram; replies gather in the outbox. Call at most kMaxBurst times before send().
+  // Handles one datagram and adds replies to the outbox. Call at most kMaxBurst times before send().
   static constexpr int kMaxBurst = 64;
   void on_packet(int64_t now_us, const InPacket& packet);
 
@@ -69,11 +69,11 @@ class AggregatorCore {
   const AggregatorCoreCounters& counters() const { return counters_; }
 
  private:
-  // Where a member is, and which of our addresses it knows us by: InPacket::local.
+  // A member's address, and the local address that it sends to (InPacket::local).
   struct Peer {
     Address address;
     uint16_t local = 0;
-    int64_t heard_us = 0;  // the last contribution that a slot took: others may be replayed
+    int64_t heard_us = 0;  // the last contribution that a slot accepted; others may be replayed
   };
   struct Job {
     netsum_job_rules rules{};
@@ -104,12 +104,12 @@ class AggregatorCore {
   void on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
-  // Sends the round that is complete to everybody.
+  // Sends a complete round to all members.
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
   void send_sum_up(const Job& job, uint32_t slot, uint32_t bank);
   void send_up(const Job& job, const uint8_t* frame, uint32_t size);
   netsum_fields fields_of_round(const Job& job, uint32_t slot, uint32_t bank) const;
-  // The same packet as a member of the parent's job sends it.
+  // The same packet, as a member of the parent's job.
   static netsum_fields fields_for_parent(const netsum_fields& fields, const Job& job);
   netsum_fields reply_fields(const netsum_fields& request, uint8_t type) const;
   uint8_t* scratch_frame();

@@ -9,7 +9,7 @@
 namespace netsum {
 namespace {
 
-// Reconnecting is ours to pace (ControlClient::join), so gRPC's own back-off stays below that.
+// ControlClient::join paces reconnections, so gRPC's own back-off must be shorter.
 constexpr int kReconnectMinMs = 50;
 constexpr int kReconnectMaxMs = 200;
 constexpr int kConnectAttemptMs = 5000;
@@ -22,10 +22,10 @@ grpc::ChannelArguments arguments() {
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMinMs);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectAttemptMs);
-  // A proxy for the web is not one for a cluster's control connections.
+  // Ignores http_proxy: it is not meant for a cluster's control connections.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  // Otherwise clients of one process share a connection, and the death of one could not be told.
+  // Otherwise clients of one process would share a connection, and the end of one client would not be visible.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return args;
 }
@@ -64,7 +64,7 @@ Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, 
     return Status(ErrorCode::kInvalidArgument,
                   "TLS: a certificate and its private key must be given together");
 
-  // Numeric addresses pass by the resolver, which might ask the network.
+  // A numeric address avoids the resolver, which might use the network.
   const Result<Address> numeric = Address::parse(address);
   std::string target = "dns:///" + address;
   if (numeric.ok()) target = (numeric->family == 4 ? "ipv4:" : "ipv6:") + address;

@@ -1,4 +1,4 @@
-// What both ends of a control connection share: how it is kept alive, and who is at its other end.
+// Common code of both ends of a control connection: keep-alive settings and peer addresses.
 #ifndef NETSUM_SRC_CONTROL_CHANNEL_H_
 #define NETSUM_SRC_CONTROL_CHANNEL_H_
 
@@ -13,12 +13,12 @@
 
 namespace netsum {
 
-// A process that dies closes its connection, which the other end sees; only a host that vanishes has
-// to be asked. It is known to be gone after at most the sum of the two; a stall of less is forgiven.
+// A process that dies closes its connection, which the other end detects. A host that disappears is detected by keep-alive
+// packets, after at most the sum of the two; a shorter stall has no effect.
 inline constexpr int kKeepaliveTimeMs = 2000;
 inline constexpr int kKeepaliveTimeoutMs = 5000;
 
-// A connection of its own, shared with no other client of the process, made on the first call.
+// A connection that is not shared with other clients of the process, established by the first call.
 // Errors: kInvalidArgument (address, TLS options).
 Result<std::shared_ptr<grpc::Channel>> make_channel(const std::string& address, const TlsOptions& tls);
 

@@ -27,10 +27,10 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kRetryPause{100};
 constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
 constexpr milliseconds kGoodbye{1000};
-// The rest of it is for the stream to end after Leave or Fail has been answered.
+// The remaining time is for the end of the stream after the answer to Leave or Fail.
 constexpr milliseconds kGoodbyeCall{700};
-// The aggregator gives up this much earlier than its client (or a tenth of the time), so that what it has to
-// say arrives in time.
+// The aggregator's deadline is this much earlier than the client's (or by a tenth of the time), so that its answer arrives
+// in time.
 constexpr int64_t kHeadStartMs = 250;
 
 milliseconds until(Clock::time_point deadline) {
@@ -94,16 +94,16 @@ class Client final : public ControlClient {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kGoodbye);
     control::Empty reply;
-    // No answer means that the aggregator is gone, and then the others hear of that instead.
+    // Without an answer the aggregator is lost, which the other members detect themselves.
     (void)control::Aggregator::NewStub(channel_)->Fail(&context, request, &reply);
   }
 
  private:
-  // nullopt: try again, for the reason in `last_error_`.
+  // nullopt: retry; the reason is in `last_error_`.
   std::optional<Status> attempt(Clock::time_point deadline,
                                 const std::function<void(const Status&)>& on_failure);
   Status timed_out() const;
-  // Errors: kInternal (we are not among the members), kUnsupported (what the job needs is not granted).
+  // Errors: kInternal (this rank is not among the members), kUnsupported (the dataplanes cannot do what the job needs).
   Status take(Membership membership);
 
   control::MemberRequest claim() const {
@@ -119,12 +119,12 @@ class Client final : public ControlClient {
   void drop_stream(Clock::time_point deadline) {
     if (stream_ == nullptr) return;
     stream_->disarm(deadline);
-    // A cancelled call ends at once. If gRPC does not get round to it, a leak is better than a hang.
+    // A cancelled call ends at once. If gRPC does not end it in time, a leak is better than a hang.
     if (!stream_->close(deadline)) (void)stream_.release();
     stream_.reset();
   }
 
-  // The aggregator knows that the job has failed, or is gone itself.
+  // The aggregator knows that the job has failed, or is lost.
   bool is_over() const { return stream_->over() || !stream_->failure().ok(); }
 
   void leave(Clock::time_point deadline) {
@@ -132,7 +132,7 @@ class Client final : public ControlClient {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + until(deadline));
     control::Empty reply;
-    // Whatever comes of it, the stream ends next.
+    // Whether this succeeds or not, the stream is closed next.
     (void)control::Aggregator::NewStub(channel_)->Leave(&context, claim(), &reply);
   }
 
@@ -195,7 +195,7 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
 
 Status Client::take(Membership membership) {
   membership_ = std::move(membership);
-  // An aggregator of another release may not know what the job needs.
+  // An aggregator of another release may ignore the job's needs.
   if (Status status =
           check_needs(parameters_.job, membership_.capabilities,
                       "the aggregator at " + parameters_.address + " (" + membership_.dataplane + ")");

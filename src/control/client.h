@@ -1,4 +1,4 @@
-// A worker's side of the control plane: joins a job and hears of its fate.
+// A worker's side of the control plane: joins a job and is notified of its failure.
 #ifndef NETSUM_SRC_CONTROL_CLIENT_H_
 #define NETSUM_SRC_CONTROL_CLIENT_H_
 
@@ -26,9 +26,8 @@ struct Sharing {
 
 struct JoinParameters {
   std::string address;  // control address of the aggregator, "host:port"
-  // What all members ask for alike. A job that succeeds another
-  // (Membership::succession_id of the one that failed) starts, with `min_members` above 0, without those who do not
-  // come, `gather_ms` after the last one that came: Membership::former_ranks.
+  // Equal on all members. If it succeeds another job (`succeeds` is the succession_id of the failed one) and `min_members`
+  // is above 0, the job starts `gather_ms` after the last arrival, without the missing ranks: Membership::former_ranks.
   JobSpec job = new_job_spec();
   int rank = 0;
   std::string shard_endpoint;  // embedded shards only
@@ -39,44 +38,43 @@ struct JoinParameters {
   // What the aggregator is to plan with, if it is the first of the job's.
   std::optional<Sharing> sharing;
   std::string host;        // ranks of equal names share memory; empty: with nobody
-  bool multicast = false;  // results may come by multicast: Membership::group
+  bool multicast = false;  // results may come by multicast: Membership::multicast_group
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
   uint64_t completed = 0;  // operations of the succeeded job that this rank has finished without a gap
-  // Silence after which the aggregator takes this rank for dead, or this rank the aggregator; 0: only when a
-  // connection breaks.
+  // Silence after which the aggregator counts this rank as lost, and this rank the aggregator; 0: only when a connection
+  // breaks.
   std::chrono::milliseconds liveness{0};
-  // Called when another rank has left the running job in good order: what needs it cannot end any more. On a
-  // thread of the client; must not block, nor destroy the client.
+  // Called when another rank has left the running job in good order: operations that need it cannot finish. On a thread of
+  // the client; must not block or destroy the client.
   std::function<void(int rank)> on_left;
-  // Called with the ranks that are not here yet, at first and whenever that changes, until all are (then with
-  // none). As on_left otherwise.
+  // Called with the ranks that have not joined yet: at first, whenever this changes, and with none when all have joined.
+  // Otherwise as on_left.
   std::function<void(const std::vector<int>&)> on_missing;
 };
 
-// Times are sent as 32 bits of milliseconds: longer ones are cut to 49 days.
+// Times are sent as 32 bits of milliseconds; longer ones become 49 days.
 uint32_t to_wire(std::chrono::milliseconds time);
 
 class ControlClient {
  public:
   // Joins and waits for the other ranks; retries a refused or absent connection until the timeout.
   // `on_failure` is called at most once, on a thread of the client, when the job fails or the aggregator is
-  // lost after a successful join; it must not block, nor destroy the client.
+  // lost after a successful join; it must not block or destroy the client.
   // Errors: kUnreachable, kPermissionDenied, kVersionMismatch, kInvalidArgument (world size, rank taken,
   // ...), kResourceExhausted, kTimeout (names the ranks missing; Status::rank() is the lowest), kPeerLost
   // (the job has been regrouped without this rank).
   static Result<std::unique_ptr<ControlClient>> join(const JoinParameters& parameters,
                                                      std::function<void(const Status&)> on_failure);
-  virtual ~ControlClient() = default;  // leaves, in good order, waiting at most a second
+  virtual ~ControlClient() = default;  // leaves in good order, and waits at most a second
 
   virtual const Membership& membership() const = 0;
-  // In the job: the one asked for, unless ranks were renumbered.
+  // The rank in the job: as requested, unless ranks were renumbered.
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // Tells the aggregator, and through it all members, that the job has failed. Waits at most a second.
+  // Reports to the aggregator, and through it to all members, that the job has failed. Waits at most a second.
   virtual void report_failure(const Status& status) = 0;
-  // Counts what has come from the aggregator on the data path: while it grows, the aggregator is alive, even if
-  // calls do not get through. Null: no more; it is not called after that.
+  // As Heartbeat::set_witness().
   virtual void set_witness(std::function<uint64_t()> witness) = 0;
 };
 

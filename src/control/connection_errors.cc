@@ -22,7 +22,7 @@ ConnectionError untrusted(std::string message) {
   return {{ErrorCode::kPermissionDenied, std::move(message)}, Retry::kNo};
 }
 
-// The connection was taken and then dropped before a word was said.
+// The connection was accepted and closed before any data.
 ConnectionError hung_up(const std::string& address, const TlsOptions& tls, const std::string& quoted) {
   if (!tls.enabled())
     return unreachable(address +
@@ -47,8 +47,7 @@ ConnectionError hung_up(const std::string& address, const TlsOptions& tls, const
 
 }  // namespace
 
-// gRPC tells these cases apart in its messages only. A text that is unknown here falls through to a general
-// answer; every answer quotes it.
+// gRPC distinguishes these cases in its messages only. An unknown text gives a general message; every message quotes it.
 ConnectionError explain(const std::string& address, const TlsOptions& tls, const grpc::Status& failure) {
   const std::string& text = failure.error_message();
   const std::string quoted = " (" + printable(text, kQuotedBytes) + ")";
@@ -71,7 +70,7 @@ ConnectionError explain(const std::string& address, const TlsOptions& tls, const
              "no TLS with " + address + ": its certificate is probably not signed by the CA configured here" +
                  quoted},
             Retry::kBriefly};
-  // gRPC cannot even build a connection, which only TLS options can cause.
+  // gRPC cannot create a channel, which only TLS options can cause.
   if (contains(text, "empty address list"))
     return {
         {ErrorCode::kInvalidArgument,

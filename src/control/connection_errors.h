@@ -1,4 +1,4 @@
-// Why a call never reached the aggregator, in words that say what to do.
+// Messages for calls that did not reach the aggregator, which say what to do.
 #ifndef NETSUM_SRC_CONTROL_CONNECTION_ERRORS_H_
 #define NETSUM_SRC_CONTROL_CONNECTION_ERRORS_H_
 
@@ -12,9 +12,8 @@
 namespace netsum {
 
 enum class Retry {
-  kNo,       // trying again cannot help
-  kBriefly,  // it hardly can: only an aggregator that is just starting or stopping looks like this for a
-             // moment
+  kNo,       // a retry cannot help
+  kBriefly,  // a retry rarely helps: only an aggregator that is starting or stopping fails like this, briefly
   kYes,
 };
 
@@ -23,7 +22,7 @@ struct ConnectionError {
   Retry retry = Retry::kYes;
 };
 
-// `failure` is what a call to `address` came back with, having no answer of the aggregator in it.
+// `failure` is the status of a call to `address` that the aggregator has not answered.
 ConnectionError explain(const std::string& address, const TlsOptions& tls, const grpc::Status& failure);
 
 }  // namespace netsum

@@ -63,7 +63,7 @@ class JoinStream final : public grpc::ClientReadReactor<control::Event> {
   void fail(const Status& failure);
 
   bool over() const;
-  // Ends the call and waits until it is over. Returns false if `deadline` passed first.
+  // Cancels the call and waits for its end. Returns false if `deadline` passed first.
   bool close(TimePoint deadline);
 
  private:

@@ -18,7 +18,7 @@ constexpr int kMostStripes = 65536;
 constexpr size_t kTextBytes = 256;
 constexpr size_t kPlanBytes = 8192;
 
-// What of it cannot be, or "". The worker's engine relies on all of this.
+// The first invalid value, or "". The worker's engine relies on these checks.
 std::string impossible_in(const control::Ready& ready) {
   const auto has = [](const char* what, uint64_t value) { return what + (" " + std::to_string(value)); };
   if (ready.job() > UINT16_MAX) return has("job", ready.job());

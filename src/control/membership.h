@@ -35,13 +35,13 @@ struct Membership {
   std::vector<StripeInfo> stripes;
   std::vector<std::string> hosts;  // of the ranks, as they named them; empty if no two can share memory
   uint64_t host_meeting = 0;       // random, the same for all ranks
-  // Hierarchy: by rank, its index among the job's members at this aggregator, or NETSUM_MEMBER_ALL. Empty:
-  // every rank is a member, by its own number.
+  // Hierarchy: by rank, the number of its member at this aggregator, or NETSUM_MEMBER_ALL. Empty: every rank is the member
+  // of the same number.
   std::vector<uint16_t> member_of_rank;
   Address multicast_group;  // of packets to all members; not valid: every member gets its own copy
   // By rank, the one that it joined as; empty: the same.
   std::vector<int> former_ranks;
-  uint64_t succession_id = 0;  // the name by which a job is said to succeed this one
+  uint64_t succession_id = 0;  // identifies this job to its successor
   uint64_t completed = 0;      // the least of the members' JoinParameters::completed
   Capabilities capabilities;   // what all dataplanes that sum for the job can do
   SharePlan plan;              // without weights: all stripes are equal

@@ -12,7 +12,7 @@
 namespace netsum {
 namespace {
 
-// Names and addresses are shorter; a job's state quotes why it has failed.
+// Limit of texts: names and addresses are shorter, but a job's state quotes the reason of its failure.
 constexpr size_t kTextBytes = 2048;
 
 std::string text(const std::string& remote) {
@@ -75,7 +75,7 @@ Result<RemoteStatus> query_status(const std::string& address, const std::string&
   request.set_aggregator_token(aggregator_token);
   const auto deadline = std::chrono::system_clock::now() + bounded(timeout);
 
-  // Twice: the first call makes the connection, the second measures the round trip.
+  // Twice: the first call establishes the connection, the second measures the round trip.
   RemoteStatus remote;
   for (int i = 0; i < 2; ++i) {
     grpc::ClientContext context;

@@ -5,10 +5,10 @@
 namespace netsum {
 namespace {
 
-// gRPC carries a status in the headers, of which the other end takes 8 KiB.
+// gRPC transfers a status in headers, of which the peer accepts 8 KiB.
 constexpr size_t kMessageBytes = 1024;
 
-// Only people with other tools see these; netsum itself reads the details.
+// For other gRPC tools; netsum itself reads the details.
 grpc::StatusCode rpc_code(ErrorCode code) {
   switch (code) {
     case ErrorCode::kOk:

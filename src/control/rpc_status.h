@@ -1,4 +1,4 @@
-// A netsum::Status as a gRPC status and back: code, message and rank survive the trip.
+// Converts a netsum::Status to a gRPC status and back, with code, message and rank.
 #ifndef NETSUM_SRC_CONTROL_RPC_STATUS_H_
 #define NETSUM_SRC_CONTROL_RPC_STATUS_H_
 
@@ -12,12 +12,11 @@
 namespace netsum {
 
 control::Event::Failed to_failed(const Status& status);
-// Codes that this version does not know become kInternal; an overlong message is cut.
+// Codes that this version does not know become kInternal; a message that is too long is truncated.
 Status from_failed(const control::Event::Failed& failed);
 
 grpc::Status to_rpc_status(const Status& status);
-// The Status that the other end of the call meant, or nullopt if the call failed below it (no connection,
-// ...).
+// The Status that the other end of the call returned, or nullopt if the call itself failed (for example, no connection).
 std::optional<Status> from_rpc_status(const grpc::Status& status);
 
 }  // namespace netsum

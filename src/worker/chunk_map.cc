@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxStripes = size_t{1} << 16;
 
-// Places for each stripe, in the ratio of the weights; exact if the smallest such numbers sum to kMaxPeriod at most.
+// Positions of each stripe in the period, in the ratio of the weights. Exact if the smallest integers in that ratio have a
+// sum of at most kMaxPeriod.
 std::vector<uint64_t> places_for(std::span<const uint32_t> weights) {
   uint64_t divisor = 0;
   for (const uint32_t weight : weights) divisor = std::gcd(divisor, uint64_t{weight});
@@ -24,7 +25,7 @@ std::vector<uint64_t> places_for(std::span<const uint32_t> weights) {
   const uint64_t length = std::max<uint64_t>(ChunkMap::kMaxPeriod, users);
   if (sum <= length) return places;
 
-  // One place each, and the rest by the largest remainders; of equal ones the lower stripe is first.
+  // One position each, and the rest by the largest remainders; ties go to the lower stripe.
   std::vector<std::pair<uint64_t, size_t>> remainders;
   uint64_t left = length - users;
   const uint64_t shared = left;
@@ -49,9 +50,8 @@ ChunkMap::ChunkMap(std::span<const uint32_t> weights) : places_(weights.size()) 
   NETSUM_ASSERT(!weights.empty() && weights.size() <= kMaxStripes);
   const std::vector<uint64_t> wanted = places_for(weights);
   const uint64_t length = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
-  // The j-th place of a stripe with w of them is due from j * length / w on, and before (j + 1) * length / w. Giving
-  // each place to the stripe whose deadline is the earliest of those due meets all deadlines (a single processor's
-  // earliest deadline first, at full load).
+  // The j-th position of a stripe with w of them must lie in [j * length / w, (j + 1) * length / w). Earliest deadline first
+  // meets all these deadlines, as on a processor at full load.
   for (uint64_t place = 0; place < length; ++place) {
     size_t next = weights.size();
     for (size_t stripe = 0; stripe < weights.size(); ++stripe) {

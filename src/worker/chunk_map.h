@@ -1,9 +1,9 @@
 // Which stripe sums which chunk of an operation, the same on every rank.
 //
 // Stripes take chunks in a fixed order, the period, that repeats: chunk i of operation n goes to stripe
-// period[(i + n) mod length]. In the period each stripe has as many places as its weight says, spread such that the
-// first p places hold, for every p and every stripe, less than one place more or less than the stripe's share of p.
-// Operations begin at different places, so that small ones spread over the stripes, too. With equal weights the
+// period[(i + n) mod length]. In the period each stripe has a number of positions in proportion to its weight, spread
+// evenly: among the first p positions, for every p, its number differs from its share of p by less than one.
+// Operations begin at different positions, so that small operations also use all stripes. With equal weights the
 // period is 0, 1, ..., stripes - 1.
 //
 // All lookups take O(1) or O(log(length)). Thread rule: immutable.
@@ -20,7 +20,7 @@ namespace netsum {
 class ChunkMap {
  public:
   // Longer periods, from weights without a small ratio, are rounded to this length (or to the number of stripes with
-  // chunks, if that is larger); a weight above 0 keeps at least one place.
+  // chunks, if that is larger); a weight above 0 keeps at least one position.
   static constexpr size_t kMaxPeriod = 256;
 
   // All weights equal. `stripes` > 0.
@@ -30,13 +30,13 @@ class ChunkMap {
 
   size_t stripes() const { return places_.size(); }
 
-  // Of operation `number`: the stripe of its chunk `chunk`, ...
+  // Of operation `number`: the stripe of chunk `chunk`.
   size_t stripe_of(uint64_t number, size_t chunk) const {
     return period_[(chunk + start(number)) % length()];
   }
-  // ... how many of its first `chunks` chunks `stripe` has, ...
+  // How many of its first `chunks` chunks `stripe` has.
   size_t count(uint64_t number, size_t chunks, size_t stripe) const;
-  // ... and the chunk that `stripe` has after `index` others. The stripe's weight is not 0.
+  // The chunk number `index` of those that `stripe` has. The stripe's weight is not 0.
   size_t chunk(uint64_t number, size_t stripe, size_t index) const;
 
   // 0 if all weights are equal; otherwise different for different maps.
@@ -47,11 +47,11 @@ class ChunkMap {
  private:
   size_t length() const { return period_.size(); }
   size_t start(uint64_t number) const { return static_cast<size_t>(number % length()); }
-  // How many of the first `end` places of the repeated period are the stripe's.
+  // How many of the first `end` positions of the repeated period are the stripe's.
   size_t places_before(size_t stripe, size_t end) const;
 
-  std::vector<uint16_t> period_;               // [place]: stripe
-  std::vector<std::vector<uint16_t>> places_;  // [stripe]: its places in the period, ascending
+  std::vector<uint16_t> period_;               // [position]: stripe
+  std::vector<std::vector<uint16_t>> places_;  // [stripe]: its positions in the period, ascending
 };
 
 }  // namespace netsum

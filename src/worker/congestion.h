@@ -1,5 +1,5 @@
 // Round-trip estimate (RFC 6298) and congestion window of one stripe: slow start (RFC 5681), then one packet
-// more per round trip, unless a queue has formed, and less in proportion to what is lost.
+// more per round trip, unless a queue has formed, and a decrease in proportion to losses.
 #ifndef NETSUM_SRC_WORKER_CONGESTION_H_
 #define NETSUM_SRC_WORKER_CONGESTION_H_
 
@@ -27,15 +27,15 @@ class RoundTrip {
   // Whether packets wait in a queue for much longer than the path takes by itself: a larger window would only
   // lengthen the queue. The threshold is that of HyStart++ (RFC 9406).
   bool queues() const { return srtt_us_ > least_us_ + kQueueUs; }
-  // When to ask what became of a packet. The floor keeps the wake-ups of an idle wait rare; a lost packet is
-  // mostly found sooner, by the gap it leaves.
+  // After which time to probe for a result. The minimum limits wake-ups of an idle wait; most lost packets are detected
+  // earlier, by the gap in the results.
   int64_t timeout_us() const {
     if (srtt_us_ == 0) return kInitialTimeoutUs;
     return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinTimeoutUs, kMaxTimeoutUs);
   }
 
-  // The same for a packet that later ones have overtaken: it is late already, so there is no floor to speak
-  // of (as in RFC 8985, RACK).
+  // The same for a packet that later packets have overtaken. It is already late, so the minimum is small (as in RFC 8985,
+  // RACK).
   int64_t overtaken_us() const {
     return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinOvertakenUs, kMaxTimeoutUs);
   }
@@ -52,12 +52,12 @@ class RoundTrip {
   double variation_us_ = 0;
 };
 
-// In packets. The slots granted are the ceiling; results are the acknowledgements.
+// In packets. The granted slots are the maximum; results are the acknowledgements.
 //
-// A loss is no halving, as it is for TCP: members' losses add up (a step needs a packet of each, both ways),
-// and on a path that loses 1 % by itself a window that halves would stay at a dozen packets whatever the link
-// has room for. In proportion, as DCTCP reacts to marks (RFC 8257), a window of 2 / p packets is left where a
-// part p is lost, and a queue that overflows, losing a large part, still shrinks it at once.
+// A loss does not halve the window, as in TCP: the members' losses add up (a step needs a packet of each, in both
+// directions), and on a path that loses 1 %, a window that halves would stay at a dozen packets whatever the link's
+// capacity. The decrease is proportional, as DCTCP's reaction to marks (RFC 8257): with a loss rate of p, the window is
+// about 2 / p packets, and an overflowing queue, which loses a large part, still shrinks it at once.
 class CongestionWindow {
  public:
   // `stripes`: of the same job, whose first packets share the rank's link.
@@ -71,9 +71,8 @@ class CongestionWindow {
     if (queues) return;
     window_ = std::min(ceiling_, window_ < threshold_ ? window_ + 1 : window_ + 1 / window_);
   }
-  // Each loss takes half a packet off, so a window of which a part p is lost shrinks by p / 2 in a round
-  // trip. And half of the slots stay free: with them the steps after a lost one go on for the round trips of
-  // its repair.
+  // Each loss reduces the window by half a packet, so at a loss rate of p it shrinks by the fraction p / 2 per round trip.
+  // At least half of the slots stay usable: the steps after a lost one continue in them during its repair.
   void on_loss() {
     window_ = std::min(window_ - kLossCost, ceiling_ / 2);
     window_ = threshold_ = std::max(window_, std::min(ceiling_, kMinPackets));

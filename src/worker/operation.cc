@@ -35,7 +35,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
     hash = netsum_mix64(hash + tensor.count);
   }
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
-  // An all-reduce over equal stripes, without parameters, adds nothing.
+  // An all-reduce over equal stripes without parameters keeps the signature of earlier versions.
   const uint64_t kind = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
   if (kind != 0) hash = netsum_mix64(hash + kind);
   if (role_.chunk_map != nullptr && role_.chunk_map->signature() != 0) {
@@ -97,7 +97,7 @@ void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* pa
   for (size_t input = 1; input < elements_.inputs(); ++input) {
     encode_input(input, more);
     const bool overflow = kernels::add_lanes(netsum_lane_bytes(packet.format), payload, more, bytes);
-    NETSUM_ASSERT(!overflow);  // excluded by the plan, as in the aggregator
+    NETSUM_ASSERT(!overflow);  // the plan excludes it, as in the aggregator
   }
 }
 

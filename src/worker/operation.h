@@ -1,5 +1,5 @@
-// One operation on this rank: its tensors, its encoding and its role, and the way of a chunk from memory to a payload and
-// back. The engine (stripe.h) and the sums in shared memory (src/host) call it.
+// One operation on this rank: its tensors, its encoding and its role, and the conversion of a chunk from memory to a
+// payload and back. The engine (stripe.h) and the sums in shared memory (src/host) call it.
 #ifndef NETSUM_SRC_WORKER_OPERATION_H_
 #define NETSUM_SRC_WORKER_OPERATION_H_
 
@@ -39,16 +39,16 @@ struct OperationSpec {
   Joint joint;
 };
 
-// What became of an operation when, in the time base of the core; 0: not yet.
+// The times of an operation's phases, in the time base of the core; 0: not yet.
 struct OperationCourse {
-  int64_t first_scale_us = 0;    // the first packet of scales was sent ...
-  int64_t scales_agreed_us = 0;  // ... and the latest one answered
+  int64_t first_scale_us = 0;    // the first packet of scales was sent
+  int64_t scales_agreed_us = 0;  // the latest packet of scales was answered
   int64_t first_data_us = 0;
-  uint64_t packets = 0;  // contributions, those sent again included
+  uint64_t packets = 0;  // contributions, including retransmissions
   uint64_t retransmissions = 0;
 };
 
-// Elements [begin, begin + count) of an operation, and the bytes that ranks have agreed on for them, once they have.
+// Elements [begin, begin + count) of an operation, and the agreed bytes of the ranks for them, if known.
 struct Chunk {
   size_t begin = 0;
   size_t count = 0;
@@ -57,8 +57,7 @@ struct Chunk {
 
 class Operation {
  public:
-  // `number` counts the job's operations from 0, equally on every rank. `members`: how many inputs are
-  // summed, over all ranks.
+  // `number` counts the job's operations from 0, alike on every rank. `members`: the number of inputs over all ranks.
   Operation(uint64_t number, OperationSpec spec, int members, const EncodingOptions& encoding = {});
 
   uint64_t number() const { return number_; }
@@ -68,7 +67,7 @@ class Operation {
   int64_t deadline_us() const { return deadline_us_; }
   const Encoding& encoding() const { return *encoding_; }
   const Role& role() const { return role_; }
-  // Equal on two ranks only if they mean the same operation (up to a 2^-32 chance).
+  // Equal on two ranks only if they call the same operation, except with probability 2^-32.
   uint32_t signature() const { return signature_; }
   // "all_reduce #12 (float32[1024], sum)"
   std::string describe() const;
@@ -87,19 +86,17 @@ class Operation {
   void encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const;
   bool decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const;
 
-  // The tensors that elements [begin, begin + n) lie in, without memory; neighbours that the encoding does not separate
-  // are one.
+  // The tensors of elements [begin, begin + n), without memory. Neighbours that the encoding does not separate are joined.
   std::vector<TensorView> tensors_of(size_t begin, size_t n) const;
   // Where in its tensor element `begin` is.
   size_t offset_of(size_t begin) const;
 
-  // Elements as they are: from the inputs to `to` (zeros, if this rank does not contribute), and from `from` to the
-  // outputs (if it receives).
+  // Copies elements without encoding: from the inputs to `to` (zeros if this rank does not contribute), and from `from` to
+  // the outputs (if it receives).
   void copy_in(size_t begin, size_t n, uint8_t* to) const;
   void copy_out(const uint8_t* from, size_t begin, size_t n) const;
 
-  // Chunks of scale groups (see stripe.h) that are not finished yet, over all stripes; the operation ends at
-  // 0.
+  // Chunks of scale groups (see stripe.h) that are not finished, over all stripes. The operation ends at 0.
   size_t chunks_left = 0;
   OperationCourse course;
 

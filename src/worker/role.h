@@ -1,5 +1,5 @@
-// Which collective an operation is, and what this rank does in it. The engine sums what ranks contribute and returns the
-// sums to all; a role says what a rank's contribution is, and whether it wants the sum.
+// Which collective an operation is, and what this rank does in it. The engine sums contributions and returns the sums to
+// all ranks; a role defines a rank's contribution and whether it keeps the sum.
 #ifndef NETSUM_SRC_WORKER_ROLE_H_
 #define NETSUM_SRC_WORKER_ROLE_H_
 
@@ -10,7 +10,7 @@
 
 namespace netsum {
 
-// Ranks compare it, as a part of the operation's signature. Numbers stay what they are.
+// Ranks compare it as a part of the operation's signature. Do not change or reuse the numbers.
 enum class Collective : uint8_t {
   kAllReduce = 0,  // every rank contributes and receives
   kReduce = 1,     // every rank contributes; one receives
@@ -20,14 +20,14 @@ const char* collective_name(Collective collective);
 
 struct Role {
   Collective collective = Collective::kAllReduce;
-  // What else all ranks must agree on, such as the rank that receives. Ranks compare it, too.
+  // What else all ranks must agree on, such as the receiving rank. Ranks compare it, too.
   uint32_t parameter = 0;
-  // The elements of the inputs; otherwise zeros, and inputs may be null.
+  // True: the elements of the inputs. False: zeros, and inputs may be null.
   bool contributes = true;
-  // The result, into the outputs; otherwise it is acknowledged and discarded, and outputs may be null. A rank that does
-  // not receive does not learn that a sum does not fit its type.
+  // True: the result is written to the outputs. False: it is acknowledged and discarded, and outputs may be null; such a
+  // rank is not told that a sum does not fit its type.
   bool receives = true;
-  // Which stripes sum which chunks, equal on all ranks. Null: as in all operations of this worker.
+  // Which stripes sum which chunks, equal on all ranks. Null: the map of the worker.
   std::shared_ptr<const ChunkMap> chunk_map;
 };
 

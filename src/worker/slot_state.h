@@ -1,4 +1,4 @@
-// What a worker's slot is doing, and how that changes. wire/PROTOCOL.md, section 7.1, has the same table.
+// The states of a worker's slot and their transitions. wire/PROTOCOL.md, section 7.1, has the same table.
 //
 //   event                                  IDLE      WAITING      PROBE_DUE    RESEND_DUE
 //   STARTED     its payload is sent        WAITING   -            -            -
@@ -8,7 +8,7 @@
 //   RESENT      the payload is sent again  -         -            -            WAITING
 //   FINISHED    its RESULT is delivered    -         IDLE         IDLE         IDLE
 //
-// An event does not happen in a state for which the table has a dash.
+// A dash: the event cannot occur in this state.
 #ifndef NETSUM_SRC_WORKER_SLOT_STATE_H_
 #define NETSUM_SRC_WORKER_SLOT_STATE_H_
 

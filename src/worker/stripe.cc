@@ -1,4 +1,4 @@
-// What a stripe is made of, and its timers. Sending: stripe_send.cc; receiving: stripe_receive.cc.
+// Construction, queueing and timers of a stripe. Sending: stripe_send.cc; receiving: stripe_receive.cc.
 #include "src/worker/stripe.h"
 
 #include <algorithm>
@@ -66,14 +66,14 @@ void Stripe::on_tick(int64_t now_us) {
   if (now_us < next_tick_us_) return;
   next_tick_us_ = INT64_MAX;
   if (!welcomed()) {
-    // Waits double from 2 to 256 ms: an embedded shard may learn of the job a little later than we did.
+    // Waits double from 2 to 256 ms: an embedded shard may learn of the job a little later than this worker.
     const int64_t retry_at = hello_sent_at_us_ + (int64_t{1000} << std::min(hellos_sent_, 8u));
     if (now_us >= retry_at) hello_due_ = true;
     schedule(std::max(retry_at, now_us + 1000));
     return;
   }
-  // While everybody waits for a straggler, a few probes tell as much as one per slot; after a loss, ask about
-  // all that is overdue.
+  // While all ranks wait for a slow one, a few probes tell as much as one per slot. After a loss, probe for all overdue
+  // results.
   uint32_t probe_budget = lost_since_tick_ ? UINT32_MAX : kProbesPerTick;
   lost_since_tick_ = false;
   for (uint32_t i = 0; i < slots_.size(); ++i) {
@@ -91,8 +91,8 @@ void Stripe::on_tick(int64_t now_us) {
 }
 
 Stripe::Waiting Stripe::waiting(int64_t now_us) const {
-  // The lowest step of data that is not finished, or else the scales of the next group: every rank that is
-  // alive gets as far as that. Later steps may lack ranks only because their windows are smaller.
+  // The lowest unfinished step of data, or else the scales of the next scale group: every live rank contributes to it. Ranks
+  // may be missing from later steps only because their windows are smaller.
   const Slot* oldest = nullptr;
   if (lowest_waiting_ < next_sequence_) {
     oldest = &slots_[lowest_waiting_ % options_.data_slots];
@@ -104,7 +104,7 @@ Stripe::Waiting Stripe::waiting(int64_t now_us) const {
   result.operation = oldest->step.operation;
   result.answered = oldest->history.answered;
   result.contributed = oldest->history.contributed;
-  // Before it was asked, the aggregator had no reason to speak.
+  // Before this packet was sent, the aggregator had no reason to send any.
   result.silent_us = now_us - std::max(last_heard_us_, oldest->sent_at_us);
   return result;
 }

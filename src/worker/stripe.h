@@ -1,5 +1,5 @@
-// A worker's conversation with one stripe (one core of an aggregator, or one rank's embedded shard), without
-// I/O. It walks the operations in order, and for each the chunks that fall on this stripe:
+// A worker's protocol with one stripe (one core of an aggregator, or one rank's embedded shard), without I/O. It handles
+// the operations in order, and of each the chunks of this stripe:
 //
 //   scale group: consecutive chunks of one operation, as many as have their scanned bytes in one packet. The ranks first
 //     agree on these bytes (one small packet of 8-bit MAX lanes in a scale slot), then send the group's chunks. Scale
@@ -7,8 +7,8 @@
 //   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
 //
-// Which bytes and packets these are is the operation's encoding's to say (src/encoding/encoding.h). Nothing is kept for
-// retransmission: a packet is encoded again from the caller's tensor, which is overwritten only by its own result.
+// The operation's encoding (src/encoding/encoding.h) determines these bytes and packets. Nothing is stored for
+// retransmission: a packet is encoded again from the caller's tensor, which only its own result overwrites.
 //
 // Rules for loss and waiting: wire/PROTOCOL.md. Thread rule: one thread.
 #ifndef NETSUM_SRC_WORKER_STRIPE_H_
@@ -39,7 +39,7 @@ namespace netsum {
 struct StripeOptions {
   Address address;
   bool local = false;  // embedded in this process
-  // The multicast group that brings what is sent to all members; not valid: there is none, it comes by unicast.
+  // The multicast group of packets to all members; not valid: they come by unicast.
   Address multicast_group;
   uint16_t job = 0;
   uint16_t epoch = 0;
@@ -47,15 +47,15 @@ struct StripeOptions {
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
   uint32_t payload_bytes = 1440;
-  // Hierarchy: by rank, its index among the members here, or kMemberElsewhere if it sends to another
-  // aggregator. Empty: every rank is a member, by its own number.
+  // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
+  // rank is the member of the same number.
   std::vector<uint16_t> member_of_rank;
   // Set by the WorkerCore:
   int rank = 0;
   int world_size = 1;
   uint16_t member = 0;                                                        // of the rank
-  uint32_t index = 0;                                                         // of this stripe ...
-  std::shared_ptr<const ChunkMap> chunk_map = std::make_shared<ChunkMap>(1);  // ... in this
+  uint32_t index = 0;                                                         // of this stripe
+  std::shared_ptr<const ChunkMap> chunk_map = std::make_shared<ChunkMap>(1);  // in which `index` counts
   std::vector<int> names;                                                     // what messages call each rank
 
   uint16_t member_of(int of_rank) const {
@@ -75,14 +75,14 @@ struct StripeCounters {
   Counter packets_received;
   Counter bytes_sent;  // datagrams, without UDP, IP and Ethernet headers
   Counter bytes_received;
-  Counter results;  // that were waited for: no others prove that the aggregator is alive
+  Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
   Counter srtt_us;
   Counter window_packets;
-  Counter waiting_for;   // bitmap of the members that the oldest step lacks, as last told; 0: of none
+  Counter waiting_for;  // bitmap of the members that are missing from the oldest step, from the latest STATUS
   Histogram round_trip;  // the samples behind srtt_us
 
   void drop(int reason) {
@@ -100,16 +100,16 @@ class Stripe {
   const StripeCounters& counters() const { return counters_; }
   StripeCounters& counters() { return counters_; }
 
-  // Adds the chunks of `operation` that fall on this stripe to its work, and to operation->chunks_left. The
-  // operation must live until they are finished or the stripe is gone.
+  // Adds this stripe's chunks of `operation` to its queue, and their number to operation->chunks_left. The operation must
+  // live until they are finished or the stripe is destroyed.
   void enqueue(Operation* operation);
 
   // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
   // size, or 0 if nothing is due now.
   uint32_t next_packet(int64_t now_us, uint8_t* frame);
 
-  // A parsed packet of this stripe whose check is right. `payload` has fields.payload_bytes. Returns an error
-  // if it means the end of the job. Finished scale groups lower their operation's chunks_left.
+  // A parsed packet of this stripe with a valid tag. `payload` has fields.payload_bytes. Returns an error if the packet ends
+  // the job. Finished scale groups reduce their operation's chunks_left.
   Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
 
   // True once after on_packet() has finished the last scale group of some operation.
@@ -119,14 +119,13 @@ class Stripe {
   int64_t next_tick_us() const { return next_tick_us_; }
   void on_tick(int64_t now_us);
 
-  // True when the aggregator has answered a full-size HELLO, and the multicast group, if any, has brought
-  // such an answer, too.
+  // True when the aggregator has answered a full-size HELLO, also through the multicast group if there is one.
   bool welcomed() const { return answered_ && (multicast_heard_ || !options_.multicast_group.valid()); }
   // True when only small HELLOs are answered: the path's MTU is smaller than configured.
   bool only_small_packets_pass() const { return small_welcomed_ && !answered_ && !multicast_heard_; }
-  // True when answers come, but none through the multicast group.
+  // True while answers arrive, but none through the multicast group.
   bool multicast_is_silent() const { return answered_ && !welcomed(); }
-  // ... and have come for so long that none will come through the group.
+  // As multicast_is_silent(), for so long that the multicast group does not work.
   bool multicast_is_lost(int64_t now_us) const {
     return multicast_is_silent() && now_us - answered_at_us_ >= kMulticastTimeoutUs;
   }
@@ -134,9 +133,9 @@ class Stripe {
   // Why the oldest step waits, for error messages.
   struct Waiting {
     const Operation* operation = nullptr;
-    bool answered = false;     // the aggregator has said who contributed ...
-    uint64_t contributed = 0;  // ... namely these members
-    int64_t silent_us = 0;     // time since the aggregator said anything valid, or was first asked
+    bool answered = false;     // the aggregator has sent a STATUS
+    uint64_t contributed = 0;  // the members that it named
+    int64_t silent_us = 0;     // time since the last valid packet, or since the first packet was sent
   };
   Waiting waiting(int64_t now_us) const;
 
@@ -157,14 +156,14 @@ class Stripe {
     Step step;
     uint32_t round = 0;  // of the latest step
     SlotState state = SlotState::kIdle;
-    bool queued = false;    // it is in urgent_: not a fact about the step, which may have ended since
+    bool queued = false;    // it is in urgent_; the step may have ended since
     uint64_t sequence = 0;  // q of a data step
     int64_t sent_at_us = 0;
     int64_t probed_at_us = 0;
     int64_t probe_at_us = 0;
-    // What has happened to the step so far. It can be in any state with any history.
+    // Events of the step so far. Every combination of state and history is possible.
     struct History {
-      bool resent = false;       // the payload: the result says nothing about the round-trip time
+      bool resent = false;       // the payload was: the result is no sample of the round-trip time
       bool gap_probed = false;   // a PROBE was due because later steps had finished before it
       bool answered = false;     // a STATUS has arrived
       uint64_t contributed = 0;  // the members that STATUS packets named
@@ -179,7 +178,7 @@ class Stripe {
     size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
     uint32_t chunks = 0;
     uint32_t steps_left = 0;
-    // Of its chunks, one after the other: this rank's bytes while agreeing, then the agreed ones.
+    // The bytes of its chunks, contiguous: this rank's while agreeing, then the agreed ones.
     std::vector<uint8_t> agreed;
   };
 
@@ -197,7 +196,7 @@ class Stripe {
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);
   netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
-  // The only place where a slot's state changes. A slot that has something due is queued to send it.
+  // The only function that changes a slot's state. Queues a slot that has a packet due.
   void change_state(uint32_t slot_index, SlotEvent event);
 
   // Receiving.
@@ -232,17 +231,17 @@ class Stripe {
   std::vector<ScaleGroup> scale_groups_;
   uint64_t scale_groups_opened_ = 0;
   uint64_t data_group_ = 0;  // scale group whose chunks are being sent
-  uint32_t data_chunk_ = 0;  // its next chunk, ...
-  size_t data_agreed_ = 0;   // ... where that one's agreed bytes begin, ...
-  uint8_t data_part_ = 0;    // ... and its next packet
+  uint32_t data_chunk_ = 0;  // its next chunk
+  size_t data_agreed_ = 0;   // where that chunk's agreed bytes begin
+  uint8_t data_part_ = 0;    // that chunk's next packet
 
   std::vector<Slot> slots_;  // data slots, then scale slots
   uint64_t next_sequence_ = 0;
   uint64_t lowest_waiting_ = 0;    // all data steps below are finished
   uint64_t highest_finished_ = 0;  // one above the highest finished data step
   uint32_t in_flight_ = 0;
-  // Ring of the slots that have a payload or a PROBE due, each at most once (Slot::queued), so all of them fit.
-  // It may still name a slot whose step has ended since.
+  // Ring of the slots that have a payload or a PROBE due, each at most once (Slot::queued), so its size suffices. It may
+  // contain a slot whose step has ended since.
   std::vector<uint32_t> urgent_;
   size_t urgent_first_ = 0;
   size_t urgent_count_ = 0;
@@ -261,19 +260,18 @@ class Stripe {
   int64_t last_heard_us_ = 0;
   int64_t gaps_looked_at_us_ = 0;
   int64_t overtaken_noted_at_us_ = 0;
-  // How many later steps may be finished before one that waits is asked for. Starts above the reordering
-  // within a burst, and follows what the path does: several CPUs that each send results in bursts reorder by
-  // dozens.
+  // How many later steps may finish before an open one is probed. Starts above the reordering within a burst and adapts to
+  // the path: several CPUs that send results in bursts reorder by dozens.
   static constexpr uint64_t kMinReorderPackets = 8, kMaxReorderPackets = 128;
   uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
-  // A dozen HELLOs. Shorter than any deadline, so that the other ranks are told before theirs pass.
+  // A dozen HELLOs. Shorter than any deadline, so that the other ranks are told before their deadlines pass.
   static constexpr int64_t kMulticastTimeoutUs = 2'000'000;
   static constexpr int64_t kLossMemoryUs = 5'000'000;  // ten of the longest timeouts
   int64_t lost_at_us_ = INT64_MIN / 2;
 
-  bool answered_ = false;  // a full-size HELLO, to us alone
+  bool answered_ = false;  // a full-size HELLO, by unicast
   int64_t answered_at_us_ = 0;
   bool multicast_heard_ = false;  // a full-size WELCOME to all
   bool small_welcomed_ = false;

@@ -19,7 +19,7 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
   }
   const Slot& slot = slots_[fields.slot];
   if (slot.state == SlotState::kIdle || fields.round != slot.round) {
-    counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that we no longer need, or a copy of one
+    counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that is no longer needed, or a duplicate
     return Status();
   }
   switch (fields.type) {
@@ -40,7 +40,7 @@ void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
   if (fields.payload_bytes != options_.payload_bytes) {
     small_welcomed_ = true;
   } else if (fields.member == NETSUM_MEMBER_ALL) {
-    multicast_heard_ = true;  // whichever member's HELLO it answers
+    multicast_heard_ = true;  // also as the answer to another member's HELLO
   } else {
     if (!answered_ && fields.round + 1 == hellos_sent_) round_trip_.sample(now_us - hello_sent_at_us_);
     if (!answered_) answered_at_us_ = now_us;
@@ -76,9 +76,9 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   if (step.kind == StepKind::kData) {
     --in_flight_;
     if (!slot.history.resent)
-      window_.on_result(waits_in_queues(now_us));  // a loss has been told to the window when it was found
+      window_.on_result(waits_in_queues(now_us));  // for a loss, the window was told when the loss was detected
     if (slot.history.gap_probed && !slot.history.resent) {
-      reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it had only been overtaken
+      reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it was reordered, not lost
     }
     counters_.window_packets.set(window_.packets());
     highest_finished_ = std::max(highest_finished_, slot.sequence + 1);
@@ -92,14 +92,14 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   return Status();
 }
 
-// Whether the time to the result that came now is one round trip, and not a wait for a loss or a straggler.
+// Whether the time to the result that has arrived is one round trip, without waiting for a loss or a slow rank.
 bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
   if (slot.history.resent || slot.history.answered) return false;
-  // Overdue, but the tick's probes went to other slots: a straggler.
+  // Overdue, but the tick's probes were sent for other slots: a slow rank.
   if (slot.history.backoff == 0) return now_us <= slot.probe_at_us;
-  // Too early to be the answer to the probe, or several probes had no answer yet: the path has become longer
-  // than the timeout, which without this sample would never follow. On a path that loses packets they may
-  // have been lost: to believe them would lengthen the repair of each further loss.
+  // Too early to be the answer to the probe, or several probes have no answer yet: the round trip has become longer than
+  // the timeout, which can only follow with this sample. On a path that loses packets the probes may have been lost
+  // instead, and the sample would delay the repair of each further loss.
   if (slot.history.backoff >= 2) return !loses_packets(now_us);
   return static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
 }
@@ -120,7 +120,7 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
     held_.busy = false;
     for (size_t part = 0; part < kMaxPackets; ++part) payloads[part] = held_.payloads[part].data();
   }
-  // Those of a chunk that is decoded together may arrive in any order.
+  // The packets of a chunk that is decoded together may arrive in any order.
   const PacketPlan packet =
       step.together ? step.operation->plan(step.chunk, options_.payload_bytes).packet[0] : step.packet;
   if (step.operation->decode(step.chunk, packet, payloads)) return Status();
@@ -141,9 +141,9 @@ void Stripe::finish_step(const Step& step) {
   if (group.operation->chunks_left == 0) operation_finished_ = true;
 }
 
-// Results come about in the order of sending, so a step that stays behind while later ones finish has
-// probably lost a packet: ask at once if many have overtaken it, and if few, or if the answer gets lost as
-// well, a round trip later; the timeout is for what nothing has overtaken.
+// Results arrive roughly in the order of sending, so a step that is still open while later ones finish has probably lost a
+// packet. Probe at once if many results have overtaken it; if few have, or if the answer is lost as well, one round trip
+// later. The timeout applies to steps that nothing has overtaken.
 void Stripe::look_for_gaps(int64_t now_us) {
   if (lowest_waiting_ == highest_finished_) return;
   const int64_t pause_us = static_cast<int64_t>(round_trip_.srtt_us());
@@ -158,7 +158,7 @@ void Stripe::look_for_gaps(int64_t now_us) {
     const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
     Slot& slot = slots_[index];
     if (slot.state != SlotState::kWaiting) continue;
-    // Twice as long before asking again: the answer to the first probe may be just about to come.
+    // Wait twice as long before the second probe: the answer to the first may be about to arrive.
     const int64_t since_us = now_us - std::max(slot.probed_at_us, slot.sent_at_us);
     if (since_us < (slot.history.gap_probed ? 2 * pause_us : pause_us)) continue;
     slot.history.gap_probed = true;
@@ -187,14 +187,14 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   const uint64_t before = slot.history.contributed;
   const uint64_t own = uint64_t{1} << options_.member;
   slot.history.contributed |=
-      netsum_get64(seen);  // statuses overtake each other; contributions only become more
+      netsum_get64(seen);  // a STATUS may overtake a later one; the set of contributions only grows
   slot.history.answered = true;
   note_waiting(now_us);
-  // Otherwise a straggler: the next probe is scheduled already.
+  // Otherwise a rank is slow: the next probe is already scheduled.
   const bool again = (fields.flags & NETSUM_FLAG_AGAIN) != 0;
   const bool outdated = (before & ~netsum_get64(seen) & own) != 0;
   if (!again || outdated || slot.state == SlotState::kResendDue) return;
-  // No probe since the payload was sent again: this answers one from before that.
+  // No probe was sent since the retransmission: this answers an earlier one.
   if (slot.history.resent && slot.history.backoff == 0) return;
   window_.on_loss();
   counters_.window_packets.set(window_.packets());

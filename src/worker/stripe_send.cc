@@ -1,4 +1,4 @@
-// The sending half of a stripe: which packet is due next, and what is in it.
+// The sending half of a stripe: selects the next packet and builds it.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -52,14 +52,14 @@ netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
 }
 
 uint32_t Stripe::build_hello(int64_t now_us, uint8_t* frame) {
-  // Every third HELLO is small, to tell a path with a smaller MTU from an aggregator that is not there.
+  // Every third HELLO is small, to distinguish a path with a smaller MTU from an aggregator that does not answer.
   const bool small = hellos_sent_ % 3 == 2;
   netsum_fields fields{};
   fields.type = NETSUM_TYPE_HELLO;
   fields.job = options_.job;
   fields.epoch = options_.epoch;
   fields.member = options_.member;
-  fields.round = hellos_sent_;  // echoed, so that the answer tells which HELLO it is for
+  fields.round = hellos_sent_;  // echoed, so that the answer identifies its HELLO
   fields.payload_bytes = small ? 0 : options_.payload_bytes;
   std::memset(frame + NETSUM_HEADER_BYTES, 0, fields.payload_bytes);
   ++hellos_sent_;
@@ -80,7 +80,7 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
     if (slot.state == SlotState::kResendDue) {
       change_state(index, SlotEvent::kResent);
       slot.history.resent = true;
-      slot.history.backoff = 0;  // a loss, not a straggler: no reason to probe less often
+      slot.history.backoff = 0;  // a loss, not a slow rank: no reason to probe less often
       counters_.retransmissions.add();
       ++slot.step.operation->course.retransmissions;
       return build_contribution(now_us, index, frame);
@@ -199,7 +199,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
 uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
   Slot& slot = slots_[slot_index];
   slot.probed_at_us = now_us;
-  // A straggler may keep us waiting for long: ask ever more rarely, but at least four times a second.
+  // The wait for a slow rank may be long: probe less and less often, but at least four times a second.
   const int64_t wait_us =
       std::min<int64_t>(round_trip_.timeout_us() << std::min(slot.history.backoff, 8u), 250'000);
   ++slot.history.backoff;

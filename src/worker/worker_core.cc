@@ -57,7 +57,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripe.index = static_cast<uint32_t>(i);
     stripe.chunk_map = chunk_map_;
     stripe.names = options_.names;
-    // Chunks are cut alike for all stripes.
+    // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;
     stripes_.push_back(std::make_unique<Stripe>(stripe));
@@ -106,7 +106,7 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
       std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding);
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
-  complete_finished();  // one without elements is finished already
+  complete_finished();  // an operation without elements
 }
 
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
@@ -139,7 +139,7 @@ Stripe* WorkerCore::stripe_from(const Address& from) {
 void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
   if (!status_.ok()) return;
   Stripe* stripe = stripe_from(packet.from);
-  if (stripe == nullptr) return;  // not ours; PacketIo has counted it
+  if (stripe == nullptr) return;  // from an unknown address; PacketIo has counted it
   stripe->counters().packets_received.add();
   stripe->counters().bytes_received.add(packet.size);
   const StripeOptions& options = stripe->options();
@@ -182,7 +182,7 @@ int64_t WorkerCore::next_tick_us() const {
 }
 
 void WorkerCore::complete_finished() {
-  // Operations may finish out of order (other stripes), but mostly the first one does.
+  // Operations may finish out of order, because their chunks are on different stripes.
   for (auto it = operations_.begin(); it != operations_.end();) {
     if (it->operation->chunks_left > 0) {
       ++it;
@@ -205,7 +205,7 @@ void WorkerCore::fail(const Status& status) {
   for (const Pending& pending : operations_) {
     completions_.push_back({pending.id, status, pending.operation->number(), pending.operation->course});
   }
-  // The operations stay alive: stripes still point at them.
+  // The operations are not destroyed, because stripes still refer to them.
 }
 
 Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) const {
@@ -213,7 +213,7 @@ Status WorkerCore::timeout_status(int64_t now_us, const Operation& operation) co
   if (!connected()) return Status(ErrorCode::kTimeout, what + not_connected_reason());
   constexpr int64_t kSilenceUs = 1'000'000;  // four probes
   std::set<int> missing;
-  std::set<int> elsewhere;  // ranks below other aggregators, where all below ours have contributed
+  std::set<int> elsewhere;  // ranks below other aggregators, if all below this one have contributed
   for (const auto& stripe : stripes_) {
     const Stripe::Waiting waiting = stripe->waiting(now_us);
     if (waiting.operation == nullptr) continue;
