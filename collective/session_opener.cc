@@ -95,10 +95,11 @@ Status SessionOpener::move_root(const RegroupOptions& options) {
     const bool root_is_gone = !shard_->hosts_root() && ended_by_.code() == ErrorCode::kPeerLost &&
                               ended_by_.rank() == shard_->root_rank();
     if (!root_is_gone || options.who == RegroupOptions::Who::kAll) return Status();
-    return {ErrorCode::kUnreachable,
-            "rank " + std::to_string(shard_->root_rank()) +
-                ", where the ranks met, is gone: set the same new address on all ranks (RegroupOptions::root)",
-            shard_->root_rank()};
+    return {
+        ErrorCode::kUnreachable,
+        "rank " + std::to_string(shard_->root_rank()) +
+            ", where the ranks met, is gone: set the same new address on all ranks (RegroupOptions::root)",
+        shard_->root_rank()};
   }
   shard_.reset();
   options_.root = options.root;

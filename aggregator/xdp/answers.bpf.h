@@ -30,8 +30,7 @@
     }                                                                  \
   } while (0)
 
-/* The check that the frame should have, under key `index` of the map. Global: verified once, for any frame.
- */
+/* The tag that the frame should have under key `index` of the map. Global: verified once, for any frame. */
 __attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
   const uint8_t* key = bpf_map_lookup_elem(&keys, &index);
   const struct frame* frame = data_of(ctx);
@@ -71,14 +70,14 @@ INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
     max_lanes(ctx, acc);
     return 0;
   }
-  /* One loop for all widths of sums: the verifier walks each loop once per turn. */
+  /* One loop for all widths of sums, because the verifier walks through each iteration of each loop. */
   return add_lanes(ctx, acc, netsum_top_bits(format));
 }
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* Turns the frame round: from us to its sender, with a right IP checksum. UDP's is left out, as IPv4 allows:
- * the check covers header and payload. */
+/* Makes the frame a reply to its sender, with a valid IP checksum and without a UDP checksum, as IPv4 allows: the tag covers
+ * header and payload. */
 INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
   uint8_t mac[ETH_ALEN];
   __builtin_memcpy(mac, f->eth.h_dest, ETH_ALEN);
@@ -121,8 +120,8 @@ __attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, u
   return 0;
 }
 
-/* Back out of the port it came in by. Not by XDP_TX: with that, a veth whose other end has GRO but no XDP
- * program leaves the frame in its ring until something else wakes the receiver, which may be never. */
+/* Sends the frame by the port that it came from. Not by XDP_TX: a veth whose other end has GRO but no XDP program would leave
+ * the frame in its ring until something else wakes the receiver, which may be never. */
 INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key) {
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
@@ -130,7 +129,7 @@ INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uin
   return bpf_redirect_map(&interfaces, ctx->ingress_ifindex, 0);
 }
 
-/* Without an address: netsum_address gives each copy its own. */
+/* Without an address: netsum_address writes one into each copy. */
 INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind) {
   if (netsum_answer(ctx, kind, NETSUM_MEMBER_ALL, netsum_xdp_key_of(job))) return XDP_ABORTED;
   struct frame* f = data_of(ctx);
@@ -141,7 +140,7 @@ INLINE int answer_all(struct xdp_md* ctx, uint32_t job, uint32_t kind) {
   return bpf_redirect_map(targets, 0, BPF_F_BROADCAST);
 }
 
-/* Gives a frame of ours the address of a member or parent. */
+/* Writes the address of a member or parent into an outgoing frame. */
 INLINE void address_to(struct frame* f, const struct netsum_xdp_member* to) {
   __builtin_memcpy(f->eth.h_dest, to->mac, ETH_ALEN);
   __builtin_memcpy(f->eth.h_source, to->our_mac, ETH_ALEN);
@@ -151,7 +150,7 @@ INLINE void address_to(struct frame* f, const struct netsum_xdp_member* to) {
   f->ip.check = ~ip_sum((uint8_t*)f + ETH_HLEN);
 }
 
-/* Sends the frame on to somebody who may be behind another port. */
+/* Sends the frame to a member or parent that may be behind another port. */
 INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key,
                      const struct netsum_xdp_member* to) {
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
@@ -179,7 +178,7 @@ INLINE int send_up(struct xdp_md* ctx, const struct netsum_fields* fields, uint3
   return answer_to(ctx, kind, job->parent.member, netsum_xdp_parent_key_of(fields->job), parent);
 }
 
-/* Puts `word` into the frame as its only 8 bytes of payload. */
+/* Makes `word` the frame's payload. */
 INLINE int set_payload(struct xdp_md* ctx, uint64_t word) {
   const int surplus = ctx->data_end - ctx->data - sizeof(struct frame) - 8;
   if (surplus > 0 && bpf_xdp_adjust_tail(ctx, -surplus)) return -1;
@@ -190,7 +189,7 @@ INLINE int set_payload(struct xdp_md* ctx, uint64_t word) {
   return 0;
 }
 
-/* What is needed after the slot's lock is given back. */
+/* What is needed after the slot's lock is released. */
 struct outcome {
   struct netsum_verdict verdict;
   uint16_t blamed;

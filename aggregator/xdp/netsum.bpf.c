@@ -1,29 +1,28 @@
-/* The slot machine in the kernel, at the driver: netsum's packets are added up as they come in and never
- * reach the host's stack; all other traffic passes untouched. Rules: wire/PROTOCOL.md. Layout of the maps:
- * maps.h. Loader: xdp_dataplane.h.
+/* The slot machine in the kernel, at the driver: netsum's packets are summed as they arrive and do not reach the host's
+ * stack; other traffic passes unchanged. Rules: wire/PROTOCOL.md. Layout of the maps: maps.h. Loader: xdp_dataplane.h.
  *
  * - netsum_aggregate runs on every port. It adds a contribution in the kernel; the last one of a round becomes the
  *   result in its own buffer and leaves through the job's device map, one copy per member. Answers to one member go
  *   back out of the port they came in by.
  * - netsum_address runs on the device map. It gives each copy the address of its member.
  *
- * HELLO is checked, its sender noted, and then left to the loader's UDP socket, which sets the member's port
- * up before it answers.
+ * A HELLO is checked, its sender is recorded, and then it passes to the loader's UDP socket. The loader sets up the member's
+ * port before it answers.
  *
- * Slots are shared by all CPUs under a spin lock each. Loops over lanes are written out for the verifier: a
- * packet pointer is compared with the packet's end every 32 bytes, offsets into maps are constants in each
- * turn. What may run without the lock is a global function, which the verifier looks at once, on its own. */
+ * All CPUs share the slots, each under a spin lock. Loops over lanes are unrolled for the verifier: packet pointers are
+ * compared with the end of the packet every 32 bytes, and offsets into maps are constant in each iteration. Code that may
+ * run without the lock is a global function, which the verifier checks once and separately. */
 #include "aggregator/xdp/answers.bpf.h"
 #include "aggregator/xdp/state.bpf.h"
 
-/* --- Is it ours? ------------------------------------------------------------------------------ */
+/* --- Classification --------------------------------------------------------------------------- */
 
 INLINE int to_our_port(const struct udphdr* udp, const void* end) {
   return (const void*)(udp + 1) <= end && udp->dest == data_port;
 }
 
-/* -1: a plain netsum frame, of which all headers up to UDP's may be read. Otherwise what to do with it.
- * Whatever is not addressed to the aggregator's port passes. */
+/* -1: a plain netsum frame, whose headers up to UDP may be read. Otherwise the XDP action. Frames that are not addressed to
+ * the aggregator's port pass. */
 INLINE int classify(const struct xdp_md* ctx) {
   const uint8_t* data = data_of(ctx);
   const void* end = end_of(ctx);
@@ -96,7 +95,7 @@ INLINE int is_for_multicast_group(const struct xdp_md* ctx, const struct netsum_
   return port->cursor;
 }
 
-/* The first HELLO fixes the member's address and port for the job's life. */
+/* The first HELLO determines the member's address and port for the lifetime of the job. */
 INLINE int on_hello(struct xdp_md* ctx, const struct netsum_fields* f, const struct netsum_xdp_job* job,
                     struct netsum_xdp_member* member, uint64_t peer) {
   const uint64_t before = __sync_val_compare_and_swap(&member->peer, 0, peer);

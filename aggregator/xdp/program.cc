@@ -25,9 +25,9 @@ namespace netsum {
 namespace {
 
 constexpr size_t kVerifierLogBytes = 1 << 20;
-constexpr size_t kVerifierTailBytes = 2000;  // about its last 25 lines: where and why
+constexpr size_t kVerifierTailBytes = 2000;  // about the last 25 lines
 
-// libbpf's own words on the failure under way; they are part of our error, not of anybody's standard error.
+// libbpf's messages about the current failure, which become part of the Status instead of going to standard error.
 thread_local std::string* libbpf_words = nullptr;
 
 int keep_words(libbpf_print_level level, const char* format, va_list arguments) {
@@ -107,8 +107,8 @@ Result<std::unique_ptr<XdpProgram>> XdpProgram::load(const Options& options) {
   return program;
 }
 
-// They are constants to the verifier: what they rule out is not even compiled.
-void XdpProgram::set_constants() {
+// Before loading: sets the program's constants, which let the verifier remove unused code, and the sizes of its maps.
+void XdpProgram::configure(uint32_t jobs, uint32_t slots) {
   std::memcpy(const_cast<uint32_t*>(&skeleton_->rodata->aggregator_ip), options_.address.ip.data(), 4);
   *const_cast<uint16_t*>(&skeleton_->rodata->data_port) = htons(options_.address.port);
   *const_cast<uint32_t*>(&skeleton_->rodata->payload_limit) = options_.payload_bytes;
@@ -118,6 +118,18 @@ void XdpProgram::set_constants() {
   *const_cast<uint64_t*>(&skeleton_->rodata->rate_burst_ns) = rate.burst_ns;
   *const_cast<uint64_t*>(&skeleton_->rodata->inject_threshold) =
       static_cast<uint64_t>(std::llround(options_.inject_loss * 0x1p32));
+  bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.rates, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
+  bpf_map__set_max_entries(skeleton_->maps.parents, jobs);
+  bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 2 * jobs);  // an old job may not be removed yet
+  bpf_map__set_max_entries(skeleton_->maps.slots, slots);
+  bpf_map__set_max_entries(skeleton_->maps.lanes, slots * 2);
+  bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
+  bpf_map__set_max_entries(skeleton_->maps.keys, jobs * 2);
+  bpf_map__set_value_size(skeleton_->maps.keys, key_bytes(options_.payload_bytes));
+  bpf_map__set_max_entries(skeleton_->maps.ports, jobs * NETSUM_MAX_MEMBERS);
+  bpf_map__set_max_entries(skeleton_->maps.broadcasts, jobs);
 }
 
 Status XdpProgram::open() {
@@ -125,22 +137,9 @@ Status XdpProgram::open() {
   cpus_ = libbpf_num_possible_cpus();
   skeleton_ = netsum_bpf__open();
   if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
-  const auto jobs = static_cast<uint32_t>(options_.max_jobs);
-  set_constants();
-  bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
-  bpf_map__set_max_entries(skeleton_->maps.rates, jobs);
-  bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
-  bpf_map__set_max_entries(skeleton_->maps.parents, jobs);
-  bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 2 * jobs);  // until the old job is removed, too
-  bpf_map__set_max_entries(skeleton_->maps.slots, options_.slots);
-  bpf_map__set_max_entries(skeleton_->maps.lanes, options_.slots * 2);
-  bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
-  bpf_map__set_max_entries(skeleton_->maps.keys, jobs * 2);
-  bpf_map__set_value_size(skeleton_->maps.keys, key_bytes(options_.payload_bytes));
-  bpf_map__set_max_entries(skeleton_->maps.ports, jobs * NETSUM_MAX_MEMBERS);
-  bpf_map__set_max_entries(skeleton_->maps.broadcasts, jobs);
+  configure(static_cast<uint32_t>(options_.max_jobs), options_.slots);
 
-  // Asked for only when it is needed: a log of every success would cost memory and time.
+  // The verifier's log is requested only after a failure, because it costs memory and time.
   int error = netsum_bpf__load(skeleton_);
   if (error != 0 && error != -EPERM && error != -EACCES) {
     const std::string why = words.last_line();
@@ -150,23 +149,11 @@ Status XdpProgram::open() {
     if (skeleton_ == nullptr) return failure("cannot open the XDP program", errno);
     bpf_program__set_log_buf(skeleton_->progs.netsum_aggregate, log.data(), log.size());
     bpf_program__set_log_level(skeleton_->progs.netsum_aggregate, 1);
-    set_constants();
-    bpf_map__set_max_entries(skeleton_->maps.jobs, 1);
-    bpf_map__set_max_entries(skeleton_->maps.rates, 1);
-    bpf_map__set_max_entries(skeleton_->maps.members, 1);
-    bpf_map__set_max_entries(skeleton_->maps.parents, 1);
-    bpf_map__set_max_entries(skeleton_->maps.parent_jobs, 1);
-    bpf_map__set_max_entries(skeleton_->maps.slots, 1);
-    bpf_map__set_max_entries(skeleton_->maps.lanes, 1);
-    bpf_map__set_value_size(skeleton_->maps.lanes, options_.payload_bytes);
-    bpf_map__set_max_entries(skeleton_->maps.keys, 2);
-    bpf_map__set_value_size(skeleton_->maps.keys, key_bytes(options_.payload_bytes));
-    bpf_map__set_max_entries(skeleton_->maps.ports, 1);
-    bpf_map__set_max_entries(skeleton_->maps.broadcasts, 1);
+    configure(1, 1);
     const int again = netsum_bpf__load(skeleton_);
     const std::string tail = again != 0 ? tail_of(log) : "";
     return failure("the kernel refuses the XDP program (" + why + ")" +
-                       (tail.empty() ? "" : "; the verifier's last words:\n" + tail + "\n"),
+                       (tail.empty() ? "" : "; the end of the verifier's log:\n" + tail + "\n"),
                    -error);
   }
   if (error != 0) return failure("cannot load the XDP program", -error);
@@ -174,7 +161,7 @@ Status XdpProgram::open() {
   return make_jobs();
 }
 
-// All that takes a privilege, for every job that there may be: none is left when jobs come.
+// Does everything that needs privileges for all jobs that are possible, because the process drops them before jobs join.
 Status XdpProgram::make_jobs() {
   jobs_.resize(static_cast<size_t>(options_.max_jobs));
   for (uint32_t index = 0; index < jobs_.size(); ++index) {
@@ -297,7 +284,7 @@ Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state) {
 Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   const uint32_t index = job.job;
   Status status = fill(job, first_slot);
-  // Last of all: the program finds the job from here on, and all of it stays as it is until remove().
+  // The last step: from here on the program finds the job, and nothing of it changes until remove().
   if (status.ok() &&
       bpf_map_update_elem(bpf_map__fd(skeleton_->maps.jobs), &index, &jobs_[index].entry, BPF_ANY) != 0) {
     status = failure("cannot install job " + std::to_string(index), errno);
@@ -306,7 +293,7 @@ Status XdpProgram::install(const DataplaneJob& job, uint32_t first_slot) {
   return status;
 }
 
-// While the program does not find the job.
+// Requires that the program does not find the job.
 Status XdpProgram::fill(const DataplaneJob& job, uint32_t first_slot) {
   const uint32_t index = job.job;
   const uint32_t slots = job.data_slots + job.scale_slots;
@@ -340,13 +327,13 @@ Status XdpProgram::fill(const DataplaneJob& job, uint32_t first_slot) {
 
 void XdpProgram::remove(uint16_t job) {
   const uint32_t index = job;
-  // The kernel returns from a change of a map of maps when all programs that may have found the old one have
-  // ended. Only after that the job's maps change and its slots are free.
+  // The kernel returns from a change of a map of maps after all programs that may use the old map have ended. Only then may
+  // the job's maps change and its slots be reused.
   bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.jobs), &index);
   erase(index);
 }
 
-// While the program does not find the job.
+// Requires that the program does not find the job.
 void XdpProgram::erase(uint32_t index) {
   Job& job = jobs_[index];
   for (uint32_t member = 0; member < NETSUM_MAX_MEMBERS; ++member) {
@@ -368,7 +355,7 @@ void XdpProgram::erase(uint32_t index) {
   }
   if (!job.parent) return;
   uint32_t holder = 0;
-  // The parent may have granted the same index anew already, to a job of ours under another index.
+  // The parent may already have granted the same index to a later job, which has another index here.
   if (bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &*job.parent, &holder) == 0 &&
       holder == index) {
     bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.parent_jobs), &*job.parent);
@@ -427,7 +414,7 @@ XdpProgram::Answer XdpProgram::answer_hello(const DataplaneJob& job, std::span<c
   }
   const netsum_xdp_member noted = member(job.job, fields.member);
   if (noted.ifindex == 0 || noted.peer != peer_of(from)) return {};
-  // A packet that came by an interface without the program has been checked by nobody yet.
+  // A packet that arrived by an interface without the program has not been checked yet.
   const wire::PacketKey& key = jobs_[job.job].key;
   const uint64_t nh = netsum_nh(datagram.data() + NETSUM_HEADER_BYTES, fields.payload_bytes, key.table());
   if (!wire::check_is_right(datagram.data(), fields, key, nh)) return {};
@@ -462,7 +449,7 @@ netsum_xdp_member multicast_group_behind(const Address& group, const netsum_xdp_
 
 }  // namespace
 
-// Repetition does no harm, also after a failure.
+// Idempotent, also after a failure.
 Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum_xdp_member& where) {
   const uint16_t job = spec.job;
   const uint32_t ifindex = where.ifindex;
@@ -473,7 +460,7 @@ Status XdpProgram::reach(const DataplaneJob& spec, uint16_t member, const netsum
   std::vector<uint16_t> members = port->members;
   members.push_back(member);
 
-  // First who is behind the port, then one more copy for it.
+  // First the members behind the port, then one more copy for it.
   const netsum_xdp_port_key key{.job = job, .ifindex = ifindex};
   netsum_xdp_port value{};
   value.count = static_cast<uint32_t>(members.size());

@@ -1,5 +1,4 @@
-// The loaded XDP program and its maps. Knows no sockets, so that tests can run the program on frames of their
-// own.
+// The loaded XDP program and its maps. Uses no sockets, so that tests can run the program on their own frames.
 //
 // Thread rule: one thread at a time, except counter(), which any thread may call.
 #ifndef NETSUM_AGGREGATOR_XDP_PROGRAM_H_
@@ -40,16 +39,16 @@ class XdpProgram {
   // Memory that a slot takes where the largest payload is `payload_bytes`.
   static uint64_t slot_bytes(uint32_t payload_bytes);
 
-  // In native mode; ends with this object, or with the process however it ends.
+  // In native mode. Detached by the destructor, or when the process ends for any reason.
   Status attach(const std::string& interface);
-  // Lets the program send by the interface. Part of attach(), for tests that run the program without it.
+  // Allows the program to send by the interface. A part of attach(), for tests that run the program without attaching it.
   Status send_by(uint32_t ifindex);
-  // How many of the attached interfaces are still there.
+  // How many of the attached interfaces still exist.
   int attached() const;
 
-  // Lets the job's packets in, on slots [first_slot, ...). All of them are fresh.
+  // Accepts the job's packets from now on, in slots from `first_slot` on, which are empty.
   Status install(const DataplaneJob& job, uint32_t first_slot);
-  // When it returns, no CPU is at work on a packet of the job any more.
+  // After it returns, no CPU handles a packet of the job.
   void remove(uint16_t job);
 
   struct Answer {
@@ -67,15 +66,15 @@ class XdpProgram {
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
   int program_fd() const;  // of netsum_aggregate, for BPF_PROG_TEST_RUN
-  // The state of `count` slots, each read whole but not all at one moment.
+  // The states of `count` slots; each is consistent, but they are not read at the same time.
   std::vector<netsum_slot> slots(uint32_t first_slot, uint32_t count) const;
-  // Puts a slot as after `round` completed there. For tests.
+  // Sets a slot to the state after `round`. For tests.
   Status set_slot(uint32_t slot, const netsum_slot& state);
 
  private:
   explicit XdpProgram(const Options& options) : options_(options) {}
   Status open();
-  void set_constants();
+  void configure(uint32_t jobs, uint32_t slots);
   bpf_devmap_val target(uint32_t ifindex) const;
   Status make_jobs();
   Status fill(const DataplaneJob& job, uint32_t first_slot);

@@ -21,8 +21,7 @@ const volatile uint16_t data_port;
 const volatile uint32_t payload_limit; /* bytes, a multiple of 32 */
 const volatile uint8_t multicast_ttl;
 const volatile uint64_t rate_interval_ns, rate_burst_ns; /* of a job: struct netsum_rate */
-/* Losses on purpose: a packet is dropped if a random number of 32 bits is below. 0: the verifier takes the
- * code out. */
+/* Injected losses: a packet is dropped if a random number of 32 bits is below this. 0: the verifier removes the code. */
 const volatile uint64_t inject_threshold;
 
 struct slot_value {
@@ -130,8 +129,8 @@ struct frame {
 _Static_assert(sizeof(struct frame) == NETSUM_XDP_HEADERS_BYTES + NETSUM_HEADER_BYTES, "no padding");
 
 #define INLINE static __always_inline
-/* A BPF function of its own, where inlining makes the verifier's work explode: the compiler then keeps packet
- * pointers of one loop in registers over the next, and the verifier walks whatever follows once for each turn. */
+/* A separate BPF function, where inlining would multiply the verifier's work: the compiler would keep packet pointers of one
+ * loop in registers across the next, and the verifier would walk the rest of the program once per iteration. */
 #define FUNCTION static __attribute__((noinline))
 
 INLINE void add_to(uint32_t counter, uint64_t n) {

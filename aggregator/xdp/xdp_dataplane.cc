@@ -18,8 +18,8 @@
 namespace netsum {
 namespace {
 
-// HELLO needs more than a program may do: the member's port is set up here before the WELCOME. Everything
-// else of the data path is the program's.
+// HELLO needs more than a BPF program can do: this thread sets up the member's port before the WELCOME. The program handles
+// all other packets.
 class XdpDataplane final : public Dataplane {
  public:
   XdpDataplane(const XdpDataplaneOptions& options, std::unique_ptr<PacketIo> io,
@@ -126,7 +126,7 @@ class XdpDataplane final : public Dataplane {
     if (found == jobs_.end()) return;
     const XdpProgram::Answer answer =
         program_->answer_hello(found->second.job, {packet.data, packet.size}, packet.from, frame_.data());
-    // A stranger, or no room for the port: it will be said again with the next HELLO.
+    // Not a member, or no room for the port: the next HELLO tries again.
     if (answer.size == 0) return refused_hellos_.add();
     if (answer.welcome) hellos_.add();
     const OutPacket out{frame_.data(), answer.size, answer.to};

@@ -1,5 +1,5 @@
-// The XDP dataplane: netsum.bpf.c attached to the ports of a switch, or of a spare server, and the thread
-// that sets members up. To a worker it is an aggregator like any other.
+// The XDP dataplane: netsum.bpf.c attached to the ports of a switch or a spare host, and the thread that sets up members.
+// For a worker it is an aggregator like any other.
 #ifndef NETSUM_AGGREGATOR_XDP_XDP_DATAPLANE_H_
 #define NETSUM_AGGREGATOR_XDP_XDP_DATAPLANE_H_
 
@@ -19,7 +19,7 @@ namespace netsum {
 
 struct XdpDataplaneOptions {
   // An IPv4 address of this host, to which members send; port 0: any free one. The same port is held as a UDP
-  // socket: packets that come by another interface are not netsum's.
+  // socket: packets that arrive by other interfaces are not summed.
   Address bind;
   std::vector<std::string> interfaces;  // where members' packets come in, in this network namespace
   uint32_t slots = 4096;                // 2 x payload bytes each

@@ -1,4 +1,4 @@
-// Assertions that stay on in release builds: a bug stops the process instead of giving a wrong sum.
+// Assertions that are also active in release builds: a bug stops the process instead of giving a wrong sum.
 #ifndef NETSUM_SRC_BASE_ASSERT_H_
 #define NETSUM_SRC_BASE_ASSERT_H_
 

@@ -1,9 +1,9 @@
-// Descriptors that forked children must not keep. A child that lives on, such as a worker of a data loader, holds
-// duplicates of all sockets: if its parent is killed, the other ends would not hear of it, and ports would stay in
-// use. Close-on-exec does not help without exec, so a fork handler replaces them in the child by /dev/null: the
-// numbers stay taken, because objects in the child still own them.
+// Descriptors that forked children must not keep. A child such as a data loader's worker holds duplicates of all sockets: if
+// its parent is killed, the peers would not notice, and ports would stay in use. Close-on-exec does not help without exec,
+// so a fork handler replaces the descriptors in the child with /dev/null; the numbers stay in use, because objects in the
+// child still own them.
 //
-// Children of fork() alone: processes made by a raw clone() keep everything.
+// Applies to fork() only: processes created by a raw clone() keep the descriptors.
 // Thread rule: any thread may call anything.
 #ifndef NETSUM_SRC_BASE_FORKED_CHILDREN_H_
 #define NETSUM_SRC_BASE_FORKED_CHILDREN_H_
@@ -12,10 +12,10 @@
 
 namespace netsum::forked_children {
 
-// Descriptors with higher numbers are left alone: few processes have so many open.
+// Descriptors with higher numbers are ignored: few processes open so many.
 inline constexpr size_t kDescriptors = 65'536;
 
-// The descriptor is this process's alone, until keep() with the same number; do that before it is closed.
+// Children do not get the descriptor from now on, until keep() with the same number, which must precede closing it.
 void drop(int fd);
 void keep(int fd);
 

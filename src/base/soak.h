@@ -1,4 +1,4 @@
-// For tests: whether to run their long form, which `make soak` asks for by NETSUM_SOAK=1.
+// For tests: whether to run the long form, which `make soak` selects by NETSUM_SOAK=1.
 #pragma once
 
 #include <cstdlib>

@@ -11,9 +11,9 @@ namespace netsum {
 // True if `text` holds only printable ASCII characters and spaces.
 bool is_printable(std::string_view text);
 
-// `text` with every other byte escaped (\n, \t, \r, \x1b), so that it cannot start a new line nor command a
-// terminal. Backslashes stay as they are, so text that is escaped already does not change. A result longer than
-// `most_bytes` (at least 3) is cut, and ends with "...".
+// `text` with every other byte escaped (\n, \t, \r, \x1b), so that it cannot start a new line or control a
+// terminal. Backslashes are not changed, so escaped text stays the same. A result longer than `most_bytes` (at least 3) is
+// truncated and ends with "...".
 std::string printable(std::string_view text, size_t most_bytes = std::string::npos);
 
 // For secrets: takes the same time wherever the first difference is.

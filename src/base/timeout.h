@@ -1,4 +1,4 @@
-// Timeouts that come from outside, kept in a range in which sums with a clock cannot overflow.
+// Limits timeouts from outside, so that sums with a clock cannot overflow.
 #ifndef NETSUM_SRC_BASE_TIMEOUT_H_
 #define NETSUM_SRC_BASE_TIMEOUT_H_
 
@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
   return std::clamp(timeout, std::chrono::milliseconds(0), kLongestTimeout);
 }
 
-// When a timeout that begins now has passed.
+// The end of a timeout that begins now.
 inline std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds timeout) {
   return std::chrono::steady_clock::now() + bounded(timeout);
 }

@@ -37,8 +37,7 @@ Address make_ipv4(const uint8_t* bytes, uint16_t port) {
   return address;
 }
 
-// Our IPv6 sockets carry IPv6 only, so a mapped address is usable only as the IPv4 address that it stands
-// for.
+// The IPv6 sockets of netsum are IPv6-only, so a mapped address is usable only as its IPv4 address.
 Address make_ipv6(const uint8_t* bytes, uint32_t scope, uint16_t port) {
   if (std::equal(kMappedPrefix.begin(), kMappedPrefix.end(), bytes)) return make_ipv4(bytes + 12, port);
   Address address;

@@ -28,8 +28,8 @@ struct Address {
 
   // Numeric addresses only: "10.0.0.1:5151", "[::1]:5151". An IPv4-mapped IPv6 address becomes the IPv4 one.
   static Result<Address> parse(std::string_view text);
-  // Also names, through getaddrinfo (blocks). A name with both kinds of address gives the IPv4 one, because
-  // an aggregator listens on 0.0.0.0 unless told otherwise. Errors: kInvalidArgument, kUnreachable (no such
+  // Also names, through getaddrinfo (blocks). A name with addresses of both kinds gives an IPv4 address, because an aggregator
+  // listens on 0.0.0.0 by default. Errors: kInvalidArgument, kUnreachable (no such
   // name).
   static Result<Address> resolve(std::string_view host_and_port);
 
@@ -39,7 +39,7 @@ struct Address {
   static Address from_sockaddr(const sockaddr_storage& from);
 };
 
-// Splits "host:port" or "[v6]:port". Error: kInvalidArgument, naming `text` and the form expected.
+// Splits "host:port" or "[v6]:port". Error: kInvalidArgument, which quotes `text` and the expected form.
 struct HostPort {
   std::string host;
   uint16_t port = 0;

@@ -9,7 +9,7 @@
 namespace netsum {
 namespace {
 
-// The two directions must not lose the same packets.
+// Different seeds, so that the two directions do not lose the same packets.
 uint64_t lane_seed(uint64_t seed, uint64_t lane) {
   return Rng(seed ^ (lane << 63)).next();
 }
@@ -45,7 +45,7 @@ void LossyLane::begin(int64_t now_us) {
 }
 
 void LossyLane::push(const Parcel& packet, int64_t now_us) {
-  // All four are drawn for every packet, so that changing one rate leaves the others' victims the same.
+  // All four are drawn for every packet, so that a changed rate does not change which packets the others affect.
   const bool lose = rng_.chance(rates_.loss);
   const bool corrupt = rng_.chance(rates_.corruption);
   const bool duplicate = rng_.chance(rates_.duplication);
@@ -87,7 +87,7 @@ bool LossyLane::copy(const Parcel& packet, uint32_t* buffer, Parcel* out) {
 bool LossyLane::hold(const Parcel& packet, int64_t now_us) {
   Held held;
   if (!copy(packet, &held.buffer, &held.parcel)) return false;
-  // One more than it is held for: the push() in progress takes it off again.
+  // One more than the number of later packets, because the push() in progress subtracts one.
   held.packets_left = 2 + static_cast<uint32_t>(rng_.below(hold_packets_));
   held.due_us = now_us + hold_us_;
   held_.push_back(held);
@@ -144,16 +144,16 @@ void LossyIo::flush_send_lane() {
 
 size_t LossyIo::receive(std::span<InPacket> burst) {
   const int64_t now = now_us_();
-  // A caller that only receives must still see its own held packets leave.
+  // Sends the held packets that are due, because a caller may only receive.
   if (const int64_t due = send_lane_.next_due_us(); due >= 0 && due <= now) {
     send_lane_.begin(now);
     flush_send_lane();
   }
-  // What is left of the list may point into the inner PacketIo, so it goes out before that is asked again.
+  // The rest of the list may point into the inner PacketIo, so it is returned before the next receive().
   if (handed_out_ == receive_lane_.list().size()) {
     receive_lane_.begin(now);
     handed_out_ = 0;
-    // A lost packet leaves room: ask until something is there or nothing comes.
+    // If packets were lost, there is still room in the burst: repeat until it has packets or nothing has arrived.
     while (receive_lane_.list().empty()) {
       const size_t got =
           inner_->receive(std::span(incoming_).first(std::min(burst.size(), LossyLane::kChunk)));

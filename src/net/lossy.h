@@ -28,14 +28,14 @@ struct LossyOptions {
   uint64_t seed = 1;
   LossyRates send;
   LossyRates receive;
-  // A held packet goes on after 1 to this many later packets of its direction, drawn evenly, ...
+  // A held packet continues after 1 to this many later packets of its direction, uniformly distributed.
   uint32_t hold_packets = 16;
-  // ... or at the first call after this long, so that the last packets of a stream are not held for ever.
-  // Time makes runs differ: where that matters, set 0 (no limit in time) or a `now_us` of your own.
+  // At the latest it continues at the first call after this time, so that the last packets of a stream are not held for
+  // ever. Real time makes runs differ: if that matters, set 0 (no limit) or provide `now_us`.
   int64_t hold_us = 2'000;
   std::function<int64_t()> now_us;  // empty: monotonic_us
-  // Room for packets held or altered at one time, in each direction. A packet that finds none passes unharmed
-  // (counted in no_room).
+  // Maximum number of packets that are held or altered at the same time, in each direction. Further packets pass
+  // unchanged (counted in no_room).
   uint32_t max_held = 256;
   uint32_t max_packet = 9216;  // bytes; longer packets are not held or altered either
 };
@@ -48,8 +48,8 @@ struct LossyCounters {
   Counter no_room;
 };
 
-// One direction of the lossy network: packets go in one by one and come out, or not, in a list. The same seed
-// and the same calls give the same outcome.
+// One direction of the lossy network: takes packets one by one and returns those that are not lost in a list. The same seed
+// and the same calls give the same result.
 class LossyLane {
  public:
   static constexpr size_t kChunk = 256;  // packets per list that there is room for from the start
@@ -63,13 +63,13 @@ class LossyLane {
     uint16_t local = 0;
   };
 
-  // Starts a new list: the last list's parcels are invalid from here on. First come those held since before.
+  // Starts a new list, with the packets held before. Invalidates the previous list.
   void begin(int64_t now_us);
-  // Appends what becomes of `packet` to the list: by reference where it is unaltered and not held.
+  // Appends the results of `packet` to the list, by reference if it is not altered and not held.
   void push(const Parcel& packet, int64_t now_us);
   const std::vector<Parcel>& list() const { return list_; }
 
-  // When a held packet falls due in time, or -1.
+  // When the next held packet is due by time, or -1.
   int64_t next_due_us() const;
   const LossyCounters& counters() const { return counters_; }
 
@@ -81,7 +81,7 @@ class LossyLane {
     int64_t due_us = 0;
   };
 
-  // A copy of `packet` in a buffer of ours, or false when there is no room for it.
+  // Copies `packet` to a buffer of this object; false: there is no room.
   bool copy(const Parcel& packet, uint32_t* buffer, Parcel* out);
   bool hold(const Parcel& packet, int64_t now_us);
   void release_passed();
@@ -106,12 +106,12 @@ class LossyIo final : public PacketIo {
 
   void send(std::span<const OutPacket> burst) override;
   size_t receive(std::span<InPacket> burst) override;
-  // Also returns when a held packet falls due; it leaves with the next call.
+  // Also returns when a held packet is due; the next call returns it.
   void wait(int64_t timeout_us) override;
   void wake() override { inner_->wake(); }
 
   Address local_address() const override { return inner_->local_address(); }
-  // Those of the inner PacketIo: what the network saw.
+  // Of the inner PacketIo, that is, of the network's packets.
   const PacketIoCounters& counters() const override { return inner_->counters(); }
   uint64_t overflowed() const override { return inner_->overflowed(); }
   std::string_view description() const override;
@@ -133,8 +133,8 @@ class LossyIo final : public PacketIo {
   mutable std::string description_;
 };
 
-// `io`, or `io` inside a LossyIo that loses what `faults` say of the packets received, if any: LossyIo* is
-// then not null and lives as long as what is returned. Error: kInvalidArgument if they are no probability.
+// `io` itself or, if `faults` are set, inside a LossyIo that drops received packets. The LossyIo* is null or lives as long
+// as the result. Error: kInvalidArgument if the loss is not a probability.
 struct FaultyIo {
   std::unique_ptr<PacketIo> io;
   const LossyIo* faults = nullptr;

@@ -1,5 +1,5 @@
-// How packets come and go: one virtual call per burst. Implementations: udp/ (sockets), af_xdp/ (rings);
-// decorators: lossy.h; the simulator has its own network behind the same sans-I/O cores.
+// Sends and receives bursts of packets, with one virtual call per burst. Implementations: udp/ (sockets), af_xdp/ (rings);
+// decorator: lossy.h. The simulator drives the same protocol cores with its own network.
 //
 // Thread rule: one thread at a time uses an object, except wake() and overflowed(), which any thread may
 // call.
@@ -20,8 +20,7 @@ struct OutPacket {
   const uint8_t* data = nullptr;
   uint32_t size = 0;
   Address to;
-  uint16_t local =
-      0;  // which of this host's addresses it leaves from: an InPacket's, or 0, the system's choice
+  uint16_t local = 0;  // the local address to send from: that of an InPacket, or 0: the system chooses
 };
 
 // A datagram received. The bytes belong to the PacketIo and stay valid until its next receive().
@@ -38,8 +37,8 @@ struct PacketIoCounters {
   uint64_t bytes_sent = 0;  // datagram payloads (no UDP, IP or Ethernet headers)
   uint64_t bytes_received = 0;
   uint64_t send_calls = 0;     // system calls, for batching figures
-  uint64_t receive_calls = 0;  // system calls, or looks at a ring
-  uint64_t send_refused = 0;   // packets that the system would not take (buffer full, unreachable): lost
+  uint64_t receive_calls = 0;  // system calls, or polls of a ring
+  uint64_t send_refused = 0;   // packets that the system refused (buffer full, unreachable); they are lost
   uint64_t truncated = 0;      // received longer than the largest packet, dropped
 };
 
@@ -47,25 +46,24 @@ class PacketIo {
  public:
   virtual ~PacketIo() = default;
 
-  // Sends the burst, never waiting: what the system does not take is lost and counted, as on any network.
-  // Runs of packets with equal destination and size (the last may be shorter) are the cheap case.
+  // Sends the burst without waiting: packets that the system refuses are lost and counted. Runs of packets with equal
+  // destination and size (the last may be shorter) cost least.
   virtual void send(std::span<const OutPacket> burst) = 0;
 
-  // Fills `burst` with what has arrived and returns how many; never waits. A short count does not mean that
-  // nothing is left: call again until 0, or wait(), which returns at once while anything is left.
+  // Fills `burst` with arrived packets and returns their number, without waiting. A short count does not mean that nothing
+  // is left: call it until it returns 0, or call wait(), which returns at once while anything is left.
   virtual size_t receive(std::span<InPacket> burst) = 0;
 
-  // Waits until something can be received, wake() is called or `timeout_us` has passed (< 0: no limit). A
-  // wake() with nobody waiting ends the next wait().
+  // Waits until something can be received, wake() is called or `timeout_us` has passed (< 0: no limit). A wake() while no
+  // thread waits ends the next wait().
   virtual void wait(int64_t timeout_us) = 0;
   virtual void wake() = 0;
 
   virtual Address local_address() const = 0;
   virtual const PacketIoCounters& counters() const = 0;
-  // How many packets the system has thrown away because those before had not been received. Any thread; a
-  // system call per socket.
+  // How many packets the system has dropped because its receive buffer was full. Any thread; a system call per socket.
   virtual uint64_t overflowed() const = 0;
-  // "udp (GSO, GRO)": what is in use, for people.
+  // For messages: "udp (GSO, GRO)".
   virtual std::string_view description() const = 0;
 };
 

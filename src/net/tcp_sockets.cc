@@ -25,7 +25,7 @@ struct Entry {
 
 // Never destroyed: processes also fork while they end.
 struct Registry {
-  std::mutex mutex;  // held while the process forks, so that the child finds it in order
+  std::mutex mutex;  // held while the process forks, so that the child's copy is consistent
   std::vector<Entry> entries;
   uint64_t next_id = 1;
 };
@@ -54,7 +54,7 @@ bool is_registered(int fd) {
   return false;
 }
 
-// By system calls: the child of a process with threads may not allocate.
+// Uses system calls only: the child of a process with threads must not allocate memory.
 void replace_registered_sockets(int nothing) {
   const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) {

@@ -1,5 +1,5 @@
-// TCP sockets that forked children must not keep (src/base/forked_children.h), where only a library such as gRPC
-// knows their descriptors.
+// TCP sockets that forked children must not keep (src/base/forked_children.h), if only a library such as gRPC knows their
+// descriptors.
 // Thread rule: any thread may call anything.
 #ifndef NETSUM_SRC_NET_TCP_SOCKETS_H_
 #define NETSUM_SRC_NET_TCP_SOCKETS_H_
@@ -15,7 +15,8 @@ class TcpSockets {
  public:
   TcpSockets() = default;
   static TcpSockets connected_to(const Address& peer);
-  static TcpSockets with_local_port(uint16_t port);  // listening ones, and what they have accepted
+  static TcpSockets with_local_port(
+      uint16_t port);  // listening sockets and the connections that they have accepted
   TcpSockets(TcpSockets&& other) noexcept;
   TcpSockets& operator=(TcpSockets&& other) noexcept;
   ~TcpSockets();

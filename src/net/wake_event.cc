@@ -29,7 +29,7 @@ Result<WakeEvent> WakeEvent::open() {
 
 void WakeEvent::wake() {
   const uint64_t one = 1;
-  // Fails only when the counter is full, and then the waiter is being woken already.
+  // Fails only if the counter is full; the event is set then, too.
   [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
 }
 

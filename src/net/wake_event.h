@@ -1,4 +1,4 @@
-// What a PacketIo sleeps on: its descriptors, a deadline, and an event that any thread may set.
+// What a PacketIo waits for: its descriptors, a deadline, and an event that any thread may set.
 #ifndef NETSUM_SRC_NET_WAKE_EVENT_H_
 #define NETSUM_SRC_NET_WAKE_EVENT_H_
 
@@ -21,8 +21,8 @@ class WakeEvent {
 
   // Any thread. Set until a wait() has ended by it.
   void wake();
-  // Until one of `polled` (at most kMaxPolled) is ready, wake() or `timeout_us` (< 0: no limit). Fills in
-  // what each is ready for.
+  // Waits until one of `polled` (at most kMaxPolled) is ready, wake() is called or `timeout_us` has passed (< 0: no limit).
+  // Sets the revents of each.
   void wait(std::span<pollfd> polled, int64_t timeout_us);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kDropPrefix = "drop_";
 
 struct Known {
-  std::string_view counter;  // as dataplanes name it
+  std::string_view counter;  // its name in dataplanes
   const char* metric;
   const char* help;
 };
@@ -90,7 +90,7 @@ void add_aggregator_metrics(const AggregatorStatus& status, MetricsPage* page) {
   page->gauge("netsum_aggregator_slots_in_use", "Slots in use, on the core that has the most", {},
               static_cast<double>(status.slots_per_core) - status.slots_free);
   add_counters(status, page);
-  // A failed job may share its name with its successor until its members have gone; a series has one value.
+  // A failed job may have the same name as its successor until its members have left, but a series has one value.
   std::vector<std::string> seen;
   for (auto job = status.jobs.rbegin(); job != status.jobs.rend(); ++job) {
     if (std::find(seen.begin(), seen.end(), job->name) != seen.end()) continue;

@@ -34,13 +34,13 @@ Status cannot_listen(const std::string& address, int error) {
   }
 }
 
-// A listening socket, or the reason why not, which the HTTP library would keep to itself.
+// A listening socket, or an error with its reason, which the HTTP library would not return.
 Result<int> listen_on(const Address& address) {
   sockaddr_storage storage{};
   const uint32_t length = address.to_sockaddr(&storage);
   const int fd = ::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot_listen(address.to_string(), errno);
-  // Connections of an earlier run that are still closing do not count as in use.
+  // So that connections of an earlier run that are still closing do not block the address.
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 || ::listen(fd, kBacklog) != 0) {
@@ -60,7 +60,7 @@ std::string bound_address(int fd) {
 
 MHD_Result answer(void* endpoint, MHD_Connection* connection, const char* url, const char* method,
                   const char* /*version*/, const char* /*upload*/, size_t* upload_bytes, void** state) {
-  // The library calls once for the head of a request, and again when its body, which we ignore, is in.
+  // The library calls once for the head of a request, and again after its body, which is ignored.
   if (*state == nullptr || *upload_bytes > 0) {
     *state = endpoint;
     *upload_bytes = 0;
@@ -80,7 +80,7 @@ MHD_Result answer(void* endpoint, MHD_Connection* connection, const char* url, c
   return queued;
 }
 
-// Sharing within a process needs a place that the process has only one of.
+// The endpoints of this process, to share them by address.
 struct OpenEndpoints {
   std::mutex mutex;
   std::map<std::string, std::weak_ptr<MetricsEndpoint>> by_address;  // "pid host:port"
@@ -126,7 +126,7 @@ Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::start(const std::strin
 }
 
 MetricsEndpoint::~MetricsEndpoint() {
-  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);  // cuts open connections off
+  if (daemon_ != nullptr) MHD_stop_daemon(daemon_);  // closes open connections
 }
 
 uint64_t MetricsEndpoint::add(Source source) {

@@ -1,7 +1,6 @@
-// What monitoring asks a process over HTTP: /metrics (Prometheus), /healthz (it lives), /readyz (it serves).
+// The HTTP endpoint for monitoring: /metrics (Prometheus), /healthz (alive), /readyz (ready to serve).
 //
-// One thread, one page at a time, a few connections, each with a deadline: a stuck scraper holds up nothing
-// but itself. Plain HTTP without passwords: bind it to loopback or to a management network.
+// One thread serves one page at a time, on a few connections with a deadline each, so a stuck scraper delays only itself. Plain HTTP without passwords: bind it to loopback or to a management network.
 #ifndef NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 #define NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 
@@ -28,15 +27,15 @@ class MetricsEndpoint {
     std::function<std::string()> not_ready;  // empty: ready; else why not, in a line
   };
 
-  // The process's endpoint at "host:port": opened by the first who asks for it, shared with all who ask while
-  // it is open. Port 0 takes a free one, and then nothing is shared.
+  // The process's endpoint at "host:port": the first call opens it, further calls share it while it is open. Port 0 chooses
+  // a free port; such an endpoint is not shared.
   // Errors: kInvalidArgument, kAddressInUse, kPermissionDenied.
   static Result<std::shared_ptr<MetricsEndpoint>> open(const std::string& address);
   ~MetricsEndpoint();
 
-  const std::string& address() const { return address_; }  // with the port in fact bound
+  const std::string& address() const { return address_; }  // with the port that was bound
 
-  // The source counts until remove(), which returns when no call of it is in progress. Ready means that all
+  // The source is used until remove(), which returns when no call of it is in progress. The endpoint is ready if all
   // sources are.
   uint64_t add(Source source);
   void remove(uint64_t id);
@@ -59,7 +58,7 @@ class MetricsEndpoint {
   MHD_Daemon* daemon_ = nullptr;
 };
 
-// A source that is removed when this ends.
+// Removes a source in its destructor.
 class MetricsSource {
  public:
   static Result<std::unique_ptr<MetricsSource>> open(const std::string& address,

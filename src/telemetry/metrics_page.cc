@@ -41,7 +41,7 @@ void MetricsPage::histogram(std::string_view name, std::string_view help, const 
                                                         : static_cast<double>(bucket.up_to_us) * 1e-6;
     histogram.bucket.push_back({so_far, bound_s});
   }
-  // The counters move while they are read: the total is what was read, so that the page agrees with itself.
+  // Counters change while they are read. The total is the sum of what was read, so that the page is consistent.
   histogram.sample_count = so_far;
   histogram.sample_sum = static_cast<double>(times.sum_us) * 1e-6;
 }

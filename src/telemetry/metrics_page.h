@@ -1,5 +1,5 @@
-// A page of metrics in Prometheus' text format, put together at the moment it is asked for: counting costs
-// the counters nothing, and several parts of a process can add to the same families.
+// A page of metrics in Prometheus' text format, built on request: the counters have no extra cost, and several parts of a
+// process can add to the same families.
 //
 // Not thread-safe.
 #ifndef NETSUM_SRC_TELEMETRY_METRICS_PAGE_H_

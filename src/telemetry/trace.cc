@@ -80,7 +80,7 @@ void TraceLog::write_record(const TraceRecord& record) {
   std::snprintf(name, sizeof name, "%s #%" PRIu64 " %s[%" PRIu64 "]", record.collective, record.number,
                 std::string(data_type_name(record.type)).c_str(), record.elements);
   // Asynchronous events: several operations are in flight, and each gets a track with its phases inside.
-  // Formatted by hand, as there may be half a million, with nothing in them that needs escaping.
+  // Formatted by hand: there may be half a million, and nothing in them needs escaping.
   const auto event = [&](char phase, const char* what, int64_t at_us, const std::string& arguments) {
     char text[256];
     std::snprintf(text, sizeof text,
@@ -90,7 +90,7 @@ void TraceLog::write_record(const TraceRecord& record) {
     write_event(text + arguments + "}");
   };
   const auto span = [&](const char* what, int64_t from_us, int64_t to_us) {
-    if (from_us == 0 || to_us < from_us) return;  // never got so far
+    if (from_us == 0 || to_us < from_us) return;  // the operation ended before
     event('b', what, from_us, "");
     event('e', what, to_us, "");
   };

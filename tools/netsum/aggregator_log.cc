@@ -66,7 +66,10 @@ void WaitLog::look(const AggregatorStatus& status) {
   for (const AggregatorJobStatus& job : status.jobs) {
     if (job.state != "running" || job.waiting_for.empty() || job.waiting_ms < kLongWaitMs) continue;
     std::string ranks;
-    for (const int rank : job.waiting_for) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+    for (const int rank : job.waiting_for) {
+      if (!ranks.empty()) ranks += ',';
+      ranks += std::to_string(rank);
+    }
     std::string& known = waiting_[job.name];
     if (known != ranks)
       log_->warn("job waits", {{"job", job.name}, {"ranks", ranks}, {"ms", job.waiting_ms}});

@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint32_t kIpUdpBytes = kFrameHeaderBytes - kEthernetBytes;
 constexpr size_t kBurst = 256;  // frames taken from the ring in one receive()
-// A thread that always finds frames in the ring never waits, and only waiting tells that the UDP socket has
-// something. So it is looked at now and then.
+// A thread that always finds frames in the ring never waits, and only waiting reports packets of the UDP socket. So the
+// socket is also read after this many bursts.
 constexpr uint32_t kReceivesPerLook = 64;
 
 struct Parts {
@@ -62,7 +62,7 @@ class AfXdpIo final : public PacketIo {
   }
 
  private:
-  // The headers to send the packet by the ring with, or nullptr: by the UDP socket.
+  // The headers for sending the packet by the ring; nullptr: send it by the UDP socket.
   const FrameHeaders* way_of(const OutPacket& packet, int64_t now_us);
   void push(const OutPacket& packet, const FrameHeaders& headers);
   void flush() { counters_.send_calls += rings_->flush(); }
@@ -115,7 +115,7 @@ void AfXdpIo::send(std::span<const OutPacket> burst) {
     size_t run = 1;
     const FrameHeaders* next = nullptr;
     while (run < burst.size() && (next = way_of(burst[run], now_us)) == nullptr) ++run;
-    // What went by the ring before goes first, so that packets to one destination stay in order.
+    // Frames already in the ring are sent first, so that packets to one destination stay in order.
     flush();
     sender_.send(burst.first(run), &counters_);
     burst = burst.subspan(run);
@@ -162,8 +162,8 @@ void AfXdpIo::wait(int64_t timeout_us) {
   if ((polled[0].revents & POLLIN) != 0) socket_is_readable_ = true;
 }
 
-// Frames go past queueing disciplines. Where one is there to limit the rate, or to lose packets on purpose,
-// that would be cheating; these do neither.
+// Frames bypass queueing disciplines, which is not acceptable if one limits the rate or drops packets on purpose. These do
+// neither.
 bool may_pass_by(const std::string& queueing) {
   static constexpr std::string_view kHarmless[] = {"",      "noqueue", "noop", "mq",       "pfifo_fast",
                                                    "pfifo", "bfifo",   "fq",   "fq_codel", "codel"};

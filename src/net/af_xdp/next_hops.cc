@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kCheckUs = 1'000'000;
 constexpr int64_t kUnknownNeighbourUs =
-    1'000;  // the UDP socket's packet makes the kernel ask for it meanwhile
+    1'000;  // meanwhile the UDP socket's packet makes the kernel resolve it
 
 }  // namespace
 

@@ -64,7 +64,7 @@ Status XskRings::probe() {
 
 Result<std::unique_ptr<XskRings>> XskRings::open(const std::string& interface) {
   std::unique_ptr<XskRings> rings(new XskRings);
-  // What libxdp would print is in the Status.
+  // The Status contains what libxdp would print.
   const libxdp_print_fn_t print_before = libxdp_set_print(nullptr);
   const Status status = rings->create(interface);
   libxdp_set_print(print_before);
@@ -90,7 +90,7 @@ Status XskRings::create(const std::string& interface) {
   config.tx_size = kSendFrames;
   config.libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
   config.bind_flags = XDP_USE_NEED_WAKEUP;  // zero-copy if possible, else copies
-  // The kernel lets go of a closed socket's queue a little later than close() returns.
+  // The kernel releases a closed socket's queue a little after close() returns.
   const int64_t deadline_us = monotonic_us() + kQueuePatienceUs;
   do {
     error = -xsk_socket__create(&socket_, interface.c_str(), kQueue, umem_, &arrived_, &send_, &config);
@@ -102,7 +102,7 @@ Status XskRings::create(const std::string& interface) {
   socklen_t size = sizeof options;
   zero_copy_ = getsockopt(fd(), SOL_XDP, XDP_OPTIONS, &options, &size) == 0 &&
                (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
-  // Both only save system calls: where they are refused, a burst takes more of them.
+  // Both options only save system calls, so errors are ignored.
   const uint32_t budget = kSendFrames;
   setsockopt(fd(), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof budget);
   setsockopt(fd(), SOL_SOCKET, SO_SNDBUFFORCE, &kSendBuffer, sizeof kSendBuffer);
@@ -143,9 +143,9 @@ uint32_t XskRings::flush() {
   queued_ = 0;
   uint32_t calls = 0;
   uint32_t room = xsk_prod_nb_free(&send_, kSendFrames);
-  // In copy mode each call sends up to the kernel's budget. What a call does not take stays in the ring for
-  // the next flush. Linux 6.1 does not show in the ring what a call took as long as there is more in it; there
-  // only EAGAIN says that the budget, or the socket's send buffer, was used up.
+  // In copy mode each call sends up to the kernel's budget, and the rest stays in the ring for the next flush. Linux 6.1
+  // updates the ring only when it is empty, so EAGAIN is the only sign that the budget, or the socket's send buffer, is
+  // exhausted.
   const uint32_t calls_for_all = (kSendFrames - room) / kKernelBudget + 1;
   while (room < kSendFrames && xsk_ring_prod__needs_wakeup(&send_)) {
     ++calls;
@@ -176,7 +176,7 @@ void XskRings::give_back_received() {
   for (uint32_t i = 0; i < count; ++i) *xsk_ring_prod__fill_addr(&fill_, index + i) = handed_out_[i];
   xsk_ring_prod__submit(&fill_, count);
   handed_out_.clear();
-  // A driver in zero-copy mode that ran dry.
+  // A driver in zero-copy mode that has run out of frames.
   if (xsk_ring_prod__needs_wakeup(&fill_)) recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 

@@ -52,7 +52,7 @@ MacAddress mac_of(const nlattr* attribute) {
 
 // The attributes of an answer, by type; nullptr: absent.
 struct Attributes {
-  static constexpr uint16_t kTypes = 32;  // above all that are asked for here
+  static constexpr uint16_t kTypes = 32;  // above all types used here
   const nlattr* by_type[kTypes] = {};
 
   Attributes(const nlmsghdr* answer, size_t extra_bytes) {
@@ -89,7 +89,7 @@ const nlmsghdr* Routing::ask(nlmsghdr* request) {
   request->nlmsg_flags = NLM_F_REQUEST;
   request->nlmsg_seq = ++sequence_;
   if (mnl_socket_sendto(socket_.get(), request, request->nlmsg_len) < 0) return nullptr;
-  // An answer that an earlier call did not wait for has another sequence number.
+  // Answers to earlier calls that gave up have other sequence numbers.
   for (;;) {
     const ssize_t size = mnl_socket_recvfrom(socket_.get(), answer_.get(), kAnswerBytes);
     if (size < 0) return nullptr;

@@ -52,7 +52,7 @@ void Steering::Destroy::operator()(steer_bpf* program) const {
 }
 
 Result<Steering> Steering::load(const Address& local) {
-  // What libbpf would print is in the Status.
+  // The Status contains what libbpf would print.
   const libbpf_print_fn_t print_before = libbpf_set_print(nullptr);
   Steering steering;
   steering.program_.reset(steer_bpf__open());

@@ -1,4 +1,4 @@
-// Instead of af_xdp_io.cc where what that needs is missing at build time.
+// Replaces af_xdp_io.cc in builds without its dependencies.
 #include "src/net/af_xdp/af_xdp_io.h"
 
 namespace netsum {
