@@ -22,7 +22,7 @@ bool fails(uint64_t seed, const ScenarioLimits& limits) {
   return !run_seed(seed, limits).violations.empty();
 }
 
-// The least value of `limit` with which the run still fails, looking from below among `candidates`.
+// The smallest of `candidates` for `limit` with which the run still fails.
 void shrink_number(uint64_t seed, int ScenarioLimits::*limit, int most, ScenarioLimits* limits) {
   for (int value = 0; value < most; value = value < 4 ? value + 1 : value * 2) {
     ScenarioLimits smaller = *limits;
@@ -37,7 +37,7 @@ void shrink_number(uint64_t seed, int ScenarioLimits::*limit, int most, Scenario
   }
 }
 
-// The sizes of what there is to take away.
+// The sizes of a scenario that can be reduced.
 ScenarioLimits extent_of(const Scenario& scenario) {
   ScenarioLimits extent;
   extent.aggregators = scenario.aggregators;
@@ -129,7 +129,7 @@ std::string describe(const Tally& tally) {
 
 ScenarioLimits shrink(uint64_t seed, const ScenarioLimits& failing) {
   ScenarioLimits limits = failing;
-  // A part that could not be taken away at first may be so once others are gone: twice through.
+  // Twice, because a part that is needed at first may not be needed after others were removed.
   for (int turn = 0; turn < 2; ++turn) {
     for (Faults fault = 1; fault < kAllFaults; fault <<= 1) {
       ScenarioLimits smaller = limits;

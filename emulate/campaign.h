@@ -1,4 +1,4 @@
-// Many random runs: what they met with, which one failed, and how small that one can be made.
+// Many random runs: their statistics, the failing run, and its reduction.
 #ifndef NETSUM_EMULATE_CAMPAIGN_H_
 #define NETSUM_EMULATE_CAMPAIGN_H_
 
@@ -11,19 +11,19 @@
 
 namespace netsum::emulate {
 
-// Runs the scenario of `seed`. With `twice`, runs it a second time; that the packets differ is a violation.
+// Runs the scenario of `seed`. With `twice`, runs it again; different packets are a violation.
 Report run_seed(uint64_t seed, const ScenarioLimits& limits, bool twice = false);
 // The same, printing its packets and events to stderr.
 Report trace_seed(uint64_t seed, const ScenarioLimits& limits);
 
-// What runs have met with, summed.
+// Statistics of several runs.
 struct Tally {
   uint64_t runs = 0;
   NetworkCounters network;
   EventCounters events;
   uint64_t retransmissions = 0;
   uint64_t succeeded = 0;                // operations, of each rank
-  std::map<ErrorCode, uint64_t> failed;  // operations with the error of somebody gone
+  std::map<ErrorCode, uint64_t> failed;  // operations that failed because of a lost rank or aggregator
 
   void add(const Report& report);
   void add(const Tally& other);
@@ -32,7 +32,7 @@ struct Tally {
 // Several lines, ending with a newline.
 std::string describe(const Tally& tally);
 
-// Takes parts of a failing scenario away, as long as it still fails.
+// Removes parts of a failing scenario as long as it still fails.
 ScenarioLimits shrink(uint64_t seed, const ScenarioLimits& failing);
 
 // The flags of `netsum simulate` for this one run.

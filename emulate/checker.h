@@ -1,6 +1,6 @@
-// One operation's memory on every rank, what must come out of it, and whether that came out. The expectation
-// is computed here a second time, element by element, from the definition of the numerics: what a chunk has
-// of one tensor is a block, quantised by the largest exponent in it over all ranks.
+// One operation's memory on every rank, its expected result, and the comparison. The expectation is computed independently,
+// element by element, from the definition of the numerics: the elements of one tensor in a chunk are a block, quantised by
+// the largest exponent in it over all ranks.
 #ifndef NETSUM_EMULATE_CHECKER_H_
 #define NETSUM_EMULATE_CHECKER_H_
 
@@ -21,10 +21,10 @@ class OperationMemory {
 
   // The tensors of `rank`, filled with its input.
   std::vector<TensorView> views(int rank);
-  // What is wrong with the memory of `rank`: its result if the operation has `ended` there (ok) and it receives one, its inputs
-  // where they lie elsewhere, and the bytes around all of them. Empty if nothing is.
+  // Checks the memory of `rank`: its result if the operation has `ended` there (ok) and it receives one, its inputs if they are
+  // separate, and the bytes around them. Returns what is wrong, or "".
   std::string check(int rank, bool ended) const;
-  // What is wrong with the expectation itself, against the true sum and the documented error bound.
+  // Checks the expectation itself against the true sum and the documented error bound.
   std::string check_bound() const;
 
   // Element `i` of all tensors together: for tests that choose their own values, before views() is used.
@@ -58,9 +58,9 @@ class OperationMemory {
   const size_t chunk_;   // elements
   const uint64_t seed_;
   size_t count_ = 0;
-  std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, one after the other
+  std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, contiguous
   std::vector<std::vector<Piece>> memory_;    // [rank][tensor]
-  mutable std::vector<uint8_t> expected_;     // all tensors, one after the other; computed when needed
+  mutable std::vector<uint8_t> expected_;     // all tensors, contiguous; computed when needed
 };
 
 }  // namespace netsum::emulate

@@ -1,5 +1,5 @@
-// Virtual time: events run in the order of their times, those of one time in the order of scheduling. So a
-// run depends on nothing but its inputs.
+// Virtual time: events run in the order of their times, and events of the same time in the order of scheduling, so a run
+// depends on its inputs only.
 #ifndef NETSUM_EMULATE_CLOCK_H_
 #define NETSUM_EMULATE_CLOCK_H_
 

@@ -139,7 +139,7 @@ void Network::enter_down_link(const std::shared_ptr<Packet>& packet) {
 
 void Network::deliver(const Packet& packet) {
   const auto host = hosts_.find(packet.to);
-  if (host == hosts_.end()) {  // gone while the packet was under way
+  if (host == hosts_.end()) {  // detached while the packet was in flight
     ++counters_.lost;
     tell("lost", packet);
     return;
@@ -155,7 +155,7 @@ void Network::trace(uint64_t what, const Address& from, const Address& to, const
   hash = netsum_mix64(hash ^ netsum_load64(from.ip.data()) ^ static_cast<uint64_t>(from.port) << 48);
   hash = netsum_mix64(hash ^ netsum_load64(to.ip.data()) ^ static_cast<uint64_t>(to.port) << 48);
   hash = netsum_mix64(hash ^ size);
-  // The header holds the check, and so stands for the payload.
+  // The header contains the tag, which depends on the payload.
   for (size_t left = std::min<size_t>(size, NETSUM_HEADER_BYTES); left > 0;) {
     uint64_t word = 0;
     const size_t piece = left < 8 ? left : 8;

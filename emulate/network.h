@@ -22,10 +22,10 @@ struct LinkOptions {
   double duplicate = 0;
   double corrupt = 0;        // one to three bits flip
   double truncate = 0;       // the tail is cut off
-  double late = 0;           // takes up to late_us longer ...
-  int64_t late_us = 0;       // ... uniform in [late_us / 2, late_us]
+  double late = 0;           // takes longer, by late_us at most
+  int64_t late_us = 0;       // uniform in [late_us / 2, late_us]
   double bytes_per_us = 0;   // bandwidth; 0: no limit
-  uint32_t queue_bytes = 0;  // with a bandwidth: what may wait for it; the rest is dropped at the tail
+  uint32_t queue_bytes = 0;  // with a bandwidth: size of the queue; packets beyond it are dropped
   uint32_t mtu_bytes = 0;    // longer datagrams vanish; 0: no limit
 };
 
@@ -58,12 +58,13 @@ class Network {
 
   // From now on every link takes this much longer.
   void set_extra_delay(int64_t us) { extra_delay_us_ = us; }
-  // What enters the links of `address` before `until_us` leaves them only then, in order: a host that sleeps.
+  // Packets that enter the links of `address` before `until_us` leave them only then, in order, as if the host were
+  // suspended.
   void hold(const Address& address, int64_t until_us);
-  // Until then, what `address` sends is lost (outbound), or what is sent to it (inbound), or both. What is
-  // under way when it begins still arrives.
+  // Until then, packets that `address` sends (outbound), that are sent to it (inbound), or both, are lost. Packets in flight
+  // still arrive.
   void cut_off(const Address& address, bool outbound, bool inbound, int64_t until_us);
-  // Until then its links, both ways, carry no more than this and queue 20 000 bytes.
+  // Until then its links have this bandwidth in both directions and queue 20 000 bytes.
   void slow_down(const Address& address, double bytes_per_us, int64_t until_us);
 
   // Copies the bytes. A packet from or to an address that is not attached is lost.
@@ -94,7 +95,7 @@ class Network {
     std::vector<uint8_t> bytes;
   };
 
-  // The time at which a packet that enters now leaves the far end; -1: dropped.
+  // The time at which a packet that enters now arrives; -1: dropped.
   int64_t pass(Link* link, const Packet& packet);
   void damage(const LinkOptions& options, Packet* packet);
   void enter_up_link(Link* link, std::shared_ptr<Packet> packet);

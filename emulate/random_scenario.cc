@@ -14,7 +14,7 @@ T pick(Rng* rng, const T (&choices)[kCount]) {
   return choices[rng->below(kCount)];
 }
 
-// Sizes at which something changes: nothing, one, around a packet, around a scale group and several of them.
+// Sizes at boundaries: zero, one, around a packet, around one and several scale groups.
 size_t random_count(Rng* rng, DataType type, uint32_t payload_bytes, int stripes) {
   const size_t chunk = payload_bytes / size_of(type);
   const size_t group = chunk * (payload_bytes / 2) * static_cast<size_t>(stripes);
@@ -77,7 +77,7 @@ void random_faults(Rng* rng, LinkOptions* link) {
 void random_submissions(Rng* rng, JobPlan* job) {
   const int64_t pause_us = static_cast<int64_t>(pick(rng, {0, 0, 100, 3000}));
   std::vector<int64_t> times(static_cast<size_t>(job->ranks), 0);
-  // One rank may be a straggler throughout.
+  // One rank may always be late.
   const size_t slow = rng->below(times.size());
   const int64_t slow_us = static_cast<int64_t>(pick(rng, {0, 0, 2000, 300'000}));
   for (OperationPlan& operation : job->operations) {
@@ -105,7 +105,7 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.job = index;
   job.epoch = static_cast<uint16_t>(1 + rng->below(65535));
   job.key = {rng->next(), rng->next()};
-  // At 17 ranks 16-bit types change over to 32-bit lanes.
+  // From 17 ranks on, 16-bit types use 32-bit lanes.
   job.ranks = static_cast<int>(rng->chance(0.03) ? pick(rng, {16, 17}) : pick(rng, {1, 2, 2, 3, 4, 5, 8}));
   job.lane_bits = static_cast<int>(pick(rng, {0, 0, 32}));
   for (int rank = 0; rank < job.ranks; ++rank) job.hosts.push_back(rank);
@@ -113,15 +113,15 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.scale_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4}));
   job.remove_after_us = static_cast<int64_t>(pick(rng, {0, 0, 100, 20'000}));
   for (uint64_t n = 1 + rng->below(6); n > 0; --n) job.operations.push_back(random_operation(rng, scenario));
-  // Many short runs find more than few long ones; but some are long.
+  // Many short runs find more than few long ones, but some are long.
   const size_t most = rng->chance(0.05) ? 5'000 : 200;
   while (job.operations.size() > 1 && cost_of(job, scenario.payload_bytes) > most) job.operations.pop_back();
   random_submissions(rng, &job);
   return job;
 }
 
-// The index goes to a new job of the same hosts, or of some that left, joined, or changed their ranks, while
-// packets of the old one may still be under way: a restart, or a change of membership.
+// A restart or a change of membership: the index is reused by a job of the same hosts, or of hosts that left, joined or
+// changed their ranks, while packets of the old job may be in flight.
 JobPlan random_successor(Rng* rng, const Scenario& scenario, const JobPlan& before) {
   JobPlan next = random_job(rng, scenario, before.job);
   next.epoch = static_cast<uint16_t>(before.epoch + 1);
@@ -281,8 +281,8 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
   for (JobPlan& job : scenario->jobs) limit_job(limits, &job);
 }
 
-// A job that somebody's crash can reach, or that is in a hurry, may fail, but only in these ways. All others
-// must succeed, whatever happens to their packets and to other jobs.
+// A job that is affected by a crash or has a short deadline may fail, but only in these ways. All others must succeed,
+// whatever happens to their packets and to other jobs.
 void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
   for (size_t j = 0; j < scenario->jobs.size(); ++j) {
     JobPlan& job = scenario->jobs[j];
@@ -374,10 +374,11 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.gather_us = static_cast<int64_t>(pick(&rng, {0, 1, 5, 50}));
   const LinkOptions link = random_link(&rng);
   scenario.worker_up = scenario.worker_down = scenario.aggregator_up = scenario.aggregator_down = link;
-  if (!rng.chance(0.15)) {  // else links without faults, where a straggler must cost no payloads
+  if (!rng.chance(
+          0.15)) {  // otherwise links without faults, where a late rank must not cause retransmissions
     random_faults(&rng, &scenario.worker_up);
     random_faults(&rng, &scenario.worker_down);
-    if (scenario.racks > 0) {  // what is lost between aggregators, members have to find
+    if (scenario.racks > 0) {  // members must detect losses between aggregators
       random_faults(&rng, &scenario.aggregator_up);
       random_faults(&rng, &scenario.aggregator_down);
     }

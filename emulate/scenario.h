@@ -37,7 +37,7 @@ struct OperationPlan {
   uint64_t contributors = UINT64_MAX;
   uint64_t receivers = UINT64_MAX;
   std::vector<int64_t> submit_at_us;   // by rank, from the start of the job
-  int64_t timeout_us = 3'600'000'000;  // virtual time is cheap: only a run that hangs gets there
+  int64_t timeout_us = 3'600'000'000;  // only a run that hangs takes so long in virtual time
 };
 
 // JobPlan::start_at_us: as soon as earlier jobs of the same index are done.

@@ -1,5 +1,4 @@
-// How a run goes: jobs start, operations are submitted, packets come and timers expire, until nothing is
-// left.
+// The course of a run: jobs start, operations are submitted, packets arrive and timers expire, until nothing is left.
 #include "emulate/simulation.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ Address ipv4(uint8_t c, uint8_t d, uint16_t port) {
   return address;
 }
 
-// When all operations should have ended, by far, even on the slowest clock.
+// A time at which all operations must have ended, even on the slowest clock.
 int64_t latest_end_us(const Scenario& scenario) {
   int64_t sum_us = 0;
   for (const JobPlan& plan : scenario.jobs) {
@@ -55,7 +54,7 @@ Simulation::Simulation(const Scenario& scenario)
     : scenario_(scenario), network_(&clock_, netsum_mix64(scenario.seed + 1)), coming_(scenario.events) {
   orderly_ = std::none_of(scenario_.jobs.begin(), scenario_.jobs.end(),
                           [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
-  // Room for all jobs, wherever the slots of former ones lie.
+  // Room for all jobs, wherever earlier jobs have left free slots.
   for (const JobPlan& plan : scenario_.jobs) slots_ += plan.data_slots + plan.scale_slots;
   aggregators_.resize(static_cast<size_t>(scenario_.aggregator_count()));
   for (int i = 0; i < scenario_.aggregator_count(); ++i) {
@@ -110,7 +109,7 @@ Report Simulation::run() {
       start_due_jobs();
     });
   }
-  // The first violation ends the run: what comes after it may never end.
+  // The first violation ends the run, because the rest may never end.
   while (!clock_.empty() && clock_.next_us() <= limit_us && report_.violations.empty()) {
     clock_.step();
     ++events_done_;
@@ -145,7 +144,7 @@ bool Simulation::may_start(size_t index) const {
 void Simulation::start_due_jobs() {
   for (size_t j = 0; j < jobs_.size(); ++j) {
     if (!may_start(j)) continue;
-    // Not from inside the receiver of a worker whose address the job may take over.
+    // Not within the receiver of a worker whose address the job may reuse.
     clock_.at(clock_.now_us(), [this, j] {
       if (may_start(j)) start_job(j);
     });
@@ -166,7 +165,7 @@ void Simulation::start_job(size_t job_index) {
   start_due_jobs();
 }
 
-// True if everybody who sums the stripe is there.
+// True if all aggregators that sum the stripe are running.
 bool Simulation::has_stripe(const JobPlan& plan, int stripe) const {
   for (int rack = -1; rack < scenario_.racks_of(plan); ++rack) {
     if (aggregators_[node_index(rack, stripe)].core == nullptr) return false;
@@ -236,7 +235,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
       options.stripe_weights.push_back(scenario_.stripe_weights[static_cast<size_t>(i)]);
     }
   }
-  // Those that would sum the chunks may all be down.
+  // All aggregators of the chunks may be down.
   const auto& weights = options.stripe_weights;
   if (std::count(weights.begin(), weights.end(), 0u) == std::ssize(weights)) options.stripe_weights.clear();
   return options;
@@ -276,7 +275,7 @@ void Simulation::remove_job(size_t job) {
       clock_.at(node.pause.until_us, [this, job] { remove_job(job); });
       continue;
     }
-    flush(&node);  // as a core's thread does before it looks at what the control plane wants
+    flush(&node);  // as a core's thread does before it handles commands of the control plane
     node.core->remove(plan.job, plan.epoch);
   }
 }
@@ -285,7 +284,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   JobRun& job = *jobs_[job_index];
   WorkerNode& worker = worker_node(job_index, rank);
   if (worker.stopped) return;
-  // Its program is stopped, too; afterwards it goes on in its order.
+  // The program above it is paused, too, and later continues in its order.
   if (clock_.now_us() < worker.pause.until_us || !worker.pause.submissions.empty()) {
     worker.pause.submissions.push_back(i);
     return;
@@ -327,7 +326,7 @@ void Simulation::drive(size_t job, int rank) {
   WorkerNode& worker = worker_node(job, rank);
   if (worker.stopped || worker.left || clock_.now_us() < worker.pause.until_us) return;
   const int64_t now_us = worker.clock.local_us(clock_.now_us());
-  // A HELLO asks for a tick at once; after that nothing may be due any more.
+  // A HELLO makes a tick due at once; after it nothing may be due.
   for (int turn = 0; turn < 3; ++turn) {
     if (worker.core->next_tick_us() <= now_us) worker.core->on_tick(now_us);
     for (auto burst = worker.core->collect(now_us); !burst.empty(); burst = worker.core->collect(now_us)) {
@@ -348,7 +347,7 @@ void Simulation::schedule_tick(size_t job, int rank) {
   worker.tick_at_us = at_us;
   clock_.at(at_us, [this, job, rank, at_us, core = worker.core.get()] {
     WorkerNode& node = worker_node(job, rank);
-    if (node.tick_at_us != at_us || node.core.get() != core) return;  // an earlier tick took its place
+    if (node.tick_at_us != at_us || node.core.get() != core) return;  // an earlier tick has replaced it
     node.tick_at_us = INT64_MAX;
     drive(job, rank);
   });

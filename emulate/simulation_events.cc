@@ -10,7 +10,7 @@
 namespace netsum::emulate {
 namespace {
 
-// What a socket's buffer holds of the packets that come while their reader is stopped.
+// Capacity of a socket's buffer, for packets that arrive while their reader is paused.
 constexpr size_t kSocketPackets = 256;
 
 }  // namespace
@@ -141,7 +141,7 @@ void Simulation::restart_aggregator(int index) {
   start_due_jobs();
 }
 
-// What the control plane does when it learns of a loss: the job's time is over, on all sides.
+// The control plane's reaction to a loss: the job ends on all nodes.
 void Simulation::tell(size_t job, const Status& status) {
   if (job_is_done(*jobs_[job])) return;
   note("job " + std::to_string(job) + " is told: " + status.to_string());

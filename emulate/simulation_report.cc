@@ -1,4 +1,4 @@
-// What must hold in every run, and what a run reports.
+// Invariants of every run, and its report.
 #include <algorithm>
 
 #include "emulate/simulation.h"
@@ -45,7 +45,7 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   const JobRun& job = *jobs_[job_index];
   const WorkerNode& worker = worker_node(job_index, rank);
   const OperationReport& report = worker.report.operations[i];
-  // Who is stopped at the deadline can say so only when it goes on.
+  // A node that is paused at the deadline can report it only when it continues.
   const bool late = clock_.now_us() > worker.clock.true_us(worker.deadlines_us[i]);
   if (late && clock_.now_us() != worker.pause.until_us) {
     violate(name_of_operation(job_index, rank, i) + " ended after its deadline");
@@ -55,7 +55,7 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   if (!wrong.empty()) violate(name_of_operation(job_index, rank, i) + ": " + wrong);
 }
 
-// Jobs must not mix: an aggregator sends packets of a job to members of that job, and to nobody else.
+// Jobs are isolated: an aggregator sends packets of a job to members of that job only.
 void Simulation::check_addressee(const OutPacket& packet) {
   netsum_fields fields;
   if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) {
@@ -105,7 +105,7 @@ void Simulation::check_aggregators() {
       violate(who + " has lost " + std::to_string(slots_ - free_slots) + " slots");
     }
     if (!orderly_) continue;
-    // What honest members never cause, whatever the network does to their packets.
+    // Drops that correct members never cause, whatever the network does to their packets.
     const AggregatorCoreCounters& counters = node.core->counters();
     if (counters.drops[NETSUM_DROP_FUTURE_ROUND].get() > 0) violate(who + " saw a round of the future");
     if (counters.drops[NETSUM_DROP_UNKNOWN_PEER].get() > 0) violate(who + " saw a member before its HELLO");

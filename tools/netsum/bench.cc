@@ -1,4 +1,4 @@
-// netsum bench: flags of the benchmark and which of its forms to run.
+// netsum bench: its flags, and the selection of its form.
 #include <unistd.h>
 
 #include <algorithm>
@@ -200,7 +200,7 @@ void BenchCommand::declare_where() {
              "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
       ->envname("NETSUM_PACKET_IO");
   declare_inject_flags(*allreduce_, options_.inject, "NETSUM_INJECT_LOSS");
-  options_.shared_memory = false;  // it measures the network, on one machine too
+  options_.shared_memory = false;  // measure the network, also on one machine
   allreduce_->add_flag("--shared-memory", options_.shared_memory,
                        "Ranks of one host sum in shared memory first, as programs do by default");
   add_parsed(*allreduce_, "--timeout", options_.timeout, parse_duration, "Deadline of an operation")
@@ -210,7 +210,7 @@ void BenchCommand::declare_where() {
       ->default_str("30s");
   // For benchmarks beside other systems (bench/netsum_bench); with --rank, as it takes ranks on one machine.
   allreduce_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
-  // How the ranks of --workers talk to their parent: not for people, so without a description in --help.
+  // For the ranks of --workers, which report to their parent; hidden in --help.
   allreduce_->add_flag("--report-events", report_events_)->group("");
 }
 
@@ -279,7 +279,7 @@ void BenchCommand::load_options() {
   options_.trace_path = trace_;
 }
 
-// The flags given to this command, for its ranks, except those that are about starting them.
+// The flags of this command that it passes to its ranks: all but those about starting ranks.
 std::vector<std::string> BenchCommand::worker_flags() const {
   static const std::set<std::string> kOwn = {
       "--workers", "--aggregator", "--with-aggregator", "--aggregator-cores",
@@ -289,7 +289,7 @@ std::vector<std::string> BenchCommand::worker_flags() const {
     if (option->count() == 0 || kOwn.contains(option->get_name())) continue;
     flags.push_back(option->get_name() + "=" + option->results().back());
   }
-  // A job of its own, so that two people can measure at one aggregator.
+  // A unique job name, so that two users can measure at one aggregator.
   flags.push_back("--job=" + options_.job + (job_option_->count() > 0 ? "" : "-" + std::to_string(getpid())));
   if (!trace_.empty()) flags.push_back("--trace=" + trace_ + ".{rank}");
   return flags;
@@ -310,7 +310,7 @@ LocalBench BenchCommand::local_bench() const {
   local.total_iterations = settings_.warmup + settings_.iterations;
   local.show_progress = isatty(STDERR_FILENO) != 0;
   if (!local.with_aggregator) local.aggregators = options_.aggregators;
-  // Making and checking the inputs costs each rank time in proportion to all ranks' data.
+  // Generating and checking the inputs takes each rank a time in proportion to all ranks' data.
   constexpr int64_t kElementsPerMs = 20'000;
   const auto elements = static_cast<int64_t>(settings_.count()) * settings_.inflight;
   local.silence_limit = options_.timeout + options_.connect_timeout +
@@ -343,7 +343,7 @@ int BenchCommand::run() {
   load_options();
   BenchReport report(settings_, options_.mtu, one_rank() ? options_.world_size : workers_, command_line_);
   if (one_rank()) return run_one_rank(&report);
-  // Nobody else is to join: the ranks take it from their environment, which other users cannot read.
+  // So that no other process can join: the ranks read the token from their environment, which other users cannot read.
   if (options_.token.empty()) setenv(job_token_.variable.c_str(), random_token().c_str(), 1);
   if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
     std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());

@@ -9,9 +9,9 @@
 #include "src/base/rng.h"
 #include "src/kernels/kernels.h"
 
-// Every element is an integer number of steps, so the exact sum is an integer sum. Floating-point elements
-// are (odd integer of the type's precision) x 2^-(0..8) x 2^-precision x 2^scale: magnitudes below 2^scale
-// that differ within a block, so that fixed-point rounding really happens, and are exact in their own type.
+// Every element is a multiple of a step, so the exact sum is an integer sum. Floating-point elements are (odd integer of the
+// type's precision) x 2^-(0..8) x 2^-precision x 2^scale: their magnitudes are below 2^scale and differ within a block, so
+// that fixed point has to round, and they are exact in their type.
 
 namespace netsum::tool {
 namespace {
@@ -93,7 +93,7 @@ int64_t load_integer(DataType type, const void* in, size_t i) {
   return type == DataType::kInt32 ? static_cast<const int32_t*>(in)[i] : static_cast<const int64_t*>(in)[i];
 }
 
-// Not for secrets: tells equal results from different ones.
+// Distinguishes results; not for secrets.
 uint64_t checksum_of(const void* data, size_t bytes) {
   uint64_t hash = bytes;
   const auto* from = static_cast<const uint8_t*>(data);
@@ -135,13 +135,13 @@ double BenchData::step_size(TensorId id) const {
 }
 
 BenchData::Tolerance BenchData::tolerance(TensorId id) const {
-  // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale ...
+  // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale.
   const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
   double error = world_size_ * quantum / 2;
   if (op_ == ReduceOp::kAvg) error /= world_size_;
-  // ... and the sum is rounded to the type: half a unit in its last place. An average is first rounded to
-  // binary32 and divided there.
+  // The sum is rounded to the type: half a unit in the last place. An average is first rounded to binary32 and divided
+  // there.
   double relative = std::ldexp(1.0, -precision_bits(type_));
   if (op_ == ReduceOp::kAvg) relative += 0x1.0p-23;
   constexpr double kHalfSmallest = 0x1.0p-25;  // of float16, whose sums may be subnormal
@@ -179,7 +179,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
       const double expected = static_cast<double>(sums[i]) * size;
       const double got = load_float(type_, result, start + i);
       const double error = std::fabs(got - expected);
-      // Written so that a NaN is wrong.
+      // In this form, a NaN counts as wrong.
       if (!(error <= allowed.absolute + std::fabs(expected) * allowed.relative))
         wrong(start + i, std::to_string(got), std::to_string(expected));
       verdict.worst_error = std::max(verdict.worst_error, error);

@@ -75,7 +75,7 @@ class LocalRun {
     std::vector<std::string> meet;
     if (racks_.empty()) meet = {"--aggregator", list};
     if ((aggregators.empty() && racks_.empty()) || bench_.may_use_hosts) {
-      // Rank 0 takes a free port and says which; the others are started with it.
+      // Rank 0 chooses a free port and reports it; the others are started with it.
       if (Status status = start_rank({"--aggregator", list, "--root", "127.0.0.1:0"}); !status.ok())
         return status;
       if (!wait_for_root()) return {};
@@ -107,7 +107,7 @@ class LocalRun {
     arguments.insert(arguments.end(), meet.begin(), meet.end());
     const size_t rank = ranks_.size();
     if (!racks_.empty()) {
-      // Neighbours share a rack.
+      // Consecutive ranks share a rack.
       const size_t rack = rank * racks_.size() / static_cast<size_t>(bench_.workers);
       arguments.insert(arguments.end(), {"--aggregator", racks_[rack]});
     }
@@ -132,7 +132,7 @@ class LocalRun {
     return !root_.empty();
   }
 
-  // Takes what the ranks have said. Returns false if nobody said anything within `limit`.
+  // Reads the ranks' reports. Returns false if there was none within `limit`.
   bool step(milliseconds limit) {
     std::vector<ChildProcess*> processes;
     for (const auto& rank : ranks_) processes.push_back(rank.get());

@@ -24,8 +24,8 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// What this rank's link carried. A shard in this very process is reached without the link, while the shard's
-// own traffic with the other ranks does use it.
+// The traffic of this rank's link. It does not include traffic with the shard in this process, but that shard's traffic with
+// the other ranks.
 struct LinkBytes {
   uint64_t sent = 0;
   uint64_t received = 0;
@@ -38,13 +38,13 @@ LinkBytes link_bytes(const CommunicatorStats& stats) {
   for (const CommunicatorStats::Stripe& stripe : stats.stripes) {
     if (stripe.local) inside += stripe.bytes_sent + stripe.bytes_received;
   }
-  // The two ends count at slightly different moments, hence the minimum.
+  // The minimum, because the two ends count at slightly different times.
   link.sent -= std::min(inside, link.sent);
   link.received -= std::min(inside, link.received);
   return link;
 }
 
-// Beyond the operation's own deadline: the other ranks may still be checking the iteration before.
+// Longer than the operation's deadline, because the other ranks may still be checking the previous iteration.
 constexpr std::chrono::milliseconds kVerifyAllowance{60'000};
 
 // Sums differences of the communicator's counters over the timed parts only.
@@ -126,7 +126,7 @@ class BenchRank {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       data_.fill(communicator_->rank(), {n, static_cast<int>(i)}, tensors_[i].input.data(),
                  settings_.count());
-      // So that a result left from the iteration before cannot pass for this one's.
+      // So that a result of the previous iteration does not count as this one's.
       std::fill(tensors_[i].output.begin(), tensors_[i].output.end(), uint8_t{0xEE});
     }
     if (Status status = wait_for_all(); !status.ok()) return status;
@@ -143,7 +143,7 @@ class BenchRank {
     if (timed) {
       totals_.cpu_seconds += cpu_seconds() - cpu_before;
       const CommunicatorStats stats_after = communicator_->stats();
-      const bool moved = stats_after.failovers != stats_before.failovers;  // then it counts from zero
+      const bool moved = stats_after.failovers != stats_before.failovers;  // counters restart at zero
       totals_.add(moved ? CommunicatorStats{} : stats_before, stats_after);
     }
     Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}};
@@ -180,14 +180,14 @@ class BenchRank {
     return {};
   }
 
-  // What all ranks together say of an iteration.
+  // The combined result of all ranks for an iteration.
   struct Comparison {
     bool same_bits = false;
     int64_t slowest_us = 0;
   };
 
-  // One sum of integers: the two halves of the checksum, which become world_size times themselves if all
-  // ranks have the same, and for each rank a place of its own with its time.
+  // One sum of integers: the two halves of the checksum, whose sums are world_size times the values if all ranks agree, and
+  // one element per rank with its time.
   Result<Comparison> compare(uint64_t checksum, int64_t own_us) {
     const auto ranks = static_cast<size_t>(communicator_->world_size());
     std::vector<int64_t> mine(2 + ranks), sums(2 + ranks);
@@ -212,7 +212,7 @@ class BenchRank {
                                      ": not all ranks came to iteration " + std::to_string(n) + " in time"};
   }
 
-  // Each rank checks a part of the elements; that all ranks have the same bits makes it a check of all.
+  // Each rank checks a part of the elements. As all ranks have the same bits, all elements are checked.
   Json verify(int n) {
     uint64_t wrong = 0;
     uint64_t checksum = 0;
@@ -259,7 +259,7 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
     if (!event.ok()) return event.status();
     report(event.value());
   }
-  // Nobody leaves while another rank still waits for a last result.
+  // All ranks stay until the last result has arrived everywhere.
   if (Status status = rank.wait_for_all(); !status.ok()) return status;
   const CommunicatorStats stats = rank.communicator().stats();
   Json end = rank.totals().to_json(stats.srtt_us);

@@ -14,7 +14,7 @@ std::string to_ascii(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// Needs no quotes to be told from what stands around it.
+// Whether the value is unambiguous without quotes.
 bool is_plain(std::string_view text) {
   return !text.empty() && is_printable(text) && text.find_first_of(" =\"\\") == text.npos;
 }
@@ -26,7 +26,7 @@ Log::Log(const std::string& level, bool json)
       json_(json) {
   logger_->set_level(spdlog::level::from_str(level));
   logger_->flush_on(spdlog::level::debug);
-  // Every line carries its date and zone, so that logs of several machines can be laid side by side.
+  // Every line has its date and time zone, so that logs of several machines can be compared.
   logger_->set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
                             : "%Y-%m-%dT%H:%M:%S.%e%z %-5l %v");
 }

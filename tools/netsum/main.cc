@@ -1,4 +1,4 @@
-// The netsum command. Only under tools/ are flags, files and the environment read; all else gets options.
+// The netsum command. Only code under tools/ reads flags, files and the environment; the rest is passed options.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ int report(const CLI::App& app, const CLI::ParseError& error) {
   innermost(&app, &name);
   std::string message = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    // CLI11 lists what it could not place in reverse order; the first offender is what people look for.
+    // CLI11 lists unknown arguments in reverse order; users expect the first one.
     const std::string rest = message.substr(message.find(':') + 1);
     message = "unknown flag or argument:" + rest;
   }
@@ -56,7 +56,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "netsum " NETSUM_VERSION_STRING);
   app.require_subcommand(1);
   pid_t parent = 0;
-  app.add_option("--end-with-parent", parent)->group("");  // process.h; not for people
+  app.add_option("--end-with-parent", parent)->group("");  // internal: process.h
   app.footer(
       "Examples:\n"
       "  netsum aggregator --listen 10.0.0.9:5151\n"

@@ -1,4 +1,4 @@
-// netsum plan: what each placement of aggregators would give, computed from a topology file.
+// netsum plan: the performance of placements of aggregators, computed from a topology file.
 #include <cstdio>
 #include <fstream>
 

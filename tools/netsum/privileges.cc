@@ -15,13 +15,13 @@ Status drop_capabilities(const std::vector<unsigned>& kept) {
   };
   if (capng_get_caps_process() != 0) return failed("they cannot be read");
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return failed(std::strerror(errno));
-  // As a service without any, the system call that sets them may be forbidden, too.
+  // A service without capabilities may also be denied the system call that sets them.
   if (capng_have_permitted_capabilities() == CAPNG_NONE) return Status();
   std::vector<unsigned> held;
   for (const unsigned capability : kept) {
     if (capng_have_capability(CAPNG_PERMITTED, capability) != 0) held.push_back(capability);
   }
-  // Without it the bounding set stays as it is; with no_new_privs that gives no program anything.
+  // Without it the bounding set does not change, which with no_new_privs gives no program any privilege.
   const bool may_bound = capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP) != 0;
   const capng_select_t sets = may_bound ? CAPNG_SELECT_BOTH : CAPNG_SELECT_CAPS;
   capng_clear(sets);

@@ -31,7 +31,7 @@ std::optional<double> parse(std::string_view text, std::span<const Unit> units, 
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     value *= unit.factor;
     const bool whole = error == std::errc() && end == number.data() + number.size();
-    // So written, it is false for what is not a number.
+    // In this form, it is false for NaN.
     if (!(whole && value >= least && value <= most)) return std::nullopt;
     return value;
   }
