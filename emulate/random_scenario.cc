@@ -374,8 +374,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.gather_us = static_cast<int64_t>(pick(&rng, {0, 1, 5, 50}));
   const LinkOptions link = random_link(&rng);
   scenario.worker_up = scenario.worker_down = scenario.aggregator_up = scenario.aggregator_down = link;
-  if (!rng.chance(
-          0.15)) {  // otherwise links without faults, where a late rank must not cause retransmissions
+  if (!rng.chance(0.15)) {  // else no faults: then a late rank must not cause retransmissions
     random_faults(&rng, &scenario.worker_up);
     random_faults(&rng, &scenario.worker_down);
     if (scenario.racks > 0) {  // members must detect losses between aggregators

@@ -47,6 +47,7 @@ class TensorSequence {
 
   // Which run of a range that starts at `begin` holds `element`.
   size_t run_of(size_t begin, size_t element) const {
+    if (tensors_.size() == 1) return 0;
     size_t run = 0;
     auto end = std::upper_bound(ends_.begin(), ends_.end(), begin);
     for (size_t begins = begin; *end <= element; ++end) {
@@ -60,7 +61,10 @@ class TensorSequence {
   template <typename Visit>
   void for_each_run(size_t begin, size_t n, size_t input, Visit visit) const {
     NETSUM_ASSERT(begin + n <= count_ && input < inputs());
-    const size_t element_bytes = size_of(type_);
+    if (tensors_.size() == 1) {  // the frequent case: without a search
+      if (n > 0) visit(run_in(0, begin, n, 0, 0, input));
+      return;
+    }
     size_t tensor = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
     size_t index = 0;
     for (size_t done = 0; done < n; ++tensor) {
@@ -68,21 +72,32 @@ class TensorSequence {
       const size_t offset = begin + done - (ends_[tensor] - view.count);
       const size_t count = std::min(n - done, view.count - offset);
       if (count == 0) continue;  // an empty tensor
-      const auto* from = static_cast<const uint8_t*>(view.input);
-      if (input > 0) {
-        from = static_cast<const uint8_t*>(more_inputs_[input - 1]) +
-               (from - static_cast<const uint8_t*>(tensors_.front().input));
-      }
-      // Null stays null: a rank may have no inputs, or no outputs.
-      auto* to = static_cast<uint8_t*>(view.output);
-      visit(Run{from == nullptr ? nullptr : from + offset * element_bytes,
-                to == nullptr ? nullptr : to + offset * element_bytes, count, done, index++, view.id,
-                offset + (tensor == 0 ? first_offset_ : 0)});
+      visit(run_in(tensor, offset, count, done, index++, input));
       done += count;
     }
   }
 
  private:
+  // Elements [offset, offset + count) of tensor number `tensor`.
+  Run run_in(size_t tensor, size_t offset, size_t count, size_t done, size_t index, size_t input) const {
+    const TensorView& view = tensors_[tensor];
+    const auto* from = static_cast<const uint8_t*>(view.input);
+    if (input > 0) {
+      from = static_cast<const uint8_t*>(more_inputs_[input - 1]) +
+             (from - static_cast<const uint8_t*>(tensors_.front().input));
+    }
+    // Null stays null: a rank may have no inputs, or no outputs.
+    auto* to = static_cast<uint8_t*>(view.output);
+    const size_t bytes = offset * size_of(type_);
+    return {from == nullptr ? nullptr : from + bytes,
+            to == nullptr ? nullptr : to + bytes,
+            count,
+            done,
+            index,
+            view.id,
+            offset + (tensor == 0 ? first_offset_ : 0)};
+  }
+
   DataType type_;
   std::vector<TensorView> tensors_;
   std::vector<const void*> more_inputs_;

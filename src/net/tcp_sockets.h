@@ -15,8 +15,7 @@ class TcpSockets {
  public:
   TcpSockets() = default;
   static TcpSockets connected_to(const Address& peer);
-  static TcpSockets with_local_port(
-      uint16_t port);  // listening sockets and the connections that they have accepted
+  static TcpSockets with_local_port(uint16_t port);  // listening sockets, and connections accepted there
   TcpSockets(TcpSockets&& other) noexcept;
   TcpSockets& operator=(TcpSockets&& other) noexcept;
   ~TcpSockets();

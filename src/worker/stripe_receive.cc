@@ -76,8 +76,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   if (step.kind == StepKind::kData) {
     --in_flight_;
     if (!slot.history.resent)
-      window_.on_result(
-          waits_in_queues(now_us));  // for a loss, the window was told when the loss was detected
+      window_.on_result(waits_in_queues(now_us));  // losses were reported to it when they were detected
     if (slot.history.gap_probed && !slot.history.resent) {
       reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it was reordered, not lost
     }

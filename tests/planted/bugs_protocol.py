@@ -223,7 +223,7 @@ WORKER_BUGS = [
     Bug("worker", "signature_without_type", "operations of different types have the same signature", OPERATION,
         "static_cast<uint64_t>(spec.type) << 56 ^ ", "", "worker_operation_test"),
     Bug("worker", "other_inputs_not_scanned", "scales are those of the first input alone", OPERATION,
-        "    kernels::max_lanes8(bytes, more, size);\n", "", "host_core_test"),
+        "bytes[i] = std::max(bytes[i], more[i]);", ";", "host_core_test"),
     Bug("worker", "window_without_ceiling", "the congestion window grows past the slots", "src/worker/congestion.h",
         "    window_ = std::min(ceiling_, window_ < threshold_ ? window_ + 1 : window_ + 1 / window_);",
         "    window_ = window_ < threshold_ ? window_ + 1 : window_ + 1 / window_;", "worker_congestion_test"),
