@@ -20,6 +20,7 @@ remain, because no rank knows which of them the others have read.
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import secrets
@@ -31,6 +32,7 @@ import torch.distributed as dist
 
 from netsum.torch import _C, _settings
 
+_ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
 _POLL_S = 0.005
 _SHARES = {"auto": _C.Shares.AUTO, "off": _C.Shares.OFF}
 _WHEN_FULL = {"fail": _C.WhenFull.FAIL, "wait": _C.WhenFull.WAIT, "hosts": _C.WhenFull.HOSTS}
@@ -233,8 +235,8 @@ def communicator_options(agreement, store, rank, size, timeout):
     other ranks.
     """
     settings = agreement.settings
+    connect_timeout = datetime.timedelta(seconds=settings.connect_timeout_s)
     options = _C.CommunicatorOptions()
-    _copy(settings, options)
     options.rank = rank
     options.world_size = size
     options.job = agreement.job
@@ -259,6 +261,15 @@ def communicator_options(agreement, store, rank, size, timeout):
         faults = _C.InjectedFaults()
         faults.loss, faults.seed = settings.inject_loss, settings.inject_seed
         options.inject = faults
+    options.metrics_address = settings.metrics
+    options.trace_path = settings.trace
+    options.connect_timeout = connect_timeout
+    options.timeout = timeout
+    options.liveness_timeout = datetime.timedelta(seconds=settings.liveness_timeout_s)
+    options.on_failure = _ON_FAILURE[settings.on_failure]
+    options.fallback_aggregators = list(settings.fallback_aggregators)
+    options.failover_timeout = datetime.timedelta(seconds=settings.failover_timeout_s)
+    options.when_full = _WHEN_FULL[settings.when_full]
     tls = _C.TlsOptions()
     tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
     options.tls = tls
@@ -268,19 +279,8 @@ def communicator_options(agreement, store, rank, size, timeout):
             options.root = _with_port(options.bind_address, 0)
             options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
         else:
-            options.root = _wait_for_root(store, settings.connect_timeout, options.bind_address)
+            options.root = _wait_for_root(store, connect_timeout, options.bind_address)
     return options
-
-
-def _copy(settings, options):
-    """Sets the communicator's options that are settings. A setting without an option must be in _NOT_OPTIONS."""
-    for field in dataclasses.fields(settings):
-        if field.name in _NOT_OPTIONS:
-            continue
-        value = getattr(settings, field.name)
-        if field.name in _CHOICES:
-            value = _CHOICES[field.name][value]
-        setattr(options, field.name, list(value) if isinstance(value, tuple) else value)
 
 
 def _wait_for_root(store, connect_timeout, own_address):

@@ -1,17 +1,13 @@
 """Reads and validates netsum's environment variables. No other module reads them."""
 
 import dataclasses
-import datetime
 import os
 import re
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a process group. docs/pytorch.md describes each.
-
-    A setting that is an option of the communicator has the option's name: _rendezvous passes it on under that name.
-    """
+    """The settings of a process group. docs/pytorch.md describes each."""
 
     aggregators: tuple[str, ...] = ()
     hierarchy: bool = False  # ranks name different aggregators, which are below one parent
@@ -29,14 +25,14 @@ class Settings:
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
     tls_cert: str = ""
     tls_key: str = dataclasses.field(default="", repr=False)
-    connect_timeout: datetime.timedelta = datetime.timedelta(seconds=30)
-    liveness_timeout: datetime.timedelta = datetime.timedelta(seconds=5)  # 0: never
+    connect_timeout_s: float = 30.0
+    liveness_timeout_s: float = 5.0  # 0: never
     on_failure: str = "fail"  # or "failover"
     fallback_aggregators: tuple[str, ...] = ()  # "hosts" stands for the ranks' own shards
-    failover_timeout: datetime.timedelta = datetime.timedelta(seconds=30)
+    failover_timeout_s: float = 30.0
     when_full: str = "fail"  # or "wait", "hosts"
-    metrics_address: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
-    trace_path: str = ""
+    metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
+    trace: str = ""
     inject_loss: float = 0.0  # for tests: the part of the packets received that is dropped on purpose
     inject_seed: int = 1
 
@@ -81,14 +77,14 @@ def from_environment(environ=os.environ):
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
         tls_cert=_file(environ, "NETSUM_TLS_CERT"),
         tls_key=_file(environ, "NETSUM_TLS_KEY"),
-        connect_timeout=_seconds(environ, "NETSUM_CONNECT_TIMEOUT", default=30.0),
-        liveness_timeout=_seconds(environ, "NETSUM_LIVENESS_TIMEOUT", default=5.0, or_zero=True),
+        connect_timeout_s=_seconds(environ, "NETSUM_CONNECT_TIMEOUT", default=30.0),
+        liveness_timeout_s=_seconds(environ, "NETSUM_LIVENESS_TIMEOUT", default=5.0, or_zero=True),
         on_failure=_choice(environ, "NETSUM_ON_FAILURE", ("fail", "failover")),
         fallback_aggregators=_addresses(environ, "NETSUM_FALLBACK_AGGREGATORS", or_word="hosts"),
-        failover_timeout=_seconds(environ, "NETSUM_FAILOVER_TIMEOUT", default=30.0),
+        failover_timeout_s=_seconds(environ, "NETSUM_FAILOVER_TIMEOUT", default=30.0),
         when_full=_choice(environ, "NETSUM_WHEN_FULL", ("fail", "wait", "hosts")),
-        metrics_address=_metrics(environ),
-        trace_path=_trace(environ),
+        metrics=_metrics(environ),
+        trace=_trace(environ),
         inject_loss=_probability(environ, "NETSUM_INJECT_LOSS"),
         inject_seed=_integer(environ, "NETSUM_INJECT_SEED", default=1, low=0, high=2**63 - 1),
     )
@@ -181,14 +177,18 @@ def _choice(environ, name, choices):
 
 
 def _seconds(environ, name, default, or_zero=False):
-    text = environ.get(name, "").strip() or str(default)
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0.0 < value <= 86400.0 and not (or_zero and value == 0.0):
+    if or_zero and value == 0.0:
+        return value
+    if not 0.0 < value <= 86400.0:
         raise ValueError(f'{name}="{text}": must be a number of seconds, above 0 and at most 86400')
-    return datetime.timedelta(seconds=value)
+    return value
 
 
 def _probability(environ, name):
