@@ -60,9 +60,12 @@ class RoundTrip {
 // about 2 / p packets, and an overflowing queue, which loses a large part, still shrinks it at once.
 class CongestionWindow {
  public:
-  // `stripes`: of the same job, whose first packets share the rank's link.
-  explicit CongestionWindow(uint32_t slots, size_t stripes = 1)
-      : ceiling_(slots), window_(std::min<double>(slots, initial_packets(stripes))), threshold_(slots) {}
+  // Stripes share the rank's link in proportion to their windows, so they begin in proportion to their chunks: `share`
+  // is this one's part of all, `largest` that of the stripe with the most.
+  explicit CongestionWindow(uint32_t slots, double share = 1, double largest = 1)
+      : ceiling_(slots),
+        window_(std::min<double>(slots, initial_packets(share, largest))),
+        threshold_(slots) {}
 
   uint32_t packets() const { return static_cast<uint32_t>(window_); }
 
@@ -84,9 +87,9 @@ class CongestionWindow {
   static constexpr double kLossCost = 0.5;
 
  private:
-  static double initial_packets(size_t stripes) {
-    return std::clamp(kInitialPacketsOfAllStripes / static_cast<double>(stripes), kMinPackets,
-                      kMostInitialPackets);
+  static double initial_packets(double share, double largest) {
+    const double of_all = std::min(kInitialPacketsOfAllStripes, kMostInitialPackets / largest);
+    return std::max(kMinPackets, of_all * share);
   }
 
   double ceiling_;

@@ -61,10 +61,13 @@ TEST(CongestionWindow, DoesNotGrowIntoAQueue) {
 }
 
 TEST(CongestionWindow, StripesShareTheFirstPackets) {
-  EXPECT_EQ(CongestionWindow(256, 4).packets(), 32u);
-  EXPECT_EQ(CongestionWindow(256, 8).packets(), 16u);
-  EXPECT_EQ(CongestionWindow(256, 64).packets(), 4u);
-  EXPECT_EQ(CongestionWindow(2, 64).packets(), 2u);
+  EXPECT_EQ(CongestionWindow(256, 1.0 / 4, 1.0 / 4).packets(), 32u);
+  EXPECT_EQ(CongestionWindow(256, 1.0 / 8, 1.0 / 8).packets(), 16u);
+  EXPECT_EQ(CongestionWindow(256, 1.0 / 64, 1.0 / 64).packets(), 4u);
+  EXPECT_EQ(CongestionWindow(2, 1.0 / 64, 1.0 / 64).packets(), 2u);
+  EXPECT_EQ(CongestionWindow(256, 0.2, 0.2).packets(), 25u) << "a spare host ...";
+  EXPECT_EQ(CongestionWindow(256, 0.1, 0.2).packets(), 12u) << "... and shards";
+  EXPECT_EQ(CongestionWindow(256, 0.64, 0.64).packets(), 32u);
 }
 
 TEST(CongestionWindow, SlowStartThenOnePacketPerWindow) {

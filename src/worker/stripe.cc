@@ -8,13 +8,31 @@
 
 namespace netsum {
 
+namespace {
+
+// The stripe's part of the chunks.
+double share_of(const ChunkMap& map, size_t stripe) {
+  const size_t length = map.period().size();
+  return static_cast<double>(map.count(0, length, stripe)) / static_cast<double>(length);
+}
+
+double largest_share(const ChunkMap& map) {
+  double largest = 0;
+  for (size_t stripe = 0; stripe < map.stripes(); ++stripe)
+    largest = std::max(largest, share_of(map, stripe));
+  return largest;
+}
+
+}  // namespace
+
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
       key_(options.key, options.payload_bytes),
       scale_groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
       urgent_(slots_.size()),
-      window_(options.data_slots, options.chunk_map->stripes()) {
+      window_(options.data_slots, share_of(*options.chunk_map, options.index),
+              largest_share(*options.chunk_map)) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
