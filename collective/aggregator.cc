@@ -9,6 +9,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
+#include "collective/aggregator_ports.h"
 #include "src/net/multicast.h"
 #include "src/plan/job_plan.h"
 #include "wire/mtu.h"
@@ -83,11 +84,13 @@ Status check_memory_quota(const DataplaneLimits& limits) {
                                            " bytes; a job needs more than " + std::to_string(kScaleSlots)};
 }
 
-Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options, const Address& bind,
+Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options,
+                                             const std::vector<UdpPort>& ports,
                                              const std::optional<MulticastRange>& groups) {
-  return start_udp_dataplane({.bind = bind,
-                              .cores = options.cores,
-                              .slots_per_core = static_cast<uint32_t>(options.slots_per_core),
+  return start_udp_dataplane({.ports = ports,
+                              .stripes = stripes_of(ports, options.cores),
+                              .first_udp_port = static_cast<uint16_t>(options.data_port),
+                              .slots_per_stripe = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,
                               .queue_for_each_job = true,
                               .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
@@ -151,17 +154,22 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   if (options.slots_per_core < 8 || options.slots_per_core > 65536) {
     return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
   }
+  if (options.cores < 1 || options.cores > 256) return out_of_range("cores", options.cores, 1, 256);
+  if (options.data_port < 0 || options.data_port > UINT16_MAX)
+    return out_of_range("data_port", options.data_port, 0, UINT16_MAX);
   if (Status status = check_quota(options); !status.ok()) return status;
   if (Status status = check_rates(options); !status.ok()) return status;
   const Result<Address> listen = Address::resolve(options.listen);
   if (!listen.ok()) return listen.status();
 
-  Address bind = listen.value();
+  const Result<std::vector<UdpPort>> ports = ports_of(options, *listen);
+  if (!ports.ok()) return ports.status();
+  Address bind = ports->front().address;
   bind.port = static_cast<uint16_t>(options.data_port);
   const Result<std::optional<MulticastRange>> groups = groups_of(options, bind);
   if (!groups.ok()) return groups.status();
   auto dataplane = options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind, *groups)
-                                                            : start_udp(options, bind, *groups);
+                                                            : start_udp(options, *ports, *groups);
   if (!dataplane.ok()) return dataplane.status();
   if (options.job_memory_bytes != 0) {
     if (Status status = check_memory_quota(dataplane.value()->limits()); !status.ok()) return status;

@@ -54,8 +54,9 @@ Result<std::unique_ptr<Shard>> Shard::start(const CommunicatorOptions& options, 
   Result<Address> address = shard_address(options, shard->root_);
   if (!address.ok()) return address.status();
   UdpDataplaneOptions data;
-  data.bind = address.value();
-  data.slots_per_core = kSlots;
+  data.ports = {{address.value()}};
+  data.first_udp_port = address.value().port;
+  data.slots_per_stripe = kSlots;
   data.max_jobs = kJobs;
   data.payload_bytes = wire::payload_for_mtu(options.mtu, address.value().family);
   auto dataplane = start_udp_dataplane(data);

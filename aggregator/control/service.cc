@@ -167,6 +167,14 @@ AggregatorStatus Service::status() const {
                                                   .count());
   for (const Address& endpoint : dataplane_->endpoints())
     status.data_addresses.push_back(endpoint.to_string());
+  for (const DataplanePort& port : dataplane_->ports()) {
+    status.ports.push_back({.address = split_host_port(port.address.to_string())->host,
+                            .link_rate_bps = port.rate_bps,
+                            .packets_received = port.packets_received,
+                            .bytes_received = port.bytes_received,
+                            .packets_sent = port.packets_sent,
+                            .bytes_sent = port.bytes_sent});
+  }
   status.counters = dataplane_->counters();
   status.dataplane = dataplane_->kind();
   status.slots_per_core = dataplane_->limits().slots_per_stripe;
@@ -189,6 +197,15 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
   reply->set_slots_per_core(now.slots_per_core);
   reply->set_slots_free(now.slots_free);
   for (const std::string& endpoint : now.data_addresses) reply->add_data_endpoints(endpoint);
+  for (const AggregatorPortStatus& port : now.ports) {
+    control::PortStatus& entry = *reply->add_ports();
+    entry.set_address(port.address);
+    entry.set_link_rate_bps(port.link_rate_bps);
+    entry.set_packets_received(port.packets_received);
+    entry.set_bytes_received(port.bytes_received);
+    entry.set_packets_sent(port.packets_sent);
+    entry.set_bytes_sent(port.bytes_sent);
+  }
   for (const AggregatorJobStatus& job : now.jobs) {
     control::JobStatus& entry = *reply->add_jobs();
     entry.set_name(job.name);

@@ -91,6 +91,15 @@ struct JobProgress {
   uint64_t oldest = 0;      // changes when one of these steps is done
 };
 
+// An address of the host at which contributions arrive, and what has passed it since start (datagrams, without UDP, IP
+// and Ethernet headers).
+struct DataplanePort {
+  Address address;      // without a port number
+  double rate_bps = 0;  // of its link; 0: unknown
+  uint64_t packets_received = 0, bytes_received = 0;
+  uint64_t packets_sent = 0, bytes_sent = 0;
+};
+
 class Dataplane {
  public:
   virtual ~Dataplane() = default;
@@ -99,6 +108,8 @@ class Dataplane {
   // UDP endpoint of each stripe. The address may be a wildcard; control then answers with the address at
   // which the worker reached the control service.
   virtual std::vector<Address> endpoints() const = 0;
+  // By port. Empty: the dataplane does not count by port.
+  virtual std::vector<DataplanePort> ports() const { return {}; }
   virtual uint32_t free_slots() const = 0;  // per stripe
   // Gives the job its slots on every stripe. Errors: kResourceExhausted (names the limit).
   virtual Status install(const DataplaneJob& job) = 0;

@@ -45,9 +45,21 @@ struct AggregatorJobStatus {
   std::string plan;
 };
 
+// A port of the aggregator (AggregatorPort) and its traffic since start. Bytes are those of datagrams, without UDP, IP and
+// Ethernet headers.
+struct AggregatorPortStatus {
+  std::string address;
+  double link_rate_bps = 0;  // in each direction; 0: unknown
+  uint64_t packets_received = 0;
+  uint64_t bytes_received = 0;
+  uint64_t packets_sent = 0;
+  uint64_t bytes_sent = 0;
+};
+
 struct AggregatorStatus {
   std::string version;
-  std::vector<std::string> data_addresses;  // one per core
+  std::vector<std::string> data_addresses;  // one per stripe
+  std::vector<AggregatorPortStatus> ports;  // none with XDP, which does not count by port
   std::vector<AggregatorJobStatus> jobs;
   std::vector<AggregatorCounter> counters;
   uint64_t unix_time_ms = 0;  // the aggregator's clock

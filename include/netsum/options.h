@@ -183,12 +183,26 @@ struct AggregatorEvent {
   std::string plan;  // kJobRunning: AggregatorJobStatus::plan
 };
 
+// An address of the aggregator's host at which contributions arrive, usually that of one interface.
+struct AggregatorPort {
+  std::string address;  // a host without a port number: "10.0.0.9", "fd00::9"
+  // Of its link in bits per second, in each direction: 1e3 to 1e14. 0: what its interface reports. Give it for all ports
+  // or for none.
+  double link_rate_bps = 0;
+};
+
 struct AggregatorOptions {
-  // "host:port" of the control service; port 0 chooses a free one. The data ports are on the same host.
+  // "host:port" of the control service; port 0 chooses a free one.
   std::string listen = "0.0.0.0:5151";
-  int data_port = 0;  // first UDP data port, followed by one per further core; 0: free ports
-  int cores = 1;      // data-path threads; each has its own socket and slots, so they need no locks
-  // Bounds the memory: slots x 2 rounds x (mtu - headers) bytes per core, allocated at start. 8 to 65 536.
+  // kUser only: where contributions arrive, at most 64 addresses. Every port has stripes of its own, so members use all
+  // of them. Empty: the host of `listen`.
+  std::vector<AggregatorPort> ports;
+  int data_port = 0;  // first UDP data port, followed by one per further stripe; 0: free ports
+  // Data-path threads, 1 to 256. With at least as many cores as ports, each core is one stripe, and ports with a higher
+  // rate have more of them; otherwise each port is one stripe, and cores serve several. Stripes share nothing, so they
+  // need no locks.
+  int cores = 1;
+  // Bounds the memory: slots x 2 rounds x (mtu - headers) bytes per stripe, allocated at start. 8 to 65 536.
   int slots_per_core = 4096;
   int max_jobs = 64;  // at the same time, 1 to 4096
   // Quota: slots that one job may have on each core, more than 16 (which carry block scales). Jobs that request more

@@ -53,6 +53,14 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
   AggregatorStatus& status = remote.status;
   status.version = text(reply.version());
   status.data_addresses = texts(reply.data_endpoints());
+  for (const control::PortStatus& port : reply.ports()) {
+    status.ports.push_back({.address = text(port.address()),
+                            .link_rate_bps = port.link_rate_bps(),
+                            .packets_received = port.packets_received(),
+                            .bytes_received = port.bytes_received(),
+                            .packets_sent = port.packets_sent(),
+                            .bytes_sent = port.bytes_sent()});
+  }
   for (const control::JobStatus& job : reply.jobs()) status.jobs.push_back(from_job(job));
   for (const control::Counter& counter : reply.counters())
     status.counters.push_back({text(counter.name()), counter.value()});

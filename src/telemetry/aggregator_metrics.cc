@@ -49,6 +49,22 @@ void add_counters(const AggregatorStatus& status, MetricsPage* page) {
   }
 }
 
+void add_port(const AggregatorPortStatus& port, MetricsPage* page) {
+  const MetricsPage::Labels labels = {{"port", port.address}};
+  const auto count = [](uint64_t value) { return static_cast<double>(value); };
+  page->gauge("netsum_aggregator_port_link_rate_bits_per_second",
+              "Rate of the port's link in each direction, declared or reported by its interface; 0: unknown",
+              labels, port.link_rate_bps);
+  page->counter("netsum_aggregator_port_packets_received_total", "Packets received at the port", labels,
+                count(port.packets_received));
+  page->counter("netsum_aggregator_port_bytes_received_total", "Bytes of datagrams received at the port",
+                labels, count(port.bytes_received));
+  page->counter("netsum_aggregator_port_packets_sent_total", "Packets sent by the port", labels,
+                count(port.packets_sent));
+  page->counter("netsum_aggregator_port_bytes_sent_total", "Bytes of datagrams sent by the port", labels,
+                count(port.bytes_sent));
+}
+
 void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
   const MetricsPage::Labels labels = {{"job_name", job.name}};
   page->gauge("netsum_aggregator_job_members", "Members that have joined", labels,
@@ -90,6 +106,7 @@ void add_aggregator_metrics(const AggregatorStatus& status, MetricsPage* page) {
   page->gauge("netsum_aggregator_slots_in_use", "Slots in use, on the core that has the most", {},
               static_cast<double>(status.slots_per_core) - status.slots_free);
   add_counters(status, page);
+  for (const AggregatorPortStatus& port : status.ports) add_port(port, page);
   // A failed job may have the same name as its successor until its members have left, but a series has one value.
   std::vector<std::string> seen;
   for (auto job = status.jobs.rbegin(); job != status.jobs.rend(); ++job) {

@@ -11,14 +11,25 @@
 namespace netsum::conformance {
 namespace {
 
-// With a receive queue for each job, or one for all.
-class DaemonOnLoopback : public testing::TestWithParam<bool> {
+struct Setup {
+  const char* name;
+  bool queue_for_each_job = false;
+  // A core that serves two ports; packets go to the first stripe, whose key is that of the vectors.
+  bool two_ports = false;
+};
+
+class DaemonOnLoopback : public testing::TestWithParam<Setup> {
  protected:
   void SetUp() override {
     pin_to_one_cpu();
     const Address anywhere = Address::parse("127.0.0.1:0").value();
-    auto started =
-        start_udp_dataplane({.bind = anywhere, .slots_per_core = 64, .queue_for_each_job = GetParam()});
+    UdpDataplaneOptions options{
+        .ports = {{anywhere}}, .slots_per_stripe = 64, .queue_for_each_job = GetParam().queue_for_each_job};
+    if (GetParam().two_ports) {
+      options.ports.push_back({Address::parse("127.0.0.2:0").value()});
+      options.stripes = {{0, 0}, {1, 0}};
+    }
+    auto started = start_udp_dataplane(options);
     ASSERT_TRUE(started.ok()) << started.status().to_string();
     dataplane_ = std::move(started).value();
     for (Peer peer = 0; peer < kNetworkPeers; ++peer) {
@@ -52,8 +63,12 @@ TEST_P(DaemonOnLoopback, RandomPacketsAsTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Queues, DaemonOnLoopback, testing::Bool(),
-                         [](const auto& tested) { return tested.param ? "OneForEachJob" : "OneForAll"; });
+INSTANTIATE_TEST_SUITE_P(
+    Setups, DaemonOnLoopback,
+    testing::Values(Setup{.name = "OneQueueForAll"},
+                    Setup{.name = "OneForEachJob", .queue_for_each_job = true},
+                    Setup{.name = "TwoPorts", .queue_for_each_job = true, .two_ports = true}),
+    [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 }  // namespace netsum::conformance

@@ -40,13 +40,14 @@ constexpr char kExamples[] =
     "  netsum aggregator\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
+    "  netsum aggregator --listen 10.0.0.9:5151,10.0.1.9,10.0.2.9 --link-rate 25gbit\n"
     "  netsum aggregator --metrics 127.0.0.1:9464\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --multicast 239.1.2.0/24\n"
     "  netsum aggregator --parent 10.0.9.1:5151        (of a rack, below a spine)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
     "\n"
-    "The control service listens on TCP at --listen; data arrives on one UDP port per core.\n"
+    "The control service listens on TCP at --listen; data arrives on one UDP port per stripe.\n"
     "SIGTERM or SIGINT drains: the aggregator refuses new jobs, and stops when the running jobs\n"
     "have ended or --drain-timeout has passed. A second signal stops at once.\n"
     "Exit status: 0 drained; 2 bad flags; 3 could not start; 4 stopped with jobs still running.";
@@ -107,12 +108,16 @@ class AggregatorCommand : public Subcommand {
 
  private:
   std::vector<unsigned> capabilities_to_keep() const;
+  void take_link_rates(const std::vector<std::string>& rates);
+  void set_addresses();
   int report_start_failure(const Status& status, Log& log) const;
   void announce(const Aggregator& aggregator, const MetricsSource* metrics) const;
   int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
 
   CLI::App* app_;
   AggregatorOptions options_;
+  std::vector<std::string> listen_ = {options_.listen};
+  std::vector<double> link_rates_;
   TlsFlags tls_;
   TokenFlag token_{"--token-file", "NETSUM_AGGREGATOR_TOKEN", ""};
   TokenFlag parent_token_{"--parent-token-file", "NETSUM_PARENT_TOKEN", ""};
@@ -125,17 +130,28 @@ class AggregatorCommand : public Subcommand {
 AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_ = root.add_subcommand("aggregator", "Run an aggregator, which sums the packets of all workers");
   options_.cores = std::min(this_machine().cores, kMaxDefaultCores);
-  app_->add_option("--listen", options_.listen, "Address of the control service; port 0: any free port")
-      ->check(host_port())
+  app_->add_option(
+          "--listen", listen_,
+          "Address of the control service, host:port; port 0: any free port. Data arrives there,\n"
+          "too, and at further addresses of this host, one for each further interface: host:port,host...")
+      ->delimiter(',')
       ->capture_default_str();
+  app_->add_option_function<std::vector<std::string>>(
+          "--link-rate", [this](const std::vector<std::string>& rates) { take_link_rates(rates); },
+          "Rate of the links, such as 25gbit, from which jobs plan their shares: one for all addresses of\n"
+          "--listen, or one for each, separated by commas. Default: what the interfaces report")
+      ->delimiter(',');
   app_->add_option("--data-port", options_.data_port,
-                   "First UDP data port, followed by one per further core; 0: free ports")
+                   "First UDP data port, followed by one per further stripe; 0: free ports")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app_->add_option("--cores", options_.cores, "Data-path threads, each with its own port and slots")
+  app_->add_option(
+          "--cores", options_.cores,
+          "Data-path threads, each a stripe with its own slots; with more addresses than cores, each\n"
+          "address is a stripe")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app_->add_option("--slots", options_.slots_per_core, "Slots per core, a power of two; bounds the memory")
+  app_->add_option("--slots", options_.slots_per_core, "Slots per stripe, a power of two; bounds the memory")
       ->check(CLI::Range(8, 65536))
       ->check(power_of_two())
       ->capture_default_str();
@@ -198,6 +214,37 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->footer(kExamples);
 }
 
+void AggregatorCommand::take_link_rates(const std::vector<std::string>& rates) {
+  for (const std::string& text : rates) {
+    const Result<double> rate = parse_link_rate(text);
+    if (!rate.ok()) throw CLI::ValidationError("--link-rate", rate.status().message());
+    link_rates_.push_back(*rate);
+  }
+}
+
+// --listen and --link-rate together say what the ports are.
+void AggregatorCommand::set_addresses() {
+  options_.listen = listen_.front();
+  const Result<HostPort> first = split_host_port(options_.listen);
+  if (!first.ok()) throw UsageError("--listen: " + first.status().message());
+  const size_t count = listen_.size();
+  if (link_rates_.size() > 1 && link_rates_.size() != count) {
+    throw UsageError("--link-rate: " + std::to_string(link_rates_.size()) + " rates for " +
+                     std::to_string(count) + " addresses of --listen: give one for all, or one for each");
+  }
+  if (count == 1 && link_rates_.empty()) return;
+  for (size_t i = 0; i < count; ++i) {
+    const std::string& address = i == 0 ? first->host : listen_[i];
+    // An IPv6 address has more than one colon.
+    if (i > 0 &&
+        (address.empty() || address.front() == '[' || std::count(address.begin(), address.end(), ':') == 1))
+      throw UsageError("--listen: '" + address +
+                       "' must be an address without a port; only the first has one");
+    const double rate = link_rates_.empty() ? 0 : link_rates_[link_rates_.size() == 1 ? 0 : i];
+    options_.ports.push_back({address, rate});
+  }
+}
+
 int AggregatorCommand::report_start_failure(const Status& status, Log& log) const {
   std::string message = status.to_string();
   if (status.code() == ErrorCode::kAddressInUse) {
@@ -227,6 +274,13 @@ void AggregatorCommand::announce(const Aggregator& aggregator, const MetricsSour
     reachable = std::string(name) + ":" + std::to_string(parsed.value().port);
   }
   std::printf("ready: control %s, data %s\n", control.c_str(), data.c_str());
+  const std::vector<AggregatorPortStatus> ports = aggregator.status().ports;
+  for (const AggregatorPortStatus& port : ports) {
+    if (ports.size() == 1) break;
+    const std::string rate =
+        port.link_rate_bps > 0 ? format_rate(static_cast<uint64_t>(port.link_rate_bps)) : "unknown";
+    std::printf("port: %s, link rate %s\n", port.address.c_str(), rate.c_str());
+  }
   if (metrics != nullptr) std::printf("metrics: http://%s/metrics\n", metrics->address().c_str());
   std::printf("set on workers: NETSUM_AGGREGATOR=%s\n", reachable.c_str());
   std::fflush(stdout);
@@ -287,6 +341,7 @@ void raise_open_files() {
 
 int AggregatorCommand::run() {
   raise_open_files();
+  set_addresses();
   options_.token = token_.load();
   options_.parent_token = parent_token_.load();
   options_.tls = tls_.load();

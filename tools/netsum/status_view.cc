@@ -117,11 +117,24 @@ Json status_report(const std::string& address, const RemoteStatus& before, const
   for (const AggregatorCounter& one : b.counters) counters[one.name] = one.value;
   Json jobs = Json::array();
   for (const AggregatorJobStatus& job : b.jobs) jobs.push_back(job_report(same_job(a, job), job, seconds));
+  Json ports = Json::array();
+  for (size_t i = 0; i < b.ports.size(); ++i) {
+    const AggregatorPortStatus& now_of = b.ports[i];
+    const AggregatorPortStatus& old = i < a.ports.size() ? a.ports[i] : now_of;
+    ports.push_back(
+        {{"address", now_of.address},
+         {"link_gbits_per_s", gbits(now_of.link_rate_bps / 8)},
+         {"received_gbits_per_s", gbits(rate(old.bytes_received, now_of.bytes_received, seconds))},
+         {"sent_gbits_per_s", gbits(rate(old.bytes_sent, now_of.bytes_sent, seconds))},
+         {"bytes_received", now_of.bytes_received},
+         {"bytes_sent", now_of.bytes_sent}});
+  }
   return {{"address", address},
           {"ok", true},
           {"version", b.version},
           {"dataplane", now.dataplane},
           {"data_addresses", b.data_addresses},
+          {"ports", ports},
           {"draining", b.draining},
           {"round_trip_us", now.round_trip_us},
           {"slots_per_core", b.slots_per_core},
@@ -157,6 +170,14 @@ std::string status_text(const Json& report) {
       report.at("packets_received_per_s").get<double>(), report.at("received_gbits_per_s").get<double>(),
       report.at("packets_sent_per_s").get<double>(), report.at("sent_gbits_per_s").get<double>(),
       report.at("dropped_per_s").get<double>(), report.at("results_repeated_per_s").get<double>());
+  // One port has what the aggregator has.
+  for (const Json& port : report.at("ports").size() > 1 ? report.at("ports") : Json::array()) {
+    const double link = port.at("link_gbits_per_s");
+    text +=
+        fmt::format("  port {}{}: in {:.3f} Gbit/s, out {:.3f} Gbit/s\n", text_of(port.at("address")),
+                    link > 0 ? fmt::format(", {:.4g} Gbit/s", link) : "",
+                    port.at("received_gbits_per_s").get<double>(), port.at("sent_gbits_per_s").get<double>());
+  }
   if (report.at("jobs").empty()) return text + "  no jobs\n";
   text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10} {:>9}  {}\n", "JOB", "STATE", "MEMBERS", "AGE",
                       "SUMS/S", "GBIT/S", "LATE");

@@ -34,6 +34,11 @@ std::string_view describe(Feature gso, bool gro) {
   return "udp";
 }
 
+Status no_epoll() {
+  return Status(ErrorCode::kResourceExhausted,
+                std::string("cannot watch sockets by epoll: ") + std::strerror(errno));
+}
+
 // Which of several sockets have something to read, in the order in which they will be.
 class ReadySockets {
  public:
@@ -45,10 +50,7 @@ class ReadySockets {
       epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
       watched = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, sockets[i], &event) == 0;
     }
-    if (!watched) {
-      return Status(ErrorCode::kResourceExhausted,
-                    std::string("cannot watch sockets by epoll: ") + std::strerror(errno));
-    }
+    if (!watched) return no_epoll();
     return ReadySockets(std::move(epoll), sockets);
   }
 
@@ -188,6 +190,11 @@ Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
     Result<ReadySockets> watched = ReadySockets::open(descriptors);
     if (!watched.ok()) return watched.status();
     ready = std::move(watched).value();
+  }
+  for (const UdpSocket& socket : sockets) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = socket.fd.get()}};
+    if (options.epoll < 0 || epoll_ctl(options.epoll, EPOLL_CTL_ADD, socket.fd.get(), &event) == 0) continue;
+    return no_epoll();
   }
   Result<WakeEvent> event = WakeEvent::open();
   if (!event.ok()) return event.status();

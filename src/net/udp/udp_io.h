@@ -37,6 +37,10 @@ struct UdpIoOptions {
   static constexpr int kMaxQueues = 128;
   int queues = 1;
   std::vector<sock_filter> queue_selector;
+  // Not -1: an epoll instance that watches all sockets of the port, level-triggered, until the PacketIo ends. A thread
+  // that serves several ports waits on it: it is readable as long as one of them is. Nothing waits in the PacketIo itself
+  // once receive() has returned 0.
+  int epoll = -1;
   // Multicast groups to receive from as well, each with its own socket; at most kMaxGroups. Other sockets of this host
   // may receive from the same groups.
   std::vector<MulticastMembership> multicast_groups;
