@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -92,6 +93,32 @@ TEST(UdpIoTest, WhatNoQueueIsSelectedForArrives) {
   send_bytes(sender.get(), io.get(), 77, 10);
   std::array<InPacket, 64> burst;
   EXPECT_EQ(io->receive(burst), 10u);
+}
+
+TEST(UdpIoTest, SeveralPortsAreWaitedForTogether) {
+  const FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  UdpIoOptions options;
+  options.epoll = epoll.get();
+  const std::unique_ptr<PacketIo> first = open_loopback(options);
+  std::unique_ptr<PacketIo> second = open_loopback(options);
+  const std::unique_ptr<PacketIo> sender = open_loopback();
+  epoll_event event{};
+  const auto is_readable = [&](int timeout_ms) {
+    return epoll_wait(epoll.get(), &event, 1, timeout_ms) == 1;
+  };
+  EXPECT_FALSE(is_readable(0));
+  for (PacketIo* port : {first.get(), second.get()}) {
+    const uint8_t byte = 7;
+    const OutPacket packet{&byte, 1, port->local_address()};
+    sender->send({&packet, 1});
+    ASSERT_TRUE(is_readable(10'000));
+    std::array<InPacket, 4> burst;
+    EXPECT_EQ(port->receive(burst), 1u);
+    EXPECT_EQ(port->receive(burst), 0u);
+    EXPECT_FALSE(is_readable(0));
+  }
+  second.reset();
+  EXPECT_FALSE(is_readable(0));
 }
 
 TEST(UdpIoTest, APortWithQueuesIsInUseLikeAnother) {
