@@ -46,7 +46,7 @@ class AggregatorPortsTest(CommandTest):
         assert self.stripes_by_port(daemon) == stripes
         daemon.wait_for("port: 127.0.0.2, link rate 4gbit", name="out")
         self.sum_once(daemon)
-        self.sum_once(daemon, "--dtype", "bf16")
+        self.sum_once(daemon, "--dtype", "bfloat16")
         report = self.status(daemon)
         ports = {port["address"]: port for port in report["ports"]}
         assert {address: port["link_gbits_per_s"] for address, port in ports.items()} == {
