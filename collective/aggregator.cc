@@ -125,16 +125,21 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
 }
 
 // What the share planner has to know of this aggregator, besides its dataplane.
-PlaceInfo place_for(const AggregatorOptions& options) {
+PlaceInfo place_for(const AggregatorOptions& options, const std::vector<UdpPort>& ports) {
   PlaceInfo place;
-  const bool many_interfaces = options.dataplane == DataplaneKind::kXdp && options.interfaces.size() > 1;
-  place.set_kind(options.in_switch || many_interfaces ? PlaceInfo::SWITCH : PlaceInfo::SPARE_HOST);
+  const bool xdp = options.dataplane == DataplaneKind::kXdp;
+  const bool in_switch = options.in_switch || (xdp && options.interfaces.size() > 1);
+  place.set_kind(in_switch ? PlaceInfo::SWITCH : PlaceInfo::SPARE_HOST);
   place.set_address(options.listen);
   place.set_stream_bps(options.sum_rate_bps);
-  if (place.kind() == PlaceInfo::SWITCH) return place;
-  PlacePort* port = place.add_ports();
-  port->mutable_link()->set_in_bps(options.link_rate_bps);
-  port->mutable_link()->set_out_bps(options.link_rate_bps);
+  if (in_switch) return place;
+  if (!xdp) place.set_cores(static_cast<uint32_t>(options.cores));
+  for (const UdpPort& port : ports) {
+    PlacePort& entry = *place.add_ports();
+    entry.set_address(port.address.to_string());
+    entry.mutable_link()->set_in_bps(port.rate_bps);
+    entry.mutable_link()->set_out_bps(port.rate_bps);
+  }
   return place;
 }
 
@@ -184,7 +189,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.parent = options.parent;
   control.parent_token = options.parent_token;
   control.on_event = options.on_event;
-  control.place = place_for(options);
+  control.place = place_for(options, *ports);
   auto service = ControlService::start(control, dataplane.value().get());
   if (!service.ok()) return service.status();
   return std::unique_ptr<Aggregator>(

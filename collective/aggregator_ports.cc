@@ -3,6 +3,7 @@
 #include <string>
 
 #include "src/net/interface_rate.h"
+#include "src/plan/job_plan.h"
 #include "src/plan/ports.h"
 #include "src/plan/topology.h"
 
@@ -13,28 +14,28 @@ Status invalid(const std::string& message) {
   return {ErrorCode::kInvalidArgument, message};
 }
 
+// 0: unknown.
+double rate_of(const Address& address, double declared_bps) {
+  if (declared_bps > 0) return declared_bps;
+  const Result<double> reported = interface_rate_bps(address);
+  return reported.ok() ? *reported : 0;
+}
+
 Result<UdpPort> port_of(const AggregatorPort& port) {
   const bool v6 = port.address.find(':') != std::string::npos;
   const Result<Address> address = Address::resolve((v6 ? "[" + port.address + "]" : port.address) + ":0");
   if (!address.ok()) return address.status();
-  if (port.link_rate_bps == 0) {
-    const Result<double> reported = interface_rate_bps(*address);
-    return UdpPort{*address, reported.ok() ? *reported : 0};
-  }
-  // False for NaN.
-  if (port.link_rate_bps >= plan::kMinRateBps && port.link_rate_bps <= plan::kMaxRateBps)
-    return UdpPort{*address, port.link_rate_bps};
-  return invalid("the link rate of port " + port.address +
-                 " is not from 1 kbit/s to 100 Tbit/s: check the unit");
+  if (Status status =
+          plan::check_declared_rate(port.link_rate_bps, ("the link rate of port " + port.address).c_str());
+      !status.ok())
+    return status;
+  return UdpPort{*address, rate_of(*address, port.link_rate_bps)};
 }
 
 }  // namespace
 
 Result<std::vector<UdpPort>> ports_of(const AggregatorOptions& options, const Address& listen) {
-  if (options.ports.empty()) {
-    const Result<double> reported = interface_rate_bps(listen);
-    return std::vector<UdpPort>{{listen, reported.ok() ? *reported : 0}};
-  }
+  if (options.ports.empty()) return std::vector<UdpPort>{{listen, rate_of(listen, options.link_rate_bps)}};
   if (options.dataplane != DataplaneKind::kUser) {
     return Status(ErrorCode::kUnsupported,
                   "several ports need the user-space dataplane; with XDP, name the interfaces");

@@ -32,6 +32,9 @@ TEST(AggregatorPortsTest, WithoutAnyThePortIsTheListeningAddress) {
 }
 
 TEST(AggregatorPortsTest, DeclaredRatesAreTaken) {
+  AggregatorOptions one;
+  one.link_rate_bps = 40e9;
+  EXPECT_EQ(ports_of(one, kListen)->front().rate_bps, 40e9);
   const auto ports = ports_of(with_ports({{"127.0.0.1", 25e9}, {"127.0.0.2", 10e9}}), kListen);
   ASSERT_TRUE(ports.ok()) << ports.status().to_string();
   ASSERT_EQ(ports->size(), 2u);
@@ -66,10 +69,9 @@ TEST(AggregatorPortsTest, WithFewerCoresThanPortsTheLongestIsPlacedFirst) {
 TEST(AggregatorPortsTest, WhatCannotBeIsNamed) {
   expect_refused(with_ports({{"127.0.0.1", 25e9}, {"127.0.0.2", 0}}), ErrorCode::kInvalidArgument,
                  "1 of 2 ports: give all of them, or none");
-  expect_refused(with_ports({{"127.0.0.1", 25}}), ErrorCode::kInvalidArgument,
-                 "port 127.0.0.1 is not from 1 kbit/s");
+  expect_refused(with_ports({{"127.0.0.1", 25}}), ErrorCode::kInvalidArgument, "port 127.0.0.1 is 25 bit/s");
   expect_refused(with_ports({{"127.0.0.1", -1e9}}), ErrorCode::kInvalidArgument,
-                 "port 127.0.0.1 is not from 1 kbit/s");
+                 "port 127.0.0.1 is -1e+09 bit/s");
   expect_refused(with_ports({{"127.0.0.1:99", 25e9}}), ErrorCode::kUnreachable, "127.0.0.1:99");
   expect_refused(with_ports(std::vector<AggregatorPort>(65, {"127.0.0.1", 1e9})), ErrorCode::kInvalidArgument,
                  "at most 64 ports, not 65");

@@ -233,8 +233,10 @@ struct AggregatorOptions {
   std::string parent;
   std::string parent_token;  // the parent's `token`
   // What the share planner of a job needs to know (Shares::kAuto). Rates are in bits per second, 1e3 to 1e14.
-  double link_rate_bps = 0;  // of this host's link, in each direction; 0: as the members' links
-  double sum_rate_bps = 0;   // the most that it can sum, from each member; 0: no limit
+  // Of this host's link, in each direction, if there are no `ports`. 0: what its interface reports or, if it reports
+  // none, that of the slowest member.
+  double link_rate_bps = 0;
+  double sum_rate_bps = 0;  // the most that it can sum, from each member; 0: no limit
   // Every member has a link of its own to this aggregator, as in a switch: only the members' links count. Always the
   // case with kXdp on several interfaces.
   bool in_switch = false;

@@ -138,3 +138,18 @@ class AggregatorPortsInARackTest(RackCommandTest):
         for was, now in zip(before, after, strict=True):
             for count_before, count in zip(was, now, strict=True):
                 assert share < count - count_before < 1.15 * share, (before, after)
+
+    def test_a_plan_divides_by_the_rates_of_the_links(self):
+        """Jobs that plan their shares give a link of half the rate half the bytes."""
+        self.up("--workers", 4, "--rate", "100mbit", "--spare", 1, "--ports", 2, "--no-switch-aggregator")
+        assert self.rack("set", "--name", self.name, "s0-p1", "--rate", "50mbit").status == 0
+        listen = ("--listen", "10.77.100.1:6000,10.77.100.2", "--cores", 2, "--link-rate", "100mbit,50mbit")
+        self.start_in("s0", NETSUM, "aggregator", *listen).wait_for("ready:", name="out")
+        before = [self.link_bytes("s0", f"eth{port}") for port in range(2)]
+        flags = ("--aggregator", "10.77.100.1:6000", "--bytes", 4 * TENSOR_BYTES, "--iterations", 2, "--warmup", 0)
+        assert self.sum_over(4, "--shares", "auto", "--link-rate", "100mbit", *flags)["verified"]
+        after = [self.link_bytes("s0", f"eth{port}") for port in range(2)]
+        for way in range(2):
+            fast, slow = (now[way] - was[way] for was, now in zip(before, after, strict=True))
+            assert slow > TENSOR_BYTES / 10, (before, after)
+            assert 1.7 < fast / slow < 2.3, (before, after)

@@ -139,7 +139,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option_function<std::vector<std::string>>(
           "--link-rate", [this](const std::vector<std::string>& rates) { take_link_rates(rates); },
           "Rate of the links, such as 25gbit, from which jobs plan their shares: one for all addresses of\n"
-          "--listen, or one for each, separated by commas. Default: what the interfaces report")
+          "--listen, or one for each, separated by commas. Default: what the interfaces report or, if one "
+          "reports\n"
+          "none, those of the slowest member")
       ->delimiter(',');
   app_->add_option("--data-port", options_.data_port,
                    "First UDP data port, followed by one per further stripe; 0: free ports")
@@ -179,9 +181,6 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--interfaces", options_.interfaces,
                    "For xdp: the interfaces at which workers' packets arrive, separated by commas")
       ->delimiter(',');
-  add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
-             "Rate of this host's link, such as 25gbit, from which jobs plan their shares; default: as\n"
-             "the members' links");
   add_parsed(*app_, "--sum-rate", options_.sum_rate_bps, parse_link_rate,
              "The most that this aggregator can sum, from each member; default: no limit");
   app_->add_flag("--in-switch", options_.in_switch,
@@ -232,7 +231,10 @@ void AggregatorCommand::set_addresses() {
     throw UsageError("--link-rate: " + std::to_string(link_rates_.size()) + " rates for " +
                      std::to_string(count) + " addresses of --listen: give one for all, or one for each");
   }
-  if (count == 1 && link_rates_.empty()) return;
+  if (count == 1) {
+    if (!link_rates_.empty()) options_.link_rate_bps = link_rates_.front();
+    return;
+  }
   for (size_t i = 0; i < count; ++i) {
     const std::string& address = i == 0 ? first->host : listen_[i];
     // An IPv6 address has more than one colon.
