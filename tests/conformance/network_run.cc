@@ -74,6 +74,11 @@ NetworkRun::~NetworkRun() {
 void NetworkRun::install(const VectorJob& job) {
   installed_.push_back(
       dataplane_job(job, [&](Peer peer) { return address_of(sockets_[static_cast<size_t>(peer)]); }));
+  // Each stripe needs one of the parent's; packets concern the first.
+  if (installed_.back().parent) {
+    std::vector<Address>& stripes = installed_.back().parent->stripes;
+    stripes.resize(dataplane_->endpoints().size(), stripes.front());
+  }
   NETSUM_ASSERT(dataplane_->install(installed_.back()).ok());
 }
 
