@@ -254,7 +254,8 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = session_->chunk_map(),
                                                 .data = session_->data_slots(),
                                                 .scale = session_->scale_slots(),
-                                                .payload_bytes = payload_bytes_},
+                                                .payload_bytes = payload_bytes_,
+                                                .sums_values = session_->may_send_values()},
                       1);
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;

@@ -1,6 +1,7 @@
 #include "collective/finished_everywhere.h"
 
 #include "src/base/assert.h"
+#include "src/worker/operation.h"
 
 namespace netsum {
 
@@ -12,18 +13,19 @@ FinishedEverywhere::FinishedEverywhere(const Slots& slots, uint64_t first_number
 void FinishedEverywhere::submitted(uint64_t bytes) {
   const uint64_t chunks = (bytes + slots_.payload_bytes - 1) / slots_.payload_bytes;
   const uint64_t group = slots_.payload_bytes / 2;
+  const bool values = slots_.sums_values && chunks <= kMostValueChunks;
   for (size_t stripe = 0; stripe < stripes(); ++stripe) {
     const uint64_t share = slots_.chunk_map.count(number_, chunks, stripe);
-    all_[stripe].chunks += share;
-    all_[stripe].groups += (share + group - 1) / group;
+    if (!values) all_[stripe].data += share;
+    all_[stripe].scale += (share + group - 1) / group;
   }
   ++number_;
-  operations_.push_back(all_);
+  operations_.push_back({values, all_});
 }
 
 void FinishedEverywhere::ended() {
   NETSUM_ASSERT(ended_count_ - everywhere_ < operations_.size());
-  ended_ = operations_[ended_count_ - everywhere_];
+  ended_ = operations_[ended_count_ - everywhere_].progress;
   ++ended_count_;
   while (everywhere_ < ended_count_ && is_everywhere(operations_.front())) {
     operations_.pop_front();
@@ -31,11 +33,12 @@ void FinishedEverywhere::ended() {
   }
 }
 
-bool FinishedEverywhere::is_everywhere(const std::vector<Progress>& operation) const {
+bool FinishedEverywhere::is_everywhere(const Submitted& operation) const {
   for (size_t i = 0; i < stripes(); ++i) {
-    const bool turned = ended_[i].chunks - operation[i].chunks >= slots_.data ||
-                        ended_[i].groups - operation[i].groups >= slots_.scale;
-    if (operation[i].chunks > 0 && !turned) return false;
+    const Progress& then = operation.progress[i];
+    const bool turned = ended_[i].scale - then.scale >= slots_.scale ||
+                        (!operation.values && ended_[i].data - then.data >= slots_.data);
+    if (then.scale > 0 && !turned) return false;
   }
   return true;
 }

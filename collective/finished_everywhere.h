@@ -2,6 +2,7 @@
 // (wire/PROTOCOL.md, section 6), a slot's round completes only after all members have the result of the previous round,
 // and a scale slot is reused only after all data of its scale group has arrived. So when an operation has ended here, all
 // ranks have finished the operations that used the same slots one round earlier, on each stripe.
+// An operation that may have been sent as values has steps in scale slots only.
 #ifndef NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 #define NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 
@@ -21,6 +22,7 @@ class FinishedEverywhere {
     uint32_t data = 0;  // per stripe, as `scale`
     uint32_t scale = 0;
     uint32_t payload_bytes = 0;
+    bool sums_values = false;  // small operations may be sent as values
   };
   // `first_number`: the number of the first operation on the stripes.
   FinishedEverywhere(const Slots& slots, uint64_t first_number);
@@ -33,18 +35,22 @@ class FinishedEverywhere {
   uint64_t count() const { return everywhere_; }
 
  private:
-  struct Progress {  // on a stripe, at least
-    uint64_t chunks = 0;
-    uint64_t groups = 0;
+  struct Progress {  // steps on a stripe, at least
+    uint64_t data = 0;
+    uint64_t scale = 0;
+  };
+  struct Submitted {
+    bool values = false;             // perhaps
+    std::vector<Progress> progress;  // running totals
   };
   size_t stripes() const { return slots_.chunk_map.stripes(); }
-  bool is_everywhere(const std::vector<Progress>& operation) const;
+  bool is_everywhere(const Submitted& operation) const;
 
   const Slots slots_;
   uint64_t number_;
-  std::vector<Progress> all_;                     // submitted
-  std::vector<Progress> ended_;                   // totals of the operations that have ended
-  std::deque<std::vector<Progress>> operations_;  // running totals, from number everywhere_ on
+  std::vector<Progress> all_;         // submitted
+  std::vector<Progress> ended_;       // totals of the operations that have ended
+  std::deque<Submitted> operations_;  // running totals, from number everywhere_ on
   uint64_t ended_count_ = 0;
   uint64_t everywhere_ = 0;
 };

@@ -34,6 +34,30 @@ TEST(FinishedEverywhereTest, LargeOperationsAreKnownAfterATurnOfTheDataSlots) {
   EXPECT_EQ(known.count(), 1u);
 }
 
+TEST(FinishedEverywhereTest, ValuesAreKnownAfterATurnOfTheScaleSlotsOnly) {
+  FinishedEverywhere known(
+      {.chunk_map = ChunkMap(1), .data = 8, .scale = 4, .payload_bytes = kPayload, .sums_values = true}, 0);
+  known.submitted(kPayload);  // perhaps as values
+  known.ended();
+  for (int i = 0; i < 4; ++i) {  // each turns the data slots, and has a step in one scale slot
+    EXPECT_EQ(known.count(), 0u) << "another rank may still wait for the result of the first one";
+    known.submitted(100 * kPayload);
+    known.ended();
+  }
+  EXPECT_EQ(known.count(), 4u) << "of lanes, a turn of the data slots is enough";
+}
+
+TEST(FinishedEverywhereTest, ManyValuesOfOneOperationTurnNoDataSlots) {
+  FinishedEverywhere known(
+      {.chunk_map = ChunkMap(1), .data = 8, .scale = 4, .payload_bytes = kPayload, .sums_values = true}, 0);
+  known.submitted(100 * kPayload);
+  known.ended();
+  known.submitted(
+      16 * kPayload);  // perhaps as lanes: one step in a scale slot; perhaps as values: none in a data slot
+  known.ended();
+  EXPECT_EQ(known.count(), 0u);
+}
+
 TEST(FinishedEverywhereTest, EveryStripeOfAnOperationMustHaveTurned) {
   FinishedEverywhere known = ledger(ChunkMap(2), 1);
   known.submitted(2 * kPayload);  // both stripes

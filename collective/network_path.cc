@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/worker_io.h"
+#include "src/job/capabilities.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/codec.h"
 #include "wire/mtu.h"
@@ -24,6 +25,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
+  stripe.sums_values = sums_values(membership.capabilities);
   stripe.member_of_rank = membership.member_of_rank;
   if (!info.embedded) stripe.multicast_group = membership.multicast_group;
   return stripe;

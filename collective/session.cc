@@ -6,6 +6,7 @@
 #include "collective/session_stats.h"
 #include "src/base/clock.h"
 #include "src/base/timeout.h"
+#include "src/job/capabilities.h"
 #include "src/telemetry/worker_metrics.h"
 
 namespace netsum {
@@ -130,6 +131,11 @@ Status Session::sum_one(std::chrono::milliseconds timeout) {
   spec.tensors = {{&token, &token, 1}};
   spec.deadline_us = monotonic_us() + microseconds(timeout);
   return path_->engine()->submit(std::move(spec)).wait();
+}
+
+bool Session::may_send_values() const {
+  return std::any_of(memberships_.begin(), memberships_.end(),
+                     [](const auto& control) { return sums_values(control->membership().capabilities); });
 }
 
 CommunicatorStats Session::stats() const {

@@ -82,6 +82,7 @@ std::string describe(const Scenario& scenario) {
         job.job, job.epoch, job.ranks, job.lane_bits, job.data_slots, job.scale_slots, job.operations.size(),
         elements);
     result += text;
+    if (job.sums_values) result += ", values";
   }
   for (const FaultEvent& event : scenario.events) result += "; " + describe(event);
   return result;

@@ -183,6 +183,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.scale_slots = plan.scale_slots;
   job.payload_bytes = scenario_.payload_bytes;
   const int racks = scenario_.racks_of(plan);
+  job.sums_values = plan.sums_values && racks == 0;
   for (int rank = 0; rank < plan.ranks; ++rank)
     job.members += rack >= 0 && scenario_.rack_of(plan, rank) == rack;
   if (rack < 0) job.members = static_cast<uint16_t>(racks > 0 ? racks : plan.ranks);
@@ -226,6 +227,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.data_slots = job.data_slots;
     stripe.scale_slots = job.scale_slots;
     stripe.payload_bytes = job.payload_bytes;
+    stripe.sums_values = job.sums_values;
     uint16_t members = 0;
     for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {
       stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);

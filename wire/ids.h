@@ -28,10 +28,22 @@
 #define NETSUM_LANE_I32 4
 #define NETSUM_LANE_I64 5
 
+/* Element types of values, low nibble of `format`, with the width of the lanes that a sum of the type has. */
+#define NETSUM_VALUE_F32 1
+#define NETSUM_VALUE_BF16_16 2
+#define NETSUM_VALUE_BF16_32 3
+#define NETSUM_VALUE_F16_16 4
+#define NETSUM_VALUE_F16_32 5
+#define NETSUM_VALUE_I32 6
+#define NETSUM_VALUE_I64 7
+
 /* What the aggregator does with lanes, high nibble of `format`. */
 #define NETSUM_OP_NONE 0
 #define NETSUM_OP_SUM 1
 #define NETSUM_OP_MAX 2
+/* Element values in place of lanes: the aggregator computes their sum or mean as the ranks would by lanes. */
+#define NETSUM_OP_SUM_VALUES 3
+#define NETSUM_OP_AVG_VALUES 4
 
 #define NETSUM_FORMAT(op, lane) (((op) << 4) | (lane))
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)

@@ -37,11 +37,19 @@ NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) 
   }
 }
 
+/* Whether the payload has values of elements, and not lanes. There is no mean of integers. */
+NETSUM_INLINE int netsum_is_values(uint8_t format) {
+  const uint8_t op = format >> 4;
+  const uint8_t value = format & 15;
+  return (op == NETSUM_OP_SUM_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_I64) ||
+         (op == NETSUM_OP_AVG_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_F16_32);
+}
+
 /* Formats that a type may have. */
 NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
   if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
     return format == NETSUM_FORMAT_SUM_I16 || format == NETSUM_FORMAT_SUM_I32 ||
-           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8;
+           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8 || netsum_is_values(format);
   }
   return format == NETSUM_FORMAT_NONE;
 }

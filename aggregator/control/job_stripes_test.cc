@@ -190,9 +190,9 @@ TEST_F(JobTableTest, AJobThatTheDataplaneCannotSumIsRefused) {
 
 TEST_F(JobTableTest, AnOperationOrATagThatTheDataplaneLacksIsNamed) {
   MemberRequest request = member_request(0, 2);
-  request.job.mutable_needs()->add_formats(NETSUM_FORMAT(3, NETSUM_LANE_I32));
+  request.job.mutable_needs()->add_formats(NETSUM_FORMAT(9, NETSUM_LANE_I32));
   EXPECT_THAT(refusal(request).message(),
-              HasSubstr("needs operation 3 of 32-bit lanes, which the dataplane 'fake'"));
+              HasSubstr("needs operation 9 of 32-bit lanes, which the dataplane 'fake'"));
   request = member_request(0, 2);
   request.job.mutable_needs()->add_tags(9);
   EXPECT_THAT(refusal(request).message(),

@@ -31,6 +31,32 @@ bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes)
   return false;
 }
 
+struct ValueType {
+  DataType type;
+  int lane_bits;
+};
+ValueType value_type_of(uint8_t format) {
+  switch (format & 15) {
+    case NETSUM_VALUE_F32:
+      return {DataType::kFloat32, 32};
+    case NETSUM_VALUE_BF16_16:
+      return {DataType::kBFloat16, 16};
+    case NETSUM_VALUE_BF16_32:
+      return {DataType::kBFloat16, 32};
+    case NETSUM_VALUE_F16_16:
+      return {DataType::kFloat16, 16};
+    case NETSUM_VALUE_F16_32:
+      return {DataType::kFloat16, 32};
+    case NETSUM_VALUE_I32:
+      return {DataType::kInt32, 32};
+    default:
+      NETSUM_ASSERT((format & 15) == NETSUM_VALUE_I64);
+      return {DataType::kInt64, 64};
+  }
+}
+constexpr size_t kScratchBytesPerValue = 16;
+constexpr size_t kSmallestValue = 2;
+
 uint32_t frame_stride(uint32_t payload_bytes) {
   return (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
 }
@@ -49,6 +75,7 @@ AggregatorCore::AggregatorCore(const Limits& limits)
       ranges_(limits.slots),
       slots_(limits.slots),
       frames_(size_t{limits.slots} * 2 * frame_stride_),
+      value_scratch_(limits.payload_bytes / kSmallestValue * kScratchBytesPerValue),
       scratch_(size_t{kScratchFrames} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD && limits.job_packets_per_s <= NETSUM_RATE_MAX);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
@@ -74,7 +101,9 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                                .members = spec.members,
                                .slots = wanted,
                                .payload_bytes = spec.payload_bytes,
-                               .has_parent = spec.parent.has_value()};
+                               .has_parent = spec.parent.has_value(),
+                               .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
+  job.values.resize(size_t{job.rules.value_slots} * spec.members * spec.payload_bytes);
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
@@ -103,6 +132,7 @@ void AggregatorCore::remove(uint16_t index, uint16_t epoch) {
     if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);
   }
   job.rules.members = 0;
+  job.values = {};
   job.key.wipe();
   job.parent_key.wipe();
 }
@@ -140,7 +170,7 @@ void AggregatorCore::on_packet(int64_t now_us, const InPacket& packet) {
   if (fields.type == NETSUM_TYPE_HELLO) {
     on_hello(packet, fields, job);
   } else {
-    on_lanes(now_us, packet, fields, job);
+    on_contribution(now_us, packet, fields, job);
   }
 }
 
@@ -199,7 +229,8 @@ void AggregatorCore::welcome_multicast_group(const netsum_fields& hello, const J
   counters_.multicast_packets_sent.add();
 }
 
-void AggregatorCore::on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job) {
+void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields,
+                                     Job& job) {
   Peer& peer = job.peers[fields.member];
   const uint32_t index = job.first_slot + fields.slot;
   netsum_slot& slot = slots_[index];
@@ -212,20 +243,42 @@ void AggregatorCore::on_lanes(int64_t now_us, const InPacket& packet, const nets
   peer.heard_us = now_us;
   counters_.contributions.add();
   counters_.bytes_summed.add(fields.payload_bytes);
-  uint8_t* acc = frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES;
-  const uint8_t* lanes = packet.data + NETSUM_HEADER_BYTES;
-  bool overflow = false;
-  if (verdict.action == NETSUM_ACT_STORE) {
-    std::memcpy(acc, lanes, fields.payload_bytes);
-  } else {
-    overflow = combine(fields.format, acc, lanes, fields.payload_bytes);
-  }
+  const bool overflow = add(fields, verdict, packet.data + NETSUM_HEADER_BYTES, job);
   if (!netsum_slot_added(&slot, verdict.bank, overflow, &job.rules)) return;
   if (job.rules.has_parent) {
     send_sum_up(job, index, verdict.bank);
   } else {
     broadcast_result(job, fields.job, index, verdict.bank);
   }
+}
+
+bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
+                         Job& job) {
+  if (netsum_is_values(fields.format)) return add_values(fields, verdict.bank, payload, job);
+  uint8_t* acc = frame_of(job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
+  if (verdict.action == NETSUM_ACT_ADD) return combine(fields.format, acc, payload, fields.payload_bytes);
+  std::memcpy(acc, payload, fields.payload_bytes);
+  return false;
+}
+
+// Their sum is that of the lanes only if all have the scale of the largest: so all are kept until the last one is here.
+bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, const uint8_t* payload,
+                                Job& job) {
+  const uint32_t members = job.rules.members;
+  const uint32_t first = fields.slot + job.rules.value_slots - job.rules.slots;
+  uint8_t* const values = &job.values[size_t{first} * members * job.rules.payload_bytes];
+  std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload, fields.payload_bytes);
+  const uint32_t index = job.first_slot + fields.slot;
+  if (slots_[index].rounds[bank].seen != netsum_all_members(job.rules.members)) return false;
+  const ValueType value = value_type_of(fields.format);
+  const kernels::Values all{.first = values,
+                            .stride = job.rules.payload_bytes,
+                            .members = static_cast<int>(members),
+                            .count = fields.payload_bytes / size_of(value.type)};
+  // A member may ask for lanes that so many members do not fit.
+  const int lane_bits = kernels::narrow_lane_bits(value.type, all.members, value.lane_bits);
+  return !kernels::sum_values(value.type, lane_bits, fields.format >> 4 == NETSUM_OP_AVG_VALUES, all,
+                              value_scratch_, frame_of(index, bank) + NETSUM_HEADER_BYTES);
 }
 
 // A packet of the parent of a job. It names the job by the parent's index.

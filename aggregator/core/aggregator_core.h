@@ -81,7 +81,8 @@ class AggregatorCore {
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
     netsum_job_rate spent{};
-    Address multicast_group;  // valid: one packet there instead of one to each member
+    std::vector<uint8_t> values;  // if rules.value_slots: of each of these slots, the payload of each member
+    Address multicast_group;      // valid: one packet there instead of one to each member
     std::array<Peer, NETSUM_MAX_MEMBERS> peers{};
     netsum_parent_job parent{};  // if rules.has_parent, as is the rest
     wire::PacketKey parent_key;
@@ -101,7 +102,10 @@ class AggregatorCore {
   uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
   void welcome_multicast_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
-  void on_lanes(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
+  void on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
+  // Puts a contribution into its round. Returns true if it makes the round's sum overflow.
+  bool add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload, Job& job);
+  bool add_values(const netsum_fields& fields, uint32_t bank, const uint8_t* payload, Job& job);
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.
@@ -124,6 +128,8 @@ class AggregatorCore {
   std::vector<netsum_slot> slots_;
   std::vector<uint8_t>
       frames_;  // header and payload of both rounds of every slot: results are sent from here
+
+  std::vector<uint8_t> value_scratch_;
 
   // Frames of replies that are not results. A HELLO can have two.
   static constexpr int kScratchFrames = 2 * kMaxBurst;

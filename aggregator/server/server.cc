@@ -150,6 +150,7 @@ class UdpDataplane final : public Dataplane {
 
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
+    add_values(&capabilities);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = static_cast<int>(stripes_.size()),
             .max_jobs = options_.max_jobs,

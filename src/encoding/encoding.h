@@ -67,6 +67,9 @@ class Encoding {
 
   // Elements of a chunk. One packet of `payload_bytes` carries them, if the agreed bytes do not require more.
   virtual size_t chunk_elements(uint32_t payload_bytes) const = 0;
+  // A format of values (wire/parse.h) in which aggregators compute the same sums of chunks whose elements are all treated
+  // alike; NETSUM_FORMAT_NONE: there is none.
+  virtual uint8_t value_format() const = 0;
   // Whether elements of different tensors are treated differently. Otherwise neighbours may be joined to one.
   virtual bool separates_tensors() const = 0;
 

@@ -48,6 +48,25 @@ int FixedPoint::max_members() const {
   return narrow_bytes_ == 2 ? kernels::kMaxMembers16 : kMaxRanks;
 }
 
+uint8_t FixedPoint::value_format() const {
+  const auto value = [&]() -> uint8_t {
+    switch (type_) {
+      case DataType::kFloat32:
+        return NETSUM_VALUE_F32;
+      case DataType::kBFloat16:
+        return narrow_bytes_ == 2 ? NETSUM_VALUE_BF16_16 : NETSUM_VALUE_BF16_32;
+      case DataType::kFloat16:
+        return narrow_bytes_ == 2 ? NETSUM_VALUE_F16_16 : NETSUM_VALUE_F16_32;
+      case DataType::kInt32:
+        return NETSUM_VALUE_I32;
+      case DataType::kInt64:
+        return NETSUM_VALUE_I64;
+    }
+    return NETSUM_LANE_NONE;
+  };
+  return NETSUM_FORMAT(average_ ? NETSUM_OP_AVG_VALUES : NETSUM_OP_SUM_VALUES, value());
+}
+
 size_t FixedPoint::blocks(const Elements& chunk) const {
   return separates_tensors() ? chunk.runs() : chunk.count > 0 ? 1 : 0;
 }

@@ -26,6 +26,7 @@ class FixedPoint final : public Encoding {
   std::string describe() const override;
   int max_members() const override;
   size_t chunk_elements(uint32_t payload_bytes) const override { return payload_bytes >> narrow_shift_; }
+  uint8_t value_format() const override;
   bool separates_tensors() const override { return is_floating(type_); }
   size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
   void scan(const Elements& chunk, uint8_t* bytes) const override;

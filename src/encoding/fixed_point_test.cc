@@ -2,11 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
+#include "src/base/rng.h"
+#include "src/kernels/kernels.h"
 #include "wire/ids.h"
+#include "wire/packet.h"
 
 namespace netsum {
 namespace {
@@ -238,6 +245,107 @@ TEST(TensorSequence, APartOfATensorKnowsWhereItBegins) {
   std::vector<std::pair<uint64_t, size_t>> seen;
   part.for_each_run(2, 5, 0, [&](const netsum::Run& run) { seen.emplace_back(run.tensor_id, run.offset); });
   EXPECT_EQ(seen, (std::vector<std::pair<uint64_t, size_t>>{{7, 1002}, {8, 0}}));
+}
+
+// What the members get if they agree, encode, have their lanes added, and decode.
+Bytes sum_by_lanes(DataType type, ReduceOp op, int lane_bits, const std::vector<Bytes>& inputs, bool* fits) {
+  const size_t count = inputs[0].size() / size_of(type);
+  const int members = static_cast<int>(inputs.size());
+  Bytes output(inputs[0].size());
+  std::vector<Trial> trials;
+  for (const Bytes& input : inputs)
+    trials.emplace_back(type, op, members, std::vector<TensorView>{{input.data(), output.data(), count}},
+                        lane_bits);
+  Bytes agreed(2);
+  for (const Trial& trial : trials) {
+    const Bytes own = trial.scan(0, count);
+    for (size_t i = 0; i < 2; ++i) agreed[i] = std::max(agreed[i], own[i]);
+  }
+  const Trial& any = trials.front();
+  const ChunkPlan plan = any.plan(0, count, agreed.data());
+  std::array<Bytes, kMaxPackets> sums;
+  Payloads payloads{};
+  *fits = true;
+  for (size_t part = 0; part < plan.packets; ++part) {
+    const PacketPlan& packet = plan.packet[part];
+    sums[part].resize(packet.payload_bytes);
+    payloads[part] = sums[part].data();
+    for (const Trial& trial : trials) {
+      Bytes lanes(packet.payload_bytes);
+      trial.encoding.encode({&trial.sequence, 0, count}, agreed.data(), packet, lanes.data());
+      const size_t lane_bytes = netsum_lane_bytes(packet.format);
+      const bool overflow = kernels::add_lanes(lane_bytes, sums[part].data(), lanes.data(), lanes.size());
+      EXPECT_FALSE(overflow);
+    }
+    if (plan.together) continue;
+    Payloads one{payloads[part]};
+    *fits &= any.encoding.decode({&any.sequence, 0, count}, agreed.data(), packet, one);
+  }
+  if (plan.together)
+    *fits = any.encoding.decode({&any.sequence, 0, count}, agreed.data(), plan.packet[0], payloads);
+  return output;
+}
+
+// Any bits, small numbers, and a few infinities and NaNs; integers that overflow, and that do not.
+Bytes random_elements(Rng* rng, DataType type, size_t count) {
+  Bytes bytes(count * size_of(type));
+  const uint64_t kind = rng->below(4);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t bits = rng->next();
+    if (kind > 0 && type == DataType::kInt32) bits = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 40);
+    if (kind > 0 && type == DataType::kInt64) bits = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 8);
+    if (kind > 0 && is_floating(type)) {
+      const int exponent = static_cast<int>(rng->below(kind == 1 ? 3 : 30)) - (kind == 3 ? 150 : 10);
+      const auto x =
+          static_cast<float>(std::ldexp(static_cast<double>(bits >> 40) - (1 << 23), exponent - 23));
+      bits = std::bit_cast<uint32_t>(x);
+      if (type == DataType::kBFloat16) bits >>= 16;
+      if (type == DataType::kFloat16) bits = rng->next() & 0xBFFF;  // finite
+      if (rng->chance(0.001))
+        bits = type == DataType::kFloat16 ? 0x7C00 : type == DataType::kBFloat16 ? 0x7F80 : 0xFF800000;
+    }
+    std::memcpy(&bytes[i * size_of(type)], &bits, size_of(type));
+  }
+  return bytes;
+}
+
+TEST(FixedPoint, ValuesSumToTheSameBitsAsLanes) {
+  Rng rng(20261122);
+  int wide = 0, unfit = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const DataType type = std::array{DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16,
+                                     DataType::kInt32, DataType::kInt64}[rng.below(5)];
+    const ReduceOp op = is_floating(type) && rng.chance(0.5) ? ReduceOp::kAvg : ReduceOp::kSum;
+    const int members = std::array{1, 2, 3, 8, 16, 17, 64}[rng.below(7)];
+    const int wanted = rng.chance(0.5) ? 32 : 0;
+    const int lane_bits = kernels::narrow_lane_bits(type, members, wanted);
+    const FixedPoint encoding(type, op, members, wanted);
+    const size_t count = 1 + rng.below(encoding.chunk_elements(1440));
+    std::vector<Bytes> inputs;
+    Bytes together;
+    for (int member = 0; member < members; ++member) {
+      inputs.push_back(random_elements(&rng, type, count));
+      together.insert(together.end(), inputs.back().begin(), inputs.back().end());
+    }
+    bool fits = false;
+    const Bytes expected = sum_by_lanes(type, op, wanted, inputs, &fits);
+    Bytes scratch(16 * count), output(count * size_of(type));
+    const kernels::Values values{together.data(), count * size_of(type), members, count};
+    const bool fitted =
+        kernels::sum_values(type, lane_bits, op == ReduceOp::kAvg, values, scratch, output.data());
+    ASSERT_EQ(fitted, fits) << "trial " << trial << ", type " << static_cast<int>(type) << ", " << members
+                            << " members";
+    if (fits) {
+      ASSERT_EQ(output, expected) << "trial " << trial << ", type " << static_cast<int>(type) << ", "
+                                  << members << " members";
+    }
+    unfit += !fits;
+    wide += is_floating(type) && std::any_of(inputs.begin(), inputs.end(), [&](const Bytes& input) {
+              return kernels::scan(type, input.data(), count, members).wide != 0;
+            });
+  }
+  EXPECT_GT(wide, 100);
+  EXPECT_GT(unfit, 100);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <vector>
 
 #include "src/job/encoded_fields.h"
 #include "wire/ids.h"
+#include "wire/parse.h"
 
 namespace netsum {
 namespace {
@@ -40,6 +42,8 @@ List common_of(const List& a, const List& b) {
 }
 
 std::string describe_format(uint32_t format) {
+  if (format < 256 && netsum_is_values(static_cast<uint8_t>(format)))
+    return "sums of values (format " + std::to_string(format) + ")";
   const auto name = [](uint32_t number, std::initializer_list<std::pair<uint32_t, const char*>> known,
                        const char* what) {
     for (const auto& [value, text] : known)
@@ -93,6 +97,35 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
 }
 
 }  // namespace
+
+namespace {
+
+std::vector<uint32_t> value_formats() {
+  std::vector<uint32_t> formats;
+  for (uint32_t format = 0; format < 256; ++format)
+    if (netsum_is_values(static_cast<uint8_t>(format))) formats.push_back(format);
+  return formats;
+}
+
+}  // namespace
+
+void add_values(Capabilities* can) {
+  for (const uint32_t format : value_formats()) can->add_formats(format);
+}
+
+bool sums_values(const Capabilities& can) {
+  for (const uint32_t format : value_formats())
+    if (!contains(can.formats(), format)) return false;
+  return true;
+}
+
+Capabilities without_values(Capabilities can) {
+  List kept;
+  for (const uint32_t format : can.formats())
+    if (!netsum_is_values(static_cast<uint8_t>(format))) kept.Add(format);
+  *can.mutable_formats() = kept;
+  return can;
+}
 
 uint32_t most_members_of(const Capabilities& who) {
   return who.max_members() == 0 ? NETSUM_MAX_MEMBERS : who.max_members();

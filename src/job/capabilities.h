@@ -12,6 +12,12 @@ namespace netsum {
 
 // Of a dataplane that can do all of protocol version 2 and nothing more, but multicast.
 Capabilities standard_capabilities(uint32_t payload_bytes);
+// Of a dataplane that besides takes element values.
+void add_values(Capabilities* can);
+// Whether all formats of values are among its formats.
+bool sums_values(const Capabilities& can);
+// Of a dataplane that passes its sums on to a parent: without values, whose sum the parent could not go on with.
+Capabilities without_values(Capabilities can);
 // The most members of a job.
 uint32_t most_members_of(const Capabilities& who);
 // What both can do. Fields of later releases are left out.

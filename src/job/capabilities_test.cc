@@ -26,6 +26,26 @@ TEST(Capabilities, WhoSaysNothingCanDoAndNeedsTheStandard) {
   EXPECT_TRUE(check_needs(job_that_needs(standard_capabilities(1440)), Capabilities(), kWho).ok());
 }
 
+TEST(Capabilities, ValuesAreSummedOnlyWhereAllCan) {
+  Capabilities values = standard_capabilities(1440);
+  EXPECT_FALSE(sums_values(values));
+  add_values(&values);
+  EXPECT_TRUE(sums_values(values));
+  EXPECT_TRUE(sums_values(common(values, values)));
+  EXPECT_FALSE(sums_values(common(values, standard_capabilities(1440))));
+  EXPECT_FALSE(sums_values(common(values, Capabilities())));  // of an older release
+  EXPECT_FALSE(sums_values(Capabilities()));
+  EXPECT_FALSE(sums_values(without_values(values)));
+  EXPECT_EQ(without_values(values).SerializeAsString(), standard_capabilities(1440).SerializeAsString());
+}
+
+TEST(Capabilities, AMissingFormatOfValuesIsNamed) {
+  Capabilities needs = standard_capabilities(1440);
+  needs.add_formats(NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
+  EXPECT_THAT(check_needs(job_that_needs(needs), standard_capabilities(1440), kWho).message(),
+              HasSubstr("needs sums of values (format 49)"));
+}
+
 struct Lack {
   void (*change)(Capabilities* needs, Capabilities* can);
   const char* says;
@@ -54,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
         Lack{[](Capabilities*, Capabilities* can) { can->mutable_formats()->RemoveLast(); },
              "MAX of unsigned 8-bit lanes"},
         Lack{
-            [](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT(3, NETSUM_LANE_I32)); },
-            "operation 3 of 32-bit lanes"},
+            [](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT(9, NETSUM_LANE_I32)); },
+            "operation 9 of 32-bit lanes"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_byte_orders(NETSUM_LANES_BIG_ENDIAN); },
              "big-endian lanes"},
         Lack{[](Capabilities*, Capabilities* can) { can->set_tags(0, 7); }, "keyed packet tags"},

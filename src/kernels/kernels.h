@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "netsum/types.h"
 
@@ -106,6 +107,22 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 // As add_lanesN for lanes of `lane_bytes` (2, 4 or 8), on `bytes` of them.
 bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes);
+
+// --- In an aggregator that gets values
+// One block of each member: member m's values begin at first + m * stride.
+struct Values {
+  const uint8_t* first = nullptr;
+  size_t stride = 0;  // bytes
+  int members = 0;
+  size_t count = 0;  // elements of each
+
+  const uint8_t* of(int member) const { return first + static_cast<size_t>(member) * stride; }
+};
+// What the members would decode if they scanned, agreed on a scale, encoded in lanes of narrow_lane_bits `lane_bits`, and
+// had their lanes added: the same bits. `scratch` has 16 bytes per element; `out` may not overlap the values. Returns false
+// if an integer sum does not fit `type`.
+bool sum_values(DataType type, int lane_bits, bool average, const Values& values, std::span<uint8_t> scratch,
+                void* out);
 
 // --- Copying
 // memcpy for what this core will not read again soon: the stores go past the cache, so the destination's old

@@ -53,6 +53,12 @@ std::string Operation::describe() const {
   return text + ", " + std::string(reduce_op_name(op_)) + ")";
 }
 
+bool Operation::can_send_values(uint32_t payload_bytes) const {
+  return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1 &&
+         chunks(payload_bytes) <= kMostValueChunks &&
+         (elements_.tensors().size() == 1 || !encoding_->separates_tensors());
+}
+
 size_t Operation::chunks(uint32_t payload_bytes) const {
   const size_t per_chunk = encoding_->chunk_elements(payload_bytes);
   return (count() + per_chunk - 1) / per_chunk;

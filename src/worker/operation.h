@@ -17,6 +17,10 @@
 
 namespace netsum {
 
+// An operation of more chunks never sends values. Such ones gain little: their scales are agreed on while data is on its
+// way. And values cost an aggregator more than lanes.
+inline constexpr size_t kMostValueChunks = 16;
+
 // Set when one rank contributes for several ranks of its host, as part of a larger operation.
 struct Joint {
   // Further inputs. The tensors of the operation are then contiguous in memory, and so are those of each further
@@ -90,6 +94,10 @@ class Operation {
   std::vector<TensorView> tensors_of(size_t begin, size_t n) const;
   // Where in its tensor element `begin` is.
   size_t offset_of(size_t begin) const;
+
+  // Whether an aggregator can be given the elements as they are, and gives back the same sums as by lanes: the operation is
+  // small, and all elements of a chunk are treated alike. Equal on all ranks.
+  bool can_send_values(uint32_t payload_bytes) const;
 
   // Copies elements without encoding: from the inputs to `to` (zeros if this rank does not contribute), and from `from` to
   // the outputs (if it receives).

@@ -109,13 +109,16 @@ void Stripe::on_tick(int64_t now_us) {
 }
 
 Stripe::Waiting Stripe::waiting(int64_t now_us) const {
-  // The lowest unfinished step of data, or else the scales of the next scale group: every live rank contributes to it. Ranks
+  // The lowest unfinished step of data, or else the oldest scale group that waits: every live rank contributes to it. Ranks
   // may be missing from later steps only because their windows are smaller.
   const Slot* oldest = nullptr;
   if (lowest_waiting_ < next_sequence_) {
     oldest = &slots_[lowest_waiting_ % options_.data_slots];
-  } else if (data_group_ < scale_groups_opened_) {
-    oldest = &slots_[options_.data_slots + data_group_ % options_.scale_slots];
+  } else {
+    for (uint64_t ago = std::min<uint64_t>(scale_groups_opened_, options_.scale_slots); ago > 0; --ago) {
+      oldest = &slots_[options_.data_slots + (scale_groups_opened_ - ago) % options_.scale_slots];
+      if (oldest->state != SlotState::kIdle) break;
+    }
   }
   Waiting result;
   if (oldest == nullptr || oldest->state == SlotState::kIdle) return result;

@@ -4,6 +4,8 @@
 //   scale group: consecutive chunks of one operation, as many as have their scanned bytes in one packet. The ranks first
 //     agree on these bytes (one small packet of 8-bit MAX lanes in a scale slot), then send the group's chunks. Scale
 //     groups run ahead of the data, so a stream of operations does not wait for them.
+//   values: where the aggregator can sum values, each chunk of a small operation is a scale group of its own that needs no
+//     data. Its packet has the elements as they are, goes to the scale slot, and is answered with their sum.
 //   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
 //
@@ -46,6 +48,7 @@ struct StripeOptions {
   netsum_key key{};  // the stripe's: wire::stripe_key()
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
+  bool sums_values = false;  // the aggregator takes values in scale slots; equal on all ranks
   uint32_t payload_bytes = 1440;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.
@@ -140,7 +143,7 @@ class Stripe {
   Waiting waiting(int64_t now_us) const;
 
  private:
-  enum class StepKind : uint8_t { kAgree, kData };
+  enum class StepKind : uint8_t { kAgree, kData, kValues };
   struct Step {
     Operation* operation = nullptr;
     StepKind kind = StepKind::kAgree;
@@ -148,8 +151,8 @@ class Stripe {
     bool together = false;     // kData: as in ChunkPlan
     uint32_t scale_group = 0;  // index in scale_groups_
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
-    Chunk chunk;         // kData; its agreed bytes are in the scale group
-    PacketPlan packet;   // kAgree: only format and payload_bytes
+    Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues
+    PacketPlan packet;   // kAgree and kValues: only format and payload_bytes
   };
 
   struct Slot {
@@ -175,6 +178,7 @@ class Stripe {
   struct ScaleGroup {
     Operation* operation = nullptr;
     ScaleGroupState state = ScaleGroupState::kFree;
+    bool values = false;     // it is one chunk, whose values are summed in the scale slot
     size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
     uint32_t chunks = 0;
     uint32_t steps_left = 0;
@@ -191,6 +195,9 @@ class Stripe {
   uint32_t build_hello(int64_t now_us, uint8_t* frame);
   uint32_t build_urgent(int64_t now_us, uint8_t* frame);
   bool open_scale_group(int64_t now_us);
+  Step agree_step(ScaleGroup* group);
+  Step values_step(ScaleGroup* group);
+  void pass_values();
   std::optional<Step> next_step();
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
@@ -230,7 +237,8 @@ class Stripe {
   // Scale group t is scale_groups_[t % scale_slots], and is agreed on in the scale slot of that number.
   std::vector<ScaleGroup> scale_groups_;
   uint64_t scale_groups_opened_ = 0;
-  uint64_t data_group_ = 0;  // scale group whose chunks are being sent
+  uint64_t data_group_ =
+      0;  // scale group whose chunks are being sent, or the next to open; not one of values
   uint32_t data_chunk_ = 0;  // its next chunk
   size_t data_agreed_ = 0;   // where that chunk's agreed bytes begin
   uint8_t data_part_ = 0;    // that chunk's next packet

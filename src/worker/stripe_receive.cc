@@ -112,6 +112,10 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
     group.steps_left = steps_of(group);
     return Status();
   }
+  if (step.kind == StepKind::kValues) {
+    step.operation->copy_out(payload, step.chunk.begin, step.chunk.count);
+    return Status();
+  }
   Payloads payloads{payload};
   if (step.together) {
     std::memcpy(held_.payloads[step.part].data(), payload, step.packet.payload_bytes);

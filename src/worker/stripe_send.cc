@@ -94,43 +94,74 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
   return 0;
 }
 
-// Starts the agreement of the next scale group, if its slot is free.
+// Starts the agreement of the next scale group, or the sum of its values, if its slot is free.
 bool Stripe::open_scale_group(int64_t now_us) {
-  if (queue_.empty()) return false;
+  if (queue_.empty() || scale_groups_opened_ - data_group_ == options_.scale_slots) return false;
   const uint32_t index = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
   ScaleGroup& group = scale_groups_[index];
   if (group.state != ScaleGroupState::kFree) return false;
   const Share share = queue_.front();
-  const Operation& operation = *share.operation;
   group.operation = share.operation;
-  group.state = ScaleGroupState::kAgreeing;
   group.first_chunk = queue_chunk_;
   group.chunks = 0;
-  size_t bytes = 0;
-  for (; queue_chunk_ < share.chunks; ++queue_chunk_, ++group.chunks) {
-    const Chunk chunk = operation.chunk(chunk_index(operation, queue_chunk_), options_.payload_bytes);
-    const size_t more = operation.agreed_bytes(chunk);
-    NETSUM_ASSERT(more >= kMinAgreedBytes);
-    if (bytes + more > options_.payload_bytes) break;
-    operation.scan(chunk, &group.agreed[bytes]);
-    bytes += more;
-  }
-  NETSUM_ASSERT(group.chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
-  Step step;
+  group.values = options_.sums_values && share.operation->can_send_values(options_.payload_bytes);
+  Step step = group.values ? values_step(&group) : agree_step(&group);
   step.operation = share.operation;
   step.scale_group = index;
-  step.index = queue_group_++;
-  step.packet.format = NETSUM_FORMAT_MAX_U8;
-  step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
-  std::fill_n(group.agreed.data() + bytes, step.packet.payload_bytes - bytes, uint8_t{0});
   ++scale_groups_opened_;
+  pass_values();
   if (queue_chunk_ == share.chunks) {
     queue_.pop_front();
     queue_chunk_ = queue_group_ = 0;
   }
   start(now_us, options_.data_slots + index, step);
-  if (step.operation->course.first_scale_us == 0) step.operation->course.first_scale_us = now_us;
+  int64_t& first_us =
+      group.values ? step.operation->course.first_data_us : step.operation->course.first_scale_us;
+  if (first_us == 0) first_us = now_us;
   return true;
+}
+
+Stripe::Step Stripe::agree_step(ScaleGroup* group) {
+  const Share& share = queue_.front();
+  const Operation& operation = *share.operation;
+  group->state = ScaleGroupState::kAgreeing;
+  size_t bytes = 0;
+  for (; queue_chunk_ < share.chunks; ++queue_chunk_, ++group->chunks) {
+    const Chunk chunk = operation.chunk(chunk_index(operation, queue_chunk_), options_.payload_bytes);
+    const size_t more = operation.agreed_bytes(chunk);
+    NETSUM_ASSERT(more >= kMinAgreedBytes);
+    if (bytes + more > options_.payload_bytes) break;
+    operation.scan(chunk, &group->agreed[bytes]);
+    bytes += more;
+  }
+  NETSUM_ASSERT(group->chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
+  Step step;
+  step.index = queue_group_++;
+  step.packet.format = NETSUM_FORMAT_MAX_U8;
+  step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
+  std::fill_n(group->agreed.data() + bytes, step.packet.payload_bytes - bytes, uint8_t{0});
+  return step;
+}
+
+Stripe::Step Stripe::values_step(ScaleGroup* group) {
+  const Operation& operation = *queue_.front().operation;
+  group->state = ScaleGroupState::kReady;
+  group->chunks = 1;
+  group->steps_left = 1;
+  Step step;
+  step.kind = StepKind::kValues;
+  step.index = static_cast<uint32_t>(chunk_index(operation, queue_chunk_++));
+  step.chunk = operation.chunk(step.index, options_.payload_bytes);
+  step.packet.format = operation.encoding().value_format();
+  step.packet.payload_bytes =
+      static_cast<uint32_t>((step.chunk.count * size_of(operation.type()) + 7) / 8 * 8);
+  return step;
+}
+
+// Groups of values have no data to wait for.
+void Stripe::pass_values() {
+  while (data_group_ < scale_groups_opened_ && scale_groups_[data_group_ % options_.scale_slots].values)
+    ++data_group_;
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
@@ -162,6 +193,7 @@ std::optional<Stripe::Step> Stripe::next_step() {
       data_chunk_ = 0;
       data_agreed_ = 0;
       ++data_group_;
+      pass_values();
     }
   }
   return step;
@@ -187,6 +219,9 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
   if (step.kind == StepKind::kAgree) {
     std::memcpy(lanes, scale_groups_[step.scale_group].agreed.data(), step.packet.payload_bytes);
+  } else if (step.kind == StepKind::kValues) {
+    std::memset(lanes + step.packet.payload_bytes - 8, 0, 8);
+    step.operation->copy_in(step.chunk.begin, step.chunk.count, lanes);
   } else {
     step.operation->encode(step.chunk, step.packet, lanes);
   }

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace netsum {
 namespace {
@@ -14,6 +16,8 @@ constexpr int64_t kRoundTripUs = 1'000;
 
 class StripeTest : public testing::Test {
  protected:
+  explicit StripeTest(const StripeOptions& options = StripeTest::options()) : stripe_(options) {}
+
   struct Sent {
     netsum_fields fields{};
     std::vector<uint8_t> payload;
@@ -59,19 +63,27 @@ class StripeTest : public testing::Test {
     return answer(sent, NETSUM_TYPE_STATUS, {0, 0, 0, 0, 0, 0, 0, seen}, again ? NETSUM_FLAG_AGAIN : 0);
   }
 
-  // HELLO, scales of one group, and returns the first window of data.
-  std::vector<Sent> start(size_t chunks) {
-    memory_.assign(chunks * 16, 5);
-    OperationSpec spec;
-    spec.type = DataType::kInt32;
-    spec.tensors = {{memory_.data(), memory_.data(), memory_.size()}};
-    spec.deadline_us = 1'000'000;
-    operation_ = std::make_unique<Operation>(0, std::move(spec), 3);
-    stripe_.enqueue(operation_.get());
+  // HELLO and WELCOME.
+  void connect() {
     std::vector<Sent> hello = collect();
     EXPECT_EQ(hello.size(), 1u);
     now_ += kRoundTripUs;
     EXPECT_TRUE(answer(hello[0], NETSUM_TYPE_WELCOME, hello[0].payload).ok());
+  }
+  std::unique_ptr<Operation> integers(uint64_t number, std::vector<int32_t>* memory) {
+    OperationSpec spec;
+    spec.type = DataType::kInt32;
+    spec.tensors = {{memory->data(), memory->data(), memory->size()}};
+    spec.deadline_us = 1'000'000;
+    return std::make_unique<Operation>(number, std::move(spec), 3);
+  }
+
+  // HELLO, scales of one group, and returns the first window of data.
+  std::vector<Sent> start(size_t chunks) {
+    memory_.assign(chunks * 16, 5);
+    operation_ = integers(0, &memory_);
+    stripe_.enqueue(operation_.get());
+    connect();
     std::vector<Sent> scales = collect();
     EXPECT_GE(scales.size(), 1u);
     now_ += kRoundTripUs;
@@ -81,7 +93,7 @@ class StripeTest : public testing::Test {
     return data;
   }
 
-  Stripe stripe_{options()};
+  Stripe stripe_;
   int64_t now_ = 1'000'000;
   std::vector<int32_t> memory_;
   std::unique_ptr<Operation> operation_;
@@ -307,6 +319,73 @@ TEST_F(StripeTest, TheOperationIsFinishedWithItsLastGroup) {
   EXPECT_FALSE(stripe_.take_operation_finished());
   EXPECT_EQ(operation_->chunks_left, 0u);
   EXPECT_EQ(stripe_.waiting(now_).operation, nullptr);
+}
+
+class ValuesTest : public StripeTest {
+ protected:
+  ValuesTest()
+      : StripeTest([] {
+          StripeOptions options = StripeTest::options();
+          options.sums_values = true;
+          return options;
+        }()) {
+    connect();
+  }
+  static constexpr uint8_t kFormat = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32);
+};
+
+TEST_F(ValuesTest, ASmallOperationIsOneRoundTripInTheScaleSlots) {
+  memory_ = {1, 2, 3};
+  operation_ = integers(0, &memory_);
+  stripe_.enqueue(operation_.get());
+  const std::vector<Sent> sent = collect();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].fields.format, kFormat);
+  EXPECT_EQ(sent[0].fields.slot, 16);  // the first behind the data slots
+  EXPECT_EQ(sent[0].fields.payload_bytes, 16u);
+  EXPECT_EQ(sent[0].payload, (std::vector<uint8_t>{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}));
+  ASSERT_TRUE(answer(sent[0], NETSUM_TYPE_RESULT, {3, 0, 0, 0, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0}).ok());
+  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_EQ(memory_, (std::vector<int32_t>{3, 6, 9}));
+  EXPECT_TRUE(collect().empty());
+}
+
+TEST_F(ValuesTest, OperationsFollowEachOtherThroughTheSlotsInOrder) {
+  // Five chunks of values through two scale slots, then scales and data of a large operation, then values again.
+  std::vector<int32_t> small(5 * 16, 1), large(17 * 16, 2), last(1, 3);
+  const auto first = integers(0, &small), second = integers(1, &large), third = integers(2, &last);
+  for (Operation* operation : {first.get(), second.get(), third.get()}) stripe_.enqueue(operation);
+  std::vector<std::pair<uint8_t, uint32_t>> order;
+  for (std::vector<Sent> sent = collect(); !sent.empty(); sent = collect()) {
+    for (auto one = sent.rbegin(); one != sent.rend(); ++one) {  // results may arrive in any order
+      ASSERT_TRUE(result(*one).ok());
+    }
+    for (const Sent& one : sent) order.emplace_back(one.fields.format, one.fields.chunk);
+  }
+  ASSERT_EQ(order.size(), 5u + 1u + 17u + 1u);
+  for (uint32_t chunk = 0; chunk < 5; ++chunk) EXPECT_EQ(order[chunk], std::pair(kFormat, chunk));
+  EXPECT_EQ(std::count(order.begin(), order.end(), std::pair(uint8_t{NETSUM_FORMAT_MAX_U8}, 0u)), 1);
+  EXPECT_EQ(std::count_if(order.begin(), order.end(),
+                          [](const auto& one) { return one.first == NETSUM_FORMAT_SUM_I32; }),
+            17);
+  EXPECT_EQ(first->chunks_left + second->chunks_left + third->chunks_left, 0u);
+}
+
+TEST_F(ValuesTest, ALostContributionIsFoundAndSentAgainFromTheTensor) {
+  memory_ = {7};
+  operation_ = integers(0, &memory_);
+  stripe_.enqueue(operation_.get());
+  const Sent lost = collect().at(0);
+  now_ += 1'000'000;
+  const Sent probe = collect().at(0);
+  EXPECT_EQ(probe.fields.type, NETSUM_TYPE_PROBE);
+  const Stripe::Waiting waiting = stripe_.waiting(now_);
+  EXPECT_EQ(waiting.operation, operation_.get());
+  ASSERT_TRUE(status(probe, 5).ok());  // members 0 and 2 have contributed
+  const std::vector<Sent> again = collect();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].payload, lost.payload);
+  EXPECT_EQ(stripe_.counters().retransmissions.get(), 1u);
 }
 
 }  // namespace

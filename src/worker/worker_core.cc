@@ -57,6 +57,8 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripe.index = static_cast<uint32_t>(i);
     stripe.chunk_map = chunk_map_;
     stripe.names = options_.names;
+    // An aggregator sums one input of each of its members.
+    stripe.sums_values &= options_.summands == options.world_size;
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;

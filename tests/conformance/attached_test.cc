@@ -105,7 +105,7 @@ TEST_P(AttachedXdp, GoldenVectors) {
   for (const Vector& vector : load_vectors(NETSUM_VECTORS)) {
     NetworkRun dataplane(dataplane_.get(), sockets_);
     const ReplayResult result = replay(vector, dataplane);
-    const bool applies = vector.name != "oversized" && vector.start.empty();
+    const bool applies = vector.name != "oversized" && vector.name != "values" && vector.start.empty();
     EXPECT_EQ(result.outcome, applies ? Outcome::kPassed : Outcome::kNotApplicable)
         << vector.name << ": " << result.detail;
   }

@@ -78,6 +78,7 @@ DataplaneJob dataplane_job(const VectorJob& spec, const std::function<Address(Pe
   job.data_slots = spec.data_slots;
   job.scale_slots = spec.scale_slots;
   job.payload_bytes = spec.payload_bytes;
+  job.sums_values = spec.sums_values;
   if (!spec.parent) return job;
   job.parent = DataplaneParent{.stripes = {address_of(spec.parent->peer)},
                                .job = spec.parent->job,
@@ -100,6 +101,7 @@ std::string to_json(const Vector& vector) {
                             {"data_slots", job.data_slots},
                             {"scale_slots", job.scale_slots},
                             {"payload_bytes", job.payload_bytes}});
+    if (job.sums_values) json["jobs"].back()["sums_values"] = true;
     if (!job.parent) continue;
     json["jobs"].back()["parent"] = {{"at", job.parent->peer},
                                      {"job", job.parent->job},
@@ -137,7 +139,8 @@ Vector from_json(const std::string& text) {
                            .members = job.at("members"),
                            .data_slots = job.at("data_slots"),
                            .scale_slots = job.at("scale_slots"),
-                           .payload_bytes = job.at("payload_bytes")});
+                           .payload_bytes = job.at("payload_bytes"),
+                           .sums_values = job.value("sums_values", false)});
     if (!job.contains("parent")) continue;
     const Json& parent = job.at("parent");
     vector.jobs.back().parent = VectorParent{.peer = parent.at("at"),
@@ -187,7 +190,10 @@ ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
     if (step.packet.size() > dataplane.largest_datagram())
       return {Outcome::kNotApplicable, "too long for it"};
   }
-  for (const VectorJob& job : vector.jobs) dataplane.install(job);
+  for (const VectorJob& job : vector.jobs) {
+    if (job.sums_values && !dataplane.sums_values()) return {Outcome::kNotApplicable, "cannot sum values"};
+    dataplane.install(job);
+  }
   for (const VectorStart& start : vector.start) {
     if (!dataplane.start_at(start)) return {Outcome::kNotApplicable, "the start cannot be set"};
   }

@@ -41,6 +41,7 @@ struct VectorJob {
   netsum_key key{};
   uint16_t members = 0;
   uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
+  bool sums_values = false;  // the scale slots take values
   std::optional<VectorParent> parent;
 };
 
@@ -64,6 +65,8 @@ class DataplaneUnderTest {
   virtual std::vector<Reply> feed(Peer from, const Bytes& datagram) = 0;
   // Vectors with longer datagrams do not apply.
   virtual size_t largest_datagram() const { return 65507; }
+  // Vectors with jobs that need it do not apply to those that cannot.
+  virtual bool sums_values() const { return false; }
   // Packets refused so far, by drop_name(); zero counts may be left out.
   virtual std::map<std::string, uint64_t> drops() = 0;
 };

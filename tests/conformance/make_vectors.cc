@@ -1,5 +1,8 @@
 // What the golden vectors say.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
 
 #include "tests/conformance/dataplane_vectors.h"
 #include "tests/conformance/vector_writer.h"
@@ -442,6 +445,81 @@ Vector round_wrap() {
   return w.done();
 }
 
+// With two members a block below 2 has the quantum 2^-29: 1e-9 is rounded to one quantum, as in lanes.
+Vector values() {
+  constexpr float kQuantum = 1.0f / (1 << 29);
+  const auto floats = [](const std::vector<float>& elements) {
+    std::vector<int32_t> bits;
+    for (const float element : elements) bits.push_back(std::bit_cast<int32_t>(element));
+    return lanes32(bits);
+  };
+  const auto round_of = [](uint32_t round, uint8_t format) {
+    return Round{.slot = 2, .round = round, .chunk = 4, .format = format};
+  };
+  VectorWriter w("values",
+                 "the scale slots of a job take values of elements, and answer with their sum or mean",
+                 {{.job = 3,
+                   .epoch = 7,
+                   .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
+                   .members = 2,
+                   .data_slots = 2,
+                   .scale_slots = 1,
+                   .payload_bytes = 32,
+                   .sums_values = true}});
+  w.everybody_says_hello();
+  const Round sum = round_of(1, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
+  w.contribute(1, sum, floats({0.5f, 1e-9f}));
+  w.contribute(1, sum, floats({0.5f, 1e-9f}), "member 1 again").expect_drop("duplicate");
+  w.ask(1, sum, "member 0 has not contributed").expect_status(1, sum, 2, false);
+  w.contribute(0, sum, floats({1.0f, 1e-9f})).expect_result_for_all(sum, floats({1.5f, 2 * kQuantum}));
+  w.contribute(1, sum, floats({0.5f, 1e-9f}), "member 1 lost the result")
+      .expect_result_for(1, sum, floats({1.5f, 2 * kQuantum}));
+
+  const Round mean = round_of(2, NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32));
+  w.contribute(0, mean, floats({1.0f, 1e-9f}));
+  w.contribute(1, mean, floats({0.5f, 1e-9f})).expect_result_for_all(mean, floats({0.75f, kQuantum}));
+
+  const float inf = std::numeric_limits<float>::infinity();
+  const Round special = round_of(3, sum.format);
+  w.contribute(0, special, floats({inf, inf, -0.0f, 1.0f}));
+  w.contribute(1, special, floats({1.0f, -inf, -0.0f, 1e-9f}))
+      .expect_result_for_all(special,
+                             floats({inf, std::numeric_limits<float>::quiet_NaN(), 0.0f, 1.0f + kQuantum}));
+
+  Round integers = round_of(4, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32));
+  w.contribute(0, integers, lanes32({INT32_MAX, -5}));
+  w.contribute(1, integers, lanes32({1, 3}));
+  integers.flags = NETSUM_FLAG_OVERFLOW;
+  w.expect_result_for_all(integers, lanes32({INT32_MIN, -2}));
+
+  const Round lanes = round_of(5, NETSUM_FORMAT_MAX_U8);
+  w.contribute(0, lanes, {1, 9, 3, 4, 5, 6, 7, 8});
+  w.contribute(1, lanes, {2, 8, 3, 4, 5, 6, 7, 8}).expect_result_for_all(lanes, {2, 9, 3, 4, 5, 6, 7, 8});
+
+  const Round mixed = round_of(6, sum.format);
+  w.contribute(0, mixed, floats({1.0f, 2.0f}));
+  const Round other = round_of(6, NETSUM_FORMAT_SUM_I32);
+  w.contribute(1, other, lanes32({1, 2}), "member 1 sends lanes of the same chunk");
+  w.expect({0, 1}, "the members differ", w.error(other, 1));
+
+  Round data = round_of(1, sum.format);
+  data.slot = 0;
+  w.contribute(0, data, floats({1.0f, 2.0f}), "values in a data slot").expect_drop("bad_format");
+  const Round no_mean = round_of(7, NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_I32));
+  w.contribute(0, no_mean, lanes32({1, 2}), "there is no mean of integers").expect_drop("bad_format");
+  return w.done();
+}
+
+Vector values_refused() {
+  VectorWriter w("values_refused",
+                 "a job whose dataplane cannot sum values refuses them, as unknown formats");
+  w.everybody_says_hello();
+  const Round values{
+      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32)};
+  w.contribute(0, values, lanes32({1, 2})).expect_drop("bad_format");
+  return w.done();
+}
+
 // A job of two below an aggregator at peer 11, which knows it as member 2 of its job 1.
 Vector hierarchy() {
   constexpr Peer kAbove = 11;
@@ -495,11 +573,11 @@ Vector hierarchy() {
 }  // namespace
 
 std::vector<Vector> make_vectors() {
-  std::vector<Vector> all = {hello_welcome(), single_member(), four_members(), lost_result(), duplicates(),
-                             stale_epoch(),   stale_round(),   future_round(), bad_check(),   malformed(),
-                             oversized(),     bounds(),        two_jobs(),     overflow(),    narrow(),
-                             wide(),          scales(),        probes(),       slot_reuse(),  round_wrap(),
-                             hierarchy()};
+  std::vector<Vector> all = {hello_welcome(), single_member(), four_members(),  lost_result(), duplicates(),
+                             stale_epoch(),   stale_round(),   future_round(),  bad_check(),   malformed(),
+                             oversized(),     bounds(),        two_jobs(),      overflow(),    narrow(),
+                             wide(),          scales(),        probes(),        slot_reuse(),  round_wrap(),
+                             hierarchy(),     values(),        values_refused()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }

@@ -86,6 +86,10 @@ size_t NetworkRun::largest_datagram() const {
   return NETSUM_HEADER_BYTES + dataplane_->limits().capabilities.payload_bytes();
 }
 
+bool NetworkRun::sums_values() const {
+  return netsum::sums_values(dataplane_->limits().capabilities);
+}
+
 bool NetworkRun::is_welcome(const Bytes& datagram) const {
   netsum_fields f{};
   return netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f) == NETSUM_DROP_NONE &&

@@ -36,6 +36,7 @@ class NetworkRun : public DataplaneUnderTest {
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart&) override { return false; }  // no packet leads there
   size_t largest_datagram() const override;
+  bool sums_values() const override;
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override;
 

@@ -15,7 +15,7 @@ constexpr Peer kParent = 10;
 
 class Traffic {
  public:
-  explicit Traffic(uint64_t seed) : rng_(seed) {
+  Traffic(uint64_t seed, bool sums_values) : rng_(seed) {
     for (uint16_t index = 0; index < 2; ++index) {
       VectorJob job;
       job.job = static_cast<uint16_t>(index * 3 + 1);
@@ -25,6 +25,7 @@ class Traffic {
       job.data_slots = 2;
       job.scale_slots = 1;
       job.payload_bytes = kPayload - 32 * static_cast<uint32_t>(rng_.below(2));
+      job.sums_values = sums_values && index == 0;
       if (index == 1) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
             .peer = kParent, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
@@ -68,6 +69,12 @@ class Traffic {
     static constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32,
                                            NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8};
     f.format = kFormats[f.round % 4];
+    // In the scale slot, mostly.
+    static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32),
+                                          NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32),
+                                          NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32),
+                                          NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I64)};
+    if (f.slot == 2 ? f.round % 3 != 0 : f.round % 31 == 0) f.format = kValues[f.round / 3 % 4];
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     Peer from = peer(j, m);
@@ -215,7 +222,7 @@ std::string describe(const std::vector<Reply>& replies) {
 
 std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& reference,
                              DataplaneUnderTest& dataplane) {
-  Traffic traffic(seed);
+  Traffic traffic(seed, dataplane.sums_values());
   for (const VectorJob& job : traffic.jobs()) {
     reference.install(job);
     dataplane.install(job);

@@ -1,11 +1,88 @@
 #include "tests/conformance/reference_dataplane.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "aggregator/slot/lanes.h"
+#include "src/base/assert.h"
 
 namespace netsum::conformance {
+
+namespace {
+
+template <typename T>
+T element(const Bytes& bytes, size_t index) {
+  T value;
+  std::memcpy(&value, &bytes[index * sizeof value], sizeof value);
+  return value;
+}
+
+// docs/numerics.md, in double arithmetic.
+void sum_floats(const std::map<uint16_t, Bytes>& values, size_t count, bool average, uint8_t* out) {
+  const int members = static_cast<int>(values.size());
+  int exponent = 0;
+  for (const auto& [member, bytes] : values) {
+    for (size_t i = 0; i < count; ++i) {
+      const float x = element<float>(bytes, i);
+      int e = 0;
+      if (std::isfinite(x) && x != 0) {
+        std::frexp(x, &e);
+        exponent = std::max({exponent, e + 126, 1});
+      }
+    }
+  }
+  int quantum_bits = 31;
+  for (int headroom = 1; headroom < members; headroom *= 2) --quantum_bits;
+  const int quantum = exponent - 126 - quantum_bits;
+  for (size_t i = 0; i < count; ++i) {
+    double sum = 0, specials = 0;
+    for (const auto& [member, bytes] : values) {
+      const double x = element<float>(bytes, i);
+      if (!std::isfinite(x)) {
+        specials += x;
+      } else if (exponent != 0) {
+        sum += std::nearbyint(std::ldexp(x, -quantum));
+      }
+    }
+    float result = static_cast<float>(exponent == 0 ? 0.0 : std::ldexp(sum, quantum));
+    if (average) result /= static_cast<float>(members);
+    if (specials != 0) result = static_cast<float>(specials);  // NaN is not 0 either
+    if (std::isnan(result)) result = std::numeric_limits<float>::quiet_NaN();
+    if (result == 0) result = 0;  // no -0
+    std::memcpy(out + i * sizeof result, &result, sizeof result);
+  }
+}
+
+template <typename T>
+bool sum_integers(const std::map<uint16_t, Bytes>& values, size_t count, uint8_t* out) {
+  bool fits = true;
+  for (size_t i = 0; i < count; ++i) {
+    __int128 sum = 0;
+    for (const auto& [member, bytes] : values) sum += element<T>(bytes, i);
+    const T result = static_cast<T>(sum);
+    fits &= result == sum;
+    std::memcpy(out + i * sizeof result, &result, sizeof result);
+  }
+  return fits;
+}
+
+// Returns 1 if a sum does not fit its type. float32, int32 and int64 only.
+int sum_values(const netsum_fields& f, const std::map<uint16_t, Bytes>& values, uint8_t* out) {
+  switch (f.format & 15) {
+    case NETSUM_VALUE_F32:
+      sum_floats(values, f.payload_bytes / 4, f.format >> 4 == NETSUM_OP_AVG_VALUES, out);
+      return 0;
+    case NETSUM_VALUE_I32:
+      return !sum_integers<int32_t>(values, f.payload_bytes / 4, out);
+    default:
+      NETSUM_ASSERT((f.format & 15) == NETSUM_VALUE_I64);
+      return !sum_integers<int64_t>(values, f.payload_bytes / 8, out);
+  }
+}
+
+}  // namespace
 
 void ReferenceDataplane::install(const VectorJob& spec) {
   Job job;
@@ -13,7 +90,8 @@ void ReferenceDataplane::install(const VectorJob& spec) {
                .members = spec.members,
                .slots = spec.data_slots + spec.scale_slots,
                .payload_bytes = spec.payload_bytes,
-               .has_parent = spec.parent.has_value()};
+               .has_parent = spec.parent.has_value(),
+               .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
   job.key = wire::stripe_key(spec.key, 0);
   job.parent = spec.parent;
   if (job.parent) job.parent->key = wire::stripe_key(spec.parent->key, 0);
@@ -57,7 +135,12 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   const netsum_verdict verdict = netsum_slot_contribute(&slot.machine, &f);
   uint8_t* lanes = slot.lanes[verdict.bank].data();
   int overflow = 0;
-  if (verdict.action == NETSUM_ACT_STORE) {
+  if (verdict.action == NETSUM_ACT_STORE) slot.values.clear();
+  if (netsum_is_values(f.format) &&
+      (verdict.action == NETSUM_ACT_STORE || verdict.action == NETSUM_ACT_ADD)) {
+    slot.values[f.member] = Bytes(payload, payload + f.payload_bytes);
+    if (slot.values.size() == job.rules.members) overflow = sum_values(f, slot.values, lanes);
+  } else if (verdict.action == NETSUM_ACT_STORE) {
     netsum_lanes_store(lanes, payload, f.payload_bytes);
   } else if (verdict.action == NETSUM_ACT_ADD) {
     overflow = netsum_lanes_add(f.format, lanes, payload, f.payload_bytes);

@@ -17,11 +17,13 @@ class ReferenceDataplane : public DataplaneUnderTest {
   bool start_at(const VectorStart& start) override;
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override { return drops_; }
+  bool sums_values() const override { return true; }
 
  private:
   struct SlotState {
     netsum_slot machine{};
     Bytes lanes[2];
+    std::map<uint16_t, Bytes> values;  // of the current round, by member
   };
   struct Job {
     netsum_job_rules rules{};

@@ -146,8 +146,23 @@ SERVER_BUGS = [
     Bug("server", "addresses_of_the_former_job", "a job inherits the addresses of the one before it", CORE,
         "  job.peers.fill(Peer());\n", "", "aggregator_core_test"),
     Bug("server", "overflow_not_passed", "an overflow in the lanes is not marked", CORE,
-        "    overflow = combine(fields.format, acc, lanes, fields.payload_bytes);",
-        "    combine(fields.format, acc, lanes, fields.payload_bytes);", "aggregator_core_test"),
+        "  if (verdict.action == NETSUM_ACT_ADD) return combine(fields.format, acc, payload, fields.payload_bytes);",
+        "  if (verdict.action == NETSUM_ACT_ADD) {\n"
+        "    combine(fields.format, acc, payload, fields.payload_bytes);\n"
+        "    return false;\n  }", "aggregator_core_test"),
+    Bug("server", "values_of_one_member", "the values of all members are kept in one place", CORE,
+        "  std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload,",
+        "  std::memcpy(values, payload,", "vectors_test"),
+    Bug("server", "values_of_one_slot", "all slots keep their values in one place", CORE,
+        "&job.values[size_t{first} * members * job.rules.payload_bytes];", "&job.values[first * 0];", SIMULATION),
+    Bug("server", "values_in_data_slots", "data slots take values, for which they have no room", SLOT,
+        "  if (netsum_is_values(f->format) && f->slot + rules->value_slots < rules->slots)",
+        "  if (netsum_is_values(f->format) && rules->value_slots == 0)", "vectors_test"),
+    Bug("server", "own_scale_of_values", "values are encoded with the last member's scale", "src/kernels/sum_values.cc",
+        "    agreed.exponent = std::max(agreed.exponent, own.exponent);", "    agreed.exponent = own.exponent;",
+        "vectors_test"),
+    Bug("server", "values_not_wide", "infinities and NaNs among values are not seen", "src/kernels/sum_values.cc",
+        "    agreed.wide = std::max(agreed.wide, own.wide);\n", "", "encoding_test"),
 ]
 
 CODEC_BUGS = [
