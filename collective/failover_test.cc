@@ -198,7 +198,7 @@ TEST(FailoverTest, GivesUpInTimeAndSaysWhy) {
     const Status status =
         communicator->all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();
     EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("no other place"));
+    EXPECT_THAT(status.message(), HasSubstr("no other aggregator was found"));
     EXPECT_EQ(communicator->status().code(), ErrorCode::kAggregatorLost);
   });
 }
