@@ -28,10 +28,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(fields.payload_bytes <= NETSUM_MAX_PAYLOAD && fields.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
   require(fields.type >= NETSUM_TYPE_CONTRIBUTION && fields.type <= NETSUM_TYPE_WELCOME);
   require((fields.flags & ~NETSUM_FLAGS_KNOWN) == 0);
-  // Lanes come from members and, as results, from aggregators above and below; nothing else has any.
+  // Lanes or values come from members and, as results, from aggregators above and below; nothing else has any.
+  const bool is_values =
+      (fields.format >= 0x31 && fields.format <= 0x37) || (fields.format >= 0x41 && fields.format <= 0x45);
   const bool has_lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_RESULT;
   require(has_lanes == (fields.format == NETSUM_FORMAT_SUM_I16 || fields.format == NETSUM_FORMAT_SUM_I32 ||
-                        fields.format == NETSUM_FORMAT_SUM_I64 || fields.format == NETSUM_FORMAT_MAX_U8));
+                        fields.format == NETSUM_FORMAT_SUM_I64 || fields.format == NETSUM_FORMAT_MAX_U8 ||
+                        is_values));
   require(has_lanes || fields.format == NETSUM_FORMAT_NONE);
   require(!has_lanes || fields.payload_bytes > 0);
   require(!netsum::wire::describe(fields).empty());
