@@ -106,7 +106,7 @@ class LossTest(RackCommandTest):
         self.up("--workers", 2)
         for arguments, words in (
             (["0", "--loss", "1%"], ["made without --loss", "--loss 0"]),
-            (["0", "--rate", "1gbit"], ["made without a --rate"]),
+            (["0", "--rate", "1gbit"], ["made without a rate"]),
             (["7", "--link", "down"], ["'7' has no link", "all, w0, w1"]),
             (["sw", "--link", "down"], ["'sw' has no link"]),
             (["0"], ["--rate, --loss or --link"]),

@@ -53,6 +53,9 @@ class MulticastRackTest(RackCommandTest):
                 0,
                 "--timeout",
                 "20s",
+                # All of it by the server, though it is slower than the ranks' own shards.
+                "--shares",
+                "off",
                 "--json",
                 *flags,
                 *(flags_of_last if w == WORKERS - 1 else ()),
