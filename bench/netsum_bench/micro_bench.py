@@ -1,6 +1,6 @@
-"""Builds and runs the microbenchmarks: kernels, tags, the XDP program (as root). Adds what they say as records.
+"""Builds and runs the microbenchmarks: kernels, tags, the planner, the XDP program (as root). Adds what they say as records.
 
-.venv/bin/python -m netsum_bench.micro_bench --output FILE
+.venv/bin/python -m netsum_bench.micro_bench --output FILE [--benchmarks planner]
 """
 
 import json
@@ -10,10 +10,16 @@ import subprocess
 import sys
 
 from netsum_bench.machine import ROOT
-from netsum_bench.options import make_parser
+from netsum_bench.options import make_parser, names_of
 from netsum_bench.records import append_to
 
 BUILD = ROOT / "build/micro"
+TARGETS = {
+    "kernels": "netsum_kernels_bench",
+    "tags": "netsum_tag_bench",
+    "planner": "netsum_plan_bench",
+    "xdp": "xdp_bench",
+}
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")
 
 
@@ -38,10 +44,10 @@ def build(targets):
     subprocess.run(["cmake", "--build", BUILD, "--target", *targets], check=True)
 
 
-def google_benchmark(name, benchmark, repetitions, out):
+def google_benchmark(benchmark, repetitions, out):
     run = subprocess.run(
         [
-            BUILD / "bench/micro" / name,
+            BUILD / "bench/micro" / TARGETS[benchmark],
             "--benchmark_format=json",
             f"--benchmark_repetitions={repetitions}",
             "--benchmark_enable_random_interleaving=true",
@@ -59,12 +65,13 @@ def google_benchmark(name, benchmark, repetitions, out):
                     "case": entry["run_name"],
                     "cpu_ns": entry["cpu_time"],
                     "bytes_per_second": entry.get("bytes_per_second"),
+                    **({"rounding_loss": entry["rounding_loss"]} if "rounding_loss" in entry else {}),
                 }
             )
 
 
 def xdp_program(out):
-    run = subprocess.run([BUILD / "bench/micro/xdp_bench"], capture_output=True, text=True, check=True)
+    run = subprocess.run([BUILD / "bench/micro" / TARGETS["xdp"]], capture_output=True, text=True, check=True)
     for line in run.stdout.splitlines():
         if found := XDP_LINE.match(line):
             case, *numbers = found.groups()
@@ -76,16 +83,20 @@ def main():
     parser = make_parser(__doc__, netsum=False)
     parser.add_argument("--build-only", action="store_true", help="run nothing")
     parser.add_argument("--repetitions", type=int, default=9, help="of each case (%(default)s)")
+    everything = [name for name in TARGETS if name != "xdp" or os.geteuid() == 0]
+    parser.add_argument(
+        "--benchmarks", type=names_of(everything), default=everything, help=f"of {', '.join(everything)} (default: all)"
+    )
     options = parser.parse_args()
-    root = os.geteuid() == 0
-    build(["netsum_kernels_bench", "netsum_tag_bench", *(["xdp_bench"] if root else [])])
+    build([TARGETS[name] for name in options.benchmarks])
     if options.build_only:
         return 0
     out = append_to(options.output)
-    google_benchmark("netsum_kernels_bench", "kernels", options.repetitions, out)
-    google_benchmark("netsum_tag_bench", "tags", options.repetitions, out)
-    if root:
-        xdp_program(out)
+    for name in options.benchmarks:
+        if name == "xdp":
+            xdp_program(out)
+        else:
+            google_benchmark(name, options.repetitions, out)
     return 0
 
 

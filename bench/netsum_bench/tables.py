@@ -185,6 +185,27 @@ def tags(records):
     return markdown(["", "ns of CPU per packet"], [[TAGS.get(case, case), text] for case, text in cells.items()])
 
 
+def planner(records):
+    frame = DataFrame([r for r in records if r["benchmark"] == "planner"])
+    if frame.empty:
+        return "*Not measured yet.*"
+    rows = []
+    for case, runs in frame.groupby("case", sort=False):
+        size = dict(part.split(":") for part in case.split("/")[1:])
+        loss = max(0, runs["rounding_loss"].iloc[0])
+        in_racks = ", in racks" if size["racks"] != "0" else ""
+        rows.append(
+            [
+                f"{size['ranks']} ranks, {size['places']} spare host{'s' * (size['places'] != '1')}{in_racks}",
+                range_text(runs["cpu_ns"] / 1e6, "{:.2f}"),
+                f"{loss:.2%}",
+            ]
+        )
+    return markdown(
+        ["", "ms of CPU per plan", "lost to rounding"], sorted(rows, key=lambda row: float(row[1].split()[0]))
+    )
+
+
 def xdp(records):
     found = [r for r in records if r["benchmark"] == "xdp"]
     rows = [[r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"] for r in found]
@@ -213,5 +234,6 @@ TABLES = {
     "floods": floods,
     "micro:kernels": kernels,
     "micro:tags": tags,
+    "micro:planner": planner,
     "micro:xdp": xdp,
 }

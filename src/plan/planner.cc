@@ -15,6 +15,8 @@ namespace {
 constexpr double kBitsPerByte = 8;
 // Times that differ by less are equal.
 constexpr double kSame = 1e-9;
+// All periods up to this one are tried.
+constexpr int64_t kShortPeriods = 256;
 
 // The program of a topology, and which stripes each of its leaves has.
 struct Program {
@@ -55,9 +57,9 @@ class Builder {
     return rack == kNoRack ? ShareTree::kRoot : racks_[static_cast<size_t>(rack)];
   }
 
-  int add_node(int parent, Preference preference, size_t stripes) {
+  int add_node(int parent, Preference preference) {
     program_.of_leaf.resize(program_.tree.size() + 1);
-    return program_.tree.add(parent, preference, stripes);
+    return program_.tree.add(parent, preference);
   }
 
   // A link whose load depends on the shares below `node`.
@@ -71,7 +73,7 @@ class Builder {
   int below_limits(int parent, const std::string& name, const SumLimits& limits) {
     const double rate = stream_rate(limits, topology_.ranks.size(), topology_.element_bits);
     if (!std::isfinite(rate)) return parent;
-    const int node = add_node(parent, Preference::kNone, 0);
+    const int node = add_node(parent, Preference::kNone);
     program_.tree.constrain(node, {name + ", sums", 0, 1, rate});
     return node;
   }
@@ -94,7 +96,7 @@ class Builder {
     if (racks_[i] >= 0) return;
     const Rack& rack = topology_.racks[i];
     if (rack.parent != kNoRack) add_rack(static_cast<size_t>(rack.parent), members);
-    racks_[i] = add_node(node_of_rack(rack.parent), Preference::kNone, 0);
+    racks_[i] = add_node(node_of_rack(rack.parent), Preference::kNone);
     const double slope = ranks_ - 2 * members[i];
     add_link(racks_[i], "uplink of " + rack.name, rack.uplink, members[i], slope, slope);
     if (members[i] > 0 && members[i] < ranks_) meet_ring(rack.uplink);
@@ -110,9 +112,7 @@ class Builder {
 
     const int host = below_limits(node_of_rack(place.rack), place.name, place.limits);
     for (size_t port = 0; port < rates.size(); ++port) {
-      const auto count = static_cast<size_t>(
-          std::count_if(stripes.begin(), stripes.end(), [&](const PortCore& s) { return s.port == port; }));
-      const int leaf = add_node(host, in_switch ? Preference::kSwitch : Preference::kSpareHost, count);
+      const int leaf = add_node(host, in_switch ? Preference::kSwitch : Preference::kSpareHost);
       for (const PortCore& stripe : stripes) {
         if (stripe.port == port) add_stripe(leaf, {i, StripePlan::kNone, port, stripe.core, 0});
       }
@@ -130,7 +130,7 @@ class Builder {
       return;
     }
     const int leaf =
-        add_node(below_limits(node_of_rack(rank.rack), rank.name, rank.limits), Preference::kShard, 1);
+        add_node(below_limits(node_of_rack(rank.rack), rank.name, rank.limits), Preference::kShard);
     add_stripe(leaf, {StripePlan::kNone, i, 0, 0, 0});
     // The rank's own contribution to its shard, and that shard's result, do not cross its link.
     add_link(leaf, rank.name, rank.link, 1, ranks_ - 2, ranks_ - 2);
@@ -153,36 +153,40 @@ class Builder {
 // The best weights with one period.
 struct Candidate {
   int64_t period = 0;
-  bool single = false;
   double time = 0;
   ShareTree::Use use = ShareTree::kAll;
 };
 
+// The periods that are tried, from the longest on: short ones, in which small ratios are exact, and, for more stripes than
+// these have room for, the longest. A multiple of the number of shards can give each shard the same, as a ring does.
+std::vector<int64_t> periods_for(size_t shards) {
+  constexpr auto kLongest = static_cast<int64_t>(ChunkMap::kMaxPeriod);
+  std::vector<int64_t> periods = {kLongest};
+  const auto count = static_cast<int64_t>(shards);
+  if (count > 0 && kLongest % count != 0) periods.push_back(kLongest / count * count);
+  for (int64_t period = kShortPeriods; period > 0; --period) periods.push_back(period);
+  return periods;
+}
+
 // The period with the smallest time; of those, one that does not use shards, then spare hosts, more than the longest
 // of them, and of those the shortest.
-Candidate best_period(const ShareTree& tree, size_t stripes, double optimum) {
-  const auto longest = static_cast<int64_t>(std::max(ChunkMap::kMaxPeriod, stripes));
-  const auto is_single = [](int64_t period) { return period > static_cast<int64_t>(ChunkMap::kMaxPeriod); };
+Candidate best_period(const ShareTree& tree, size_t shards, double optimum) {
   Candidate best{.time = tree.ample_time()};
-  const auto measure_use = [&] {
-    return tree.smallest_use(best.time * (1 + kSame), best.period, best.single);
-  };
+  const auto measure_use = [&] { return tree.smallest_use(best.time * (1 + kSame), best.period); };
   bool measured = false;
-  for (int64_t period = longest; period > 0; --period) {
-    const bool single = is_single(period);
-    if (!tree.feasible(best.time * (1 + kSame), period, single, ShareTree::kAll)) continue;
-    if (tree.feasible(best.time * (1 - kSame), period, single, ShareTree::kAll)) {
-      best.time = tree.smallest_time(optimum, best.time * (1 - kSame), period, single);
+  for (const int64_t period : periods_for(shards)) {
+    if (!tree.feasible(best.time * (1 + kSame), period, ShareTree::kAll)) continue;
+    if (tree.feasible(best.time * (1 - kSame), period, ShareTree::kAll)) {
+      best.time = tree.smallest_time(optimum, best.time * (1 - kSame), period);
       measured = false;
     } else {
       if (!measured) best.use = measure_use();
       measured = true;
       ShareTree::Use use = best.use;
       for (double& part : use) part = std::min(1.0, part * (1 + 1e-6));
-      if (!tree.feasible(best.time * (1 + kSame), period, single, use)) continue;
+      if (!tree.feasible(best.time * (1 + kSame), period, use)) continue;
     }
     best.period = period;
-    best.single = single;
   }
   NETSUM_ASSERT(best.period > 0);
   best.use = measure_use();
@@ -237,9 +241,11 @@ Result<Plan> make_plan(const Topology& topology) {
   if (Status s = check(topology); !s.ok()) return s;
   Program program = Builder(topology).build();
   const ShareTree& tree = program.tree;
-  const double optimum = tree.smallest_time(0, tree.ample_time(), ShareTree::kRealNumbers, false);
-  const Candidate best = best_period(tree, program.stripes.size(), optimum * (1 - kSame));
-  const std::vector<int64_t> shares = tree.solve(best.time * (1 + kSame), best.period, best.single, best.use);
+  const double optimum = tree.smallest_time(0, tree.ample_time(), ShareTree::kRealNumbers);
+  const auto shards = static_cast<size_t>(std::count_if(topology.ranks.begin(), topology.ranks.end(),
+                                                        [](const Rank& rank) { return rank.shard; }));
+  const Candidate best = best_period(tree, shards, optimum * (1 - kSame));
+  const std::vector<int64_t> shares = tree.solve(best.time * (1 + kSame), best.period, best.use);
   for (size_t node = 0; node < tree.size(); ++node) {
     const std::vector<size_t>& stripes = program.of_leaf[node];
     if (stripes.empty()) continue;
@@ -250,6 +256,9 @@ Result<Plan> make_plan(const Topology& topology) {
           static_cast<uint32_t>(weight / stripes.size() + (i < weight % stripes.size() ? 1 : 0));
     }
   }
+  uint32_t divisor = 0;
+  for (const StripePlan& stripe : program.stripes) divisor = std::gcd(divisor, stripe.weight);
+  for (StripePlan& stripe : program.stripes) stripe.weight /= divisor;
   return measure(std::move(program), optimum);
 }
 
@@ -265,8 +274,7 @@ Result<Plan> evaluate(const Topology& topology, const std::vector<uint32_t>& wei
     return Status(ErrorCode::kInvalidArgument, "no stripe has a weight above 0; give at least one");
   }
   for (size_t i = 0; i < weights.size(); ++i) program.stripes[i].weight = weights[i];
-  const double optimum =
-      program.tree.smallest_time(0, program.tree.ample_time(), ShareTree::kRealNumbers, false);
+  const double optimum = program.tree.smallest_time(0, program.tree.ample_time(), ShareTree::kRealNumbers);
   return measure(std::move(program), optimum);
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "src/plan/testing.h"
+#include "src/worker/chunk_map.h"
 
 namespace netsum::plan {
 namespace {
@@ -211,6 +212,25 @@ TEST(Planner, AnUplinkIsCountedAndNamed) {
   EXPECT_DOUBLE_EQ(plan.ring_s_per_byte, 8 * 1.75 / (50 * kMbit))
       << "a ring by racks crosses each uplink once";
   EXPECT_TRUE(plan.slower_than_ring());
+}
+
+// More stripes than short periods have positions.
+TEST(Planner, TheLargestGroupsLoseNothingToRounding) {
+  Topology topology = with_spare_hosts(512, 64);
+  for (size_t i = 0; i < 512; ++i)
+    topology.ranks[i].link = link(i % 2 == 0 ? 100 : 250 + 0.1 * static_cast<double>(i));
+  for (Place& place : topology.places) place.cores = 2;
+  const Plan plan = planned(topology);
+  EXPECT_LT(plan.rounding_loss(), 0.01);
+  EXPECT_LE(plan.period, ChunkMap::kMaxPeriod);
+}
+
+TEST(Planner, LargeGroupsBesideAUselessPlaceAreStillARing) {
+  Topology topology = with_spare_hosts(300, 1);
+  topology.places[0].ports[0] = {1e3, 1e3};
+  const Plan plan = planned(topology);
+  EXPECT_FALSE(plan.slower_than_ring());
+  EXPECT_EQ(plan.period, 300u);
 }
 
 TEST(Planner, LargeGroupsUseEveryStripeOnce) {

@@ -112,7 +112,7 @@ TEST(Programs, OptimumIsTheGeneralSolversForManyRanks) {
   for_random_topologies(5, 200, true, [](const Topology& topology, Rng&) { compare_with_clp(topology); });
 }
 
-// All weights of three stripes whose sum is a possible period.
+// All weights of three stripes whose sum is at most 256. Longer periods may be faster.
 TEST(Programs, NoOtherWeightsAreFaster) {
   for_random_topologies(6, 1, false, [](const Topology&, Rng& rng) {
     Topology topology = testing::equal_ranks(3);
@@ -121,7 +121,7 @@ TEST(Programs, NoOtherWeightsAreFaster) {
     topology.places.push_back(spare_host("spare", static_cast<double>(20 + rng.below(200))));
     const Routes routes = route(topology);
     double best = INFINITY;
-    for (size_t period = 1; period <= ChunkMap::kMaxPeriod; ++period) {
+    for (size_t period = 1; period <= 256; ++period) {
       for (size_t a = 0; a <= period; ++a) {
         for (size_t b = 0; a + b <= period; ++b) {
           const auto sum = static_cast<double>(period);
@@ -132,7 +132,8 @@ TEST(Programs, NoOtherWeightsAreFaster) {
     }
     const Result<Plan> plan = make_plan(topology);
     ASSERT_TRUE(plan.ok());
-    ASSERT_NEAR(plan->s_per_byte, best * 8, 1e-8 * best * 8);
+    ASSERT_LE(plan->s_per_byte, best * 8 * (1 + 1e-8));
+    ASSERT_NEAR(plan->s_per_byte, time_of(routes, shares_of(*plan)) * 8, 1e-9 * plan->s_per_byte);
   });
 }
 

@@ -18,11 +18,10 @@ ShareTree::ShareTree() {
   nodes_.emplace_back();
 }
 
-int ShareTree::add(int parent, Preference preference, size_t stripes) {
+int ShareTree::add(int parent, Preference preference) {
   const int node = static_cast<int>(nodes_.size());
   NETSUM_ASSERT(parent >= 0 && parent < node);
-  nodes_.push_back(
-      {.parent = parent, .preference = preference, .stripes = stripes, .upper = {}, .lower = {}});
+  nodes_.push_back({.parent = parent, .preference = preference, .upper = {}, .lower = {}});
   return node;
 }
 
@@ -44,14 +43,14 @@ void ShareTree::tighten(Bound& known, Bound bound) {
   if (!known.any || bound.rate < known.rate) known = bound;
 }
 
-bool ShareTree::feasible(double time, int64_t period, bool single, const Use& use) const {
+bool ShareTree::feasible(double time, int64_t period, const Use& use) const {
   if (time < min_time_) return false;
   const auto scale = static_cast<double>(period);
   below_.assign(nodes_.size(), Range{});
   for (size_t n = nodes_.size(); n-- > 0;) {
     const Node& node = nodes_[n];
     Range& range = below_[n];
-    if (node.stripes > 0) range.most = single ? static_cast<int64_t>(node.stripes) : period;
+    if (node.preference != Preference::kNone) range.most = period;
     if (node.upper.any) {
       const double most = (time * node.upper.rate - node.upper.fixed) * scale;
       if (most < 0) return false;  // the load without any share is too much
@@ -74,12 +73,12 @@ bool ShareTree::feasible(double time, int64_t period, bool single, const Use& us
   return below_[kRoot].least <= period && below_[kRoot].most >= period;
 }
 
-double ShareTree::smallest_time(double low, double high, int64_t period, bool single) const {
+double ShareTree::smallest_time(double low, double high, int64_t period) const {
   low = std::max(low, min_time_);
-  if (feasible(low, period, single, kAll)) return low;
+  if (feasible(low, period, kAll)) return low;
   while (high - low > high * kWidth) {
     const double middle = low + (high - low) / 2;
-    (feasible(middle, period, single, kAll) ? high : low) = middle;
+    (feasible(middle, period, kAll) ? high : low) = middle;
   }
   return high;
 }
@@ -92,25 +91,25 @@ double ShareTree::ample_time() const {
   return 2 * time;  // room for rounding
 }
 
-ShareTree::Use ShareTree::smallest_use(double time, int64_t period, bool single) const {
+ShareTree::Use ShareTree::smallest_use(double time, int64_t period) const {
   Use use = kAll;
   for (const Preference preference : {Preference::kShard, Preference::kSpareHost}) {
     double& part = use[static_cast<size_t>(preference)];
     double low = 0;
     double high = 1;
     part = low;
-    if (feasible(time, period, single, use)) continue;
+    if (feasible(time, period, use)) continue;
     while (high - low > 1e-9) {
       part = low + (high - low) / 2;
-      (feasible(time, period, single, use) ? high : low) = part;
+      (feasible(time, period, use) ? high : low) = part;
     }
     part = high;
   }
   return use;
 }
 
-std::vector<int64_t> ShareTree::solve(double time, int64_t period, bool single, const Use& use) const {
-  NETSUM_ASSERT(feasible(time, period, single, use));
+std::vector<int64_t> ShareTree::solve(double time, int64_t period, const Use& use) const {
+  NETSUM_ASSERT(feasible(time, period, use));
   // From the root down: each child gets its least, and the rest is divided in proportion to what the children can
   // still take, so that equal leaves get equal shares up to one unit.
   std::vector<int64_t> shares(nodes_.size());

@@ -45,22 +45,21 @@ class ShareTree {
   static constexpr int kRoot = 0;
 
   ShareTree();
-  // Parents are added before their children. `stripes`: how many stripes a leaf has; 0 for an inner node.
-  int add(int parent, Preference preference, size_t stripes);
+  // Parents are added before their children. An inner node has no preference (kNone).
+  int add(int parent, Preference preference);
   // The constraints of a node differ at most in their rates and slopes: their fixed loads, over the slope, are the same.
   // A load that differs otherwise gets a node of its own.
   void constrain(int node, Constraint constraint);
 
-  // A period as long as the number of its stripes gives each stripe that it uses a weight of 1; `single` asks for this.
-  bool feasible(double time, int64_t period, bool single, const Use& use) const;
+  bool feasible(double time, int64_t period, const Use& use) const;
   // The smallest time from `low` on for which feasible() with all use, to 12 digits. `high` is feasible.
-  double smallest_time(double low, double high, int64_t period, bool single) const;
+  double smallest_time(double low, double high, int64_t period) const;
   // A time for which any shares are feasible.
   double ample_time() const;
   // The smallest use that is feasible: first of shards, then of spare hosts.
-  Use smallest_use(double time, int64_t period, bool single) const;
+  Use smallest_use(double time, int64_t period) const;
   // [node]: a solution, in multiples of 1 / period. Requires feasible().
-  std::vector<int64_t> solve(double time, int64_t period, bool single, const Use& use) const;
+  std::vector<int64_t> solve(double time, int64_t period, const Use& use) const;
 
   size_t size() const { return nodes_.size(); }
   // -1 above the root.
@@ -77,7 +76,6 @@ class ShareTree {
   struct Node {
     int parent = -1;
     Preference preference = Preference::kNone;
-    size_t stripes = 0;
     Bound upper;
     Bound lower;  // the same with the other sign: (fixed - time * rate) * period
   };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <queue>
 
 #include "src/base/assert.h"
 #include "wire/packet.h"
@@ -52,23 +53,31 @@ ChunkMap::ChunkMap(std::span<const uint32_t> weights) : places_(weights.size()) 
   const uint64_t length = std::accumulate(wanted.begin(), wanted.end(), uint64_t{0});
   // The j-th position of a stripe with w of them must lie in [j * length / w, (j + 1) * length / w). Earliest deadline first
   // meets all these deadlines, as on a processor at full load.
+  const auto later = [&](uint32_t a, uint32_t b) {
+    const uint64_t end_a = (places_[a].size() + 1) * wanted[b];
+    const uint64_t end_b = (places_[b].size() + 1) * wanted[a];
+    return end_a != end_b ? end_a > end_b : a > b;
+  };
+  std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(later)> ready(later);
+  std::vector<std::vector<uint32_t>> ready_from(length);  // [position]: the stripes that wait for it
+  for (size_t stripe = 0; stripe < weights.size(); ++stripe) {
+    if (wanted[stripe] > 0) ready_from[0].push_back(static_cast<uint32_t>(stripe));
+  }
   for (uint64_t place = 0; place < length; ++place) {
-    size_t next = weights.size();
-    for (size_t stripe = 0; stripe < weights.size(); ++stripe) {
-      const uint64_t taken = places_[stripe].size();
-      if (taken == wanted[stripe] || taken * length >= (place + 1) * wanted[stripe]) continue;
-      if (next == weights.size() ||
-          (taken + 1) * wanted[next] < (places_[next].size() + 1) * wanted[stripe]) {
-        next = stripe;
-      }
-    }
-    NETSUM_ASSERT(next < weights.size());
+    for (const uint32_t stripe : ready_from[place]) ready.push(stripe);
+    NETSUM_ASSERT(!ready.empty());
+    const uint32_t next = ready.top();
+    ready.pop();
     period_.push_back(static_cast<uint16_t>(next));
     places_[next].push_back(static_cast<uint16_t>(place));
+    const uint64_t taken = places_[next].size();
+    if (taken == wanted[next]) continue;
+    ready_from[std::max(place + 1, taken * length / wanted[next])].push_back(next);
   }
+  signature_ = sign();
 }
 
-uint64_t ChunkMap::signature() const {
+uint64_t ChunkMap::sign() const {
   bool equal = length() == stripes();
   uint64_t hash = netsum_mix64(stripes());
   for (size_t place = 0; place < length(); ++place) {

@@ -21,7 +21,7 @@ class ChunkMap {
  public:
   // Longer periods, from weights without a small ratio, are rounded to this length (or to the number of stripes with
   // chunks, if that is larger); a weight above 0 keeps at least one position.
-  static constexpr size_t kMaxPeriod = 256;
+  static constexpr size_t kMaxPeriod = 16384;
 
   // All weights equal. `stripes` > 0.
   explicit ChunkMap(size_t stripes);
@@ -40,7 +40,7 @@ class ChunkMap {
   size_t chunk(uint64_t number, size_t stripe, size_t index) const;
 
   // 0 if all weights are equal; otherwise different for different maps.
-  uint64_t signature() const;
+  uint64_t signature() const { return signature_; }
   // For tests and reports.
   std::span<const uint16_t> period() const { return period_; }
 
@@ -49,9 +49,11 @@ class ChunkMap {
   size_t start(uint64_t number) const { return static_cast<size_t>(number % length()); }
   // How many of the first `end` positions of the repeated period are the stripe's.
   size_t places_before(size_t stripe, size_t end) const;
+  uint64_t sign() const;
 
   std::vector<uint16_t> period_;               // [position]: stripe
   std::vector<std::vector<uint16_t>> places_;  // [stripe]: its positions in the period, ascending
+  uint64_t signature_ = 0;
 };
 
 }  // namespace netsum
