@@ -202,11 +202,15 @@ def provenance(piece, records):
 
 def block(name):
     """The text between the marks of `name`: a piece's, or one of its tables', PIECE:TABLE."""
-    piece_name, _, _ = name.partition(":")
+    piece_name, _, part = name.partition(":")
     piece = next(p for p in PIECES if p.name == piece_name)
     if not piece.path.exists():
         return f"*Not measured yet: `make results ONLY={piece.name}`.*"
     records = latest(load(piece.path), *piece.key)
+    if piece.key == ("benchmark",):  # which are taken, and become old, one by one
+        records = [record for record in records if record["benchmark"] == part]
+        if not records:
+            return f"*Not measured yet: `make results ONLY={piece.name}`.*"
     return f"{provenance(piece, records)}\n\n{tables.TABLES[name](records)}"
 
 
