@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/base/rng.h"
+#include "wire/values.h"
 
 namespace netsum::wire {
 namespace {
@@ -380,6 +381,18 @@ TEST(Names, DescribeShowsTheIdentity) {
   EXPECT_EQ(describe(fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 64)),
             "contribution job 772 epoch 1286 member 2 slot 1800 round 151653132 chunk 219025168 signature "
             "11121314 format 14 flags 00 payload 64");
+}
+
+TEST(ValuesTest, EveryFormatOfValuesHasItsType) {
+  size_t formats = 0;
+  for (int format = 0; format < 256; ++format) {
+    const auto byte = static_cast<uint8_t>(format);
+    if (!netsum_is_values(byte)) continue;
+    ++formats;
+    EXPECT_EQ(format_of_values(value_type_of(byte), is_average_of_values(byte)), byte);
+  }
+  EXPECT_EQ(formats, 12u);  // seven sums; no averages of integers
+  EXPECT_EQ(format_of_values({DataType::kFloat32, 16}, false), NETSUM_FORMAT_NONE);
 }
 
 }  // namespace

@@ -19,15 +19,6 @@ Status invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
 
-// `what`: whose text it is, for the message.
-Status check_text(const std::string& what, const std::string& text, size_t most_bytes) {
-  if (text.size() > most_bytes)
-    return invalid(what + " has " + number(text.size()) + " bytes; at most " + number(most_bytes) +
-                   " are allowed");
-  if (!is_printable(text)) return invalid(what + " may hold printable ASCII characters only");
-  return {};
-}
-
 }  // namespace
 
 MemberRequest to_member_request(const control::JoinRequest& request, const Address& peer) {

@@ -6,6 +6,7 @@
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
+#include "wire/values.h"
 
 namespace netsum {
 namespace {
@@ -31,29 +32,6 @@ bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes)
   return false;
 }
 
-struct ValueType {
-  DataType type;
-  int lane_bits;
-};
-ValueType value_type_of(uint8_t format) {
-  switch (format & 15) {
-    case NETSUM_VALUE_F32:
-      return {DataType::kFloat32, 32};
-    case NETSUM_VALUE_BF16_16:
-      return {DataType::kBFloat16, 16};
-    case NETSUM_VALUE_BF16_32:
-      return {DataType::kBFloat16, 32};
-    case NETSUM_VALUE_F16_16:
-      return {DataType::kFloat16, 16};
-    case NETSUM_VALUE_F16_32:
-      return {DataType::kFloat16, 32};
-    case NETSUM_VALUE_I32:
-      return {DataType::kInt32, 32};
-    default:
-      NETSUM_ASSERT((format & 15) == NETSUM_VALUE_I64);
-      return {DataType::kInt64, 64};
-  }
-}
 constexpr size_t kScratchBytesPerValue = 16;
 constexpr size_t kSmallestValue = 2;
 
@@ -270,14 +248,14 @@ bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, cons
   std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload, fields.payload_bytes);
   const uint32_t index = job.first_slot + fields.slot;
   if (slots_[index].rounds[bank].seen != netsum_all_members(job.rules.members)) return false;
-  const ValueType value = value_type_of(fields.format);
+  const wire::ValueType value = wire::value_type_of(fields.format);
   const kernels::Values all{.first = values,
                             .stride = job.rules.payload_bytes,
                             .members = static_cast<int>(members),
                             .count = fields.payload_bytes / size_of(value.type)};
   // A member may ask for lanes that so many members do not fit.
   const int lane_bits = kernels::narrow_lane_bits(value.type, all.members, value.lane_bits);
-  return !kernels::sum_values(value.type, lane_bits, fields.format >> 4 == NETSUM_OP_AVG_VALUES, all,
+  return !kernels::sum_values(value.type, lane_bits, wire::is_average_of_values(fields.format), all,
                               value_scratch_, frame_of(index, bank) + NETSUM_HEADER_BYTES);
 }
 

@@ -11,17 +11,16 @@ loss, round by round. Needs root.
 
 import contextlib
 import sys
-import time
 
 from pandas import DataFrame
 
 from netsum_bench.figures import markdown, median, spread
-from netsum_bench.options import make_parser, need_netsum, need_root, new_output, parse_size
+from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, need_root, new_output, parse_size, say
 from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
 from netsum_bench.rack_report import SYSTEMS as LABELS
 from netsum_bench.rack_report import size_text
-from netsum_bench.records import append_to, load
+from netsum_bench.records import load
 from netsum_bench.systems import Gloo, Netsum
 
 SYSTEMS = ["netsum-user", "netsum-xdp", "gloo"]
@@ -68,7 +67,7 @@ class Players:
             system.close()
 
 
-def measure_all(options, out, say):
+def measure_all(options, out, expired):
     with contextlib.ExitStack() as stack:
         racks = {
             dataplane: stack.enter_context(
@@ -78,11 +77,10 @@ def measure_all(options, out, say):
         }
         players = Players(racks)
         stack.callback(players.close)
-        begun = time.monotonic()
         for number in range(options.rounds):
             for loss in options.losses:
                 for name in options.systems:
-                    if options.budget is not None and time.monotonic() > begun + 60 * options.budget:
+                    if expired():
                         say(f"the budget of {options.budget:g} minutes is spent")
                         return
                     record = {
@@ -170,14 +168,11 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    say = lambda text: print(text, flush=True)
-    out = append_to(options.output)
-    bad = []
-    kept = lambda record: (out(record), bad.append(record) if record.get("wrong") or "failed" in record else None)
+    run = BenchmarkRun(options)
     say(f"{options.workers} workers, {options.rate}, {size_text(options.size)}")
-    measure_all(options, kept, say)
+    measure_all(options, run.keep, run.expired)
     say(f"\n{table(load(options.output))}\n\nrecords: {options.output}")
-    return 1 if any(r.get("wrong") or r["system"] != "gloo" for r in bad) else 0
+    return 1 if any(r.get("wrong") or r["system"] != "gloo" for r in run.failures) else 0
 
 
 if __name__ == "__main__":

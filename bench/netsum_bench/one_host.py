@@ -10,13 +10,12 @@ import contextlib
 import os
 import socket
 import sys
-import time
 
 from netsum_bench import rack_report
-from netsum_bench.options import make_parser, need_netsum, new_output, parse_size
+from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, new_output, parse_size, say
 from netsum_bench.processes import PROBLEMS, running
 from netsum_bench.rack_bench import LEAST_ITERATIONS, SMALL, measure_cells
-from netsum_bench.records import append_to, load
+from netsum_bench.records import load
 from netsum_bench.systems import Gloo, Netsum, OpenMpi
 
 SYSTEMS = ["netsum-memory", "openmpi-memory", "netsum-user", "netsum-shards", "gloo"]
@@ -121,20 +120,16 @@ def parse_arguments():
 def main():
     options = parse_arguments()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    begun = time.monotonic()
-    expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget
-    out = append_to(options.output)
-    failures = []
-    kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
+    run = BenchmarkRun(options)
     for workers in map(int, options.workers.split(",")):
-        if expired():
+        if run.expired():
             print(f"the budget of {options.budget:g} minutes is spent: {workers} ranks left out")
             break
         print(f"{workers} ranks", flush=True)
-        run_host(options, workers, kept, lambda text: print(text, flush=True), expired)
+        run_host(options, workers, run.keep, say, run.expired)
     if options.output.exists():
         print("\n" + rack_report.text(load(options.output)) + f"\n\nrecords: {options.output}")
-    return 1 if failures else 0
+    return 1 if run.failures else 0
 
 
 if __name__ == "__main__":

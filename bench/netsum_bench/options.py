@@ -7,6 +7,7 @@ import re
 import time
 
 from netsum_bench.machine import ROOT
+from netsum_bench.records import append_to
 
 SUFFIX = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -76,3 +77,28 @@ def need_root(parser):
 def need_netsum(parser, options):
     if not options.netsum.exists():
         parser.exit(3, f"{parser.prog}: there is no {options.netsum}: run make build, or name it by --netsum\n")
+
+
+class BenchmarkRun:
+    """A run of a benchmark: its records go to the output, its failures are kept, and its budget may be spent."""
+
+    def __init__(self, options):
+        self._begun = time.monotonic()
+        self._budget = getattr(options, "budget", None)
+        self._append = append_to(options.output)
+        self.failures = []
+
+    def seconds(self):
+        return time.monotonic() - self._begun
+
+    def expired(self):
+        return self._budget is not None and self.seconds() > 60 * self._budget
+
+    def keep(self, record):
+        self._append(record)
+        if "failed" in record or record.get("wrong"):
+            self.failures.append(record)
+
+
+def say(text):
+    print(text, flush=True)

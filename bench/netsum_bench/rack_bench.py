@@ -20,10 +20,10 @@ import time
 from netsum_bench import rack_report
 from netsum_bench.figures import median
 from netsum_bench.machine import ROOT
-from netsum_bench.options import make_parser, need_netsum, need_root, new_output, parse_size
+from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, need_root, new_output, parse_size, say
 from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
-from netsum_bench.records import append_to, load
+from netsum_bench.records import load
 from netsum_bench.start_gate import TICKS_PER_S, machine_busy_ticks
 from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, OpenMpi
 
@@ -208,31 +208,26 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    begun = time.monotonic()
-    say = lambda text: print(text, flush=True)
-    expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget
-    out = append_to(options.output)
-    failures = []
-    kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
+    run = BenchmarkRun(options)
     places = [(int(w), rate) for w in options.workers.split(",") for rate in options.rates.split(",")]
     for number, (workers, rate) in enumerate(places):
-        if expired():
+        if run.expired():
             say(
                 f"the budget of {options.budget:g} minutes is spent: {len(places) - number} of {len(places)} places left out"
             )
             break
-        say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {time.monotonic() - begun:.0f} s")
+        say(f"[{number + 1}/{len(places)}] {workers} workers, {rate}, {run.seconds():.0f} s")
         try:
-            run_place(options, workers, rate, kept, say, expired)
+            run_place(options, workers, rate, run.keep, say, run.expired)
         except PROBLEMS as problem:  # of the rack itself
-            kept({"rate": rate, "workers": workers, "failed": str(problem)})
+            run.keep({"rate": rate, "workers": workers, "failed": str(problem)})
             say(f"  FAILED: {problem}")
     if options.output.exists():
         (ROOT / "build/bench").mkdir(parents=True, exist_ok=True)
         records = load(options.output)
         say("\n" + rack_report.text(records))
         say(f"\nrecords: {options.output}\nreport:  {rack_report.write_html(records, ROOT / 'build/bench/rack.html')}")
-    return 1 if failures else 0
+    return 1 if run.failures else 0
 
 
 if __name__ == "__main__":

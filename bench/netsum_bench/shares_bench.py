@@ -14,16 +14,25 @@ import functools
 import json
 import subprocess
 import sys
-import time
 
 from netsum_bench import rack_report
 from netsum_bench.figures import markdown, median, number
-from netsum_bench.options import make_parser, names_of, need_netsum, need_root, new_output, parse_rate, parse_size
+from netsum_bench.options import (
+    BenchmarkRun,
+    make_parser,
+    names_of,
+    need_netsum,
+    need_root,
+    new_output,
+    parse_rate,
+    parse_size,
+    say,
+)
 from netsum_bench.processes import PROBLEMS, Failed
 from netsum_bench.rack import Rack
 from netsum_bench.rack_bench import measure_cells, plan_rounds
 from netsum_bench.rack_report import NETSUM_FRAME, TCP_FRAME, cells, size_text
-from netsum_bench.records import append_to, load
+from netsum_bench.records import load
 from netsum_bench.systems import Gloo, Netsum, OpenMpi
 
 SPARES = 8
@@ -232,20 +241,15 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    begun = time.monotonic()
-    say = lambda text: print(text, flush=True)
-    expired = lambda: options.budget is not None and time.monotonic() > begun + 60 * options.budget
-    out = append_to(options.output)
-    failures = []
-    kept = lambda record: (out(record), failures.append(record) if "failed" in record or record.get("wrong") else None)
+    this_run = BenchmarkRun(options)
     try:
-        run(options, kept, say, expired)
+        run(options, this_run.keep, say, this_run.expired)
     except PROBLEMS as problem:  # of a rack
-        kept({"rate": options.rate, "workers": options.workers, "failed": str(problem)})
+        this_run.keep({"rate": options.rate, "workers": options.workers, "failed": str(problem)})
         say(f"FAILED: {problem}")
     if options.output.exists():
         say("\n" + table(load(options.output)) + f"\n\nrecords: {options.output}")
-    return 1 if failures else 0
+    return 1 if this_run.failures else 0
 
 
 if __name__ == "__main__":

@@ -9,16 +9,15 @@ machine does falls on all of them. Needs root.
 
 import os
 import sys
-import time
 from types import SimpleNamespace
 
 from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
 from netsum_bench.figures import markdown, median
 from netsum_bench.machine import ROOT
-from netsum_bench.options import make_parser, names_of, need_root, new_output
+from netsum_bench.options import BenchmarkRun, make_parser, names_of, need_root, new_output
 from netsum_bench.processes import Failed
-from netsum_bench.records import append_to, load
+from netsum_bench.records import load
 
 SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
 STEPS = {"digits": 60, "lm": 12}
@@ -148,8 +147,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    begun = time.monotonic()
-    out = append_to(options.output)
+    run = BenchmarkRun(options)
     turns = [
         (model, int(workers), rate, number, system)
         for model in options.models
@@ -159,7 +157,7 @@ def main():
         for system in options.systems
     ]
     for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
-        if options.budget is not None and time.monotonic() > begun + 60 * options.budget:
+        if run.expired():
             print(f"the budget of {options.budget:g} minutes is spent: {len(turns) - index + 1} trainings left out")
             break
         try:
@@ -175,9 +173,9 @@ def main():
                 "failed": str(error),
             }
             said = f"FAILED: {error}"
-        out(record)
+        run.keep(record)
         print(
-            f"[{index}/{len(turns)}] {time.monotonic() - begun:.0f} s  {model}, {workers} workers, {rate}, {system}: {said}",
+            f"[{index}/{len(turns)}] {run.seconds():.0f} s  {model}, {workers} workers, {rate}, {system}: {said}",
             flush=True,
         )
     records = load(options.output)

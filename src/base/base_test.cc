@@ -21,6 +21,14 @@ TEST(PrintableTest, EscapesAllButPrintableAscii) {
   EXPECT_FALSE(is_printable("a\n"));
 }
 
+TEST(PrintableTest, CheckNamesTheTextAndTheRule) {
+  EXPECT_TRUE(check_text("the name", "abc", 3).ok());
+  EXPECT_EQ(check_text("the name", "abcd", 3).to_string(),
+            "invalid_argument: the name has 4 bytes; at most 3 are allowed");
+  EXPECT_EQ(check_text("the name", "a\n", 3).to_string(),
+            "invalid_argument: the name may hold printable ASCII characters only");
+}
+
 TEST(PrintableTest, CutsAndSaysSo) {
   EXPECT_EQ(printable("abcdef", 6), "abcdef");
   EXPECT_EQ(printable("abcdefg", 6), "abc...");

@@ -37,6 +37,15 @@ bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return is_printable(c); });
 }
 
+Status check_text(const std::string& what, std::string_view text, size_t most_bytes) {
+  if (text.size() > most_bytes)
+    return {ErrorCode::kInvalidArgument, what + " has " + std::to_string(text.size()) + " bytes; at most " +
+                                             std::to_string(most_bytes) + " are allowed"};
+  if (!is_printable(text))
+    return {ErrorCode::kInvalidArgument, what + " may hold printable ASCII characters only"};
+  return {};
+}
+
 std::string printable(std::string_view text, size_t most_bytes) {
   std::string result;
   size_t fits = 0;  // bytes of the result after which the mark of a cut still fits

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <thread>
 
-#include "src/base/timeout.h"
-#include "src/control/channel.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
-#include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
+#include "src/control/status_query.h"
 
 namespace netsum {
 namespace {
@@ -20,17 +18,13 @@ constexpr int kBriefRetries = 10;  // as those of joining
 
 Result<PlaceInfo> query_place(const std::string& address, const std::string& aggregator_token,
                               const TlsOptions& tls, std::chrono::milliseconds timeout) {
-  const auto channel = make_channel(address, tls);
-  if (!channel.ok()) return channel.status();
-  const auto stub = control::Aggregator::NewStub(*channel);
-  control::StatusRequest request;
-  request.set_aggregator_token(aggregator_token);
-  const auto deadline = std::chrono::system_clock::now() + bounded(timeout);
+  const auto query = make_status_query(address, aggregator_token, tls, timeout);
+  if (!query.ok()) return query.status();
   for (int brief_retries = 0;;) {
     grpc::ClientContext context;
-    context.set_deadline(deadline);
+    context.set_deadline(query->deadline);
     PlaceInfo place;
-    const grpc::Status result = stub->GetPlace(&context, request, &place);
+    const grpc::Status result = query->stub->GetPlace(&context, query->request, &place);
     if (result.ok()) {
       place.set_address(address);
       return place;
@@ -44,7 +38,7 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
     const ConnectionError error = explain(address, tls, result);
     if (error.retry == Retry::kYes) brief_retries = 0;
     if (error.retry == Retry::kBriefly) ++brief_retries;
-    const bool in_time = std::chrono::system_clock::now() + kRetryPause < deadline;
+    const bool in_time = std::chrono::system_clock::now() + kRetryPause < query->deadline;
     if (error.retry == Retry::kNo || brief_retries > kBriefRetries || !in_time) return error.status;
     std::this_thread::sleep_for(kRetryPause);
   }

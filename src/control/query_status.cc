@@ -2,12 +2,10 @@
 
 #include "src/base/clock.h"
 #include "src/base/text.h"
-#include "src/base/timeout.h"
-#include "src/control/channel.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
-#include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
+#include "src/control/status_query.h"
 
 namespace netsum {
 namespace {
@@ -76,21 +74,17 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
 
 Result<RemoteStatus> query_status(const std::string& address, const std::string& aggregator_token,
                                   const TlsOptions& tls, std::chrono::milliseconds timeout) {
-  const auto channel = make_channel(address, tls);
-  if (!channel.ok()) return channel.status();
-  const auto stub = control::Aggregator::NewStub(*channel);
-  control::StatusRequest request;
-  request.set_aggregator_token(aggregator_token);
-  const auto deadline = std::chrono::system_clock::now() + bounded(timeout);
+  const auto query = make_status_query(address, aggregator_token, tls, timeout);
+  if (!query.ok()) return query.status();
 
   // Twice: the first call establishes the connection, the second measures the round trip.
   RemoteStatus remote;
   for (int i = 0; i < 2; ++i) {
     grpc::ClientContext context;
-    context.set_deadline(deadline);
+    context.set_deadline(query->deadline);
     control::StatusReply reply;
     const int64_t start_us = monotonic_us();
-    const grpc::Status result = stub->GetStatus(&context, request, &reply);
+    const grpc::Status result = query->stub->GetStatus(&context, query->request, &reply);
     if (!result.ok()) {
       if (const auto answer = from_rpc_status(result)) return *answer;
       return explain(address, tls, result).status;

@@ -7,6 +7,7 @@
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
 #include "wire/ids.h"
+#include "wire/values.h"
 
 namespace netsum {
 namespace {
@@ -49,22 +50,7 @@ int FixedPoint::max_members() const {
 }
 
 uint8_t FixedPoint::value_format() const {
-  const auto value = [&]() -> uint8_t {
-    switch (type_) {
-      case DataType::kFloat32:
-        return NETSUM_VALUE_F32;
-      case DataType::kBFloat16:
-        return narrow_bytes_ == 2 ? NETSUM_VALUE_BF16_16 : NETSUM_VALUE_BF16_32;
-      case DataType::kFloat16:
-        return narrow_bytes_ == 2 ? NETSUM_VALUE_F16_16 : NETSUM_VALUE_F16_32;
-      case DataType::kInt32:
-        return NETSUM_VALUE_I32;
-      case DataType::kInt64:
-        return NETSUM_VALUE_I64;
-    }
-    return NETSUM_LANE_NONE;
-  };
-  return NETSUM_FORMAT(average_ ? NETSUM_OP_AVG_VALUES : NETSUM_OP_SUM_VALUES, value());
+  return wire::format_of_values({type_, static_cast<int>(8 * narrow_bytes_)}, average_);
 }
 
 size_t FixedPoint::blocks(const Elements& chunk) const {

@@ -96,10 +96,6 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
   return {};
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<uint32_t> value_formats() {
   std::vector<uint32_t> formats;
   for (uint32_t format = 0; format < 256; ++format)

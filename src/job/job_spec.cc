@@ -47,14 +47,6 @@ const Field* find_field(int number) {
   return nullptr;
 }
 
-Status check_text(const std::string& what, const std::string& text, size_t most_bytes) {
-  if (text.size() > most_bytes)
-    return invalid(what + " has " + number(text.size()) + " bytes; at most " + number(most_bytes) +
-                   " are allowed");
-  if (!is_printable(text)) return invalid(what + " may hold printable ASCII characters only");
-  return {};
-}
-
 }  // namespace
 
 JobSpec new_job_spec() {

@@ -33,42 +33,26 @@ FLAGS = [
 ]
 BUILD_DEADLINE_S = 500
 
-# target: sources besides TARGET.cc, and the longest input
+# target: folders whose sources it uses, and the longest input
 TARGETS = {
-    "packet_fuzz": (["wire/codec.cc"], 9100),
+    "packet_fuzz": (["wire"], 9100),
     "slot_fuzz": ([], 602),
-    "address_fuzz": (["src/net/address.cc", "src/base/status.cc"], 120),
+    "address_fuzz": (["src/net", "src/base"], 120),
     "control_fuzz": (
         [
-            "aggregator/control/job_checks.cc",
-            "aggregator/control/job_grants.cc",
-            "aggregator/control/job_liveness.cc",
-            "aggregator/control/job_table.cc",
-            "aggregator/control/job_watch.cc",
-            "aggregator/control/request_checks.cc",
-            "aggregator/dataplane/dataplane.cc",
-            "src/base/assert.cc",
-            "src/base/status.cc",
-            "src/base/text.cc",
-            "src/control/membership.cc",
-            "src/control/ranks.cc",
-            "src/control/rpc_status.cc",
-            "src/job/capabilities.cc",
-            "src/job/encoded_fields.cc",
-            "src/job/job_spec.cc",
-            "src/net/address.cc",
-            "src/net/multicast.cc",
-            "src/plan/job_plan.cc",
-            "src/plan/planner.cc",
-            "src/plan/ports.cc",
-            "src/plan/share_tree.cc",
-            "src/plan/topology.cc",
-            "wire/codec.cc",
+            "aggregator/control",
+            "aggregator/dataplane",
+            "src/base",
+            "src/control",
+            "src/job",
+            "src/net",
+            "src/plan",
+            "wire",
         ],
         4096,
     ),
 }
-# Targets that need the messages of the control protocol.
+# Messages and services that targets need.
 PROTOS = ["src/job/job.proto", "src/control/control.proto"]
 WITH_PROTO = {"control_fuzz"}
 
@@ -89,26 +73,50 @@ def run(command):
         sys.exit(f"fuzz.py: {' '.join(map(str, command[:3]))} ... has failed\n{done.stderr}")
 
 
+def sources_of(folder):
+    """Production code, without that of subfolders."""
+    return [path for path in sorted((ROOT / folder).glob("*.cc")) if not path.stem.endswith(("_test", "testing"))]
+
+
+def generate():
+    """The code of the protocol's messages and services: sources and flags."""
+    generated = OUT / "generated"
+    generated.mkdir(exist_ok=True)
+    plugin = shutil.which("grpc_cpp_plugin")
+    run(
+        [
+            *("protoc", "-I", ROOT, f"--cpp_out={generated}", f"--grpc_out={generated}"),
+            *(f"--plugin=protoc-gen-grpc={plugin}", *(ROOT / proto for proto in PROTOS)),
+        ]
+    )
+    return sorted(generated.rglob("*.pb.cc")), ["-isystem", generated, "-DGRPC_USE_PROTO_LITE"]
+
+
 def build(target):
-    sources = [ROOT / "tests" / "fuzz" / f"{target}.cc", *(ROOT / source for source in TARGETS[target][0])]
+    """Compiles whole folders to an archive, of which the linker takes what the target needs."""
+    sources = [path for folder in TARGETS[target][0] for path in sources_of(folder)]
     flags, libraries = list(FLAGS), []
     if target in WITH_PROTO:
-        generated = OUT / "generated"
-        generated.mkdir(exist_ok=True)
-        run(["protoc", "-I", ROOT, f"--cpp_out={generated}", *(ROOT / proto for proto in PROTOS)])
-        sources += [(generated / proto).with_suffix(".pb.cc") for proto in PROTOS]
-        flags += ["-isystem", generated, "-DGRPC_USE_PROTO_LITE"]
-        libraries += ["-lgrpc++", "-lprotobuf"]
-    objects = [OUT / "objects" / target / f"{source.name}.o" for source in sources]
-    objects[0].parent.mkdir(parents=True, exist_ok=True)
+        generated, more_flags = generate()
+        sources += generated
+        flags += more_flags
+        libraries += ["-lgrpc++", "-lgrpc", "-lprotobuf"]
+    main = ROOT / "tests" / "fuzz" / f"{target}.cc"
+    objects = {
+        source: OUT / "objects" / target / source.parent.name / f"{source.name}.o" for source in [main, *sources]
+    }
+    for path in objects.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
     launcher = ["ccache"] if shutil.which("ccache") else []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for _ in pool.map(
-            lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]),
-            zip(sources, objects, strict=True),
+            lambda pair: run([*launcher, COMPILER, *flags, "-c", pair[0], "-o", pair[1]]), objects.items()
         ):
             pass
-    run([COMPILER, *flags, *objects, *libraries, "-o", OUT / target])
+    archive = OUT / "objects" / target / "folders.a"
+    archive.unlink(missing_ok=True)
+    run(["ar", "rcs", archive, *(objects[source] for source in sources)])
+    run([COMPILER, *flags, objects[main], archive, *libraries, "-o", OUT / target])
 
 
 def fuzz(target, seconds):
