@@ -30,7 +30,7 @@ from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, OpenMpi
 SYSTEMS = [
     "netsum-user",
     "netsum-xdp",
-    "netsum-spare",
+    "netsum-mix",
     "netsum-shards",
     "gloo",
     "openmpi",
@@ -70,7 +70,7 @@ def open_systems(wanted, racks, stack, out, say):
     makers = {
         "netsum-user": lambda: Netsum(racks["user"]),
         "netsum-xdp": lambda: Netsum(racks["xdp"]),
-        "netsum-spare": lambda: Netsum(racks["user"], "spare"),
+        "netsum-mix": lambda: Netsum(racks["user"], "mix"),
         "netsum-shards": lambda: Netsum(racks["user"], "shards"),
         "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
         "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),

@@ -13,7 +13,7 @@ SYSTEMS = {
     "netsum-user-multicast": ("netsum, daemon, multicast", "in the switch", "#7f7f7f"),
     "netsum-xdp-af_xdp": ("netsum, XDP; workers by AF_XDP", "in the switch", "#8c564b"),
     "netsum-user-af_xdp": ("netsum, daemon; workers by AF_XDP", "in the switch", "#e377c2"),
-    "netsum-spare": ("netsum, daemon", "on a spare host", "#9467bd"),
+    "netsum-mix": ("netsum, daemon", "on a spare host and in the workers", "#9467bd"),
     "netsum-memory": ("netsum", "in shared memory", "#2ca02c"),
     "netsum-shards": ("netsum, embedded", "in the workers", "#bcbd22"),
     "gloo": ("Gloo", "in the workers", "#d62728"),

@@ -23,13 +23,15 @@ SMALL = 64 << 10  # up to here latency counts, and other settings are tried
 def spare_host(rack):
     """An aggregator on the rack's last node, which has a link like the workers', for the time of a `with`: its address."""
     node = rack.workers
-    with rack.aggregator(node, f"10.77.0.{node + 1}:5252") as address:
+    rate = () if rack.rate == "none" else ("--link-rate", rack.rate)
+    with rack.aggregator(node, f"10.77.0.{node + 1}:5252", *rate) as address:
         yield address
 
 
 class Netsum:
     """netsum, each measurement a run of `netsum bench allreduce` on every worker. `place`: where the sums are made, in the
-    "switch", on a "spare" host, by "shards" embedded in the workers, or in the "memory" that they share."""
+    "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
+    the workers share."""
 
     setting = ""
 
@@ -45,7 +47,7 @@ class Netsum:
             + ("-multicast" if rack.multicast else "")
         )
         self.resources = contextlib.ExitStack()
-        if place == "spare":
+        if place == "mix":
             self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
         else:
             embedded = ["--aggregator", "", "--root", rack.root]

@@ -47,7 +47,7 @@ def headline(records):
         for what, ours, peers, of in (
             ("", SWITCH, PEERS, size),
             (", bf16", ("netsum-user-bfloat16",), ("gloo-bfloat16",), size),
-            (", sums on a spare host", ("netsum-spare",), PEERS, size),
+            (", a spare host and shards", ("netsum-mix",), PEERS, size),
             (", no aggregator", ("netsum-shards",), PEERS, size),
             ("", SWITCH, PEERS, 4 << 10),
         ):

@@ -153,7 +153,7 @@ def test_the_headline_says_where_netsum_is_slower():
         record("netsum-xdp", [20.0], bytes=16 << 20),
         record("gloo", [30.0], bytes=16 << 20),
         record("openmpi", [10.0], bytes=16 << 20),
-        record("netsum-spare", [100.0], bytes=16 << 20),
+        record("netsum-mix", [100.0], bytes=16 << 20),
     ]
     switch, spare = tables.headline(found).splitlines()[2:]
     assert "0.50 times as fast" in switch and "Open MPI" in switch and "**" not in switch
@@ -181,6 +181,17 @@ def test_placements_are_compared_with_their_plans():
 @pytest.mark.parametrize("rack", {placement.rack for placement in shares_bench.PLACEMENTS.values()})
 def test_racks_of_placements_follow_the_rate(rack):
     assert not any("100" in str(flag) for flag in shares_bench.rack_flags(rack, 8, "1gbit"))
+
+
+def test_a_limit_that_no_link_carries_is_compared_only_if_it_was_counted():
+    """A switch has no link: what it sums is counted at its bridge if that is shaped."""
+    plan = {"loads": {"w0, in": 1.5, "sw, sums": 0.5}}
+    size = 16 << 20
+    units = size * 1514 / 1440
+    beyond = lambda **carried: shares_bench.beyond_program([{"link_bytes": carried}], plan, size)
+    assert beyond(**{"w0, in": round(1.5 * units) + 10 * 1514}) == "+10, +0.1%"
+    assert beyond(**{"w0, in": round(1.5 * units), "sw, sums": round(0.5 * units) + 20 * 1514}) == "+20, +0.3%"
+    assert shares_bench.beyond_program([], plan, size) == ""
 
 
 @needs_root
@@ -282,7 +293,7 @@ def test_a_small_run(tmp_path):
         for s in (
             "netsum-user",
             "netsum-xdp",
-            "netsum-spare",
+            "netsum-mix",
             "netsum-shards",
             "gloo",
             "openmpi",

@@ -9,7 +9,6 @@ from harness import NETSUM, CommandTest, free_port
 from rack_harness import RackCommandTest
 
 TENSOR_BYTES = 1 << 20
-ITERATIONS = 3
 
 
 class AggregatorPortsTest(CommandTest):
@@ -116,33 +115,9 @@ class AggregatorPortsInARackTest(RackCommandTest):
         shown = json.loads(self.run_in(where, "ip", "-j", "-s", "link", "show", "dev", interface).text("out"))
         return [shown[0]["stats64"][way]["bytes"] for way in ("rx", "tx")]
 
-    def test_each_link_of_a_spare_host_carries_its_share(self):
-        """One aggregator at both links of a spare host, beside those that the rack has started there."""
-        self.up("--workers", 2, "--rate", "200mbit", "--spare", 1, "--ports", 2, "--no-switch-aggregator")
-        daemon = self.start_in(
-            "s0",
-            NETSUM,
-            "aggregator",
-            "--listen",
-            "10.77.100.1:6000,10.77.100.2",
-            "--cores",
-            2,
-            "--link-rate",
-            "200mbit",
-        )
-        daemon.wait_for("ready:", name="out")
-        before = [self.link_bytes("s0", f"eth{port}") for port in range(2)]
-        flags = ("--aggregator", "10.77.100.1:6000", "--bytes", TENSOR_BYTES, "--iterations", ITERATIONS, "--warmup", 0)
-        assert self.sum_over(2, *flags)["verified"]
-        after = [self.link_bytes("s0", f"eth{port}") for port in range(2)]
-        # Two ranks, half of the bytes by each port; GSO saves headers, HELLOs and the control connection add some.
-        share = 2 * ITERATIONS * TENSOR_BYTES / 2
-        for was, now in zip(before, after, strict=True):
-            for count_before, count in zip(was, now, strict=True):
-                assert share < count - count_before < 1.15 * share, (before, after)
-
     def test_a_plan_divides_by_the_rates_of_the_links(self):
-        """Jobs that plan their shares give a link of half the rate half the bytes."""
+        """Jobs that plan their shares give a link of half the rate half the bytes. The rack's own aggregator declares the
+        rates that the links were made with."""
         self.up("--workers", 4, "--rate", "100mbit", "--spare", 1, "--ports", 2, "--no-switch-aggregator")
         assert self.rack("set", "--name", self.name, "s0-p1", "--rate", "50mbit").status == 0
         listen = ("--listen", "10.77.100.1:6000,10.77.100.2", "--cores", 2, "--link-rate", "100mbit,50mbit")

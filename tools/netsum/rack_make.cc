@@ -77,7 +77,7 @@ Status separate_ports(const RackPlan& plan) {
 Status start_aggregators(RackNote* note, const RackPlan& plan) {
   for (const RackService& service : plan.services()) {
     const Result<ProcessMark> process = start_detached(
-        plan.find(service.node)->network_namespace, service.arguments, log_path(note->options, service.id));
+        plan.find(service.id)->network_namespace, service.arguments, log_path(note->options, service.id));
     if (!process.ok()) return process.status();
     note->aggregators.push_back({service.id, process.value()});
     if (const Status status = write_note(*note); !status.ok()) return status;

@@ -291,18 +291,23 @@ std::vector<RackBatch> RackPlan::batches() const {
   return batches;
 }
 
-RackService RackPlan::service(const RackNode& node, size_t port) const {
+RackService RackPlan::service(const RackNode& node) const {
   const auto control = [](const std::string& address) {
     return address + ":" + std::to_string(kRackControlPort);
   };
   const bool is_spare = node.kind == RackNode::Kind::kSpareHost;
-  RackService service{.id = is_spare ? port_id(node, port) : node.id,
-                      .node = node.id,
-                      .address = control(is_spare ? port_address(node, port) : node.address),
-                      .arguments = {}};
+  RackService service{.id = node.id, .address = control(node.address), .arguments = {}};
+  std::string listen = service.address;
+  for (size_t port = 1; is_spare && port < node.ports.size(); ++port)
+    listen += "," + port_address(node, port);
   std::vector<std::string>& arguments = service.arguments;
-  arguments = {"aggregator", "--listen", service.address, "--mtu", std::to_string(options_.mtu),
-               "--cores",    "1"};
+  arguments = {"aggregator",
+               "--listen",
+               listen,
+               "--mtu",
+               std::to_string(options_.mtu),
+               "--cores",
+               std::to_string(is_spare ? node.ports.size() : 1)};
   if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
     arguments.insert(arguments.end(), {"--parent", control(top().address)});
   }
@@ -320,9 +325,9 @@ RackService RackPlan::service(const RackNode& node, size_t port) const {
     arguments.insert(arguments.end(), {"--link-rate", format_rate(rate_of(node))});
   }
   if (node.kind != RackNode::Kind::kSpine && options_.multicast) {
-    // Different for switches, spare hosts and their ports.
-    const std::string prefix = is_spare ? "239." + std::to_string(78 + port) + "." + node.id.substr(1)
-                                        : "239.77." + std::to_string(node.rack);
+    // Different for switches and spare hosts.
+    const std::string prefix =
+        is_spare ? "239.78." + node.id.substr(1) : "239.77." + std::to_string(node.rack);
     arguments.insert(arguments.end(), {"--multicast", prefix + ".0/24"});
   }
   return service;
@@ -331,16 +336,15 @@ RackService RackPlan::service(const RackNode& node, size_t port) const {
 std::vector<RackService> RackPlan::services() const {
   std::vector<RackService> services;
   for (const RackNode& node : nodes_) {
-    if (node.switches() && options_.switch_aggregator) services.push_back(service(node, 0));
-    if (node.kind != RackNode::Kind::kSpareHost) continue;
-    for (size_t p = 0; p < node.ports.size(); ++p) services.push_back(service(node, p));
+    if ((node.switches() && options_.switch_aggregator) || node.kind == RackNode::Kind::kSpareHost)
+      services.push_back(service(node));
   }
   return services;
 }
 
 std::string RackPlan::aggregators_for(const RackNode& node) const {
   if (options_.racks > 1) {
-    return service(node.kind == RackNode::Kind::kWorker ? switch_of(node) : top(), 0).address;
+    return service(node.kind == RackNode::Kind::kWorker ? switch_of(node) : top()).address;
   }
   std::string list;
   for (const RackService& one : services()) list += (list.empty() ? "" : ",") + one.address;

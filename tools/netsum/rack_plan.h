@@ -70,10 +70,9 @@ struct RackNode {
   bool switches() const { return kind == Kind::kSwitch || kind == Kind::kSpine; }  // is a bridge
 };
 
-// An aggregator that runs in a node: one in each switch, one on each port of a spare host.
+// An aggregator that runs in a node: one in each switch, one on each spare host, at all its ports.
 struct RackService {
-  std::string id;       // "sw", "spine", "s0", "s0-p1"
-  std::string node;     // RackNode::id
+  std::string id;       // of the node: "sw", "spine", "s0"
   std::string address;  // of its control service
   std::vector<std::string> arguments;
 };
@@ -140,7 +139,7 @@ class RackPlan {
   uint64_t rate_of(const RackNode& host) const;
   std::string port_id(const RackNode& spare, size_t port) const;
   std::string port_address(const RackNode& spare, size_t port) const;
-  RackService service(const RackNode& node, size_t port) const;
+  RackService service(const RackNode& node) const;
 
   RackOptions options_;
   std::vector<RackNode> nodes_;

@@ -53,7 +53,7 @@ Json describe(const RackNote& note) {
     for (const RackAggregator& one : note.aggregators) {
       if (one.id != service.id) continue;
       json["aggregators"].push_back({{"id", one.id},
-                                     {"node", service.node},
+                                     {"node", service.id},
                                      {"address", service.address},
                                      {"pid", one.process.pid},
                                      {"serves", is_alive(one.process)},
