@@ -8,12 +8,14 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 
 #include "src/base/file_descriptor.h"
 
@@ -28,6 +30,23 @@ constexpr size_t kSettingsBytes = sizeof(ethtool_link_settings) + size_t{3 * 127
 Status no_rate(const std::string& interface, const std::string& reason) {
   return Status(ErrorCode::kUnsupported,
                 "interface '" + interface + "' reports no rate (" + reason + "): declare the link's rate");
+}
+
+int ask_driver(const std::string& interface, void* question) {
+  const FileDescriptor any_socket(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+  request.ifr_data = static_cast<char*>(question);
+  return ioctl(any_socket.get(), SIOCETHTOOL, &request);
+}
+
+// Whether the interface's driver has no link, and reports a number that says nothing of how fast it is.
+bool is_nominal(const std::string& interface) {
+  constexpr std::array<std::string_view, 3> kDrivers = {"veth", "bridge", "tun"};
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  if (ask_driver(interface, &info) != 0) return false;
+  return std::find(kDrivers.begin(), kDrivers.end(), std::string_view(info.driver)) != kDrivers.end();
 }
 
 Address address_of(const ifaddrs& entry) {
@@ -65,16 +84,12 @@ Result<std::string> interface_with_address(const Address& local) {
 }
 
 Result<double> interface_rate_bps(const std::string& interface) {
-  const FileDescriptor any_socket(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   alignas(ethtool_link_settings) std::array<std::byte, kSettingsBytes> buffer{};
   auto* const settings = new (buffer.data()) ethtool_link_settings{};
-  ifreq request{};
-  interface.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
-  request.ifr_data = reinterpret_cast<char*>(settings);
   // The first call returns the number of words in a bitmap, negated; the second one has to repeat it.
   for (int call = 0; call < 2; ++call) {
     settings->cmd = ETHTOOL_GLINKSETTINGS;
-    if (ioctl(any_socket.get(), SIOCETHTOOL, &request) != 0) {
+    if (ask_driver(interface, settings) != 0) {
       if (errno == EOPNOTSUPP) return no_rate(interface, "its driver has none");
       return no_rate(interface, std::strerror(errno));
     }
@@ -84,6 +99,7 @@ Result<double> interface_rate_bps(const std::string& interface) {
   if (megabits == 0 || megabits == static_cast<__u32>(SPEED_UNKNOWN)) {
     return no_rate(interface, "unknown: without a carrier, or virtual");
   }
+  if (is_nominal(interface)) return no_rate(interface, "it is virtual");
   return megabits * kBitsPerMegabit;
 }
 

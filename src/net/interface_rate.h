@@ -13,9 +13,9 @@ namespace netsum {
 // address), kUnreachable (no interface of this network namespace has it).
 Result<std::string> interface_with_address(const Address& local);
 
-// Bits per second in each direction, above 0. Virtual interfaces report a nominal rate (veth: 10 Gbit/s), and no
-// interface knows its traffic shaping, so a declared rate has precedence. Error: kUnsupported: the interface reports no
-// rate (loopback, dummy, some virtual machines), or has no carrier.
+// Bits per second in each direction, above 0. No interface knows its traffic shaping, so a declared rate has precedence.
+// Error: kUnsupported: the interface reports no rate (loopback, dummy, some virtual machines), has no carrier, or is a
+// veth, bridge or tun, whose rate is nominal (veth: 10 Gbit/s).
 Result<double> interface_rate_bps(const std::string& interface);
 
 // Both in one.

@@ -37,14 +37,32 @@ std::string in_namespace(const std::string& commands, const std::function<void()
 
 TEST(InterfaceRateTest, TheDriversRateOfTheInterfaceWithTheAddress) {
   const std::string obstacle = in_namespace(
+      // A macvlan reports the rate of the interface below it. That of a tun can be set.
       "for i in 1 2; do ip tuntap add t$i mode tap && ethtool -s t$i speed ${i}500 duplex full &&"
-      " ip address add 10.7.$i.1/24 dev t$i && ip address add fd07:$i::1/64 dev t$i || exit 1; done",
+      " ip link add m$i link t$i type macvlan && ip address add 10.7.$i.1/24 dev m$i &&"
+      " ip address add fd07:$i::1/64 dev m$i || exit 1; done",
       [] {
-        EXPECT_EQ(interface_with_address(at("10.7.2.1:99")).value(), "t2");
+        EXPECT_EQ(interface_with_address(at("10.7.2.1:99")).value(), "m2");
         EXPECT_EQ(interface_rate_bps(at("10.7.1.1:0")).value(), 1.5e9);
         EXPECT_EQ(interface_rate_bps(at("10.7.2.1:5151")).value(), 2.5e9);
         EXPECT_EQ(interface_rate_bps(at("[fd07:1::1]:5151")).value(), 1.5e9);
-        EXPECT_EQ(interface_rate_bps(std::string("t2")).value(), 2.5e9);
+        EXPECT_EQ(interface_rate_bps(std::string("m2")).value(), 2.5e9);
+      });
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+}
+
+TEST(InterfaceRateTest, TheNominalRateOfAVirtualInterfaceIsNone) {
+  const std::string obstacle = in_namespace(
+      "ip link add v1 type veth peer name v2 && ip link set v1 up && ip link set v2 up &&"
+      " ip tuntap add t1 mode tap && ethtool -s t1 speed 1500 duplex full && ip link add b1 type bridge &&"
+      " ip link set v1 master b1 && ip link set b1 up",
+      [] {
+        for (const std::string interface : {"v1", "v2", "t1", "b1"}) {
+          const Result<double> rate = interface_rate_bps(interface);
+          ASSERT_FALSE(rate.ok()) << interface << " " << *rate;
+          EXPECT_EQ(rate.status().code(), ErrorCode::kUnsupported);
+          EXPECT_THAT(rate.status().message(), HasSubstr("it is virtual")) << interface;
+        }
       });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
 }
