@@ -75,7 +75,8 @@ class Encoding {
 
   // How many bytes the chunk's scan writes: kMinAgreedBytes or more, and never more than a payload.
   virtual size_t agreed_bytes(const Elements& chunk) const = 0;
-  virtual void scan(const Elements& chunk, uint8_t* bytes) const = 0;
+  // Returns agreed_bytes().
+  virtual size_t scan(const Elements& chunk, uint8_t* bytes) const = 0;
   virtual ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const = 0;
   // Writes the lanes of one packet of the chunk's plan. What they leave of the last 8 bytes is 0 already.
   virtual void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,

@@ -57,16 +57,20 @@ size_t FixedPoint::blocks(const Elements& chunk) const {
   return separates_tensors() ? chunk.runs() : chunk.count > 0 ? 1 : 0;
 }
 
-void FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
+size_t FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
   kernels::BlockScale block;
+  size_t size = 0;
   chunk.for_each_run([&](const Run& run) {
     const kernels::BlockScale scale = kernels::scan(type_, run.input, run.count, members_);
     const bool first = separates_tensors() || run.index == 0;
     block.exponent = first ? scale.exponent : std::max(block.exponent, scale.exponent);
     block.wide = first ? scale.wide : std::max(block.wide, scale.wide);
-    bytes[2 * block_of(run)] = block.exponent;
-    bytes[2 * block_of(run) + 1] = block.wide;
+    uint8_t* to = bytes + 2 * block_of(run);
+    to[0] = block.exponent;
+    to[1] = block.wide;
+    size = 2 * block_of(run) + 2;
   });
+  return size;
 }
 
 PacketPlan FixedPoint::packet_of(Layout layout, size_t begin, size_t count) const {
@@ -98,73 +102,69 @@ ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_
   return plan;
 }
 
-const uint8_t* FixedPoint::bytes_of(const Elements& chunk, const uint8_t* agreed,
-                                    const PacketPlan& packet) const {
-  if (!separates_tensors() || packet.begin == chunk.begin) return agreed;
-  return agreed + 2 * chunk.sequence->run_of(chunk.begin, packet.begin);
-}
-
 void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                         uint8_t* payload) const {
+  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
   const auto layout = static_cast<Layout>(packet.layout);
+  if (type_ == DataType::kInt64) return encode_int64(part, layout, payload);
+  const auto to_lanes = layout == kNarrow
+                            ? (narrow_bytes_ == 2 ? kernels::to_lanes16 : kernels::to_lanes32)
+                            : (wide_bytes_ == 4 ? kernels::to_wide_lanes32 : kernels::to_lanes64);
   const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
-  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
   part.for_each_run([&](const Run& run) {
-    encode_run(run, bytes[2 * block_of(run)], layout, payload + run.done * lane_bytes);
+    to_lanes(type_, run.input, run.count, bytes[2 * block_of(run)], members_,
+             payload + run.done * lane_bytes);
   });
 }
 
-void FixedPoint::encode_run(const Run& run, uint8_t exponent, Layout layout, uint8_t* lanes) const {
-  if (layout == kLowHalves || layout == kHighHalves) {
-    kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(run.input), run.count,
-                                 layout == kHighHalves, lanes);
-  } else if (layout == kNarrow && type_ == DataType::kInt64) {
-    std::copy_n(run.input, run.count * 8, lanes);
-  } else if (layout == kNarrow && narrow_bytes_ == 2) {
-    kernels::to_lanes16(type_, run.input, run.count, exponent, members_, lanes);
-  } else if (layout == kNarrow) {
-    kernels::to_lanes32(type_, run.input, run.count, exponent, members_, lanes);
-  } else if (wide_bytes_ == 4) {
-    kernels::to_wide_lanes32(type_, run.input, run.count, exponent, members_, lanes);
-  } else {
-    kernels::to_lanes64(type_, run.input, run.count, exponent, members_, lanes);
-  }
+void FixedPoint::encode_int64(const Elements& part, Layout layout, uint8_t* payload) {
+  part.for_each_run([&](const Run& run) {
+    uint8_t* lanes = payload + run.done * 8;
+    if (layout == kNarrow)
+      std::copy_n(run.input, run.count * 8, lanes);
+    else
+      kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(run.input), run.count,
+                                   layout == kHighHalves, lanes);
+  });
 }
 
 bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                         const Payloads& payloads) const {
-  const auto layout = static_cast<Layout>(packet.layout);
-  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
-  const uint8_t* bytes = bytes_of(chunk, agreed, packet);
   const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
+  const auto layout = static_cast<Layout>(packet.layout);
+  if (type_ == DataType::kInt64) return decode_int64(part, layout, payloads);
+  const uint8_t* bytes = bytes_of(chunk, agreed, packet);
   bool fits = true;
-  if (layout == kLowHalves) {
+  if (layout == kWide && wide_bytes_ == 8) {
     part.for_each_run([&](const Run& run) {
-      fits &= kernels::int64_from_half_lanes(payloads[0] + run.done * 8, payloads[1] + run.done * 8,
-                                             run.count, reinterpret_cast<int64_t*>(run.output));
+      fits &= kernels::from_lanes64(type_, payloads[0] + run.done * 8, run.count, bytes[2 * block_of(run)],
+                                    members_, average_, run.output);
     });
     return fits;
   }
+  const auto from_lanes = layout == kWide      ? kernels::from_wide_lanes32
+                          : narrow_bytes_ == 2 ? kernels::from_lanes16
+                                               : kernels::from_lanes32;
+  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
   part.for_each_run([&](const Run& run) {
-    fits &= decode_run(run, bytes[2 * block_of(run)], layout, payloads[0] + run.done * lane_bytes);
+    from_lanes(type_, payloads[0] + run.done * lane_bytes, run.count, bytes[2 * block_of(run)], members_,
+               average_, run.output);
   });
-  return fits;
+  return true;
 }
 
-bool FixedPoint::decode_run(const Run& run, uint8_t exponent, Layout layout, const uint8_t* lanes) const {
-  if (layout == kNarrow && type_ == DataType::kInt64) {
-    std::copy_n(lanes, run.count * 8, run.output);
-  } else if (layout == kNarrow && narrow_bytes_ == 2) {
-    kernels::from_lanes16(type_, lanes, run.count, exponent, members_, average_, run.output);
-  } else if (layout == kNarrow) {
-    kernels::from_lanes32(type_, lanes, run.count, exponent, members_, average_, run.output);
-  } else if (wide_bytes_ == 4) {
-    kernels::from_wide_lanes32(type_, lanes, run.count, exponent, members_, average_, run.output);
-  } else {
-    return kernels::from_lanes64(type_, lanes, run.count, exponent, members_, average_, run.output);
-  }
-  return true;
+bool FixedPoint::decode_int64(const Elements& part, Layout layout, const Payloads& payloads) {
+  bool fits = true;
+  part.for_each_run([&](const Run& run) {
+    const uint8_t* lanes = payloads[0] + run.done * 8;
+    if (layout == kNarrow)
+      std::copy_n(lanes, run.count * 8, run.output);
+    else
+      fits &= kernels::int64_from_half_lanes(lanes, payloads[1] + run.done * 8, run.count,
+                                             reinterpret_cast<int64_t*>(run.output));
+  });
+  return fits;
 }
 
 }  // namespace netsum

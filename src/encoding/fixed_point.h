@@ -29,7 +29,7 @@ class FixedPoint final : public Encoding {
   uint8_t value_format() const override;
   bool separates_tensors() const override { return is_floating(type_); }
   size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
-  void scan(const Elements& chunk, uint8_t* bytes) const override;
+  size_t scan(const Elements& chunk, uint8_t* bytes) const override;
   ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const override;
   void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
               uint8_t* payload) const override;
@@ -43,10 +43,13 @@ class FixedPoint final : public Encoding {
   size_t blocks(const Elements& chunk) const;
   size_t block_of(const Run& run) const { return separates_tensors() ? run.index : 0; }
   // The agreed bytes of the packet's first block.
-  const uint8_t* bytes_of(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet) const;
+  const uint8_t* bytes_of(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet) const {
+    if (!separates_tensors() || packet.begin == chunk.begin) return agreed;
+    return agreed + 2 * chunk.sequence->run_of(chunk.begin, packet.begin);
+  }
   PacketPlan packet_of(Layout layout, size_t begin, size_t count) const;
-  void encode_run(const Run& run, uint8_t exponent, Layout layout, uint8_t* lanes) const;
-  bool decode_run(const Run& run, uint8_t exponent, Layout layout, const uint8_t* lanes) const;
+  static void encode_int64(const Elements& part, Layout layout, uint8_t* payload);
+  static bool decode_int64(const Elements& part, Layout layout, const Payloads& payloads);
 
   const DataType type_;
   const bool average_;

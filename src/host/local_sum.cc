@@ -1,5 +1,7 @@
 #include "src/host/local_sum.h"
 
+#include <algorithm>
+
 namespace netsum {
 
 LocalSum::LocalSum(uint32_t payload_bytes) : payload_bytes_(payload_bytes), agreed_(payload_bytes) {
@@ -8,8 +10,10 @@ LocalSum::LocalSum(uint32_t payload_bytes) : payload_bytes_(payload_bytes), agre
 
 bool LocalSum::run(const Operation& operation) {
   bool fits = true;
-  const size_t chunks = operation.chunks(payload_bytes_);
-  for (size_t i = 0; i < chunks; ++i) fits &= run_chunk(operation, operation.chunk(i, payload_bytes_));
+  const size_t count = operation.count();
+  const size_t per_chunk = operation.encoding().chunk_elements(payload_bytes_);
+  for (size_t begin = 0; begin < count; begin += per_chunk)
+    fits &= run_chunk(operation, {.begin = begin, .count = std::min(per_chunk, count - begin)});
   return fits;
 }
 

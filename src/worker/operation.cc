@@ -75,9 +75,8 @@ void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
     std::memset(bytes, 0, agreed_bytes(chunk));
     return;
   }
-  encoding_->scan(elements_of(chunk), bytes);
+  const size_t size = encoding_->scan(elements_of(chunk), bytes);
   if (elements_.inputs() == 1) return;
-  const size_t size = agreed_bytes(chunk);
   NETSUM_ASSERT(size <= NETSUM_MAX_PAYLOAD);
   alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
   for (size_t input = 1; input < elements_.inputs(); ++input) {
