@@ -174,8 +174,8 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
 void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
   everywhere_->submitted(operation->bytes);
   session_->submit(std::move(spec), operation->time_left(),
-                   [this, operation, generation = generation_](const Status& status) {
-                     on_ended(operation, generation, status);
+                   [this, operation, session_number = session_number_](const Status& status) {
+                     on_ended(operation, session_number, status);
                    });
 }
 
@@ -184,20 +184,20 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
 }
 
 // On the session's engine thread.
-void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t generation,
+void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
                                     const Status& status) {
   if (!status.ok() && hooks_.failing) hooks_.failing();
   Status result = status;
   {
     const std::lock_guard lock(mutex_);
-    const bool of_this_session = generation == generation_ && session_ != nullptr;
+    const bool of_this_session = session_number == session_number_ && session_ != nullptr;
     const bool ended_before = operation->ended;
     if (status.ok()) {
       operation->ended = true;
-      operation->ended_in_session = generation;
+      operation->ended_in_session = session_number;
       if (of_this_session) release_finished();
     } else {
-      note_failure(generation, status);
+      note_failure(session_number, status);
       // It is repeated in the next session, or ended when this one is closed.
       if (failure_.ok() || !of_this_session) return;
       operation->ended = true;
@@ -214,7 +214,7 @@ void FailoverCommunicator::release_finished() {
   const auto at = [&](uint64_t number) -> const Operation& {
     return *kept_[static_cast<size_t>(number - kept_.front()->number)];
   };
-  while (ended_ < next_number_ && at(ended_).ended_in_session == generation_) {
+  while (ended_ < next_number_ && at(ended_).ended_in_session == session_number_) {
     everywhere_->ended();
     ++ended_;
   }
@@ -224,19 +224,19 @@ void FailoverCommunicator::release_finished() {
 
 std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
   // Of the next session, as begin_with() will number it.
-  uint64_t generation = 0;
+  uint64_t session_number = 0;
   {
     const std::lock_guard lock(mutex_);
-    generation = generation_ + 1;
+    session_number = session_number_ + 1;
   }
-  return [this, generation](const Status& status) {
+  return [this, session_number](const Status& status) {
     const std::lock_guard lock(mutex_);
-    note_failure(generation, status);
+    note_failure(session_number, status);
   };
 }
 
-void FailoverCommunicator::note_failure(uint64_t generation, const Status& status) {
-  if (generation != generation_ || session_ == nullptr || !failure_.ok() || lost_) return;
+void FailoverCommunicator::note_failure(uint64_t session_number, const Status& status) {
+  if (session_number != session_number_ || session_ == nullptr || !failure_.ok() || lost_) return;
   if (is_loss(status)) {
     lost_ = status;
     changed_.notify_all();
@@ -248,7 +248,7 @@ void FailoverCommunicator::note_failure(uint64_t generation, const Status& statu
 // Repeats the kept operations in the new session, from the first that some rank has not finished.
 void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   session_ = std::move(session);
-  ++generation_;
+  ++session_number_;
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
   everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = session_->chunk_map(),
@@ -261,7 +261,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
   // It may have failed before note_failure() accepted reports about it.
-  if (const Status status = session_->status(); !status.ok()) note_failure(generation_, status);
+  if (const Status status = session_->status(); !status.ok()) note_failure(session_number_, status);
 }
 
 void FailoverCommunicator::supervise() {

@@ -68,13 +68,13 @@ class FailoverCommunicator final : public CommunicatorBase {
   void start(const OperationPtr& operation, OperationSpec spec);
   void begin_with(std::unique_ptr<Session> session);
   void release_finished();
-  void note_failure(uint64_t generation, const Status& status);
+  void note_failure(uint64_t session_number, const Status& status);
   void count_end(const Operation& operation, const Status& status);
   OperationPtr first_due() const;
   std::unique_ptr<Session> take_session(std::unique_lock<std::mutex>& lock);
 
   std::function<void(const Status&)> failure_callback();
-  void on_ended(const OperationPtr& operation, uint64_t generation, const Status& status);
+  void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status);
   void end_all();
   void supervise();
   void move_on(std::unique_ptr<Session> lost_session, const Status& why);
@@ -89,7 +89,7 @@ class FailoverCommunicator final : public CommunicatorBase {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::unique_ptr<Session> session_;  // null while there is none
-  uint64_t generation_ = 0;           // of the latest session
+  uint64_t session_number_ = 0;       // of the latest session
   uint32_t payload_bytes_ = 0;        // of every session
   Status failure_;                    // permanent until regroup()
   std::optional<Status> lost_;        // why the supervisor has to look for another aggregator

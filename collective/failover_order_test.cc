@@ -72,30 +72,30 @@ Work sum_in_place(Communicator& communicator, std::vector<float>& data, millisec
   return communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, options);
 }
 
-// Where a hook waits until the test lets it go on. A test that fails early holds nobody up for good.
-class Gate {
+// A hook waits for it until the test sets it, or until the time limit if the test has failed before.
+class Event {
  public:
-  void open() {
+  void set() {
     const std::lock_guard lock(mutex_);
-    open_ = true;
+    set_ = true;
     changed_.notify_all();
   }
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPatience, [this] { return open_; });
+    changed_.wait_for(lock, kPatience, [this] { return set_; });
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool open_ = false;
+  bool set_ = false;
 };
 
 // Rank 0's all_reduce() is held up while its operation completes, the aggregator is lost and a session begins
 // at the second one. Rank 1 is held up there, so that whatever rank 0 repeats is under way when its operation
 // has ended.
 TEST(FailoverOrderTest, NothingIsWrittenToATensorAfterItsWorkHasEnded) {
-  Gate moved, ended;
+  Event moved, ended;
   TwoRanks job;
   job.connect({.submitted = [&] { moved.wait(); }}, {.met = [&] { ended.wait(); }});
   std::vector<float> mine(1000, 1.0f), theirs(1000, 2.0f);
@@ -106,13 +106,13 @@ TEST(FailoverOrderTest, NothingIsWrittenToATensorAfterItsWorkHasEnded) {
   job.first.reset();
   ASSERT_TRUE(comes_true([&] { return job.ranks[0]->stats().failovers == 1; }));
 
-  moved.open();
+  moved.set();
   const Status status = work.get().wait();
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(mine, std::vector<float>(1000, 3.0f));
   const std::vector<float> next(1000, -7.0f);
   mine = next;  // the caller's again
-  ended.open();
+  ended.set();
   auto barrier = std::async(std::launch::async, [&] { return job.ranks[1]->barrier(kPatience); });
   EXPECT_TRUE(job.ranks[0]->barrier(kPatience).ok());
   EXPECT_TRUE(barrier.get().ok());
@@ -260,7 +260,7 @@ TEST(FailoverOrderTest, AbortEndsTheSearchForAnotherPlace) {
 }
 
 TEST(FailoverOrderTest, AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks) {
-  Gate aborted;
+  Event aborted;
   TwoRanks job;
   job.connect({.met = [&] { aborted.wait(); }}, {});
   std::vector<float> mine(1000, 1.0f), theirs(1000, 2.0f);
@@ -269,26 +269,26 @@ TEST(FailoverOrderTest, AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks) 
   ASSERT_TRUE(comes_true([&] { return job.ranks[1]->stats().failovers == 1; }));
   const Work other = sum_in_place(*job.ranks[1], theirs);
   job.ranks[0]->abort("enough");
-  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);  // before the gate opens by itself
-  aborted.open();
+  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);  // before the time limit of the hook
+  aborted.set();
   const Status status = other.wait();
   EXPECT_EQ(status.code(), ErrorCode::kAborted) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("rank 0"));
 }
 
 TEST(FailoverOrderTest, OtherThreadsNeedNotWaitWhileAbortTellsTheOtherRanks) {
-  Gate asked;
+  Event asked;
   TwoRanks job;
   job.connect({.aborting = [&] { asked.wait(); }}, {});
   std::vector<float> mine(1000, 1.0f);
   const Work work = sum_in_place(*job.ranks[0], mine);
   auto abort = std::async(std::launch::async, [&] { job.ranks[0]->abort("enough"); });
-  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);  // before the gate opens by itself
+  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);  // before the time limit of the hook
   auto status = std::async(std::launch::async, [&] { return job.ranks[0]->status(); });
   EXPECT_EQ(status.wait_for(kPatience / 2), std::future_status::ready);
   auto refused = std::async(std::launch::async, [&] { return sum_in_place(*job.ranks[0], mine).wait(); });
   EXPECT_EQ(refused.wait_for(kPatience / 2), std::future_status::ready);
-  asked.open();
+  asked.set();
   abort.get();
   EXPECT_EQ(status.get().code(), ErrorCode::kAborted);
   EXPECT_EQ(refused.get().code(), ErrorCode::kAborted);
@@ -297,7 +297,7 @@ TEST(FailoverOrderTest, OtherThreadsNeedNotWaitWhileAbortTellsTheOtherRanks) {
 
 // The session that abort() uses must not be closed under it.
 TEST(FailoverOrderTest, ARegroupWaitsForAnAbortInProgress) {
-  Gate asked;
+  Event asked;
   TwoRanks job;
   job.connect({.aborting = [&] { asked.wait(); }}, {});
   auto abort = std::async(std::launch::async, [&] { job.ranks[0]->abort("enough"); });
@@ -308,7 +308,7 @@ TEST(FailoverOrderTest, ARegroupWaitsForAnAbortInProgress) {
     return job.ranks[0]->regroup(options).status();
   });
   EXPECT_EQ(regroup.wait_for(milliseconds(200)), std::future_status::timeout);
-  asked.open();
+  asked.set();
   abort.get();
   EXPECT_FALSE(regroup.get().ok());  // rank 1 does not come
 }

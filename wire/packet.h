@@ -34,16 +34,16 @@ NETSUM_BIG_ENDIAN_FIELD(netsum_be32, 4, uint32_t);
 NETSUM_BIG_ENDIAN_FIELD(netsum_be64, 8, uint64_t);
 
 struct netsum_header {
-  uint8_t magic;        /* NETSUM_MAGIC */
-  uint8_t version_type; /* high nibble NETSUM_VERSION, low nibble NETSUM_TYPE_* */
-  uint8_t format;       /* NETSUM_FORMAT_*: operation and lane width of the payload */
-  uint8_t flags;        /* NETSUM_FLAG_* */
-  netsum_be16 job;      /* index granted by the control plane */
-  netsum_be16 epoch;    /* incarnation of that index */
-  netsum_be16 slot;     /* index below the job's slots */
-  netsum_be16 member;   /* sender's index in the job; NETSUM_MEMBER_ALL where it is for everybody */
-  netsum_be32 round; /* how often the slot has been used: the generation that makes stale packets harmless */
-  netsum_be32 chunk; /* position within the tensor (RESULT repeats it) */
+  uint8_t magic;         /* NETSUM_MAGIC */
+  uint8_t version_type;  /* high nibble NETSUM_VERSION, low nibble NETSUM_TYPE_* */
+  uint8_t format;        /* NETSUM_FORMAT_*: operation and lane width of the payload */
+  uint8_t flags;         /* NETSUM_FLAG_* */
+  netsum_be16 job;       /* index granted by the control plane */
+  netsum_be16 epoch;     /* incarnation of that index */
+  netsum_be16 slot;      /* index below the job's slots */
+  netsum_be16 member;    /* sender's index in the job; NETSUM_MEMBER_ALL where it is for everybody */
+  netsum_be32 round;     /* how often the slot has been used; identifies stale packets */
+  netsum_be32 chunk;     /* position within the tensor (RESULT repeats it) */
   netsum_be32 signature; /* hash of the operation: sequence number, type, operation, sizes */
   netsum_be64 check;     /* over header and payload, see netsum_check() */
 };

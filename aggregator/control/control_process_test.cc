@@ -1,4 +1,4 @@
-// Members and aggregators as processes of their own, killed or stopped without a chance to say goodbye.
+// Members and aggregators as processes of their own, which are killed or stopped.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -150,9 +150,9 @@ TEST_F(ProcessTest, AMemberThatIsKilledIsNamedToTheOthers) {
   const Status failure = failure_.wait();
   EXPECT_EQ(failure.code(), ErrorCode::kPeerLost);
   EXPECT_EQ(failure.rank(), 1);
-  EXPECT_EQ(
-      failure.message(),
-      "rank 1 (127.0.0.1) left without a goodbye: its process died or hangs, or its host is unreachable");
+  EXPECT_EQ(failure.message(),
+            "rank 1 (127.0.0.1) disconnected without leaving: its process died or hangs, or its host is "
+            "unreachable");
   EXPECT_EQ(dataplane_.removed().size(), 1u);
 
   // The next run may use the name at once, although this member has not left yet.

@@ -17,31 +17,31 @@ namespace netsum {
 
 struct ControlServiceOptions {
   std::string listen = "127.0.0.1:0";
-  std::string token;  // whoever does not present it is refused; empty: nobody is
+  std::string token;  // members must present it; empty: none is required
   TlsOptions tls;
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
-  // A member that leaves an event unread for so long is dropped: its process hangs, or wastes our memory.
+  // A member that does not read an event for this time is dropped: its process hangs, or tries to exhaust memory.
   std::chrono::milliseconds read_timeout{10'000};
   std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
-  // Hierarchy: the aggregator above, and its token; it is reached with `tls`, too.
+  // Hierarchy: the parent's address and its token. `tls` applies to this connection, too.
   std::string parent;
   std::string parent_token;
-  PlaceInfo place;  // of this aggregator, as far as the dataplane does not know it
+  PlaceInfo place;  // of this aggregator, without what place_of() adds
 };
 
 class ControlService {
  public:
-  // `dataplane` must outlive the service; MemberShards where it only brings the members together.
+  // `dataplane` must outlive the service. It is a MemberShards if the members' shards sum.
   // Errors: kAddressInUse, kInvalidArgument.
   static Result<std::unique_ptr<ControlService>> start(const ControlServiceOptions& options,
                                                        Dataplane* dataplane);
   virtual ~ControlService() = default;
 
-  virtual std::string address() const = 0;  // "host:port", the port in fact bound
+  virtual std::string address() const = 0;  // "host:port", with the port that is bound
   virtual AggregatorStatus status() const = 0;
-  // Refuses new jobs, tells members, waits until every job has ended or `deadline` has passed.
-  // Returns true if none is left.
+  // Refuses new jobs, notifies members, and waits until every job has ended or `deadline` has passed. Returns true if
+  // no job is left.
   virtual bool drain(std::chrono::milliseconds deadline) = 0;
 };
 

@@ -141,7 +141,7 @@ TEST_F(ControlTlsTest, UnusableOptionsAreRefused) {
   EXPECT_THAT(refused(tls), HasSubstr("needs the CA certificate"));
   tls = {};
   tls.ca_cert = authority_.cert();
-  EXPECT_THAT(refused(tls), HasSubstr("needs its certificate"));
+  EXPECT_THAT(refused(tls), HasSubstr("needs a certificate"));
 
   start({});
   tls = {};

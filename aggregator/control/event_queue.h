@@ -1,4 +1,4 @@
-// What one member is still to be told. Bounded, whatever others do and however slowly the member reads.
+// Events that are still to be sent to one member. Bounded, also if the member does not read.
 #ifndef NETSUM_AGGREGATOR_CONTROL_EVENT_QUEUE_H_
 #define NETSUM_AGGREGATOR_CONTROL_EVENT_QUEUE_H_
 
@@ -13,11 +13,11 @@ namespace netsum {
 // Not thread-safe.
 class EventQueue {
  public:
-  // An aggregator tells a member at most four things besides who is missing: that the job is ready, that the
-  // aggregator drains (before and after that), and that the job has failed.
+  // Besides Joined events, which replace each other, a member gets at most four: Ready, Draining (before and after
+  // Ready), and Failed.
   static constexpr size_t kMost = 16;
 
-  // Who is missing supersedes what was said of it before. False: the queue is full, and the event is dropped.
+  // A Joined event replaces one that is last in the queue. Returns false if the queue is full and drops the event.
   bool push(control::Event event) {
     if (event.has_joined() && !events_.empty() && events_.back().has_joined()) {
       events_.back() = std::move(event);
@@ -28,7 +28,7 @@ class EventQueue {
     return true;
   }
 
-  control::Event pop() {  // not of an empty queue
+  control::Event pop() {  // the queue must not be empty
     control::Event event = std::move(events_.front());
     events_.pop_front();
     return event;

@@ -1,4 +1,4 @@
-// What JobTable refuses, and how it says so.
+// The part of JobTable that checks requests.
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
@@ -25,9 +25,10 @@ Status JobTable::check_aggregator_token(const std::string& presented) const {
     return {ErrorCode::kPermissionDenied,
             "wrong token of the job, or none: set the same token on all ranks (CommunicatorOptions::token)"};
   if (presented.empty())
-    return {ErrorCode::kPermissionDenied,
-            "this aggregator asks for a token and none was given: set aggregator_token to the token that the "
-            "aggregator was started with"};
+    return {
+        ErrorCode::kPermissionDenied,
+        "this aggregator requires a token, but none was given: set aggregator_token to the token that the "
+        "aggregator was started with"};
   return {ErrorCode::kPermissionDenied,
           "wrong aggregator token: it differs from the one that the aggregator was started with"};
 }
@@ -36,7 +37,7 @@ Status JobTable::check_job(const JobSpec& spec) const {
   if (Status status = check_version(spec); !status.ok()) return status;
   if (Status status = check_aggregator_token(spec.aggregator_token()); !status.ok()) return status;
   if (Status status = check_spec(spec); !status.ok()) return status;
-  // A path over IPv6 carries less: who fits with that is served, and capped if it is IPv4 after all.
+  // The smaller payload, that over IPv6: the grant limits the payload if members use IPv4.
   const uint32_t payload = wire::payload_for_mtu(static_cast<int>(spec.mtu()), 6);
   if (payload > payload_limit())
     return invalid("mtu " + number(spec.mtu()) + " carries " + number(payload) +
@@ -68,12 +69,12 @@ Status JobTable::check_entry(int64_t now_us, const JobSpec& spec) const {
   const auto away = turned_away_.find(identity_of(spec));
   if (away != turned_away_.end() && now_us < away->second)
     return {ErrorCode::kResourceExhausted,
-            "there was no room for job '" + spec.name() + "' when its first rank came"};
+            "there was no room for job '" + spec.name() + "' when its first rank joined"};
   if (Status status = check_room(spec); !status.ok()) return status;
-  // Who succeeds another job has waited before.
+  // A job that succeeds another one has waited before.
   if (!queue_.empty() && spec.succeeds() == 0)
     return {ErrorCode::kResourceExhausted, "there is no room for job '" + spec.name() + "': " +
-                                               number(queue_.size()) + " that came before it wait for some"};
+                                               number(queue_.size()) + " jobs that came earlier are waiting"};
   return {};
 }
 
@@ -96,7 +97,7 @@ Status JobTable::check_room(const JobSpec& spec) const {
   if (free_indices_.empty())
     return {ErrorCode::kResourceExhausted,
             "the aggregator serves at most " + number(options_.max_jobs) +
-                " jobs at once and none is free: wait for one to end, or start it with more"};
+                " jobs at once: wait for one to end, or start it with a larger limit (--max-jobs)"};
   return {};
 }
 
@@ -119,10 +120,10 @@ Status JobTable::check_rack(const MemberRequest& request) const {
   const std::string who = "rank " + number(request.rank) + "'s aggregator";
   if (members_bring_shards_)
     return invalid(who +
-                   " names this job's rank 0 as its parent, which sums nothing by itself: configure "
+                   " has this job's rank 0 as its parent, but a rank cannot be a parent: configure "
                    "an aggregator as parent");
   if (request.rack_stripes == 0 || request.rack_payload_bytes < wire::kMinPayload)
-    return invalid(who + " takes " + number(request.rack_payload_bytes) + " bytes of payload on " +
+    return invalid(who + " accepts " + number(request.rack_payload_bytes) + " bytes of payload on " +
                    number(request.rack_stripes) + " cores; at least " + number(wire::kMinPayload) +
                    " bytes and one core are needed");
   if (request.rack_slots <= kScaleSlots)
@@ -139,25 +140,25 @@ Status JobTable::check_shard(const MemberRequest& request) const {
     if (request.shard_endpoint.empty()) return {};
     if (request.job.shares() != static_cast<uint32_t>(Shares::kAuto) || !request.rack.empty())
       return invalid(who +
-                     " brings a shard of its own, but this is an aggregator that sums by itself: "
+                     " offers an embedded shard, but this aggregator sums without shards: "
                      "configure aggregators on all ranks or on none");
   }
   if (request.shard_endpoint.empty())
     return invalid(who +
-                   " brings no shard, but this job is summed by its members' shards: configure "
+                   " offers no embedded shard, but this job is summed by its members' shards: configure "
                    "aggregators on all ranks or on none");
   const Result<Address> endpoint = Address::parse(request.shard_endpoint);
   if (!endpoint.ok() || endpoint->port == 0)
     return invalid(who + "'s shard endpoint '" + printable(request.shard_endpoint, 64) +
                    "' is not a numeric address with a port");
   if (request.shard_payload_bytes < wire::kMinPayload)
-    return invalid(who + "'s shard takes " + number(request.shard_payload_bytes) +
+    return invalid(who + "'s shard accepts " + number(request.shard_payload_bytes) +
                    " bytes of payload; at least " + number(wire::kMinPayload) + " are needed");
   if (request.shard_slots <= kScaleSlots)
     return {ErrorCode::kResourceExhausted, who + "'s shard has " + number(request.shard_slots) +
                                                " slots; more than " + number(kScaleSlots) + " are needed"};
   if (request.shard_job > UINT16_MAX)
-    return invalid(who + "'s shard has number " + number(request.shard_job) + " for the job; at most " +
+    return invalid(who + "'s shard has index " + number(request.shard_job) + " for the job; at most " +
                    number(UINT16_MAX) + " is possible");
   return {};
 }

@@ -1,4 +1,4 @@
-// The part of JobTable that makes a complete job ready: its stripes, members, slots and payload.
+// The part of JobTable that grants a complete job its stripes, members, slots and payload.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -85,7 +85,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   for (const StripeGrant& stripe : grant.stripes) {
     const Result<Address> endpoint = Address::parse(stripe.endpoint);
     NETSUM_ASSERT(endpoint.ok());
-    // A wildcard is replaced by the address that the worker reached us at, so of its own family.
+    // The worker replaces a wildcard by the address of its control connection, whose family member->peer has.
     ipv6 |= endpoint->family == 6 && !endpoint->is_wildcard();
   }
   for (const auto& member : job.members) {
@@ -99,7 +99,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
       slots = std::min(slots, member->rack_slots - kScaleSlots);
     }
   }
-  // A power of two whatever the shards can spare, so that a chunk's slot is found by masking.
+  // A power of two, so that masking a chunk's number gives its slot.
   grant.job.data_slots = std::bit_floor(slots);
   grant.job.payload_bytes =
       std::min(payload, wire::payload_for_mtu(static_cast<int>(job.spec.mtu()), ipv6 ? 6 : 4));
@@ -126,7 +126,7 @@ Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
   return {};
 }
 
-// The weight of each rank's shard. Those of the stripes that take part are in grant->plan.
+// Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
 Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
   const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
   const auto is_planned = [](const std::optional<Member>& member) {
@@ -152,7 +152,7 @@ Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* gr
   const auto shares = static_cast<Shares>(job.spec.shares());
   Result<plan::JobPlan> plan = plan::plan_job(topology, shares);
   if (!plan.ok() && shares == Shares::kAuto) return plan.status();
-  if (!plan.ok()) return equal;  // it would have been a description only
+  if (!plan.ok()) return equal;  // with equal shares, the plan is only a description
   grant->plan = std::move(plan->summary);
   if (shares != Shares::kAuto) return equal;
   for (const uint32_t weight : plan->of_places) grant->plan.add_weights(weight);
@@ -176,15 +176,15 @@ Status JobTable::grant_shard(const Job& job, size_t rank, JobGrant* grant) const
     endpoint = member.peer;
     endpoint.port = parsed->port;
   }
-  // Beside an aggregator, whose numbers may be larger than a shard has jobs, each shard has its own.
+  // If an aggregator sums, too, each shard has its own index for the job, because the aggregator's may be too large for
+  // a shard.
   const uint32_t number = members_bring_shards_ ? grant->job.job : member.shard_job;
   grant->stripes.push_back(
       {endpoint.to_string(), static_cast<int>(rank), true, static_cast<uint16_t>(number)});
   return {};
 }
 
-// By multicast if the dataplane does so and every member can receive it. Returns what comes of it, for
-// people.
+// Results are sent by multicast if the dataplane can, and every member can receive it. Returns the decision as text.
 std::string JobTable::grant_multicast_group(const Job& job, JobGrant* grant) const {
   const Address group = multicast_group_of(*dataplane_, grant->job.job);
   if (!group.valid()) return "unicast";

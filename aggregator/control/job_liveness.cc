@@ -7,7 +7,8 @@
 
 namespace netsum {
 
-// A contribution counts as a heartbeat: on a network that loses packets, calls may be stuck in TCP while data flows.
+// A contribution counts as a heartbeat: on a network that loses packets, heartbeats may be delayed by TCP while data
+// arrives.
 void JobTable::hear_data(int64_t now_us, Job& job) const {
   const std::vector<int64_t> heard_us = dataplane_->heard(job.grant.job, job.grant.epoch);
   bool all_contribute = false;
@@ -19,7 +20,7 @@ void JobTable::hear_data(int64_t now_us, Job& job) const {
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     if (!job.members[rank]) continue;
     Member& member = *job.members[rank];
-    // A rack's contribution does not prove that each of its ranks is alive.
+    // The contribution of a rack is no sign of life of each of its ranks.
     if (rank < heard_us.size() && member.rack.empty())
       member.heard_us = std::max(member.heard_us, heard_us[rank]);
     if (all_contribute) member.heard_us = std::max(member.heard_us, now_us - member.liveness_us * 3 / 4);
@@ -39,7 +40,7 @@ void JobTable::fail_silent(int64_t now_us, JobNumber number) {
       return other && now_us - other->heard_us <= member.liveness_us / 2;
     });
     if (overdue_us > member.liveness_us / 4 || !others_are_heard) {
-      member.heard_us = now_us - member.liveness_us * 3 / 4;  // too long ago to count as heard
+      member.heard_us = now_us - member.liveness_us * 3 / 4;  // a quarter more; too old for others_are_heard
       continue;
     }
     return fail(number,

@@ -145,7 +145,7 @@ TEST_F(JobTableTest, OfAJobThatIsSentToItsHostsEveryRankIs) {
   request.rank = 1;
   const Status status = jobs.join(2'999'999, request).status();
   EXPECT_EQ(status.code(), ErrorCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("no room for job 'away' when its first rank came"));
+  EXPECT_THAT(status.message(), HasSubstr("no room for job 'away' when its first rank joined"));
   // The next run of that name is another job.
   EXPECT_TRUE(jobs.join(3'000'000, request).ok());
 }

@@ -8,7 +8,7 @@ namespace netsum {
 
 uint64_t system_random() {
   uint64_t value = 0;
-  // Reads of up to 256 bytes are never cut short.
+  // Reads of up to 256 bytes are never partial.
   NETSUM_ASSERT(::getrandom(&value, sizeof(value), 0) == sizeof(value));
   return value;
 }

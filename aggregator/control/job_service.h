@@ -1,4 +1,4 @@
-// What answers members' calls: LocalJobs, which decides, or ParentRelay, which asks a parent aggregator.
+// The interface behind the gRPC service: LocalJobs decides by itself, ParentRelay asks a parent aggregator.
 #ifndef NETSUM_AGGREGATOR_CONTROL_JOB_SERVICE_H_
 #define NETSUM_AGGREGATOR_CONTROL_JOB_SERVICE_H_
 
@@ -20,8 +20,7 @@ class JobService {
  public:
   virtual ~JobService() = default;
 
-  // Ends `stream` with the refusal, or makes it the member's.
-  // `peer`: where the call comes from.
+  // `stream` gets the member's events, or ends with the error if the member is refused. `peer`: the caller's address.
   virtual void join(const control::JoinRequest& request, const Address& peer,
                     const std::shared_ptr<MemberStream>& stream) = 0;
   virtual Status leave(const MemberClaim& claim) = 0;
@@ -30,7 +29,7 @@ class JobService {
   virtual void drain() = 0;
   virtual void stop(const Status& reason) = 0;
 
-  // Fails late jobs until halt().
+  // Handles deadlines until halt(), on a thread of the caller.
   virtual void watch_deadlines() = 0;
   virtual void halt() = 0;
 
@@ -45,7 +44,7 @@ class JobService {
 
 uint64_t system_random();
 
-// What a member hears when its job is complete.
+// The event that tells a member that its job runs.
 control::Ready to_ready(const JobGrant& grant);
 
 }  // namespace netsum

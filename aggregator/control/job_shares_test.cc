@@ -210,7 +210,7 @@ TEST_F(JobSharesTest, AfterARegroupThePlanIsOfThoseWhoGoOn) {
 TEST_F(JobSharesTest, AShardThatTheJobDidNotAskForIsRefused) {
   MemberRequest request = planned(0, 2);
   request.job.set_shares(0);
-  EXPECT_THAT(refusal(request).message(), HasSubstr("brings a shard of its own"));
+  EXPECT_THAT(refusal(request).message(), HasSubstr("offers an embedded shard"));
   request = planned(0, 2);
   request.shard_job = 65536;
   EXPECT_THAT(refusal(request).message(), HasSubstr("65536"));

@@ -138,7 +138,7 @@ TEST_F(JobStatusTest, ADeathInTheLog) {
   EXPECT_EQ(events[0].kind, Kind::kMemberLost);
   EXPECT_EQ(events[0].rank, 1);
   EXPECT_EQ(events[1].kind, Kind::kJobFailed);
-  EXPECT_THAT(events[1].reason, HasSubstr("left without a goodbye"));
+  EXPECT_THAT(events[1].reason, HasSubstr("disconnected without leaving"));
   table_.stream_ended(first);  // as it was told to: not an event
   EXPECT_THAT(kinds(), ElementsAre(Kind::kJobEnded));
 }

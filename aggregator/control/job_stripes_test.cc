@@ -62,7 +62,7 @@ TEST_F(EmbeddedShardsTest, RefusesBadShards) {
     return refusal(request, {}, &shards_).message();
   };
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint.clear(); }),
-              HasSubstr("rank 1 brings no shard"));
+              HasSubstr("rank 1 offers no embedded shard"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint = "host:1"; }), HasSubstr("'host:1'"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_endpoint = "10.0.0.1:0"; }), HasSubstr("with a port"));
   EXPECT_THAT(refused([](MemberRequest& r) { r.shard_payload_bytes = 31; }), HasSubstr("31 bytes"));

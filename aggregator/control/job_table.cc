@@ -90,7 +90,8 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSp
   const bool full = entry.code() == ErrorCode::kResourceExhausted;
   if (full && when_full_of(spec) == WhenFull::kHosts) {
     std::erase_if(turned_away_, [&](const auto& away) { return away.second <= now_us; });
-    // If there are too many to remember, the ranks of some may be parted, and end by their deadlines.
+    // If too many are remembered already, a later rank of this job may be admitted without the first one; both then end
+    // at their deadlines.
     if (turned_away_.size() < kMaxTurnedAway)
       turned_away_.emplace(identity, join_deadline_us(now_us, patience_us));
   }
@@ -144,7 +145,7 @@ void JobTable::reserve(Job& job) {
   job.grant.first_slot = *first;
 }
 
-// First come, first served: a small job behind a large one waits, too, so that the large one gets its turn.
+// First come, first served: a small job behind a large one waits, too; otherwise the large one might never be admitted.
 void JobTable::promote(int64_t now_us) {
   room_changed_ = false;
   while (!queue_.empty() && check_room(jobs_.at(queue_.front()).spec).ok()) {
@@ -286,7 +287,7 @@ void JobTable::stream_ended(MemberId id) {
   const std::string host = job.members[static_cast<size_t>(rank)]->host;
   const std::string who = describe_rank(rank, host);
   job.members[static_cast<size_t>(rank)].reset();
-  // The members of a failed job are told to go.
+  // The members of a failed job have been told to end their streams.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
   if (job.waits_for_ranks() && job.may_start_without_all()) {
@@ -295,7 +296,7 @@ void JobTable::stream_ended(MemberId id) {
   }
   fail(number,
        {ErrorCode::kPeerLost,
-        who + " left without a goodbye: its process died or hangs, or its host is unreachable", rank},
+        who + " disconnected without leaving: its process died or hangs, or its host is unreachable", rank},
        kNoRank);
 }
 
@@ -344,7 +345,7 @@ void JobTable::forget_if_over(JobNumber number) {
   jobs_.erase(number);
 }
 
-// Those who are there become ranks 0, 1, ... in the order of their old ranks.
+// The members that have joined become ranks 0, 1, ... in the order of their former ranks.
 void JobTable::close_ranks(Job& job) {
   std::vector<std::optional<Member>> present;
   job.former_ranks.clear();
@@ -392,9 +393,8 @@ Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
   });
   if (!has_namesake) return missing;
   return {missing.code(),
-          missing.message() +
-              " Ranks with another token have joined a job of the same name, which is not this one: " +
-              "is the token the same on all ranks?",
+          missing.message() + " Ranks with another token have joined another job of the same name: " +
+              "set the same token on all ranks",
           missing.rank()};
 }
 

@@ -1,6 +1,6 @@
-// The jobs of one aggregator: which ranks may join and have joined, what each job is granted, and what each member is
-// told. Without side effects: time and randomness are parameters, the only collaborator is the Dataplane interface, and
-// everything to be sent is returned as events. Not thread-safe: the service calls it under its lock.
+// The jobs of one aggregator: decides which ranks may join, what each job is granted, and which events its members get.
+// Without side effects: time and randomness are parameters, it calls only the Dataplane interface, and it returns what
+// is to be sent as events. Not thread-safe: LocalJobs calls it with its lock held.
 //
 //             queued --(there is room)--> joining --(all ranks are here)--> running --(all have left)--> gone
 //               |                            |                                |
@@ -9,12 +9,12 @@
 // A job fails when a member's stream breaks, a member reports a failure, a deadline passes, a member is silent for too
 // long, or the aggregator stops. A queued or joining job whose last member leaves is gone, too.
 //
-// A job that finds no room is refused, queued or sent to its own hosts, as it asked for (WhenFull). While
-// jobs are queued, none that comes later is let in before them.
+// A job for which there is no room (slots, or an index) is refused, queued, or told to sum in its own hosts, as its
+// specification asks (WhenFull). Queued jobs are admitted in order of arrival, before all later jobs.
 //
-// A failed job, and one that a member has left, gives up its name at once: new joins under that name form a
-// new job beside it. Joins that say which job they succeed meet in a job of their own, which may start
-// without those who do not come.
+// A failed job, or a job that a member has left, releases its name at once: later joins under this name form a new job.
+// Joins that name the job that they succeed (JobSpec::succeeds) form a separate job, which may start without the ranks
+// that do not join.
 #ifndef NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
 #define NETSUM_AGGREGATOR_CONTROL_JOB_TABLE_H_
 
@@ -43,11 +43,11 @@
 
 namespace netsum {
 
-// One membership; random, so that knowing a job's name and token is not enough to end another one's.
+// Identifies one membership. Random, so that a member cannot end another member's membership.
 using MemberId = uint64_t;
 
-// Slots that carry block scales, beside a job's data slots: one scale packet covers many data packets. They
-// bound how many small operations can be in flight, and how far (1 MB each) the scan runs ahead of the data.
+// Slots for block scales, in addition to a job's data slots: one scale packet covers many data packets. Their number
+// limits how many small operations can be in flight, and how far (1 MB each) the scan runs ahead of the data.
 inline constexpr uint32_t kScaleSlots = 16;
 inline constexpr size_t kMaxHostBytes = 128;
 inline constexpr size_t kMaxTurnedAway = 1024;
@@ -55,27 +55,28 @@ inline constexpr size_t kMaxTurnedAway = 1024;
 struct MemberRequest {
   JobSpec job;
   uint32_t rank = 0;
-  int64_t deadline_us = 0;     // how long the member will wait for the others; 0: as long as the table allows
-  std::string shard_endpoint;  // embedded shards only, as are the next two
+  int64_t deadline_us = 0;     // how long the member waits for the others; 0: as long as the table allows
+  std::string shard_endpoint;  // of the member's embedded shard; empty: it has none
   uint32_t shard_payload_bytes = 0;
   uint32_t shard_slots = 0;
   std::string host;  // ranks of equal names share memory; empty: with nobody
   Address peer;      // the remote end of the member's control connection
-  // Hierarchy: the call comes from an aggregator below (see control.proto).
+  // Hierarchy: the name of the aggregator below that joins for the rank, and its limits (see control.proto). Empty: the
+  // rank joins directly.
   std::string rack;
   uint32_t rack_payload_bytes = 0;
   uint32_t rack_slots = 0;
   uint32_t rack_stripes = 0;
   Capabilities dataplane;                   // of the shard or the rack
-  std::optional<control::Sharing> sharing;  // this aggregator is to make the job's plan, of this among others
-  uint32_t shard_job = 0;                   // the job's number in the shard, beside an aggregator
-  std::string origin;                       // where the rank is, for messages
-  bool multicast = false;                   // it can receive from a multicast group
-  uint64_t completed = 0;                   // operations of the succeeded job that the rank has finished
-  int64_t liveness_us = 0;  // silence in a running job after which it is taken for dead; 0: never
+  std::optional<control::Sharing> sharing;  // set if this aggregator plans the job's shares: the rank's input
+  uint32_t shard_job = 0;   // the job's index in the member's shard, if an aggregator sums, too
+  std::string origin;       // where the rank is, for messages
+  bool multicast = false;   // it can receive from a multicast group
+  uint64_t completed = 0;   // operations of the succeeded job that the rank has finished
+  int64_t liveness_us = 0;  // silence in a running job after which the member counts as lost; 0: never
 };
 
-// What a member shows when it leaves or reports a failure.
+// The credentials of a member in later calls.
 struct MemberClaim {
   std::string job;
   std::string token;
@@ -96,31 +97,31 @@ struct JobGrant {
   std::string dataplane;
   std::vector<StripeGrant> stripes;
   std::vector<std::string> hosts;        // by rank; empty if no two members share one
-  uint64_t host_meeting = 0;             // random: where the ranks of a host find each other
+  uint64_t host_meeting = 0;             // random: names the segment in which the ranks of a host meet
   uint64_t succession_id = 0;            // random: JobSpec::succeeds of a job that succeeds this one
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
-  std::vector<int> former_ranks;         // by new rank, the one that it joined as; empty: the same
-  uint64_t completed = 0;                // the least of the members'
-  Capabilities capabilities;             // of all dataplanes that sum for the job
+  std::vector<int> former_ranks;         // by rank: the rank that it joined as; empty: the same
+  uint64_t completed = 0;                // the minimum of the members'
+  Capabilities capabilities;             // common to all dataplanes that sum for the job
   SharePlan plan;                        // without weights: all stripes are equal
 
   bool has_shards() const;
 };
 
-// `place` with what the dataplane says of itself.
+// Adds to `place` what the dataplane knows: stripes, cores and multicast.
 PlaceInfo place_of(PlaceInfo place, const Dataplane& dataplane);
 
 struct JobEvent {
   enum class Kind { kJoined, kReady, kFailed, kDraining, kEnd };
   MemberId to = 0;
-  Kind kind = Kind::kEnd;                 // kFailed and kEnd are the last event of a membership
-  std::vector<int> missing;               // kJoined: not here yet or, in a running job, left
+  Kind kind = Kind::kEnd;    // kFailed and kEnd are the last event of a membership
+  std::vector<int> missing;  // kJoined: ranks that have not joined or, in a running job, have left
   std::shared_ptr<const JobGrant> grant;  // kReady
   Status failure;                         // kFailed
 };
 
 struct JobTableOptions {
-  std::string token;  // of the aggregator; empty: none asked for
+  std::string token;  // of the aggregator; empty: none is required
   int max_jobs = 64;
   int64_t join_timeout_us = 60'000'000;
   PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
@@ -132,18 +133,19 @@ class JobTable {
   JobTable(JobTableOptions options, Dataplane* dataplane, std::function<uint64_t()> random);
 
   Result<MemberId> join(int64_t now_us, const MemberRequest& request);
-  // The member leaves in good order.
+  // The member leaves; the job goes on.
   Status leave(const MemberClaim& claim);
-  // A member says that the job has failed: every other member is told.
+  // A member reports that the job has failed: all other members are notified.
   Status report(const MemberClaim& claim, const Status& failure);
   // A heartbeat of the member.
   Status alive(int64_t now_us, const MemberClaim& claim);
-  // The member's stream is over, for whatever reason; unknown members are ignored.
+  // The member's stream has ended, for any reason. Unknown members are ignored.
   void stream_ended(MemberId id);
-  // Fails the jobs whose members did not come in time or are silent, and starts those that wait for no more.
+  // Fails jobs whose members have not joined in time or are silent, starts jobs that wait no longer for missing ranks,
+  // and admits queued jobs.
   void on_tick(int64_t now_us);
   std::optional<int64_t> next_deadline_us() const;
-  // From now on no job is created. Members are told.
+  // Creates no further jobs. Members are notified.
   void drain();
   // Fails every job.
   void stop(const Status& reason);
@@ -152,10 +154,10 @@ class JobTable {
   bool draining() const { return draining_; }
   bool empty() const;  // no job is joining or running
   uint32_t payload_limit() const;
-  // Reads the progress of each running job. Repeated calls show which ranks a job waits for.
+  // Samples the progress of each running job. Repeated calls show which ranks a job waits for (JobWatch).
   std::vector<AggregatorJobStatus> jobs(int64_t now_us);
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
-  // For logs: what has happened since the last call.
+  // Events since the last call, for logs.
   std::vector<AggregatorEvent> take_notes() { return std::exchange(notes_, {}); }
 
  private:
@@ -163,17 +165,17 @@ class JobTable {
     kQueued,   // waits for room: members join, but it has no index and no slots
     kJoining,  // waits for its ranks
     kRunning,
-    kFailed,  // has told its members, and waits for the end of their streams
+    kFailed,  // its members are notified; it waits for the end of their streams
   };
   using JobNumber = uint64_t;
-  // Name, hash of the token, and what it succeeds. The token is part of it so that nobody can occupy the name of
-  // a job without knowing its token. The hash is keyed, so that the time of a look-up tells nothing of tokens.
+  // Name, hash of the token, and JobSpec::succeeds. It includes the token, so that a job's name can be occupied only by
+  // those who know its token. The hash is keyed, so that the duration of a look-up reveals nothing about tokens.
   using Identity = std::tuple<std::string, uint64_t, uint64_t>;
 
   struct Member {
     MemberId id = 0;
-    std::string host;  // for messages
-    std::string shares_memory_on;
+    std::string host;              // for messages
+    std::string shares_memory_on;  // MemberRequest::host
     Address peer;
     std::string shard_endpoint;
     uint32_t shard_payload_bytes = 0;
@@ -186,24 +188,23 @@ class JobTable {
     std::optional<control::Sharing> sharing;
     uint32_t shard_job = 0;
     bool multicast = false;
-    int64_t deadline_us = 0;  // when it stops waiting for the others
+    int64_t deadline_us = 0;  // when the member stops waiting for the others
     uint64_t completed = 0;
     int64_t liveness_us = 0;
-    int64_t heard_us = 0;  // while running
+    int64_t heard_us = 0;  // the last sign of life, while running
   };
   struct Job {
     JobSpec spec;
     State state = State::kJoining;
     int64_t created_us = 0;
     int64_t deadline_us = 0;                     // while it waits for ranks
-    std::vector<std::optional<Member>> members;  // by rank; empty: not there, or left
-    int64_t gathered_us =
-        0;  // while it waits for ranks, of a job that need not be whole: when somebody last came
-    std::vector<int> former_ranks;  // if members were renumbered
+    std::vector<std::optional<Member>> members;  // by rank; empty: has not joined, or has left
+    int64_t gathered_us = 0;                     // while it waits for ranks: when the last one joined
+    std::vector<int> former_ranks;               // if members were renumbered
     DataplaneJob grant;
     uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
-    std::string delivery;         // of results, for people
-    std::string plan;             // likewise
+    std::string delivery;         // how results are delivered, as text for status reports
+    std::string plan;             // the shares, as text for status reports
     std::string failure;
     JobWatch watch;             // while running
     uint64_t rounds_heard = 0;  // completed at the previous check of heartbeats
@@ -213,16 +214,16 @@ class JobTable {
     bool waits_for_ranks() const { return state == State::kQueued || state == State::kJoining; }
     bool may_start_without_all() const { return spec.min_members() > 0; }
     int64_t join_deadline_us() const;
-    // When it starts with those who are there; never, while these are too few.
+    // When it starts without the missing ranks; never while fewer than min_members have joined.
     int64_t gather_deadline_us() const;
-    int64_t silence_deadline_us() const;  // of the first member to be taken for dead
+    int64_t silence_deadline_us() const;  // when the first member has been silent for too long
   };
   struct Index {
     uint16_t index = 0;
     uint16_t epoch = 0;
   };
 
-  // Each names the first rule that the request breaks (job_checks.cc).
+  // The errors name the first rule that the request violates (job_checks.cc).
   Status check_job(const JobSpec& spec) const;
   Status check_quota(const JobSpec& spec) const;
   Status check_room(const JobSpec& spec) const;
@@ -230,20 +231,20 @@ class JobTable {
   Status check_shard(const MemberRequest& request) const;
   static Status check_sharing(const MemberRequest& request);
   Status check_rack(const MemberRequest& request) const;
-  // Whether the dataplanes that would sum for it can do what the job needs.
+  // Whether the dataplanes that would sum for the job have the capabilities that it needs.
   Status check_capabilities(const MemberRequest& request) const;
 
   Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
-  // The first rank of a job that comes waits for the others for `patience_us`.
+  // `patience_us`: how long the rank waits for the others.
   Result<JobNumber> find_or_create(int64_t now_us, const JobSpec& spec, int64_t patience_us);
   Identity identity_of(const JobSpec& spec) const;
-  // Why the job's ranks did not all come in time.
+  // The error of a job whose ranks have not all joined in time.
   Status not_whole(JobNumber number, int64_t waited_ms) const;
-  // 0: as patient as the table.
+  // `patience_us` 0: the limit of the table.
   int64_t join_deadline_us(int64_t now_us, int64_t patience_us) const;
-  // What keeps a new job out, if anything does.
+  // Whether a new job can be admitted now.
   Status check_entry(int64_t now_us, const JobSpec& spec) const;
-  // Takes an index and slots, which check_room() has found.
+  // Takes an index and slots; check_room() has succeeded.
   void reserve(Job& job);
   void promote(int64_t now_us);
   Result<JobNumber> find_member(const MemberClaim& claim) const;
@@ -253,7 +254,7 @@ class JobTable {
   void notify_missing(const Job& job);
   void make_ready(int64_t now_us, JobNumber number);
   Result<JobGrant> grant_for(const Job& job);
-  // The dataplane's own stripes, and the members' shards that sum. Which do, and how much, is the plan's to say.
+  // Adds the dataplane's stripes, and those of the members' shards to which the plan gives a weight.
   Status grant_stripes(const Job& job, JobGrant* grant) const;
   Result<std::vector<uint32_t>> plan_shares(const Job& job, JobGrant* grant) const;
   Status grant_shard(const Job& job, size_t rank, JobGrant* grant) const;
@@ -274,20 +275,20 @@ class JobTable {
   Dataplane* dataplane_;
   const bool members_bring_shards_;
   std::function<uint64_t()> random_;
-  // Slots of each stripe that jobs have reserved, from when they find room to their end; none without a dataplane.
+  // The slots of each stripe. A job reserves a range from its admission to its end. Unused if members bring the shards.
   SlotRanges slots_;
   const netsum_key identity_key_;
   bool draining_ = false;
   JobNumber next_number_ = 1;
   std::map<JobNumber, Job> jobs_;
-  // By identity: jobs that can still be joined, or are whole.
+  // Jobs that have their name: queued, joining, and running ones that no member has left.
   std::map<Identity, JobNumber> by_name_;
   std::unordered_map<MemberId, std::pair<JobNumber, int>> members_;  // until their stream ends
-  std::deque<JobNumber> queue_;                                      // of jobs that wait for room
-  bool room_changed_ = false;                                        // since the queue was looked at
-  // Jobs that were sent to their hosts, and until when: ranks that come later must not be let in.
+  std::deque<JobNumber> queue_;                                      // jobs that wait for room
+  bool room_changed_ = false;                                        // since promote() last checked
+  // Jobs that were told to sum in their hosts, and until when their later ranks are told so, too.
   std::map<Identity, int64_t> turned_away_;
-  // Longest unused first: what still travels of an index's last job has the most time to die out.
+  // The one unused for longest first, so that delayed packets of its previous job are unlikely to arrive.
   std::deque<Index> free_indices_;
   std::vector<JobEvent> events_;
   std::vector<AggregatorEvent> notes_;

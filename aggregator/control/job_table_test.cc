@@ -229,7 +229,7 @@ TEST_F(JobTableTest, RanksWithDifferentTokensHearWhatIsWrong) {
   ASSERT_THAT(failed, SizeIs(2));
   for (const JobEvent& event : failed) {
     EXPECT_EQ(event.failure.code(), ErrorCode::kTimeout);
-    EXPECT_THAT(event.failure.message(), HasSubstr("is the token the same on all ranks?"));
+    EXPECT_THAT(event.failure.message(), HasSubstr("set the same token on all ranks"));
     EXPECT_THAT(event.failure.message(), ::testing::Not(HasSubstr("typo")));
   }
 }
@@ -292,9 +292,9 @@ TEST_F(JobTableTest, DeathOfAMemberFailsTheJobForTheOthersAtOnce) {
     EXPECT_EQ(failed[i].to, ids[i]);
     EXPECT_EQ(failed[i].failure.code(), ErrorCode::kPeerLost);
     EXPECT_EQ(failed[i].failure.rank(), 3);
-    EXPECT_EQ(
-        failed[i].failure.message(),
-        "rank 3 (10.0.0.3) left without a goodbye: its process died or hangs, or its host is unreachable");
+    EXPECT_EQ(failed[i].failure.message(),
+              "rank 3 (10.0.0.3) disconnected without leaving: its process died or hangs, or its host is "
+              "unreachable");
   }
   const auto job = dataplane_.installed()[0];
   EXPECT_THAT(dataplane_.removed(), ElementsAre(std::pair(job.job, job.epoch)));

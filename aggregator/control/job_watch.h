@@ -1,4 +1,4 @@
-// Which ranks a running job waits for, derived from repeated reads of its progress. Time is a parameter.
+// Estimates which ranks a running job waits for, and how long, from samples of its progress. Time is a parameter.
 #ifndef NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
 #define NETSUM_AGGREGATOR_CONTROL_JOB_WATCH_H_
 
@@ -14,7 +14,7 @@ namespace netsum {
 class JobWatch {
  public:
   JobWatch() = default;
-  // By rank, its index among the members of the dataplane: those of a rack are one member.
+  // By rank: its member number in the dataplane. The ranks of a rack are one member.
   explicit JobWatch(std::vector<uint16_t> member_of_rank)
       : member_of_rank_(std::move(member_of_rank)), waited_us_(member_of_rank_.size()) {}
 
@@ -22,14 +22,14 @@ class JobWatch {
 
   const JobProgress& progress() const { return progress_; }  // as last seen
   std::vector<int> waiting_for() const;                      // ranks
-  // For how long at least: since the first look that saw the same sum unfinished.
+  // A lower bound: the time since the first sample in which the same sum was unfinished.
   int64_t waiting_us() const { return progress_.missing == 0 ? 0 : looked_us_ - since_us_; }
-  // By rank. Every look stands for the time since the one before it: an estimate that gets better with the
-  // number of looks, whether a rank is late by a little every time or by much once.
+  // By rank. Each sample counts for the time since the previous one, so the estimate improves with the number of
+  // samples.
   const std::vector<int64_t>& waited_us() const { return waited_us_; }
 
  private:
-  // After a longer pause between looks, one look says little about all of it.
+  // A sample counts for no more than this: it says little about a longer pause before it.
   static constexpr int64_t kMostPerLookUs = 1'000'000;
 
   std::vector<uint16_t> member_of_rank_;

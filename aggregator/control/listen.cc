@@ -16,7 +16,7 @@ Status check_listen(const Address& address) {
   if (fd < 0)
     return {ErrorCode::kInvalidArgument,
             "cannot listen on " + address.to_string() + ": " + std::strerror(errno)};
-  // As gRPC does: connections of an earlier run that are still closing do not count as in use.
+  // As gRPC does: closing connections of an earlier process must not count as in use.
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   int error = 0;
@@ -29,7 +29,7 @@ Status check_listen(const Address& address) {
     case EADDRINUSE:
       return {ErrorCode::kAddressInUse,
               "cannot listen on " + address.to_string() +
-                  ": another process does already; is an aggregator running there?"};
+                  ": another process uses this port; is an aggregator running there?"};
     case EADDRNOTAVAIL:
       return {ErrorCode::kInvalidArgument,
               "cannot listen on " + address.to_string() + ": this host has no such address"};

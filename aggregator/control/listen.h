@@ -1,5 +1,4 @@
-// Finding out, before gRPC tries, whether and why an address cannot be listened on: gRPC itself only says
-// "no".
+// Checks whether the process can listen on an address, because gRPC itself gives no reason when it fails.
 #ifndef NETSUM_AGGREGATOR_CONTROL_LISTEN_H_
 #define NETSUM_AGGREGATOR_CONTROL_LISTEN_H_
 

@@ -38,8 +38,8 @@ LocalJobs::LocalJobs(JobTableOptions options, Dataplane* dataplane,
                      std::function<void(const AggregatorEvent&)> on_event)
     : on_event_(std::move(on_event)), table_(std::move(options), dataplane, system_random) {}
 
-// Events are queued under the lock, so that every stream gets them in the table's order, and sent outside it,
-// because gRPC may call back from within.
+// Events are queued with the lock held, so that every stream gets them in the table's order. They are sent without it,
+// because gRPC may call back from within the call that sends.
 template <typename Function>
 auto LocalJobs::with_table(Function function) {
   std::vector<std::shared_ptr<MemberStream>> touched;
@@ -115,7 +115,7 @@ void LocalJobs::watch_deadlines() {
       if (halted_) return;
       const std::optional<int64_t> next_us = table_.next_deadline_us();
       const int64_t now_us = monotonic_us();
-      // Woken by every change of the table; the bound is for an idle one.
+      // Every change of the table wakes this thread, so an idle one may sleep for long.
       const int64_t sleep_us = next_us ? *next_us - now_us : 60'000'000;
       if (sleep_us > 0) {
         changed_.wait_for(lock, std::chrono::microseconds(sleep_us));

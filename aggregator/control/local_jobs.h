@@ -1,5 +1,5 @@
-// The table of jobs behind a lock, joined to the streams of its members: every call hands on to the streams
-// what the table wants told. The lock is the control plane's own; the data path never takes it.
+// JobTable behind a lock, and the streams of its members: after each call, the table's events are sent on these streams.
+// The data path never takes the lock.
 #ifndef NETSUM_AGGREGATOR_CONTROL_LOCAL_JOBS_H_
 #define NETSUM_AGGREGATOR_CONTROL_LOCAL_JOBS_H_
 
@@ -15,10 +15,10 @@
 
 namespace netsum {
 
-// Shared with the streams, which may outlive the service by a moment. Any thread may call any method.
+// The streams share ownership, because they may briefly outlive the service. Any thread may call any method.
 class LocalJobs final : public JobService, public std::enable_shared_from_this<LocalJobs> {
  public:
-  // `on_event` may be null; it is called under the lock, so that events stay in order.
+  // `on_event` may be null. It is called with the lock held, so that events stay in order.
   LocalJobs(JobTableOptions options, Dataplane* dataplane,
             std::function<void(const AggregatorEvent&)> on_event);
 

@@ -24,8 +24,8 @@ void MemberStream::enqueue(control::Event event) {
   if (ending_ || queue_.push(std::move(event))) return;
   queue_.clear();
   ending_ = true;
-  end_ = to_rpc_status({ErrorCode::kResourceExhausted,
-                        "this member does not read what the aggregator tells it, and too much is waiting"});
+  end_ = to_rpc_status(
+      {ErrorCode::kResourceExhausted, "this member does not read its events, and their queue is full"});
 }
 
 void MemberStream::enqueue_end(grpc::Status status) {
@@ -34,15 +34,15 @@ void MemberStream::enqueue_end(grpc::Status status) {
   end_ = std::move(status);
 }
 
-// gRPC may call back within StartWrite or Finish, so neither is called under the lock; `writing_` and
-// `finished_` see to it that only one thread gets that far.
+// gRPC may call back within StartWrite or Finish, so neither is called with the lock held. `writing_` and `finished_`
+// ensure that only one thread calls them.
 void MemberStream::pump() {
   std::unique_lock lock(mutex_);
   if (writing_ || dropping_ || finished_) return;
   if (!queue_.empty()) {
     writing_ = true;
     writing_event_ = queue_.pop();
-    // A member that does not read would stay in its job, and its stream would outlive the job.
+    // Without this limit, a member that does not read would stay in its job, and its stream would outlive the job.
     read_alarm_.emplace();
     read_alarm_->Set(std::chrono::system_clock::now() + read_timeout_,
                      [self = self_, write = ++writes_](bool expired) {
@@ -77,7 +77,7 @@ void MemberStream::OnWriteDone(bool ok) {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     read_alarm_.reset();
-    if (!ok) queue_.clear();  // the other end is gone: OnCancel tells
+    if (!ok) queue_.clear();  // the other end is gone: OnCancel follows
   }
   pump();
 }

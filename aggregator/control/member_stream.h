@@ -1,4 +1,4 @@
-// The aggregator's end of one Join call: events queue here and leave one at a time, on gRPC's threads.
+// The aggregator's end of one Join call: a queue of events, written one at a time on gRPC threads.
 #ifndef NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
 #define NETSUM_AGGREGATOR_CONTROL_MEMBER_STREAM_H_
 
@@ -18,20 +18,20 @@
 
 namespace netsum {
 
-// Keeps itself alive until gRPC has done with it. Thread rule: any thread may call any method, without
-// holding a lock in pump().
+// Keeps itself alive until gRPC has finished the call. Thread rule: any thread may call any method; pump() must be
+// called without locks, because gRPC may call back.
 class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
  public:
-  // A member that lets an event wait for `read_timeout` is dropped, as if its connection had ended.
+  // A member that does not read an event within `read_timeout` is dropped, as if its connection had ended.
   static std::shared_ptr<MemberStream> create(grpc::CallbackServerContext* context,
                                               std::chrono::milliseconds read_timeout);
 
-  // Called when the stream is over, for whatever reason; maybe twice, on gRPC's threads. Set it before the
-  // Join handler returns.
+  // Called when the stream has ended, for any reason, on a gRPC thread; possibly twice. Set it before the Join handler
+  // returns.
   void set_on_over(std::function<void()> on_over);
 
-  // Queue only; pump() then sends. Nothing can follow an end. A member that does not read may miss who was missing
-  // in between; if the queue is full all the same, the stream ends with kResourceExhausted.
+  // These only queue; pump() sends. Events after an end are dropped. Consecutive Joined events are merged (EventQueue).
+  // If the queue is full, the stream ends with kResourceExhausted.
   void enqueue(control::Event event);
   void enqueue_end(grpc::Status status);
   void pump();
@@ -51,10 +51,10 @@ class MemberStream final : public grpc::ServerWriteReactor<control::Event> {
   std::function<void()> on_over_;
   EventQueue queue_;
   control::Event writing_event_;  // gRPC reads it while writing_
-  uint64_t writes_ = 0;           // started so far; their number names the latest
+  uint64_t writes_ = 0;           // started so far: identifies the latest one
   std::optional<grpc::Alarm> read_alarm_;
   bool writing_ = false;
-  bool dropping_ = false;  // context_ is in use: Finish, which may end it, waits
+  bool dropping_ = false;  // drop_if_unread() uses context_, so Finish must wait
   bool ending_ = false;
   bool finished_ = false;
   grpc::Status end_;

@@ -1,4 +1,4 @@
-// One Join of an aggregator that has a parent, at the parent, in a member's name.
+// A Join call to the parent of an aggregator, on behalf of one member.
 #ifndef NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
 #define NETSUM_AGGREGATOR_CONTROL_PARENT_CALL_H_
 
@@ -13,18 +13,18 @@
 
 namespace netsum {
 
-// The parent gives up this much earlier than its member, so that what it has to say arrives in time.
+// The parent's deadline is this much earlier than the member's, so that its error arrives in time.
 inline constexpr int64_t kHeadStartMs = 50;
 
-// Once started, it keeps itself and the relay alive until gRPC has done with it.
+// Once started, it keeps itself and the relay alive until gRPC has finished the call.
 class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Event> {
  public:
   ParentCall(std::shared_ptr<ParentRelay> relay, SessionId session, control::JoinRequest request)
       : relay_(std::move(relay)), session_(session), request_(std::move(request)) {
-    context_.set_wait_for_ready(true);  // a parent that starts later than its members' ranks is no error
+    context_.set_wait_for_ready(true);  // the parent may start later than the ranks
   }
 
-  // Offers the parent so many slots, fewer if an aggregator below has fewer, and tells it how long it may take.
+  // Offers `slots` slots to the parent, or fewer if an aggregator below has fewer, and sets the parent's deadline.
   void start(const std::shared_ptr<ParentCall>& self, uint32_t slots, int64_t patience_us) {
     self_ = self;
     request_.set_rack_slots(std::min(slots, request_.rack_slots()));

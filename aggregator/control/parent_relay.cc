@@ -28,7 +28,7 @@ std::string random_name() {
   return text;
 }
 
-// A Leave or Fail under way, with all that gRPC needs until it is over.
+// A unary call in progress, with everything that gRPC uses until it ends.
 template <typename Request>
 struct Unary {
   grpc::ClientContext context;
@@ -73,7 +73,7 @@ ParentRelay::~ParentRelay() = default;
 
 ParentRelay::Reservation::~Reservation() {
   if (slots > 0) relay->slots_.give_back(first_slot, slots);
-  relay->tell_of_room();
+  relay->notify_room();
   relay->free_indices_.emplace_back(index, static_cast<uint16_t>(epoch + 1));
 }
 
@@ -88,11 +88,10 @@ Result<std::shared_ptr<ParentRelay::Reservation>> ParentRelay::reserve(const Job
   if (!is_next)
     return Status(ErrorCode::kResourceExhausted,
                   "there is no room for job '" + spec.name() +
-                      "' at this aggregator: others that came before it wait for some");
+                      "' at this aggregator: other jobs that came earlier are waiting");
   if (free_indices_.empty())
-    return Status(ErrorCode::kResourceExhausted, "this aggregator serves at most " +
-                                                     std::to_string(options_.max_jobs) +
-                                                     " jobs at once and none is free");
+    return Status(ErrorCode::kResourceExhausted,
+                  "this aggregator serves at most " + std::to_string(options_.max_jobs) + " jobs at once");
   const uint32_t most = std::min(dataplane_->limits().job_slots(), slots_.longest_run());
   if (most <= kScaleSlots)
     return Status(ErrorCode::kResourceExhausted,
@@ -117,7 +116,7 @@ Status ParentRelay::check_aggregator_token(const std::string& presented) {
 Status ParentRelay::check(const MemberRequest& request) {
   if (Status status = check_version(request.job); !status.ok()) return status;
   if (Status status = check_aggregator_token(request.job.aggregator_token()); !status.ok()) return status;
-  // What the parent would refuse; until it does, this aggregator would show it to people.
+  // The parent would refuse it, too, but until then this aggregator would show its text in its status.
   if (Status status = check_spec(request.job); !status.ok()) return status;
   if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
@@ -137,8 +136,8 @@ Status ParentRelay::check(const MemberRequest& request) {
   return {};
 }
 
-// The member's own request, whole, so that the parent sees what this release does not know; changed is only what an
-// aggregator says of itself.
+// A copy of the member's request, so that fields that this release does not know reach the parent. Only the fields that
+// describe this aggregator are replaced.
 control::JoinRequest ParentRelay::request_above(const control::JoinRequest& message,
                                                 const MemberRequest& request) const {
   control::JoinRequest above = message;
@@ -148,7 +147,7 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
   if (request.peer.family == 6)
     payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu()), 6));
   if (!request.rack.empty()) payload = std::min(payload, request.rack_payload_bytes);
-  // A hierarchy has no plan, and no shards beside its aggregators.
+  // Shares are not planned in a hierarchy, and shards do not sum beside its aggregators.
   if (request.job.shares() == static_cast<uint32_t>(Shares::kAuto)) above.clear_shard_endpoint();
   above.set_rack(rack_);
   above.set_rack_payload_bytes(payload);
@@ -181,7 +180,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
       refusal = shutting_down();
     } else if (sessions_.size() >= kMostSessions) {
       refusal = {ErrorCode::kResourceExhausted,
-                 "this aggregator has as many members as it can serve: " + std::to_string(kMostSessions)};
+                 "this aggregator has " + std::to_string(kMostSessions) + " members and can serve no more"};
     } else if (!reservation.ok() && !may_wait(request.job)) {
       refusal = reservation.status();
     } else {
@@ -197,7 +196,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
       session.call = std::make_shared<ParentCall>(shared_from_this(), id, std::move(above));
       stream->set_on_over([self = shared_from_this(), id] { self->on_stream_over(id); });
       if (reservation.ok())
-        start = let_in(session, *reservation);
+        start = admit(session, *reservation);
       else
         waiting_.push_back(id);
       changed_.notify_all();
@@ -276,8 +275,8 @@ void ParentRelay::on_stream_over(SessionId id) {
   cancel_if_over(id);
 }
 
-// Ends the call to the parent, which takes that for the member's end without a goodbye. Not before the parent has
-// answered the reports of a failure: it would blame the member instead.
+// Cancels the call to the parent, which then treats the member as lost. This waits until the parent has answered all
+// reports of a failure; otherwise it would report the member as the cause.
 void ParentRelay::cancel_if_over(SessionId id) {
   std::shared_ptr<ParentCall> call;
   {
@@ -300,7 +299,7 @@ control::MemberRequest ParentRelay::claim_of(const Session& session) const {
   return claim;
 }
 
-// The session, and the claim as the parent wants to see it.
+// The session, and the claim that the parent expects.
 Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::find(
     const MemberClaim& claim) {
   if (Status status = check_aggregator_token(claim.aggregator_token); !status.ok()) return status;
@@ -318,7 +317,8 @@ Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::f
                                                  printable(claim.job, kMaxJobNameBytes) + "'");
 }
 
-// The parent answers by ending the member's call. If it cannot, the end of the member's stream will do.
+// The parent answers by ending the member's call. If the parent is unreachable, the end of the member's stream has the
+// same effect.
 Status ParentRelay::leave(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
@@ -341,7 +341,7 @@ Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {
   return {};
 }
 
-// Who is alive is the parent's business, as is what follows if somebody is not.
+// The parent detects silent members.
 Status ParentRelay::alive(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
@@ -352,7 +352,7 @@ Status ParentRelay::alive(const MemberClaim& claim) {
   return {};
 }
 
-// The session's `reports` has been raised for it.
+// The caller has incremented the session's `reports`.
 void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure) {
   control::FailRequest request;
   *request.mutable_member() = claim;
@@ -440,7 +440,7 @@ void ParentRelay::watch_deadlines() {
     lock.unlock();
     for (const auto& call : late) call->cancel();
     lock.lock();
-    changed_.wait_for(lock, kCancelPatience);  // they end on gRPC's threads
+    changed_.wait_for(lock, kCancelPatience);  // the calls end on gRPC threads
   }
 }
 

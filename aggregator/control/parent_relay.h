@@ -1,6 +1,7 @@
-// The jobs of an aggregator that has a parent (hierarchy). It decides nothing: every membership is passed on to the
-// parent in the member's name, whole, and what the parent says of it is passed back. Only when the parent grants a
-// job does it give the job slots of its own dataplane, whose sums go on to the parent's.
+// The jobs of an aggregator that has a parent (hierarchy). The parent makes all decisions: a member's join request is
+// forwarded to the parent unchanged except for what concerns this aggregator, and the parent's events are forwarded to
+// the member. When the parent has granted a job, the relay installs it in its own dataplane, which sends its sums to
+// the parent's dataplane.
 #ifndef NETSUM_AGGREGATOR_CONTROL_PARENT_RELAY_H_
 #define NETSUM_AGGREGATOR_CONTROL_PARENT_RELAY_H_
 
@@ -28,13 +29,13 @@ namespace netsum {
 struct RelayOptions {
   std::string parent;        // "host:port", for messages
   std::string parent_token;  // the parent's aggregator token
-  std::string token;         // whoever does not present it here is refused; empty: nobody is
+  std::string token;         // members must present it; empty: none is required
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
 };
 
-// Shared with calls and streams, which may outlive the service by a moment: destroy it after halt(), and
-// never on a thread of gRPC's. Any thread may call any method.
+// Calls and streams share ownership, because they may briefly outlive the service. Destroy it after halt(), and not on
+// a gRPC thread. Any thread may call any method.
 class ParentRelay final : public JobService, public std::enable_shared_from_this<ParentRelay> {
  public:
   // `dataplane` outlives the relay.
@@ -61,8 +62,8 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   using SessionId = uint64_t;
   static constexpr size_t kMostSessions = 65536;
 
-  // What is kept for a job from its first join here to its end: an index, and slots of each stripe. Given back when
-  // the last session or grant that holds it is gone, under the lock.
+  // An index and slots of each stripe, reserved for a job from its first join here to its end. The last session or
+  // grant that refers to it releases it, with the lock held.
   struct Reservation {
     explicit Reservation(ParentRelay* owner) : relay(owner) {}
     Reservation(const Reservation&) = delete;
@@ -86,14 +87,14 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     bool multicast = false;  // it can receive from a multicast group
     MemberId member = 0;     // the parent's; 0: it has not answered yet
     int64_t began_us = 0;
-    int64_t deadline_us = 0;  // for the parent's first word
+    int64_t deadline_us = 0;  // for the parent's first event
     std::shared_ptr<MemberStream> stream;
     std::shared_ptr<ParentCall> call;  // not started while it waits
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
-    int reports = 0;               // of failures, that the parent has not answered yet
+    int reports = 0;               // of failures, which the parent has not answered yet
     bool stream_is_over = false;
-    bool waits() const { return reservation == nullptr; }  // for room here
+    bool waits() const { return reservation == nullptr; }  // for slots or an index here
   };
   // A granted job here.
   struct Grant {
@@ -103,35 +104,35 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     int sessions = 0;
   };
 
-  // Names the first rule that the request breaks.
+  // The error names the first rule that the request violates.
   Status check(const MemberRequest& request);
-  // What the parent is asked, but for the slots and the time.
+  // The request to the parent, without slots and deadline, which ParentCall::start() adds.
   control::JoinRequest request_above(const control::JoinRequest& message, const MemberRequest& request) const;
   void on_event(SessionId id, const control::Event& event, const std::string& parent_peer);
   void on_call_over(SessionId id, const grpc::Status& status);
   void on_stream_over(SessionId id);
-  // That of the job's other sessions which are not granted yet, or a new one with as many of the slots asked for as
-  // there are in a row; the latter only if the job `is_next`. Errors: kResourceExhausted (the index, or no slots at
-  // all).
+  // The reservation of the job's other sessions that are not granted yet. Otherwise, if no job waits before this one
+  // (`is_next`), a new one, with fewer slots than requested if there are not as many contiguous ones. Errors:
+  // kResourceExhausted (no index, or no slots at all).
   Result<std::shared_ptr<Reservation>> reserve(const JobSpec& spec, bool is_next);
-  // Waiting for room (relay_waiting.cc), under the lock.
+  // Waiting for slots (parent_relay_waiting.cc), with the lock held.
   bool may_wait(const JobSpec& spec) const;
-  void tell_of_room();
-  // What the returned function does, namely to ask the parent, is to be done without the lock.
-  std::function<void()> let_in(Session& session, std::shared_ptr<Reservation> reservation);
+  void notify_room();
+  // Call the returned function without the lock: it starts the call to the parent.
+  std::function<void()> admit(Session& session, std::shared_ptr<Reservation> reservation);
   void forget_waiting(SessionId id);
-  // Admits waiting sessions for which there is room now, and refuses those whose deadline has passed. Returns false if
-  // there were none; otherwise it has released the lock for a while.
+  // Admits waiting sessions that now find slots, and refuses those whose deadline has passed. Returns false if there
+  // were none; otherwise it has released the lock in between.
   bool serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us);
-  // What the member hears of the parent's Ready; or why the job cannot be summed here.
+  // Returns the Ready for the member, made from that of the parent, or why the job cannot be summed here.
   Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
   Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
-  // Whether the session belongs to `job`, by name and token, and has not been granted it yet.
+  // Whether the session belongs to `job`, by name and token, has a reservation, and is not granted yet.
   static bool waits_for(const Session& session, const JobSpec& job);
-  // Whether all that join `job` here can receive from a multicast group.
+  // Whether all members that join `job` here can receive from a multicast group.
   bool all_receive_multicast(const JobSpec& job) const;
-  // By rank: its member number here, or NETSUM_MEMBER_ALL. `above`: the same at the parent, where ours is
-  // `own`.
+  // By rank: its member number here, or NETSUM_MEMBER_ALL if it joins elsewhere. `above`: by rank, its member number at
+  // the parent, where this aggregator is member `own`.
   std::vector<uint16_t> number_members(const JobSpec& job, const std::vector<uint16_t>& above,
                                        uint16_t own) const;
   void release(const Session& session);
@@ -152,14 +153,14 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   std::condition_variable changed_;
   bool halted_ = false;
   bool draining_ = false;
-  int calls_ = 0;  // to the parent that are not over
+  int calls_ = 0;  // to the parent, in progress
   SessionId next_session_ = 1;
-  // Reservations, which sessions and grants hold, go back to these two.
+  // What is not reserved.
   SlotRanges slots_;
   std::deque<std::pair<uint16_t, uint16_t>> free_indices_;  // index, epoch; longest unused first
   std::map<SessionId, Session> sessions_;
-  std::deque<SessionId> waiting_;  // for room, in the order in which they came
-  bool room_changed_ = false;      // since those who wait were looked at
+  std::deque<SessionId> waiting_;  // sessions that wait for slots, in order of arrival
+  bool room_changed_ = false;      // since serve_waiting() last checked
   std::map<ParentJob, Grant> grants_;
 };
 

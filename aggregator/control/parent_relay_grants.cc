@@ -1,4 +1,4 @@
-// The part of ParentRelay that gives the jobs that a parent has granted their slots and members here.
+// The part of ParentRelay that installs jobs that the parent has granted: their slots and members here.
 #include <algorithm>
 #include <map>
 
@@ -42,7 +42,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
   if (members.size() != session.spec.world_size())
     return Status(ErrorCode::kVersionMismatch,
                   "the aggregator at " + options_.parent +
-                      " is of a release that can be no parent: install the same release of netsum on both");
+                      " is of a release that cannot be a parent: install the same release of netsum on both");
   Reservation& reservation = *session.reservation;
   const uint32_t granted = above->data_slots + above->scale_slots;
   if (reservation.granted || granted > reservation.slots)
@@ -82,7 +82,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
   grant.job.parent = std::move(parent);
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
-  if (granted < reservation.slots) tell_of_room();
+  if (granted < reservation.slots) notify_room();
   reservation.slots = granted;
   reservation.granted = true;
   grant.reservation = session.reservation;
@@ -96,19 +96,19 @@ bool ParentRelay::all_receive_multicast(const JobSpec& job) const {
   });
 }
 
-// As JobTable does: ranks of one rack are one member, in the order of their lowest ranks. All of ours have
-// joined, or the parent would not have granted the job; but the word that the parent has let one in comes by
-// its own stream, maybe after the grant by another's. So a session without it counts, too, unless there is
-// one of the same rank that has it.
+// As in JobTable: ranks of one rack are one member, in the order of their lowest ranks. All ranks below this aggregator
+// have joined, since the parent has granted the job. But each session has its own stream from the parent, so the grant
+// on one stream may arrive before another session's Joined event. A session without a member id therefore counts,
+// unless another session of the same rank has one.
 std::vector<uint16_t> ParentRelay::number_members(const JobSpec& job, const std::vector<uint16_t>& above,
                                                   uint16_t own) const {
   std::vector<std::string> racks(above.size());
-  std::vector<bool> let_in(above.size());
+  std::vector<bool> joined(above.size());
   for (const auto& [id, session] : sessions_) {
     const auto rank = static_cast<size_t>(session.rank);
-    if (!waits_for(session, job) || rank >= above.size() || let_in[rank]) continue;
+    if (!waits_for(session, job) || rank >= above.size() || joined[rank]) continue;
     racks[rank] = session.rack;
-    let_in[rank] = session.member != 0;
+    joined[rank] = session.member != 0;
   }
   std::map<std::string, uint16_t> numbers;
   std::vector<uint16_t> member_of_rank;

@@ -1,4 +1,5 @@
-// The part of ParentRelay that keeps members waiting whose job finds no room at this aggregator, if the job may wait.
+// The part of ParentRelay that lets members wait until this aggregator has slots for their job, if the job may wait
+// (WhenFull::kWait).
 #include <algorithm>
 
 #include "aggregator/control/parent_call.h"
@@ -13,12 +14,12 @@ bool ParentRelay::may_wait(const JobSpec& spec) const {
   return when_full_of(spec) == WhenFull::kWait && dataplane_->limits().job_slots() > kScaleSlots;
 }
 
-void ParentRelay::tell_of_room() {
+void ParentRelay::notify_room() {
   room_changed_ = true;
   changed_.notify_all();
 }
 
-std::function<void()> ParentRelay::let_in(Session& session, std::shared_ptr<Reservation> reservation) {
+std::function<void()> ParentRelay::admit(Session& session, std::shared_ptr<Reservation> reservation) {
   session.reservation = std::move(reservation);
   ++calls_;
   return [call = session.call, slots = session.reservation->slots, deadline_us = session.deadline_us] {
@@ -29,14 +30,15 @@ std::function<void()> ParentRelay::let_in(Session& session, std::shared_ptr<Rese
 void ParentRelay::forget_waiting(SessionId id) {
   std::erase(waiting_, id);
   sessions_.erase(id);
-  tell_of_room();  // it may be the next one's turn
+  notify_room();  // the next one may be admitted now
 }
 
 bool ParentRelay::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us) {
   std::vector<std::function<void()>> starts;
   std::vector<std::shared_ptr<MemberStream>> ended;
   if (std::exchange(room_changed_, false) && !draining_) {
-    // First come, first served; but the ranks of a job that has been let in need not wait for those between them.
+    // First come, first served. But the further ranks of an admitted job share its reservation, and pass those that
+    // wait.
     bool is_next = true;
     for (const SessionId id : std::deque(waiting_)) {
       Session& session = sessions_.at(id);
@@ -44,7 +46,7 @@ bool ParentRelay::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_
       is_next &= reservation.ok();
       if (!reservation.ok()) continue;
       std::erase(waiting_, id);
-      starts.push_back(let_in(session, std::move(reservation).value()));
+      starts.push_back(admit(session, std::move(reservation).value()));
     }
   }
   for (const SessionId id : std::deque(waiting_)) {

@@ -60,7 +60,7 @@ Status check_member(const MemberRequest& request) {
   if (Status status = check_text(who + "'s rack", request.rack, kMaxJobNameBytes); !status.ok())
     return status;
   if (request.rack.empty() && !request.origin.empty())
-    return invalid(who + " names an origin, which only an aggregator does that joins for its ranks");
+    return invalid(who + " gives an origin, which only an aggregator that joins for its ranks may do");
   return check_text(who + "'s origin", request.origin, kMaxJobNameBytes);
 }
 

@@ -1,4 +1,4 @@
-// Requests from outside: read from their messages, and refused where no aggregator could take them.
+// Converts requests from their messages, and refuses those that no aggregator accepts.
 #ifndef NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 #define NETSUM_AGGREGATOR_CONTROL_REQUEST_CHECKS_H_
 
@@ -14,10 +14,10 @@ namespace netsum {
 MemberRequest to_member_request(const control::JoinRequest& request, const Address& peer);
 MemberClaim to_member_claim(const control::MemberRequest& member);
 
-// Names the first rule that a request for a job whose specification is right breaks.
+// The error names the first rule that the request violates. The job's specification has been checked.
 Status check_member(const MemberRequest& request);
-// A data endpoint on a wildcard is reached at the address that the member's call came to, so by the same version of IP:
-// refuses a member that came by the other one.
+// Members reach a wildcard endpoint at the address that they used for the control connection, so with the same version
+// of IP. Refuses a member that used the other version.
 Status check_family(const MemberRequest& request, const std::vector<Address>& endpoints);
 
 }  // namespace netsum

@@ -1,4 +1,4 @@
-// The gRPC part: calls in, streams out. What they mean is JobTable's business.
+// The gRPC service: passes calls to a JobService and reports the aggregator's status.
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -22,9 +22,9 @@
 namespace netsum {
 namespace {
 
-// Requests are small; whoever sends more is no worker.
+// Requests of workers are much smaller.
 constexpr int kMaxRequestBytes = 64 << 10;
-// For the last words to the members; what has not gone out by then is cut off.
+// For the last events to the members.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 
 class Service final : public ControlService, public control::Aggregator::CallbackService {
@@ -97,7 +97,7 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   Dataplane* const dataplane_;
   const std::shared_ptr<JobService> jobs_;
   std::string address_;
-  forked_children::TcpSockets sockets_;  // an embedded service is in a process that may fork
+  forked_children::TcpSockets sockets_;  // the process of an embedded service may fork
   std::unique_ptr<grpc::Server> server_;
   std::thread watcher_;
 };
@@ -108,7 +108,7 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const TlsOptions& t
     return invalid("TLS: requiring client certificates needs the CA certificate that signs them");
   if (!tls.enabled()) return grpc::InsecureServerCredentials();
   if (tls.cert.empty() || tls.private_key.empty())
-    return invalid("TLS: a listening end needs its certificate and the private key of it");
+    return invalid("TLS: a server needs a certificate and its private key");
   grpc::SslServerCredentialsOptions options(tls.require_client_cert
                                                 ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
                                                 : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
@@ -129,12 +129,12 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(address->to_string(), *creds, &port);
-  // By default gRPC would share the port with whoever listens on it already.
+  // By default, gRPC shares the port with other processes that listen on it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The members' own keepalive pings are welcome.
+  // Accept the members' keepalive pings, which gRPC would count as abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
@@ -142,7 +142,7 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     server_.reset();
-    if (Status status = check_listen(*address); !status.ok()) return status;  // somebody was quicker
+    if (Status status = check_listen(*address); !status.ok()) return status;  // another process was faster
     return {
         ErrorCode::kInvalidArgument,
         "cannot serve on " + listen +

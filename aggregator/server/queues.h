@@ -1,5 +1,5 @@
-// Receive queues of the user-space dataplane: one for each job, sorted by the kernel, so that a job that
-// floods the aggregator, or is flooded, fills a queue of its own.
+// Receive queues of the user-space dataplane: the kernel puts the packets of each job into a queue of its own, so that a
+// flood of one job does not displace the packets of others.
 #ifndef NETSUM_AGGREGATOR_SERVER_QUEUES_H_
 #define NETSUM_AGGREGATOR_SERVER_QUEUES_H_
 
@@ -11,16 +11,16 @@
 namespace netsum {
 
 struct JobQueues {
-  // Each is a socket per core. Where there are more jobs, several share one.
+  // Each queue is a socket per stripe. Further jobs share queues.
   static constexpr uint32_t kMostJobs = 32;
 
   int count = 0;
   std::vector<sock_filter> selector;  // as UdpIoOptions::queue_selector
 };
 
-// One queue for what names no job below `max_jobs` (at least 1), one for what parents send (they name jobs as
-// they know them), and those of the jobs. A packet's check is not looked at here: who forges packets chooses
-// whose queue they fill.
+// One queue for packets without a job index below `max_jobs` (at least 1), one for packets of parents (which use their
+// own job indices), and those of the jobs. The packet's tag is not verified at this point, so forged packets can fill
+// any queue.
 JobQueues queues_for_jobs(uint32_t max_jobs);
 
 }  // namespace netsum

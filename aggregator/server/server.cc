@@ -38,19 +38,19 @@ struct Stripe {
 
   const size_t port;
   const std::unique_ptr<PacketIo> io;
-  const LossyIo* const faults;  // null: none are injected
+  const LossyIo* const faults;  // null if no faults are injected
   AggregatorCore core;
 };
 
-// A data-path thread and what it sleeps on. Other threads reach its stripes' cores only through run(): commands wait in
-// a mailbox that the loop looks at between bursts, so the data path takes no lock unless somebody has posted.
+// A data-path thread and its stripes. Other threads access the stripes' cores only through run(): the loop executes posted
+// commands between bursts, so the data path takes the lock only if a command has been posted.
 class CoreThread {
  public:
   static Result<std::unique_ptr<CoreThread>> open() {
     FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.valid())
       return Status(ErrorCode::kResourceExhausted,
-                    std::string("no epoll for a core: ") + std::strerror(errno));
+                    std::string("cannot create an epoll instance for a core: ") + std::strerror(errno));
     Result<WakeEvent> event = WakeEvent::open();
     if (!event.ok()) return event.status();
     return std::unique_ptr<CoreThread>(new CoreThread(std::move(epoll), std::move(event).value()));
@@ -74,7 +74,7 @@ class CoreThread {
     thread_ = std::thread([this] { loop(); });
   }
 
-  // Runs `command` on the core's thread and waits for its end (the loop turns at least every burst).
+  // Runs `command` on the core's thread, and waits for its end: at most one burst of each stripe.
   void run(const std::function<void()>& command) {
     std::unique_lock lock(mutex_);
     const uint64_t ticket = ++posted_count_;
@@ -135,7 +135,6 @@ class CoreThread {
 
 class UdpDataplane final : public Dataplane {
  public:
-  // `stripes`: with the thread that serves each.
   struct ServedStripe {
     CoreThread* thread = nullptr;
     Stripe* stripe = nullptr;
@@ -284,17 +283,18 @@ Status check(const UdpDataplaneOptions& options) {
     const Address& address = options.ports[i].address;
     if (address.is_wildcard())
       return invalid(address.to_string() +
-                     " stands for all addresses of this host: give it alone, or each port's");
+                     " means all addresses of this host: give it alone, or the address of each port");
     if (address.family != options.ports[0].address.family)
       return invalid("ports must be all IPv4 or all IPv6, because each member sends to all of them");
     for (size_t j = 0; j < i; ++j) {
       if (address.ip == options.ports[j].address.ip && address.scope == options.ports[j].address.scope)
-        return invalid(address.to_string() + " is given as a port twice");
+        return invalid(address.to_string() + " is given as a port twice: give each address once");
     }
   }
   if (options.first_udp_port != 0 && options.first_udp_port + stripes - 1 > UINT16_MAX)
     return invalid("there are fewer than " + std::to_string(stripes) + " UDP ports from " +
-                   std::to_string(options.first_udp_port) + " on");
+                   std::to_string(options.first_udp_port) +
+                   " on: choose a lower first port, or 0 for free ones");
   return {};
 }
 

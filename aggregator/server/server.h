@@ -1,6 +1,6 @@
 // The user-space dataplane. A port is an address of this host, usually that of one interface; a core is a thread. Each
-// stripe has a UDP socket at a port and an AggregatorCore, and nothing in common with the others. A core serves one or
-// more stripes.
+// stripe has its own UDP socket at a port and its own AggregatorCore; stripes share no state. A core serves one or more
+// stripes.
 #ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
 #define NETSUM_AGGREGATOR_SERVER_SERVER_H_
 
@@ -38,17 +38,18 @@ struct UdpDataplaneOptions {
   uint16_t first_udp_port = 0;
   uint32_t slots_per_stripe = 4096;
   int max_jobs = 64;
-  // Each job has a receive queue of its own on each stripe (see queues.h): who sends more than is taken loses
-  // its own packets, not those of others.
+  // Each job has its own receive queue on each stripe (queues.h), so that a job that sends too fast loses only its own
+  // packets.
   bool queue_for_each_job = false;
   uint32_t payload_bytes = 1440;
-  // A multicast group for the results of each job; ports must then be IPv4 addresses of this host, not a wildcard: a stripe's results
-  // come from its port's address, and leave by its interface. Empty: one copy to each member.
+  // Results of each job are sent to a multicast group of this range. Ports must then be IPv4 addresses of this host, not a
+  // wildcard, because a stripe's results have its port's address as source, and leave by its interface. Empty: one copy
+  // to each member.
   std::optional<MulticastRange> multicast_groups = std::nullopt;
   int multicast_ttl = 1;
   JobQuota quota = {};
   std::function<Status()> drop_privileges;  // AggregatorOptions::drop_privileges
-  InjectedFaults inject = {};               // each stripe draws losses of its own
+  InjectedFaults inject = {};               // each stripe has its own random sequence
 };
 
 // Errors: kAddressInUse, kInvalidArgument, kResourceExhausted, kUnsupported. Stops its threads when

@@ -18,6 +18,7 @@ TARGETS = {
     "kernels": "netsum_kernels_bench",
     "tags": "netsum_tag_bench",
     "planner": "netsum_plan_bench",
+    "memory": "netsum_local_sum_bench",
     "xdp": "xdp_bench",
 }
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")

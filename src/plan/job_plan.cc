@@ -13,7 +13,7 @@
 namespace netsum::plan {
 namespace {
 
-// If no rate is known, all are equal, and only their ratio counts.
+// Assumed for all links if no rate is known; then only their ratio matters.
 constexpr double kNominalBps = 10e9;
 
 std::string number(const char* format, double value) {
@@ -22,7 +22,7 @@ std::string number(const char* format, double value) {
   return text;
 }
 
-// The rates that the topology takes for those that are not known.
+// Replaces unknown rates by an assumed one, and counts how often.
 class Rates {
  public:
   explicit Rates(const JobTopology& job) {
@@ -169,7 +169,7 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
 
 Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
   Rates rates(job);
-  // A single rank has nothing to divide.
+  // A single rank needs no shards beside an aggregator.
   const bool with_shards =
       job.shards && (job.places.empty() || (shares == Shares::kAuto && job.links.size() > 1));
   Result<Topology> topology = to_topology(job, with_shards, &rates);

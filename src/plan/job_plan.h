@@ -1,4 +1,4 @@
-// The plan of a job, from what its ranks and aggregators say of themselves when it is joined.
+// The share plan of a job, from the rates that its ranks and aggregators declare when they join.
 #ifndef NETSUM_SRC_PLAN_JOB_PLAN_H_
 #define NETSUM_SRC_PLAN_JOB_PLAN_H_
 
@@ -22,16 +22,16 @@ struct JobPlan {
   // equal, and shards have none where there are places.
   std::vector<uint32_t> of_places;
   std::vector<uint32_t> of_shards;
-  SharePlan summary;  // without its weights: whose stripes take part is the job's to say
+  SharePlan summary;  // without weights, because the caller decides which stripes the job uses
 };
 
-// With Shares::kAuto the best weights; with Shares::kOff what the equal ones give. A rate that is not known is assumed to
-// be that of the slowest rank whose rate is known.
+// With Shares::kAuto, the best weights; with Shares::kOff, the expected times of equal ones. An unknown rate is assumed to
+// be the lowest known rate of a rank or, if none is known, of a port.
 // Errors: kInvalidArgument, kResourceExhausted and kUnreachable, as check() of topology.h; kInvalidArgument also for a
 // place whose stripes do not follow from its ports and cores, and for two places that are one aggregator.
 Result<JobPlan> plan_job(const JobTopology& job, Shares shares);
 
-// Whether a rate may be declared; 0 stands for unknown. `what` begins the message.
+// Whether a declared rate is in range, or 0 (unknown). `what` begins the message. kInvalidArgument.
 Status check_declared_rate(double bps, const char* what);
 
 }  // namespace netsum::plan

@@ -13,12 +13,12 @@ namespace netsum::plan {
 namespace {
 
 constexpr double kBitsPerByte = 8;
-// Times that differ by less are equal.
+// Times with a smaller relative difference count as equal.
 constexpr double kSame = 1e-9;
 // All periods up to this one are tried.
 constexpr int64_t kShortPeriods = 256;
 
-// The program of a topology, and which stripes each of its leaves has.
+// The linear program of a topology, and the stripes of each leaf.
 struct Program {
   ShareTree tree;
   std::vector<StripePlan> stripes;
@@ -26,7 +26,7 @@ struct Program {
   double ring_s_per_bit = 0;
 };
 
-// The rate, in bits of the gradient per second from each rank, that the limits allow; INFINITY for none.
+// The rate that the limits allow, in gradient bits per second from each rank; INFINITY without limits.
 double stream_rate(const SumLimits& limits, size_t ranks, double element_bits) {
   double rate = INFINITY;
   if (limits.stream_bps > 0) rate = limits.stream_bps;
@@ -69,7 +69,7 @@ class Builder {
     program_.tree.constrain(node, {name + ", out", fixed, out_slope, link.out_bps});
   }
 
-  // A node in `parent` with these limits, or `parent` if there are none.
+  // A new node below `parent` with these limits, or `parent` itself if there are none.
   int below_limits(int parent, const std::string& name, const SumLimits& limits) {
     const double rate = stream_rate(limits, topology_.ranks.size(), topology_.element_bits);
     if (!std::isfinite(rate)) return parent;
@@ -78,8 +78,9 @@ class Builder {
     return node;
   }
 
-  // Of n ranks behind an uplink of N in all: contributions to, and results of, the share s that is summed behind it
-  // cross it N - n times, those of the rest n times: n + (N - 2 n) s, each way.
+  // The load of an uplink with n of the N ranks behind it, if the share s is summed behind it: of this share, N - n
+  // contributions come in and N - n results go out; of the rest, n contributions go out and n results come in. In each
+  // direction, that is n (1 - s) + (N - n) s = n + (N - 2 n) s.
   void add_racks() {
     std::vector<double> members(topology_.racks.size());
     for (const Rank& rank : topology_.ranks) {
@@ -91,7 +92,7 @@ class Builder {
     for (size_t i = 0; i < racks_.size(); ++i) add_rack(i, members);
   }
 
-  // Enclosing racks first.
+  // Adds enclosing racks first.
   void add_rack(size_t i, const std::vector<double>& members) {
     if (racks_[i] >= 0) return;
     const Rack& rack = topology_.racks[i];
@@ -132,7 +133,8 @@ class Builder {
     const int leaf =
         add_node(below_limits(node_of_rack(rank.rack), rank.name, rank.limits), Preference::kShard);
     add_stripe(leaf, {StripePlan::kNone, i, 0, 0, 0});
-    // The rank's own contribution to its shard, and that shard's result, do not cross its link.
+    // With the share s, a rank sends 1 - s to other places, and s as results to N - 1 ranks: 1 + (N - 2) s. Its own
+    // contribution to its shard, and the shard's result for it, do not use the link.
     add_link(leaf, rank.name, rank.link, 1, ranks_ - 2, ranks_ - 2);
   }
 
@@ -168,8 +170,8 @@ std::vector<int64_t> periods_for(size_t shards) {
   return periods;
 }
 
-// The period with the smallest time; of those, one that does not use shards, then spare hosts, more than the longest
-// of them, and of those the shortest.
+// Chooses the period with the smallest time. Among equal ones, it excludes those that use shards (or, next, spare hosts)
+// more than the longest of them does, and takes the shortest of the rest.
 Candidate best_period(const ShareTree& tree, size_t shards, double optimum) {
   Candidate best{.time = tree.ample_time()};
   const auto measure_use = [&] { return tree.smallest_use(best.time * (1 + kSame), best.period); };
@@ -249,7 +251,7 @@ Result<Plan> make_plan(const Topology& topology) {
   for (size_t node = 0; node < tree.size(); ++node) {
     const std::vector<size_t>& stripes = program.of_leaf[node];
     if (stripes.empty()) continue;
-    // Evenly over the port's cores; the first ones take what is left over.
+    // The weight is divided evenly over the port's cores; the first ones get the remainder.
     const auto weight = static_cast<size_t>(shares[node]);
     for (size_t i = 0; i < stripes.size(); ++i) {
       program.stripes[stripes[i]].weight =

@@ -1,4 +1,4 @@
-// Which core of a place sums what comes in by which port.
+// Assigns the ports of a place to its cores.
 #ifndef NETSUM_SRC_PLAN_PORTS_H_
 #define NETSUM_SRC_PLAN_PORTS_H_
 
@@ -14,10 +14,11 @@ struct PortCore {
   bool operator==(const PortCore&) const = default;
 };
 
-// One stripe for each pair of a port and a core that serves it, by port and core. With more ports than cores, the ports
-// go to the cores by longest processing time first: the fastest port first, each to the core with the least load, at
-// most 4/3 of the best maximum. Otherwise every port has a core of its own, and each further core goes to the port with
-// the highest rate per core. Of equals, the lower number is first. `port_rates` and `cores` are not empty or 0.
+// Returns one stripe for each pair of a port and a core that serves it, ordered by port and core. With more ports than
+// cores, ports are assigned to cores by longest processing time first: the fastest port first, each to the core with the
+// least load. The largest load is then at most 4/3 of the optimum. Otherwise every port has a core of its own, and each
+// further core is assigned to the port with the highest rate per core. Ties are resolved by the lower number.
+// `port_rates` must not be empty, and `cores` must not be 0.
 std::vector<PortCore> assign_cores(std::span<const double> port_rates, size_t cores);
 
 }  // namespace netsum::plan

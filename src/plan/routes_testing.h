@@ -1,5 +1,5 @@
-// A naive model of a topology, for tests: every contribution and every result is routed over every link between its
-// rank and its place, and the loads are added up link by link.
+// A naive model of a topology, for tests: routes every contribution and every result over every link between its rank and
+// its place, and adds up the loads of each link.
 #ifndef NETSUM_SRC_PLAN_ROUTES_TESTING_H_
 #define NETSUM_SRC_PLAN_ROUTES_TESTING_H_
 
@@ -15,8 +15,7 @@ struct RoutedLink {
   std::vector<double> load;  // [leaf]: in units of its share
 };
 
-// Leaves are the ports of places (a switch has one), then the embedded shards, as in Plan::stripes, but not divided
-// into cores.
+// Leaves are the ports of places (a switch has one), then the embedded shards: the order of Plan::stripes, without cores.
 struct Routes {
   size_t leaves = 0;
   std::vector<RoutedLink> links;

@@ -9,7 +9,7 @@
 namespace netsum::plan {
 namespace {
 
-// Bisection ends at this relative width; halvings beyond it would only chase rounding errors.
+// Bisection ends at this relative width, which is above the rounding errors.
 constexpr double kWidth = 1e-12;
 
 }  // namespace
@@ -37,7 +37,7 @@ void ShareTree::constrain(int node, Constraint constraint) {
   constraints_.emplace_back(node, std::move(constraint));
 }
 
-// Of a link's two directions, the slower one decides.
+// Both directions of a link constrain the same shares, so only the slower one matters.
 void ShareTree::tighten(Bound& known, Bound bound) {
   NETSUM_ASSERT(!known.any || known.fixed == bound.fixed);
   if (!known.any || bound.rate < known.rate) known = bound;
@@ -53,7 +53,7 @@ bool ShareTree::feasible(double time, int64_t period, const Use& use) const {
     if (node.preference != Preference::kNone) range.most = period;
     if (node.upper.any) {
       const double most = (time * node.upper.rate - node.upper.fixed) * scale;
-      if (most < 0) return false;  // the load without any share is too much
+      if (most < 0) return false;  // the fixed load alone takes longer
       range.most = std::min(range.most, static_cast<int64_t>(std::min(most, scale)));
     }
     if (node.lower.any) {
@@ -110,8 +110,8 @@ ShareTree::Use ShareTree::smallest_use(double time, int64_t period) const {
 
 std::vector<int64_t> ShareTree::solve(double time, int64_t period, const Use& use) const {
   NETSUM_ASSERT(feasible(time, period, use));
-  // From the root down: each child gets its least, and the rest is divided in proportion to what the children can
-  // still take, so that equal leaves get equal shares up to one unit.
+  // From the root down: each child gets its minimum, and the rest is divided in proportion to the remaining ranges of the
+  // children, so that the shares of equal leaves differ by one unit at most.
   std::vector<int64_t> shares(nodes_.size());
   std::vector<std::vector<size_t>> children(nodes_.size());
   for (size_t n = 1; n < nodes_.size(); ++n) children[static_cast<size_t>(nodes_[n].parent)].push_back(n);
@@ -127,7 +127,7 @@ std::vector<int64_t> ShareTree::solve(double time, int64_t period, const Use& us
     for (const size_t child : children[n]) {
       const int64_t own = below_[child].most - below_[child].least;
       if (own == 0) continue;
-      // Rounded up for the first ones; never more than fits, and never less than the others leave over.
+      // At least what the remaining children cannot take, and at most what this one can.
       const double fraction = static_cast<double>(own) / static_cast<double>(room);
       int64_t more = std::llround(static_cast<double>(rest) * fraction);
       more = std::clamp(more, std::max<int64_t>(0, rest - (room - own)), std::min(own, rest));

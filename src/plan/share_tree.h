@@ -1,18 +1,18 @@
-// The linear program of the shares, solved in whole numbers.
+// The linear program of the shares, solved in integers.
 //
-// Unknown are the shares of the gradient that each leaf (a port of a place, or an embedded shard) sums. Every link, and
-// every limit of a place, is a constraint on the shares below one node of a tree:
+// The unknowns are the shares of the gradient that the leaves (a port of a place, or an embedded shard) sum. Every link,
+// and every limit of a place, is a constraint on the shares below one node of a tree:
 //
 //   fixed + slope * (shares below the node) <= time * rate
 //
-// where the left side is the link's load in units of the gradient. Nodes are a rack, a place with all its ports, and a
-// leaf; the shares below the root sum to 1. For a given time each node has thus a smallest and a largest share, and a
-// pass from the leaves to the root says whether the program has a solution. The smallest such time is found by
-// bisection. Shares are multiples of 1 / period, because the weights of a ChunkMap are: the solution is the best among
-// all weights with this sum. A long period gives the solution in real numbers.
+// where the left side is the link's load in units of the gradient. A node is a rack, a place with all its ports, or a
+// leaf; the shares below the root sum to 1. For a given time, each node thus has a smallest and a largest share, and a
+// pass from the leaves to the root decides whether the program has a solution. Bisection finds the smallest such time.
+// Shares are multiples of 1 / period, like the weights of a ChunkMap, so the solution is the best among all weights with
+// this sum. A long period approximates the solution in real numbers.
 //
-// Only additions, multiplications, divisions and comparisons of doubles, in a fixed order: the same result on every
-// host. Thread rule: const functions use scratch memory, so one thread at a time.
+// The computation only adds, multiplies, divides and compares doubles, in a fixed order, so every host gets the same
+// result. Thread rule: one thread at a time, because const functions use scratch memory.
 #ifndef NETSUM_SRC_PLAN_SHARE_TREE_H_
 #define NETSUM_SRC_PLAN_SHARE_TREE_H_
 
@@ -25,8 +25,8 @@
 
 namespace netsum::plan {
 
-// The order in which leaves are preferred if the time allows a choice: a switch's share costs nobody's link, a shard's
-// costs a rank's link and CPU.
+// The order in which leaves are preferred among solutions with equal times. The share of a switch loads no further link,
+// that of a shard loads a rank's link and CPU.
 enum class Preference : uint8_t { kSwitch, kSpareHost, kShard, kNone };
 
 class ShareTree {
@@ -45,20 +45,20 @@ class ShareTree {
   static constexpr int kRoot = 0;
 
   ShareTree();
-  // Parents are added before their children. An inner node has no preference (kNone).
+  // Adds a node below `parent`, and returns its number. An inner node has no preference (kNone).
   int add(int parent, Preference preference);
-  // The constraints of a node differ at most in their rates and slopes: their fixed loads, over the slope, are the same.
-  // A load that differs otherwise gets a node of its own.
+  // All constraints of a node must have the same ratio of fixed load to slope. Add another node for one that has not.
   void constrain(int node, Constraint constraint);
 
+  // Whether shares with this time exist.
   bool feasible(double time, int64_t period, const Use& use) const;
-  // The smallest time from `low` on for which feasible() with all use, to 12 digits. `high` is feasible.
+  // The smallest feasible time in [low, high] with kAll, to 12 digits. `high` must be feasible.
   double smallest_time(double low, double high, int64_t period) const;
   // A time for which any shares are feasible.
   double ample_time() const;
-  // The smallest use that is feasible: first of shards, then of spare hosts.
+  // Minimises first the use of shards, then that of spare hosts.
   Use smallest_use(double time, int64_t period) const;
-  // [node]: a solution, in multiples of 1 / period. Requires feasible().
+  // [node]: the shares of a solution, in units of 1 / period. Requires feasible().
   std::vector<int64_t> solve(double time, int64_t period, const Use& use) const;
 
   size_t size() const { return nodes_.size(); }
@@ -67,7 +67,8 @@ class ShareTree {
   const std::vector<std::pair<int, Constraint>>& constraints() const { return constraints_; }
 
  private:
-  // A share's limit, times the period: (time * rate - fixed) * period. Both are divided by the slope's magnitude.
+  // The limit (time * rate - fixed) * period of a share in units of 1 / period; `rate` and `fixed` are divided by the
+  // absolute value of the slope.
   struct Bound {
     bool any = false;
     double fixed = 0;
@@ -77,7 +78,7 @@ class ShareTree {
     int parent = -1;
     Preference preference = Preference::kNone;
     Bound upper;
-    Bound lower;  // the same with the other sign: (fixed - time * rate) * period
+    Bound lower;  // from a negative slope: (fixed - time * rate) * period
   };
   struct Range {
     int64_t least = 0;

@@ -36,14 +36,14 @@ class Agent:
 
     def read(self):
         for line in self.process.stdout:
-            news = json.loads(line)
+            message = json.loads(line)
             with self.changed:
-                self.ready = self.ready or "ready" in news
-                if "ended" in news:
-                    if news["pid"] == self.pid:
-                        self.ended = news["ended"]
-                elif "pid" in news:
-                    self.pid, self.ended = news["pid"], None
+                self.ready = self.ready or "ready" in message
+                if "ended" in message:
+                    if message["pid"] == self.pid:
+                        self.ended = message["ended"]
+                elif "pid" in message:
+                    self.pid, self.ended = message["pid"], None
                 self.changed.notify_all()
         with self.changed:
             self.gone = True

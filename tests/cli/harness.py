@@ -58,7 +58,7 @@ class Running:
             env=environment or clean_environment(),
         )
         self.lines = {"out": [], "err": []}
-        self.news = queue.Queue()
+        self.new_lines = queue.Queue()
         self.readers = [
             threading.Thread(target=self._read, args=(name, stream), daemon=True)
             for name, stream in (("out", self.process.stdout), ("err", self.process.stderr))
@@ -69,8 +69,8 @@ class Running:
     def _read(self, name, stream):
         for line in stream:
             self.lines[name].append(line.rstrip("\n"))
-            self.news.put(line)
-        self.news.put(None)
+            self.new_lines.put(line)
+        self.new_lines.put(None)
 
     def text(self, name):
         return "\n".join(self.lines[name])
@@ -86,7 +86,7 @@ class Running:
             if left <= 0 or (self.process.poll() is not None and not any(r.is_alive() for r in self.readers)):
                 raise AssertionError(f"no line with {words} in:\n{self.text('out')}\n{self.text('err')}")
             with contextlib.suppress(queue.Empty):
-                self.news.get(timeout=min(left, 0.2))
+                self.new_lines.get(timeout=min(left, 0.2))
 
     def end(self):
         """Waits for the end; returns the exit status."""

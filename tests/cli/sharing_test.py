@@ -65,7 +65,7 @@ class SharingTest(CommandTest):
         report = self.assert_sums(self.start_late(daemon, "--when-full", "hosts"))
         assert "embedded shards" in report["summed_by"]
         # What the rank was told that came first, and what the other.
-        assert re.search("of which 240 are free|no room for job .* when its first rank came", report["summed_by"])
+        assert re.search("of which 240 are free|no room for job .* when its first rank joined", report["summed_by"])
         assert first.process.poll() is None
 
     def test_with_room_the_aggregator_sums(self):

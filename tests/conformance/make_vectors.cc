@@ -533,14 +533,14 @@ Vector hierarchy() {
                       .scale_slots = 1,
                       .payload_bytes = 32,
                       .parent = kParent};
-  VectorWriter w("hierarchy", "a sum goes up, and what comes from above goes down", {job});
+  VectorWriter w("hierarchy", "sums are sent to the parent, and its results to the members", {job});
   // Packets as the parent knows the job; its members are aggregators like ours.
   const VectorWriter above("", "",
                            {{.job = 1, .epoch = 9, .key = kParent.key, .members = 4, .payload_bytes = 32}});
   const Round up_asked{.slot = 0, .round = 1, .chunk = 5 * 64 + 1};
 
   w.feed(0, "member 0 says hello", w.hello(0, 1000));
-  w.expect({kAbove}, "first the way up is opened", above.hello(2, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
   w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
   w.everybody_says_hello();
 
@@ -553,12 +553,13 @@ Vector hierarchy() {
   w.contribute(1, kFirst, lanes32({10, 20}), "member 1 again");
   w.expect({kAbove}, "the sum again", above.contribution(2, kFirst, lanes32({11, 22})));
   w.ask(1, kFirst, "member 1 asks");
-  w.expect({kAbove}, "the question goes up in its name", above.probe(2, up_asked));
-  w.feed(kAbove, "others are missing up there", above.status(2, up_asked, 0b0111, false));
+  w.expect({kAbove}, "the probe is forwarded, as member 2's", above.probe(2, up_asked));
+  w.feed(kAbove, "other members of the parent have not contributed",
+         above.status(2, up_asked, 0b0111, false));
   w.expect_status(1, kFirst, 0b11, false);
   w.feed(kAbove, "the sum was lost", above.status(2, up_asked, 0b0011, true));
   w.expect_status(1, kFirst, 0b11, true);
-  w.feed(0, "a result from somebody who is no parent", above.result(kFirst, lanes32({9, 9})));
+  w.feed(0, "a result from a member", above.result(kFirst, lanes32({9, 9})));
   w.expect_drop("bad_type");
   w.feed(kAbove, "the parent's result under the wrong key", w.result(kFirst, lanes32({9, 9})));
   w.expect_drop("bad_type");

@@ -12,7 +12,7 @@ BUGS = [
     Bug("failover", "told_twice", "a result that is repeated for another rank is given to the caller again", COMMUNICATOR,
         "    if (ended_before) return;\n", "    (void)ended_before;\n", REPEATED),
     Bug("failover", "later_reports_count", "a lost session's further reports are taken for the loss of the next one",
-        COMMUNICATOR, "  if (generation != generation_ || session_ == nullptr || !failure_.ok() || lost_) return;",
+        COMMUNICATOR, "  if (session_number != session_number_ || session_ == nullptr || !failure_.ok() || lost_) return;",
         "  if (!failure_.ok() || lost_) return;", ORDER + "ALaterReportIsNoLossOfTheNextSession"),
     Bug("failover", "reports_blame_rank_0", "a rank that cannot move to the hosts is taken for the loss of rank 0",
         "collective/session.cc", " && status.rank() == kNoRank;", ";", "session_test MovingSessionTest.*"),
@@ -56,7 +56,7 @@ BUGS = [
     Bug("failover", "repetitions_counted", "an operation that is repeated counts as another one", COMMUNICATOR,
         "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n",
         "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n"
-        "  if (generation_ > 1) ++submitted_;\n",
+        "  if (session_number_ > 1) ++submitted_;\n",
         ORDER + "OperationsAreCountedWhenTheyEndAndOnceHoweverOftenTheyAreRepeated"),
 ]
 # fmt: on

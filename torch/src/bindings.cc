@@ -20,7 +20,7 @@ namespace {
 
 namespace py = pybind11;
 
-// netsum.torch.Error; set once when the module is loaded, kept as long as the process lives.
+// netsum.torch.Error; set when the module is loaded, and kept until the process ends.
 PyObject* g_error_class = nullptr;
 
 py::object to_python(const BackendError& error) {
@@ -194,7 +194,7 @@ void bind_process_group(py::module_& module) {
 
 PYBIND11_MODULE(_C, module) {
   namespace tb = netsum::torch_backend;
-  pybind11::module_::import("torch.distributed");  // the base classes of ours
+  pybind11::module_::import("torch.distributed");  // registers the base classes
   module.attr("MAX_MEMBERS") = netsum::kMaxMembers;
   module.attr("MAX_RANKS") = netsum::kMaxRanks;
   tb::bind_error(module);

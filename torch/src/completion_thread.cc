@@ -64,7 +64,7 @@ class Queue : public CompletionThread::Inbox {
 CompletionThread::CompletionThread() {
   auto queue = std::make_shared<Queue>();
   inbox_ = queue;
-  // The thread owns its queue: it may have to be left alone with a callback that never returns.
+  // The thread shares ownership of the queue, because stop() detaches it if a callback does not return.
   thread_ = std::thread([queue] { queue->run(); });
 }
 
@@ -76,7 +76,7 @@ void CompletionThread::stop(std::chrono::milliseconds deadline) {
   if (!thread_.joinable()) return;
   auto& queue = static_cast<Queue&>(*inbox_);
   queue.close();
-  // A callback may drop the last reference to the process group, and so stop its own thread.
+  // A callback may release the last reference to the process group, so this may run on the thread itself.
   const bool from_itself = std::this_thread::get_id() == thread_.get_id();
   if (!from_itself && queue.wait_until_ended(deadline)) {
     thread_.join();

@@ -1,4 +1,4 @@
-// Ends works away from the engine thread.
+// Completes works on a thread other than the engine's.
 #ifndef NETSUM_TORCH_SRC_COMPLETION_THREAD_H_
 #define NETSUM_TORCH_SRC_COMPLETION_THREAD_H_
 
@@ -12,8 +12,8 @@
 
 namespace netsum::torch_backend {
 
-// Callbacks of a future may run Python, and dropping the last reference to a tensor may take Python's lock:
-// neither may hold up the engine, which has packets of other operations to answer.
+// The callbacks of a future may run Python code, and releasing the last reference to a tensor may take Python's lock.
+// Neither may delay the engine, which handles the packets of other operations.
 class CompletionThread {
  public:
   CompletionThread();
@@ -22,12 +22,12 @@ class CompletionThread {
   CompletionThread(const CompletionThread&) = delete;
   CompletionThread& operator=(const CompletionThread&) = delete;
 
-  // Where the engine's callbacks put ended works; it may outlive the thread.
+  // The queue to which the engine's callbacks add ended works. It may outlive the thread.
   class Inbox;
   std::shared_ptr<Inbox> inbox() const { return inbox_; }
 
-  // Ends what is in the inbox, then the thread. If a user's callback does not come back within `deadline`,
-  // the thread is left alone with it. The caller must not hold Python's lock, which those callbacks may need.
+  // Completes the works in the inbox, then ends the thread. If a user's callback does not return within `deadline`, the
+  // thread is detached. The caller must not hold Python's lock, because the callbacks may need it.
   void stop(std::chrono::milliseconds deadline);
 
  private:

@@ -4,7 +4,7 @@ namespace netsum::torch_backend {
 namespace {
 
 std::string message_of(const std::string& where, const Status& status) {
-  // Scripts that retry on Gloo's timeouts look for these words.
+  // As in Gloo's errors: scripts search for these words to retry after a timeout.
   const char* timed_out = status.code() == ErrorCode::kTimeout ? "Timed out: " : "";
   return "netsum " + where + ": " + timed_out + status.to_string();
 }

@@ -1,4 +1,4 @@
-// A netsum::Status as the exception that PyTorch users expect from a backend.
+// A netsum::Status as the exception type of PyTorch's backends.
 #ifndef NETSUM_TORCH_SRC_ERROR_H_
 #define NETSUM_TORCH_SRC_ERROR_H_
 
@@ -10,8 +10,8 @@
 
 namespace netsum::torch_backend {
 
-// Becomes netsum.torch.Error in Python; where PyTorch itself translates (autograd, say), its base class
-// torch.distributed.DistBackendError.
+// Becomes netsum.torch.Error in Python. Where PyTorch itself translates it, for example in autograd, it becomes the base
+// class torch.distributed.DistBackendError.
 class BackendError : public c10::DistBackendError {
  public:
   // `where` says which operation of which rank failed: "all_reduce #12 on rank 1 of 4".

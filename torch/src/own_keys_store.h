@@ -1,4 +1,4 @@
-// A part of a store that remembers which keys this process has written, so that it can delete them.
+// A prefix of a store that records which keys this process has written, so that it can delete them.
 #ifndef NETSUM_TORCH_SRC_OWN_KEYS_STORE_H_
 #define NETSUM_TORCH_SRC_OWN_KEYS_STORE_H_
 
@@ -10,8 +10,8 @@
 
 namespace netsum::torch_backend {
 
-// For the keys that a group needs only while it is made, Gloo's among them: a job that makes groups
-// as it goes must not fill the store.
+// For the keys that a group needs only while it is created, including Gloo's. Without this, a job that keeps creating
+// groups would fill the store.
 class OwnKeysStore final : public c10d::PrefixStore {
  public:
   using PrefixStore::PrefixStore;
@@ -27,8 +27,8 @@ class OwnKeysStore final : public c10d::PrefixStore {
   void multiSet(const std::vector<std::string>& keys,
                 const std::vector<std::vector<uint8_t>>& values) override;
 
-  // Deletes the keys that were written through this object, and remembers none from then on. For when every rank has
-  // read what it needs of them.
+  // Deletes the keys that were written through this object, and records no further ones. Call it when every rank has read
+  // the keys that it needs.
   void deleteOwnKeys();
 
  private:

@@ -31,7 +31,7 @@ std::optional<DataType> network_type(at::ScalarType type) {
   }
 }
 
-// How the network can do this, or nothing if it is for the hosts.
+// The options of an all-reduce in the network, or nullopt if the operation must use the hosts.
 std::optional<AllReduceOptions> network_options(const std::vector<at::Tensor>& tensors,
                                                 const c10d::ReduceOp& op) {
   if (tensors.empty()) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<AllReduceOptions> network_options(const std::vector<at::Tensor>& t
   return std::nullopt;
 }
 
-// Lets go of Python's lock, if this thread has it, for as long as it waits for threads that may want it.
+// Releases Python's lock, if this thread holds it, while this thread waits for others that may need it.
 class WithoutPythonLock {
  public:
   WithoutPythonLock() {
@@ -172,7 +172,7 @@ c10d::Backend& ProcessGroupNetsum::hosts(const char* operation) {
 
 WorkPtr ProcessGroupNetsum::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& opts) {
   auto comm = require_healthy("all_reduce");
-  // More than one tensor here means summing over them as well, an oddity of old interfaces that Gloo serves.
+  // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
   auto options = tensors.size() == 1 ? network_options(tensors, opts.reduceOp) : std::nullopt;
   if (!comm || !options) {
     ++sequence_;
@@ -214,7 +214,7 @@ WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> comm
   auto work = c10::make_intrusive<AllReduceWork>(name, profiling_title, tensors, ids);
   const auto views = work->views();
   const auto handle = communicator->all_reduce(views, options);
-  // The callback gives its reference away, so that the engine thread never drops the last one.
+  // The callback passes its reference on, so that the engine thread never releases the last one.
   handle.on_done([ended = work, inbox = completion_.inbox()](const Status& status) mutable {
     ended->end_on_engine(status);
     inbox->push(std::move(ended));
@@ -222,7 +222,7 @@ WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> comm
   return work;
 }
 
-// --- Over the hosts
+// --- On the hosts
 
 WorkPtr ProcessGroupNetsum::allreduce_sparse(std::vector<at::Tensor>& tensors,
                                              const c10d::AllreduceOptions& opts) {

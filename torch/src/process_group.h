@@ -16,21 +16,21 @@
 
 namespace netsum::torch_backend {
 
-// Sums and averages of dense CPU tensors whose type the network can sum go to the communicator; every other
-// operation goes to `hosts`, a backend that works over the hosts alone (Gloo). Which way an operation goes
-// depends only on what all ranks of it share: type, layout, operation.
+// Sums and averages of dense CPU tensors of a type that the network can sum use the communicator. All other operations use
+// `hosts`, a backend that runs on the hosts only (Gloo). The choice depends only on properties that are the same on all
+// ranks: element type, layout, operation.
 class ProcessGroupNetsum : public c10d::Backend {
  public:
-  // `communicator` may be null: then everything goes over the hosts. `timeout` is the default deadline of an
-  // operation. `store` is where the ranks of this group met; only kept, for those who look for it here.
+  // If `communicator` is null, all operations use the hosts. `timeout` is the default timeout of an operation. `store` is
+  // the store in which the ranks of this group met; store() returns it.
   ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
                      std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
                      c10::intrusive_ptr<c10d::Store> store);
   ~ProcessGroupNetsum() override;
 
-  // Null after shutdown() and where everything goes over the hosts.
+  // Null after shutdown(), and if all operations use the hosts.
   std::shared_ptr<Communicator> communicator() const;
-  // After shutdown() those of before it.
+  // After shutdown(): the last ones before it.
   CommunicatorStats stats() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
@@ -44,7 +44,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10d::ErrorType getError() override;
   // Ends all operations on all ranks with an error.
   void abort() override;
-  // Leaves the group in good order. Operations in flight end with an error.
+  // Leaves the group. Operations in flight end with an error.
   void shutdown() override;
 
   // --- Summed in the network where possible ---------------------------------------------------------------
@@ -57,7 +57,7 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                       const std::vector<uint64_t>& ids,
                                                       const c10d::AllreduceCoalescedOptions& opts);
 
-  // --- Over the hosts
+  // --- On the hosts
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -102,10 +102,10 @@ class ProcessGroupNetsum : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // Throws the error that broke the communicator, if any: a broken group must not look alive because an
-  // operation happens to take the other way.
+  // Throws the error of a failed communicator, also for operations that would use the hosts: otherwise they would succeed
+  // in a failed group.
   std::shared_ptr<Communicator> require_healthy(const char* operation);
-  // The backend for the next collective over the hosts.
+  // The backend for an operation that uses the hosts. Counts the operation.
   c10d::Backend& hosts(const char* operation);
   c10::intrusive_ptr<c10d::Work> reduce_in_network(std::shared_ptr<Communicator> communicator,
                                                    c10d::OpType type, const char* profiling_title,
@@ -119,9 +119,9 @@ class ProcessGroupNetsum : public c10d::Backend {
   std::atomic<uint64_t> sequence_{0};
   CompletionThread completion_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following members
   std::shared_ptr<Communicator> communicator_;
-  CommunicatorStats last_stats_;  // of a communicator that is gone
+  CommunicatorStats last_stats_;  // of the communicator, after shutdown()
   bool shut_down_ = false;
 };
 

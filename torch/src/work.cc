@@ -14,13 +14,12 @@
 namespace netsum::torch_backend {
 namespace {
 
-// Lazily negated tensors hold other bits than values.
+// The memory of a lazily negated tensor does not hold its values.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_neg();
 }
 
-// Whether any two reach into the same stretch of memory, from first to last element: tensors that are woven into
-// each other's gaps count as well.
+// Whether the memory ranges of any two tensors, from first to last element, intersect. Interleaved tensors count, too.
 bool any_overlap(const std::vector<at::Tensor>& tensors) {
   if (tensors.size() < 2) return false;
   std::vector<std::pair<uintptr_t, uintptr_t>> regions;
@@ -93,7 +92,7 @@ bool AllReduceWork::has_copies() const {
 
 void AllReduceWork::end_on_engine(const Status& status) {
   if (!status.ok()) error_ = std::make_exception_ptr(BackendError(name_.to_string(), status));
-  // Waking the waiter here rather than on the completion thread saves it one thread switch.
+  // Waking the waiter here instead of on the completion thread saves a thread switch.
   if (error_ || !has_copies()) finish(error_);
 }
 

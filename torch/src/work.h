@@ -14,7 +14,7 @@
 
 namespace netsum::torch_backend {
 
-// Who is asking, for error messages.
+// Identifies the operation in error messages.
 struct OperationName {
   c10d::OpType type = c10d::OpType::ALLREDUCE;
   uint64_t sequence = 0;
@@ -23,16 +23,16 @@ struct OperationName {
   std::string to_string() const;  // "all_reduce #12 on rank 1 of 4"
 };
 
-// What no all-reduce can give a result, as Gloo's cannot: a tensor with several elements at one place in memory
-// (expand()). Refused before anything is sent.
+// Refuses tensors with several elements at one place in memory (expand()), which cannot hold the result. Gloo refuses them,
+// too.
 Status check_tensors(const std::vector<at::Tensor>& tensors);
 
-// Keeps the tensors alive until the operation has ended. A tensor that is not contiguous is reduced in a
-// contiguous copy, which is copied back before the work counts as completed. So are all tensors of a call in which
-// two overlap, as Gloo does: each place in memory then holds the sum of what all ranks had there before the call.
+// Keeps the tensors alive until the operation has ended. A tensor that is not contiguous is reduced in a contiguous copy,
+// which is copied back before the work counts as completed. If two tensors of a call overlap, all of them are copied, as
+// Gloo does: each place in memory then holds the sum of what all ranks had there before the call.
 //
-// Ends in two steps: end_on_engine() on the engine thread, which must stay quick, then end_on_completion() on
-// the completion thread, where future callbacks may take Python's lock.
+// A work ends in two steps: end_on_engine() on the engine thread, which must be fast, then end_on_completion() on the
+// completion thread, where the future's callbacks may take Python's lock.
 class AllReduceWork : public c10d::Work {
  public:
   // `tensor_ids`: TensorView::id of each tensor, or empty.
