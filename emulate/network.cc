@@ -13,6 +13,12 @@ void Network::attach(const Address& address, const LinkOptions& up, const LinkOp
   hosts_[address] = Host{{up}, {down}, std::move(receiver)};
 }
 
+Network::Host* Network::links_of(const Address& address) {
+  const auto shared = shared_links_.find(address);
+  const auto host = hosts_.find(shared == shared_links_.end() ? address : shared->second);
+  return host == hosts_.end() ? nullptr : &host->second;
+}
+
 void Network::hold(const Address& address, int64_t until_us) {
   Host& host = hosts_.at(address);
   host.up.held_until_us = host.down.held_until_us = until_us;
@@ -43,13 +49,19 @@ void Network::send(const Address& from, const OutPacket& packet) {
   ++counters_.sent;
   trace(1, from, packet.to, packet.data, packet.size);
   if (observer_) observer_("sent", from, packet);
-  const auto host = hosts_.find(from);
-  if (host == hosts_.end() || (filter_ && !filter_(from, packet))) {
+  Host* const host = links_of(from);
+  if (host == nullptr || (filter_ && !filter_(from, packet))) {
     ++counters_.lost;
     if (observer_) observer_("lost", from, packet);
     return;
   }
-  Link* up = &host->second.up;
+  if (links_of(packet.to) == host) {  // within the host
+    const auto copy =
+        std::make_shared<Packet>(Packet{from, packet.to, {packet.data, packet.data + packet.size}});
+    clock_->at(clock_->now_us() + 1, [this, copy] { deliver(*copy); });
+    return;
+  }
+  Link* up = &host->up;
   const bool twice = rng_.chance(up->options.duplicate);
   if (twice) {
     ++counters_.duplicated;
@@ -125,15 +137,15 @@ void Network::enter_up_link(Link* link, std::shared_ptr<Packet> packet) {
 }
 
 void Network::enter_down_link(const std::shared_ptr<Packet>& packet) {
-  const auto host = hosts_.find(packet->to);
-  if (host == hosts_.end()) {
+  Host* const host = links_of(packet->to);
+  if (host == nullptr) {
     ++counters_.lost;
     tell("lost", *packet);
     return;
   }
-  const int64_t at_us = pass(&host->second.down, *packet);
+  const int64_t at_us = pass(&host->down, *packet);
   if (at_us < 0) return;
-  damage(host->second.down.options, packet.get());
+  damage(host->down.options, packet.get());
   clock_->at(at_us, [this, packet] { deliver(*packet); });
 }
 

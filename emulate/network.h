@@ -53,6 +53,8 @@ class Network {
 
   void attach(const Address& address, const LinkOptions& up, const LinkOptions& down, Receiver receiver);
   void detach(const Address& address) { hosts_.erase(address); }
+  // From now on packets from and to `address` take the links of `host`, in its queues, while that is attached.
+  void share_links(const Address& address, const Address& host) { shared_links_[address] = host; }
   void set_filter(Filter filter) { filter_ = std::move(filter); }
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
@@ -95,6 +97,8 @@ class Network {
     std::vector<uint8_t> bytes;
   };
 
+  // Whose links `address` uses; nullptr: nobody is attached there.
+  Host* links_of(const Address& address);
   // The time at which a packet that enters now arrives; -1: dropped.
   int64_t pass(Link* link, const Packet& packet);
   void damage(const LinkOptions& options, Packet* packet);
@@ -107,6 +111,7 @@ class Network {
   VirtualClock* clock_;
   Rng rng_;
   std::map<Address, Host> hosts_;
+  std::map<Address, Address> shared_links_;  // of addresses without links of their own
   Filter filter_;
   Observer observer_;
   NetworkCounters counters_;

@@ -67,6 +67,7 @@ std::string describe(const Scenario& scenario) {
       static_cast<long long>(up.jitter_us), up.loss, scenario.worker_down.loss, up.duplicate, up.corrupt,
       up.truncate, up.late);
   std::string result = text;
+  if (scenario.shards > 0) result += ", the last " + std::to_string(scenario.shards) + " embedded in hosts";
   for (size_t i = 0; i < scenario.stripe_weights.size(); ++i) {
     result += (i == 0 ? ", weights " : ":") + std::to_string(scenario.stripe_weights[i]);
   }

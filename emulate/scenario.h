@@ -104,6 +104,8 @@ struct Scenario {
   uint32_t payload_bytes = 64;
   int aggregators = 1;                   // stripes
   std::vector<uint32_t> stripe_weights;  // as in WorkerOptions; empty: all equal
+  // So many of the last aggregators are embedded in hosts 0, 1, ... of job number 0, whose links they share.
+  int shards = 0;
   // Hierarchy: so many aggregators per stripe between the ranks and the stripe's own; 0: none. In a run,
   // those of rack r are numbered aggregators * (1 + r) + stripe.
   int racks = 0;

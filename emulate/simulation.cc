@@ -61,6 +61,10 @@ Simulation::Simulation(const Scenario& scenario)
     aggregators_[static_cast<size_t>(i)].address = aggregator_address(i);
     create_aggregator(&aggregators_[static_cast<size_t>(i)]);
   }
+  for (int i = 0; i < scenario_.shards; ++i) {
+    network_.share_links(aggregator_address(scenario_.aggregators - scenario_.shards + i),
+                         worker_address(0, i));
+  }
   for (size_t j = 0; j < scenario_.jobs.size(); ++j) {
     const JobPlan& plan = scenario_.jobs[j];
     auto job = std::make_unique<JobRun>();

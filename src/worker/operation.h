@@ -106,6 +106,7 @@ class Operation {
 
   // Chunks of scale groups (see stripe.h) that are not finished, over all stripes. The operation ends at 0.
   size_t chunks_left = 0;
+  uint64_t first_chunk = 0;  // its first chunk's number among those of all operations
   OperationCourse course;
 
  private:

@@ -107,9 +107,13 @@ class Stripe {
   // live until they are finished or the stripe is destroyed.
   void enqueue(Operation* operation);
 
+  // The number of the next chunk to send, by Operation::first_chunk; UINT64_MAX if there is none.
+  uint64_t next_chunk() const;
+  uint32_t window_packets() const { return window_.packets(); }
+
   // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
-  // size, or 0 if nothing is due now.
-  uint32_t next_packet(int64_t now_us, uint8_t* frame);
+  // size, or 0 if nothing is due now. Does not begin to send data of chunks from number `limit` on.
+  uint32_t next_packet(int64_t now_us, uint8_t* frame, uint64_t limit = UINT64_MAX);
 
   // A parsed packet of this stripe with a valid tag. `payload` has fields.payload_bytes. Returns an error if the packet ends
   // the job. Finished scale groups reduce their operation's chunks_left.
@@ -198,7 +202,7 @@ class Stripe {
   Step agree_step(ScaleGroup* group);
   Step values_step(ScaleGroup* group);
   void pass_values();
-  std::optional<Step> next_step();
+  std::optional<Step> next_step(uint64_t limit);
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);

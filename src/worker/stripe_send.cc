@@ -8,7 +8,17 @@
 #include "src/worker/stripe.h"
 
 namespace netsum {
-uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
+uint64_t Stripe::next_chunk() const {
+  if (data_group_ < scale_groups_opened_) {
+    const ScaleGroup& group = scale_groups_[data_group_ % options_.scale_slots];
+    return group.operation->first_chunk + chunk_index(*group.operation, group.first_chunk + data_chunk_);
+  }
+  if (queue_.empty()) return UINT64_MAX;
+  const Operation& operation = *queue_.front().operation;
+  return operation.first_chunk + chunk_index(operation, queue_chunk_);
+}
+
+uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, uint64_t limit) {
   uint32_t size = 0;
   if (!welcomed()) {
     size = hello_due_ ? build_hello(now_us, frame) : 0;
@@ -17,7 +27,7 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame) {
   }
   if (size == 0 && welcomed()) {
     // Data first: scanning the next scale group can wait until the window is full.
-    if (const std::optional<Step> step = next_step()) {
+    if (const std::optional<Step> step = next_step(limit)) {
       const uint32_t slot = static_cast<uint32_t>(next_sequence_ % options_.data_slots);
       slots_[slot].sequence = next_sequence_++;
       ++in_flight_;
@@ -165,7 +175,7 @@ void Stripe::pass_values() {
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
-std::optional<Stripe::Step> Stripe::next_step() {
+std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
   if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
   if (data_group_ == scale_groups_opened_) return {};
   const uint32_t index = static_cast<uint32_t>(data_group_ % options_.scale_slots);
@@ -178,6 +188,7 @@ std::optional<Stripe::Step> Stripe::next_step() {
   step.kind = StepKind::kData;
   step.scale_group = index;
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
+  if (operation.first_chunk + step.index >= limit) return {};
   step.chunk = operation.chunk(step.index, options_.payload_bytes);
   step.chunk.agreed = &group.agreed[data_agreed_];
   const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);

@@ -106,20 +106,36 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   NETSUM_ASSERT(spec.role.chunk_map->stripes() == stripes_.size());
   auto operation =
       std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding);
+  operation->first_chunk = next_chunk_;
+  next_chunk_ += operation->chunks(stripes_.front()->options().payload_bytes);
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
   complete_finished();  // an operation without elements
 }
 
+// An operation ends with its last stripe, so a stripe that runs ahead only takes bandwidth from those behind it, on the
+// links that they share. Half of the packets that may be in flight is enough room for stripes whose results come in bursts.
+uint64_t WorkerCore::send_limit() const {
+  if (stripes_.size() == 1) return UINT64_MAX;
+  uint64_t first = UINT64_MAX;
+  uint64_t windows = 0;
+  for (const auto& stripe : stripes_) {
+    first = std::min(first, stripe->next_chunk());
+    windows += stripe->window_packets();
+  }
+  return first == UINT64_MAX ? first : first + windows / 2;
+}
+
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
+  const uint64_t limit = send_limit();
   for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
     Stripe& stripe = *stripes_[next_stripe_];
     next_stripe_ = (next_stripe_ + 1) % stripes_.size();
     while (outbox_.size() < kBurst) {
       uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
-      const uint32_t size = stripe.next_packet(now_us, frame);
+      const uint32_t size = stripe.next_packet(now_us, frame, limit);
       if (size == 0) break;
       outbox_.push_back({frame, size, stripe.options().address});
     }

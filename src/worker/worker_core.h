@@ -80,6 +80,8 @@ class WorkerCore {
 
   Stripe* stripe_from(const Address& from);
   void complete_finished();
+  // The first chunk, by Operation::first_chunk, that no stripe may send yet.
+  uint64_t send_limit() const;
   Status timeout_status(int64_t now_us, const Operation& operation) const;
 
   const WorkerOptions options_;
@@ -89,6 +91,7 @@ class WorkerCore {
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs
   std::deque<Pending> operations_;
   uint64_t next_number_ = 0;
+  uint64_t next_chunk_ = 0;  // of the next operation, the first
   std::vector<Completion> completions_;
   Status status_;
 

@@ -1,6 +1,9 @@
 // How much a run sends and how long it takes, in virtual time: exact, so it can be asserted.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "emulate/simulation.h"
 #include "wire/codec.h"
 
@@ -128,6 +131,59 @@ TEST(Traffic, IncastAtTheAggregatorIsSurvived) {
   EXPECT_GT(report.network.tail_dropped, 0u);
   const double least_us = 8 * 500 * 1472 / 10.0;
   EXPECT_LT(static_cast<double>(report.ended_at_us), least_us / 0.6);
+}
+
+TEST(Traffic, StripesAdvanceTogether) {
+  // No result of the first stripe arrives for a while; the second one must not run ahead meanwhile.
+  constexpr size_t kChunks = 2000;
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 16 * kChunks);
+  scenario.aggregators = 2;
+  Simulation simulation(scenario);
+  uint32_t furthest = 0;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    netsum_fields fields{};
+    EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+    if (simulation.now_us() > 50'000 || fields.format == NETSUM_FORMAT_MAX_U8) return true;
+    if (fields.type == NETSUM_TYPE_CONTRIBUTION) furthest = std::max(furthest, fields.chunk);
+    return from != Simulation::aggregator_address(0) || fields.type != NETSUM_TYPE_RESULT;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  const uint32_t slots = 2 * scenario.jobs[0].data_slots;
+  EXPECT_GE(furthest, slots / 2) << "nothing was sent";
+  EXPECT_LT(furthest, 2 * slots);
+}
+
+TEST(Traffic, PlannedSharesTakeTheTimeOfThePlan) {
+  // 8 ranks, which embed shards, and some spare hosts, all with links of 100 Mbit/s.
+  constexpr int kRanks = 8;
+  constexpr size_t kBytes = 4 << 20;
+  constexpr int64_t kLaterUs = 5'000;  // each rank begins later than the one before
+  for (const int spares : {0, 1, 4}) {
+    Scenario scenario = quiet_scenario(kRanks, DataType::kFloat32, kBytes / sizeof(float));
+    scenario.payload_bytes = 1440;
+    scenario.jobs[0].data_slots = 256;
+    scenario.jobs[0].scale_slots = 32;
+    scenario.aggregators = spares + kRanks;
+    scenario.shards = kRanks;
+    // All links are equally loaded: N c = 1 + (N - 2) g, and k c + N g = 1 (docs/placement.md).
+    const double c = 2.0 * (kRanks - 1) / (kRanks * kRanks + spares * (kRanks - 2));
+    const double g = (1 - spares * c) / kRanks;
+    for (int i = 0; i < scenario.aggregators; ++i)
+      scenario.stripe_weights.push_back(static_cast<uint32_t>((i < spares ? c : g) * 1e6));
+    for (LinkOptions* link :
+         {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
+      *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = 12.5};
+      link->queue_bytes = 1'000'000;
+    }
+    std::vector<int64_t>& submit_at_us = scenario.jobs[0].operations[0].submit_at_us;
+    for (size_t rank = 0; rank < kRanks; ++rank) submit_at_us[rank] = static_cast<int64_t>(rank) * kLaterUs;
+    const Report report = Simulation(scenario).run();
+    EXPECT_EQ(report.first_problem(), "");
+    EXPECT_EQ(report.network.tail_dropped, 0u);
+    const double least_us = (1 + (kRanks - 2) * g) * kBytes / 1440 * (1440 + NETSUM_HEADER_BYTES) / 12.5;
+    const auto took_us = static_cast<double>(report.ended_at_us - (kRanks - 1) * kLaterUs);
+    EXPECT_LT(took_us, least_us * 1.06) << spares << " spare hosts: the plan says " << least_us << " us";
+  }
 }
 
 }  // namespace
