@@ -250,7 +250,7 @@ TEST(SharesTest, RefusesWhatRanksDisagreeOn) {
                               one.aggregators = {one.aggregators[0], one.aggregators[0]};
                             })
                   .message(),
-              HasSubstr("are one: name it once"));
+              HasSubstr("are the same aggregator: name it once"));
 }
 
 TEST(SharesTest, AnAggregatorThatNobodyReachesIsNamed) {

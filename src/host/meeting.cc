@@ -57,35 +57,40 @@ std::optional<Status> wait_for(const MeetingOptions& options, int socket, short 
   }
 }
 
-Status give(int socket, int file) {
+// One byte, with room for a file descriptor.
+struct FileMessage {
+  FileMessage() = default;
+  FileMessage(const FileMessage&) = delete;
+  FileMessage& operator=(const FileMessage&) = delete;
+
   char greeting = kGreeting;
   iovec data{.iov_base = &greeting, .iov_len = 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  msghdr message{.msg_name = nullptr,
+                 .msg_namelen = 0,
+                 .msg_iov = &data,
+                 .msg_iovlen = 1,
+                 .msg_control = control,
+                 .msg_controllen = sizeof control,
+                 .msg_flags = 0};
+};
+
+Status give(int socket, int file) {
+  FileMessage outgoing;
+  cmsghdr* header = CMSG_FIRSTHDR(&outgoing.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &file, sizeof file);
   // The buffer of a new socket has room for one byte.
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == 1 ? Status() : unreachable("cannot pass the memory on");
+  return sendmsg(socket, &outgoing.message, MSG_NOSIGNAL) == 1 ? Status()
+                                                               : unreachable("cannot pass the memory on");
 }
 
 Result<FileDescriptor> take(int socket) {
-  char greeting = 0;
-  iovec data{.iov_base = &greeting, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = size == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  FileMessage incoming;
+  const ssize_t size = recvmsg(socket, &incoming.message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = size == 1 ? CMSG_FIRSTHDR(&incoming.message) : nullptr;
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
       header->cmsg_len != CMSG_LEN(sizeof(int))) {
     if (size >= 0) errno = EPROTO;

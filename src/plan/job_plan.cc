@@ -108,7 +108,7 @@ Result<Topology> to_topology(const JobTopology& job, bool shards, Rates* rates) 
     for (size_t other = 0; other < i; ++other) {
       if (said.id() == 0 || job.places[other].id() != said.id()) continue;
       return Status(ErrorCode::kInvalidArgument,
-                    topology.places[other].name + " and " + name + " are one: name it once");
+                    topology.places[other].name + " and " + name + " are the same aggregator: name it once");
     }
     Result<plan::Place> place = to_place(said, name, rates);
     if (!place.ok()) return place.status();

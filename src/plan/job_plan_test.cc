@@ -153,8 +153,10 @@ TEST(JobPlan, RefusesWhatCannotBe) {
   EXPECT_THAT(refused(job(4, 1e-9, {})), AllOf(HasSubstr("rank 0"), HasSubstr("0.001 bit/s")));
   EXPECT_THAT(refused(job(4, 100, {spare(1, 1e12)})),
               AllOf(HasSubstr("10.0.0.1:5151"), HasSubstr("from 1 kbit/s to 100 Tbit/s")));
-  EXPECT_THAT(refused(job(4, 100, {spare(1), spare(2), spare(1)})),
-              HasSubstr("aggregator 10.0.0.1:5151 and aggregator 10.0.0.1:5151 are one: name it once"));
+  EXPECT_THAT(
+      refused(job(4, 100, {spare(1), spare(2), spare(1)})),
+      HasSubstr(
+          "aggregator 10.0.0.1:5151 and aggregator 10.0.0.1:5151 are the same aggregator: name it once"));
   JobTopology nan = job(4, 100, {});
   nan.links[2].set_in_bps(std::nan(""));
   EXPECT_THAT(refused(nan), HasSubstr("rank 2"));

@@ -1,7 +1,9 @@
 """The environment variables: what they mean, and that wrong ones are refused by name."""
 
+import datetime
+
 import pytest
-from netsum.torch import _settings
+from netsum.torch import _C, _rendezvous, _settings
 
 
 def test_defaults():
@@ -59,6 +61,37 @@ def test_all_set(tmp_path):
     assert "secret" not in repr(settings) and "pem of key" not in repr(settings)
 
 
+def test_settings_become_options_of_the_communicator():
+    settings = _settings.from_environment(
+        {
+            "NETSUM_AGGREGATOR": "a:1,b:2",
+            "NETSUM_AGGREGATOR_TOKEN": "secret",
+            "NETSUM_SLOTS": "64",
+            "NETSUM_PACKET_IO": "af_xdp",
+            "NETSUM_SHARED_MEMORY": "0",
+            "NETSUM_SHARES": "off",
+            "NETSUM_LINK_RATE": "1gbit",
+            "NETSUM_LIVENESS_TIMEOUT": "2.5",
+            "NETSUM_ON_FAILURE": "failover",
+            "NETSUM_FALLBACK_AGGREGATORS": "c:3",
+            "NETSUM_WHEN_FULL": "wait",
+            "NETSUM_METRICS": "127.0.0.1:9470",
+            "NETSUM_TRACE": "/tmp/{job}{rank}",
+        }
+    )
+    agreement = _rendezvous.Agreement(settings, "the job", "the token")
+    options = _rendezvous.communicator_options(agreement, None, 1, 2, datetime.timedelta(seconds=7))
+    assert (options.rank, options.world_size, options.job, options.token) == (1, 2, "the job", "the token")
+    assert options.timeout == datetime.timedelta(seconds=7)
+    assert (options.aggregators, options.fallback_aggregators) == (["a:1", "b:2"], ["c:3"])
+    assert (options.aggregator_token, options.slots, options.mtu) == ("secret", 64, 1500)
+    assert (options.packet_io, options.shares) == (_C.PacketIoKind.AF_XDP, _C.Shares.OFF)
+    assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
+    assert not options.shared_memory and options.link_rate_bps == 1e9
+    assert options.liveness_timeout == datetime.timedelta(seconds=2.5)
+    assert (options.metrics_address, options.trace_path) == ("127.0.0.1:9470", "/tmp/{job}{rank}")
+
+
 @pytest.mark.parametrize(
     ("environ", "address"),
     [
@@ -69,7 +102,7 @@ def test_all_set(tmp_path):
     ],
 )
 def test_each_process_of_a_host_has_its_own_metrics(environ, address):
-    assert _settings.from_environment(environ).metrics == address
+    assert _settings.from_environment(environ).metrics_address == address
 
 
 @pytest.mark.parametrize(
@@ -82,7 +115,7 @@ def test_each_process_of_a_host_has_its_own_metrics(environ, address):
     ],
 )
 def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
-    assert _settings.from_environment({"NETSUM_TRACE": path}).trace == expanded
+    assert _settings.from_environment({"NETSUM_TRACE": path}).trace_path == expanded
 
 
 @pytest.mark.parametrize(

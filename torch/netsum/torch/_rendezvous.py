@@ -32,11 +32,9 @@ import torch.distributed as dist
 
 from netsum.torch import _C, _settings
 
-_ON_FAILURE = {"fail": _C.FailurePolicy.FAIL, "failover": _C.FailurePolicy.FAILOVER}
 _POLL_S = 0.005
-_SHARES = {"auto": _C.Shares.AUTO, "off": _C.Shares.OFF}
-_WHEN_FULL = {"fail": _C.WhenFull.FAIL, "wait": _C.WhenFull.WAIT, "hosts": _C.WhenFull.HOSTS}
-_PACKET_IO = {"udp": _C.PacketIoKind.UDP, "af_xdp": _C.PacketIoKind.AF_XDP}
+# Settings that are not an option of the communicator by themselves: communicator_options() uses them.
+_NOT_OPTIONS = {"hierarchy", "job_prefix", "tls_ca", "tls_cert", "tls_key", "inject_loss", "inject_seed"}
 
 
 def fresh_store(store, rank, size, timeout):
@@ -235,23 +233,16 @@ def communicator_options(agreement, store, rank, size, timeout):
     other ranks.
     """
     settings = agreement.settings
-    connect_timeout = datetime.timedelta(seconds=settings.connect_timeout_s)
     options = _C.CommunicatorOptions()
+    _copy(settings, options)
     options.rank = rank
     options.world_size = size
     options.job = agreement.job
     options.token = agreement.token
-    options.aggregator_token = settings.aggregator_token
-    options.aggregators = list(settings.aggregators)
-    options.mtu = settings.mtu
-    options.slots = settings.slots
-    options.packet_io = _PACKET_IO[settings.packet_io]
-    options.shared_memory = settings.shared_memory
-    options.host = settings.host
-    options.lane_bits = settings.lane_bits
-    options.shares = _SHARES[settings.shares]
-    options.link_rate_bps = settings.link_rate_bps
-    options.bind_address = settings.bind_address
+    options.timeout = timeout
+    tls = _C.TlsOptions()
+    tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
+    options.tls = tls
     if settings.inject_loss > 0:
         warnings.warn(
             f"netsum: FAULTS ARE INJECTED (NETSUM_INJECT_LOSS): {settings.inject_loss:.6%} of the packets received are "
@@ -261,26 +252,26 @@ def communicator_options(agreement, store, rank, size, timeout):
         faults = _C.InjectedFaults()
         faults.loss, faults.seed = settings.inject_loss, settings.inject_seed
         options.inject = faults
-    options.metrics_address = settings.metrics
-    options.trace_path = settings.trace
-    options.connect_timeout = connect_timeout
-    options.timeout = timeout
-    options.liveness_timeout = datetime.timedelta(seconds=settings.liveness_timeout_s)
-    options.on_failure = _ON_FAILURE[settings.on_failure]
-    options.fallback_aggregators = list(settings.fallback_aggregators)
-    options.failover_timeout = datetime.timedelta(seconds=settings.failover_timeout_s)
-    options.when_full = _WHEN_FULL[settings.when_full]
-    tls = _C.TlsOptions()
-    tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
-    options.tls = tls
     if not settings.aggregators or "hosts" in (*settings.fallback_aggregators, settings.when_full):
         options.bind_address = settings.bind_address or local_address(store)
         if rank == 0:
             options.root = _with_port(options.bind_address, 0)
             options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
         else:
-            options.root = _wait_for_root(store, connect_timeout, options.bind_address)
+            options.root = _wait_for_root(store, options.connect_timeout, options.bind_address)
     return options
+
+
+def _copy(settings, options):
+    """Copies every setting to the option of the same name. Seconds ("..._s") become the option without the unit, and names
+    of choices become values of the option's enum."""
+    for name, value in vars(settings).items():
+        if name in _NOT_OPTIONS:
+            continue
+        if name.endswith("_s"):
+            name, value = name.removesuffix("_s"), datetime.timedelta(seconds=value)
+        choices = getattr(type(getattr(options, name)), "__members__", None)
+        setattr(options, name, choices[value.upper()] if choices else value)
 
 
 def _wait_for_root(store, connect_timeout, own_address):

@@ -7,7 +7,10 @@ import re
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of a process group. docs/pytorch.md describes each."""
+    """The settings of a process group. docs/pytorch.md describes each.
+
+    Most have the name of an option of the communicator, to which _rendezvous.py copies them.
+    """
 
     aggregators: tuple[str, ...] = ()
     hierarchy: bool = False  # ranks name different aggregators, which are below one parent
@@ -31,8 +34,8 @@ class Settings:
     fallback_aggregators: tuple[str, ...] = ()  # "hosts" stands for the ranks' own shards
     failover_timeout_s: float = 30.0
     when_full: str = "fail"  # or "wait", "hosts"
-    metrics: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
-    trace: str = ""
+    metrics_address: str = ""  # this process's address: NETSUM_METRICS with the rank on this host added to its port
+    trace_path: str = ""
     inject_loss: float = 0.0  # for tests: the part of the packets received that is dropped on purpose
     inject_seed: int = 1
 
@@ -83,8 +86,8 @@ def from_environment(environ=os.environ):
         fallback_aggregators=_addresses(environ, "NETSUM_FALLBACK_AGGREGATORS", or_word="hosts"),
         failover_timeout_s=_seconds(environ, "NETSUM_FAILOVER_TIMEOUT", default=30.0),
         when_full=_choice(environ, "NETSUM_WHEN_FULL", ("fail", "wait", "hosts")),
-        metrics=_metrics(environ),
-        trace=_trace(environ),
+        metrics_address=_metrics(environ),
+        trace_path=_trace(environ),
         inject_loss=_probability(environ, "NETSUM_INJECT_LOSS"),
         inject_seed=_integer(environ, "NETSUM_INJECT_SEED", default=1, low=0, high=2**63 - 1),
     )
