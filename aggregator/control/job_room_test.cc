@@ -76,7 +76,9 @@ TEST_F(JobTableTest, JobsThatMayWaitAreLetInInTheOrderInWhichTheyCame) {
   join(jobs, waiting(0, 2, "small", 32));
   EXPECT_EQ(jobs.jobs(0)[3].state, "queued");
   jobs.take_events();
-  Result<MemberId> late = jobs.join(0, member_request(0, 1, "late"));
+  MemberRequest small_late = member_request(0, 1, "late");  // would fit as well, and may not wait
+  small_late.job.set_slots(32);
+  Result<MemberId> late = jobs.join(0, small_late);
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.status().code(), ErrorCode::kResourceExhausted);
 

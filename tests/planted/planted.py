@@ -167,7 +167,9 @@ class Planting:
         """A BPF program and the header made of it."""
         tokens = shlex.split(command)
         output = self.build.path(tokens[tokens.index("-MT") + 1])
-        if not self.is_touched(output, tokens):
+        # Ninja does not keep what it reads in the dependency files of custom commands.
+        listed = pathlib.Path(tokens[tokens.index("-MF") + 1]).read_text(encoding="utf-8")
+        if not self.is_touched(output, listed.replace("\\\n", " ").split()):
             return
         program = tokens[tokens.index("-o") + 1]
         names = {program: self.own(program), output: self.own(output), **self.made}
