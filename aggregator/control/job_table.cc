@@ -37,7 +37,7 @@ bool JobTable::Job::has_members() const {
 }
 
 int64_t JobTable::Job::join_deadline_us() const {
-  // The first member to give up ends the job for all: without it the job cannot become whole.
+  // Without one of its members the job cannot start, so the earliest deadline applies to all.
   int64_t earliest_us = deadline_us;
   for (const auto& member : members)
     if (member) earliest_us = std::min(earliest_us, member->deadline_us);
@@ -81,7 +81,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSp
   const Identity identity = identity_of(spec);
   if (const auto named = by_name_.find(identity); named != by_name_.end()) {
     const Job& job = jobs_.at(named->second);
-    // Others have renumbered themselves: what differs now says nothing.
+    // A job that has started without all ranks has another world size; admit() refuses the late rank.
     const bool renumbered = job.state == State::kRunning && job.may_start_without_all();
     if (Status status = check_same(job.spec, spec); !renumbered && !status.ok()) return status;
     return named->second;

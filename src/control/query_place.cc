@@ -12,7 +12,7 @@ namespace netsum {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{100};
-constexpr int kBriefRetries = 10;  // as those of joining
+constexpr int kBriefRetries = 10;  // as in client.cc
 
 }  // namespace
 

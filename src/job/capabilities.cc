@@ -12,8 +12,8 @@ namespace netsum {
 namespace {
 
 using List = google::protobuf::RepeatedField<uint32_t>;
-constexpr uint32_t kNone =
-    0;  // in place of the elements of a list that has none: an empty list is the standard one
+// The only element of a list that has none, because an empty list stands for the standard one.
+constexpr uint32_t kNone = 0;
 
 List or_standard(const List& list, std::initializer_list<uint32_t> standard) {
   return list.empty() ? List(standard.begin(), standard.end()) : list;
@@ -75,7 +75,7 @@ std::string first_missing(const List& needed, const List& has, Describe describe
   return {};
 }
 
-// For people; empty: nothing is missing.
+// Describes the first capability that is missing; empty if none is.
 std::string missing(const Capabilities& needs, const Capabilities& can) {
   if (auto what = first_missing(formats_of(needs), formats_of(can), describe_format); !what.empty())
     return what;

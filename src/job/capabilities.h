@@ -1,4 +1,4 @@
-// What dataplanes can do, compared with what jobs need: the rules of Capabilities in job.proto.
+// Compares the capabilities of dataplanes with the needs of jobs, by the rules of Capabilities in job.proto.
 #ifndef NETSUM_SRC_JOB_CAPABILITIES_H_
 #define NETSUM_SRC_JOB_CAPABILITIES_H_
 
@@ -10,20 +10,20 @@
 
 namespace netsum {
 
-// Of a dataplane that can do all of protocol version 2 and nothing more, but multicast.
+// The capabilities of a dataplane that implements protocol version 2, without multicast and element values.
 Capabilities standard_capabilities(uint32_t payload_bytes);
-// Of a dataplane that besides takes element values.
+// Adds the formats of element values.
 void add_values(Capabilities* can);
-// Whether all formats of values are among its formats.
+// Whether the formats include all formats of values.
 bool sums_values(const Capabilities& can);
-// Of a dataplane that passes its sums on to a parent: without values, whose sum the parent could not go on with.
+// The capabilities of a dataplane with a parent: without values, because the parent cannot add sums of values.
 Capabilities without_values(Capabilities can);
-// The most members of a job.
+// The maximum number of members of a job.
 uint32_t most_members_of(const Capabilities& who);
-// What both can do. Fields of later releases are left out.
+// The capabilities that both have, without fields of later releases.
 Capabilities common(const Capabilities& a, const Capabilities& b);
-// That `can` is enough for the job. `who` can: "the dataplane 'xdp' of this aggregator". kUnsupported: names the first
-// capability that is missing, who lacks it, and what to do.
+// Whether `can` meets the needs of the job. `who` names the owner of `can`, such as "the dataplane 'xdp' of this
+// aggregator". The error names the first missing capability and says what to do. kUnsupported.
 Status check_needs(const JobSpec& job, const Capabilities& can, const std::string& who);
 
 }  // namespace netsum

@@ -107,7 +107,7 @@ Status check_spec(const JobSpec& spec) {
 Status check_same(const JobSpec& first, const JobSpec& asked) {
   std::map<int, EncodedField> expected = encoded_fields(first), given = encoded_fields(asked);
   for (const auto& [number, value] : given)
-    expected.try_emplace(number);  // so that all of them are looked at
+    expected.try_emplace(number);  // so that the loop below compares fields that only one of them has
   for (const auto& [number, value] : expected) {
     const Field* field = find_field(number);
     if (given[number].bytes == value.bytes || (field != nullptr && !field->compared)) continue;

@@ -1,4 +1,4 @@
-// A job's specification: which values are possible, and whether two members ask for the same job.
+// A job's specification: its valid values, and the comparison of the specifications of two members.
 #ifndef NETSUM_SRC_JOB_JOB_SPEC_H_
 #define NETSUM_SRC_JOB_JOB_SPEC_H_
 
@@ -15,24 +15,25 @@ namespace netsum {
 inline constexpr size_t kMaxJobNameBytes = 128;
 inline constexpr size_t kMaxTokenBytes = 256;
 
-// With this release's protocol version, for one rank, and the usual values of the rest.
+// A specification of this release's protocol version for one rank, with default values.
 JobSpec new_job_spec();
 
-// Without what only shows that the sender may ask for it.
+// A copy without credentials.
 JobSpec without_tokens(JobSpec spec);
 
-// Another version's other fields may mean something else: check it before anything else. kVersionMismatch.
+// Check it before all other fields, because they may have other meanings in another version. kVersionMismatch.
 Status check_version(const JobSpec& spec);
-// Names the first rule that the specification breaks. kInvalidArgument.
+// The error names the first rule that the specification violates. kInvalidArgument.
 Status check_spec(const JobSpec& spec);
-// That who asks for `asked` can be a member of the job that was created with `first`: names the first field that
-// differs, fields that this release does not know by number. Tokens, `succeeds` and the name are the job's identity,
-// by which it was found; the version and the aggregator's token are each member's own. kInvalidArgument.
+// Whether a member with the specification `asked` can join the job that was created with `first`. The error names the
+// first field that differs, or its number if this release does not know it. It does not compare the job's identity (name,
+// token, `succeeds`), by which the caller has found the job, nor the version and the aggregator's token, which may differ
+// between members. kInvalidArgument.
 Status check_same(const JobSpec& first, const JobSpec& asked);
 
 // A value that this release does not know counts as kFail.
 WhenFull when_full_of(const JobSpec& spec);
-// The name by which messages call a field, or nothing if this release does not know it.
+// The name of a field in messages; empty if this release does not know the field.
 std::string name_of_job_field(int number);
 
 }  // namespace netsum
