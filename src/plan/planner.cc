@@ -195,6 +195,19 @@ Candidate best_period(const ShareTree& tree, size_t shards, double optimum) {
   return best;
 }
 
+// How many times as long the period must be so that the cores of each port take equal parts; or, if that is too long, as
+// it may be.
+int64_t factor_for_cores(const Program& program, const std::vector<int64_t>& shares, int64_t period) {
+  const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(ChunkMap::kMaxPeriod) / period);
+  int64_t factor = 1;
+  for (size_t node = 0; node < program.of_leaf.size(); ++node) {
+    const auto cores = static_cast<int64_t>(program.of_leaf[node].size());
+    if (cores > 0) factor = std::lcm(factor, cores / std::gcd(cores, shares[node]));
+    if (factor >= most) return most;
+  }
+  return factor;
+}
+
 // Loads, times and the bottleneck of the weights in `program.stripes`.
 Plan measure(Program program, double optimum) {
   Plan plan;
@@ -248,11 +261,12 @@ Result<Plan> make_plan(const Topology& topology) {
                                                         [](const Rank& rank) { return rank.shard; }));
   const Candidate best = best_period(tree, shards, optimum * (1 - kSame));
   const std::vector<int64_t> shares = tree.solve(best.time * (1 + kSame), best.period, best.use);
+  const int64_t factor = factor_for_cores(program, shares, best.period);
   for (size_t node = 0; node < tree.size(); ++node) {
     const std::vector<size_t>& stripes = program.of_leaf[node];
     if (stripes.empty()) continue;
     // The weight is divided evenly over the port's cores; the first ones get the remainder.
-    const auto weight = static_cast<size_t>(shares[node]);
+    const auto weight = static_cast<size_t>(shares[node] * factor);
     for (size_t i = 0; i < stripes.size(); ++i) {
       program.stripes[stripes[i]].weight =
           static_cast<uint32_t>(weight / stripes.size() + (i < weight % stripes.size() ? 1 : 0));

@@ -143,6 +143,16 @@ TEST(Planner, ASwitchThatKeepsUpSumsAll) {
   EXPECT_DOUBLE_EQ(load_of(plan, "worker5, out"), 1);
 }
 
+TEST(Planner, AllCoresOfASwitchSum) {
+  Topology topology = equal_ranks(4);
+  topology.places.push_back(in_switch(0));
+  topology.places[0].cores = 3;
+  EXPECT_THAT(planned(topology).weights(), ElementsAre(1, 1, 1, 0, 0, 0, 0));
+  topology.places.push_back(in_switch(0));
+  topology.places[1].name = "another";
+  EXPECT_THAT(planned(topology).weights(), ElementsAre(1, 1, 1, 3, 0, 0, 0, 0));
+}
+
 TEST(Planner, SlotsLimitASwitchByTheRoundTrip) {
   Topology topology = equal_ranks(8);
   topology.places.push_back(in_switch(0));

@@ -93,7 +93,7 @@ double ShareTree::ample_time() const {
 
 ShareTree::Use ShareTree::smallest_use(double time, int64_t period) const {
   Use use = kAll;
-  for (const Preference preference : {Preference::kShard, Preference::kSpareHost}) {
+  for (const Preference preference : {Preference::kShard, Preference::kSpareHost, Preference::kSwitch}) {
     double& part = use[static_cast<size_t>(preference)];
     double low = 0;
     double high = 1;

@@ -56,7 +56,8 @@ class ShareTree {
   double smallest_time(double low, double high, int64_t period) const;
   // A time for which any shares are feasible.
   double ample_time() const;
-  // Minimises first the use of shards, then that of spare hosts.
+  // Minimises first the use of shards, then that of spare hosts, then that of switches. The leaves of a preference take
+  // parts in proportion to their capacities.
   Use smallest_use(double time, int64_t period) const;
   // [node]: the shares of a solution, in units of 1 / period. Requires feasible().
   std::vector<int64_t> solve(double time, int64_t period, const Use& use) const;

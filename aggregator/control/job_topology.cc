@@ -1,0 +1,53 @@
+// What a running job's plan is made from, for those who ask.
+#include <algorithm>
+
+#include "aggregator/control/job_table.h"
+#include "src/base/text.h"
+
+namespace netsum {
+namespace {
+
+Status unplanned(const std::string& job, const std::string& why) {
+  return {ErrorCode::kUnsupported, "job '" + printable(job) + "' " + why};
+}
+
+}  // namespace
+
+Result<const JobTable::Job*> JobTable::running(const std::string& name) const {
+  const Job* found = nullptr;
+  std::string others;
+  for (const auto& [number, job] : jobs_) {
+    if (job.state != State::kRunning) continue;
+    others += (others.empty() ? "" : ", ") + printable(job.spec.name());
+    if (!name.empty() && job.spec.name() != name) continue;
+    if (found != nullptr && name.empty())
+      return Status(ErrorCode::kInvalidArgument, "several jobs are running (" + others + "): name one");
+    found = &job;
+  }
+  if (found != nullptr) return found;
+  return Status(ErrorCode::kInvalidArgument, (name.empty() ? "no job" : "no job '" + printable(name) + "'") +
+                                                 " is running at this aggregator" +
+                                                 (others.empty() ? "" : "; there are " + others));
+}
+
+Result<control::TopologyReply> JobTable::topology(const std::string& name) const {
+  const Result<const Job*> found = running(name);
+  if (!found.ok()) return found.status();
+  const Job& job = **found;
+  if (!job.ranks(false).empty()) return unplanned(job.spec.name(), "is ending: ranks have left it");
+  const std::optional<plan::JobTopology> topology = topology_of(job);
+  if (!topology)
+    return unplanned(
+        job.spec.name(),
+        "has no plan here: ask the aggregator that its ranks name first, and none above or below "
+        "another one (--parent)");
+  control::TopologyReply reply;
+  reply.set_job(job.spec.name());
+  reply.set_shards(topology->shards);
+  reply.set_plan(job.plan);
+  for (const LinkRate& link : topology->links) *reply.add_links() = link;
+  for (const PlaceInfo& place : topology->places) *reply.add_places() = place;
+  return reply;
+}
+
+}  // namespace netsum
