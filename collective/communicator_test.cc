@@ -92,6 +92,7 @@ std::unique_ptr<Aggregator> start_aggregator(int cores = 1) {
   AggregatorOptions options;
   options.listen = "127.0.0.1:0";
   options.cores = cores;
+  options.in_switch = true;  // sums all
   auto aggregator = Aggregator::start(options);
   EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
   return std::move(aggregator).value();

@@ -26,6 +26,7 @@ std::unique_ptr<Aggregator> start(const std::string& parent = "", int cores = 1,
   AggregatorOptions options;
   options.listen = "127.0.0.1:0";
   options.cores = cores;
+  options.in_switch = true;  // sums all
   options.parent = parent;
   options.token = token;
   options.parent_token = parent_token;

@@ -40,12 +40,14 @@ enum class Place { kAggregator, kAggregators, kEmbedded, kSharedMemory, kTwoHost
 
 class AnyPlace : public testing::TestWithParam<Place> {
  protected:
-  AnyPlace() : first_(start_aggregator_at("127.0.0.1:0")), second_(start_aggregator_at("127.0.0.1:0")) {
+  AnyPlace() : first_(start()), second_(start()) {
     options_ = options_for(GetParam() == Place::kEmbedded ? nullptr : first_.get());
     if (GetParam() == Place::kAggregators || GetParam() == Place::kPlanned)
       options_.aggregators.push_back(second_->control_address());
-    if (GetParam() == Place::kPlanned) options_.shares = Shares::kAuto;
     options_.shared_memory = GetParam() == Place::kSharedMemory || GetParam() == Place::kTwoHosts;
+  }
+  static std::unique_ptr<Aggregator> start() {
+    return start_aggregator_at("127.0.0.1:0", 1500, GetParam() != Place::kPlanned);
   }
   void edit(CommunicatorOptions& options) const {
     if (GetParam() == Place::kTwoHosts) options.host = options.rank < 2 ? "low" : "high";

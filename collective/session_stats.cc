@@ -74,7 +74,7 @@ std::string describe_network(const PathDescription& what) {
   const std::string shares = plan.empty() ? "" : "; " + plan;
   if (what.aggregators.empty()) {
     return "summed by " + std::to_string(network.worker->stripe_count()) +
-           " embedded shards, one in each rank: " +
+           " embedded shards, each in a different rank: " +
            (what.why_shards.empty() ? "no aggregator is configured" : what.why_shards) + shares + note;
   }
   std::string text = "summed in the network by " + std::to_string(what.job.size()) +
@@ -91,7 +91,7 @@ std::string describe_network(const PathDescription& what) {
       std::count_if(network.stripes.begin(), network.stripes.end(), [&](const JobStripe& stripe) {
         return what.job[stripe.membership]->membership().stripes[stripe.number].embedded;
       }));
-  if (shards > 0) text += " and " + std::to_string(shards) + " embedded shards, one in each of these ranks";
+  if (shards > 0) text += " and " + std::to_string(shards) + " embedded shards, each in a different rank";
   return text + shares + note;
 }
 

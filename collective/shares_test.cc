@@ -37,7 +37,6 @@ CommunicatorOptions options_at(std::initializer_list<const Aggregator*> aggregat
   options.job = "shares";
   for (const Aggregator* aggregator : aggregators)
     options.aggregators.push_back(aggregator->control_address());
-  options.shares = Shares::kAuto;
   options.link_rate_bps = 100 * kMbit;
   options.shared_memory = false;
   return options;
@@ -157,6 +156,10 @@ TEST(SharesTest, RanksOfOneHostAndOtherHosts) {
                     AllOf(HasSubstr("shared memory"), HasSubstr("2 embedded shards")));
       },
       [](CommunicatorOptions& one) { one.host = one.rank < 2 ? "low" : "high"; });
+}
+
+TEST(SharesTest, SharesArePlannedByDefault) {
+  EXPECT_EQ(CommunicatorOptions().shares, Shares::kAuto);
 }
 
 TEST(SharesTest, OffIsEqualSharesAndWarns) {

@@ -17,10 +17,13 @@
 
 namespace netsum {
 
-inline std::unique_ptr<Aggregator> start_aggregator_at(const std::string& address, int mtu = 1500) {
+// Sums all that its jobs send, unless it is a spare host: on one machine, no link counts.
+inline std::unique_ptr<Aggregator> start_aggregator_at(const std::string& address, int mtu = 1500,
+                                                       bool in_switch = true) {
   AggregatorOptions options;
   options.listen = address;
   options.mtu = mtu;
+  options.in_switch = in_switch;
   auto aggregator = Aggregator::start(options);
   EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
   return aggregator.ok() ? std::move(aggregator).value() : nullptr;

@@ -91,7 +91,7 @@ struct CommunicatorOptions {
   std::string bind_address;
   TlsOptions tls;
   WhenFull when_full = WhenFull::kFail;  // the same on every rank
-  Shares shares = Shares::kOff;          // the same on every rank
+  Shares shares = Shares::kAuto;         // the same on every rank
   // Rate of this host's link in bits per second, in each direction: 1e3 to 1e14. 0: the speed that its interface reports
   // or, if it reports none, that of the slowest other rank.
   double link_rate_bps = 0;

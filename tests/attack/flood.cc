@@ -58,6 +58,7 @@ Status QuietJob::sum(int rank) {
   options.world_size = kRanks;
   options.job = "quiet";
   options.aggregators = {aggregator_};
+  options.shares = Shares::kOff;  // the aggregator sums all, whatever its link
   options.shared_memory = false;
   options.connect_timeout = options.timeout = kPatience;
   auto communicator = Communicator::connect(options);
