@@ -130,6 +130,7 @@ TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
             member.rank = 1;
             member.job.set_world_size(2);
             member.job.set_slots(1024);
+            member.job.set_shares(static_cast<uint32_t>(options.shares));
             member.shard_endpoint = "127.0.0.1:9";
             member.shard_payload_bytes = 1440;
             member.shard_slots = 4096;

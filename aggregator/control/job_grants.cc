@@ -126,21 +126,30 @@ Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
   return {};
 }
 
-// Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
-Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
-  const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
+std::optional<plan::JobTopology> JobTable::topology_of(const Job& job) const {
   const auto is_planned = [](const std::optional<Member>& member) {
     return member->sharing && member->rack.empty();
   };
-  if (!std::all_of(job.members.begin(), job.members.end(), is_planned)) return equal;
+  if (!std::all_of(job.members.begin(), job.members.end(), is_planned)) return std::nullopt;
   plan::JobTopology topology{.links = {}, .shards = true, .places = {}};
   if (!members_bring_shards_) topology.places.push_back(place_of(options_.place, *dataplane_));
   const auto& others = job.members.front()->sharing->other_places();
   topology.places.insert(topology.places.end(), others.begin(), others.end());
+  for (const auto& member : job.members) {
+    topology.links.push_back(member->sharing->link());
+    topology.shards &= !member->shard_endpoint.empty();
+  }
+  return topology;
+}
+
+// Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
+Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
+  const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
+  const std::optional<plan::JobTopology> topology = topology_of(job);
+  if (!topology) return equal;
+  const auto& others = job.members.front()->sharing->other_places();
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     const Member& member = *job.members[rank];
-    topology.links.push_back(member.sharing->link());
-    topology.shards &= !member.shard_endpoint.empty();
     if (same_places(others, member.sharing->other_places())) continue;
     return Status(
         ErrorCode::kInvalidArgument,
@@ -150,7 +159,7 @@ Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* gr
         static_cast<int>(rank));
   }
   const auto shares = static_cast<Shares>(job.spec.shares());
-  Result<plan::JobPlan> plan = plan::plan_job(topology, shares);
+  Result<plan::JobPlan> plan = plan::plan_job(*topology, shares);
   if (!plan.ok() && shares == Shares::kAuto) return plan.status();
   if (!plan.ok()) return equal;  // with equal shares, the plan is only a description
   grant->plan = std::move(plan->summary);

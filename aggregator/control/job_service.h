@@ -38,6 +38,7 @@ class JobService {
 
   virtual Status check_aggregator_token(const std::string& presented) = 0;
   virtual std::vector<AggregatorJobStatus> jobs() = 0;
+  virtual Result<control::TopologyReply> topology(const std::string& job) = 0;
   virtual uint32_t payload_limit() = 0;
   virtual bool draining() = 0;
 };

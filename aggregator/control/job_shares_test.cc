@@ -84,6 +84,29 @@ TEST_F(JobSharesTest, ShardsSumBesideASpareHost) {
   EXPECT_EQ(jobs.jobs(0).front().plan, grant->plan.text());
 }
 
+TEST_F(JobSharesTest, ARunningJobTellsWhatItsPlanIsMadeFrom) {
+  JobTable jobs = one_core(place(9, 100));
+  EXPECT_THAT(jobs.topology("").status().message(), HasSubstr("no job is running"));
+  MemberId last = 0;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    MemberRequest request = planned(rank, 2, 100 + 50 * rank);
+    *request.sharing->add_other_places() = place(10, 400);
+    EXPECT_FALSE(jobs.topology("train").ok()) << "not all are there";
+    last = join(jobs, request);
+  }
+  const Result<control::TopologyReply> topology = jobs.topology("");
+  ASSERT_TRUE(topology.ok()) << topology.status().to_string();
+  EXPECT_EQ(jobs.topology("train")->SerializeAsString(), topology->SerializeAsString());
+  ASSERT_EQ(topology->links_size(), 2);
+  EXPECT_EQ(topology->links(1).in_bps(), 150 * kMbit);
+  EXPECT_TRUE(topology->shards());
+  ASSERT_EQ(topology->places_size(), 2);
+  EXPECT_EQ(topology->places(1).ports(0).link().in_bps(), 400 * kMbit);
+  EXPECT_EQ(topology->plan(), grant_of(jobs)->plan.text());
+  jobs.stream_ended(last);
+  EXPECT_FALSE(jobs.topology("").ok());
+}
+
 TEST_F(JobSharesTest, OneNoteSaysWhichPlanRuns) {
   JobTable jobs = one_core(place(9, 100));
   for (uint32_t rank = 0; rank < 2; ++rank) join(jobs, planned(rank, 2));

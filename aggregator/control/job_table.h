@@ -40,6 +40,7 @@
 #include "src/control/control.pb.h"
 #include "src/job/job_spec.h"
 #include "src/net/address.h"
+#include "src/plan/job_plan.h"
 
 namespace netsum {
 
@@ -156,6 +157,9 @@ class JobTable {
   uint32_t payload_limit() const;
   // Samples the progress of each running job. Repeated calls show which ranks a job waits for (JobWatch).
   std::vector<AggregatorJobStatus> jobs(int64_t now_us);
+  // What the plan of a running job is made from; "" names the only one. Errors: kInvalidArgument: no such job, or several;
+  // kUnsupported: this aggregator has made no plan for it.
+  Result<control::TopologyReply> topology(const std::string& name) const;
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
   // Events since the last call, for logs.
   std::vector<AggregatorEvent> take_notes() { return std::exchange(notes_, {}); }
@@ -257,6 +261,9 @@ class JobTable {
   // Adds the dataplane's stripes, and those of the members' shards to which the plan gives a weight.
   Status grant_stripes(const Job& job, JobGrant* grant) const;
   Result<std::vector<uint32_t>> plan_shares(const Job& job, JobGrant* grant) const;
+  Result<const Job*> running(const std::string& name) const;
+  // Nothing, if this aggregator makes no plan for the job. Requires that all members are there.
+  std::optional<plan::JobTopology> topology_of(const Job& job) const;
   Status grant_shard(const Job& job, size_t rank, JobGrant* grant) const;
   Capabilities capabilities_for(const Job& job, const JobGrant& grant) const;
   std::string grant_multicast_group(const Job& job, JobGrant* grant) const;

@@ -150,6 +150,11 @@ std::vector<AggregatorJobStatus> LocalJobs::jobs() {
   return table_.jobs(monotonic_us());
 }
 
+Result<control::TopologyReply> LocalJobs::topology(const std::string& job) {
+  const std::lock_guard lock(mutex_);
+  return table_.topology(job);
+}
+
 uint32_t LocalJobs::payload_limit() {
   const std::lock_guard lock(mutex_);
   return table_.payload_limit();

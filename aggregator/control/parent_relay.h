@@ -54,6 +54,10 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
   Status check_aggregator_token(const std::string& presented) override;
   std::vector<AggregatorJobStatus> jobs() override;
+  Result<control::TopologyReply> topology(const std::string&) override {
+    return Status(ErrorCode::kUnsupported,
+                  "this aggregator has a parent (" + options_.parent + "): jobs of a hierarchy have no plan");
+  }
   uint32_t payload_limit() override { return dataplane_->limits().capabilities.payload_bytes(); }
   bool draining() override;
 

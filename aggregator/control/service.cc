@@ -86,6 +86,17 @@ class Service final : public ControlService, public control::Aggregator::Callbac
     return answer(context, refusal);
   }
 
+  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
+                                        const control::TopologyRequest* request,
+                                        control::TopologyReply* reply) override {
+    Status refusal = jobs_->check_aggregator_token(request->aggregator_token());
+    if (!refusal.ok()) return answer(context, refusal);
+    Result<control::TopologyReply> topology = jobs_->topology(request->job());
+    if (!topology.ok()) return answer(context, topology.status());
+    *reply = std::move(topology).value();
+    return answer(context, {});
+  }
+
   static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Status& status) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(to_rpc_status(status));

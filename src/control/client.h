@@ -83,6 +83,21 @@ class ControlClient {
 Result<PlaceInfo> query_place(const std::string& address, const std::string& aggregator_token,
                               const TlsOptions& tls, std::chrono::milliseconds timeout);
 
+// What the plan of a running job is made from.
+struct RemoteTopology {
+  std::string job;
+  std::vector<LinkRate> links;  // by rank
+  bool shards = false;          // every rank has offered one
+  std::vector<PlaceInfo> places;
+  std::string plan;  // in one line, for people
+};
+
+// That of the job `job` at this aggregator; "": of its only one. One call, without further tries. Errors: kInvalidArgument (no such job, or several), kUnsupported (it has made no plan), kUnreachable,
+// kPermissionDenied, kVersionMismatch (an older release), kTimeout.
+Result<RemoteTopology> query_topology(const std::string& address, const std::string& job,
+                                      const std::string& aggregator_token, const TlsOptions& tls,
+                                      std::chrono::milliseconds timeout);
+
 struct RemoteStatus {
   AggregatorStatus status;
   uint32_t protocol_version = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "src/base/text.h"
 #include "src/control/client.h"
 #include "src/control/connection_errors.h"
 #include "src/control/rpc_status.h"
@@ -13,6 +14,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr int kBriefRetries = 10;  // as in client.cc
+constexpr size_t kTextBytes = 2048;
+
+Status older_release(const std::string& address, const std::string& advice) {
+  return {ErrorCode::kVersionMismatch,
+          "the aggregator at " + address +
+              " is of an older release, which has no plans: install the same release of netsum there" +
+              advice};
+}
 
 }  // namespace
 
@@ -30,10 +39,7 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
       return place;
     }
     if (result.error_code() == grpc::StatusCode::UNIMPLEMENTED)
-      return Status(ErrorCode::kVersionMismatch,
-                    "the aggregator at " + address +
-                        " is of an older release, which has no plans: install the same release of netsum "
-                        "there, or switch the plan off on all ranks (NETSUM_SHARES=off)");
+      return older_release(address, ", or switch the plan off on all ranks (NETSUM_SHARES=off)");
     if (const auto answer = from_rpc_status(result)) return *answer;
     const ConnectionError error = explain(address, tls, result);
     if (error.retry == Retry::kYes) brief_retries = 0;
@@ -42,6 +48,35 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
     if (error.retry == Retry::kNo || brief_retries > kBriefRetries || !in_time) return error.status;
     std::this_thread::sleep_for(kRetryPause);
   }
+}
+
+Result<RemoteTopology> query_topology(const std::string& address, const std::string& job,
+                                      const std::string& aggregator_token, const TlsOptions& tls,
+                                      std::chrono::milliseconds timeout) {
+  const auto query = make_status_query(address, aggregator_token, tls, timeout);
+  if (!query.ok()) return query.status();
+  control::TopologyRequest request;
+  request.set_aggregator_token(aggregator_token);
+  request.set_job(job);
+  grpc::ClientContext context;
+  context.set_deadline(query->deadline);
+  control::TopologyReply reply;
+  const grpc::Status result = query->stub->GetTopology(&context, request, &reply);
+  if (result.ok()) {
+    RemoteTopology topology{.job = printable(reply.job()),
+                            .links = {reply.links().begin(), reply.links().end()},
+                            .shards = reply.shards(),
+                            .places = {reply.places().begin(), reply.places().end()},
+                            .plan = printable(reply.plan(), kTextBytes)};
+    for (size_t i = 0; i < topology.places.size(); ++i) {
+      PlaceInfo& place = topology.places[i];
+      place.set_address(i == 0 ? address : printable(place.address()));  // it knows only what it listens at
+    }
+    return topology;
+  }
+  if (const auto answer = from_rpc_status(result)) return *answer;
+  if (result.error_code() == grpc::StatusCode::UNIMPLEMENTED) return older_release(address, "");
+  return explain(address, tls, result).status;
 }
 
 }  // namespace netsum

@@ -94,12 +94,15 @@ Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rat
   return place;
 }
 
-Result<Topology> to_topology(const JobTopology& job, bool shards, Rates* rates) {
+}  // namespace
+
+Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::string* note) {
+  Rates rates(job);
   Topology topology;
   for (size_t rank = 0; rank < job.links.size(); ++rank) {
     topology.ranks.push_back({.name = "rank " + std::to_string(rank),
-                              .link = rates->of(job.links[rank]),
-                              .shard = shards,
+                              .link = rates.of(job.links[rank]),
+                              .shard = with_shards,
                               .limits = {}});
   }
   for (size_t i = 0; i < job.places.size(); ++i) {
@@ -110,12 +113,15 @@ Result<Topology> to_topology(const JobTopology& job, bool shards, Rates* rates) 
       return Status(ErrorCode::kInvalidArgument,
                     topology.places[other].name + " and " + name + " are the same aggregator: name it once");
     }
-    Result<plan::Place> place = to_place(said, name, rates);
+    Result<plan::Place> place = to_place(said, name, &rates);
     if (!place.ok()) return place.status();
     topology.places.push_back(std::move(place).value());
   }
+  if (note != nullptr) *note = rates.note();
   return topology;
 }
+
+namespace {
 
 std::string percent(double share) {
   return number("%.3g %%", share * 100);
@@ -168,11 +174,11 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
 }  // namespace
 
 Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
-  Rates rates(job);
   // A single rank needs no shards beside an aggregator.
   const bool with_shards =
       job.shards && (job.places.empty() || (shares == Shares::kAuto && job.links.size() > 1));
-  Result<Topology> topology = to_topology(job, with_shards, &rates);
+  std::string note;
+  Result<Topology> topology = topology_of(job, with_shards, &note);
   if (!topology.ok()) return topology.status();
   Result<Plan> plan = make_plan(*topology);
   if (plan.ok() && shares == Shares::kOff)
@@ -189,7 +195,7 @@ Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
       made.of_shards[stripe.rank] = stripe.weight;
     }
   }
-  made.summary = summarise(*topology, *plan, shares, rates.note());
+  made.summary = summarise(*topology, *plan, shares, note);
   return made;
 }
 

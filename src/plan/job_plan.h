@@ -3,11 +3,13 @@
 #define NETSUM_SRC_PLAN_JOB_PLAN_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "src/job/job.pb.h"
+#include "src/plan/topology.h"
 
 namespace netsum::plan {
 
@@ -24,6 +26,11 @@ struct JobPlan {
   std::vector<uint32_t> of_shards;
   SharePlan summary;  // without weights, because the caller decides which stripes the job uses
 };
+
+// The topology that plan_job() plans for. `note`, if given, describes the assumed rates ("" if there are none).
+// Errors: kInvalidArgument for a place whose stripes do not follow from its ports and cores, and for two places that are
+// one aggregator.
+Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::string* note);
 
 // With Shares::kAuto, the best weights; with Shares::kOff, the expected times of equal ones. An unknown rate is assumed to
 // be the lowest known rate of a rank or, if none is known, of a port.

@@ -154,3 +154,66 @@ class PlanTest(CommandTest):
         assert command.status == 0
         assert "Examples:" in command.text("out")
         assert "netsum plan" in command.text("out")
+
+
+class PlanOfAJobTest(CommandTest):
+    """The rates are those that the job was planned with."""
+
+    def start_spare_host(self, *flags):
+        daemon = self.start("aggregator", "--listen", "127.0.0.1:0", "--cores", 1, "--link-rate", "200mbit", *flags)
+        daemon.address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]
+        daemon.wait_for("ready:", name="out")
+        return daemon
+
+    def plan(self, daemon, *flags):
+        return self.run_command("plan", "--aggregator", daemon.address, *flags)
+
+    def refused(self, daemon, *flags, status=2):
+        command = self.plan(daemon, *flags)
+        assert command.status == status, command.text("out") + command.text("err")
+        return command.text("err")
+
+    def test_a_running_job(self):
+        first, second = self.start_spare_host(), self.start_spare_host()
+        assert "no job is running" in self.refused(first)
+        both = f"{first.address},{second.address}"
+        flags = ("--workers", 4, "--bytes", "256Ki", "--iterations", 1_000_000, "--link-rate", "100mbit")
+        self.start("bench", "allreduce", "--aggregator", both, "--job", "train", *flags)
+        first.wait_for("job", "state=running")
+        second.wait_for("job", "state=running")
+        report = json.loads(self.plan(first, "--json").text("out"))
+        # 2 (N - 1) M / ((N - 2) k Bc / N + N B), for two spare hosts of 200 Mbit/s, and 8 Gbit.
+        assert report["ring_s_per_gigabyte"] == pytest.approx(120)
+        assert report["cases"][-1]["s_per_gigabyte"] == pytest.approx(6 * 8000 / (2 * 2 * 200 / 4 + 400), rel=0.01)
+        assert f"aggregator {first.address} alone" in {case["name"] for case in report["cases"]}
+        assert len(report["cases"][-1]["weights"]) == 2 + 4
+        status = ("status", "--aggregator", first.address, "--once", "--interval", "50ms", "--json")
+        job = json.loads(self.run_command(*status).text("out"))["aggregators"][0]["jobs"][0]
+        assert report["job"] == {"name": "train", "plan": job["plan"]}
+        text = self.plan(first, "--job", "train").text("out")
+        assert text.startswith("job 'train' runs with planned shares: ") and "best mix" in text
+        assert "has no plan here" in self.refused(second, status=3)
+
+        other = ("bench", "allreduce", "--aggregator", first.address, "--workers", 2, "--iterations", 1_000_000)
+        self.start(*other, "--job", "other")
+        first.wait_for("job=other", "state=running")
+        assert "several jobs are running (" in self.refused(first)
+        assert "no job 'third' is running" in self.refused(first, "--job", "third")
+        assert json.loads(self.plan(first, "--job", "other", "--json").text("out"))["job"]["name"] == "other"
+
+    def test_who_does_not_answer(self):
+        daemon = self.start_spare_host()
+        daemon.stop()
+        assert daemon.address in self.refused(daemon, "--timeout", "1s", status=3)
+
+    def test_flags_that_do_not_fit(self):
+        for flags in (["--aggregator", "127.0.0.1:1", "--rack", "a"], ["--aggregator", "127.0.0.1:1", str(EXAMPLE)]):
+            command = self.run_command("plan", *flags)
+            assert command.status == 2
+            command.wait_for("give a topology file, --rack NAME or --aggregator")
+        assert self.run_command("plan", str(EXAMPLE), "--job", "train").status == 2
+
+    def test_below_a_parent(self):
+        parent = self.start_spare_host()
+        child = self.start_spare_host("--parent", parent.address)
+        assert "jobs of a hierarchy have no plan" in self.refused(child, status=3)

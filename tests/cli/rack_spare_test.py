@@ -63,6 +63,20 @@ class RackSpareTest(RackCommandTest):
         assert self.rack("set", "--name", self.name, "s0", "--rate", "200mbit").status == 0
         assert self.rates()["s0"] == "200mbit"
 
+    def test_unequal_workers_without_an_aggregator(self):
+        """Only the workers with fast links embed shards; the others' links carry the gradient once."""
+        self.up(
+            *("--workers", 4, "--rate", "100mbit", "--worker-rate", "2-3=50mbit", "--no-switch-aggregator"),
+        )
+        flags = ("--root", "10.77.0.1:5350", "--bytes", "1Mi", "--iterations", 3, "--warmup", 0)
+        report = self.sum_over(4, *flags)
+        assert report["verified"]
+        assert "summed by 2 embedded shards" in report["summed_by"], report["summed_by"]
+        assert "planned shares" in report["summed_by"] and "1.50 times as fast as a ring" in report["summed_by"]
+        for worker, units in ((0, 2), (1, 2), (2, 1), (3, 1)):  # 1 + (N - 2) g
+            for count in self.bucket_bytes(f"w{worker}").values():
+                assert units < count / (3 << 20) < 1.2 * units, (worker, count)
+
     def test_one_port_of_several(self):
         self.up("--workers", 1, "--rate", "100mbit", "--worker-rate", "0=none", "--spare", 1, "--ports", 2)
         assert self.rack("set", "--name", self.name, "s0-p1", "--rate", "10mbit").status == 0
@@ -102,8 +116,8 @@ class RackSpareTest(RackCommandTest):
             self.rack("down", "--name", self.name)
         for arguments, words in (
             (["--rack", self.name], "is not up"),
-            ([], "give a topology file or --rack"),
-            (["a.yaml", "--rack", "b"], "give a topology file or --rack"),
+            ([], "give a topology file, --rack"),
+            (["a.yaml", "--rack", "b"], "give a topology file, --rack"),
         ):
             refused = self.run_command("plan", *arguments, environment=self.environment)
             assert refused.status == 2
