@@ -39,7 +39,7 @@ class Attack : public testing::Test {
     }
     AggregatorOptions options;
     options.listen = "127.0.0.1:0";
-    options.max_jobs = 1;  // so that the second job gets the first one's index, in the next epoch
+    options.max_jobs = 1;      // so that the second job gets the first one's index, in the next epoch
     options.in_switch = true;  // sums all
     auto started = Aggregator::start(options);
     ASSERT_TRUE(started.ok()) << started.status().to_string();
