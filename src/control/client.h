@@ -92,8 +92,9 @@ struct RemoteTopology {
   std::string plan;  // in one line, for people
 };
 
-// That of the job `job` at this aggregator; "": of its only one. One call, without further tries. Errors: kInvalidArgument (no such job, or several), kUnsupported (it has made no plan), kUnreachable,
-// kPermissionDenied, kVersionMismatch (an older release), kTimeout.
+// That of the job `job` at this aggregator; "": of its only one. One call, without further tries. Errors:
+// kInvalidArgument (no such job, or several), kUnsupported (it has made no plan), kUnreachable, kPermissionDenied,
+// kVersionMismatch (an older release), kTimeout.
 Result<RemoteTopology> query_topology(const std::string& address, const std::string& job,
                                       const std::string& aggregator_token, const TlsOptions& tls,
                                       std::chrono::milliseconds timeout);
