@@ -89,6 +89,7 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options,
                                              const std::optional<MulticastRange>& groups) {
   return start_udp_dataplane({.ports = ports,
                               .stripes = stripes_of(ports, options.cores),
+                              .spin = options.spin,
                               .first_udp_port = static_cast<uint16_t>(options.data_port),
                               .slots_per_stripe = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,

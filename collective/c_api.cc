@@ -140,6 +140,7 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
   if (in->packet_io < NETSUM_IO_UDP || in->packet_io > NETSUM_IO_AF_XDP)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
   out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
+  out->spin = in->no_spin == 0;
   out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
   out->link_rate_bps = in->link_rate_bps;
   if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_AUTO)

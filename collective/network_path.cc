@@ -92,8 +92,8 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   if (!groups.ok()) return groups.status();
   InjectedFaults faults = options.inject;
   faults.seed += static_cast<uint64_t>(worker.rank);
-  Result<WorkerIo> io =
-      open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes, *groups, faults);
+  Result<WorkerIo> io = open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes,
+                                       *groups, faults, options.spin);
   if (!io.ok()) return io.status();
   path.note = describe(*groups);
   if (!path.note.empty() && !io->note.empty()) path.note += "; ";

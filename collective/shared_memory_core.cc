@@ -16,7 +16,8 @@ SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> seg
              .payload_bytes = options.payload_bytes,
              .to_network = [this](PartialSum part) { sum_over_hosts(std::move(part)); }},
             std::move(segment)),
-      network_(network) {}
+      network_(network),
+      spin_{SpinWait(options.spin), SpinWait(options.spin)} {}
 
 bool SharedMemoryCore::advance(int64_t) {
   const bool sums_came = take_sums_of_hosts();
@@ -48,7 +49,10 @@ bool SharedMemoryCore::take_sums_of_hosts() {
 }
 
 void SharedMemoryCore::wait(int64_t timeout_us) {
-  core_.event().wait(wake_ups_, core_.awaited(), std::max(timeout_us, kLeastSleepUs));
+  FutexEvent& event = core_.event();
+  spin_[idle()].wait(
+      timeout_us, [&] { return event.notifications() != wake_ups_; },
+      [&] { event.wait(wake_ups_, core_.awaited(), std::max(timeout_us, kLeastSleepUs)); });
 }
 
 void SharedMemoryCore::take_completions(std::vector<Completion>* out) {

@@ -3,6 +3,7 @@
 #ifndef NETSUM_COLLECTIVE_SHARED_MEMORY_CORE_H_
 #define NETSUM_COLLECTIVE_SHARED_MEMORY_CORE_H_
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "collective/engine.h"
 #include "collective/engine_core.h"
+#include "src/base/spin_wait.h"
 #include "src/host/host_core.h"
 
 namespace netsum {
@@ -23,6 +25,7 @@ class SharedMemoryCore final : public EngineCore {
     int world_size = 1;
     int lane_bits = 0;  // as in CommunicatorOptions
     uint32_t payload_bytes = 0;
+    bool spin = true;
   };
   // `network` sums over several hosts; null if there is only this one, or if this rank takes no part in that. It must
   // live as long as this core is driven, and end its operations before this core is destroyed.
@@ -51,7 +54,8 @@ class SharedMemoryCore final : public EngineCore {
 
   HostCore core_;
   Engine* const network_;
-  uint32_t wake_ups_ = 0;  // read before looking for work, so that wait() notices later events
+  uint32_t wake_ups_ = 0;         // read before looking for work, so that wait() notices later events
+  std::array<SpinWait, 2> spin_;  // with operations in progress, and without
   std::vector<HostCore::Completion> completions_;
   bool network_failed_ = false;  // this core's failure has been passed to the network's engine
 

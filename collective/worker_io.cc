@@ -9,10 +9,11 @@ namespace netsum {
 namespace {
 
 Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> multicast_groups) {
+                                std::vector<MulticastMembership> multicast_groups, bool spin) {
   std::string reason;
   if (wanted == PacketIoKind::kAfXdp) {
-    Result<std::unique_ptr<PacketIo>> io = open_af_xdp({.remote = remote, .max_packet = max_packet});
+    Result<std::unique_ptr<PacketIo>> io =
+        open_af_xdp({.remote = remote, .max_packet = max_packet, .spin = spin});
     if (io.ok()) {
       std::string note = "packets by " + std::string(io.value()->description());
       return WorkerIo{.io = std::move(io).value(), .note = std::move(note)};
@@ -23,6 +24,7 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
   options.bind.family = remote.family;  // any local address
   options.max_packet = max_packet;
   options.multicast_groups = std::move(multicast_groups);
+  options.spin = spin;
   Result<std::unique_ptr<PacketIo>> io = open_udp(options);
   if (!io.ok()) return io.status();
   std::string note;
@@ -34,8 +36,8 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
 
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
-                                const InjectedFaults& faults) {
-  Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(multicast_groups));
+                                const InjectedFaults& faults, bool spin) {
+  Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(multicast_groups), spin);
   if (!opened.ok()) return opened.status();
   WorkerIo io = std::move(opened).value();
   Result<FaultyIo> faulty = inject_faults(std::move(io.io), faults);

@@ -21,10 +21,10 @@ struct WorkerIo {
 };
 
 // `remote`: the destination of most packets. `faults`: of received packets. If `wanted` is not available, UDP is used.
-// Errors: as open_udp(). `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are any.
+// `spin`: as CommunicatorOptions::spin. Errors: as open_udp(). `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are any.
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
-                                const InjectedFaults& faults);
+                                const InjectedFaults& faults, bool spin);
 
 }  // namespace netsum
 

@@ -46,12 +46,12 @@ struct Stripe {
 // commands between bursts, so the data path takes the lock only if a command has been posted.
 class CoreThread {
  public:
-  static Result<std::unique_ptr<CoreThread>> open() {
+  static Result<std::unique_ptr<CoreThread>> open(bool spin) {
     FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.valid())
       return Status(ErrorCode::kResourceExhausted,
                     std::string("cannot create an epoll instance for a core: ") + std::strerror(errno));
-    Result<WakeEvent> event = WakeEvent::open();
+    Result<WakeEvent> event = WakeEvent::open(spin);
     if (!event.ok()) return event.status();
     return std::unique_ptr<CoreThread>(new CoreThread(std::move(epoll), std::move(event).value()));
   }
@@ -335,7 +335,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     const auto [port, core] = options.stripes[i];
     NETSUM_ASSERT(port < options.ports.size() && core < options.stripes.size());
     while (threads.size() <= core) {
-      auto thread = CoreThread::open();
+      auto thread = CoreThread::open(options.spin);
       if (!thread.ok()) return thread.status();
       threads.push_back(std::move(thread).value());
     }

@@ -34,6 +34,7 @@ struct UdpDataplaneOptions {
   std::vector<UdpPort> ports;
   // Cores are numbered from 0, without a gap.
   std::vector<UdpStripe> stripes = {{}};
+  bool spin = true;  // threads may watch before they sleep (SpinWait)
   // UDP port of the first stripe; the others have the following ones. 0: any free ones.
   uint16_t first_udp_port = 0;
   uint32_t slots_per_stripe = 4096;

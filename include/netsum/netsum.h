@@ -120,6 +120,7 @@ typedef struct netsum_comm_options {
   uint64_t inject_seed;
   double link_rate_bps; /* of this host's link, bits per second; 0: what its interface reports */
   netsum_shares shares; /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
+  int no_spin;          /* 1: threads that wait sleep at once, which saves energy */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

@@ -133,6 +133,9 @@ struct CommunicatorOptions {
   // If kAfXdp is not available, packets use UDP, and Communicator::describe() gives the reason. UDP is the default
   // because it needs no privileges and shares interfaces.
   PacketIoKind packet_io = PacketIoKind::kUdp;
+  // A thread that waits for packets or for ranks of its host watches for up to 50 us, while that has paid lately, before it
+  // sleeps. It yields its core meanwhile. False: it sleeps at once, which saves energy; small operations take longer.
+  bool spin = true;
   // Bits per element on the wire for bfloat16 and float16; the same on every rank. 16: half the bytes; fixed point
   // with 11 to 15 bits below the largest magnitude of a block, for at most 16 ranks. 32: 21 to 31 bits, for
   // tensors whose small elements matter beside large ones. 0: 16 for at most 16 ranks, otherwise 32. Other types
@@ -202,6 +205,7 @@ struct AggregatorOptions {
   // rate have more of them; otherwise each port is one stripe, and cores serve several. Stripes share nothing, so they
   // need no locks.
   int cores = 1;
+  bool spin = true;  // of these threads, as CommunicatorOptions::spin
   // Bounds the memory: slots x 2 rounds x (mtu - headers) bytes per stripe, allocated at start. 8 to 65 536.
   int slots_per_core = 4096;
   int max_jobs = 64;  // at the same time, 1 to 4096

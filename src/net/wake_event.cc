@@ -18,13 +18,13 @@ constexpr int64_t kLongestWaitUs = int64_t{1} << 50;  // 35 years: keeps the sum
 
 }  // namespace
 
-Result<WakeEvent> WakeEvent::open() {
+Result<WakeEvent> WakeEvent::open(bool spin) {
   FileDescriptor fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) {
     return Status(ErrorCode::kResourceExhausted,
                   std::string("no descriptor to wake a socket's thread by: ") + std::strerror(errno));
   }
-  return WakeEvent(std::move(fd));
+  return WakeEvent(std::move(fd), spin);
 }
 
 void WakeEvent::wake() {
@@ -39,13 +39,20 @@ void WakeEvent::wait(std::span<pollfd> polled, int64_t timeout_us) {
   std::copy(polled.begin(), polled.end(), all.begin());
   all[polled.size()] = {fd_.get(), POLLIN, 0};
   const int64_t deadline_us = monotonic_us() + std::min(timeout_us, kLongestWaitUs);
-  int ready = 0;
-  do {
-    const int64_t left_us = std::max<int64_t>(0, deadline_us - monotonic_us());
-    const timespec left = {left_us / 1'000'000, left_us % 1'000'000 * 1'000};
-    ready = ppoll(all.data(), polled.size() + 1, timeout_us < 0 ? nullptr : &left, nullptr);
-  } while (ready < 0 && errno == EINTR);
-  NETSUM_ASSERT(ready >= 0);
+  const auto is_ready = [&] {
+    constexpr timespec kNow{};
+    return ppoll(all.data(), polled.size() + 1, &kNow, nullptr) > 0;
+  };
+  const auto sleep = [&] {
+    int ready = 0;
+    do {
+      const int64_t left_us = std::max<int64_t>(0, deadline_us - monotonic_us());
+      const timespec left = {left_us / 1'000'000, left_us % 1'000'000 * 1'000};
+      ready = ppoll(all.data(), polled.size() + 1, timeout_us < 0 ? nullptr : &left, nullptr);
+    } while (ready < 0 && errno == EINTR);
+    NETSUM_ASSERT(ready >= 0);
+  };
+  spin_[timeout_us < 0].wait(timeout_us, is_ready, sleep);
   if (all[polled.size()].revents != 0) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof count);

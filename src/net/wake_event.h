@@ -4,11 +4,13 @@
 
 #include <poll.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "netsum/status.h"
 #include "src/base/file_descriptor.h"
+#include "src/base/spin_wait.h"
 
 namespace netsum {
 
@@ -17,7 +19,8 @@ class WakeEvent {
   static constexpr size_t kMaxPolled = 16;
 
   // Error: kResourceExhausted (no descriptor left).
-  static Result<WakeEvent> open();
+  // `spin`: wait() may watch before it sleeps (SpinWait).
+  static Result<WakeEvent> open(bool spin = true);
 
   // Any thread. Set until a wait() has ended by it.
   void wake();
@@ -26,9 +29,11 @@ class WakeEvent {
   void wait(std::span<pollfd> polled, int64_t timeout_us);
 
  private:
-  explicit WakeEvent(FileDescriptor fd) : fd_(std::move(fd)) {}
+  WakeEvent(FileDescriptor fd, bool spin) : fd_(std::move(fd)), spin_{SpinWait(spin), SpinWait(spin)} {}
 
   FileDescriptor fd_;
+  // Without a limit, a thread has nothing under way: how long that takes says nothing about its other waits.
+  std::array<SpinWait, 2> spin_;
 };
 
 }  // namespace netsum

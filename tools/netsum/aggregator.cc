@@ -153,6 +153,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
           "address is a stripe")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app_->add_option("--spin", options_.spin,
+                   "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
+      ->capture_default_str();
   app_->add_option("--slots", options_.slots_per_core, "Slots per stripe, a power of two; bounds the memory")
       ->check(CLI::Range(8, 65536))
       ->check(power_of_two())

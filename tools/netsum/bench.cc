@@ -199,6 +199,11 @@ void BenchCommand::declare_where() {
              {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}},
              "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
       ->envname("NETSUM_PACKET_IO");
+  allreduce_
+      ->add_option("--spin", options_.spin,
+                   "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
+      ->envname("NETSUM_SPIN")
+      ->capture_default_str();
   declare_inject_flags(*allreduce_, options_.inject, "NETSUM_INJECT_LOSS");
   options_.shared_memory = false;  // measure the network, also on one machine
   allreduce_->add_flag("--shared-memory", options_.shared_memory,

@@ -221,7 +221,7 @@ Result<std::unique_ptr<PacketIo>> open_af_xdp(const AfXdpIoOptions& options) {
   if (!socket.ok()) return socket.status();
   Address local = route->source;
   local.port = socket->local.port;
-  Result<WakeEvent> event = WakeEvent::open();
+  Result<WakeEvent> event = WakeEvent::open(options.spin);
   if (!event.ok()) return event.status();
   Result<std::unique_ptr<XskRings>> rings = XskRings::open(interface->name);
   if (!rings.ok()) return rings.status();

@@ -21,6 +21,7 @@ struct AfXdpIoOptions {
   Address remote;
   uint16_t port = 0;           // local UDP port; 0: any free one
   uint32_t max_packet = 1472;  // largest datagram, bytes; larger arrivals are dropped and counted
+  bool spin = true;            // wait() may watch before it sleeps (SpinWait)
 };
 
 // Whether this process may, and this kernel can, before any interface is asked. Changes nothing. Errors:

@@ -196,7 +196,7 @@ Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
     if (options.epoll < 0 || epoll_ctl(options.epoll, EPOLL_CTL_ADD, socket.fd.get(), &event) == 0) continue;
     return no_epoll();
   }
-  Result<WakeEvent> event = WakeEvent::open();
+  Result<WakeEvent> event = WakeEvent::open(options.spin);
   if (!event.ok()) return event.status();
   return std::unique_ptr<PacketIo>(
       std::make_unique<UdpIo>(std::move(sockets), std::move(ready), std::move(event).value(), options));

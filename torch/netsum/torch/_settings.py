@@ -19,6 +19,7 @@ class Settings:
     mtu: int = 1500
     slots: int = 256
     packet_io: str = "udp"  # or "af_xdp"; ranks may differ
+    spin: bool = True
     shared_memory: bool = True
     host: str = ""
     lane_bits: int = 0
@@ -71,6 +72,7 @@ def from_environment(environ=os.environ):
         mtu=_integer(environ, "NETSUM_MTU", default=1500, low=144, high=9000),
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
+        spin=_integer(environ, "NETSUM_SPIN", default=1, low=0, high=1) == 1,
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
