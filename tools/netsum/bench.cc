@@ -356,6 +356,7 @@ int BenchCommand::run() {
   }
   if (!trace_.empty()) {
     std::vector<std::string> parts;
+    parts.reserve(static_cast<size_t>(workers_));
     for (int rank = 0; rank < workers_; ++rank) parts.push_back(trace_ + "." + std::to_string(rank));
     if (const Status merged = merge_traces(parts, trace_); !merged.ok()) {
       std::fprintf(stderr, "netsum bench allreduce: --trace: %s\n", merged.message().c_str());

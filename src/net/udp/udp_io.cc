@@ -186,6 +186,7 @@ Result<std::unique_ptr<PacketIo>> open_udp(const UdpIoOptions& options) {
   std::optional<ReadySockets> ready;
   if (sockets.size() > 1) {
     std::vector<int> descriptors;
+    descriptors.reserve(sockets.size());
     for (const UdpSocket& socket : sockets) descriptors.push_back(socket.fd.get());
     Result<ReadySockets> watched = ReadySockets::open(descriptors);
     if (!watched.ok()) return watched.status();
