@@ -456,16 +456,10 @@ Vector values() {
   const auto round_of = [](uint32_t round, uint8_t format) {
     return Round{.slot = 2, .round = round, .chunk = 4, .format = format};
   };
-  VectorWriter w("values",
-                 "the scale slots of a job take values of elements, and answer with their sum or mean",
-                 {{.job = 3,
-                   .epoch = 7,
-                   .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
-                   .members = 2,
-                   .data_slots = 2,
-                   .scale_slots = 1,
-                   .payload_bytes = 32,
-                   .sums_values = true}});
+  VectorJob job = usual_job();
+  job.sums_values = true;
+  VectorWriter w(
+      "values", "the scale slots of a job take values of elements, and answer with their sum or mean", {job});
   w.everybody_says_hello();
   const Round sum = round_of(1, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
   w.contribute(1, sum, floats({0.5f, 1e-9f}));
@@ -525,14 +519,8 @@ Vector hierarchy() {
   constexpr Peer kAbove = 11;
   constexpr VectorParent kParent{
       .peer = kAbove, .job = 1, .epoch = 9, .key = {0x13198A2E03707344, 0xA4093822299F31D0}, .member = 2};
-  const VectorJob job{.job = 3,
-                      .epoch = 7,
-                      .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
-                      .members = 2,
-                      .data_slots = 2,
-                      .scale_slots = 1,
-                      .payload_bytes = 32,
-                      .parent = kParent};
+  VectorJob job = usual_job();
+  job.parent = kParent;
   VectorWriter w("hierarchy", "sums are sent to the parent, and its results to the members", {job});
   // Packets as the parent knows the job; its members are aggregators like ours.
   const VectorWriter above("", "",

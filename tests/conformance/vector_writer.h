@@ -44,17 +44,23 @@ inline Bytes lanes64(const std::vector<int64_t>& values) {
   return payload;
 }
 
+// That of most vectors.
+inline VectorJob usual_job(uint16_t members = 2) {
+  return {.job = 3,
+          .epoch = 7,
+          .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
+          .members = members,
+          .data_slots = 2,
+          .scale_slots = 1,
+          .payload_bytes = 32,
+          .sums_values = false,
+          .parent = {}};
+}
+
 class VectorWriter {
  public:
   VectorWriter(std::string name, std::string description, uint16_t members = 2)
-      : VectorWriter(std::move(name), std::move(description),
-                     std::vector<VectorJob>{{.job = 3,
-                                             .epoch = 7,
-                                             .key = {0x243F6A8885A308D3, 0x13198A2E03707344},
-                                             .members = members,
-                                             .data_slots = 2,
-                                             .scale_slots = 1,
-                                             .payload_bytes = 32}}) {}
+      : VectorWriter(std::move(name), std::move(description), std::vector<VectorJob>{usual_job(members)}) {}
   VectorWriter(std::string name, std::string description, std::vector<VectorJob> jobs) : job_(jobs[0]) {
     vector_.name = std::move(name);
     vector_.description = std::move(description);
