@@ -207,6 +207,7 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats) {
   out.packets_received = stats.packets_received;
   out.retransmissions = stats.retransmissions;
   out.probes = stats.probes;
+  out.zero_chunks = stats.zero_chunks;
   out.packets_dropped = stats.packets_dropped;
   out.stripes = stats.stripes.size();
   out.failovers = stats.failovers;

@@ -252,10 +252,8 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
   everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = session_->chunk_map(),
-                                                .data = session_->data_slots(),
                                                 .scale = session_->scale_slots(),
-                                                .payload_bytes = payload_bytes_,
-                                                .sums_values = session_->may_send_values()},
+                                                .payload_bytes = payload_bytes_},
                       1);
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;

@@ -1,8 +1,8 @@
 // Which of a session's operations all ranks have finished, derived from this rank's own progress. By the protocol
 // (wire/PROTOCOL.md, section 6), a slot's round completes only after all members have the result of the previous round,
 // and a scale slot is reused only after all data of its scale group has arrived. So when an operation has ended here, all
-// ranks have finished the operations that used the same slots one round earlier, on each stripe.
-// An operation that may have been sent as values has steps in scale slots only.
+// ranks have finished the operations that used the same scale slots one round earlier, on each stripe. Steps of data say
+// less: values and zeros have none.
 #ifndef NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 #define NETSUM_COLLECTIVE_FINISHED_EVERYWHERE_H_
 
@@ -19,10 +19,8 @@ class FinishedEverywhere {
  public:
   struct Slots {
     ChunkMap chunk_map;
-    uint32_t data = 0;  // per stripe, as `scale`
-    uint32_t scale = 0;
+    uint32_t scale = 0;  // per stripe
     uint32_t payload_bytes = 0;
-    bool sums_values = false;  // small operations may be sent as values
   };
   // `first_number`: the number of the first operation on the stripes.
   FinishedEverywhere(const Slots& slots, uint64_t first_number);
@@ -35,22 +33,15 @@ class FinishedEverywhere {
   uint64_t count() const { return everywhere_; }
 
  private:
-  struct Progress {  // steps on a stripe, at least
-    uint64_t data = 0;
-    uint64_t scale = 0;
-  };
-  struct Submitted {
-    bool values = false;             // perhaps
-    std::vector<Progress> progress;  // running totals
-  };
+  using Progress = std::vector<uint64_t>;  // [stripe]: steps in its scale slots, at least
   size_t stripes() const { return slots_.chunk_map.stripes(); }
-  bool is_everywhere(const Submitted& operation) const;
+  bool is_everywhere(const Progress& operation) const;
 
   const Slots slots_;
   uint64_t number_;
-  std::vector<Progress> all_;         // submitted
-  std::vector<Progress> ended_;       // totals of the operations that have ended
-  std::deque<Submitted> operations_;  // running totals, from number everywhere_ on
+  Progress all_;                     // submitted
+  Progress ended_;                   // totals of the operations that have ended
+  std::deque<Progress> operations_;  // running totals, from number everywhere_ on
   uint64_t ended_count_ = 0;
   uint64_t everywhere_ = 0;
 };

@@ -119,10 +119,4 @@ void report_failure(const Memberships& memberships, const Status& status) {
   for (const auto& control : memberships) control->report_failure(status);
 }
 
-uint32_t least_data_slots(const Memberships& memberships) {
-  uint32_t least = memberships.front()->membership().data_slots;
-  for (const auto& control : memberships) least = std::min(least, control->membership().data_slots);
-  return least;
-}
-
 }  // namespace netsum

@@ -49,8 +49,6 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
 // Tells all members that the job has failed. Waits at most a second per aggregator.
 void report_failure(const Memberships& memberships, const Status& status);
 
-uint32_t least_data_slots(const Memberships& memberships);  // per stripe
-
 // At least a millisecond: 0 has other meanings.
 std::chrono::milliseconds time_left(std::chrono::steady_clock::time_point deadline);
 

@@ -133,11 +133,6 @@ Status Session::sum_one(std::chrono::milliseconds timeout) {
   return path_->engine()->submit(std::move(spec)).wait();
 }
 
-bool Session::may_send_values() const {
-  return std::any_of(memberships_.begin(), memberships_.end(),
-                     [](const auto& control) { return sums_values(control->membership().capabilities); });
-}
-
 CommunicatorStats Session::stats() const {
   CommunicatorStats stats;
   stats.operations_submitted = submitted_.load(std::memory_order_relaxed);

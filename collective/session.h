@@ -55,12 +55,9 @@ class Session {
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
   uint32_t payload_bytes() const { return first_membership().payload_bytes; }
-  uint32_t data_slots() const { return least_data_slots(memberships_); }  // per stripe
   uint32_t scale_slots() const { return first_membership().scale_slots; }
   // Of a session whose ranks do not share memory.
   const ChunkMap& chunk_map() const { return path_->network().worker->chunk_map(); }
-  // Whether small operations may travel as values on some stripe.
-  bool may_send_values() const;
 
   // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, never on the caller's, so it may take a lock that the

@@ -29,6 +29,7 @@ void add_stripe(const Stripe& stripe, double share, uint64_t overhead, Communica
   stats->packets_received += counters.packets_received.get();
   stats->retransmissions += counters.retransmissions.get();
   stats->probes += counters.probes.get();
+  stats->zero_chunks += counters.zero_chunks.get();
   stats->packets_dropped += counters.dropped.get();
   stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
   stats->stripes.push_back(std::move(one));

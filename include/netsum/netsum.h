@@ -171,6 +171,7 @@ typedef struct netsum_stats {
   uint64_t shared_memory_bytes_written;
   uint64_t shared_memory_bytes_read;
   double srtt_us;
+  uint64_t zero_chunks;
 } netsum_stats;
 
 /* Receives the end of an operation: its code, its message ("" for NETSUM_OK) and the rank that caused the error, or -1.

@@ -4,7 +4,8 @@
 //
 //   scan    what this rank's values of the chunk require, in a few bytes
 //   agree   the aggregator combines the bytes of all ranks by their maximum, so every rank has the same agreed bytes
-//   plan    which packets the chunk needs, in which lane formats; a function of the agreed bytes, so equal on all ranks
+//   plan    which packets the chunk needs, in which lane formats; a function of the agreed bytes, so equal on all ranks.
+//           None, if it is zero on all ranks
 //   encode  values to a packet's lanes
 //           the aggregator adds the lanes of all ranks
 //   decode  summed lanes to values
@@ -43,7 +44,7 @@ struct PacketPlan {
 };
 
 struct ChunkPlan {
-  uint8_t packets = 1;
+  uint8_t packets = 1;  // 0: the chunk is zero on all ranks
   // Decoded when the sums of both packets have arrived; otherwise each packet by itself. Decoding overwrites the input
   // if the operation is in place, so a packet that needs it again must not be outstanding.
   bool together = false;
@@ -78,6 +79,8 @@ class Encoding {
   // Returns agreed_bytes().
   virtual size_t scan(const Elements& chunk, uint8_t* bytes) const = 0;
   virtual ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const = 0;
+  // Writes the outputs of a chunk without packets.
+  virtual void decode_zeros(const Elements& chunk) const = 0;
   // Writes the lanes of one packet of the chunk's plan. What they leave of the last 8 bytes is 0 already.
   virtual void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                       uint8_t* payload) const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "netsum/options.h"
 #include "src/base/assert.h"
@@ -13,7 +14,7 @@ namespace netsum {
 namespace {
 
 // Changes with what lanes and bytes mean.
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 uint8_t format_of(size_t lane_bytes) {
   return lane_bytes == 2   ? NETSUM_FORMAT_SUM_I16
@@ -25,6 +26,10 @@ bool any_wide(const uint8_t* bytes, size_t blocks) {
   uint8_t wide = 0;
   for (size_t block = 0; block < blocks; ++block) wide |= bytes[2 * block + 1];
   return wide != 0;
+}
+
+bool all_zero(const uint8_t* bytes, size_t blocks) {
+  return std::all_of(bytes, bytes + 2 * blocks, [](uint8_t byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -84,7 +89,9 @@ PacketPlan FixedPoint::packet_of(Layout layout, size_t begin, size_t count) cons
 
 ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const {
   ChunkPlan plan;
-  if (!any_wide(agreed, blocks(chunk))) {
+  if (all_zero(agreed, blocks(chunk))) {
+    plan.packets = 0;
+  } else if (!any_wide(agreed, blocks(chunk))) {
     plan.packet[0] = packet_of(kNarrow, chunk.begin, chunk.count);
   } else if (type_ == DataType::kInt64) {
     plan.packets = 2;
@@ -100,6 +107,10 @@ ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_
     }
   }
   return plan;
+}
+
+void FixedPoint::decode_zeros(const Elements& chunk) const {
+  chunk.for_each_run([&](const Run& run) { std::memset(run.output, 0, run.count * size_of(type_)); });
 }
 
 void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,

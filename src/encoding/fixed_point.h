@@ -30,6 +30,7 @@ class FixedPoint final : public Encoding {
   bool separates_tensors() const override { return is_floating(type_); }
   size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
   size_t scan(const Elements& chunk, uint8_t* bytes) const override;
+  void decode_zeros(const Elements& chunk) const override;
   ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const override;
   void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
               uint8_t* payload) const override;

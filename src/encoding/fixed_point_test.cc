@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -106,9 +107,9 @@ TEST(FixedPoint, LanesRunAcrossTensorsAndSkipEmptyOnes) {
                      {&input[7], &output[7], 1},
                      {&input[8], &output[8], 22},
                      {nullptr, nullptr, 0}});
-  const uint8_t agreed[2] = {};  // integers are one block
+  const uint8_t agreed[2] = {1, 0};  // integers are one block
   for (size_t begin = 0; begin <= 30; ++begin) {
-    for (size_t n = 0; begin + n <= 30; ++n) {
+    for (size_t n = 1; begin + n <= 30; ++n) {
       std::vector<int32_t> lanes(n + 1, 777);
       trial.encode(begin, n, agreed, lanes.data());
       for (size_t i = 0; i < n; ++i) ASSERT_EQ(lanes[i], static_cast<int32_t>(begin + i));
@@ -140,8 +141,23 @@ TEST(FixedPoint, IntegersAreOneBlock) {
   memory[9] = INT32_MAX;
   const Trial trial(DataType::kInt32, ReduceOp::kSum, 2,
                     {{memory.data(), memory.data(), 7}, {&memory[7], &memory[7], 23}});
-  EXPECT_EQ(trial.scan(0, 9), (Bytes{0, 0}));
-  EXPECT_EQ(trial.scan(0, 10), (Bytes{0, 1}));
+  EXPECT_EQ(trial.scan(0, 9), (Bytes{1, 0}));
+  EXPECT_EQ(trial.scan(0, 10), (Bytes{1, 1}));
+  std::fill(memory.begin(), memory.end(), 0);
+  EXPECT_EQ(trial.scan(0, 30), (Bytes{0, 0}));
+}
+
+TEST(FixedPoint, AChunkThatIsZeroEverywhereHasNoPackets) {
+  std::vector<float> memory(32, -0.0F);
+  memory[31] = std::numeric_limits<float>::denorm_min();
+  const Trial floats(DataType::kFloat32, ReduceOp::kAvg, 2,
+                     {{memory.data(), memory.data(), 10}, {&memory[10], &memory[10], 22}});
+  EXPECT_EQ(floats.scan(0, 31), (Bytes{0, 0, 0, 0}));
+  EXPECT_EQ(floats.scan(0, 32), (Bytes{0, 0, 1, 0}));
+  const uint8_t zero[] = {0, 0, 0, 0}, small[] = {0, 0, 1, 0}, special[] = {0, 1, 0, 0};
+  EXPECT_EQ(floats.plan(0, 32, zero, 128).packets, 0);
+  EXPECT_EQ(floats.plan(0, 32, small, 128).packets, 1) << "subnormal numbers are not zero";
+  EXPECT_EQ(floats.plan(0, 32, special, 128).packets, 2) << "nor are NaN and infinity";
 }
 
 TEST(FixedPoint, AWideChunkIsTwoPacketsUnlessItFitsOne) {

@@ -21,6 +21,7 @@ bool LocalSum::run_chunk(const Operation& operation, Chunk chunk) {
   operation.scan(chunk, agreed_.data());
   chunk.agreed = agreed_.data();
   const ChunkPlan plan = operation.plan(chunk, payload_bytes_);
+  if (plan.packets == 0) operation.decode_zeros(chunk);
   Payloads payloads{};
   for (size_t i = 0; i < payloads.size(); ++i) payloads[i] = payloads_[i].data();
   bool fits = true;

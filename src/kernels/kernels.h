@@ -18,7 +18,7 @@ namespace netsum::kernels {
 // What ranks must agree on before they can add a block: travels as two 8-bit MAX lanes.
 struct BlockScale {
   // Floating point: biased binary32 exponent field of the largest finite magnitude, at least 1 unless all
-  // finite elements are zero (then 0). So every finite |x| < 2^(exponent - 126). Integers: 0.
+  // finite elements are zero (then 0). So every finite |x| < 2^(exponent - 126). Integers: 1 unless all are zero.
   uint8_t exponent = 0;
   // 1 if the block needs wide lanes: it holds a NaN or an infinity (floating point), or n_members times its
   // largest magnitude might not fit the lane (integers).

@@ -55,6 +55,7 @@ BlockScale scan_integers(const void* in, size_t n, int members) {
   BlockScale scale;
   for (size_t i = 0; i < n; ++i) {
     const T x = load<T>(in, i);
+    if (x != 0) scale.exponent = 1;
     if (x > limit || x < -limit) scale.wide = 1;
   }
   return scale;

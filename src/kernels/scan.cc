@@ -72,9 +72,11 @@ BlockScale scan_block(DataType type, const uint8_t* in, size_t n, int members) {
     }
     case DataType::kInt32:
       wide = any_beyond<int32_t>(in, n, std::numeric_limits<int32_t>::max() / members);
+      exponent = any_beyond<int32_t>(in, n, 0);
       break;
     case DataType::kInt64:
       wide = any_beyond<int64_t>(in, n, std::numeric_limits<int64_t>::max() / members);
+      exponent = any_beyond<int64_t>(in, n, 0);
       break;
   }
   return {.exponent = static_cast<uint8_t>(exponent), .wide = static_cast<uint8_t>(wide)};

@@ -110,6 +110,10 @@ bool Operation::decode(const Chunk& chunk, const PacketPlan& packet, const Paylo
   return !role_.receives || encoding_->decode(elements_of(chunk), chunk.agreed, packet, payloads);
 }
 
+void Operation::decode_zeros(const Chunk& chunk) const {
+  if (role_.receives) encoding_->decode_zeros(elements_of(chunk));
+}
+
 std::vector<TensorView> Operation::tensors_of(size_t begin, size_t n) const {
   std::vector<TensorView> tensors;
   elements_.for_each_run(begin, n, 0, [&](const Run& run) {

@@ -89,6 +89,8 @@ class Operation {
   }
   void encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const;
   bool decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const;
+  // Of a chunk without packets.
+  void decode_zeros(const Chunk& chunk) const;
 
   // The tensors of elements [begin, begin + n), without memory. Neighbours that the encoding does not separate are joined.
   std::vector<TensorView> tensors_of(size_t begin, size_t n) const;

@@ -58,14 +58,25 @@ size_t Stripe::chunk_index(const Operation& operation, size_t local) const {
   return chunk_map_of(operation).chunk(operation.number(), options_.index, local);
 }
 
-uint32_t Stripe::steps_of(const ScaleGroup& group) const {
+Chunk Stripe::chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const {
+  const Operation& operation = *group.operation;
+  Chunk chunk = operation.chunk(chunk_index(operation, group.first_chunk + index), options_.payload_bytes);
+  chunk.agreed = &group.agreed[agreed];
+  return chunk;
+}
+
+uint32_t Stripe::take_agreed(const ScaleGroup& group) {
   const Operation& operation = *group.operation;
   uint32_t steps = 0;
-  const uint8_t* agreed = group.agreed.data();
+  size_t agreed = 0;
   for (uint32_t i = 0; i < group.chunks; ++i) {
-    Chunk chunk = operation.chunk(chunk_index(operation, group.first_chunk + i), options_.payload_bytes);
-    chunk.agreed = agreed;
-    steps += operation.plan(chunk, options_.payload_bytes).packets;
+    const Chunk chunk = chunk_of(group, i, agreed);
+    const uint32_t packets = operation.plan(chunk, options_.payload_bytes).packets;
+    if (packets == 0) {
+      operation.decode_zeros(chunk);
+      counters_.zero_chunks.add();
+    }
+    steps += packets;
     agreed += operation.agreed_bytes(chunk);
   }
   return steps;

@@ -81,6 +81,7 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
+  Counter zero_chunks;  // that all ranks agreed are zero: no data was sent for them
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
   Counter srtt_us;
@@ -201,7 +202,8 @@ class Stripe {
   bool open_scale_group(int64_t now_us);
   Step agree_step(ScaleGroup* group);
   Step values_step(ScaleGroup* group);
-  void pass_values();
+  // Moves on from scale groups and chunks that send no data.
+  void pass_without_data();
   std::optional<Step> next_step(uint64_t limit);
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
@@ -221,6 +223,7 @@ class Stripe {
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
+  void finish_group(ScaleGroup* group);
   void look_for_gaps(int64_t now_us);
   void note_overtaken();
   void note_waiting(int64_t now_us);
@@ -230,7 +233,10 @@ class Stripe {
   const ChunkMap& chunk_map_of(const Operation& operation) const;
   // The stripe's `local`-th chunk of the operation: its number in the operation.
   size_t chunk_index(const Operation& operation, size_t local) const;
-  uint32_t steps_of(const ScaleGroup& group) const;
+  // The chunk number `index` of the group, whose agreed bytes begin at `agreed` there.
+  Chunk chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const;
+  // Counts the steps of data of a group that is agreed on, and writes the results of chunks that need none.
+  uint32_t take_agreed(const ScaleGroup& group);
 
   const StripeOptions options_;
   const wire::PacketKey key_;

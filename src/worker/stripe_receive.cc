@@ -109,7 +109,9 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
     ScaleGroup& group = scale_groups_[step.scale_group];
     std::memcpy(group.agreed.data(), payload, step.packet.payload_bytes);
     group.state = ScaleGroupState::kReady;
-    group.steps_left = steps_of(group);
+    group.steps_left = take_agreed(group);
+    pass_without_data();
+    if (group.steps_left == 0) finish_group(&group);
     return Status();
   }
   if (step.kind == StepKind::kValues) {
@@ -138,11 +140,14 @@ void Stripe::finish_step(const Step& step) {
   if (step.kind == StepKind::kAgree) return;
   ScaleGroup& group = scale_groups_[step.scale_group];
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
-  if (--group.steps_left > 0) return;
-  group.state = ScaleGroupState::kFree;
-  NETSUM_ASSERT(group.operation->chunks_left >= group.chunks);
-  group.operation->chunks_left -= group.chunks;
-  if (group.operation->chunks_left == 0) operation_finished_ = true;
+  if (--group.steps_left == 0) finish_group(&group);
+}
+
+void Stripe::finish_group(ScaleGroup* group) {
+  group->state = ScaleGroupState::kFree;
+  NETSUM_ASSERT(group->operation->chunks_left >= group->chunks);
+  group->operation->chunks_left -= group->chunks;
+  if (group->operation->chunks_left == 0) operation_finished_ = true;
 }
 
 // Results arrive roughly in the order of sending, so a step that is still open while later ones finish has probably lost a

@@ -119,7 +119,7 @@ bool Stripe::open_scale_group(int64_t now_us) {
   step.operation = share.operation;
   step.scale_group = index;
   ++scale_groups_opened_;
-  pass_values();
+  pass_without_data();
   if (queue_chunk_ == share.chunks) {
     queue_.pop_front();
     queue_chunk_ = queue_group_ = 0;
@@ -168,10 +168,17 @@ Stripe::Step Stripe::values_step(ScaleGroup* group) {
   return step;
 }
 
-// Groups of values have no data to wait for.
-void Stripe::pass_values() {
-  while (data_group_ < scale_groups_opened_ && scale_groups_[data_group_ % options_.scale_slots].values)
-    ++data_group_;
+void Stripe::pass_without_data() {
+  for (; data_group_ < scale_groups_opened_; ++data_group_, data_chunk_ = 0, data_agreed_ = 0) {
+    const ScaleGroup& group = scale_groups_[data_group_ % options_.scale_slots];
+    if (group.values || group.state == ScaleGroupState::kFree) continue;  // values, or only zeros
+    if (group.state == ScaleGroupState::kAgreeing) return;
+    for (; data_chunk_ < group.chunks; ++data_chunk_) {
+      const Chunk chunk = chunk_of(group, data_chunk_, data_agreed_);
+      if (group.operation->plan(chunk, options_.payload_bytes).packets > 0) return;
+      data_agreed_ += group.operation->agreed_bytes(chunk);
+    }
+  }
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
@@ -189,8 +196,7 @@ std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
   step.scale_group = index;
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
   if (operation.first_chunk + step.index >= limit) return {};
-  step.chunk = operation.chunk(step.index, options_.payload_bytes);
-  step.chunk.agreed = &group.agreed[data_agreed_];
+  step.chunk = chunk_of(group, data_chunk_, data_agreed_);
   const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);
   step.part = data_part_;
   step.together = plan.together;
@@ -200,12 +206,8 @@ std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
   if (++data_part_ == plan.packets) {
     data_part_ = 0;
     data_agreed_ += operation.agreed_bytes(step.chunk);
-    if (++data_chunk_ == group.chunks) {
-      data_chunk_ = 0;
-      data_agreed_ = 0;
-      ++data_group_;
-      pass_values();
-    }
+    ++data_chunk_;
+    pass_without_data();
   }
   return step;
 }

@@ -52,6 +52,26 @@ TEST(Traffic, ScalesCostOneSmallPacketPerGroup) {
   EXPECT_EQ(scales, (kChunks + 31) / 32);  // payload 64: scales of 32 chunks in a packet
 }
 
+TEST(Traffic, NoDataIsSentForChunksThatAreZeroOnAllRanks) {
+  constexpr size_t kChunks = 100;
+  for (const DataType type : {DataType::kFloat32, DataType::kInt64}) {
+    Scenario scenario = quiet_scenario(2, type, 64 / size_of(type) * kChunks, 3);
+    scenario.aggregators = 2;
+    scenario.jobs[0].operations[1].content = Content::kZeros;
+    Simulation simulation(scenario);
+    uint64_t data = 0;
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      netsum_fields fields{};
+      EXPECT_EQ(netsum_parse(packet.data, packet.size, &fields), NETSUM_DROP_NONE);
+      data += from == Simulation::worker_address(0, 0) && fields.type == NETSUM_TYPE_CONTRIBUTION &&
+              fields.format != NETSUM_FORMAT_MAX_U8;
+      return true;
+    });
+    EXPECT_EQ(simulation.run().first_problem(), "");
+    EXPECT_EQ(data, 2 * kChunks) << "of the first and the last operation";
+  }
+}
+
 TEST(Traffic, WithoutLossEveryPayloadIsSentOnceAndNothingIsAsked) {
   Scenario scenario = quiet_scenario(8, DataType::kFloat32, 16 * 500);
   scenario.aggregators = 2;

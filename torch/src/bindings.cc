@@ -128,6 +128,7 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["packets_received"] = stats.packets_received;
   result["retransmissions"] = stats.retransmissions;
   result["probes"] = stats.probes;
+  result["zero_chunks"] = stats.zero_chunks;
   result["packets_dropped"] = stats.packets_dropped;
   result["srtt_us"] = stats.srtt_us;
   result["stripes"] = stripes;
