@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -282,6 +283,35 @@ TEST_F(ProcessTest, LeavingASilentAggregatorDoesNotHang) {
   client_->report_failure({ErrorCode::kAborted, "stop"});
   client_.reset();  // the test's own time limit is what a hang would meet
   SUCCEED();
+}
+
+TEST_F(ProcessTest, LeavingAnAggregatorThatStallsIsNoLoss) {
+  child_.emplace(std::vector<std::string>{"aggregator"});
+  const std::string address = child_->line();
+  std::promise<std::string> told;  // "left", or why the job has failed
+  std::atomic<bool> first{true};
+  JoinParameters how = parameters(address, 0, 2);
+  how.on_left = [&](int) {
+    if (first.exchange(false)) told.set_value("left");
+  };
+  Result<std::unique_ptr<ControlClient>> stays{Status(ErrorCode::kInternal, "not joined")};
+  std::thread joining([&] {
+    stays = ControlClient::join(how, [&](const Status& status) {
+      if (first.exchange(false)) told.set_value(status.to_string());
+    });
+  });
+  auto leaves = ControlClient::join(parameters(address, 1, 2), [](const Status&) {});
+  joining.join();
+  ASSERT_TRUE(stays.ok()) << stays.status().to_string();
+  ASSERT_TRUE(leaves.ok()) << leaves.status().to_string();
+  child_->send(SIGSTOP);
+  std::thread leaving([&] { leaves.value().reset(); });
+  std::this_thread::sleep_for(milliseconds(1500));
+  child_->send(SIGCONT);
+  leaving.join();
+  std::future<std::string> news = told.get_future();
+  ASSERT_EQ(news.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(news.get(), "left");
 }
 
 // TCP sockets of this process that are connected, or listen.

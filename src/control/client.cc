@@ -26,9 +26,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kRetryPause{100};
 constexpr int kBriefRetries = 10;  // for Retry::kBriefly: about a second
-constexpr milliseconds kGoodbye{1000};
-// The remaining time is for the end of the stream after the answer to Leave or Fail.
-constexpr milliseconds kGoodbyeCall{700};
+// A stalled aggregator must learn of a member that leaves before it sees the end of the member's stream: that would be a
+// lost member to the others. Of a failure they learn in any case.
+constexpr milliseconds kLeaveCall{5000};
+constexpr milliseconds kFailCall{1000};
+constexpr milliseconds kStreamEnd{300};
 // The aggregator's deadline is this much earlier than the client's (or by a tenth of the time), so that its answer arrives
 // in time.
 constexpr int64_t kHeadStartMs = 250;
@@ -67,12 +69,12 @@ class Client final : public ControlClient {
         world_size_(static_cast<int>(parameters_.job.world_size())) {}
 
   ~Client() override {
-    const auto deadline = Clock::now() + kGoodbye;
     if (stream_ == nullptr) return;
+    const auto deadline = Clock::now() + kLeaveCall;
     stream_->disarm(deadline);
     if (heartbeat_ != nullptr) heartbeat_->stop();
-    leave(Clock::now() + std::min(kGoodbyeCall, until(deadline)));
-    drop_stream(deadline);
+    leave(deadline);
+    drop_stream(Clock::now() + kStreamEnd);
   }
 
   Status connect(const std::function<void(const Status&)>& on_failure);
@@ -92,7 +94,7 @@ class Client final : public ControlClient {
     *request.mutable_member() = claim();
     *request.mutable_failure() = to_failed(status);
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kGoodbye);
+    context.set_deadline(std::chrono::system_clock::now() + kFailCall);
     control::Empty reply;
     // Without an answer the aggregator is lost, which the other members detect themselves.
     (void)control::Aggregator::NewStub(channel_)->Fail(&context, request, &reply);

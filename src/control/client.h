@@ -66,7 +66,7 @@ class ControlClient {
   // (the job has been regrouped without this rank).
   static Result<std::unique_ptr<ControlClient>> join(const JoinParameters& parameters,
                                                      std::function<void(const Status&)> on_failure);
-  virtual ~ControlClient() = default;  // leaves in good order, and waits at most a second
+  virtual ~ControlClient() = default;  // leaves in good order; waits at most 5 s for a stalled aggregator
 
   virtual const Membership& membership() const = 0;
   // The rank in the job: as requested, unless ranks were renumbered.
