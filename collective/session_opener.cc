@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "netsum/regroup.h"
 #include "src/base/timeout.h"
 
 namespace netsum {
@@ -57,9 +58,7 @@ Result<std::unique_ptr<Session>> SessionOpener::open(SessionOptions options) {
     former_ranks_.resize(static_cast<size_t>(options_.world_size));
     std::iota(former_ranks_.begin(), former_ranks_.end(), 0);
   } else if (shard_ != nullptr && !shard_->hosts_root()) {
-    const auto root = std::find(former_ranks_.begin(), former_ranks_.end(), shard_->root_rank());
-    shard_->set_root_rank(root != former_ranks_.end() ? static_cast<int>(root - former_ranks_.begin())
-                                                      : kNoRank);
+    shard_->set_root_rank(RegroupRule::new_rank(former_ranks_, shard_->root_rank()));
   }
   return session;
 }
@@ -111,17 +110,16 @@ Status SessionOpener::move_root(const RegroupOptions& options) {
 
 Result<std::unique_ptr<Session>> SessionOpener::regroup(const RegroupOptions& options,
                                                         std::function<void(const Status&)> on_failure) {
-  const int world = options_.world_size;
-  if (options.min_members < 0 || options.min_members > world || options.gather.count() <= 0)
-    return Status(ErrorCode::kInvalidArgument,
-                  "regroup: min_members is " + std::to_string(options.min_members) + " and must be 0 to " +
-                      std::to_string(world) + "; gather must be above zero");
+  if (options.gather.count() < 0)
+    return Status(ErrorCode::kInvalidArgument, "regroup: gather must not be negative");
+  const auto rule = RegroupRule::make(options_.world_size, options.min_members, bounded(options.gather));
+  if (!rule.ok()) return rule.status();
   if (options_.aggregators.empty())
     if (Status status = move_root(options); !status.ok()) return status;
   SessionOptions session = session_options();
   if (options.who == RegroupOptions::Who::kSurvivors) {
     session.succession.succeeds = succession_id_;
-    session.succession.min_members = options.min_members > 0 ? options.min_members : (world + 1) / 2;
+    session.succession.min_members = rule->min_members();
     session.succession.gather = bounded(options.gather);
   }
   session.join_deadline = session.deadline =

@@ -7,8 +7,8 @@
 
 #include "aggregator/control/job_table.h"
 #include "src/base/assert.h"
-#include "src/control/ranks.h"
 #include "src/job/capabilities.h"
+#include "src/job/ranks.h"
 #include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "aggregator/control/job_table.h"
-#include "src/control/ranks.h"
+#include "src/job/ranks.h"
 
 namespace netsum {
 

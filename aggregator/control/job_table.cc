@@ -7,9 +7,11 @@
 #include <set>
 
 #include "aggregator/control/request_checks.h"
+#include "netsum/regroup.h"
 #include "src/base/assert.h"
 #include "src/base/text.h"
-#include "src/control/ranks.h"
+#include "src/job/job_spec.h"
+#include "src/job/ranks.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -45,9 +47,10 @@ int64_t JobTable::Job::join_deadline_us() const {
 }
 
 int64_t JobTable::Job::gather_deadline_us() const {
-  const auto present = static_cast<uint32_t>(ranks(true).size());
-  const bool enough = may_start_without_all() && present >= spec.min_members();
-  return enough ? gathered_us + spec.gather_ms() * int64_t{1000} : std::numeric_limits<int64_t>::max();
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  if (!may_start_without_all()) return kNever;
+  const auto after = regroup_rule(spec).closes_after(static_cast<int>(ranks(true).size()));
+  return after ? gathered_us + after->count() : kNever;
 }
 
 int64_t JobTable::Job::silence_deadline_us() const {
@@ -180,10 +183,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);
   if (job.state == State::kRunning && job.may_start_without_all())
-    return Status(ErrorCode::kPeerLost,
-                  "rank " + std::to_string(rank) + " came too late: job '" + request.job.name() +
-                      "' goes on without it",
-                  rank);
+    return RegroupRule::came_too_late(rank, job.former_ranks);
   if (const auto& holder = job.members[request.rank])
     return Status(ErrorCode::kInvalidArgument,
                   "rank " + std::to_string(rank) + " of job '" + request.job.name() +
@@ -385,8 +385,7 @@ void JobTable::on_tick(int64_t now_us) {
 
 Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
   const Job& job = jobs_.at(number);
-  const Status missing =
-      ranks_missing(job.spec.name(), static_cast<int>(job.spec.world_size()), job.ranks(false), waited_ms);
+  const Status missing = ranks_missing(job.spec, job.ranks(false), waited_ms);
   const bool has_namesake = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const JobSpec& other = entry.second.spec;
     return other.name() == job.spec.name() && !equal_in_constant_time(other.token(), job.spec.token());

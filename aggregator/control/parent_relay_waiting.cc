@@ -5,8 +5,8 @@
 #include "aggregator/control/parent_call.h"
 #include "aggregator/control/parent_relay.h"
 #include "src/base/clock.h"
-#include "src/control/ranks.h"
 #include "src/control/rpc_status.h"
+#include "src/job/ranks.h"
 
 namespace netsum {
 

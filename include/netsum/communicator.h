@@ -123,7 +123,7 @@ struct RegroupOptions {
   };
   Who who = Who::kSurvivors;
   // kSurvivors: how many ranks are required. 0: half of them, so that ranks that were disconnected cannot form a
-  // second job.
+  // second job. See RegroupRule (regroup.h).
   int min_members = 0;
   // kSurvivors: how long to wait for another rank after the most recent arrival.
   std::chrono::milliseconds gather{1'000};

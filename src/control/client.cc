@@ -7,15 +7,16 @@
 #include <optional>
 #include <thread>
 
+#include "netsum/regroup.h"
 #include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/connection_errors.h"
 #include "src/control/heartbeat.h"
 #include "src/control/join_stream.h"
 #include "src/control/membership.h"
-#include "src/control/ranks.h"
 #include "src/control/rpc_status.h"
 #include "src/job/capabilities.h"
+#include "src/job/ranks.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -206,10 +207,9 @@ Status Client::take(Membership membership) {
   membership_.spec = without_tokens(parameters_.job);
   const std::vector<int>& former = membership_.former_ranks;
   if (former.empty()) return {};
-  const auto own = std::find(former.begin(), former.end(), parameters_.rank);
-  if (own == former.end())
+  rank_ = RegroupRule::new_rank(former, parameters_.rank);
+  if (rank_ == kNoRank)
     return {ErrorCode::kInternal, "the aggregator at " + parameters_.address + " granted a job without us"};
-  rank_ = static_cast<int>(own - former.begin());
   world_size_ = static_cast<int>(former.size());
   membership_.spec.set_world_size(static_cast<uint32_t>(world_size_));
   return {};
@@ -217,8 +217,7 @@ Status Client::take(Membership membership) {
 
 Status Client::timed_out() const {
   if (stream_ != nullptr && stream_->member() && !stream_->missing().empty())
-    return ranks_missing(parameters_.job.name(), world_size_, stream_->missing(),
-                         parameters_.timeout.count());
+    return ranks_missing(parameters_.job, stream_->missing(), parameters_.timeout.count());
   if (!last_error_.ok()) return last_error_;
   return {ErrorCode::kUnreachable, "nothing answered at " + parameters_.address + " within " +
                                        describe_ms(parameters_.timeout.count()) +

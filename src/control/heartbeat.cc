@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/control/control.grpc.pb.h"
-#include "src/control/ranks.h"
+#include "src/job/ranks.h"
 
 namespace netsum {
 namespace {

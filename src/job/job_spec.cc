@@ -74,6 +74,12 @@ WhenFull when_full_of(const JobSpec& spec) {
   return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;
 }
 
+RegroupRule regroup_rule(const JobSpec& spec) {
+  return RegroupRule::make(static_cast<int>(spec.world_size()), static_cast<int>(spec.min_members()),
+                           std::chrono::milliseconds(spec.gather_ms()))
+      .value();
+}
+
 Status check_version(const JobSpec& spec) {
   if (spec.protocol_version() == NETSUM_VERSION) return {};
   return {ErrorCode::kVersionMismatch, "the worker speaks protocol version " +

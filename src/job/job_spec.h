@@ -7,6 +7,7 @@
 #include <string>
 
 #include "netsum/options.h"
+#include "netsum/regroup.h"
 #include "netsum/status.h"
 #include "src/job/job.pb.h"
 
@@ -30,6 +31,9 @@ Status check_spec(const JobSpec& spec);
 // token, `succeeds`), by which the caller has found the job, nor the version and the aggregator's token, which may differ
 // between members. kInvalidArgument.
 Status check_same(const JobSpec& first, const JobSpec& asked);
+
+// Of a job that may start without all ranks (`min_members` above 0) and has passed check_spec().
+RegroupRule regroup_rule(const JobSpec& spec);
 
 // A value that this release does not know counts as kFail.
 WhenFull when_full_of(const JobSpec& spec);

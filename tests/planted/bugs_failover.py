@@ -58,5 +58,9 @@ BUGS = [
         "void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {\n"
         "  if (session_number_ > 1) ++submitted_;\n",
         ORDER + "OperationsAreCountedWhenTheyEndAndOnceHoweverOftenTheyAreRepeated"),
+    Bug("failover", "minority_regroups", "fewer than half of the ranks can continue", "src/job/regroup.cc",
+        "(world_size + 1) / 2", "1", "job_spec_test RegroupRuleTest.*"),
+    Bug("failover", "too_few_regroup", "ranks continue before as many have come as are needed", "src/job/regroup.cc",
+        "  if (arrived < min_members_) return std::nullopt;\n", "", "job_spec_test RegroupRuleTest.*"),
 ]
 # fmt: on

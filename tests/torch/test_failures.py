@@ -241,12 +241,41 @@ def test_too_few_survivors():
         with pytest.raises(netsum.torch.Error):  # noqa: PT012  (some sum is the first to fail)
             while True:
                 dist.all_reduce(torch.ones(10))
-        with pytest.raises(netsum.torch.Error, match=r"missing: \[1, 2, 3\]") as caught:
+        with pytest.raises(netsum.torch.Error, match="missing: ranks 1, 2 and 3") as caught:
             netsum.torch.regroup(timeout_s=2.0)
         return caught.value.code, caught.value.rank
 
     outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
     assert outcomes[0].value == ("timeout", 1), outcomes[0].error
+
+
+def test_a_rank_that_comes_too_late_is_told_so():
+    port, late = ranks.free_port(), 1
+
+    def on_rank(rank):
+        store = dist.TCPStore("127.0.0.1", port, WORLD_SIZE, is_master=rank == 0)
+        if rank != late:
+            assert netsum.torch.regroup(gather_s=0.3) == [0, 2, 3]
+            store.set(f"gone_on/{rank}", "")
+            store.wait(["told"])
+            return None
+        store.wait([f"gone_on/{r}" for r in (0, 2, 3)])
+        with pytest.raises(netsum.torch.Error, match="ranks 0, 2 and 3 go on without it") as caught:
+            netsum.torch.regroup()
+        store.set("told", "")
+        return caught.value.code, caught.value.rank
+
+    assert ranks.run(on_rank) == [None, ("peer_lost", late), None, None]
+
+
+@pytest.mark.parametrize("arguments", [{"min_members": 5}, {"min_members": -1}, {"gather_s": -1.0}], ids=str)
+def test_a_regroup_that_cannot_be_is_refused(arguments):
+    def on_rank(rank):
+        with pytest.raises(ValueError, match="regroup: "):
+            netsum.torch.regroup(**arguments)
+        dist.barrier()  # the group is as it was
+
+    ranks.run(on_rank)
 
 
 def test_a_stopped_rank_is_named():

@@ -5,11 +5,15 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "netsum/communicator.h"
+#include "netsum/regroup.h"
 #include "netsum/version.h"
 #include "torch/src/error.h"
 #include "torch/src/own_keys_store.h"
@@ -171,6 +175,48 @@ py::object error_of(const ProcessGroupNetsum& group) {
   return to_python(BackendError("on rank " + std::to_string(group.getRank()), status));
 }
 
+// The error as an object, which Python raises.
+py::object regroup_error(int rank, const Status& status) {
+  return to_python(BackendError("regroup on rank " + std::to_string(rank), status));
+}
+
+// Seconds as Python has them, perhaps infinite; negative ones and NaN are invalid.
+RegroupRule::Duration duration_of(double seconds) {
+  constexpr double kLongest = 1e9;
+  if (!(seconds >= 0)) return RegroupRule::Duration(-1);
+  return std::chrono::duration_cast<RegroupRule::Duration>(
+      std::chrono::duration<double>(std::min(seconds, kLongest)));
+}
+
+void bind_regroup(py::module_& module) {
+  py::class_<RegroupRule>(module, "RegroupRule")
+      .def(py::init([](int world_size, int min_members, double gather_s) {
+             const auto rule = RegroupRule::make(world_size, min_members, duration_of(gather_s));
+             if (!rule.ok()) throw py::value_error(rule.status().message());
+             return *rule;
+           }),
+           py::arg("world_size"), py::arg("min_members"), py::arg("gather_s"))
+      .def_property_readonly("world_size", &RegroupRule::world_size)
+      .def("closes_after_s",
+           [](const RegroupRule& rule, int arrived) -> std::optional<double> {
+             const auto after = rule.closes_after(arrived);
+             if (!after) return std::nullopt;
+             return std::chrono::duration<double>(*after).count();
+           })
+      .def("timed_out",
+           [](const RegroupRule& rule, int rank, const std::vector<int>& missing, double waited_s) {
+             return regroup_error(rank, rule.timed_out(missing, duration_of(waited_s)));
+           })
+      .def_static("came_too_late",
+                  [](int rank, const std::vector<int>& members) {
+                    return regroup_error(rank, RegroupRule::came_too_late(rank, members));
+                  })
+      .def_static("new_rank", [](const std::vector<int>& members, int old_rank) -> std::optional<int> {
+        const int rank = RegroupRule::new_rank(members, old_rank);
+        return rank == kNoRank ? std::nullopt : std::optional(rank);
+      });
+}
+
 void bind_store(py::module_& module) {
   py::class_<OwnKeysStore, c10::intrusive_ptr<OwnKeysStore>, c10d::PrefixStore>(module, "OwnKeysStore")
       .def(py::init<std::string, c10::intrusive_ptr<c10d::Store>>(), py::arg("prefix"), py::arg("store"))
@@ -201,6 +247,7 @@ PYBIND11_MODULE(_C, module) {
   module.attr("MAX_RANKS") = netsum::kMaxRanks;
   tb::bind_error(module);
   tb::bind_options(module);
+  tb::bind_regroup(module);
   tb::bind_store(module);
   tb::bind_process_group(module);
 }

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from netsum.torch import _C
 from netsum.torch._group import backend_of
+from netsum.torch._rendezvous import new_error
 
 _POLL_S = 0.02
 
@@ -29,19 +30,17 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
     group = dist.distributed_c10d._get_default_group()
     name, backend = dist.get_backend(group), backend_of(group)
     store = dist.PrefixStore("regroup", backend.store)
-    if min_members is None:
-        min_members = (size + 1) // 2
-    if not 1 <= min_members <= size:
-        raise ValueError(f"min_members is {min_members}; it must be 1 to {size}, the size of the group")
+    rule = _C.RegroupRule(size, min_members or 0, gather_s)
     group.abort()  # ends the sums that others still wait for
-    members = _gather(store, rank, size, min_members, gather_s, time.monotonic() + timeout_s)
-    if rank not in members:
-        raise _error(f"rank {rank} came too late: ranks {members} go on without it", "peer_lost", rank)
+    members = _gather(store, rank, rule, timeout_s)
+    new_rank = _C.RegroupRule.new_rank(members, rank)
+    if new_rank is None:
+        raise _C.RegroupRule.came_too_late(rank, members)
     dist.destroy_process_group()
     dist.init_process_group(
         name,
         store=dist.PrefixStore("group", store),
-        rank=members.index(rank),
+        rank=new_rank,
         world_size=len(members),
         timeout=backend.timeout,
     )
@@ -51,44 +50,34 @@ def regroup(*, min_members=None, gather_s=1.0, timeout_s=30.0):
     return members
 
 
-def _gather(store, rank, size, min_members, gather_s, deadline):
+def _gather(store, rank, rule, timeout_s):
     """Returns the list of old ranks on which all agree: the first one that any rank writes to the store."""
     store.set(f"here/{rank}", "")
-    here, changed = [], time.monotonic()
+    ranks = range(rule.world_size)
+    began = changed = time.monotonic()
+    here = []
     while not store.check(["members"]):
         now = time.monotonic()
-        found = [r for r in range(size) if store.check([f"here/{r}"])]
+        found = [r for r in ranks if store.check([f"here/{r}"])]
         if found != here:
             here, changed = found, now
-        if len(here) == size or (len(here) >= min_members and now >= changed + gather_s):
+        closes_after_s = rule.closes_after_s(len(here))
+        if closes_after_s is not None and now >= changed + closes_after_s:
             store.compare_set("members", "", json.dumps(here))
             break
-        if now >= deadline:
-            missing = [r for r in range(size) if r not in here]
-            raise _error(
-                f"Timed out: {len(here)} ranks of {size} came to regroup, and {min_members} are needed; "
-                f"missing: {missing}",
-                "timeout",
-                missing[0],
-            )
+        if now >= began + timeout_s:
+            raise rule.timed_out(rank, [r for r in ranks if r not in here], timeout_s)
         time.sleep(_POLL_S)
     text = store.get("members")
     try:
         members = json.loads(text)
     except (ValueError, RecursionError):
         members = None
-    if not isinstance(members, list) or not members or not set(members) <= set(range(size)):
-        raise _error(
+    if not isinstance(members, list) or not members or not set(members) <= set(ranks):
+        raise new_error(
             f'the store holds {text[:100]!r} under "members", which no rank of this group writes: let no other program '
             "write to this store",
             "version_mismatch",
             None,
         )
     return members
-
-
-def _error(message, code, rank):
-    error = _C.Error(message)
-    error.code = code
-    error.rank = rank
-    return error

@@ -66,7 +66,7 @@ def fresh_store(store, rank, size, timeout):
                 return dist.PrefixStore(word, store)
         if time.monotonic() >= deadline:
             late = sorted(missing) if word is not None else [0]
-            raise _error(
+            raise new_error(
                 f"Timed out: waited {timeout.total_seconds():g} s for ranks {late} of {size} to make the process group",
                 "timeout",
                 late[0],
@@ -126,7 +126,7 @@ def sharing_errors(store, rank, size):
             store.set("root", json.dumps({"problem": str(error)}))
         told = {r: text for r, (_, text) in _errors_told(store, size).items()}
         notes = "".join(f"\n  rank {r} reports: {text}" for r, text in told.items() if text != str(error))
-        raise _error(f"{error}{notes}", error.code, error.rank) from None
+        raise new_error(f"{error}{notes}", error.code, error.rank) from None
 
 
 def _errors_told(store, size):
@@ -146,8 +146,8 @@ def connect_hosts(store, rank, size, timeout):
     except RuntimeError as error:
         # A rank that fails after Gloo has connected it tells why, and then closes the connections of the others.
         for failed, (code, text) in _errors_told(store, size).items():
-            raise _error(f"rank {failed} cannot take part: {text}", code, failed) from error
-        raise _error(f"Gloo cannot connect the hosts of the group: {error}", "unreachable", None) from error
+            raise new_error(f"rank {failed} cannot take part: {text}", code, failed) from error
+        raise new_error(f"Gloo cannot connect the hosts of the group: {error}", "unreachable", None) from error
 
 
 def delete_keys(keys, hosts):
@@ -163,7 +163,7 @@ def delete_keys(keys, hosts):
             keys.delete_own_keys()
         hosts.barrier().wait()
     except RuntimeError as error:
-        raise _error(f"a rank was lost while the process group was made: {error}", "peer_lost", None) from error
+        raise new_error(f"a rank was lost while the process group was made: {error}", "peer_lost", None) from error
 
 
 def _parse(text, **types):
@@ -185,7 +185,7 @@ def _read(store, key, rank, otherwise):
     text = store.get(key)
     value = _parse(text, problem=str) or _parse(text, **otherwise)
     if value is None:
-        raise _error(
+        raise new_error(
             f'the store holds {text[:100]!r} under "{key}", which rank {rank} of a netsum group of this version does '
             "not write: install the same version on every rank, and let no other program write to this store",
             "version_mismatch",
@@ -202,7 +202,7 @@ def _gather_hellos(store, size, timeout):
         missing = [r for r, key in enumerate(keys) if not store.check([key])]
         if not missing:
             raise
-        raise _error(
+        raise new_error(
             f"Timed out: waited {timeout.total_seconds():g} s for ranks {missing} of {size} to make the process group",
             "timeout",
             missing[0],
@@ -215,11 +215,11 @@ def _gather_hellos(store, size, timeout):
 def _check_hellos(hellos):
     for r, hello in enumerate(hellos):
         if "problem" in hello:
-            raise _error(f"rank {r} cannot take part: {hello['problem']}", "invalid_argument", r)
+            raise new_error(f"rank {r} cannot take part: {hello['problem']}", "invalid_argument", r)
         for name in hello["settings"].keys() | hellos[0]["settings"].keys():
             value, first = (h["settings"].get(name, "unknown") for h in (hello, hellos[0]))
             if value != first:
-                raise _error(
+                raise new_error(
                     f'{name} is "{value}" on rank {r} but "{first}" on rank 0; set it to the same on every rank',
                     "mismatch",
                     r,
@@ -278,14 +278,14 @@ def _wait_for_root(store, connect_timeout, own_address):
     try:
         store.wait(["root"], connect_timeout)
     except RuntimeError as error:
-        raise _error(
+        raise new_error(
             f"Timed out: waited {connect_timeout.total_seconds():g} s for rank 0 to publish its address", "timeout", 0
         ) from error
     root = _read(store, "root", 0, {"address": str})
     if "problem" in root:
-        raise _error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
+        raise new_error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
     if _is_loopback(root["address"].rpartition(":")[0]) and not _is_loopback(own_address):
-        raise _error(
+        raise new_error(
             f"rank 0 listens at {root['address']}, which only its own machine can reach; set NETSUM_BIND_ADDRESS "
             "on rank 0's machine to an address that the others can reach, or MASTER_ADDR to one that is not in "
             "its /etc/hosts as 127.x",
@@ -320,7 +320,7 @@ def _with_port(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _error(message, code, rank):
+def new_error(message, code, rank):
     error = _C.Error(message)
     error.code = code
     error.rank = rank

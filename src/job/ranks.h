@@ -1,6 +1,6 @@
-// How ranks and addresses are named in messages, on both sides of the control plane.
-#ifndef NETSUM_SRC_CONTROL_RANKS_H_
-#define NETSUM_SRC_CONTROL_RANKS_H_
+// How ranks and durations are named in messages, on both sides of the control plane.
+#ifndef NETSUM_SRC_JOB_RANKS_H_
+#define NETSUM_SRC_JOB_RANKS_H_
 
 #include <cstdint>
 #include <span>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "netsum/status.h"
+#include "src/job/job_spec.h"
 
 namespace netsum {
 
@@ -20,9 +21,9 @@ std::string describe_rank(int rank, const std::string& host);
 // 1500 -> "1.5 s", 200 -> "200 ms".
 std::string describe_ms(int64_t ms);
 
-// kTimeout: not every rank joined `job` within `waited_ms`. `missing` is ascending and not empty.
-Status ranks_missing(const std::string& job, int world_size, std::span<const int> missing, int64_t waited_ms);
+// kTimeout: not all ranks that `job` needs joined it within `waited_ms`. `missing` is ascending and not empty.
+Status ranks_missing(const JobSpec& job, std::span<const int> missing, int64_t waited_ms);
 
 }  // namespace netsum
 
-#endif  // NETSUM_SRC_CONTROL_RANKS_H_
+#endif  // NETSUM_SRC_JOB_RANKS_H_

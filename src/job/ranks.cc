@@ -1,4 +1,4 @@
-#include "src/control/ranks.h"
+#include "src/job/ranks.h"
 
 #include <algorithm>
 
@@ -31,12 +31,16 @@ std::string describe_ms(int64_t ms) {
   return text + " s";
 }
 
-Status ranks_missing(const std::string& job, int world_size, std::span<const int> missing,
-                     int64_t waited_ms) {
+Status ranks_missing(const JobSpec& job, std::span<const int> missing, int64_t waited_ms) {
   NETSUM_ASSERT(!missing.empty());
-  const int joined = world_size - static_cast<int>(missing.size());
+  const std::string of_job = "job '" + job.name() + "': ";
+  if (job.min_members() > 0) {
+    const Status few = regroup_rule(job).timed_out(missing, std::chrono::milliseconds(waited_ms));
+    return {few.code(), of_job + few.message(), few.rank()};
+  }
+  const size_t joined = job.world_size() - missing.size();
   return {ErrorCode::kTimeout,
-          "job '" + job + "': " + std::to_string(joined) + " of " + std::to_string(world_size) +
+          of_job + std::to_string(joined) + " of " + std::to_string(job.world_size()) +
               " ranks joined within " + describe_ms(waited_ms) + "; missing: " + describe_ranks(missing) +
               ". Were they started, with the same job name and the same aggregator?",
           missing.front()};
