@@ -18,7 +18,7 @@ namespace netsum {
 
 // What a range of elements has of one tensor; not empty.
 struct Run {
-  const uint8_t* input;
+  const uint8_t* input;  // the values in the first input
   uint8_t* output;
   size_t count;        // elements
   size_t done;         // elements of the range before these
@@ -57,12 +57,12 @@ class TensorSequence {
     return run;
   }
 
-  // Calls visit(Run) for each run of elements [begin, begin + n), with their values in input `input`.
+  // Calls visit(Run) for each run of elements [begin, begin + n).
   template <typename Visit>
-  void for_each_run(size_t begin, size_t n, size_t input, Visit visit) const {
-    NETSUM_ASSERT(begin + n <= count_ && input < inputs());
+  void for_each_run(size_t begin, size_t n, const Visit& visit) const {
+    NETSUM_ASSERT(begin + n <= count_);
     if (tensors_.size() == 1) {  // the frequent case: without a search
-      if (n > 0) visit(run_in(0, begin, n, 0, 0, input));
+      if (n > 0) visit(run_in(0, begin, n, 0, 0));
       return;
     }
     size_t tensor = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
@@ -72,20 +72,24 @@ class TensorSequence {
       const size_t offset = begin + done - (ends_[tensor] - view.count);
       const size_t count = std::min(n - done, view.count - offset);
       if (count == 0) continue;  // an empty tensor
-      visit(run_in(tensor, offset, count, done, index++, input));
+      visit(run_in(tensor, offset, count, done, index++));
       done += count;
     }
   }
 
+  // Calls visit(values) for the run's values in each further input.
+  template <typename Visit>
+  void for_each_more_input(const Run& run, const Visit& visit) const {
+    for (const void* more : more_inputs_)
+      visit(static_cast<const uint8_t*>(more) +
+            (run.input - static_cast<const uint8_t*>(tensors_.front().input)));
+  }
+
  private:
   // Elements [offset, offset + count) of tensor number `tensor`.
-  Run run_in(size_t tensor, size_t offset, size_t count, size_t done, size_t index, size_t input) const {
+  Run run_in(size_t tensor, size_t offset, size_t count, size_t done, size_t index) const {
     const TensorView& view = tensors_[tensor];
     const auto* from = static_cast<const uint8_t*>(view.input);
-    if (input > 0) {
-      from = static_cast<const uint8_t*>(more_inputs_[input - 1]) +
-             (from - static_cast<const uint8_t*>(tensors_.front().input));
-    }
     // Null stays null: a rank may have no inputs, or no outputs.
     auto* to = static_cast<uint8_t*>(view.output);
     const size_t bytes = offset * size_of(type_);
@@ -106,18 +110,22 @@ class TensorSequence {
   size_t count_ = 0;
 };
 
-// Elements [begin, begin + count) of a sequence, with their values in one of its inputs.
+// Elements [begin, begin + count) of a sequence, with their values in all of its inputs.
 struct Elements {
   const TensorSequence* sequence = nullptr;
   size_t begin = 0;
   size_t count = 0;
-  size_t input = 0;
 
   DataType type() const { return sequence->type(); }
+  size_t inputs() const { return sequence->inputs(); }
   size_t runs() const { return count == 0 ? 0 : sequence->run_of(begin, begin + count - 1) + 1; }
   template <typename Visit>
-  void for_each_run(Visit visit) const {
-    sequence->for_each_run(begin, count, input, visit);
+  void for_each_run(const Visit& visit) const {
+    sequence->for_each_run(begin, count, visit);
+  }
+  template <typename Visit>
+  void for_each_more_input(const Run& run, const Visit& visit) const {
+    sequence->for_each_more_input(run, visit);
   }
 };
 

@@ -2,18 +2,20 @@
 //
 // An operation's elements are cut into chunks, and each chunk goes through these steps on every rank:
 //
-//   scan    what this rank's values of the chunk require, in a few bytes
+//   scan    what this rank's values of the chunk require, in a few bytes; the maximum over its inputs
 //   agree   the aggregator combines the bytes of all ranks by their maximum, so every rank has the same agreed bytes
 //   plan    which packets the chunk needs, in which lane formats; a function of the agreed bytes, so equal on all ranks.
 //           None, if it is zero on all ranks
-//   encode  values to a packet's lanes
+//   encode  values to a packet's lanes; the sum over its inputs
 //           the aggregator adds the lanes of all ranks
 //   decode  summed lanes to values
 //
 // Bytes of zeros must say "nothing is required", and lanes of zeros must be neutral in the sum: a rank that contributes
 // nothing sends them. The engine (src/worker) and the sums in shared memory (src/host) know no more of numbers than this.
 //
-// Virtual calls are made per packet, never per element. Thread rule: immutable.
+// A rank has several inputs if it contributes for other ranks of its host.
+//
+// Virtual calls are made per packet, never per element or per input. Thread rule: immutable.
 #ifndef NETSUM_SRC_ENCODING_ENCODING_H_
 #define NETSUM_SRC_ENCODING_ENCODING_H_
 
@@ -81,7 +83,7 @@ class Encoding {
   virtual ChunkPlan plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const = 0;
   // Writes the outputs of a chunk without packets.
   virtual void decode_zeros(const Elements& chunk) const = 0;
-  // Writes the lanes of one packet of the chunk's plan. What they leave of the last 8 bytes is 0 already.
+  // Writes the lanes of one packet of the chunk's plan (sum_lanes.h). What they leave of the last 8 bytes is 0 already.
   virtual void encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                       uint8_t* payload) const = 0;
   // Writes the outputs of one packet of the plan or, if they are decoded together, of the chunk; `packet` is then the

@@ -6,6 +6,7 @@
 
 #include "netsum/options.h"
 #include "src/base/assert.h"
+#include "src/encoding/sum_lanes.h"
 #include "src/kernels/kernels.h"
 #include "wire/ids.h"
 #include "wire/values.h"
@@ -66,10 +67,14 @@ size_t FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
   kernels::BlockScale block;
   size_t size = 0;
   chunk.for_each_run([&](const Run& run) {
-    const kernels::BlockScale scale = kernels::scan(type_, run.input, run.count, members_);
-    const bool first = separates_tensors() || run.index == 0;
-    block.exponent = first ? scale.exponent : std::max(block.exponent, scale.exponent);
-    block.wide = first ? scale.wide : std::max(block.wide, scale.wide);
+    if (separates_tensors()) block = {};
+    const auto add = [&](const uint8_t* input) {
+      const kernels::BlockScale scale = kernels::scan(type_, input, run.count, members_);
+      block.exponent = std::max(block.exponent, scale.exponent);
+      block.wide = std::max(block.wide, scale.wide);
+    };
+    add(run.input);
+    chunk.for_each_more_input(run, add);
     uint8_t* to = bytes + 2 * block_of(run);
     to[0] = block.exponent;
     to[1] = block.wide;
@@ -115,54 +120,70 @@ void FixedPoint::decode_zeros(const Elements& chunk) const {
 
 void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                         uint8_t* payload) const {
-  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
+  const Elements part{chunk.sequence, packet.begin, packet.count};
   const auto layout = static_cast<Layout>(packet.layout);
   if (type_ == DataType::kInt64) return encode_int64(part, layout, payload);
-  const auto to_lanes = layout == kNarrow
-                            ? (narrow_bytes_ == 2 ? kernels::to_lanes16 : kernels::to_lanes32)
-                            : (wide_bytes_ == 4 ? kernels::to_wide_lanes32 : kernels::to_lanes64);
   const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
   part.for_each_run([&](const Run& run) {
-    to_lanes(type_, run.input, run.count, bytes[2 * block_of(run)], members_,
-             payload + run.done * lane_bytes);
+    const uint8_t exponent = bytes[2 * block_of(run)];
+    sum_lanes(
+        part, run, lane_bytes, payload + run.done * lane_bytes,
+        [&](const uint8_t* input, uint8_t* lanes) { to_lanes(layout, input, run.count, exponent, lanes); });
   });
+}
+
+// Direct calls: a pointer to the kernel would cost a second indirect call per block.
+void FixedPoint::to_lanes(Layout layout, const uint8_t* input, size_t count, uint8_t exponent,
+                          uint8_t* lanes) const {
+  if (layout == kNarrow && narrow_bytes_ == 4)
+    kernels::to_lanes32(type_, input, count, exponent, members_, lanes);
+  else if (layout == kNarrow)
+    kernels::to_lanes16(type_, input, count, exponent, members_, lanes);
+  else if (wide_bytes_ == 4)
+    kernels::to_wide_lanes32(type_, input, count, exponent, members_, lanes);
+  else
+    kernels::to_lanes64(type_, input, count, exponent, members_, lanes);
+}
+
+bool FixedPoint::from_lanes(Layout layout, const uint8_t* lanes, size_t count, uint8_t exponent,
+                            uint8_t* output) const {
+  if (layout == kWide && wide_bytes_ == 8)
+    return kernels::from_lanes64(type_, lanes, count, exponent, members_, average_, output);
+  if (layout == kWide)
+    kernels::from_wide_lanes32(type_, lanes, count, exponent, members_, average_, output);
+  else if (narrow_bytes_ == 4)
+    kernels::from_lanes32(type_, lanes, count, exponent, members_, average_, output);
+  else
+    kernels::from_lanes16(type_, lanes, count, exponent, members_, average_, output);
+  return true;
 }
 
 void FixedPoint::encode_int64(const Elements& part, Layout layout, uint8_t* payload) {
   part.for_each_run([&](const Run& run) {
-    uint8_t* lanes = payload + run.done * 8;
-    if (layout == kNarrow)
-      std::copy_n(run.input, run.count * 8, lanes);
-    else
-      kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(run.input), run.count,
-                                   layout == kHighHalves, lanes);
+    sum_lanes(part, run, 8, payload + run.done * 8, [&](const uint8_t* input, uint8_t* lanes) {
+      if (layout == kNarrow)
+        std::copy_n(input, run.count * 8, lanes);
+      else
+        kernels::int64_to_half_lanes(reinterpret_cast<const int64_t*>(input), run.count,
+                                     layout == kHighHalves, lanes);
+    });
   });
 }
 
 bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                         const Payloads& payloads) const {
-  const Elements part{chunk.sequence, packet.begin, packet.count, chunk.input};
+  const Elements part{chunk.sequence, packet.begin, packet.count};
   const auto layout = static_cast<Layout>(packet.layout);
   if (type_ == DataType::kInt64) return decode_int64(part, layout, payloads);
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
-  bool fits = true;
-  if (layout == kWide && wide_bytes_ == 8) {
-    part.for_each_run([&](const Run& run) {
-      fits &= kernels::from_lanes64(type_, payloads[0] + run.done * 8, run.count, bytes[2 * block_of(run)],
-                                    members_, average_, run.output);
-    });
-    return fits;
-  }
-  const auto from_lanes = layout == kWide      ? kernels::from_wide_lanes32
-                          : narrow_bytes_ == 2 ? kernels::from_lanes16
-                                               : kernels::from_lanes32;
   const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  bool fits = true;
   part.for_each_run([&](const Run& run) {
-    from_lanes(type_, payloads[0] + run.done * lane_bytes, run.count, bytes[2 * block_of(run)], members_,
-               average_, run.output);
+    fits &= from_lanes(layout, payloads[0] + run.done * lane_bytes, run.count, bytes[2 * block_of(run)],
+                       run.output);
   });
-  return true;
+  return fits;
 }
 
 bool FixedPoint::decode_int64(const Elements& part, Layout layout, const Payloads& payloads) {

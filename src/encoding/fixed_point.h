@@ -49,6 +49,9 @@ class FixedPoint final : public Encoding {
     return agreed + 2 * chunk.sequence->run_of(chunk.begin, packet.begin);
   }
   PacketPlan packet_of(Layout layout, size_t begin, size_t count) const;
+  // Of all types but int64. from_lanes() returns false if an exact sum does not fit the type.
+  void to_lanes(Layout layout, const uint8_t* input, size_t count, uint8_t exponent, uint8_t* lanes) const;
+  bool from_lanes(Layout layout, const uint8_t* lanes, size_t count, uint8_t exponent, uint8_t* output) const;
   static void encode_int64(const Elements& part, Layout layout, uint8_t* payload);
   static bool decode_int64(const Elements& part, Layout layout, const Payloads& payloads);
 

@@ -259,7 +259,7 @@ TEST(TensorSequence, APartOfATensorKnowsWhereItBegins) {
   const TensorSequence part(DataType::kFloat32, {{memory, memory, 4, 7}, {memory + 4, memory + 4, 6, 8}}, {},
                             1000);
   std::vector<std::pair<uint64_t, size_t>> seen;
-  part.for_each_run(2, 5, 0, [&](const netsum::Run& run) { seen.emplace_back(run.tensor_id, run.offset); });
+  part.for_each_run(2, 5, [&](const netsum::Run& run) { seen.emplace_back(run.tensor_id, run.offset); });
   EXPECT_EQ(seen, (std::vector<std::pair<uint64_t, size_t>>{{7, 1002}, {8, 0}}));
 }
 

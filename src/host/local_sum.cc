@@ -13,11 +13,11 @@ bool LocalSum::run(const Operation& operation) {
   const size_t count = operation.count();
   const size_t per_chunk = operation.encoding().chunk_elements(payload_bytes_);
   for (size_t begin = 0; begin < count; begin += per_chunk)
-    fits &= run_chunk(operation, {.begin = begin, .count = std::min(per_chunk, count - begin)});
+    fits &= run_chunk(operation, operation.chunk_of(begin, std::min(per_chunk, count - begin)));
   return fits;
 }
 
-bool LocalSum::run_chunk(const Operation& operation, Chunk chunk) {
+bool LocalSum::run_chunk(const Operation& operation, Chunk&& chunk) {
   operation.scan(chunk, agreed_.data());
   chunk.agreed = agreed_.data();
   const ChunkPlan plan = operation.plan(chunk, payload_bytes_);

@@ -20,7 +20,7 @@ class LocalSum {
   bool run(const Operation& operation);
 
  private:
-  bool run_chunk(const Operation& operation, Chunk chunk);
+  bool run_chunk(const Operation& operation, Chunk&& chunk);
 
   const uint32_t payload_bytes_;
   std::array<std::vector<uint8_t>, kMaxPackets> payloads_;

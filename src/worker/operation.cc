@@ -67,7 +67,7 @@ size_t Operation::chunks(uint32_t payload_bytes) const {
 Chunk Operation::chunk(size_t index, uint32_t payload_bytes) const {
   const size_t per_chunk = encoding_->chunk_elements(payload_bytes);
   const size_t begin = index * per_chunk;
-  return {begin, std::min(per_chunk, count() - begin)};
+  return chunk_of(begin, std::min(per_chunk, count() - begin));
 }
 
 void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
@@ -75,14 +75,7 @@ void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
     std::memset(bytes, 0, agreed_bytes(chunk));
     return;
   }
-  const size_t size = encoding_->scan(elements_of(chunk), bytes);
-  if (elements_.inputs() == 1) return;
-  NETSUM_ASSERT(size <= NETSUM_MAX_PAYLOAD);
-  alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
-  for (size_t input = 1; input < elements_.inputs(); ++input) {
-    encoding_->scan(elements_of(chunk, input), more);
-    for (size_t i = 0; i < size; ++i) bytes[i] = std::max(bytes[i], more[i]);  // mostly two bytes
-  }
+  encoding_->scan(chunk, bytes);
 }
 
 void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const {
@@ -91,32 +84,21 @@ void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* pa
     std::memset(payload, 0, bytes);
     return;
   }
-  const auto encode_input = [&](size_t input, uint8_t* to) {
-    if (bytes >= 8) std::memset(to + bytes - 8, 0, 8);
-    encoding_->encode(elements_of(chunk, input), chunk.agreed, packet, to);
-  };
-  encode_input(0, payload);
-  if (elements_.inputs() == 1) return;
-  alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
-  NETSUM_ASSERT(bytes <= sizeof more);
-  for (size_t input = 1; input < elements_.inputs(); ++input) {
-    encode_input(input, more);
-    const bool overflow = kernels::add_lanes(netsum_lane_bytes(packet.format), payload, more, bytes);
-    NETSUM_ASSERT(!overflow);  // the plan excludes it, as in the aggregator
-  }
+  if (bytes >= 8) std::memset(payload + bytes - 8, 0, 8);
+  encoding_->encode(chunk, chunk.agreed, packet, payload);
 }
 
 bool Operation::decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const {
-  return !role_.receives || encoding_->decode(elements_of(chunk), chunk.agreed, packet, payloads);
+  return !role_.receives || encoding_->decode(chunk, chunk.agreed, packet, payloads);
 }
 
 void Operation::decode_zeros(const Chunk& chunk) const {
-  if (role_.receives) encoding_->decode_zeros(elements_of(chunk));
+  if (role_.receives) encoding_->decode_zeros(chunk);
 }
 
 std::vector<TensorView> Operation::tensors_of(size_t begin, size_t n) const {
   std::vector<TensorView> tensors;
-  elements_.for_each_run(begin, n, 0, [&](const Run& run) {
+  elements_.for_each_run(begin, n, [&](const Run& run) {
     if (encoding_->separates_tensors() || tensors.empty()) tensors.push_back({.id = run.tensor_id});
     tensors.back().count += run.count;
   });
@@ -125,7 +107,7 @@ std::vector<TensorView> Operation::tensors_of(size_t begin, size_t n) const {
 
 size_t Operation::offset_of(size_t begin) const {
   size_t offset = 0;
-  if (begin < count()) elements_.for_each_run(begin, 1, 0, [&](const Run& run) { offset = run.offset; });
+  if (begin < count()) elements_.for_each_run(begin, 1, [&](const Run& run) { offset = run.offset; });
   return offset;
 }
 
@@ -135,7 +117,7 @@ void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
     std::memset(to, 0, n * element);
     return;
   }
-  elements_.for_each_run(begin, n, 0, [&](const Run& run) {
+  elements_.for_each_run(begin, n, [&](const Run& run) {
     std::memcpy(to + run.done * element, run.input, run.count * element);
   });
 }
@@ -143,7 +125,7 @@ void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
 void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
   if (!role_.receives) return;
   const size_t element = size_of(type());
-  elements_.for_each_run(begin, n, 0, [&](const Run& run) {
+  elements_.for_each_run(begin, n, [&](const Run& run) {
     kernels::copy_out(run.output, from + run.done * element, run.count * element);
   });
 }

@@ -52,10 +52,9 @@ struct OperationCourse {
   uint64_t retransmissions = 0;
 };
 
-// Elements [begin, begin + count) of an operation, and the agreed bytes of the ranks for them, if known.
-struct Chunk {
-  size_t begin = 0;
-  size_t count = 0;
+// Elements of an operation, and the agreed bytes of the ranks for them, if known. It is passed on by reference,
+// because copying fields that have just been stored stalls the processor.
+struct Chunk : Elements {
   const uint8_t* agreed = nullptr;
 };
 
@@ -78,14 +77,16 @@ class Operation {
 
   // Chunk `index`, for packets of `payload_bytes`.
   Chunk chunk(size_t index, uint32_t payload_bytes) const;
+  // Elements [begin, begin + n).
+  Chunk chunk_of(size_t begin, size_t n) const { return {{&elements_, begin, n}, nullptr}; }
   size_t chunks(uint32_t payload_bytes) const;
 
   // The steps of encoding.h, for the role of this rank and over all inputs. Payloads have NETSUM_MAX_PAYLOAD bytes at
   // most.
-  size_t agreed_bytes(const Chunk& chunk) const { return encoding_->agreed_bytes(elements_of(chunk)); }
+  size_t agreed_bytes(const Chunk& chunk) const { return encoding_->agreed_bytes(chunk); }
   void scan(const Chunk& chunk, uint8_t* bytes) const;
   ChunkPlan plan(const Chunk& chunk, uint32_t payload_bytes) const {
-    return encoding_->plan(elements_of(chunk), chunk.agreed, payload_bytes);
+    return encoding_->plan(chunk, chunk.agreed, payload_bytes);
   }
   void encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const;
   bool decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const;
@@ -112,10 +113,6 @@ class Operation {
   OperationCourse course;
 
  private:
-  Elements elements_of(const Chunk& chunk, size_t input = 0) const {
-    return {&elements_, chunk.begin, chunk.count, input};
-  }
-
   const uint64_t number_;
   const ReduceOp op_;
   const int64_t deadline_us_;

@@ -65,7 +65,7 @@ TEST(Operation, FurtherInputsLieAsTheFirstDo) {
   for (const size_t begin : {0, 2}) {
     alignas(8) uint8_t payload[24];
     uint8_t agreed[6];
-    Chunk chunk{begin, 6 - begin};
+    Chunk chunk = operation.chunk_of(begin, 6 - begin);
     operation.scan(chunk, agreed);
     chunk.agreed = agreed;
     const ChunkPlan plan = operation.plan(chunk, 64);
@@ -74,6 +74,33 @@ TEST(Operation, FurtherInputsLieAsTheFirstDo) {
     EXPECT_TRUE(operation.decode(chunk, plan.packet[0], {payload}));
   }
   EXPECT_EQ(std::vector<float>(sum, sum + 6), (std::vector<float>{2e30f, 6.0f, 8.0f, 10.0f, 4e-30f, 6e-30f}));
+}
+
+// Integers are one block across tensors: what one input of one tensor requires is done for all of them.
+TEST(Operation, OneInputOfOneTensorCanRequireWideLanes) {
+  constexpr int32_t kLarge = 1 << 30;
+  const std::vector<int32_t> small = {1, 2, 3, 4}, with_large = {5, 6, 7, kLarge};
+  for (const bool large_is_first : {true, false}) {
+    const auto& first = large_is_first ? with_large : small;
+    const auto& second = large_is_first ? small : with_large;
+    std::vector<int32_t> sum(4);
+    Joint joint;
+    joint.more_inputs = {second.data()};
+    const Operation operation = make_operation(
+        0, DataType::kInt32, {{first.data(), sum.data(), 3}, {first.data() + 3, sum.data() + 3, 1}},
+        ReduceOp::kSum, {}, joint);
+    alignas(8) uint8_t payload[32];
+    uint8_t agreed[2];
+    Chunk chunk = operation.chunk_of(0, 4);
+    operation.scan(chunk, agreed);
+    EXPECT_EQ(agreed[1], 1) << "wide";
+    chunk.agreed = agreed;
+    const ChunkPlan plan = operation.plan(chunk, 64);
+    ASSERT_EQ(plan.packets, 1);
+    operation.encode(chunk, plan.packet[0], payload);
+    EXPECT_TRUE(operation.decode(chunk, plan.packet[0], {payload}));
+    EXPECT_EQ(sum, (std::vector<int32_t>{6, 8, 10, kLarge + 4})) << large_is_first;
+  }
 }
 
 TEST(Operation, TensorsOfAPartKeepTheirIds) {
