@@ -133,6 +133,11 @@ PlaceInfo place_for(const AggregatorOptions& options, const std::vector<UdpPort>
   place.set_kind(in_switch ? PlaceInfo::SWITCH : PlaceInfo::SPARE_HOST);
   place.set_address(options.listen);
   place.set_stream_bps(options.sum_rate_bps);
+  if (in_switch && !options.parent.empty()) {
+    // Only if declared: the interface that the control service listens on may be another one.
+    place.mutable_uplink()->set_in_bps(options.link_rate_bps);
+    place.mutable_uplink()->set_out_bps(options.link_rate_bps);
+  }
   if (in_switch) return place;
   if (!xdp) place.set_cores(static_cast<uint32_t>(options.cores));
   for (const UdpPort& port : ports) {

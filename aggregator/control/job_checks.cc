@@ -2,6 +2,7 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
+#include "src/job/place_path.h"
 #include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
@@ -172,10 +173,9 @@ Status JobTable::check_sharing(const MemberRequest& request) {
       return status;
   }
   for (const PlaceInfo& place : request.sharing->other_places()) {
-    if (!is_printable(place.address()) || place.address().size() > kMaxJobNameBytes)
-      return invalid(who + " names an aggregator whose address is not printable, or too long");
+    if (Status status = check_path(place, who); !status.ok()) return status;
   }
-  return {};
+  return check_path(request.sharing->first_place(), who);
 }
 
 }  // namespace netsum

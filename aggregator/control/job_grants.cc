@@ -1,6 +1,7 @@
 // The part of JobTable that grants a complete job its stripes, members, slots and payload.
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -8,6 +9,7 @@
 #include "aggregator/control/job_table.h"
 #include "src/base/assert.h"
 #include "src/job/capabilities.h"
+#include "src/job/place_path.h"
 #include "src/job/ranks.h"
 #include "src/plan/job_plan.h"
 #include "wire/ids.h"
@@ -16,10 +18,10 @@
 namespace netsum {
 namespace {
 
-bool same_places(const google::protobuf::RepeatedPtrField<PlaceInfo>& a,
-                 const google::protobuf::RepeatedPtrField<PlaceInfo>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const PlaceInfo& x, const PlaceInfo& y) { return x.id() == y.id(); });
+// Adds the rank to the trees of the aggregators that it names. False: they are not those of the other ranks.
+bool add_to_all(const std::vector<PlaceInfo>& paths, std::vector<PlaceInfo>* trees) {
+  return std::equal(paths.begin(), paths.end(), trees->begin(), trees->end(),
+                    [](const PlaceInfo& path, PlaceInfo& tree) { return add_rank(path, &tree); });
 }
 
 }  // namespace
@@ -126,18 +128,34 @@ Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
   return {};
 }
 
-std::optional<plan::JobTopology> JobTable::topology_of(const Job& job) const {
-  const auto is_planned = [](const std::optional<Member>& member) {
-    return member->sharing && member->rack.empty();
-  };
-  if (!std::all_of(job.members.begin(), job.members.end(), is_planned)) return std::nullopt;
+bool JobTable::is_planned(const Job& job) {
+  return std::all_of(job.members.begin(), job.members.end(), [](const std::optional<Member>& member) {
+    if (!member->sharing) return false;
+    // An aggregator of an older release does not say that it is below this one.
+    return member->rack.empty() == member->sharing->first_place().below().empty();
+  });
+}
+
+Result<plan::JobTopology> JobTable::topology_of(const Job& job) const {
   plan::JobTopology topology{.links = {}, .shards = true, .places = {}};
-  if (!members_bring_shards_) topology.places.push_back(place_of(options_.place, *dataplane_));
-  const auto& others = job.members.front()->sharing->other_places();
-  topology.places.insert(topology.places.end(), others.begin(), others.end());
-  for (const auto& member : job.members) {
-    topology.links.push_back(member->sharing->link());
-    topology.shards &= !member->shard_endpoint.empty();
+  const PlaceInfo own = place_of(options_.place, *dataplane_);
+  for (size_t rank = 0; rank < job.members.size(); ++rank) {
+    const Member& member = *job.members[rank];
+    const auto& others = member.sharing->other_places();
+    std::vector<PlaceInfo> paths;
+    if (!members_bring_shards_) paths.push_back(path_from(own, member.sharing->first_place()));
+    paths.insert(paths.end(), others.begin(), others.end());
+    if (rank == 0) std::transform(paths.begin(), paths.end(), std::back_inserter(topology.places), top_of);
+    if (!add_to_all(paths, &topology.places))
+      return Status(
+          ErrorCode::kInvalidArgument,
+          describe_rank(static_cast<int>(rank), member.host) + " names other aggregators than " +
+              describe_rank(0, job.members.front()->host) +
+              ", or in another order, or one was restarted meanwhile: name the same ones on all ranks, or, "
+              "below parents, those with the same parents",
+          static_cast<int>(rank));
+    topology.links.push_back(member.sharing->link());
+    topology.shards &= !member.shard_endpoint.empty();
   }
   return topology;
 }
@@ -145,19 +163,9 @@ std::optional<plan::JobTopology> JobTable::topology_of(const Job& job) const {
 // Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
 Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
   const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
-  const std::optional<plan::JobTopology> topology = topology_of(job);
-  if (!topology) return equal;
-  const auto& others = job.members.front()->sharing->other_places();
-  for (size_t rank = 0; rank < job.members.size(); ++rank) {
-    const Member& member = *job.members[rank];
-    if (same_places(others, member.sharing->other_places())) continue;
-    return Status(
-        ErrorCode::kInvalidArgument,
-        describe_rank(static_cast<int>(rank), member.host) + " names other aggregators than " +
-            describe_rank(0, job.members.front()->host) +
-            ", or in another order, or one was restarted meanwhile: name the same ones on all ranks",
-        static_cast<int>(rank));
-  }
+  if (!is_planned(job)) return equal;
+  const Result<plan::JobTopology> topology = topology_of(job);
+  if (!topology.ok()) return topology.status();
   const auto shares = static_cast<Shares>(job.spec.shares());
   Result<plan::JobPlan> plan = plan::plan_job(*topology, shares);
   if (!plan.ok() && shares == Shares::kAuto) return plan.status();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,10 @@ class JobService {
   virtual Status check_aggregator_token(const std::string& presented) = 0;
   virtual std::vector<AggregatorJobStatus> jobs() = 0;
   virtual Result<control::TopologyReply> topology(const std::string& job) = 0;
+  // Calls `done`, now or later, with the path (src/job/place_path.h) from the topmost aggregator to this one, `own`.
+  // `call` asks for it.
+  virtual void place(const grpc::CallbackServerContext& call, PlaceInfo own,
+                     std::function<void(const Result<PlaceInfo>&)> done) = 0;
   virtual uint32_t payload_limit() = 0;
   virtual bool draining() = 0;
 };

@@ -13,7 +13,7 @@ using ::testing::Not;
 constexpr double kMbit = 1e6;
 
 class JobSharesTest : public JobTableTest {
- protected:
+ public:
   static MemberRequest planned(uint32_t rank, uint32_t world_size, double mbit = 100) {
     MemberRequest request = member_request(rank, world_size);
     request.job.set_shares(static_cast<uint32_t>(Shares::kAuto));
@@ -38,6 +38,7 @@ class JobSharesTest : public JobTableTest {
     return place;
   }
 
+ protected:
   // The aggregator has one core.
   JobTable one_core(const PlaceInfo& own) {
     dataplane_.set_endpoints({*Address::parse("10.0.0.9:7000")});
@@ -196,21 +197,100 @@ TEST_F(JobSharesTest, RefusesAbsurdRates) {
               AllOf(HasSubstr("the shares cannot be planned"), HasSubstr("10.0.0.9:5151")));
 }
 
-TEST_F(JobSharesTest, AHierarchyHasNoPlan) {
+MemberRequest below_rack(MemberRequest request, uint64_t id, double mbit) {
+  request.shard_endpoint.clear();  // the aggregator below has taken it out
+  request.rack = std::to_string(id);
+  request.rack_payload_bytes = 1408;
+  request.rack_slots = 1000;
+  request.rack_stripes = 1;
+  request.sharing->mutable_first_place()->set_address("spine:5151");
+  *request.sharing->mutable_first_place()->add_below() = JobSharesTest::place(id, mbit);
+  return request;
+}
+
+TEST_F(JobSharesTest, HierarchiesShareByTheRatesOfTheirAggregators) {
   JobTable jobs = one_core(place(9, 100));
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    MemberRequest request = planned(rank, 4);
-    request.shard_endpoint.clear();  // the aggregator below has taken it out
-    request.rack = rank < 2 ? "a" : "b";
-    request.rack_payload_bytes = 1408;
-    request.rack_slots = 1000;
-    request.rack_stripes = 1;
+    MemberRequest request = below_rack(planned(rank, 4), rank < 2 ? 10 : 11, 100);
+    PlaceInfo& second = *request.sharing->add_other_places();
+    second = place(20, 900);
+    *second.add_below() = place(rank < 2 ? 21 : 22, rank < 2 ? 200 : 800);
+    join(jobs, request);
+  }
+  const auto grant = grant_of(jobs);
+  ASSERT_NE(grant, nullptr);
+  EXPECT_THAT(grant->stripes, SizeIs(1))
+      << "those of the second hierarchy are granted by its topmost aggregator";
+  EXPECT_THAT(grant->plan.weights(), ElementsAre(1, 2)) << "100 / 3 and 200 / 3";
+  EXPECT_THAT(grant->plan.text(), AllOf(HasSubstr("aggregator spine:5151 (and 2 below it) 33.3 %"),
+                                        HasSubstr("aggregator 10.0.0.10:5151")));
+  const Result<control::TopologyReply> topology = jobs.topology("");
+  ASSERT_TRUE(topology.ok()) << topology.status().to_string();
+  ASSERT_EQ(topology->places_size(), 2);
+  ASSERT_EQ(topology->places(0).below_size(), 2);
+  EXPECT_EQ(topology->places(0).below(1).ranks(), 2u);
+  EXPECT_FALSE(topology->shards());
+}
+
+TEST_F(JobSharesTest, RanksBelowAndBesideAHierarchysAggregators) {
+  JobTable jobs = one_core(place(9, 300));
+  for (uint32_t rank = 0; rank < 3; ++rank) join(jobs, below_rack(planned(rank, 5), 10, 1000));
+  for (uint32_t rank = 3; rank < 5; ++rank) join(jobs, planned(rank, 5));
+  const auto grant = grant_of(jobs);
+  ASSERT_NE(grant, nullptr);
+  EXPECT_EQ(grant->job.members, 3);
+  EXPECT_THAT(grant->stripes, SizeIs(1)) << "no shards: not all ranks could use them";
+  EXPECT_DOUBLE_EQ(grant->plan.s_per_byte(), 8 / (100 * kMbit)) << "three members at 300 Mbit/s";
+}
+
+TEST_F(JobSharesTest, AggregatorsOfAnotherHierarchyAreRefused) {
+  JobTable jobs = one_core(place(9, 100));
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    MemberRequest request = below_rack(planned(rank, 2), 10 + rank, 100);
+    PlaceInfo& second = *request.sharing->add_other_places();
+    second = place(20 + rank, 100);
+    *second.add_below() = place(30 + rank, 100);
+    join(jobs, request);
+  }
+  EXPECT_THAT(failure_of(jobs).message(),
+              AllOf(HasSubstr("rank 1 (10.0.0.1) names other aggregators than rank 0"),
+                    HasSubstr("with the same parents")));
+  EXPECT_THAT(dataplane_.installed(), IsEmpty());
+}
+
+TEST_F(JobSharesTest, AnAggregatorBelowOfAnEarlierReleaseHasNoPlan) {
+  JobTable jobs = one_core(place(9, 100));
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    MemberRequest request = below_rack(planned(rank, 4), rank < 2 ? 10 : 11, 100);
+    request.sharing->clear_first_place();
     join(jobs, request);
   }
   const auto grant = grant_of(jobs);
   ASSERT_NE(grant, nullptr);
   EXPECT_THAT(grant->stripes, SizeIs(1));
   EXPECT_THAT(grant->plan.weights(), IsEmpty());
+  EXPECT_THAT(jobs.topology("").status().message(), HasSubstr("has no plan here"));
+}
+
+TEST_F(JobSharesTest, ThePlanShowsTheAddressThatItsMembersUse) {
+  PlaceInfo wildcard = place(9, 100);
+  wildcard.set_address("0.0.0.0:5151");
+  JobTable jobs = one_core(wildcard);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    MemberRequest request = planned(rank, 2);
+    request.sharing->mutable_first_place()->set_address("spare7:5151");
+    join(jobs, request);
+  }
+  EXPECT_THAT(grant_of(jobs)->plan.text(), AllOf(HasSubstr("spare7:5151"), Not(HasSubstr("0.0.0.0"))));
+}
+
+TEST_F(JobSharesTest, RefusesPathsThatAreNone) {
+  MemberRequest request = below_rack(planned(0, 2), 10, 100);
+  *request.sharing->mutable_first_place()->add_below() = place(11, 100);
+  EXPECT_THAT(refusal(request).message(), HasSubstr("names 2 aggregators below spine:5151"));
+  request = planned(0, 2);
+  request.sharing->mutable_first_place()->set_address("\x1b[31m");
+  EXPECT_THAT(refusal(request).message(), HasSubstr("not printable"));
 }
 
 TEST_F(JobSharesTest, AfterARegroupThePlanIsOfThoseWhoGoOn) {

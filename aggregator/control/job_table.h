@@ -262,8 +262,10 @@ class JobTable {
   Status grant_stripes(const Job& job, JobGrant* grant) const;
   Result<std::vector<uint32_t>> plan_shares(const Job& job, JobGrant* grant) const;
   Result<const Job*> running(const std::string& name) const;
-  // Nothing, if this aggregator makes no plan for the job. Requires that all members are there.
-  std::optional<plan::JobTopology> topology_of(const Job& job) const;
+  // Whether this aggregator makes a plan for the job. Requires that all members are there, as does topology_of().
+  static bool is_planned(const Job& job);
+  // Error: kInvalidArgument (a rank names other aggregators than rank 0).
+  Result<plan::JobTopology> topology_of(const Job& job) const;
   Status grant_shard(const Job& job, size_t rank, JobGrant* grant) const;
   Capabilities capabilities_for(const Job& job, const JobGrant& grant) const;
   std::string grant_multicast_group(const Job& job, JobGrant* grant) const;

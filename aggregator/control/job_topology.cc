@@ -35,12 +35,11 @@ Result<control::TopologyReply> JobTable::topology(const std::string& name) const
   if (!found.ok()) return found.status();
   const Job& job = **found;
   if (!job.ranks(false).empty()) return unplanned(job.spec.name(), "is ending: ranks have left it");
-  const std::optional<plan::JobTopology> topology = topology_of(job);
-  if (!topology)
-    return unplanned(
-        job.spec.name(),
-        "has no plan here: ask the aggregator that its ranks name first, and none above or below "
-        "another one (--parent)");
+  if (!is_planned(job))
+    return unplanned(job.spec.name(),
+                     "has no plan here: ask the aggregator that its ranks name first, or the one above it");
+  const Result<plan::JobTopology> topology = topology_of(job);
+  if (!topology.ok()) return topology.status();
   control::TopologyReply reply;
   reply.set_job(job.spec.name());
   reply.set_shards(topology->shards);

@@ -35,6 +35,10 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
   Status check_aggregator_token(const std::string& presented) override;
   std::vector<AggregatorJobStatus> jobs() override;
   Result<control::TopologyReply> topology(const std::string& job) override;
+  void place(const grpc::CallbackServerContext&, PlaceInfo own,
+             std::function<void(const Result<PlaceInfo>&)> done) override {
+    done(own);
+  }
   uint32_t payload_limit() override;
   bool draining() override;
 

@@ -136,29 +136,6 @@ Status ParentRelay::check(const MemberRequest& request) {
   return {};
 }
 
-// A copy of the member's request, so that fields that this release does not know reach the parent. Only the fields that
-// describe this aggregator are replaced.
-control::JoinRequest ParentRelay::request_above(const control::JoinRequest& message,
-                                                const MemberRequest& request) const {
-  control::JoinRequest above = message;
-  above.mutable_job()->set_aggregator_token(options_.parent_token);
-  const DataplaneLimits limits = dataplane_->limits();
-  uint32_t payload = limits.capabilities.payload_bytes();
-  if (request.peer.family == 6)
-    payload = std::min(payload, wire::payload_for_mtu(static_cast<int>(request.job.mtu()), 6));
-  if (!request.rack.empty()) payload = std::min(payload, request.rack_payload_bytes);
-  // Shares are not planned in a hierarchy, and shards do not sum beside its aggregators.
-  if (request.job.shares() == static_cast<uint32_t>(Shares::kAuto)) above.clear_shard_endpoint();
-  above.set_rack(rack_);
-  above.set_rack_payload_bytes(payload);
-  if (request.rack.empty()) above.set_rack_slots(std::numeric_limits<uint32_t>::max());
-  above.set_rack_stripes(static_cast<uint32_t>(limits.stripes));
-  const Capabilities own = without_values(limits.capabilities);
-  *above.mutable_dataplane() = request.rack.empty() ? own : common(own, request.dataplane);
-  if (request.origin.empty() && request.peer.valid()) above.set_origin(request.peer.to_string());
-  return above;
-}
-
 void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
                        const std::shared_ptr<MemberStream>& stream) {
   const auto refuse = [&](const Status& why) {
@@ -473,6 +450,7 @@ std::vector<AggregatorJobStatus> ParentRelay::jobs() {
     job.world_size = static_cast<int>(session.spec.world_size());
     job.joined.push_back(session.rank);
     job.state = state;
+    if (session.job) job.plan = grants_.at(*session.job).plan;
     job.age_ms = std::max(job.age_ms, static_cast<uint64_t>((monotonic_us() - session.began_us) / 1000));
   }
   std::vector<AggregatorJobStatus> all;

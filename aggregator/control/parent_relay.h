@@ -32,6 +32,7 @@ struct RelayOptions {
   std::string token;         // members must present it; empty: none is required
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
+  PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
 };
 
 // Calls and streams share ownership, because they may briefly outlive the service. Destroy it after halt(), and not on
@@ -56,8 +57,10 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   std::vector<AggregatorJobStatus> jobs() override;
   Result<control::TopologyReply> topology(const std::string&) override {
     return Status(ErrorCode::kUnsupported,
-                  "this aggregator has a parent (" + options_.parent + "): jobs of a hierarchy have no plan");
+                  "this aggregator has a parent, which knows the plan: ask the one at " + options_.parent);
   }
+  void place(const grpc::CallbackServerContext& call, PlaceInfo own,
+             std::function<void(const Result<PlaceInfo>&)> done) override;
   uint32_t payload_limit() override { return dataplane_->limits().capabilities.payload_bytes(); }
   bool draining() override;
 
@@ -105,6 +108,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     std::shared_ptr<Reservation> reservation;
     DataplaneJob job;
     std::vector<uint16_t> member_of_rank;
+    std::string plan;  // the shares, as text for status reports
     int sessions = 0;
   };
 

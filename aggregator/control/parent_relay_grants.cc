@@ -30,6 +30,7 @@ Result<control::Ready> ParentRelay::grant(Session& session, const control::Ready
   own.host_meeting = ready.host_meeting();
   own.succession_id = ready.succession_id();
   own.member_of_rank = grant.member_of_rank;
+  own.plan = ready.plan();
   own.capabilities = common(dataplane_->limits().capabilities, ready.capabilities());
   return to_ready(own);
 }
@@ -80,6 +81,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
   if (all_receive_multicast(session.spec))
     grant.job.multicast_group = multicast_group_of(*dataplane_, grant.job.job);
   grant.job.parent = std::move(parent);
+  grant.plan = above->plan.text();
   if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
   if (granted < reservation.slots) notify_room();

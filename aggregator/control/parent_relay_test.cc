@@ -43,8 +43,7 @@ class ParentRelayTest : public ::testing::Test {
     auto rack = ControlService::start(options, racks_dataplane_.get());
     ASSERT_TRUE(rack.ok()) << rack.status().to_string();
     rack_ = std::move(rack).value();
-    stub_ = control::Aggregator::NewStub(
-        grpc::CreateChannel(rack_->address(), grpc::InsecureChannelCredentials()));
+    stub_ = stub_of(*rack_);
   }
 
   static control::JoinRequest request(uint32_t rank) {
@@ -83,10 +82,16 @@ class ParentRelayTest : public ::testing::Test {
       return from_rpc_status(reader->Finish()).value_or(Status());
     }
   };
-  std::unique_ptr<Stream> join(const control::JoinRequest& request) {
+  std::unique_ptr<Stream> join(const control::JoinRequest& request) { return join(*stub_, request); }
+
+  static std::unique_ptr<control::Aggregator::Stub> stub_of(const ControlService& service) {
+    return control::Aggregator::NewStub(
+        grpc::CreateChannel(service.address(), grpc::InsecureChannelCredentials()));
+  }
+  static std::unique_ptr<Stream> join(control::Aggregator::Stub& at, const control::JoinRequest& request) {
     auto stream = std::make_unique<Stream>();
     stream->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    stream->reader = stub_->Join(&stream->context, request);
+    stream->reader = at.Join(&stream->context, request);
     return stream;
   }
 
@@ -164,6 +169,107 @@ TEST_F(ParentRelayTest, AJobIsGrantedWhatParentAndRackCanBothDo) {
   const control::Event ready = first->next(control::Event::kReady);
   ASSERT_TRUE(ready.has_ready());
   EXPECT_THAT(ready.ready().capabilities().formats(), ElementsAre(NETSUM_FORMAT_SUM_I32));
+}
+
+LinkRate link(double mbit) {
+  LinkRate link;
+  link.set_in_bps(mbit * 1e6);
+  link.set_out_bps(mbit * 1e6);
+  return link;
+}
+
+// Two topmost aggregators with two aggregators below each; every rank names one below each.
+class PlannedHierarchyTest : public ParentRelayTest {
+ protected:
+  struct Node {
+    std::unique_ptr<FakeDataplane> dataplane;
+    std::unique_ptr<ControlService> service;
+    std::unique_ptr<control::Aggregator::Stub> stub;
+  };
+
+  static Node node(double mbit, const std::string& parent = "") {
+    Node node;
+    node.dataplane =
+        std::make_unique<FakeDataplane>(DataplaneLimits{1, 8, 1024, standard_capabilities(1440)});
+    ControlServiceOptions options;
+    options.parent = parent;
+    options.place.set_address("0.0.0.0:5151");
+    *options.place.add_ports()->mutable_link() = link(mbit);
+    auto service = ControlService::start(options, node.dataplane.get());
+    EXPECT_TRUE(service.ok()) << service.status().to_string();
+    node.service = std::move(service).value();
+    node.stub = stub_of(*node.service);
+    return node;
+  }
+
+  static PlaceInfo place_at(const Node& node) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    PlaceInfo place;
+    const grpc::Status status = node.stub->GetPlace(&context, {}, &place);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return place;
+  }
+
+  const Node slow_top_ = node(1000), fast_top_ = node(1000);
+  const Node slow_[2] = {node(90, slow_top_.service->address()), node(30, slow_top_.service->address())};
+  const Node fast_[2] = {node(60, fast_top_.service->address()), node(300, fast_top_.service->address())};
+};
+
+TEST_F(PlannedHierarchyTest, AnAggregatorBelowSaysWhereItIs) {
+  const PlaceInfo path = place_at(fast_[1]);
+  EXPECT_EQ(path.address(), fast_top_.service->address()) << "as the one below calls it";
+  EXPECT_EQ(path.id(), place_at(fast_top_).id());
+  ASSERT_EQ(path.below_size(), 1);
+  EXPECT_EQ(path.below(0).ports(0).link().in_bps(), 300e6);
+  EXPECT_EQ(path.below(0).stripes(), 1u);
+  EXPECT_NE(path.below(0).id(), path.id());
+}
+
+TEST_F(PlannedHierarchyTest, ThePlanOfTheTopmostAggregatorReachesAllRanksAlike) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    control::JoinRequest join_slow = request(rank);
+    join_slow.mutable_job()->set_world_size(4);
+    join_slow.mutable_job()->set_shares(static_cast<uint32_t>(Shares::kAuto));
+    join_slow.set_shard_endpoint("127.0.0.1:9");
+    *join_slow.mutable_sharing()->mutable_link() = link(1000);
+    join_slow.mutable_sharing()->mutable_first_place()->set_address("rack" + std::to_string(rank / 2) +
+                                                                    ":5151");
+    *join_slow.mutable_sharing()->add_other_places() = place_at(fast_[rank / 2]);
+    streams.push_back(join(*slow_[rank / 2].stub, join_slow));
+  }
+  std::string plan;
+  for (const auto& stream : streams) {
+    const control::Event event = stream->next(control::Event::kReady);
+    ASSERT_TRUE(event.has_ready());
+    EXPECT_THAT(event.ready().plan().weights(), ElementsAre(1, 2)) << "30 / 3 and 60 / 3";
+    EXPECT_EQ(event.ready().stripes_size(), 1);
+    if (plan.empty()) plan = event.ready().plan().SerializeAsString();
+    EXPECT_EQ(event.ready().plan().SerializeAsString(), plan);
+    EXPECT_THAT(event.ready().plan().text(), HasSubstr("bottleneck: aggregator "));
+    EXPECT_THAT(event.ready().plan().text(),
+                HasSubstr(slow_top_.service->address() + " (and 2 below it) 33.3 %"));
+  }
+  for (const Node* node : {&slow_top_, &slow_[0], &slow_[1]})
+    EXPECT_THAT(node->service->status().jobs.at(0).plan, HasSubstr("planned shares"));
+  grpc::ClientContext context;
+  control::TopologyReply reply;
+  EXPECT_THAT(slow_[0].stub->GetTopology(&context, {}, &reply).error_message(),
+              HasSubstr("ask the one at " + slow_top_.service->address()));
+}
+
+TEST_F(PlannedHierarchyTest, AParentThatDoesNotAnswerIsNamedToThoseWhoAsk) {
+  const Node orphan = node(100, "127.0.0.1:1");
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  PlaceInfo place;
+  const grpc::Status status = orphan.stub->GetPlace(&context, {}, &place);
+  EXPECT_FALSE(status.ok());
+  const auto refusal = from_rpc_status(status);
+  ASSERT_TRUE(refusal) << status.error_message();
+  EXPECT_EQ(refusal->code(), ErrorCode::kUnreachable);
+  EXPECT_THAT(refusal->message(), HasSubstr("127.0.0.1:1, the parent of this one, does not answer"));
 }
 
 }  // namespace

@@ -82,8 +82,13 @@ class Service final : public ControlService, public control::Aggregator::Callbac
   grpc::ServerUnaryReactor* GetPlace(grpc::CallbackServerContext* context,
                                      const control::StatusRequest* request, PlaceInfo* reply) override {
     const Status refusal = jobs_->check_aggregator_token(request->aggregator_token());
-    if (refusal.ok()) *reply = place_of(place_, *dataplane_);
-    return answer(context, refusal);
+    if (!refusal.ok()) return answer(context, refusal);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    jobs_->place(*context, place_of(place_, *dataplane_), [reactor, reply](const Result<PlaceInfo>& path) {
+      if (path.ok()) *reply = *path;
+      reactor->Finish(to_rpc_status(path.status()));
+    });
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
@@ -254,9 +259,10 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
   }
   auto channel = make_channel(options.parent, options.tls);
   if (!channel.ok()) return channel.status();
-  return std::shared_ptr<JobService>(std::make_shared<ParentRelay>(
-      RelayOptions{options.parent, options.parent_token, options.token, options.max_jobs, join_timeout},
-      dataplane, *channel));
+  return std::shared_ptr<JobService>(
+      std::make_shared<ParentRelay>(RelayOptions{options.parent, options.parent_token, options.token,
+                                                 options.max_jobs, join_timeout, options.place},
+                                    dataplane, *channel));
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ struct AggregatorOptions {
   std::string parent_token;  // the parent's `token`
   // What the share planner of a job needs to know (Shares::kAuto). Rates are in bits per second, 1e3 to 1e14.
   // Of this host's link, in each direction, if there are no `ports`. 0: what its interface reports or, if it reports
-  // none, that of the slowest member.
+  // none, that of the slowest member. In a switch with a parent: of the link to the parent; 0: no limit.
   double link_rate_bps = 0;
   double sum_rate_bps = 0;  // the most that it can sum, from each member; 0: no limit
   // Every member has a link of its own to this aggregator, as in a switch: only the members' links count. Always the

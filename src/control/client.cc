@@ -53,6 +53,7 @@ control::JoinRequest to_request(const JoinParameters& parameters) {
     *request.mutable_sharing()->mutable_link() = parameters.sharing->link;
     for (const PlaceInfo& place : parameters.sharing->other_places)
       *request.mutable_sharing()->add_other_places() = place;
+    request.mutable_sharing()->mutable_first_place()->set_address(parameters.address);
   }
   request.set_host(parameters.host);
   request.set_multicast(parameters.multicast);

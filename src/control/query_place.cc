@@ -8,6 +8,7 @@
 #include "src/control/connection_errors.h"
 #include "src/control/rpc_status.h"
 #include "src/control/status_query.h"
+#include "src/job/place_path.h"
 
 namespace netsum {
 namespace {
@@ -23,6 +24,12 @@ Status older_release(const std::string& address, const std::string& advice) {
               advice};
 }
 
+// Makes the addresses printable.
+void clean(PlaceInfo* place) {
+  place->set_address(printable(place->address()));
+  for (PlaceInfo& lower : *place->mutable_below()) clean(&lower);
+}
+
 }  // namespace
 
 Result<PlaceInfo> query_place(const std::string& address, const std::string& aggregator_token,
@@ -35,7 +42,7 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
     PlaceInfo place;
     const grpc::Status result = query->stub->GetPlace(&context, query->request, &place);
     if (result.ok()) {
-      place.set_address(address);
+      lowest_of(&place)->set_address(address);
       return place;
     }
     if (result.error_code() == grpc::StatusCode::UNIMPLEMENTED)
@@ -68,10 +75,9 @@ Result<RemoteTopology> query_topology(const std::string& address, const std::str
                             .shards = reply.shards(),
                             .places = {reply.places().begin(), reply.places().end()},
                             .plan = printable(reply.plan(), kTextBytes)};
-    for (size_t i = 0; i < topology.places.size(); ++i) {
-      PlaceInfo& place = topology.places[i];
-      place.set_address(i == 0 ? address : printable(place.address()));  // it knows only what it listens at
-    }
+    for (PlaceInfo& place : topology.places) clean(&place);
+    // Its members may call it otherwise.
+    if (!topology.places.empty()) topology.places.front().set_address(address);
     return topology;
   }
   if (const auto answer = from_rpc_status(result)) return *answer;

@@ -30,8 +30,7 @@ class Rates {
     for (const LinkRate& link : job.links) slowest = std::min(slowest, known(link));
     known_ = std::isfinite(slowest);
     for (const PlaceInfo& place : job.places) {
-      if (known_) break;
-      for (const PlacePort& port : place.ports()) slowest = std::min(slowest, known(port.link()));
+      if (!known_) slowest = std::min(slowest, slowest_port(place));
     }
     assumed_ = std::isfinite(slowest) ? slowest : kNominalBps;
     any_known_ = std::isfinite(slowest);
@@ -59,6 +58,13 @@ class Rates {
     return rate;
   }
 
+  static double slowest_port(const PlaceInfo& place) {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (const PlacePort& port : place.ports()) slowest = std::min(slowest, known(port.link()));
+    for (const PlaceInfo& lower : place.below()) slowest = std::min(slowest, slowest_port(lower));
+    return slowest;
+  }
+
   double assumed_ = kNominalBps;
   bool known_ = false, any_known_ = false;
   size_t assumptions_ = 0;
@@ -76,6 +82,24 @@ Status check_stripes(const plan::Place& place, const PlaceInfo& said) {
               std::to_string(expected) + ": install the same release of netsum on all hosts"};
 }
 
+bool is_hierarchy(const PlaceInfo& place) {
+  return !place.below().empty();
+}
+
+Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rates* rates);
+
+Status add_below(const PlaceInfo& said, Rates* rates, plan::Place* place) {
+  for (const PlaceInfo& lower_said : said.below()) {
+    Result<plan::Place> lower = to_place(lower_said, "aggregator " + lower_said.address(), rates);
+    if (!lower.ok()) return lower.status();
+    const LinkRate& uplink = lower_said.uplink();
+    if (uplink.in_bps() != 0 && uplink.out_bps() != 0)
+      lower->uplink = Link{uplink.in_bps(), uplink.out_bps()};
+    place->below.push_back(std::move(lower).value());
+  }
+  return {};
+}
+
 Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rates* rates) {
   plan::Place place;
   place.name = name;
@@ -83,6 +107,7 @@ Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rat
   place.limits.adds_per_second = said.adds_per_second();
   place.limits.stream_bps = said.stream_bps();
   place.multicast = said.multicast();
+  place.members = said.ranks() + static_cast<size_t>(said.below_size());
   if (said.kind() == PlaceInfo::SWITCH) {
     place.kind = PlaceKind::kSwitch;
   } else {
@@ -91,6 +116,8 @@ Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rat
   }
   if (place.cores == 0 || place.cores > kMaxPorts || place.ports.size() > kMaxPorts) return place;  // check()
   if (Status status = check_stripes(place, said); !status.ok()) return status;
+  if (!is_hierarchy(said)) return place;
+  if (Status status = add_below(said, rates, &place); !status.ok()) return status;
   return place;
 }
 
@@ -127,6 +154,17 @@ std::string percent(double share) {
   return number("%.3g %%", share * 100);
 }
 
+// "aggregator 10.0.0.9:5151 (and 2 below it)"
+std::string describe_place(const Place& place) {
+  const auto count = [](const auto& self, const Place& top) -> size_t {
+    size_t below = top.below.size();
+    for (const Place& lower : top.below) below += self(self, lower);
+    return below;
+  };
+  const size_t below = count(count, place);
+  return below == 0 ? place.name : place.name + " (and " + std::to_string(below) + " below it)";
+}
+
 // "10.0.0.9:5151 12.5 %, 8 embedded shards 10.9 % each"
 std::string describe_shares(const Topology& topology, const Plan& plan) {
   std::vector<double> of_places(topology.places.size());
@@ -144,13 +182,24 @@ std::string describe_shares(const Topology& topology, const Plan& plan) {
   }
   std::string text;
   for (size_t i = 0; i < of_places.size(); ++i) {
-    text += (text.empty() ? "" : ", ") + topology.places[i].name + " " + percent(of_places[i]);
+    text += (text.empty() ? "" : ", ") + describe_place(topology.places[i]) + " " + percent(of_places[i]);
   }
   if (shards == 0) return text;
   text += (text.empty() ? "" : ", ") + std::to_string(shards) +
           (shards == 1 ? " embedded shard " : " embedded shards ") + percent(least);
   if (most > least) text += " to " + percent(most);
   return text + (shards == 1 ? "" : " each");
+}
+
+// What to do if a ring would be faster; "" if shards are missing for another reason.
+const char* advice(const Topology& topology, Shares shares) {
+  if (shares == Shares::kOff) return "let netsum plan the shares (NETSUM_SHARES=auto)";
+  const bool hierarchy = std::any_of(topology.places.begin(), topology.places.end(),
+                                     [](const Place& place) { return !place.below.empty(); });
+  return hierarchy
+             ? "put the aggregators of this hierarchy into switches, give them faster links, or name the "
+               "topmost one on all ranks, so that these sum in shards, too"
+             : "";
 }
 
 SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, const std::string& rates) {
@@ -164,9 +213,8 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
   if (plan.ring_s_per_byte > 0)
     text += "; expected " + number("%.2f", plan.speed_up) + " times as fast as a ring";
   text += rates;
-  if (plan.slower_than_ring() && shares == Shares::kOff) {
-    text += "; WARNING: a ring would be faster: let netsum plan the shares (NETSUM_SHARES=auto)";
-  }
+  const std::string what_to_do = plan.slower_than_ring() ? advice(topology, shares) : "";
+  if (!what_to_do.empty()) text += "; WARNING: a ring would be faster: " + what_to_do;
   summary.set_text(std::move(text));
   return summary;
 }

@@ -14,9 +14,11 @@
 namespace netsum::plan {
 
 struct JobTopology {
-  std::vector<LinkRate> links;    // by rank; 0: unknown
-  bool shards = false;            // every rank offers a shard
-  std::vector<PlaceInfo> places;  // the aggregators, in the order in which the ranks name them
+  std::vector<LinkRate> links;  // by rank; 0: unknown
+  bool shards = false;          // every rank offers a shard
+  // The aggregators, in the order in which the ranks name them; of a hierarchy, the topmost one with those below it
+  // (src/job/place_path.h).
+  std::vector<PlaceInfo> places;
 };
 
 struct JobPlan {

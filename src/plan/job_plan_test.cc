@@ -146,6 +146,64 @@ TEST(JobPlan, OneRankSumsAtTheAggregator) {
   EXPECT_THAT(plan.summary.text(), Not(HasSubstr("ring")));
 }
 
+// Aggregators with these ids and rates, for `ranks` ranks each, below one with an unknown rate.
+PlaceInfo hierarchy(uint64_t id, std::vector<std::pair<uint64_t, double>> racks, uint32_t ranks) {
+  PlaceInfo top = spare(id);
+  for (const auto& [rack, mbit] : racks) {
+    PlaceInfo& below = *top.add_below();
+    below = spare(rack, mbit);
+    below.set_ranks(ranks);
+  }
+  return top;
+}
+
+TEST(JobPlan, HierarchiesShareByTheirSlowestAggregators) {
+  JobTopology topology =
+      job(8, 100, {hierarchy(1, {{11, 100}, {12, 50}}, 4), hierarchy(2, {{21, 150}, {22, 200}}, 4)});
+  topology.shards = false;  // the ranks' aggregators have taken them out
+  const JobPlan plan = planned(topology);
+  EXPECT_THAT(plan.of_places, ElementsAre(1, 3)) << "50 / 5 and 150 / 5";
+  EXPECT_THAT(plan.of_shards, Each(0));
+  EXPECT_DOUBLE_EQ(plan.summary.s_per_byte(), 8 / (40 * kMbit));
+  EXPECT_THAT(plan.summary.bottleneck(), HasSubstr("aggregator 10.0.0.12:5151"));
+  EXPECT_THAT(plan.summary.text(),
+              AllOf(HasSubstr("aggregator 10.0.0.1:5151 (and 2 below it) 25 %"),
+                    HasSubstr("2 links are taken as 100 Mbit/s"),
+                    HasSubstr("WARNING: a ring would be faster: put the aggregators of this hierarchy into "
+                              "switches")));
+  EXPECT_THAT(planned(topology, Shares::kOff).of_places, ElementsAre(1, 1));
+  EXPECT_THAT(planned(topology, Shares::kOff).summary.text(), HasSubstr("NETSUM_SHARES=auto"));
+}
+
+TEST(JobPlan, AHierarchyOfSwitchesIsLimitedByItsUplinks) {
+  std::vector<PlaceInfo> places = {hierarchy(1, {{11, 0}, {12, 0}}, 4), hierarchy(2, {{21, 0}, {22, 0}}, 4)};
+  for (PlaceInfo& top : places) {
+    top.set_kind(PlaceInfo::SWITCH);
+    for (PlaceInfo& rack : *top.mutable_below()) rack.set_kind(PlaceInfo::SWITCH);
+  }
+  JobTopology topology = job(8, 100, places);
+  topology.shards = false;
+  const JobPlan equal = planned(topology);
+  EXPECT_THAT(equal.of_places, ElementsAre(1, 1)) << "nothing limits them";
+  EXPECT_THAT(equal.summary.text(),
+              AllOf(HasSubstr("1.75 times as fast"), Not(HasSubstr("WARNING")), Not(HasSubstr("taken as"))));
+  *topology.places[0].mutable_below(1)->mutable_uplink() = rate(30);
+  *topology.places[1].mutable_below(0)->mutable_uplink() = rate(70);
+  EXPECT_THAT(planned(topology).of_places, ElementsAre(3, 7));
+  *topology.places[1].mutable_below(0)->mutable_uplink() = rate(1e12);
+  EXPECT_THAT(plan_job(topology, Shares::kAuto).status().message(),
+              AllOf(HasSubstr("the shares cannot be planned"),
+                    HasSubstr("the uplink of place 'aggregator 10.0.0.21:5151'"), HasSubstr("100 Tbit/s")));
+}
+
+TEST(JobPlan, TheStripesOfEachAggregatorOfAHierarchyAreChecked) {
+  JobTopology topology = job(8, 100, {hierarchy(1, {{11, 0}, {12, 0}}, 4)});
+  topology.shards = false;
+  topology.places[0].mutable_below(1)->set_stripes(2);
+  EXPECT_THAT(plan_job(topology, Shares::kAuto).status().message(),
+              HasSubstr("aggregator 10.0.0.12:5151 has 2 stripes, but its 1 ports and 1 cores make 1"));
+}
+
 TEST(JobPlan, RefusesWhatCannotBe) {
   const auto refused = [](const JobTopology& topology) {
     return plan_job(topology, Shares::kAuto).status().message();

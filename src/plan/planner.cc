@@ -26,18 +26,66 @@ struct Program {
   double ring_s_per_bit = 0;
 };
 
-// The rate that the limits allow, in gradient bits per second from each rank; INFINITY without limits.
-double stream_rate(const SumLimits& limits, size_t ranks, double element_bits) {
+// The rate that the limits allow, in gradient bits per second from each member; INFINITY without limits.
+double stream_rate(const SumLimits& limits, double members, double element_bits) {
   double rate = INFINITY;
   if (limits.stream_bps > 0) rate = limits.stream_bps;
   if (limits.adds_per_second > 0) {
-    rate = std::min(rate, limits.adds_per_second * element_bits / static_cast<double>(ranks));
+    rate = std::min(rate, limits.adds_per_second * element_bits / members);
   }
   if (limits.slots > 0) {
     rate = std::min(rate, limits.slots * limits.slot_bytes * kBitsPerByte / limits.round_trip_s);
   }
   return rate;
 }
+
+std::vector<PortCore> stripes_of(const Place& place) {
+  std::vector<double> rates;
+  for (const Link& port : place.ports) rates.push_back(std::min(port.in_bps, port.out_bps));
+  if (rates.empty()) rates.push_back(1);
+  return assign_cores(rates, place.cores);
+}
+
+// The stripes of a place with aggregators below it.
+class Hierarchy {
+ public:
+  explicit Hierarchy(const Place& top) : top_(top) { count(top); }
+
+  // [stripe]: the lowest stripe with which it shares a port of an aggregator with several, directly or through others. If
+  // all aggregators have one port, the stripes are one group.
+  std::vector<size_t> groups() {
+    group_of_.assign(stripes_, 0);
+    if (several_ports_) std::iota(group_of_.begin(), group_of_.end(), size_t{0});
+    if (several_ports_) join(top_);
+    return std::move(group_of_);
+  }
+
+ private:
+  void count(const Place& place) {
+    stripes_ = std::min(stripes_, stripes_of(place).size());
+    several_ports_ |= place.ports.size() > 1;
+    for (const Place& lower : place.below) count(lower);
+  }
+
+  void join(const Place& place) {
+    const std::vector<PortCore> stripes = stripes_of(place);
+    for (size_t i = 1; i < group_of_.size() && place.ports.size() > 1; ++i) {
+      // The stripes of a port are consecutive.
+      if (stripes[i].port == stripes[i - 1].port) merge(group_of_[i - 1], group_of_[i]);
+    }
+    for (const Place& lower : place.below) join(lower);
+  }
+
+  void merge(size_t into, size_t from) {
+    const size_t low = std::min(into, from), high = std::max(into, from);
+    for (size_t& group : group_of_) group = group == high ? low : group;
+  }
+
+  const Place& top_;
+  size_t stripes_ = SIZE_MAX;
+  bool several_ports_ = false;
+  std::vector<size_t> group_of_;
+};
 
 class Builder {
  public:
@@ -46,7 +94,13 @@ class Builder {
 
   Program build() {
     add_racks();
-    for (size_t i = 0; i < topology_.places.size(); ++i) add_place(i);
+    for (size_t i = 0; i < topology_.places.size(); ++i) {
+      if (topology_.places[i].below.empty()) {
+        add_place(i);
+      } else {
+        add_hierarchy(i);
+      }
+    }
     for (size_t i = 0; i < topology_.ranks.size(); ++i) add_rank(i);
     program_.ring_s_per_bit = 2 * (ranks_ - 1) / ranks_ / slowest_;
     return std::move(program_);
@@ -71,7 +125,7 @@ class Builder {
 
   // A new node below `parent` with these limits, or `parent` itself if there are none.
   int below_limits(int parent, const std::string& name, const SumLimits& limits) {
-    const double rate = stream_rate(limits, topology_.ranks.size(), topology_.element_bits);
+    const double rate = stream_rate(limits, ranks_, topology_.element_bits);
     if (!std::isfinite(rate)) return parent;
     const int node = add_node(parent, Preference::kNone);
     program_.tree.constrain(node, {name + ", sums", 0, 1, rate});
@@ -106,20 +160,70 @@ class Builder {
   void add_place(size_t i) {
     const Place& place = topology_.places[i];
     const bool in_switch = place.kind == PlaceKind::kSwitch;
-    std::vector<double> rates;
-    for (const Link& port : place.ports) rates.push_back(std::min(port.in_bps, port.out_bps));
-    if (in_switch) rates.push_back(1);
-    const std::vector<PortCore> stripes = assign_cores(rates, place.cores);
+    const std::vector<PortCore> stripes = stripes_of(place);
+    const size_t ports = std::max<size_t>(1, place.ports.size());
 
     const int host = below_limits(node_of_rack(place.rack), place.name, place.limits);
-    for (size_t port = 0; port < rates.size(); ++port) {
+    for (size_t port = 0; port < ports; ++port) {
       const int leaf = add_node(host, in_switch ? Preference::kSwitch : Preference::kSpareHost);
       for (const PortCore& stripe : stripes) {
         if (stripe.port == port) add_stripe(leaf, {i, StripePlan::kNone, port, stripe.core, 0});
       }
       if (in_switch) continue;
-      const std::string name = rates.size() == 1 ? place.name : place.name + " port " + std::to_string(port);
-      add_link(leaf, name, place.ports[port], 0, ranks_, place.multicast ? 1 : ranks_);
+      add_link(leaf, name_of_port(place, port), place.ports[port], 0, ranks_, place.multicast ? 1 : ranks_);
+    }
+  }
+
+  static std::string name_of_port(const Place& place, size_t port) {
+    return place.ports.size() == 1 ? place.name : place.name + " port " + std::to_string(port);
+  }
+
+  // Every aggregator of the hierarchy sums the same share. Stripes that share one of several ports have equal weights, so
+  // that each port's load depends on the share below one leaf; an aggregator with a single port does not limit how
+  // weights may differ.
+  void add_hierarchy(size_t i) {
+    const Place& top = topology_.places[i];
+    const std::vector<size_t> group_of = Hierarchy(top).groups();
+    const int host = add_node(ShareTree::kRoot, Preference::kNone);
+    const Preference preference =
+        top.kind == PlaceKind::kSwitch ? Preference::kSwitch : Preference::kSpareHost;
+    const std::vector<PortCore> stripes = stripes_of(top);
+    std::vector<int> leaf_of(group_of.size());
+    for (size_t stripe = 0; stripe < group_of.size(); ++stripe) {
+      if (group_of[stripe] == stripe) leaf_of[stripe] = add_node(host, preference);
+      leaf_of[stripe] = leaf_of[group_of[stripe]];
+      add_stripe(leaf_of[stripe], {i, StripePlan::kNone, stripes[stripe].port, stripes[stripe].core, 0});
+    }
+    add_level(top, false, host, leaf_of);
+  }
+
+  void add_level(const Place& place, bool has_parent, int host, const std::vector<int>& leaf_of) {
+    const double members = place.members == 0 ? ranks_ : static_cast<double>(place.members);
+    const double up = has_parent ? 1 : 0;  // its sums, and its parent's results
+    const double in = members + up;
+    const double out = (place.multicast && place.below.empty() ? 1 : members) + up;
+    const double rate = stream_rate(place.limits, members, topology_.element_bits);
+    if (std::isfinite(rate)) program_.tree.constrain(host, {place.name + ", sums", 0, 1, rate});
+    if (place.ports.size() == 1) add_link(host, place.name, place.ports[0], 0, in, out);
+    if (place.ports.size() > 1) add_ports(place, in, out, leaf_of);
+    if (place.uplink) add_link(host, "uplink of " + place.name, *place.uplink, 0, 1, 1);
+    for (const Place& lower : place.below) add_level(lower, true, host, leaf_of);
+  }
+
+  void add_ports(const Place& place, double in, double out, const std::vector<int>& leaf_of) {
+    const std::vector<PortCore> stripes = stripes_of(place);
+    for (size_t port = 0; port < place.ports.size(); ++port) {
+      double used = 0, of_leaf = 0;
+      int leaf = ShareTree::kRoot;
+      for (size_t i = 0; i < leaf_of.size(); ++i) {
+        if (stripes[i].port != port) continue;
+        used += 1;
+        leaf = leaf_of[i];
+      }
+      if (used == 0) continue;
+      for (const int other : leaf_of) of_leaf += other == leaf ? 1 : 0;
+      const double part = used / of_leaf;
+      add_link(leaf, name_of_port(place, port), place.ports[port], 0, in * part, out * part);
     }
   }
 

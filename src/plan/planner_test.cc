@@ -224,6 +224,130 @@ TEST(Planner, AnUplinkIsCountedAndNamed) {
   EXPECT_TRUE(plan.slower_than_ring());
 }
 
+// Two racks of `members` ranks each, below a place of rate `top_mbit`, with aggregators of these rates.
+Place hierarchy(const std::string& name, double top_mbit, std::vector<double> racks_mbit, size_t members) {
+  Place top = spare_host(name, top_mbit);
+  top.members = racks_mbit.size();
+  for (size_t i = 0; i < racks_mbit.size(); ++i) {
+    top.below.push_back(spare_host(name + "-rack" + std::to_string(i), racks_mbit[i]));
+    top.below[i].members = members;
+  }
+  return top;
+}
+
+Topology without_shards(size_t ranks, std::vector<Place> places, double mbit = 1000) {
+  Topology topology = equal_ranks(ranks, mbit);
+  for (Rank& rank : topology.ranks) rank.shard = false;
+  topology.places = std::move(places);
+  return topology;
+}
+
+// The link of an aggregator with n members, below another one, carries (n + 1) times its share each way; the topmost one's
+// carries it once for each rack. The shares of several hierarchies are in proportion to what their slowest link allows.
+TEST(Planner, AHierarchyIsAsFastAsItsSlowestAggregator) {
+  const Plan alone = planned(without_shards(8, {hierarchy("a", 100, {100, 50}, 4)}));
+  EXPECT_DOUBLE_EQ(alone.s_per_byte, 8 * 5 / (50 * kMbit));
+  EXPECT_DOUBLE_EQ(load_of(alone, "a, in"), 2);
+  EXPECT_DOUBLE_EQ(load_of(alone, "a-rack0, out"), 5);
+  EXPECT_EQ(alone.links[alone.bottleneck].name, "a-rack1, in");
+  EXPECT_TRUE(alone.slower_than_ring());
+
+  const Plan both =
+      planned(without_shards(8, {hierarchy("a", 100, {100, 50}, 4), hierarchy("b", 60, {1000, 1000}, 4)}));
+  // 50 / 5 = 10 and 60 / 2 = 30 Mbit/s of gradient.
+  EXPECT_THAT(both.weights(), ElementsAre(1, 3));
+  EXPECT_DOUBLE_EQ(both.s_per_byte, 8 / (40 * kMbit));
+}
+
+TEST(Planner, BesideAHierarchyASpareHostOfAllRanksCarriesEachRank) {
+  const Plan plan = planned(without_shards(8, {hierarchy("a", 100, {100, 100}, 4), spare_host("spare", 80)}));
+  EXPECT_THAT(plan.weights(), ElementsAre(2, 1)) << "100 / 5 and 80 / 8";
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, 8 / (30 * kMbit));
+}
+
+TEST(Planner, OfASwitchBelowAnotherOnlyTheUplinkCounts) {
+  std::vector<Place> places;
+  for (const double mbit : {50.0, 200.0}) {
+    Place top = in_switch(0);
+    top.name = "spine" + std::to_string(places.size());
+    top.members = 2;
+    for (const char* rack : {"-left", "-right"}) {
+      Place tor = in_switch(0);
+      tor.name = top.name + rack;
+      tor.members = 4;
+      tor.uplink = link(mbit);
+      top.below.push_back(tor);
+    }
+    places.push_back(top);
+  }
+  const Plan plan = planned(without_shards(8, places, 250));
+  EXPECT_THAT(plan.weights(), ElementsAre(1, 4));
+  EXPECT_DOUBLE_EQ(load_of(plan, "uplink of spine0-left, out"), 0.2);
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, 8 / (250 * kMbit)) << "no slower than the links of the ranks";
+  places[1].below[0].uplink.reset();
+  places[1].below[1].uplink = link(50);
+  EXPECT_THAT(planned(without_shards(8, places, 250)).weights(), ElementsAre(1, 1));
+}
+
+TEST(Planner, EachLevelOfAHierarchyCounts) {
+  Place top = hierarchy("core", 1000, {300, 1000}, 1);
+  top.members = 3;  // a rank, too
+  top.below[0].members = 2;
+  top.below[0].below = {spare_host("rack", 100)};
+  top.below[0].below[0].members = 3;
+  const Plan plan = planned(without_shards(6, {top}));
+  EXPECT_DOUBLE_EQ(load_of(plan, "core, in"), 3);
+  EXPECT_DOUBLE_EQ(load_of(plan, "core-rack0, in"), 3);
+  EXPECT_DOUBLE_EQ(load_of(plan, "rack, in"), 4);
+  EXPECT_EQ(plan.links[plan.bottleneck].name, "rack, in");
+}
+
+TEST(Planner, OnlyTheLowestAggregatorsSendResultsByMulticast) {
+  Place top = hierarchy("a", 100, {100, 100}, 4);
+  top.multicast = top.below[0].multicast = true;
+  const Plan plan = planned(without_shards(8, {top}));
+  EXPECT_DOUBLE_EQ(load_of(plan, "a, out"), 2) << "its members are aggregators";
+  EXPECT_DOUBLE_EQ(load_of(plan, "a-rack0, out"), 2) << "a result, and the sum upwards";
+  EXPECT_DOUBLE_EQ(load_of(plan, "a-rack1, out"), 5);
+}
+
+TEST(Planner, WhatAnAggregatorOfAHierarchyCanSumIsOfItsMembers) {
+  Place top = hierarchy("a", 1e5, {1e5, 1e5}, 4);
+  top.below[1].limits.adds_per_second = 4 * 20 * kMbit / 32;  // 20 Mbit/s from each of 4 members
+  EXPECT_DOUBLE_EQ(planned(without_shards(8, {top})).s_per_byte, 8 / (20 * kMbit));
+  top.limits.adds_per_second = 2 * 10 * kMbit / 32;
+  EXPECT_DOUBLE_EQ(planned(without_shards(8, {top})).s_per_byte, 8 / (10 * kMbit));
+}
+
+TEST(Planner, PortsOfAHierarchyHaveUnequalSharesWhereTheStripesAllowIt) {
+  Place top = hierarchy("a", 1000, {0, 1000}, 4);
+  top.cores = 2;
+  top.below[0].ports = {link(100), link(300)};
+  top.below[0].cores = top.below[1].cores = 2;
+  const Plan plan = planned(without_shards(8, {top}));
+  EXPECT_THAT(plan.weights(), ElementsAre(1, 3));
+  EXPECT_DOUBLE_EQ(plan.s_per_byte, 8 * 5 / (400 * kMbit));
+  EXPECT_DOUBLE_EQ(load_of(plan, "a-rack0 port 1, in"), 5 * 0.75);
+
+  // The second rack's ports divide four stripes otherwise: all of them hang together.
+  top.cores = top.below[0].cores = top.below[1].cores = 4;
+  top.below[0].ports = {link(100), link(100)};  // two stripes each
+  top.below[1].ports = {link(300), link(50)};   // three and one
+  const Plan four = planned(without_shards(8, {top}));
+  EXPECT_THAT(four.weights(), ElementsAre(1, 1, 1, 1));
+  EXPECT_DOUBLE_EQ(load_of(four, "a-rack1 port 0, in"), 5 * 0.75);
+  EXPECT_DOUBLE_EQ(load_of(four, "a-rack0 port 0, in"), 5 * 0.5);
+}
+
+TEST(Planner, AHierarchyHasAsManyStripesAsItsSmallestAggregator) {
+  Place top = hierarchy("a", 100, {100, 100}, 4);
+  top.cores = 5;
+  top.below[0].cores = top.below[1].cores = 3;
+  EXPECT_THAT(planned(without_shards(8, {top})).weights(), ElementsAre(1, 1, 1));
+  top.ports.assign(2, link(100));  // three cores for the first, two for the second
+  EXPECT_DOUBLE_EQ(load_of(planned(without_shards(8, {top})), "a port 0, in"), 2);
+}
+
 // More stripes than short periods have positions.
 TEST(Planner, TheLargestGroupsLoseNothingToRounding) {
   Topology topology = with_spare_hosts(512, 64);

@@ -78,6 +78,21 @@ Status check_racks(const Topology& topology) {
   return {};
 }
 
+Status check_place(const Place& place, const Topology& topology);
+
+Status check_below(const Place& place, const Topology& topology) {
+  for (const Place& lower : place.below) {
+    if (lower.members == 0) {
+      return invalid("place '" + lower.name + "' is below '" + place.name +
+                     "' and no rank sends to it; leave it out, or put ranks below it");
+    }
+    if (Status s = check_place(lower, topology); !s.ok()) return s;
+    if (!lower.uplink) continue;
+    if (Status s = check_link(*lower.uplink, "the uplink of place '" + lower.name + "'"); !s.ok()) return s;
+  }
+  return {};
+}
+
 Status check_place(const Place& place, const Topology& topology) {
   const std::string what = "place '" + place.name + "'";
   if (place.kind == PlaceKind::kSpareHost && place.ports.empty()) {
@@ -98,6 +113,7 @@ Status check_place(const Place& place, const Topology& topology) {
     if (Status s = check_link(place.ports[port], link); !s.ok()) return s;
   }
   if (Status s = check_limits(place.limits, what); !s.ok()) return s;
+  if (Status s = check_below(place, topology); !s.ok()) return s;
   return check_rack(place.rack, topology, what);
 }
 

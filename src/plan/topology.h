@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,15 @@ struct Place {
   std::vector<Link> ports;  // of a spare host, at least one; of a switch, none
   size_t cores = 1;         // each sums for one or more stripes
   SumLimits limits;
-  bool multicast = false;  // a result leaves the port once instead of once for each rank
+  bool multicast = false;  // a result leaves the port once instead of once for each member
   int rack = kNoRack;
+  // Hierarchy: the aggregators whose parent this one is. Each sums for its members, sends the sum to its parent as one
+  // member, and passes the result on. Each of its stripes belongs to the parent's stripe with the same number, so the
+  // place has as many stripes as the aggregator with the fewest.
+  std::vector<Place> below;
+  size_t members =
+      0;  // ranks that send to this aggregator itself, and the aggregators below it. 0: all ranks
+  std::optional<Link> uplink;  // below another one: carries each sum and each result once, besides the ports
 };
 
 // Ranks and places behind one shared link. Racks may be nested. A host whose ranks share a link is a rack, too. A

@@ -92,6 +92,26 @@ TEST(Topology, BadInputIsNamedWithWhatToDo) {
        },
        kInvalid,
        {"uplink of rack 'a'"}},
+      {"below another one without members",
+       [](Topology& t) { t.places[0].below = {t.places[1]}; },
+       kInvalid,
+       {"'spare1' is below 'spare0' and no rank sends to it", "leave it out"}},
+      {"absurd uplink",
+       [](Topology& t) {
+         t.places[0].below = {t.places[1]};
+         t.places[0].below[0].members = 4;
+         t.places[0].below[0].uplink = Link{1e9, 1};
+       },
+       kInvalid,
+       {"uplink of place 'spare1', out,", "1 bit/s"}},
+      {"absurd link below another one",
+       [](Topology& t) {
+         t.places[0].below = {t.places[1]};
+         t.places[0].below[0].members = 4;
+         t.places[0].below[0].ports[0].in_bps = 1e15;
+       },
+       kInvalid,
+       {"port 0 of place 'spare1', in,", "1e+15"}},
       {"element", [](Topology& t) { t.element_bits = 0; }, kInvalid, {"0 bits"}},
       {"ranks",
        [](Topology& t) { t = equal_ranks(513); },

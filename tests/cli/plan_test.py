@@ -216,4 +216,15 @@ class PlanOfAJobTest(CommandTest):
     def test_below_a_parent(self):
         parent = self.start_spare_host()
         child = self.start_spare_host("--parent", parent.address)
-        assert "jobs of a hierarchy have no plan" in self.refused(child, status=3)
+        assert f"ask the one at {parent.address}" in self.refused(child, status=3)
+        flags = ("--workers", 4, "--bytes", "256Ki", "--iterations", 1_000_000, "--link-rate", "100mbit")
+        self.start("bench", "allreduce", "--aggregator", child.address, *flags)
+        parent.wait_for("job", "state=running")
+        report = json.loads(self.plan(parent, "--json").text("out"))
+        # The child's link carries the contributions of four ranks, and its sum: five times 8 Gbit at 200 Mbit/s.
+        best = report["cases"][-1]
+        assert best["s_per_gigabyte"] == pytest.approx(5 * 8000 / 200)
+        assert best["bottleneck"].startswith(f"aggregator {child.address}, ")
+        assert len(best["weights"]) == 1
+        assert "(and 1 below it) 100 %" in report["job"]["plan"]
+        assert "put its aggregator into a switch" in report["warning"]

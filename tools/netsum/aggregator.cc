@@ -141,7 +141,7 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
           "Rate of the links, such as 25gbit, from which jobs plan their shares: one for all addresses of\n"
           "--listen, or one for each, separated by commas. Default: what the interfaces report or, if one "
           "reports\n"
-          "none, those of the slowest member")
+          "none, those of the slowest member. With --in-switch and --parent: of the link to the parent")
       ->delimiter(',');
   app_->add_option("--data-port", options_.data_port,
                    "First UDP data port, followed by one per further stripe; 0: free ports")

@@ -22,10 +22,19 @@ bool same_limits(const plan::SumLimits& a, const plan::SumLimits& b) {
          a.slot_bytes == b.slot_bytes && a.round_trip_s == b.round_trip_s;
 }
 
+bool same_uplinks(const plan::Place& a, const plan::Place& b) {
+  const auto links = [](const plan::Place& place) {
+    return place.uplink ? std::vector<plan::Link>{*place.uplink} : std::vector<plan::Link>();
+  };
+  return same_links(links(a), links(b));
+}
+
 // Apart from their names.
 bool same(const plan::Place& a, const plan::Place& b) {
   return a.kind == b.kind && same_links(a.ports, b.ports) && a.cores == b.cores &&
-         same_limits(a.limits, b.limits) && a.multicast == b.multicast && a.rack == b.rack;
+         same_limits(a.limits, b.limits) && a.multicast == b.multicast && a.rack == b.rack &&
+         a.members == b.members && same_uplinks(a, b) &&
+         std::equal(a.below.begin(), a.below.end(), b.below.begin(), b.below.end(), same);
 }
 
 class Cases {
@@ -108,10 +117,15 @@ std::string bottleneck_text(const plan::Plan& plan) {
 std::string plan_warning(const PlanCase& best) {
   if (!best.plan.slower_than_ring()) return "";
   const std::string& name = best.plan.links[best.plan.bottleneck].name;
+  const auto& places = best.topology.places;
+  if (std::any_of(places.begin(), places.end(),
+                  [](const plan::Place& place) { return !place.below.empty(); })) {
+    return "a ring would be faster, because of " + name +
+           "; make it faster, put its aggregator into a switch, or let all ranks name the topmost aggregator";
+  }
   if (name.starts_with("uplink")) {
     return "a ring would be faster, because of the " + name +
-           "; run an aggregator in each rack with a parent (netsum aggregator --parent), which this plan "
-           "does not cover";
+           "; run an aggregator in each rack with a parent (netsum aggregator --parent)";
   }
   return "a ring would be faster, because of " + name + "; allow shards on all hosts, or add a place";
 }

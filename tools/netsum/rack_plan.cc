@@ -321,9 +321,10 @@ RackService RackPlan::service(const RackNode& node) const {
     arguments.push_back("--in-switch");
     if (options_.switch_rate_bits > 0)
       arguments.insert(arguments.end(), {"--sum-rate", format_rate(options_.switch_rate_bits)});
-  } else if (rate_of(node) > 0) {
-    arguments.insert(arguments.end(), {"--link-rate", format_rate(rate_of(node))});
   }
+  const bool has_uplink = node.kind == RackNode::Kind::kSwitch && options_.racks > 1;
+  if ((is_spare || has_uplink) && rate_of(node) > 0)
+    arguments.insert(arguments.end(), {"--link-rate", format_rate(rate_of(node))});
   if (node.kind != RackNode::Kind::kSpine && options_.multicast) {
     // Different for switches and spare hosts.
     const std::string prefix =
