@@ -108,6 +108,21 @@ TEST_F(JobSharesTest, ARunningJobTellsWhatItsPlanIsMadeFrom) {
   EXPECT_FALSE(jobs.topology("").ok());
 }
 
+TEST_F(JobSharesTest, OfSeveralJobsTheOneThatIsNamedTells) {
+  JobTable jobs = one_core(place(9, 100));
+  for (const char* name : {"small", "large"}) {
+    MemberRequest request = planned(0, 1);
+    request.job.set_name(name);
+    request.sharing->mutable_link()->set_in_bps((name == std::string("small") ? 1 : 2) * kMbit);
+    join(jobs, request);
+  }
+  EXPECT_THAT(jobs.topology("").status().message(), HasSubstr("several jobs are running (small, large)"));
+  EXPECT_THAT(jobs.topology("third").status().message(), HasSubstr("no job 'third' is running"));
+  ASSERT_TRUE(jobs.topology("large").ok());
+  EXPECT_EQ(jobs.topology("large")->job(), "large");
+  EXPECT_EQ(jobs.topology("large")->links(0).in_bps(), 2 * kMbit);
+}
+
 TEST_F(JobSharesTest, OneNoteSaysWhichPlanRuns) {
   JobTable jobs = one_core(place(9, 100));
   for (uint32_t rank = 0; rank < 2; ++rank) join(jobs, planned(rank, 2));

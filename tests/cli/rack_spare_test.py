@@ -105,10 +105,7 @@ class RackSpareTest(RackCommandTest):
         )
         assert abs(plan["ring_s_per_gigabyte"] - 280) < 0.1, "the rates of now"
         self.rack("down", "--name", self.name)
-        for flags, words in (
-            (["--racks", 2, "--rate", "1gbit"], "is a hierarchy"),
-            (["--rate", "1gbit", "--worker-rate", "1=none"], "that of w1"),
-        ):
+        for flags, words in ((["--rate", "1gbit", "--worker-rate", "1=none"], "that of w1"),):
             self.up("--workers", 2, *flags)
             refused = self.run_command("plan", "--rack", self.name, environment=self.environment)
             assert refused.status == 2
@@ -122,6 +119,23 @@ class RackSpareTest(RackCommandTest):
             refused = self.run_command("plan", *arguments, environment=self.environment)
             assert refused.status == 2
             refused.wait_for(words)
+
+    def test_the_plan_of_a_hierarchy(self):
+        self.up("--workers", 4, "--racks", 2, "--rate", "100mbit")
+        report = self.sum_over(4, "--bytes", "256Ki", "--iterations", 1)
+        assert report["verified"]
+        assert "planned shares: aggregator 10.77.2.1:5151 (and 2 below it) 100 %" in report["summed_by"]
+        assert "1.50 times as fast as a ring" in report["summed_by"], report["summed_by"]
+        refused = self.rack("set", "--name", self.name, "up1", "--rate", "10mbit")
+        assert refused.status == 0
+        refused.wait_for("sw1 still declares 100mbit")
+        plan = json.loads(
+            self.run_command("plan", "--rack", self.name, "--json", environment=self.environment).text("out")
+        )
+        best = plan["cases"][-1]
+        assert best["bottleneck"].startswith("uplink of sw1, ")
+        assert abs(best["s_per_gigabyte"] - 800) < 1, "8 Gbit at 10 Mbit/s, once for the whole rack"
+        assert "because of uplink of sw1" in plan["warning"]
 
     def test_up_again_names_the_differences(self):
         self.up("--workers", 2, "--spare", 1)

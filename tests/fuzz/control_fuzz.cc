@@ -142,6 +142,36 @@ class Run {
     return request;
   }
 
+  // Aggregators below each other, or beside each other where only one can be.
+  PlaceInfo structured_place() {
+    static const double kRates[] = {0, 1e9, 1e10, 1, -1, 1e300};
+    PlaceInfo top;
+    PlaceInfo* place = &top;
+    for (int levels = input_.byte() % 8;; --levels) {
+      const uint8_t odd = input_.byte();
+      place->set_id(odd % 4);
+      place->set_address(odd & 4 ? input_.bytes() : "10.0.0.8:5151");
+      place->set_cores(odd & 8 ? input_.byte() : 2);
+      place->set_stripes(odd & 16 ? input_.byte() : 2);
+      if (odd & 32) place->set_kind(PlaceInfo::SWITCH);
+      if (odd & 64) place->mutable_uplink()->set_in_bps(input_.pick(kRates));
+      if (odd & 64) place->mutable_uplink()->set_out_bps(input_.pick(kRates));
+      if (odd & 128) place->add_ports()->mutable_link()->set_in_bps(input_.pick(kRates));
+      if (levels == 0) return top;
+      if (odd == 255) place->add_below();
+      place = place->add_below();
+    }
+  }
+
+  control::Sharing structured_sharing() {
+    control::Sharing sharing;
+    const uint8_t how = input_.byte();
+    if (how & 1) *sharing.mutable_first_place() = structured_place();
+    for (int others = how >> 1 & 3; others > 0; --others) *sharing.add_other_places() = structured_place();
+    if (how & 8) sharing.mutable_link()->set_in_bps(1e9);
+    return sharing;
+  }
+
   control::JoinRequest structured_join() {
     static const char* const kNames[] = {"a", "b", "others", "c"};
     static const char* const kTokens[] = {"", "x", "the others", "y"};
@@ -155,7 +185,12 @@ class Run {
     job.set_token(input_.pick(kTokens));
     const uint8_t more = input_.byte();
     if (more & 1) job.set_slots(input_.pick(kSlotCounts));
-    if (more & 2) job.set_when_full(input_.byte() % 4);
+    if (more & 2) {
+      const uint8_t how = input_.byte();
+      job.set_when_full(how % 4);
+      if (how & 4) *request.mutable_sharing() = structured_sharing();
+      if (how & 8) job.set_shares(how >> 4);
+    }
     if (more & 4) job.set_succeeds(succession_ids_.empty() ? input_.pick(kIds) : succession_ids_.back());
     if (more & 8) {
       job.set_min_members(input_.pick(kCounts));
@@ -276,9 +311,23 @@ class Run {
     const std::vector<AggregatorJobStatus> jobs = table_->jobs(now_us_);
     for (const AggregatorJobStatus& job : jobs) {
       for (const std::string& text : {job.name, job.state, job.delivery}) require_text(text);
+      require_topology(job.name);
       for (const std::string& host : job.hosts) require_text(host);
     }
     require(jobs.front().name == "others" && (others_leave_ || jobs.front().state == "running"));
+  }
+
+  void require_topology(const std::string& job) {
+    const Result<control::TopologyReply> topology = table_->topology(job);
+    if (!topology.ok()) return require_text(topology.status().message());
+    require(topology->job() == job && topology->links_size() >= 1);
+    for (const PlaceInfo& place : topology->places()) require_tree(place);
+  }
+
+  void require_tree(const PlaceInfo& place) {
+    require_text(place.address());
+    require(place.ranks() + static_cast<uint32_t>(place.below_size()) >= 1);
+    for (const PlaceInfo& lower : place.below()) require_tree(lower);
   }
 
   void take_events() {

@@ -10,7 +10,9 @@ WAITING = "aggregator/control/parent_relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"
 GRANTS = "aggregator/control/job_grants.cc"
 LIVENESS = "aggregator/control/job_liveness.cc"
-RELAY = "aggregator/control/parent_relay.cc"
+RELAY = "aggregator/control/parent_relay_requests.cc"
+RELAY_GRANTS = "aggregator/control/parent_relay_grants.cc"
+TOPOLOGY = "aggregator/control/job_topology.cc"
 RANGES = "aggregator/dataplane/slot_ranges.h"
 
 XDP_BUGS = [
@@ -103,6 +105,12 @@ CONTROL_BUGS = [
         "  above.mutable_job()->set_protocol_version(request.job.protocol_version());\n"
         "  above.mutable_job()->set_world_size(request.job.world_size());\n"
         "  above.mutable_job()->set_mtu(1500);\n  above.mutable_job()->set_slots(256);", "parent_relay_test"),
+    Bug("control", "relay_keeps_the_plan", "ranks below another aggregator get no weights", RELAY_GRANTS,
+        "  own.plan = ready.plan();", "", "parent_relay_test"),
+    Bug("control", "rack_not_in_the_plan", "an aggregator does not say that it is below its parent", RELAY,
+        "    *first.add_below() = own;", "", "parent_relay_test"),
+    Bug("control", "topology_of_any_job", "the plan of another job is told than the one that was asked for", TOPOLOGY,
+        "    if (!name.empty() && job.spec.name() != name) continue;", "", "job_table_test"),
     Bug("control", "when_full_not_compared", "members of one job may differ in an option",
         "src/job/job_spec.cc", '"when_full"},', '"when_full", false},', "job_spec_test"),
     Bug("control", "rack_not_asked", "a job is let in that a rack's dataplane cannot sum", CHECKS,

@@ -51,6 +51,35 @@ TEST(Hierarchy, OnePacketPerRackAndChunkEachWay) {
   EXPECT_EQ(others, 0);
 }
 
+// Each stripe of a rack belongs to the parent's of the same number; a stripe without weight gets no chunks.
+TEST(Hierarchy, StripesWithUnequalWeights) {
+  constexpr int kChunks = 200;
+  Scenario scenario = racks_scenario(6, 16 * kChunks);
+  scenario.aggregators = 3;
+  scenario.stripe_weights = {1, 3, 0};
+  for (const double loss : {0.0, 0.02}) {
+    scenario.worker_up.loss = scenario.worker_down.loss = loss;
+    scenario.aggregator_up.loss = scenario.aggregator_down.loss = loss;
+    Simulation simulation(scenario);
+    std::vector<int> up(3);
+    simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+      for (int stripe = 0; stripe < 3; ++stripe) {
+        const bool to_top = packet.to == Simulation::aggregator_address(stripe);
+        if (!to_top || type_of(packet) != NETSUM_TYPE_CONTRIBUTION) continue;
+        for (int rack = 1; rack <= kRacks; ++rack)
+          up[static_cast<size_t>(stripe)] += from == Simulation::aggregator_address(3 * rack + stripe);
+      }
+      return true;
+    });
+    const Report report = simulation.run();
+    ASSERT_EQ(report.first_problem(), "") << "loss " << loss;
+    EXPECT_EQ(up[2], 0);
+    if (loss > 0) continue;
+    EXPECT_EQ(up[0], kRacks * (50 + 2)) << "a scale packet for each 32 chunks";
+    EXPECT_EQ(up[1], kRacks * (150 + 5));
+  }
+}
+
 // As many ranks as a job can have, on a path that loses packets: the largest numbers of one sign, which would
 // fill the lanes first, and NaN and infinities of all.
 TEST(Hierarchy, JobsOfMoreRanksThanAnAggregatorTakes) {

@@ -135,7 +135,17 @@ int set(const std::string& name, const std::string& where, const RackLinkChange&
   const Result<FileDescriptor> lock = lock_rack(name);
   if (!lock.ok()) return fail(lock.status());
   const Status status = change_links(&*note, where, change);
-  return status.ok() ? kExitOk : fail(status);
+  if (!status.ok()) return fail(status);
+  if (change.rate_bits) {
+    for (const std::string& one : outdated_declarations(*note)) {
+      std::fprintf(
+          stderr,
+          "netsum rack: the aggregator of %s, from which jobs plan their shares: make the rack anew with "
+          "this rate to change that\n",
+          one.c_str());
+    }
+  }
+  return kExitOk;
 }
 
 int exec(const std::string& name, const std::string& where, std::vector<std::string> command) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_loss.h"
 
 namespace netsum::tool {
@@ -45,6 +46,20 @@ RackLinkState state_of(const RackNote& note, const RackLink& link) {
   const auto changed = note.links.find(link.id);
   if (changed != note.links.end()) return changed->second;
   return {.rate_bits = link.rate_bits, .loss = note.options.loss.value_or(0), .up = true};
+}
+
+std::vector<std::string> outdated_declarations(const RackNote& note) {
+  const RackPlan plan(note.options);
+  std::vector<std::string> texts;
+  for (const RackLink& link : plan.links()) {
+    const RackNode& node = *plan.find(link.node);
+    const bool is_uplink = node.kind == RackNode::Kind::kUplink && note.options.switch_aggregator;
+    if (node.kind != RackNode::Kind::kSpareHost && !is_uplink) continue;
+    if (state_of(note, link).rate_bits == link.rate_bits) continue;
+    const std::string who = is_uplink ? "sw" + std::to_string(node.rack) : link.id;
+    texts.push_back(who + " still declares " + format_rate(link.rate_bits));
+  }
+  return texts;
 }
 
 Status change_links(RackNote* note, const std::string& where, const RackLinkChange& change) {

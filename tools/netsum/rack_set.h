@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "netsum/status.h"
 #include "tools/netsum/rack_note.h"
@@ -22,6 +23,10 @@ struct RackLinkChange {
 // Changes the link of `where`, a RackLink::id, a node with several links, a worker's number or "all", and notes it. Errors:
 // kInvalidArgument, or what the system says.
 Status change_links(RackNote* note, const std::string& where, const RackLinkChange& change);
+
+// Of each aggregator whose link has another rate by now than it declares to jobs: "s0 still declares 100mbit". Aggregators
+// are told the rate when they start.
+std::vector<std::string> outdated_declarations(const RackNote& note);
 
 // The link as it is now.
 RackLinkState state_of(const RackNote& note, const RackLink& link);
