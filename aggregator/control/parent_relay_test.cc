@@ -259,6 +259,35 @@ TEST_F(PlannedHierarchyTest, ThePlanOfTheTopmostAggregatorReachesAllRanksAlike) 
               HasSubstr("ask the one at " + slow_top_.service->address()));
 }
 
+TEST_F(PlannedHierarchyTest, EachLevelChecksItsOwnToken) {
+  FakeDataplane dataplanes[2];
+  ControlServiceOptions options;
+  options.token = "spine's";
+  const auto top = ControlService::start(options, &dataplanes[0]);
+  ASSERT_TRUE(top.ok()) << top.status().to_string();
+  options.parent = (*top)->address();
+  options.token = "rack's";
+  for (const std::string given : {"spine's", "wrong"}) {
+    options.parent_token = given;
+    const auto rack = ControlService::start(options, &dataplanes[1]);
+    ASSERT_TRUE(rack.ok()) << rack.status().to_string();
+    const auto ask = [&](const std::string& token) {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+      control::StatusRequest request;
+      request.set_aggregator_token(token);
+      PlaceInfo place;
+      return from_rpc_status(stub_of(**rack)->GetPlace(&context, request, &place)).value_or(Status());
+    };
+    EXPECT_EQ(ask("spine's").code(), ErrorCode::kPermissionDenied);
+    const Status answer = ask("rack's");
+    EXPECT_EQ(answer.ok(), given == "spine's") << answer.to_string();
+    if (!answer.ok()) {
+      EXPECT_THAT(answer.message(), HasSubstr("the parent of this one, says: wrong aggregator token"));
+    }
+  }
+}
+
 TEST_F(PlannedHierarchyTest, AParentThatDoesNotAnswerIsNamedToThoseWhoAsk) {
   const Node orphan = node(100, "127.0.0.1:1");
   grpc::ClientContext context;

@@ -108,6 +108,32 @@ TEST(Programs, OptimumIsTheGeneralSolversWithNestedRacks) {
   for_random_topologies(400, 12, true, [](const Topology& topology, Rng&) { compare_with_clp(topology); });
 }
 
+// An aggregator with one port, or in a switch, above this number of levels of others.
+Place random_aggregator(Rng& rng, const std::string& name, size_t levels) {
+  Place place = rng.below(3) == 0 ? in_switch(0) : spare_host(name, static_cast<double>(1 + rng.below(500)));
+  place.name = name;
+  place.cores = 1 + rng.below(3);
+  place.multicast = rng.below(3) == 0;
+  if (rng.below(4) == 0) place.limits.adds_per_second = static_cast<double>(1 + rng.below(100)) * 1e6;
+  if (rng.below(4) == 0) place.limits.stream_bps = static_cast<double>(1 + rng.below(100)) * 1e6;
+  const size_t below = levels == 0 ? 0 : 1 + rng.below(3);
+  for (size_t i = 0; i < below; ++i) {
+    place.below.push_back(random_aggregator(rng, name + "." + std::to_string(i), levels - 1));
+    if (rng.below(2) == 0) place.below[i].uplink = testing::link(static_cast<double>(1 + rng.below(300)));
+  }
+  place.members = below + rng.below(4) + (below == 0 ? 1 : 0);
+  return place;
+}
+
+TEST(Programs, OptimumIsTheGeneralSolversWithHierarchies) {
+  for_random_topologies(400, 12, false, [](Topology topology, Rng& rng) {
+    const size_t hierarchies = 1 + rng.below(3);
+    for (size_t i = 0; i < hierarchies; ++i)
+      topology.places.push_back(random_aggregator(rng, "top" + std::to_string(i), 1 + rng.below(2)));
+    compare_with_clp(topology);
+  });
+}
+
 TEST(Programs, OptimumIsTheGeneralSolversForManyRanks) {
   for_random_topologies(5, 200, true, [](const Topology& topology, Rng&) { compare_with_clp(topology); });
 }

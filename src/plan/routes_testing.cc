@@ -39,7 +39,12 @@ class Router {
     for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
       for (size_t rank = 0; rank < topology_.ranks.size(); ++rank) send(rank, leaf);
     }
+    for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+      if (leaves_[leaf].place != kNone && is_hierarchy(leaves_[leaf].place))
+        pass_on(topology_.places[leaves_[leaf].place], false, leaf);
+    }
     for (size_t i = 0; i < topology_.places.size(); ++i) {
+      if (is_hierarchy(i)) continue;
       limit(topology_.places[i].limits, [&](const Leaf& leaf) { return leaf.place == i; });
     }
     for (size_t i = 0; i < topology_.ranks.size(); ++i) {
@@ -87,11 +92,36 @@ class Router {
     if (leaf.rank != kNone) {
       load(ranks_[leaf.rank].in);
       load(ranks_[leaf.rank].out);
-    } else if (!ports_[leaf.place].empty()) {
+    } else if (!ports_[leaf.place].empty() && !is_hierarchy(leaf.place)) {
       const Ends port = ports_[leaf.place][leaf.port];
       load(port.in);
       if (!topology_.places[leaf.place].multicast || rank == 0) load(port.out);
     }
+  }
+
+  bool is_hierarchy(size_t place) const { return !topology_.places[place].below.empty(); }
+
+  // Packet by packet: what each member of an aggregator sends and gets, and what it exchanges with its parent itself.
+  void pass_on(const Place& place, bool has_parent, size_t leaf) {
+    const auto load = [&](size_t link) { routes_.links[link].load[leaf] += 1; };
+    if (!place.ports.empty()) {
+      const Ends port = add(place.ports.front());
+      for (size_t member = 0; member < place.members; ++member) {
+        load(port.in);
+        if (member == 0 || !place.multicast || !place.below.empty()) load(port.out);
+      }
+      if (has_parent) load(port.in);
+      if (has_parent) load(port.out);
+    }
+    if (place.uplink) {
+      const Ends uplink = add(*place.uplink);
+      load(uplink.in);
+      load(uplink.out);
+    }
+    if (place.limits.stream_bps > 0) load(add(place.limits.stream_bps));
+    if (place.limits.adds_per_second > 0)
+      load(add(place.limits.adds_per_second * topology_.element_bits / static_cast<double>(place.members)));
+    for (const Place& lower : place.below) pass_on(lower, true, leaf);
   }
 
   template <typename Chosen>

@@ -15,7 +15,7 @@ struct RoutedLink {
   std::vector<double> load;  // [leaf]: in units of its share
 };
 
-// Leaves are the ports of places (a switch has one), then the embedded shards: the order of Plan::stripes, without cores.
+// Leaves are the ports of places (a switch has one; a hierarchy, whose aggregators have one port each, too), then the embedded shards: the order of Plan::stripes, without cores.
 struct Routes {
   size_t leaves = 0;
   std::vector<RoutedLink> links;

@@ -81,6 +81,11 @@ Status check_racks(const Topology& topology) {
 Status check_place(const Place& place, const Topology& topology);
 
 Status check_below(const Place& place, const Topology& topology) {
+  if (!place.below.empty() && !topology.racks.empty()) {
+    return invalid("place '" + place.name +
+                   "' has others below it, whose load on the uplinks of racks is not " +
+                   "covered; leave out the racks, and give these places uplinks");
+  }
   for (const Place& lower : place.below) {
     if (lower.members == 0) {
       return invalid("place '" + lower.name + "' is below '" + place.name +

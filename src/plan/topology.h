@@ -83,8 +83,8 @@ struct Rack {
 struct Topology {
   std::vector<Rank> ranks;
   std::vector<Place> places;  // besides the embedded shards
-  std::vector<Rack> racks;
-  double element_bits = 32;  // of an element in the gradient; relates additions to bits
+  std::vector<Rack> racks;    // not together with places that have others below them
+  double element_bits = 32;   // of an element in the gradient; relates additions to bits
 };
 
 // Errors: kInvalidArgument for an invalid value, kUnreachable for a place without a link, kResourceExhausted beyond the

@@ -96,6 +96,14 @@ TEST(Topology, BadInputIsNamedWithWhatToDo) {
        [](Topology& t) { t.places[0].below = {t.places[1]}; },
        kInvalid,
        {"'spare1' is below 'spare0' and no rank sends to it", "leave it out"}},
+      {"racks around a hierarchy",
+       [](Topology& t) {
+         t.racks = {{"a", link(1), kNoRack}};
+         t.places[0].below = {t.places[1]};
+         t.places[0].below[0].members = 4;
+       },
+       kInvalid,
+       {"'spare0' has others below it", "leave out the racks"}},
       {"absurd uplink",
        [](Topology& t) {
          t.places[0].below = {t.places[1]};
