@@ -159,9 +159,11 @@ TEST(HierarchySharesTest, FromAHierarchyToTheHostsThePlanIsMadeAnew) {
       kRanks, options,
       [&](int rank, auto& communicator) {
         for (int step = 0; step < 20; ++step) {
-          if (step == 10) together.arrive_and_wait();
           if (step == 10) {
-            EXPECT_EQ(communicator->stats().stripes[0].share, 0.25);
+            const auto stripes = communicator->stats().stripes;
+            ASSERT_THAT(stripes, SizeIs(2));
+            EXPECT_EQ(stripes[0].share, 0.25);
+            together.arrive_and_wait();
           }
           if (step == 10 && rank == 0) fast.right.reset();
           sum(*communicator, 50'000);
