@@ -18,7 +18,9 @@
 namespace netsum {
 namespace {
 
-constexpr std::chrono::milliseconds kCallTimeout{1000};  // of Leave and Fail
+constexpr std::chrono::milliseconds kCallTimeout{1000};
+// A stalled parent must learn of a member that leaves before it sees the end of the member's call (src/control/client.cc).
+constexpr std::chrono::milliseconds kLeaveTimeout{5000};
 constexpr std::chrono::milliseconds kHaltPatience{1000};
 constexpr std::chrono::milliseconds kCancelPatience{50};
 
@@ -37,9 +39,10 @@ struct Unary {
 };
 
 template <typename Request>
-std::shared_ptr<Unary<Request>> make_unary(Request request) {
+std::shared_ptr<Unary<Request>> make_unary(Request request,
+                                           std::chrono::milliseconds timeout = kCallTimeout) {
   auto call = std::make_shared<Unary<Request>>();
-  call->context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
+  call->context.set_deadline(std::chrono::system_clock::now() + timeout);
   call->request = std::move(request);
   return call;
 }
@@ -202,7 +205,7 @@ void ParentRelay::on_event(SessionId id, const control::Event& event, const std:
       } else {
         end_with(*stream, ready.status());
         failure = {claim_of(session), ready.status()};
-        ++session.reports;
+        ++session.unanswered;
       }
     } else {
       stream->enqueue(event);
@@ -252,8 +255,8 @@ void ParentRelay::on_stream_over(SessionId id) {
   cancel_if_over(id);
 }
 
-// Cancels the call to the parent, which then treats the member as lost. This waits until the parent has answered all
-// reports of a failure; otherwise it would report the member as the cause.
+// Cancels the call to the parent, which then treats the member as lost. This waits until the parent has answered that
+// the member leaves, or reports a failure; otherwise the parent could see the end of the call first.
 void ParentRelay::cancel_if_over(SessionId id) {
   std::shared_ptr<ParentCall> call;
   {
@@ -261,7 +264,7 @@ void ParentRelay::cancel_if_over(SessionId id) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;  // the parent has ended the call
     const Session& session = found->second;
-    if (session.stream_is_over && session.reports == 0) call = session.call;
+    if (session.stream_is_over && session.unanswered == 0) call = session.call;
   }
   if (call != nullptr) call->cancel();
 }
@@ -299,21 +302,19 @@ Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::f
 Status ParentRelay::leave(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  const auto call = make_unary(up->second);
+  const auto call = make_unary(up->second, kLeaveTimeout);
+  expect_answer(up->first);
   call_began();
-  stub_->async()->Leave(&call->context, &call->request, &call->reply,
-                        [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
+  stub_->async()->Leave(
+      &call->context, &call->request, &call->reply,
+      [self = shared_from_this(), call, id = up->first](const grpc::Status&) { self->on_answer(id); });
   return {};
 }
 
 Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = sessions_.find(up->first);
-    if (found != sessions_.end()) ++found->second.reports;
-  }
+  expect_answer(up->first);
   send_failure(up->first, up->second, failure);
   return {};
 }
@@ -329,7 +330,7 @@ Status ParentRelay::alive(const MemberClaim& claim) {
   return {};
 }
 
-// The caller has incremented the session's `reports`.
+// The caller has incremented the session's `unanswered`.
 void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure) {
   control::FailRequest request;
   *request.mutable_member() = claim;
@@ -337,15 +338,23 @@ void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim
   const auto call = make_unary(std::move(request));
   call_began();
   stub_->async()->Fail(&call->context, &call->request, &call->reply,
-                       [self = shared_from_this(), call, id](const grpc::Status&) {
-                         {
-                           const std::lock_guard lock(self->mutex_);
-                           const auto found = self->sessions_.find(id);
-                           if (found != self->sessions_.end()) --found->second.reports;
-                         }
-                         self->cancel_if_over(id);
-                         self->call_ended();
-                       });
+                       [self = shared_from_this(), call, id](const grpc::Status&) { self->on_answer(id); });
+}
+
+void ParentRelay::expect_answer(SessionId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found != sessions_.end()) ++found->second.unanswered;
+}
+
+void ParentRelay::on_answer(SessionId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) --found->second.unanswered;
+  }
+  cancel_if_over(id);
+  call_ended();
 }
 
 void ParentRelay::call_began() {
@@ -391,7 +400,7 @@ void ParentRelay::stop(const Status& reason) {
       streams.push_back(session.stream);
       if (session.member == 0) continue;
       claims.emplace_back(id, claim_of(session));
-      ++session.reports;
+      ++session.unanswered;
     }
   }
   for (const auto& [id, claim] : claims) send_failure(id, claim, reason);

@@ -99,7 +99,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     std::shared_ptr<ParentCall> call;  // not started while it waits
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
-    int reports = 0;               // of failures, which the parent has not answered yet
+    int unanswered = 0;            // calls by which the parent learns of a failure, or that the member leaves
     bool stream_is_over = false;
     bool waits() const { return reservation == nullptr; }  // for slots or an index here
   };
@@ -147,6 +147,9 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   Result<std::pair<SessionId, control::MemberRequest>> find(const MemberClaim& claim);
   control::MemberRequest claim_of(const Session& session) const;
   void send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure);
+  // The end of a session's call to the parent waits for this answer.
+  void expect_answer(SessionId id);
+  void on_answer(SessionId id);
   void cancel_if_over(SessionId id);
   void call_began();
   void call_ended();

@@ -3,10 +3,15 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "aggregator/control/control_service.h"
@@ -34,12 +39,15 @@ class ParentRelayTest : public ::testing::Test {
   void start(const Capabilities& of_parent = standard_capabilities(1440),
              const Capabilities& of_rack = standard_capabilities(1440)) {
     parents_dataplane_ = std::make_unique<FakeDataplane>(DataplaneLimits{1, 8, 1024, of_parent});
-    racks_dataplane_ = std::make_unique<FakeDataplane>(DataplaneLimits{1, 8, 1024, of_rack});
     auto parent = ControlService::start({}, parents_dataplane_.get());
     ASSERT_TRUE(parent.ok()) << parent.status().to_string();
     parent_ = std::move(parent).value();
+    start_rack(parent_->address(), of_rack);
+  }
+  void start_rack(const std::string& parent, const Capabilities& of_rack) {
+    racks_dataplane_ = std::make_unique<FakeDataplane>(DataplaneLimits{1, 8, 1024, of_rack});
     ControlServiceOptions options;
-    options.parent = parent_->address();
+    options.parent = parent;
     auto rack = ControlService::start(options, racks_dataplane_.get());
     ASSERT_TRUE(rack.ok()) << rack.status().to_string();
     rack_ = std::move(rack).value();
@@ -299,6 +307,61 @@ TEST_F(PlannedHierarchyTest, AParentThatDoesNotAnswerIsNamedToThoseWhoAsk) {
   ASSERT_TRUE(refusal) << status.error_message();
   EXPECT_EQ(refusal->code(), ErrorCode::kUnreachable);
   EXPECT_THAT(refusal->message(), HasSubstr("127.0.0.1:1, the parent of this one, does not answer"));
+}
+
+// A parent so busy that it could see the end of a member's call before the Leave that came first.
+class SlowParent final : public control::Aggregator::Service {
+ public:
+  grpc::Status Join(grpc::ServerContext* context, const control::JoinRequest*,
+                    grpc::ServerWriter<control::Event>* writer) override {
+    control::Event joined;
+    joined.mutable_joined()->set_member(7);
+    writer->Write(joined);
+    wait_until([&] { return context->IsCancelled() || left_; });
+    if (!left_) lost_ = true;
+    return grpc::Status::OK;
+  }
+  grpc::Status Leave(grpc::ServerContext*, const control::MemberRequest*, control::Empty*) override {
+    leaving_ = true;
+    wait_until([&] { return lost_.load(); }, std::chrono::milliseconds(500));  // time for the end to overtake
+    left_ = true;
+    return grpc::Status::OK;
+  }
+
+  template <typename Condition>
+  static void wait_until(Condition condition, std::chrono::milliseconds limit = std::chrono::seconds(20)) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (!condition() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  std::atomic<bool> leaving_ = false, left_ = false, lost_ = false;
+};
+
+TEST_F(ParentRelayTest, AMemberThatLeavesIsNotLostAtAParentThatIsSlow) {
+  SlowParent parent;
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&parent);
+  const auto server = builder.BuildAndStart();
+  start_rack("127.0.0.1:" + std::to_string(port), standard_capabilities(1440));
+
+  auto stream = join(request(0));
+  const control::Event joined = stream->next(control::Event::kJoined);
+  ASSERT_TRUE(joined.has_joined());
+  control::MemberRequest claim;
+  claim.set_job("train");
+  claim.set_rank(0);
+  claim.set_member(joined.joined().member());
+  grpc::ClientContext context;
+  control::Empty reply;
+  ASSERT_TRUE(stub_->Leave(&context, claim, &reply).ok());
+  SlowParent::wait_until([&] { return parent.leaving_.load(); });
+  stream.reset();  // as a member's process that ends
+  SlowParent::wait_until([&] { return parent.left_ || parent.lost_; });
+  EXPECT_TRUE(parent.left_);
+  EXPECT_FALSE(parent.lost_);
 }
 
 }  // namespace

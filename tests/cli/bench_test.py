@@ -55,6 +55,7 @@ class BenchTest(CommandTest):
             "--timeout",
             "60s",
             "--json",
+            patience_s=180,  # longer than both deadlines, so that the command says what was late
         )
         assert command.status == 0, command.text("err") + command.text("out")
         report = json.loads(command.text("out"))
