@@ -20,8 +20,9 @@ struct WorkerIo {
   const LossyIo* faults = nullptr;  // lives as long as `io`; null: none are injected
 };
 
-// `remote`: the destination of most packets. `faults`: of received packets. If `wanted` is not available, UDP is used.
-// `spin`: as CommunicatorOptions::spin. Errors: as open_udp(). `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are any.
+// `remote`: the destination of most packets. `multicast_groups`: received by UDP only, so `wanted` is kUdp if there are
+// any. `faults`: of received packets. `spin`: as CommunicatorOptions::spin. If `wanted` is not available, UDP is used.
+// Errors: as open_udp().
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
                                 const InjectedFaults& faults, bool spin);

@@ -26,8 +26,9 @@ struct Sharing {
 
 struct JoinParameters {
   std::string address;  // control address of the aggregator, "host:port"
-  // Equal on all members. If it succeeds another job (`succeeds` is the succession_id of the failed one) and `min_members`
-  // is above 0, the job starts `gather_ms` after the last arrival, without the missing ranks: Membership::former_ranks.
+  // Equal on all members. If it succeeds another job (`succeeds` is the succession_id of the failed one) and
+  // `min_members` is above 0, the job starts `gather_ms` after the last arrival, without the missing ranks:
+  // Membership::former_ranks.
   JobSpec job = new_job_spec();
   int rank = 0;
   std::string shard_endpoint;  // embedded shards only
@@ -42,14 +43,14 @@ struct JoinParameters {
   TlsOptions tls;
   std::chrono::milliseconds timeout{30'000};
   uint64_t completed = 0;  // operations of the succeeded job that this rank has finished without a gap
-  // Silence after which the aggregator counts this rank as lost, and this rank the aggregator; 0: only when a connection
-  // breaks.
+  // Silence after which the aggregator counts this rank as lost, and this rank the aggregator; 0: only when a
+  // connection breaks.
   std::chrono::milliseconds liveness{0};
-  // Called when another rank has left the running job in good order: operations that need it cannot finish. On a thread of
-  // the client; must not block or destroy the client.
+  // Called when another rank has left the running job in good order: operations that need it cannot finish. On a thread
+  // of the client; must not block or destroy the client.
   std::function<void(int rank)> on_left;
-  // Called with the ranks that have not joined yet: at first, whenever this changes, and with none when all have joined.
-  // Otherwise as on_left.
+  // Called with the ranks that have not joined yet: at first, whenever this changes, and with none when all have
+  // joined. Otherwise as on_left.
   std::function<void(const std::vector<int>&)> on_missing;
 };
 

@@ -71,9 +71,10 @@ std::string Address::to_string() const {
   if (!valid()) return "(no address)";
   char text[INET6_ADDRSTRLEN];
   inet_ntop(family == 4 ? AF_INET : AF_INET6, ip.data(), text, sizeof text);
-  const std::string suffix = ":" + std::to_string(port);
-  if (family == 4) return text + suffix;
-  return "[" + std::string(text) + (scope != 0 ? "%" + std::to_string(scope) : "") + "]" + suffix;
+  std::string host = text;
+  if (scope != 0) host.append("%").append(std::to_string(scope));
+  std::string address = family == 4 ? host : '[' + host + ']';
+  return address.append(":").append(std::to_string(port));
 }
 
 Result<Address> Address::parse(std::string_view text) {

@@ -1,6 +1,7 @@
 // The HTTP endpoint for monitoring: /metrics (Prometheus), /healthz (alive), /readyz (ready to serve).
 //
-// One thread serves one page at a time, on a few connections with a deadline each, so a stuck scraper delays only itself. Plain HTTP without passwords: bind it to loopback or to a management network.
+// One thread serves one page at a time, on a few connections with a deadline each, so a stuck scraper delays only
+// itself. Plain HTTP without passwords: bind it to loopback or to a management network.
 #ifndef NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 #define NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 

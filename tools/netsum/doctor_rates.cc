@@ -219,7 +219,7 @@ class Measurements {
 std::string host_name(const std::string& address, bool with_port) {
   const Result<HostPort> parts = split_host_port(address);
   std::string name = parts.ok() ? parts->host : address;
-  if (with_port && parts.ok()) name += "-" + std::to_string(parts->port);
+  if (with_port && parts.ok()) name.append("-").append(std::to_string(parts->port));
   for (char& c : name) {
     if (c == ':' || c == '%') c = '_';
   }

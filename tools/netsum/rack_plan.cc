@@ -299,7 +299,7 @@ RackService RackPlan::service(const RackNode& node) const {
   RackService service{.id = node.id, .address = control(node.address), .arguments = {}};
   std::string listen = service.address;
   for (size_t port = 1; is_spare && port < node.ports.size(); ++port)
-    listen += "," + port_address(node, port);
+    listen.append(",").append(port_address(node, port));
   std::vector<std::string>& arguments = service.arguments;
   arguments = {"aggregator",
                "--listen",
@@ -394,8 +394,10 @@ std::string worker_rates_text(const std::map<int, uint64_t>& rates) {
     auto last = first, next = std::next(first);
     while (next != rates.end() && next->first == last->first + 1 && next->second == first->second)
       last = next++;
-    const std::string to = last == first ? "" : "-" + std::to_string(last->first);
-    text += (text.empty() ? "" : ",") + std::to_string(first->first) + to + "=" + format_rate(first->second);
+    std::string to;
+    if (last != first) to.append("-").append(std::to_string(last->first));
+    if (!text.empty()) text += ',';
+    text.append(std::to_string(first->first)).append(to).append("=").append(format_rate(first->second));
     first = next;
   }
   return text.empty() ? "none" : text;
