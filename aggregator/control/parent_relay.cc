@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <limits>
 
 #include "aggregator/control/parent_call.h"
 #include "aggregator/control/request_checks.h"
@@ -13,7 +12,6 @@
 #include "src/control/membership.h"
 #include "src/control/rpc_status.h"
 #include "wire/ids.h"
-#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
