@@ -143,10 +143,10 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
   out->spin = in->no_spin == 0;
   out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
   out->link_rate_bps = in->link_rate_bps;
-  if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_AUTO)
+  if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_PLANNED)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: shares is none of netsum_shares");
   if (in->shares != NETSUM_SHARES_DEFAULT)
-    out->shares = in->shares == NETSUM_SHARES_AUTO ? netsum::Shares::kAuto : netsum::Shares::kOff;
+    out->shares = static_cast<netsum::Shares>(in->shares - NETSUM_SHARES_OFF);
   return Status();
 }
 
@@ -207,6 +207,7 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats) {
   out.packets_received = stats.packets_received;
   out.retransmissions = stats.retransmissions;
   out.probes = stats.probes;
+  out.share_changes = stats.share_changes;
   out.zero_chunks = stats.zero_chunks;
   out.packets_dropped = stats.packets_dropped;
   out.stripes = stats.stripes.size();

@@ -36,7 +36,8 @@ struct FailoverCommunicator::Operation {
   size_t bytes = 0;
   std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
   bool ended = false;             // the caller has its result
-  uint64_t ended_in_session = 0;  // the latest session in which it has ended
+  uint64_t ended_in_session = 0;  // the latest session in which it has ended ...
+  std::shared_ptr<const ChunkMap> chunk_map;  // ... and how its chunks were distributed there
 
   Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
   OperationSpec spec_again();
@@ -172,11 +173,11 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
 // The session reports the end of an operation on its own thread, and has reported all of them when it is closed, so a
 // completed operation is never repeated into the caller's tensors.
 void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
-  everywhere_->submitted(operation->bytes);
-  session_->submit(std::move(spec), operation->time_left(),
-                   [this, operation, session_number = session_number_](const Status& status) {
-                     on_ended(operation, session_number, status);
-                   });
+  session_->submit(
+      std::move(spec), operation->time_left(),
+      [this, operation, session_number = session_number_](const Status& status, const auto& chunk_map) {
+        on_ended(operation, session_number, status, chunk_map);
+      });
 }
 
 void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
@@ -185,7 +186,7 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
 
 // On the session's engine thread.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
-                                    const Status& status) {
+                                    const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map) {
   if (!status.ok() && hooks_.failing) hooks_.failing();
   Status result = status;
   {
@@ -195,6 +196,7 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t sess
     if (status.ok()) {
       operation->ended = true;
       operation->ended_in_session = session_number;
+      operation->chunk_map = chunk_map;
       if (of_this_session) release_finished();
     } else {
       note_failure(session_number, status);
@@ -215,7 +217,7 @@ void FailoverCommunicator::release_finished() {
     return *kept_[static_cast<size_t>(number - kept_.front()->number)];
   };
   while (ended_ < next_number_ && at(ended_).ended_in_session == session_number_) {
-    everywhere_->ended();
+    everywhere_->ended(at(ended_).bytes, *at(ended_).chunk_map);
     ++ended_;
   }
   const uint64_t known = first_of_session_ + everywhere_->count();
@@ -251,7 +253,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
-  everywhere_.emplace(FinishedEverywhere::Slots{.chunk_map = session_->chunk_map(),
+  everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripes(),
                                                 .scale = session_->scale_slots(),
                                                 .payload_bytes = payload_bytes_},
                       1);

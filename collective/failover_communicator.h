@@ -74,7 +74,8 @@ class FailoverCommunicator final : public CommunicatorBase {
   std::unique_ptr<Session> take_session(std::unique_lock<std::mutex>& lock);
 
   std::function<void(const Status&)> failure_callback();
-  void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status);
+  void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status,
+                const std::shared_ptr<const ChunkMap>& chunk_map);
   void end_all();
   void supervise();
   void move_on(std::unique_ptr<Session> lost_session, const Status& why);

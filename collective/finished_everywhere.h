@@ -18,31 +18,27 @@ namespace netsum {
 class FinishedEverywhere {
  public:
   struct Slots {
-    ChunkMap chunk_map;
+    size_t stripes = 0;
     uint32_t scale = 0;  // per stripe
     uint32_t payload_bytes = 0;
   };
   // `first_number`: the number of the first operation on the stripes.
   FinishedEverywhere(const Slots& slots, uint64_t first_number);
 
-  // The next operation, of `bytes` in the narrowest lanes that it may travel in.
-  void submitted(uint64_t bytes);
-  // The next operation in order has ended here.
-  void ended();
+  // The next operation in order has ended here: of `bytes` in the narrowest lanes that it may travel in, distributed over
+  // the stripes by `chunk_map`.
+  void ended(uint64_t bytes, const ChunkMap& chunk_map);
   // The first so many operations are finished on all ranks.
   uint64_t count() const { return everywhere_; }
 
  private:
   using Progress = std::vector<uint64_t>;  // [stripe]: steps in its scale slots, at least
-  size_t stripes() const { return slots_.chunk_map.stripes(); }
   bool is_everywhere(const Progress& operation) const;
 
   const Slots slots_;
   uint64_t number_;
-  Progress all_;                     // submitted
-  Progress ended_;                   // totals of the operations that have ended
+  Progress all_;                     // of the operations that have ended
   std::deque<Progress> operations_;  // running totals, from number everywhere_ on
-  uint64_t ended_count_ = 0;
   uint64_t everywhere_ = 0;
 };
 

@@ -83,7 +83,7 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
   Result<Sharing> shared = sharing(options, addresses, deadline);
   if (shared.ok()) {
     join.sharing = std::move(shared).value();
-  } else if (shared.status().code() != ErrorCode::kVersionMismatch || options.shares == Shares::kAuto) {
+  } else if (shared.status().code() != ErrorCode::kVersionMismatch || options.shares != Shares::kOff) {
     return shared.status();
   }
   if (shard != nullptr) {

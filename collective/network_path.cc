@@ -75,6 +75,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripes.push_back(std::move(stripe).value());
     worker.stripe_weights.push_back(one.weight);
   }
+  if (all.front()->plan.adapts()) worker.balance_period = kBalancePeriod;
   const StripeOptions& first = worker.stripes.front();
   for (const StripeOptions& stripe : worker.stripes) {
     if (stripe.payload_bytes != first.payload_bytes || stripe.address.family != first.address.family) {

@@ -57,7 +57,7 @@ class Session {
   uint32_t payload_bytes() const { return first_membership().payload_bytes; }
   uint32_t scale_slots() const { return first_membership().scale_slots; }
   // Of a session whose ranks do not share memory.
-  const ChunkMap& chunk_map() const { return path_->network().worker->chunk_map(); }
+  size_t stripes() const { return path_->network().worker->stripe_count(); }
 
   // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, never on the caller's, so it may take a lock that the

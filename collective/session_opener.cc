@@ -45,7 +45,7 @@ std::shared_ptr<Shard> SessionOpener::shard_for(const std::vector<std::string>& 
 
 // A single rank has nothing to share, and more than a shard serves are members by a hierarchy, which has no plan.
 bool SessionOpener::sums_beside_aggregators() const {
-  return options_.shares == Shares::kAuto && world_size_ > 1 && world_size_ <= kMaxMembers;
+  return options_.shares != Shares::kOff && world_size_ > 1 && world_size_ <= kMaxMembers;
 }
 
 Result<std::unique_ptr<Session>> SessionOpener::open(SessionOptions options) {

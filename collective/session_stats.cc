@@ -14,13 +14,13 @@ namespace {
 
 using Drops = std::array<uint64_t, NETSUM_DROP_COUNT>;
 
-void add_stripe(const Stripe& stripe, double share, uint64_t overhead, CommunicatorStats* stats, Drops* drops,
+void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stats, Drops* drops,
                 std::set<int>* waits_for) {
   const StripeCounters& counters = stripe.counters();
   CommunicatorStats::Stripe one;
   one.address = stripe.options().address.to_string();
   one.local = stripe.options().local;
-  one.share = share;
+  one.share = static_cast<double>(counters.share.get()) / 1e6;
   one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
   one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
   stats->bytes_sent += one.bytes_sent;
@@ -48,11 +48,9 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
   std::set<int> waits_for;
   Drops drops{};
-  uint64_t period = 0;
-  for (const JobStripe& stripe : network.stripes) period += stripe.weight;
   for (size_t i = 0; i < worker.stripe_count(); ++i)
-    add_stripe(worker.stripe(i), static_cast<double>(network.stripes[i].weight) / static_cast<double>(period),
-               overhead, stats, &drops, &waits_for);
+    add_stripe(worker.stripe(i), overhead, stats, &drops, &waits_for);
+  stats->share_changes = worker.share_changes().get();
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
   }
@@ -72,7 +70,9 @@ std::string describe_network(const PathDescription& what) {
   const NetworkPath& network = what.path.network();
   const std::string note = network.note.empty() ? "" : "; " + network.note;
   const std::string& plan = what.job.front()->membership().plan.text();
-  const std::string shares = plan.empty() ? "" : "; " + plan;
+  std::string shares = plan.empty() ? "" : "; " + plan;
+  if (const uint64_t changes = network.worker->share_changes().get(); changes > 0)
+    shares += "; the shares have been corrected " + std::to_string(changes) + (changes == 1 ? " time" : " times");
   if (what.aggregators.empty()) {
     return "summed by " + std::to_string(network.worker->stripe_count()) +
            " embedded shards, each in a different rank: " +

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "netsum/communicator.h"
+#include "src/worker/chunk_map.h"
 
 namespace netsum {
 
@@ -21,8 +22,9 @@ struct Work::State {
 };
 
 // Called with the status of an operation, on the engine's thread, after the engine's last access to the tensors and before
-// the Work counts as done. Must not block.
-using OnEnd = std::function<void(const Status&)>;
+// the Work counts as done. `chunk_map` says which stripes summed which chunks; null if the operation failed, or was not
+// summed over the network. Must not block.
+using OnEnd = std::function<void(const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map)>;
 
 // An operation that ended before it was started.
 Work ended_work(const Status& status);

@@ -313,6 +313,15 @@ std::vector<uint32_t> random_weights(uint64_t seed, int stripes) {
   return weights;
 }
 
+// In some runs, the ranks correct the weights, more often than real ones do.
+void random_balance(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0004ull);
+  if (scenario->aggregators == 1 || rng.chance(0.6)) return;
+  scenario->balance_period = pick(&rng, {1, 1, 4, 30});
+  scenario->stripe_weights.resize(static_cast<size_t>(scenario->aggregators));
+  for (uint32_t& weight : scenario->stripe_weights) weight = std::max(weight, 1u);
+}
+
 // In one of four jobs, operations have one receiver; of those of floats, some ranks contribute nothing. (Integers may only
 // have a sum that fits if all contribute.)
 void random_roles(uint64_t seed, Scenario* scenario) {
@@ -389,6 +398,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
     scenario.events.push_back(random_event(&rng, scenario));
   }
   scenario.stripe_weights = random_weights(seed, scenario.aggregators);
+  random_balance(seed, &scenario);
   random_roles(seed, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);

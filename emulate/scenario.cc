@@ -71,6 +71,8 @@ std::string describe(const Scenario& scenario) {
   for (size_t i = 0; i < scenario.stripe_weights.size(); ++i) {
     result += (i == 0 ? ", weights " : ":") + std::to_string(scenario.stripe_weights[i]);
   }
+  if (scenario.balance_period > 0)
+    result += ", corrected every " + std::to_string(scenario.balance_period) + " chunks";
   if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;

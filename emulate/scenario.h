@@ -104,6 +104,7 @@ struct Scenario {
   uint32_t payload_bytes = 64;
   int aggregators = 1;                   // stripes
   std::vector<uint32_t> stripe_weights;  // as in WorkerOptions; empty: all equal
+  uint64_t balance_period = 0;           // as in WorkerOptions
   // So many of the last aggregators are embedded in hosts 0, 1, ... of job number 0, whose links they share.
   int shards = 0;
   // Hierarchy: so many aggregators per stripe between the ranks and the stripe's own; 0: none. In a run,

@@ -219,6 +219,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
   options.rank = rank;
   options.world_size = plan.ranks;
   options.encoding.lane_bits = plan.lane_bits;
+  options.balance_period = scenario_.balance_period;
   const int rack = scenario_.racks > 0 ? scenario_.rack_of(plan, rank) : -1;
   const DataplaneJob job = dataplane_job(plan, rack);
   for (int i = 0; i < scenario_.aggregators; ++i) {

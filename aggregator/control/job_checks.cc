@@ -139,7 +139,7 @@ Status JobTable::check_shard(const MemberRequest& request) const {
   if (!members_bring_shards_) {
     if (Status status = check_family(request, dataplane_->endpoints()); !status.ok()) return status;
     if (request.shard_endpoint.empty()) return {};
-    if (request.job.shares() != static_cast<uint32_t>(Shares::kAuto) || !request.rack.empty())
+    if (request.job.shares() == static_cast<uint32_t>(Shares::kOff) || !request.rack.empty())
       return invalid(who +
                      " offers an embedded shard, but this aggregator sums without shards: "
                      "configure aggregators on all ranks or on none");

@@ -168,10 +168,11 @@ Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* gr
   if (!topology.ok()) return topology.status();
   const auto shares = static_cast<Shares>(job.spec.shares());
   Result<plan::JobPlan> plan = plan::plan_job(*topology, shares);
-  if (!plan.ok() && shares == Shares::kAuto) return plan.status();
+  if (!plan.ok() && shares != Shares::kOff) return plan.status();
   if (!plan.ok()) return equal;  // with equal shares, the plan is only a description
   grant->plan = std::move(plan->summary);
-  if (shares != Shares::kAuto) return equal;
+  if (shares == Shares::kOff) return equal;
+  if (shares == Shares::kAuto) grant->plan.set_adapts(plan->places > 1);
   for (const uint32_t weight : plan->of_places) grant->plan.add_weights(weight);
   for (const uint32_t weight : plan->of_shards) {
     if (weight > 0) grant->plan.add_weights(weight);

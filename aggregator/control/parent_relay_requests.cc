@@ -39,7 +39,7 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
     *first.add_below() = own;
   }
   // Shards do not sum beside a hierarchy.
-  if (request.job.shares() == static_cast<uint32_t>(Shares::kAuto)) above.clear_shard_endpoint();
+  if (request.job.shares() != static_cast<uint32_t>(Shares::kOff)) above.clear_shard_endpoint();
   above.set_rack(rack_);
   above.set_rack_payload_bytes(payload);
   if (request.rack.empty()) above.set_rack_slots(std::numeric_limits<uint32_t>::max());

@@ -53,6 +53,7 @@ struct CommunicatorStats {
   uint64_t packets_received = 0;
   uint64_t retransmissions = 0;  // contributions sent again
   uint64_t probes = 0;           // PROBE packets sent, because a result was overdue
+  uint64_t share_changes = 0;    // how often the shares of the stripes have been corrected
   uint64_t zero_chunks = 0;      // for which no data was sent, because they were zero on all ranks
   uint64_t packets_dropped = 0;  // received and refused; `drops` has the reasons
   double srtt_us = 0;            // smoothed round-trip time of the slowest stripe, in microseconds

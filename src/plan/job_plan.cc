@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "src/plan/planner.h"
@@ -207,7 +209,7 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
   summary.set_s_per_byte(plan.s_per_byte);
   summary.set_ring_s_per_byte(plan.ring_s_per_byte);
   if (!plan.links.empty()) summary.set_bottleneck(plan.links[plan.bottleneck].name);
-  std::string text = (shares == Shares::kAuto ? "planned shares: " : "equal shares: ") +
+  std::string text = (shares != Shares::kOff ? "planned shares: " : "equal shares: ") +
                      describe_shares(topology, plan) + "; bottleneck: " + summary.bottleneck();
   if (plan.bottlenecks > 1) text += " (and " + std::to_string(plan.bottlenecks - 1) + " more)";
   if (plan.ring_s_per_byte > 0)
@@ -224,7 +226,7 @@ SharePlan summarise(const Topology& topology, const Plan& plan, Shares shares, c
 Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
   // A single rank needs no shards beside an aggregator.
   const bool with_shards =
-      job.shards && (job.places.empty() || (shares == Shares::kAuto && job.links.size() > 1));
+      job.shards && (job.places.empty() || (shares != Shares::kOff && job.links.size() > 1));
   std::string note;
   Result<Topology> topology = topology_of(job, with_shards, &note);
   if (!topology.ok()) return topology.status();
@@ -235,14 +237,17 @@ Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
     return Status(plan.status().code(), "the shares cannot be planned: " + plan.status().message());
   }
   JobPlan made;
+  std::set<std::tuple<size_t, size_t, size_t>> places;
   made.of_shards.resize(job.links.size());
   for (const StripePlan& stripe : plan->stripes) {
+    if (stripe.weight > 0) places.emplace(stripe.place, stripe.rank, stripe.port);
     if (stripe.place != StripePlan::kNone) {
       made.of_places.push_back(stripe.weight);
     } else {
       made.of_shards[stripe.rank] = stripe.weight;
     }
   }
+  made.places = places.size();
   made.summary = summarise(*topology, *plan, shares, note);
   return made;
 }

@@ -26,6 +26,7 @@ struct JobPlan {
   // equal, and shards have none where there are places.
   std::vector<uint32_t> of_places;
   std::vector<uint32_t> of_shards;
+  size_t places = 0;  // ports of aggregators, switches and shards that have a share
   SharePlan summary;  // without weights, because the caller decides which stripes the job uses
 };
 
@@ -34,7 +35,7 @@ struct JobPlan {
 // one aggregator.
 Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::string* note);
 
-// With Shares::kAuto, the best weights; with Shares::kOff, the expected times of equal ones. An unknown rate is assumed to
+// With Shares::kAuto and kPlanned, the best weights; with Shares::kOff, the expected times of equal ones. An unknown rate is assumed to
 // be the lowest known rate of a rank or, if none is known, of a port.
 // Errors: kInvalidArgument, kResourceExhausted and kUnreachable, as check() of topology.h; kInvalidArgument also for a
 // place whose stripes do not follow from its ports and cores, and for two places that are one aggregator.

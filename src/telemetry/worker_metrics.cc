@@ -32,6 +32,8 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   counter("netsum_worker_packets_received_total", "Packets received", stats.packets_received);
   counter("netsum_worker_retransmissions_total", "Contributions retransmitted", stats.retransmissions);
   counter("netsum_worker_probes_total", "Probes sent because a result was overdue", stats.probes);
+  counter("netsum_worker_share_changes_total", "Corrections of the stripes' shares of the chunks",
+          stats.share_changes);
   counter("netsum_worker_zero_chunks_total",
           "Chunks for which no data was sent, because they were zero on all ranks", stats.zero_chunks);
   for (const CommunicatorStats::Drop& drop : stats.drops) {

@@ -16,6 +16,8 @@ const char* collective_name(Collective collective) {
       return "all_reduce";
     case Collective::kReduce:
       return "reduce";
+    case Collective::kShares:
+      return "agreement on shares";
   }
   return "?";
 }

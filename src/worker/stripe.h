@@ -81,6 +81,7 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
+  Counter share;        // of the chunks, in parts of a million
   Counter zero_chunks;  // that all ranks agreed are zero: no data was sent for them
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
@@ -115,6 +116,9 @@ class Stripe {
   // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
   // size, or 0 if nothing is due now. Does not begin to send data of chunks from number `limit` on.
   uint32_t next_packet(int64_t now_us, uint8_t* frame, uint64_t limit = UINT64_MAX);
+
+  // Whether, at the last next_packet() that had nothing to send, only `limit` was in the way.
+  bool held_back() const { return held_back_; }
 
   // A parsed packet of this stripe with a valid tag. `payload` has fields.payload_bytes. Returns an error if the packet ends
   // the job. Finished scale groups reduce their operation's chunks_left.
@@ -271,6 +275,7 @@ class Stripe {
     std::array<std::vector<uint8_t>, kMaxPackets> payloads;
   } held_;
 
+  bool held_back_ = false;
   RoundTrip round_trip_;
   CongestionWindow window_;
   bool operation_finished_ = false;

@@ -183,6 +183,7 @@ void Stripe::pass_without_data() {
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
 std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
+  held_back_ = false;
   if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
   if (data_group_ == scale_groups_opened_) return {};
   const uint32_t index = static_cast<uint32_t>(data_group_ % options_.scale_slots);
@@ -195,7 +196,8 @@ std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
   step.kind = StepKind::kData;
   step.scale_group = index;
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
-  if (operation.first_chunk + step.index >= limit) return {};
+  held_back_ = operation.first_chunk + step.index >= limit;
+  if (held_back_) return {};
   step.chunk = chunk_of(group, data_chunk_, data_agreed_);
   const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);
   step.part = data_part_;

@@ -64,6 +64,13 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     payload_bytes = stripe.payload_bytes;
     stripes_.push_back(std::make_unique<Stripe>(stripe));
   }
+  const std::vector<uint32_t>& weights = options.stripe_weights;
+  if (options.balance_period > 0 && weights.size() > 1 && std::count(weights.begin(), weights.end(), 0u) == 0) {
+    balancer_.emplace(weights);
+    period_.held_us.resize(weights.size());
+    looked_at_us_.resize(weights.size());
+  }
+  note_shares();
   frame_stride_ = (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
   frames_.resize(kBurst * frame_stride_);
   outbox_.reserve(kBurst);
@@ -97,41 +104,113 @@ std::string WorkerCore::not_connected_reason() const {
 
 void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
-    completions_.push_back({id, status_, next_number_, {}});
-    return;
+    completions_.push_back({id, status_, next_number_, {}, nullptr});
+  } else if (!waiting_.empty() || !may_start()) {
+    waiting_.push_back({id, std::move(spec)});
+  } else {
+    start(id, std::move(spec));
+    complete_finished();  // an operation without elements
   }
+}
+
+bool WorkerCore::may_start() const {
+  if (asks_for_shares() && next_number_ == asking_->effective) return false;
+  if (!balancer_.has_value()) return true;
+  const Front now = front();
+  return now.first == UINT64_MAX || next_chunk_ - now.first < kAhead * now.windows;
+}
+
+bool WorkerCore::start_waiting() {
+  const bool any = !waiting_.empty() && may_start();
+  while (!waiting_.empty() && may_start()) {
+    Submission next = std::move(waiting_.front());
+    waiting_.pop_front();
+    start(next.id, std::move(next.spec));
+  }
+  return any;
+}
+
+void WorkerCore::start(uint64_t id, OperationSpec spec) {
+  if (asking_.has_value() && next_number_ == asking_->effective) take_shares();
+  if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
+  enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
+  ++period_.operations;
+  const bool long_enough = period_.operations >= kPeriodOperations &&
+                           period_.chunks >= options_.balance_period * stripes_.size();
+  if (balancer_.has_value() && !asking_.has_value() && long_enough) ask_for_shares();
+}
+
+void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   // Ranks that began with the same stripe would all send to one place at once, while the links of the others are idle.
   if (operations_.empty()) next_stripe_ = static_cast<size_t>(options_.rank) % stripes_.size();
-  if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
-  NETSUM_ASSERT(spec.role.chunk_map->stripes() == stripes_.size());
-  auto operation =
-      std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding);
+  NETSUM_ASSERT(operation->role().chunk_map->stripes() == stripes_.size());
+  const size_t chunks = operation->chunks(stripes_.front()->options().payload_bytes);
   operation->first_chunk = next_chunk_;
-  next_chunk_ += operation->chunks(stripes_.front()->options().payload_bytes);
+  next_chunk_ += chunks;
+  period_.chunks += chunks;
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
-  complete_finished();  // an operation without elements
+}
+
+void WorkerCore::ask_for_shares() {
+  asking_ = Asking{.effective = next_number_ + kLead};
+  measured_ = ShareBalancer::measurement(period_.held_us, period_.active_us);
+  OperationSpec spec;
+  spec.type = DataType::kInt32;
+  spec.tensors = {{measured_.data(), measured_.data(), measured_.size()}};
+  spec.role.collective = Collective::kShares;
+  spec.role.chunk_map = chunk_map_;
+  spec.deadline_us = INT64_MAX;  // operations that wait for it have theirs
+  enqueue(kNoId, std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding));
+}
+
+void WorkerCore::take_shares() {
+  NETSUM_ASSERT(asking_->answered);
+  asking_.reset();
+  if (balancer_->take(measured_)) {
+    chunk_map_ = std::make_shared<ChunkMap>(balancer_->weights());
+    share_changes_.add();
+    note_shares();
+  }
+  period_ = {.held_us = std::vector<int64_t>(stripes_.size())};
+}
+
+void WorkerCore::note_shares() {
+  for (size_t i = 0; i < stripes_.size(); ++i) {
+    const size_t length = chunk_map_->period().size();
+    stripes_[i]->counters().share.set(chunk_map_->count(0, length, i) * 1'000'000 / length);
+  }
 }
 
 // An operation ends with its last stripe, so a stripe that runs ahead only takes bandwidth from those behind it, on the
 // links that they share. Half of the packets that may be in flight is enough room for stripes whose results come in bursts.
 uint64_t WorkerCore::send_limit() const {
   if (stripes_.size() == 1) return UINT64_MAX;
-  uint64_t first = UINT64_MAX;
-  uint64_t windows = 0;
+  const Front now = front();
+  return now.first == UINT64_MAX ? now.first : now.first + now.windows / 2;
+}
+
+WorkerCore::Front WorkerCore::front() const {
+  Front now;
   for (const auto& stripe : stripes_) {
-    first = std::min(first, stripe->next_chunk());
-    windows += stripe->window_packets();
+    now.first = std::min(now.first, stripe->next_chunk());
+    now.windows += stripe->window_packets();
   }
-  return first == UINT64_MAX ? first : first + windows / 2;
+  return now;
 }
 
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
+  if (start_waiting()) complete_finished();  // operations without elements
   const uint64_t limit = send_limit();
+  if (balancer_.has_value()) {
+    if (active_since_us_ != 0) period_.active_us += now_us - active_since_us_;
+    active_since_us_ = limit == UINT64_MAX ? 0 : now_us;
+  }
   for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
-    Stripe& stripe = *stripes_[next_stripe_];
+    const size_t index = next_stripe_;
+    Stripe& stripe = *stripes_[index];
     next_stripe_ = (next_stripe_ + 1) % stripes_.size();
     while (outbox_.size() < kBurst) {
       uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
@@ -139,8 +218,15 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
       if (size == 0) break;
       outbox_.push_back({frame, size, stripe.options().address});
     }
+    if (balancer_.has_value()) measure(index, now_us);
   }
   return outbox_;
+}
+
+void WorkerCore::measure(size_t stripe, int64_t now_us) {
+  int64_t& looked_at_us = looked_at_us_[stripe];
+  if (looked_at_us != 0) period_.held_us[stripe] += now_us - looked_at_us;
+  looked_at_us = stripes_[stripe]->held_back() ? now_us : 0;
 }
 
 Stripe* WorkerCore::stripe_from(const Address& from) {
@@ -182,6 +268,11 @@ void WorkerCore::on_tick(int64_t now_us) {
   for (const Pending& pending : operations_) {
     if (now_us >= pending.operation->deadline_us()) return fail(timeout_status(now_us, *pending.operation));
   }
+  for (const Submission& submission : waiting_) {
+    if (now_us < submission.spec.deadline_us) continue;
+    const Operation operation(next_number_, submission.spec, options_.summands, options_.encoding);
+    return fail(timeout_status(now_us, operation));
+  }
   for (auto& stripe : stripes_) {
     stripe->on_tick(now_us);
     if (stripe->multicast_is_lost(now_us))
@@ -196,6 +287,7 @@ int64_t WorkerCore::next_tick_us() const {
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }
   for (const Pending& pending : operations_) next = std::min(next, pending.operation->deadline_us());
+  for (const Submission& submission : waiting_) next = std::min(next, submission.spec.deadline_us);
   return next;
 }
 
@@ -206,9 +298,16 @@ void WorkerCore::complete_finished() {
       ++it;
       continue;
     }
-    completions_.push_back({it->id, Status(), it->operation->number(), it->operation->course});
+    const Operation& operation = *it->operation;
+    if (it->id != kNoId) {
+      completions_.push_back(
+          {it->id, Status(), operation.number(), operation.course, operation.role().chunk_map});
+    } else {
+      asking_->answered = true;
+    }
     it = operations_.erase(it);
   }
+  if (start_waiting()) complete_finished();  // operations without elements
 }
 
 void WorkerCore::take_completions(std::vector<Completion>* out) {
@@ -221,8 +320,13 @@ void WorkerCore::fail(const Status& status) {
   NETSUM_ASSERT(!status.ok());
   status_ = status;
   for (const Pending& pending : operations_) {
-    completions_.push_back({pending.id, status, pending.operation->number(), pending.operation->course});
+    if (pending.id == kNoId) continue;
+    completions_.push_back(
+        {pending.id, status, pending.operation->number(), pending.operation->course, nullptr});
   }
+  for (const Submission& submission : waiting_)
+    completions_.push_back({submission.id, status, next_number_++, {}, nullptr});
+  waiting_.clear();
   // The operations are not destroyed, because stripes still refer to them.
 }
 

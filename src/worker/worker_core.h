@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,9 +16,13 @@
 #include "netsum/status.h"
 #include "src/net/packet_io.h"
 #include "src/worker/operation.h"
+#include "src/worker/share_balancer.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
+
+// A usual WorkerOptions::balance_period.
+inline constexpr uint64_t kBalancePeriod = 512;
 
 struct WorkerOptions {
   int rank = 0;
@@ -30,6 +35,9 @@ struct WorkerOptions {
   // One per stripe, equal on all ranks: the stripes' shares of the chunks, in this ratio (chunk_map.h). At least one
   // is not 0. Empty: all stripes get the same.
   std::vector<uint32_t> stripe_weights;
+  // The weights follow what the ranks measure (share_balancer.h) in periods of this many chunks for each stripe, if there
+  // are several stripes and each has a weight. 0: they stay as they are. Equal on all ranks.
+  uint64_t balance_period = 0;
 };
 
 class WorkerCore {
@@ -59,6 +67,7 @@ class WorkerCore {
     Status status;
     uint64_t number = 0;  // of the operation, the same on every rank
     OperationCourse course;
+    std::shared_ptr<const ChunkMap> chunk_map;  // of the operation; null if it has not begun
   };
   // Moves the completions since the last call to the end of `out`.
   void take_completions(std::vector<Completion>* out);
@@ -66,9 +75,13 @@ class WorkerCore {
   // Ends all operations with `status` and refuses further ones likewise. Only the first call counts.
   void fail(const Status& status);
   const Status& status() const { return status_; }
-  bool idle() const { return operations_.empty(); }
+  // No operation that was submitted is in progress.
+  bool idle() const { return waiting_.empty() && operations_.size() == (asks_for_shares() ? 1u : 0u); }
+  // An operation of the ranks' own is in progress.
+  bool asks_for_shares() const { return asking_.has_value() && !asking_->answered; }
 
-  const ChunkMap& chunk_map() const { return *chunk_map_; }
+  // How often the weights have changed. Any thread.
+  const Counter& share_changes() const { return share_changes_; }
   size_t stripe_count() const { return stripes_.size(); }
   const Stripe& stripe(size_t index) const { return *stripes_[index]; }
 
@@ -77,19 +90,62 @@ class WorkerCore {
     uint64_t id;
     std::unique_ptr<Operation> operation;
   };
+  struct Submission {
+    uint64_t id;
+    OperationSpec spec;
+  };
+  // The ranks measure how the stripes advance during a period of operations. After the last of them, they start an
+  // operation of their own that adds up the measurements. Of the operations after it, the first kLead keep the weights. The
+  // next one has the new ones, and waits for them if it must. So all ranks change the weights at the same operation.
+  struct Period {
+    uint64_t operations = 0;
+    uint64_t chunks = 0;
+    int64_t active_us = 0;  // in which data was due
+    std::vector<int64_t> held_us;  // by stripe
+  };
+  struct Asking {
+    uint64_t effective = 0;  // the number of the first operation with the new weights
+    bool answered = false;
+  };
+  static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
+  static constexpr uint64_t kAhead = 2;  // windows
+  static constexpr uint64_t kNoId = UINT64_MAX;  // of the ranks' own operations
 
   Stripe* stripe_from(const Address& from);
+  // Not if the next operation needs weights that the ranks have not agreed on yet. And if the weights adapt, an operation
+  // starts only when few chunks are left to send, so that a measurement is of what came before.
+  bool may_start() const;
+  void start(uint64_t id, OperationSpec spec);
+  bool start_waiting();  // false: none could start
+  void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
+  void ask_for_shares();
+  void take_shares();
+  void note_shares();
+  void measure(size_t stripe, int64_t now_us);
   void complete_finished();
-  // The first chunk, by Operation::first_chunk, that no stripe may send yet.
+  struct Front {
+    uint64_t first = UINT64_MAX;  // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
+    uint64_t windows = 0;         // of all stripes
+  };
+  Front front() const;
+  // The first chunk that no stripe may send yet.
   uint64_t send_limit() const;
   Status timeout_status(int64_t now_us, const Operation& operation) const;
 
   const WorkerOptions options_;
   std::shared_ptr<const ChunkMap> chunk_map_;
   std::vector<std::unique_ptr<Stripe>> stripes_;
+  std::optional<ShareBalancer> balancer_;  // only if the weights adapt
+  Period period_;
+  std::optional<Asking> asking_;
+  std::vector<int32_t> measured_;   // the tensor of the operation that asks
+  std::vector<int64_t> looked_at_us_;  // by stripe, while it is held back; 0: it is not
+  int64_t active_since_us_ = 0;        // 0: no data is due
+  Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs
   std::deque<Pending> operations_;
+  std::deque<Submission> waiting_;  // may_start() was false
   uint64_t next_number_ = 0;
   uint64_t next_chunk_ = 0;  // of the next operation, the first
   std::vector<Completion> completions_;

@@ -16,7 +16,7 @@ TEST(Traffic, QueuedOperationsPipeline) {
   constexpr int kOperations = 200;
   Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16, kOperations);
   scenario.jobs[0].scale_slots = 4;
-  scenario.jobs[0].data_slots = 64;
+  scenario.jobs[0].data_slots = 256;
   const int64_t four = Simulation(scenario).run().ended_at_us;
   // One after the other would take two round trips each (scales, data).
   EXPECT_LT(four, kOperations * kRoundTripUs * 6 / 10);
@@ -87,7 +87,7 @@ TEST(Traffic, WithoutLossEveryPayloadIsSentOnceAndNothingIsAsked) {
 TEST(Traffic, RetransmissionsAreAboutAsManyAsLosses) {
   for (const double loss : {0.001, 0.01, 0.05}) {
     Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 20'000);
-    scenario.jobs[0].data_slots = 64;
+    scenario.jobs[0].data_slots = 256;
     scenario.worker_up.loss = loss;  // contributions, probes and HELLOs; results all arrive
     const Report report = Simulation(scenario).run();
     EXPECT_EQ(report.first_problem(), "");
@@ -141,7 +141,7 @@ TEST(Traffic, IncastAtTheAggregatorIsSurvived) {
   // 8 ranks send at 10 bytes/us each into a down-link of 10 bytes/us with room for 64 packets.
   Scenario scenario = quiet_scenario(8, DataType::kFloat32, 360 * 500);
   scenario.payload_bytes = 1440;
-  scenario.jobs[0].data_slots = 64;
+  scenario.jobs[0].data_slots = 256;
   scenario.worker_up.bytes_per_us = 10;
   scenario.worker_up.queue_bytes = 1 << 20;
   scenario.aggregator_down.bytes_per_us = 10;
@@ -204,6 +204,61 @@ TEST(Traffic, PlannedSharesTakeTheTimeOfThePlan) {
     const auto took_us = static_cast<double>(report.ended_at_us - (kRanks - 1) * kLaterUs);
     EXPECT_LT(took_us, least_us * 1.06) << spares << " spare hosts: the plan says " << least_us << " us";
   }
+}
+
+// 4 ranks, which embed shards, and a spare host, planned for links of 100 Mbit/s. The spare host's has `spare_rate`.
+Scenario planned_for_equal_links(double spare_rate, int operations) {
+  constexpr int kRanks = 4;
+  Scenario scenario = quiet_scenario(kRanks, DataType::kFloat32, (512 << 10) / sizeof(float), operations);
+  scenario.payload_bytes = 1440;
+  scenario.jobs[0].data_slots = 256;
+  scenario.jobs[0].scale_slots = 32;
+  scenario.aggregators = 1 + kRanks;
+  scenario.shards = kRanks;
+  scenario.stripe_weights = {2, 1, 1, 1, 1};  // docs/placement.md
+  scenario.balance_period = 128;
+  for (LinkOptions* link :
+       {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
+    *link = {.delay_us = 10, .jitter_us = 5, .bytes_per_us = 12.5};
+    link->queue_bytes = 1'000'000;
+  }
+  FaultEvent slow;
+  slow.kind = FaultEvent::Kind::kSlowLink;
+  slow.rank = kNoRank;
+  slow.duration_us = 3'600'000'000;
+  slow.bytes_per_us = 12.5 * spare_rate;
+  scenario.events.push_back(slow);
+  return scenario;
+}
+
+TEST(Traffic, WrongSharesAreCorrected) {
+  constexpr int kOperations = 60, kAtEachEnd = 6;
+  const Scenario scenario = planned_for_equal_links(0.4, kOperations);
+  Simulation simulation(scenario);
+  const Report report = simulation.run();
+  EXPECT_EQ(report.first_problem(), "");
+  const auto& operations = report.jobs[0][0].operations;
+  const auto ended_us = [&](int i) { return operations[static_cast<size_t>(i)].ended_at_us; };
+  const auto first_us = static_cast<double>(ended_us(kAtEachEnd));
+  const auto last_us = static_cast<double>(ended_us(kOperations - 1) - ended_us(kOperations - 1 - kAtEachEnd));
+  EXPECT_LT(last_us, 0.7 * first_us);
+  const WorkerCore& one = simulation.worker(0, 0);
+  EXPECT_GE(one.share_changes().get(), 2u);
+  EXPECT_LT(one.stripe(0).counters().share.get(), 230'000u);
+  for (int rank = 1; rank < scenario.jobs[0].ranks; ++rank) {
+    for (size_t stripe = 0; stripe < one.stripe_count(); ++stripe)
+      EXPECT_EQ(simulation.worker(0, rank).stripe(stripe).counters().share.get(),
+                one.stripe(stripe).counters().share.get());
+  }
+}
+
+TEST(Traffic, RightSharesStayGood) {
+  Scenario scenario = planned_for_equal_links(1, 60);
+  const Report corrected = Simulation(scenario).run();
+  EXPECT_EQ(corrected.first_problem(), "");
+  scenario.balance_period = 0;
+  const Report planned = Simulation(scenario).run();
+  EXPECT_LT(static_cast<double>(corrected.ended_at_us), 1.05 * static_cast<double>(planned.ended_at_us));
 }
 
 }  // namespace

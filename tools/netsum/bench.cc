@@ -35,7 +35,8 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"float16", DataType::kFloat16},
                                                 {"int32", DataType::kInt32},
                                                 {"int64", DataType::kInt64}};
-const std::map<std::string, Shares> kShares = {{"auto", Shares::kAuto}, {"off", Shares::kOff}};
+const std::map<std::string, Shares> kShares = {
+    {"auto", Shares::kAuto}, {"planned", Shares::kPlanned}, {"off", Shares::kOff}};
 const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
@@ -234,7 +235,8 @@ void BenchCommand::declare_failures() {
   options_.shares = Shares::kAuto;
   add_choice(*allreduce_, "--shares", options_.shares, kShares,
              "Plan how the chunks are divided between aggregators and embedded shards, from the rates\n"
-             "of the links, or divide them equally between the aggregators")
+             "of the links, and correct that while the job runs (auto) or not (planned); or divide them\n"
+             "equally between the aggregators")
       ->envname("NETSUM_SHARES");
   add_parsed(*allreduce_, "--link-rate", options_.link_rate_bps, parse_link_rate,
              "Rate of each worker's link, such as 25gbit; default: what its interface reports")

@@ -69,7 +69,8 @@ void bind_options(py::module_& module) {
       .value("FAIL", WhenFull::kFail)
       .value("WAIT", WhenFull::kWait)
       .value("HOSTS", WhenFull::kHosts);
-  py::enum_<Shares>(module, "Shares").value("OFF", Shares::kOff).value("AUTO", Shares::kAuto);
+  py::enum_<Shares>(module, "Shares").value("OFF", Shares::kOff).value("AUTO", Shares::kAuto).value(
+      "PLANNED", Shares::kPlanned);
   py::class_<InjectedFaults>(module, "InjectedFaults")
       .def(py::init<>())
       .def_readwrite("loss", &InjectedFaults::loss)
@@ -132,6 +133,7 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["packets_received"] = stats.packets_received;
   result["retransmissions"] = stats.retransmissions;
   result["probes"] = stats.probes;
+  result["share_changes"] = stats.share_changes;
   result["zero_chunks"] = stats.zero_chunks;
   result["packets_dropped"] = stats.packets_dropped;
   result["srtt_us"] = stats.srtt_us;

@@ -23,7 +23,7 @@ class Settings:
     shared_memory: bool = True
     host: str = ""
     lane_bits: int = 0
-    shares: str = "auto"  # or "off": equal shares
+    shares: str = "auto"  # or "planned": as auto, but fixed; or "off": equal shares
     link_rate_bps: float = 0.0  # of this host's link; 0: what its interface reports
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
@@ -76,7 +76,7 @@ def from_environment(environ=os.environ):
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
-        shares=_choice(environ, "NETSUM_SHARES", ("auto", "off")),
+        shares=_choice(environ, "NETSUM_SHARES", ("auto", "planned", "off")),
         link_rate_bps=_rate(environ, "NETSUM_LINK_RATE"),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),

@@ -1,0 +1,56 @@
+// Corrects the weights of a job's stripes while it runs, where the rates that they were planned from are wrong.
+//
+// Stripes advance together (worker_core.h), so the one with too large a share holds back all others: they could send, but
+// may not. The part of the time in which a stripe is held back therefore tells which share is too large (its stripe hardly
+// ever is held back, the others almost always are) and which too small (the other way round). In a balanced job, all are
+// held back now and then. How wrong a share is, it does not tell: weights change in steps, which grow in one direction and
+// shrink when the direction turns, as in Rprop (Riedmiller and Braun, 1993).
+//
+// All ranks add up their measurements and pass the sums to take(), so all have the same weights. Only integers are used.
+// Thread rule: one thread.
+#ifndef NETSUM_SRC_WORKER_SHARE_BALANCER_H_
+#define NETSUM_SRC_WORKER_SHARE_BALANCER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace netsum {
+
+class ShareBalancer {
+ public:
+  // Weights are scaled to this sum. None becomes 0 by a change.
+  static constexpr uint32_t kSum = 16384;
+
+  // One weight per stripe, above 0; at least two.
+  explicit ShareBalancer(std::span<const uint32_t> weights);
+
+  // What a rank has measured: the elements to be summed over all ranks. `held_us` by stripe: the part of `active_us` in
+  // which it was held back. 0 `active_us`: the rank has measured nothing.
+  static std::vector<int32_t> measurement(std::span<const int64_t> held_us, int64_t active_us);
+
+  // The sums of all ranks' measurements. Returns true if the weights have changed.
+  bool take(std::span<const int32_t> sums);
+
+  std::span<const uint32_t> weights() const { return weights_; }
+
+ private:
+  struct Step {
+    int seen = 0;                // in the last period: -1 too large, 1 too small; 0: neither
+    int direction = 0;           // of the last change, likewise; 0: none yet
+    uint32_t size = kFirstStep;  // in parts of kWhole
+  };
+  static constexpr uint32_t kWhole = 256, kFirstStep = 16, kLargestStep = 96, kSmallestStep = 4;
+
+  std::vector<int> directions(std::span<const int32_t> held, int32_t ranks) const;
+  bool move(const std::vector<int>& directions);
+  void normalize();
+
+  std::vector<uint32_t> weights_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_SRC_WORKER_SHARE_BALANCER_H_
