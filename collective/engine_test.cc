@@ -216,7 +216,9 @@ TEST_F(EngineTest, AFailureFromOutsideWaitsForWhatHasArrived) {
 
 TEST_F(EngineTest, TheCoresOwnFailureIsReportedOnceAfterTheOperationsHaveEnded) {
   start();
-  const OnEnd note = [this](const Status&, const auto&) { script_.change([&] { script_.calls.push_back("end"); }); };
+  const OnEnd note = [this](const Status&, const auto&) {
+    script_.change([&] { script_.calls.push_back("end"); });
+  };
   submit(kPatience, note);
   submit(kPatience, note);
   ASSERT_TRUE(script_.comes_true([&] { return script_.submitted.size() == 2; }));

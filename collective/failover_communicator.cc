@@ -35,8 +35,8 @@ struct FailoverCommunicator::Operation {
   std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
   size_t bytes = 0;
   std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
-  bool ended = false;             // the caller has its result
-  uint64_t ended_in_session = 0;  // the latest session in which it has ended ...
+  bool ended = false;                         // the caller has its result
+  uint64_t ended_in_session = 0;              // the latest session in which it has ended ...
   std::shared_ptr<const ChunkMap> chunk_map;  // ... and how its chunks were distributed there
 
   Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
@@ -253,10 +253,10 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
   // The first operation of every session is its own.
-  everywhere_.emplace(FinishedEverywhere::Slots{.stripes = session_->stripes(),
-                                                .scale = session_->scale_slots(),
-                                                .payload_bytes = payload_bytes_},
-                      1);
+  everywhere_.emplace(
+      FinishedEverywhere::Slots{
+          .stripes = session_->stripes(), .scale = session_->scale_slots(), .payload_bytes = payload_bytes_},
+      1);
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());

@@ -20,7 +20,7 @@ void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stat
   CommunicatorStats::Stripe one;
   one.address = stripe.options().address.to_string();
   one.local = stripe.options().local;
-  one.share = static_cast<double>(counters.share.get()) / 1e6;
+  one.share = static_cast<double>(counters.share.get()) / static_cast<double>(kWholeShare);
   one.bytes_sent = counters.bytes_sent.get() + overhead * counters.packets_sent.get();
   one.bytes_received = counters.bytes_received.get() + overhead * counters.packets_received.get();
   stats->bytes_sent += one.bytes_sent;
@@ -72,7 +72,8 @@ std::string describe_network(const PathDescription& what) {
   const std::string& plan = what.job.front()->membership().plan.text();
   std::string shares = plan.empty() ? "" : "; " + plan;
   if (const uint64_t changes = network.worker->share_changes().get(); changes > 0)
-    shares += "; the shares have been corrected " + std::to_string(changes) + (changes == 1 ? " time" : " times");
+    shares +=
+        "; the shares have been corrected " + std::to_string(changes) + (changes == 1 ? " time" : " times");
   if (what.aggregators.empty()) {
     return "summed by " + std::to_string(network.worker->stripe_count()) +
            " embedded shards, each in a different rank: " +

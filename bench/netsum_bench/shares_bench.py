@@ -4,7 +4,7 @@ Virtual racks with spare hosts, several ports, unequal links and a slow switch a
 benchmark take turns in them, round by round; every result is verified. For each placement the optimum is that of `netsum plan`
 for the same rack. The bytes of every link are those of its token buckets, without those of joining. Needs root.
 
-  make bench-shares                                              8 workers, 100 Mbit/s, 16 MiB: about six minutes
+  make bench-shares                                              8 workers, 100 Mbit/s, 16 MiB: about nine minutes
   make bench-shares BENCH_FLAGS="--placements netsum-shares,netsum-spare1,gloo --rounds 1"
 """
 
@@ -40,12 +40,14 @@ SPARES = 8
 
 @dataclasses.dataclass
 class Placement:
-    """A row of the table. `rack`: of RACKS. `places`: the aggregators' nodes in it, all of them if None. `case`: of netsum plan."""
+    """A row of the table. `rack`: of rack_flags(). `places`: the aggregators' nodes in it, all of them if None. `case`: of netsum
+    plan. `corrects`: whether a plan from a wrong rate is corrected; None: the rates are right."""
 
     title: str
     rack: str
     places: list | None
     case: str
+    corrects: bool | None = None
 
 
 PLACEMENTS = {
@@ -65,7 +67,15 @@ PLACEMENTS = {
     "netsum-unequal-spare": Placement("the same, and 1 spare host", "unequal", None, "best mix"),
     "netsum-switch": Placement("an aggregator in the switch", "equal", ["sw"], "sw alone"),
     "netsum-half": Placement("the same, which sums only half the rate", "half", None, "best mix"),
+    "netsum-wrong-planned": Placement(
+        "1 spare host with half of the declared rate, `--shares planned`", "wrong", None, "best mix", corrects=False
+    ),
+    "netsum-wrong": Placement("the same, `--shares auto`", "wrong", None, "best mix", corrects=True),
 }
+# What is measured after a plan from a wrong rate: iterations, and those before them in which it can be corrected. A quarter of
+# the size, because there are many.
+CORRECTED = (7, 56)
+SMALLER = 4
 PEERS = {"gloo": (Gloo, "equal"), "openmpi": (OpenMpi, "equal")}
 PEERS |= {f"{name}-unequal": (kind, "unequal") for name, (kind, _) in PEERS.items()}
 
@@ -83,6 +93,7 @@ def rack_flags(rack, workers, rate):
             *("--spare", 1, "--no-switch-aggregator"),
         ),
         "half": ("--switch-rate", times(0.5)),
+        "wrong": ("--spare", 1, "--no-switch-aggregator"),
     }[rack]
 
 
@@ -98,6 +109,7 @@ class Placed(Netsum):
             if placement.places is None or one["node"] in placement.places
         ]
         self.flags = ["--aggregator", ",".join(used), *(() if used else ("--root", rack.root))]
+        self.flags += ["--shares", "planned"] if placement.corrects is False else []
         report = subprocess.run([rack.netsum, "plan", "--rack", rack.name, "--json"], capture_output=True, text=True)
         if report.returncode != 0:
             raise Failed(f"netsum plan: {report.stderr.strip()}")
@@ -155,8 +167,12 @@ def run(options, out, say, expired):
             flags = rack_flags(name, options.workers, options.rate)
             rack = Rack(options.netsum, f"shares{name}", options.workers, options.rate, 1500, "user", flags=flags)
             racks[name] = stack.enter_context(rack)
+            if name == "wrong":  # the aggregator has declared the other rate
+                half = rack_report.rate_bits(options.rate) / 2
+                rack.set_links("--rate", f"{half / 1e3:.0f}kbit", where="s0")
         place = {"rate": options.rate, "workers": options.workers}
-        systems = []
+        systems, with_wrong_rates = [], []
+        smaller = options.size // SMALLER
         for name in wanted:
             try:
                 if name in PEERS:
@@ -165,15 +181,18 @@ def run(options, out, say, expired):
                     system.name = name
                 else:
                     system = Placed(racks[PLACEMENTS[name].rack], name)
-                    out({**place, "bytes": options.size, "system": name, "plan": system.plan()})
+                    wrong = PLACEMENTS[name].corrects is not None
+                    size = smaller if wrong else options.size
+                    out({**place, "bytes": size, "system": name, "plan": system.plan()})
             except PROBLEMS as problem:
                 say(f"  {name} is left out: {problem}")
                 out({**place, "bytes": options.size, "left_out": name, "failed": str(problem)})
                 continue
             stack.callback(system.close)
-            systems.append(system)
+            (with_wrong_rates if name not in PEERS and wrong else systems).append(system)
         rounds = lambda size: plan_rounds(size, options.rate, options.rounds)
         measure_cells(systems, place, [options.size], rounds, out, say, expired)
+        measure_cells(with_wrong_rates, place, [smaller], lambda _: [CORRECTED], out, say, expired)
 
 
 def beyond_program(rounds, plan, size):

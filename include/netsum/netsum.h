@@ -76,8 +76,8 @@ typedef enum netsum_packet_io { NETSUM_IO_UDP = 0, NETSUM_IO_AF_XDP = 1 } netsum
 typedef enum netsum_shares {
   NETSUM_SHARES_DEFAULT = 0, /* that of netsum::CommunicatorOptions */
   NETSUM_SHARES_OFF = 1,     /* equally */
-  NETSUM_SHARES_AUTO = 2,    /* by a plan from the rates of the links, which the ranks correct while they run */
-  NETSUM_SHARES_PLANNED = 3  /* by a plan that holds until the job ends */
+  NETSUM_SHARES_AUTO = 2, /* by a plan from the rates of the links, which the ranks correct while they run */
+  NETSUM_SHARES_PLANNED = 3 /* by a plan that holds until the job ends */
 } netsum_shares;
 
 typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */

@@ -14,7 +14,8 @@ namespace netsum {
 enum class Collective : uint8_t {
   kAllReduce = 0,  // every rank contributes and receives
   kReduce = 1,     // every rank contributes; one receives
-  kShares = 2,     // the worker's own: the ranks add up what they have measured of the stripes (share_balancer.h)
+  kShares =
+      2,  // the worker's own: the ranks add up what they have measured of the stripes (share_balancer.h)
 };
 
 const char* collective_name(Collective collective);

@@ -73,6 +73,9 @@ struct StripeOptions {
 
 inline constexpr uint16_t kMemberElsewhere = NETSUM_MEMBER_ALL;
 
+// In StripeCounters::share: all chunks.
+inline constexpr uint64_t kWholeShare = 1'000'000'000'000;
+
 struct StripeCounters {
   Counter packets_sent;
   Counter packets_received;
@@ -81,7 +84,7 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
-  Counter share;        // of the chunks, in parts of a million
+  Counter share;        // of the chunks, in parts of kWholeShare
   Counter zero_chunks;  // that all ranks agreed are zero: no data was sent for them
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*

@@ -65,7 +65,8 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripes_.push_back(std::make_unique<Stripe>(stripe));
   }
   const std::vector<uint32_t>& weights = options.stripe_weights;
-  if (options.balance_period > 0 && weights.size() > 1 && std::count(weights.begin(), weights.end(), 0u) == 0) {
+  if (options.balance_period > 0 && weights.size() > 1 &&
+      std::count(weights.begin(), weights.end(), 0u) == 0) {
     balancer_.emplace(weights);
     period_.held_us.resize(weights.size());
     looked_at_us_.resize(weights.size());
@@ -133,10 +134,11 @@ bool WorkerCore::start_waiting() {
 void WorkerCore::start(uint64_t id, OperationSpec spec) {
   if (asking_.has_value() && next_number_ == asking_->effective) take_shares();
   if (spec.role.chunk_map == nullptr) spec.role.chunk_map = chunk_map_;
-  enqueue(id, std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
+  enqueue(id,
+          std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
   ++period_.operations;
-  const bool long_enough = period_.operations >= kPeriodOperations &&
-                           period_.chunks >= options_.balance_period * stripes_.size();
+  const bool long_enough =
+      period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * stripes_.size();
   if (balancer_.has_value() && !asking_.has_value() && long_enough) ask_for_shares();
 }
 
@@ -161,7 +163,8 @@ void WorkerCore::ask_for_shares() {
   spec.role.collective = Collective::kShares;
   spec.role.chunk_map = chunk_map_;
   spec.deadline_us = INT64_MAX;  // operations that wait for it have theirs
-  enqueue(kNoId, std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding));
+  enqueue(kNoId,
+          std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding));
 }
 
 void WorkerCore::take_shares() {
@@ -178,7 +181,7 @@ void WorkerCore::take_shares() {
 void WorkerCore::note_shares() {
   for (size_t i = 0; i < stripes_.size(); ++i) {
     const size_t length = chunk_map_->period().size();
-    stripes_[i]->counters().share.set(chunk_map_->count(0, length, i) * 1'000'000 / length);
+    stripes_[i]->counters().share.set(chunk_map_->count(0, length, i) * kWholeShare / length);
   }
 }
 

@@ -100,7 +100,7 @@ class WorkerCore {
   struct Period {
     uint64_t operations = 0;
     uint64_t chunks = 0;
-    int64_t active_us = 0;  // in which data was due
+    int64_t active_us = 0;         // in which data was due
     std::vector<int64_t> held_us;  // by stripe
   };
   struct Asking {
@@ -108,7 +108,7 @@ class WorkerCore {
     bool answered = false;
   };
   static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
-  static constexpr uint64_t kAhead = 2;  // windows
+  static constexpr uint64_t kAhead = 2;          // windows
   static constexpr uint64_t kNoId = UINT64_MAX;  // of the ranks' own operations
 
   Stripe* stripe_from(const Address& from);
@@ -124,8 +124,9 @@ class WorkerCore {
   void measure(size_t stripe, int64_t now_us);
   void complete_finished();
   struct Front {
-    uint64_t first = UINT64_MAX;  // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
-    uint64_t windows = 0;         // of all stripes
+    uint64_t first =
+        UINT64_MAX;        // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
+    uint64_t windows = 0;  // of all stripes
   };
   Front front() const;
   // The first chunk that no stripe may send yet.
@@ -138,7 +139,7 @@ class WorkerCore {
   std::optional<ShareBalancer> balancer_;  // only if the weights adapt
   Period period_;
   std::optional<Asking> asking_;
-  std::vector<int32_t> measured_;   // the tensor of the operation that asks
+  std::vector<int32_t> measured_;      // the tensor of the operation that asks
   std::vector<int64_t> looked_at_us_;  // by stripe, while it is held back; 0: it is not
   int64_t active_since_us_ = 0;        // 0: no data is due
   Counter share_changes_;

@@ -46,13 +46,13 @@ XDP_BUGS = [
 
 FAILOVER_BUGS = [
     Bug("failover", "turn_of_scales_early", "a turn of the scale slots is one step short", EVERYWHERE,
-        "ended_[i] - operation[i] < slots_.scale)",
-        "ended_[i] - operation[i] + 1 < slots_.scale)", "finished_everywhere_test"),
+        "all_[i] - operation[i] < slots_.scale)",
+        "all_[i] - operation[i] + 1 < slots_.scale)", "finished_everywhere_test"),
     Bug("failover", "chunks_for_groups", "chunks of data count as steps in scale slots",
         EVERYWHERE, "all_[stripe] += (share + group - 1) / group;", "all_[stripe] += share;",
         "finished_everywhere_test"),
     Bug("failover", "first_stripe_only", "an operation is finished everywhere once its first stripe has turned",
-        EVERYWHERE, "for (size_t i = 0; i < stripes(); ++i) {\n    if (operation[i] > 0",
+        EVERYWHERE, "for (size_t i = 0; i < slots_.stripes; ++i) {\n    if (operation[i] > 0",
         "for (size_t i = 0; i < 1; ++i) {\n    if (operation[i] > 0",
         "finished_everywhere_test"),
     Bug("failover", "furthest_rank_decides", "the rank that is furthest says where all go on", GRANTS,

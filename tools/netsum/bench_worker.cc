@@ -55,6 +55,7 @@ struct Totals {
   uint64_t shared_memory_bytes_written = 0, shared_memory_bytes_read = 0;
   uint64_t packets_sent = 0, packets_received = 0;
   uint64_t retransmissions = 0, probes = 0, packets_dropped = 0;
+  uint64_t share_changes = 0;  // since the communicator was made
   double cpu_seconds = 0;
 
   void add(const CommunicatorStats& before, const CommunicatorStats& after) {
@@ -70,6 +71,7 @@ struct Totals {
     retransmissions += after.retransmissions - before.retransmissions;
     probes += after.probes - before.probes;
     packets_dropped += after.packets_dropped - before.packets_dropped;
+    share_changes = after.share_changes;
   }
 
   Json to_json(double srtt_us) const {
@@ -88,6 +90,7 @@ struct Totals {
             {"retransmissions", retransmissions},
             {"probes", probes},
             {"packets_dropped", packets_dropped},
+            {"share_changes", share_changes},
             {"srtt_us", srtt_us},
             {"cpu_seconds", cpu_seconds}};
   }

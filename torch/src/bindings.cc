@@ -69,8 +69,10 @@ void bind_options(py::module_& module) {
       .value("FAIL", WhenFull::kFail)
       .value("WAIT", WhenFull::kWait)
       .value("HOSTS", WhenFull::kHosts);
-  py::enum_<Shares>(module, "Shares").value("OFF", Shares::kOff).value("AUTO", Shares::kAuto).value(
-      "PLANNED", Shares::kPlanned);
+  py::enum_<Shares>(module, "Shares")
+      .value("OFF", Shares::kOff)
+      .value("AUTO", Shares::kAuto)
+      .value("PLANNED", Shares::kPlanned);
   py::class_<InjectedFaults>(module, "InjectedFaults")
       .def(py::init<>())
       .def_readwrite("loss", &InjectedFaults::loss)
