@@ -30,5 +30,38 @@ TEST(WorkerCore, RanksBeginWithDifferentStripes) {
   }
 }
 
+TEST(WorkerCore, OperationsWaitForTheWeightsThatTheyNeed) {
+  WorkerOptions options;
+  options.world_size = 2;
+  options.stripes.resize(2);
+  for (size_t s = 0; s < 2; ++s)
+    options.stripes[s].address = Address::parse("10.0.0.1:" + std::to_string(1000 + s)).value();
+  options.stripe_weights = {1, 1};
+  options.balance_period = 1;
+  WorkerCore core(options);
+  std::vector<float> memory(10, 1.0F);
+  constexpr uint64_t kOperations = 20;  // the ranks agree on new weights after the fourth
+  for (uint64_t id = 0; id < kOperations; ++id) {
+    OperationSpec spec;
+    spec.tensors = {{memory.data(), memory.data(), memory.size()}};
+    spec.deadline_us = 1'000'000;
+    core.submit(id, std::move(spec));
+  }
+  EXPECT_TRUE(core.asks_for_shares());
+  EXPECT_FALSE(core.idle());
+  EXPECT_EQ(core.next_tick_us(), 0);  // a HELLO
+  // None is lost, whether it has begun or waits.
+  core.on_tick(1'000'000);
+  EXPECT_EQ(core.status().code(), ErrorCode::kTimeout);
+  std::vector<WorkerCore::Completion> completions;
+  core.take_completions(&completions);
+  ASSERT_EQ(completions.size(), kOperations);
+  for (uint64_t id = 0; id < kOperations; ++id) {
+    EXPECT_EQ(completions[id].id, id);
+    EXPECT_EQ(completions[id].number, id);
+    EXPECT_EQ(completions[id].status.code(), ErrorCode::kTimeout);
+  }
+}
+
 }  // namespace
 }  // namespace netsum

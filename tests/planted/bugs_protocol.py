@@ -233,7 +233,7 @@ WORKER_BUGS = [
         "sim_traffic_test Traffic.WrongSharesAreCorrected"),
     Bug("worker", "shares_before_the_answer", "an operation does not wait for the weights that it needs",
         "src/worker/worker_core.cc", "  if (asks_for_shares() && next_number_ == asking_->effective) return false;\n", "",
-        SIMULATION),
+        "worker_core_test WorkerCore.OperationsWaitForTheWeightsThatTheyNeed"),
     Bug("worker", "wrong_share_grows", "a share that is too large becomes larger", "src/worker/share_balancer.cc",
         "(mostly < hardly ? 1 : -1)", "(mostly < hardly ? -1 : 1)", "worker_share_balancer_test"),
     Bug("worker", "shares_by_chance", "what was seen once changes the weights", "src/worker/share_balancer.cc",
