@@ -137,6 +137,18 @@ class RackSpareTest(RackCommandTest):
         assert abs(best["s_per_gigabyte"] - 800) < 1, "8 Gbit at 10 Mbit/s, once for the whole rack"
         assert "because of uplink of sw1" in plan["warning"]
 
+    def test_a_wrong_rate_is_corrected(self):
+        """The spare host declares 200 Mbit/s, and its link has 50: its share of one half holds back the shards."""
+        self.up("--workers", 2, "--rate", "200mbit", "--spare", 1, "--no-switch-aggregator")
+        assert self.rack("set", "--name", self.name, "s0", "--rate", "50mbit").status == 0
+        flags = ("--bytes", "4Mi", "--warmup", 0)
+        report = self.sum_over(2, *flags, "--iterations", 24)
+        assert report["verified"]
+        assert report["ranks"][0]["share_changes"] >= 1, report["ranks"][0]
+        report = self.sum_over(2, *flags, "--iterations", 15, "--shares", "planned")
+        assert report["verified"]
+        assert report["ranks"][0]["share_changes"] == 0
+
     def test_up_again_names_the_differences(self):
         self.up("--workers", 2, "--spare", 1)
         other = self.rack("up", "--name", self.name, "--workers", 2, "--spare", 2, "--worker-rate", "1=5mbit")

@@ -217,7 +217,7 @@ def test_a_ranks_own_reason_comes_before_what_gloo_says_of_it(monkeypatch):
     """Rank 1 fails and closes its connections while rank 0 still waits for Gloo to connect the hosts."""
     store = dist.HashStore()
     with pytest.raises(netsum.torch.Error), _rendezvous.sharing_errors(store, 1, 2):
-        raise _rendezvous._error("wrong token", "permission_denied", None)
+        raise _rendezvous.new_error("wrong token", "permission_denied", None)
 
     def closed_by_peer(*_args, **_more):
         raise RuntimeError("Connection closed by peer")
