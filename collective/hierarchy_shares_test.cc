@@ -61,19 +61,6 @@ CommunicatorOptions common() {
   return options;
 }
 
-void sum(Communicator& communicator, size_t count) {
-  std::vector<int32_t> data(count);
-  for (size_t i = 0; i < count; ++i) data[i] = communicator.rank() * 7 + static_cast<int32_t>(i);
-  const Status status = communicator
-                            .all_reduce(TensorView{data.data(), data.data(), data.size()},
-                                        {.type = DataType::kInt32, .timeout = seconds(60)})
-                            .wait();
-  ASSERT_TRUE(status.ok()) << status.to_string();
-  const int world = communicator.world_size();
-  for (size_t i = 0; i < count; ++i)
-    ASSERT_EQ(data[i], 7 * world * (world - 1) / 2 + world * static_cast<int32_t>(i)) << i;
-}
-
 TEST(HierarchySharesTest, HierarchiesSumByTheRatesOfTheirAggregators) {
   // Their links carry each share three times: for two ranks, and for the aggregator above.
   const Hierarchy slow({30}, false), fast({90}, false);
@@ -83,7 +70,7 @@ TEST(HierarchySharesTest, HierarchiesSumByTheRatesOfTheirAggregators) {
       [&](int rank, auto& communicator) {
         constexpr size_t kChunks = 2001;
         const CommunicatorStats before = communicator->stats();
-        sum(*communicator, kChunks * kPayload / sizeof(int32_t));
+        sum_and_check(*communicator, kChunks * kPayload / sizeof(int32_t));
         const CommunicatorStats after = communicator->stats();
         ASSERT_THAT(after.stripes, SizeIs(2));
         EXPECT_EQ(after.stripes[0].share, 0.25);
@@ -121,7 +108,7 @@ TEST(HierarchySharesTest, SwitchesSumByTheRatesOfTheirUplinks) {
   run_ranks(
       kRanks, common(),
       [&](int, auto& communicator) {
-        sum(*communicator, 100'000);
+        sum_and_check(*communicator, 100'000);
         ASSERT_THAT(communicator->stats().stripes, SizeIs(2));
         EXPECT_EQ(communicator->stats().stripes[0].share, 0.2);
         EXPECT_THAT(communicator->describe(), AllOf(HasSubstr("planned shares"), Not(HasSubstr("WARNING"))));
@@ -138,7 +125,7 @@ TEST(HierarchySharesTest, OffIsEqualShares) {
   run_ranks(
       kRanks, options,
       [&](int, auto& communicator) {
-        sum(*communicator, 100'000);
+        sum_and_check(*communicator, 100'000);
         ASSERT_THAT(communicator->stats().stripes, SizeIs(2));
         EXPECT_EQ(communicator->stats().stripes[0].share, 0.5);
         EXPECT_THAT(communicator->describe(), HasSubstr("equal shares"));
@@ -166,7 +153,7 @@ TEST(HierarchySharesTest, FromAHierarchyToTheHostsThePlanIsMadeAnew) {
             together.arrive_and_wait();
           }
           if (step == 10 && rank == 0) fast.right.reset();
-          sum(*communicator, 50'000);
+          sum_and_check(*communicator, 50'000);
         }
         EXPECT_EQ(communicator->stats().failovers, 1u);
         EXPECT_THAT(communicator->describe(),

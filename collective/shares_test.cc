@@ -42,20 +42,6 @@ CommunicatorOptions options_at(std::initializer_list<const Aggregator*> aggregat
   return options;
 }
 
-// Sums `count` numbers that differ between ranks and places, and checks all of them.
-void sum(Communicator& communicator, size_t count) {
-  std::vector<int32_t> data(count);
-  for (size_t i = 0; i < count; ++i) data[i] = communicator.rank() * 7 + static_cast<int32_t>(i);
-  const Status status = communicator
-                            .all_reduce(TensorView{data.data(), data.data(), data.size()},
-                                        {.type = DataType::kInt32, .timeout = seconds(60)})
-                            .wait();
-  ASSERT_TRUE(status.ok()) << status.to_string();
-  const int world = communicator.world_size();
-  for (size_t i = 0; i < count; ++i)
-    ASSERT_EQ(data[i], 7 * world * (world - 1) / 2 + world * static_cast<int32_t>(i)) << i;
-}
-
 TEST(SharesTest, AggregatorsAndShardsSumOneJobByTheirWeights) {
   const auto slow = start_aggregator(25), fast = start_aggregator(100);
   std::barrier summed(kRanks);
@@ -63,7 +49,7 @@ TEST(SharesTest, AggregatorsAndShardsSumOneJobByTheirWeights) {
     // Chunks of whole packets; not a multiple of any period.
     constexpr size_t kChunks = 3001;
     const CommunicatorStats before = communicator->stats();
-    sum(*communicator, kChunks * kPayload / sizeof(int32_t));
+    sum_and_check(*communicator, kChunks * kPayload / sizeof(int32_t));
     summed.arrive_and_wait();
     const CommunicatorStats after = communicator->stats();
     ASSERT_THAT(after.stripes, SizeIs(2 + kRanks));
@@ -106,7 +92,7 @@ TEST(SharesTest, TheFirstAggregatorShowsThePlan) {
 TEST(SharesTest, InASwitchTheAggregatorSumsAll) {
   const auto tor = start_aggregator(0, true);
   run_ranks(kRanks, options_at({tor.get()}), [&](int, auto& communicator) {
-    sum(*communicator, 100'000);
+    sum_and_check(*communicator, 100'000);
     EXPECT_THAT(communicator->stats().stripes, SizeIs(1));
     EXPECT_EQ(communicator->stats().shard_bytes_received, 0u);
     EXPECT_THAT(communicator->describe(), Not(HasSubstr("shard")));
@@ -116,7 +102,7 @@ TEST(SharesTest, InASwitchTheAggregatorSumsAll) {
 TEST(SharesTest, WhatIsTooSlowToHelpIsNotOpened) {
   const auto usable = start_aggregator(100), useless = start_aggregator(0.01);
   run_ranks(kRanks, options_at({usable.get(), useless.get()}), [&](int, auto& communicator) {
-    sum(*communicator, 100'000);
+    sum_and_check(*communicator, 100'000);
     ASSERT_THAT(communicator->stats().stripes, SizeIs(1 + kRanks));
     for (const auto& stripe : communicator->stats().stripes) EXPECT_GT(stripe.share, 0);
     EXPECT_THAT(communicator->describe(), HasSubstr(useless->control_address() + " 0 %"));
@@ -134,7 +120,7 @@ TEST(SharesTest, UnequalRanksWithoutAggregatorSumInProportion) {
   run_ranks(
       kRanks, options,
       [&](int, auto& communicator) {
-        sum(*communicator, 100'000);
+        sum_and_check(*communicator, 100'000);
         const auto stripes = communicator->stats().stripes;
         ASSERT_THAT(stripes, SizeIs(kRanks));
         EXPECT_LT(stripes[0].share, stripes[3].share);
@@ -151,7 +137,7 @@ TEST(SharesTest, RanksOfOneHostAndOtherHosts) {
   run_ranks(
       kRanks, options,
       [&](int, auto& communicator) {
-        sum(*communicator, 100'000);
+        sum_and_check(*communicator, 100'000);
         EXPECT_THAT(communicator->describe(),
                     AllOf(HasSubstr("shared memory"), HasSubstr("2 embedded shards")));
       },
@@ -167,7 +153,7 @@ TEST(SharesTest, OffIsEqualSharesAndWarns) {
   CommunicatorOptions options = options_at({first.get(), second.get()});
   options.shares = Shares::kOff;
   run_ranks(kRanks, options, [&](int, auto& communicator) {
-    sum(*communicator, 100'000);
+    sum_and_check(*communicator, 100'000);
     ASSERT_THAT(communicator->stats().stripes, SizeIs(2));
     EXPECT_EQ(communicator->stats().stripes[0].share, 0.5);
     EXPECT_THAT(communicator->describe(), HasSubstr("a ring would be faster"));
@@ -185,7 +171,7 @@ TEST(SharesTest, ThePlanMovesWithTheJob) {
     for (int step = 0; step < 40; ++step) {
       if (step == 10) together.arrive_and_wait();
       if (step == 10 && rank == 0) lost.reset();
-      sum(*communicator, 50'000);
+      sum_and_check(*communicator, 50'000);
     }
     EXPECT_EQ(communicator->stats().failovers, 1u);
     EXPECT_THAT(communicator->describe(),
@@ -206,7 +192,7 @@ TEST(SharesTest, ToTheHostsWhenTheAggregatorIsLost) {
     for (int step = 0; step < 20; ++step) {
       if (step == 10) together.arrive_and_wait();
       if (step == 10 && rank == 0) lost.reset();
-      sum(*communicator, 50'000);
+      sum_and_check(*communicator, 50'000);
     }
     EXPECT_THAT(communicator->describe(), HasSubstr("by 4 embedded shards"));
     together.arrive_and_wait();

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -53,6 +56,20 @@ inline void run_ranks(int world_size, const CommunicatorOptions& common,
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Sums `count` numbers that differ between ranks and places, and checks all of them. On every rank.
+inline void sum_and_check(Communicator& communicator, size_t count) {
+  std::vector<int32_t> data(count);
+  for (size_t i = 0; i < count; ++i) data[i] = communicator.rank() * 7 + static_cast<int32_t>(i);
+  const Status status = communicator
+                            .all_reduce(TensorView{data.data(), data.data(), data.size()},
+                                        {.type = DataType::kInt32, .timeout = std::chrono::seconds(60)})
+                            .wait();
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const int world = communicator.world_size();
+  for (size_t i = 0; i < count; ++i)
+    ASSERT_EQ(data[i], 7 * world * (world - 1) / 2 + world * static_cast<int32_t>(i)) << i;
 }
 
 }  // namespace netsum

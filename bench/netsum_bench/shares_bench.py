@@ -171,8 +171,9 @@ def run(options, out, say, expired):
                 half = rack_report.rate_bits(options.rate) / 2
                 rack.set_links("--rate", f"{half / 1e3:.0f}kbit", where="s0")
         place = {"rate": options.rate, "workers": options.workers}
-        systems, with_wrong_rates = [], []
+        wrong = {name for name in wanted if name in PLACEMENTS and PLACEMENTS[name].corrects is not None}
         smaller = options.size // SMALLER
+        systems, with_wrong_rates = [], []
         for name in wanted:
             try:
                 if name in PEERS:
@@ -181,15 +182,14 @@ def run(options, out, say, expired):
                     system.name = name
                 else:
                     system = Placed(racks[PLACEMENTS[name].rack], name)
-                    wrong = PLACEMENTS[name].corrects is not None
-                    size = smaller if wrong else options.size
+                    size = smaller if name in wrong else options.size
                     out({**place, "bytes": size, "system": name, "plan": system.plan()})
             except PROBLEMS as problem:
                 say(f"  {name} is left out: {problem}")
                 out({**place, "bytes": options.size, "left_out": name, "failed": str(problem)})
                 continue
             stack.callback(system.close)
-            (with_wrong_rates if name not in PEERS and wrong else systems).append(system)
+            (with_wrong_rates if name in wrong else systems).append(system)
         rounds = lambda size: plan_rounds(size, options.rate, options.rounds)
         measure_cells(systems, place, [options.size], rounds, out, say, expired)
         measure_cells(with_wrong_rates, place, [smaller], lambda _: [CORRECTED], out, say, expired)
