@@ -26,6 +26,7 @@ from netsum_bench.records import compact, latest, load
 
 ENGINE = ["include", "src", "wire", "aggregator", "collective", "cmake"]
 RACK = [*ENGINE, "tools/netsum", "bench/netsum_bench"]
+NOT_MEASURED = [":(exclude)*_test.cc", ":(exclude)*test_*", ":(exclude)*/testing.*", ":(exclude)bench/tests", ":(exclude)*.md"]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
@@ -179,8 +180,9 @@ def age(piece, runs):
     for commit in sorted(commits):
         if not git("cat-file", "-t", commit):
             return " **Old**: its commit is not in this repository."
-        if git("diff", "--stat", commit, "HEAD", "--", *piece.measures):
-            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *piece.measures)
+        measures = [*piece.measures, *NOT_MEASURED]
+        if git("diff", "--stat", commit, "HEAD", "--", *measures):
+            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *measures)
             return f" **Old**: {count} later commits changed what it measures."
     return ""
 

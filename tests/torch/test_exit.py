@@ -23,6 +23,10 @@ ending = sys.argv[2]
 if ending == "destroy":
     dist.destroy_process_group()
 elif ending == "exception":
+    # A rank that fails aborts the others' operations: first all must have their sum.
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"summed by {dist.get_rank()}", "yes")
+    store.wait([f"summed by {rank}" for rank in range(dist.get_world_size())])
     raise KeyError("on purpose")
 elif ending == "sys_exit":
     sys.exit(0)
@@ -51,6 +55,22 @@ except netsum.torch.Error as error:
     print("noticed", error.code, error.rank)
 """
 
+SLOW_CALLBACK = """
+import time
+import torch
+import torch.distributed as dist
+import netsum.torch
+
+def callback(future):
+    time.sleep(1)
+    print("called back", flush=True)
+
+dist.init_process_group("netsum")
+work = dist.all_reduce(torch.ones(10), async_op=True)
+work.get_future().then(callback)
+work.wait()
+"""
+
 
 @pytest.mark.parametrize(
     "ending",
@@ -61,7 +81,7 @@ def test_torchrun(ending):
     result = ranks.run_script(SCRIPT, "netsum", ending, launcher=launcher)
     assert result.stdout.count("summed") == 2, result.stderr
     if ending == "exception":
-        assert result.returncode == 1 and "KeyError" in result.stderr
+        assert result.returncode == 1 and "KeyError" in result.stderr, result.stderr
         # torchrun ends with SIGTERM whoever is left when the first rank has failed; nobody may crash.
         assert not re.search(r"signal (6|7|8|11)\b|SIG(ABRT|BUS|FPE|SEGV)", result.stderr), result.stderr
     else:
@@ -79,3 +99,9 @@ def test_exception_in_one_rank_ends_the_others():
         survivor, failed = pool.map(run_rank, range(2))
     assert failed.returncode == 1 and "KeyError" in failed.stderr
     assert survivor.stdout.split() == ["noticed", "aborted", "1"], survivor.stderr
+
+
+def test_callback_that_runs_when_the_script_ends():
+    env = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port())}
+    result = ranks.run_script(SLOW_CALLBACK, env=env)
+    assert (result.returncode, result.stdout) == (0, "called back\n"), result.stderr

@@ -80,8 +80,6 @@ ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c1
 
 ProcessGroupNetsum::~ProcessGroupNetsum() {
   shutdown();
-  WithoutPythonLock unlocked;
-  completion_.stop(kStopDeadline);
 }
 
 std::shared_ptr<Communicator> ProcessGroupNetsum::communicator() const {
@@ -144,6 +142,8 @@ void ProcessGroupNetsum::shutdown() {
   }
   leaving.reset();
   hosts_->shutdown();
+  // Python ends threads that take its lock while it shuts down, so no callback may run then.
+  completion_.stop(kStopDeadline);
 }
 
 std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* operation) {
