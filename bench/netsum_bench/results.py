@@ -26,7 +26,13 @@ from netsum_bench.records import compact, latest, load
 
 ENGINE = ["include", "src", "wire", "aggregator", "collective", "cmake"]
 RACK = [*ENGINE, "tools/netsum", "bench/netsum_bench"]
-NOT_MEASURED = [":(exclude)*_test.cc", ":(exclude)*test_*", ":(exclude)*/testing.*", ":(exclude)bench/tests", ":(exclude)*.md"]
+NOT_MEASURED = [
+    ":(exclude)*_test.cc",
+    ":(exclude)*test_*",
+    ":(exclude)*/testing.*",
+    ":(exclude)bench/tests",
+    ":(exclude)*.md",
+]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
