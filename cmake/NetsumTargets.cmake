@@ -2,7 +2,7 @@
 
 add_library(netsum_flags INTERFACE)
 target_compile_options(netsum_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers
   # The same sum must come out on every host, so no fused multiply-add behind our back.
   -ffp-contract=off -fno-math-errno)
 if(NETSUM_SANITIZE)

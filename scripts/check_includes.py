@@ -77,6 +77,8 @@ DOORS = {
         "aggregator/xdp",
         "aggregator/control",
     ],
+    "src/plugin": [API],
+    "mpi": [API, "src/plugin"],
     "tools/measure": [API, "src/base"],
     "tools/netsum": [
         API,

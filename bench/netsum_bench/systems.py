@@ -221,6 +221,7 @@ class OpenMpi(Tuned):
     """MPI_Allreduce of Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
 
     name = "openmpi"
+    environment = {}  # of the ranks, besides that of the benchmark
     YIELD = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 
     def __init__(self, rack):
@@ -280,7 +281,12 @@ class OpenMpi(Tuned):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+                env={
+                    **os.environ,
+                    **self.environment,
+                    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                },
             )
             lines = [line for line in finish([run])[0].splitlines() if line.startswith("[{")]
         if len(lines) != len(plan):
@@ -289,3 +295,29 @@ class OpenMpi(Tuned):
 
     def close(self):
         self.folder.cleanup()
+
+
+class NetsumMpi(OpenMpi):
+    """The same program, whose MPI_Allreduce the component of Open MPI passes to netsum, with the rack's aggregator."""
+
+    name = "netsum-mpi"
+
+    def __init__(self, rack):
+        component = pathlib.Path(rack.netsum).parents[2] / "mpi/mca_coll_netsum.so"
+        if not component.exists():
+            raise Failed(f"the component of Open MPI was not built: there is no {component}")
+        super().__init__(rack)
+        self.environment = {
+            "NETSUM_AGGREGATOR": rack.status()["aggregators"][0]["address"],
+            "NETSUM_MTU": str(rack.mtu),
+            "NETSUM_SHARED_MEMORY": "0",
+        }
+        path = f"SYS_DEFAULT:{component.parent}"
+        self.component = ["--mca", "mca_base_component_path", path, "--mca", "coll_netsum_enable", "1"]
+        self.component += [part for name in self.environment for part in ("-x", name)]
+
+    def flags(self, setting):
+        return [*super().flags(setting), *self.component]
+
+    def candidates(self, sizes):
+        return {"yield": sizes}

@@ -149,7 +149,11 @@ def main():
         environment = dict(os.environ, LD_LIBRARY_PATH=str(library))
         for program in programs:
             run_ranks(program, ["root", f"127.0.0.1:{free_port()}"], environment)
-        # The command finds the library by itself.
+        # What other programs load, and the command, find the library by themselves.
+        for plugin in prefix.rglob("mca_coll_netsum.so"):
+            if "not found" in run(["ldd", plugin]):
+                sys.exit(f"failed: {plugin} does not find its libraries")
+            print(f"checked {plugin.name}")
         environment.pop("LD_LIBRARY_PATH")
         print(run([prefix / "bin/netsum", "version"], env=environment).splitlines()[0])
         with_aggregator(prefix, programs[:2], dict(os.environ, LD_LIBRARY_PATH=str(library)))

@@ -1,0 +1,93 @@
+/* All-reduce and barrier. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi/coll_netsum.h"
+
+static netsum_start start_allreduce(netsum_module* module, const char* collective, bool blocking,
+                                    const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
+                                    netsum_operation* operation) {
+  netsum_dtype dtype = NETSUM_FLOAT32;
+  netsum_redop redop = NETSUM_SUM;
+  const char* reason = netsum_map_reduction(type, op, &dtype, &redop);
+  const netsum_start decision =
+      netsum_decide(module, collective, blocking, (size_t)count * type->super.size, reason);
+  if (decision != kStarted) return decision;
+  memset(operation, 0, sizeof(*operation));
+  return netsum_submitted(module, collective,
+                          netsum_all_reduce(module->comm, sbuf == MPI_IN_PLACE ? rbuf : sbuf, rbuf,
+                                            (size_t)count, dtype, redop, 0, &operation->work));
+}
+
+int netsum_mpi_allreduce(const void* sbuf, void* rbuf, int count, struct ompi_datatype_t* type,
+                         struct ompi_op_t* op, struct ompi_communicator_t* comm,
+                         mca_coll_base_module_t* base) {
+  static const char kName[] = "MPI_Allreduce";
+  netsum_module* module = (netsum_module*)base;
+  netsum_operation operation;
+  NETSUM_FINISH(
+      start_allreduce(module, kName, true, sbuf, rbuf, count, type, op, &operation),
+      netsum_operation_wait(module, kName, &operation),
+      module->below.coll_allreduce(sbuf, rbuf, count, type, op, comm, module->below.coll_allreduce_module))
+}
+
+int netsum_mpi_iallreduce(const void* sbuf, void* rbuf, int count, struct ompi_datatype_t* type,
+                          struct ompi_op_t* op, struct ompi_communicator_t* comm, ompi_request_t** request,
+                          mca_coll_base_module_t* base) {
+  static const char kName[] = "MPI_Iallreduce";
+  netsum_module* module = (netsum_module*)base;
+  netsum_operation operation;
+  NETSUM_FINISH(start_allreduce(module, kName, false, sbuf, rbuf, count, type, op, &operation),
+                netsum_operation_request(module, kName, &operation, request),
+                module->below.coll_iallreduce(sbuf, rbuf, count, type, op, comm, request,
+                                              module->below.coll_iallreduce_module))
+}
+
+/* The sum of one number, which shows that all ranks have come. netsum_barrier() would not let MPI make progress
+ * meanwhile. */
+static netsum_start sum_one(netsum_module* module, const char* collective, int64_t timeout_ms,
+                            netsum_operation* operation) {
+  static const int32_t kZero = 0;
+  memset(operation, 0, sizeof(*operation));
+  operation->memory = calloc(1, sizeof(kZero));
+  if (operation->memory == NULL) return kFailed;
+  const netsum_start start =
+      netsum_submitted(module, collective,
+                       netsum_all_reduce(module->comm, &kZero, operation->memory, 1, NETSUM_INT32, NETSUM_SUM,
+                                         timeout_ms, &operation->work));
+  if (start != kStarted) free(operation->memory);
+  return start;
+}
+
+static netsum_start start_barrier(netsum_module* module, const char* collective, bool blocking,
+                                  netsum_operation* operation) {
+  const netsum_start decision = netsum_decide(module, collective, blocking, 0, NULL);
+  return decision == kStarted ? sum_one(module, collective, 0, operation) : decision;
+}
+
+int netsum_mpi_barrier(struct ompi_communicator_t* comm, mca_coll_base_module_t* base) {
+  static const char kName[] = "MPI_Barrier";
+  netsum_module* module = (netsum_module*)base;
+  netsum_operation operation;
+  NETSUM_FINISH(start_barrier(module, kName, true, &operation),
+                netsum_operation_wait(module, kName, &operation),
+                module->below.coll_barrier(comm, module->below.coll_barrier_module))
+}
+
+int netsum_mpi_ibarrier(struct ompi_communicator_t* comm, ompi_request_t** request,
+                        mca_coll_base_module_t* base) {
+  static const char kName[] = "MPI_Ibarrier";
+  netsum_module* module = (netsum_module*)base;
+  netsum_operation operation;
+  NETSUM_FINISH(start_barrier(module, kName, false, &operation),
+                netsum_operation_request(module, kName, &operation, request),
+                module->below.coll_ibarrier(comm, request, module->below.coll_ibarrier_module))
+}
+
+void netsum_wait_for_all(netsum_module* module) {
+  static const char kName[] = "MPI_Comm_free";
+  netsum_operation operation;
+  if (netsum_comm_status(module->comm) != NETSUM_OK) return;
+  if (sum_one(module, kName, 30000, &operation) == kStarted)
+    (void)netsum_operation_wait(module, kName, &operation);
+}

@@ -1,0 +1,136 @@
+/* How MPI waits for operations of netsum.
+ *
+ * netsum works in threads of its own, but other communication of MPI goes on only while MPI is called. A rank that
+ * waits for netsum therefore calls opal_progress(): another rank may need an answer before it can enter the
+ * collective. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "mpi/coll_netsum.h"
+
+enum { kProgressEveryMs = 1 };
+
+/* Frees what the operation holds. Returns a code of Open MPI. */
+static int finish(netsum_module* module, const char* collective, netsum_operation* operation, int code) {
+  int result = OMPI_SUCCESS;
+  if (code != NETSUM_OK) {
+    opal_output(0, "netsum: %s of %s failed on rank %d: %s: %s", collective, module->name, module->rank,
+                netsum_code_name(code), netsum_last_error());
+    result = MPI_ERR_OTHER;
+  } else if (operation->to_type != NULL) {
+    result = ompi_datatype_sndrcv(operation->packed, operation->packed_bytes, MPI_PACKED, operation->to,
+                                  operation->to_count, operation->to_type);
+  }
+  if (operation->to_type != NULL) OBJ_RELEASE(operation->to_type);
+  netsum_work_free(operation->work);
+  free(operation->memory);
+  return result;
+}
+
+int netsum_operation_wait(netsum_module* module, const char* collective, netsum_operation* operation) {
+  int code = NETSUM_OK;
+  while (operation->work != NULL && !netsum_work_done(operation->work)) {
+    opal_progress();
+    code = netsum_work_wait(operation->work, kProgressEveryMs);
+  }
+  if (operation->work != NULL) code = netsum_work_wait(operation->work, -1);
+  return finish(module, collective, operation, code);
+}
+
+typedef struct netsum_request {
+  ompi_request_t super;
+  netsum_module* module; /* kept while the request is in progress */
+  const char* collective;
+  netsum_operation operation;
+  struct netsum_request* next;
+} netsum_request;
+OBJ_CLASS_DECLARATION(netsum_request);
+OBJ_CLASS_INSTANCE(netsum_request, ompi_request_t, NULL, NULL);
+
+/* Requests in progress, in the order of their submission. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static netsum_request* in_progress = NULL;
+static volatile int in_progress_count = 0; /* read without the mutex, as a hint */
+static bool registered = false;
+
+static int free_request(ompi_request_t** request) {
+  if (!REQUEST_COMPLETE(*request)) return MPI_ERR_REQUEST;
+  OMPI_REQUEST_FINI(*request);
+  OBJ_RELEASE(*request);
+  *request = MPI_REQUEST_NULL;
+  return OMPI_SUCCESS;
+}
+
+static void complete(netsum_request* request) {
+  netsum_module* module = request->module;
+  request->super.req_status.MPI_ERROR =
+      finish(module, request->collective, &request->operation, netsum_work_wait(request->operation.work, -1));
+  ompi_request_complete(&request->super, true); /* the owner may free it from here on */
+  OBJ_RELEASE(module);                          /* may be the last reference */
+}
+
+/* Called by opal_progress(), of any thread that waits for anything. */
+static int progress(void) {
+  if (in_progress_count == 0 || pthread_mutex_trylock(&mutex) != 0) return 0;
+  netsum_request* done = NULL;
+  netsum_request** done_end = &done;
+  for (netsum_request** each = &in_progress; *each != NULL;) {
+    netsum_request* request = *each;
+    if (!netsum_work_done(request->operation.work)) {
+      each = &request->next;
+      continue;
+    }
+    *each = request->next;
+    request->next = NULL;
+    *done_end = request;
+    done_end = &request->next;
+    --in_progress_count;
+  }
+  pthread_mutex_unlock(&mutex);
+  int count = 0;
+  while (done != NULL) {
+    netsum_request* request = done;
+    done = done->next;
+    complete(request);
+    ++count;
+  }
+  return count;
+}
+
+int netsum_operation_request(netsum_module* module, const char* collective, netsum_operation* operation,
+                             ompi_request_t** out) {
+  netsum_request* request = OBJ_NEW(netsum_request);
+  if (request == NULL) {
+    const int result = netsum_operation_wait(module, collective, operation);
+    return result == OMPI_SUCCESS ? OMPI_ERR_OUT_OF_RESOURCE : result;
+  }
+  OMPI_REQUEST_INIT(&request->super, false);
+  request->super.req_type = OMPI_REQUEST_COLL;
+  request->super.req_state = OMPI_REQUEST_ACTIVE;
+  request->super.req_free = free_request;
+  request->super.req_mpi_object.comm = module->mpi_comm;
+  request->super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
+  request->super.req_status.MPI_TAG = MPI_ANY_TAG;
+  request->super.req_status.MPI_ERROR = MPI_SUCCESS;
+  request->super.req_status._ucount = 0;
+  request->super.req_status._cancelled = 0;
+  request->module = module;
+  request->collective = collective;
+  request->operation = *operation;
+  request->next = NULL;
+  OBJ_RETAIN(module);
+  pthread_mutex_lock(&mutex);
+  if (!registered) registered = opal_progress_register(progress) == OPAL_SUCCESS;
+  netsum_request** end = &in_progress;
+  while (*end != NULL) end = &(*end)->next;
+  *end = request;
+  ++in_progress_count;
+  pthread_mutex_unlock(&mutex);
+  *out = &request->super;
+  return OMPI_SUCCESS;
+}
+
+void netsum_requests_close(void) {
+  if (registered) opal_progress_unregister(progress);
+  registered = false;
+}

@@ -1,0 +1,193 @@
+"""Programs of MPI that do not know of netsum, run by mpirun with the component of Open MPI."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from harness import BUILD, NETSUM, CommandTest, clean_environment
+from rack_harness import RackCommandTest
+
+PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "mpi"
+COMPONENT = BUILD / "mpi/mca_coll_netsum.so"
+LIMIT_S = 120
+# Of `all_reduce short`: sums of float, int and long of 8 sizes, 7 of each, another sum and two barriers; a non-blocking sum
+# before the communicator has joined, other types and other operators.
+TAKEN, PASSED = 59, 9
+
+
+# Where Open MPI looks for components: in its own folder, and in that of the component of this build.
+COMPONENT_PATH = f"SYS_DEFAULT:{COMPONENT.parent}"
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """A folder with the compiled programs."""
+    if not COMPONENT.exists():
+        pytest.skip(f"the component of Open MPI was not built: there is no {COMPONENT}")
+    if not shutil.which("mpirun") or not shutil.which("mpicc"):
+        pytest.skip("mpirun and mpicc are not installed: apt-get install openmpi-bin libopenmpi-dev")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("all_reduce", "faults"):
+            compile_with(
+                "mpicc", "-O1", "-pthread", f"-I{PROGRAMS.parents[1]}", PROGRAMS / f"{name}.c", "-o", f"{folder}/{name}"
+            )
+        yield pathlib.Path(folder)
+
+
+def compile_with(*command):
+    subprocess.run([str(part) for part in command], check=True, timeout=LIMIT_S)
+
+
+def mpirun(ranks, *program, flags=(), enable=1, btl="self,vader", inside=(), **variables):
+    """Runs the program with the component; returns the finished process."""
+    command = [
+        *inside,
+        "mpirun",
+        "--allow-run-as-root",
+        "--oversubscribe",
+        *("--mca", "mca_base_component_path", COMPONENT_PATH),
+        *("--mca", "btl", btl),
+        *("--mca", "coll_netsum_enable", enable),
+        *("--mca", "coll_netsum_verbose", "2"),
+        *("--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"),
+        *flags,
+        *("-np", ranks),
+        *program,
+    ]
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=clean_environment(**variables),
+    )
+
+
+def calls(run, name="MPI_COMM_WORLD"):
+    """(in the network, by Open MPI): how many collectives of the communicator went where."""
+    found = re.search(rf"netsum: {name} ends after (\d+) collectives by netsum and (\d+) by Open MPI", run.stderr)
+    assert found, run.stderr
+    return int(found[1]), int(found[2])
+
+
+class TestMpi(CommandTest):
+    @pytest.mark.parametrize("ranks", [2, 8])
+    def test_sums_on_one_host(self, programs, ranks):
+        run = mpirun(ranks, programs / "all_reduce", *(["short"] if ranks == 8 else []))
+        assert run.returncode == 0, run.stderr
+        assert "0 wrong" in run.stdout, run.stdout + run.stderr
+        assert f"netsum: MPI_COMM_WORLD ({ranks} ranks) uses netsum: " in run.stderr
+        assert "shared memory" in run.stderr
+        taken, passed = calls(run)
+        assert taken >= TAKEN, run.stderr
+        assert ranks != 8 or (taken, passed) == (TAKEN, PASSED), run.stderr
+        # Who asks is told what is not summed in the network, and why, once.
+        assert len(re.findall("MPI_Allreduce is left to Open MPI: the network sums float32", run.stderr)) == 1
+
+    def test_sums_in_the_network(self, programs):
+        daemon = self.start_aggregator()
+        run = mpirun(4, programs / "all_reduce", NETSUM_AGGREGATOR=daemon.address, NETSUM_SHARED_MEMORY="0")
+        assert run.returncode == 0, run.stderr
+        assert "0 wrong" in run.stdout, run.stdout + run.stderr
+        assert f"uses netsum: summed in the network by 1 aggregator ({daemon.address}" in run.stderr, run.stderr
+        assert calls(run)[0] >= TAKEN
+        daemon.wait_for("job ended", "job=mpi-")
+
+    def test_non_blocking_from_the_first_call(self, programs):
+        run = mpirun(2, programs / "all_reduce", "short", flags=("--mca", "coll_netsum_join_at_creation", "1"))
+        assert run.returncode == 0 and "0 wrong" in run.stdout, run.stderr
+        assert "MPI_Iallreduce is left to Open MPI: the communicator has no job" not in run.stderr
+
+    def test_fortran(self, programs):
+        compiler = shutil.which("gfortran") or shutil.which("gfortran-12")
+        if not compiler or not shutil.which("mpifort"):
+            pytest.skip("gfortran and mpifort are not installed")
+        compile_with("env", f"OMPI_FC={compiler}", "mpifort", PROGRAMS / "fortran.f90", "-o", programs / "fortran")
+        run = mpirun(2, programs / "fortran")
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert run.stdout.count("Fortran: 0 wrong") == 2
+        # The sums of real and integer, one of them not blocking, and the barrier; double precision is not.
+        assert calls(run) == (4, 1), run.stderr
+
+    def test_it_is_off_unless_asked_for(self, programs):
+        run = mpirun(2, programs / "all_reduce", "short", enable=0)
+        assert run.returncode == 0 and "0 wrong" in run.stdout, run.stderr
+        assert "netsum" not in run.stderr
+
+    def test_an_aggregator_that_does_not_answer(self, programs):
+        """The program runs all the same; it is said once, and why."""
+        run = mpirun(2, programs / "all_reduce", "short", NETSUM_AGGREGATOR="127.0.0.1:1", NETSUM_CONNECT_TIMEOUT="1")
+        assert run.returncode == 0 and "0 wrong" in run.stdout, run.stderr
+        [line] = re.findall("MPI_COMM_WORLD .* does not use netsum: .*", run.stderr)
+        assert "127.0.0.1:1" in line
+
+    def test_small_collectives_can_be_left_to_open_mpi(self, programs):
+        run = mpirun(2, programs / "all_reduce", "short", flags=("--mca", "coll_netsum_least_bytes", "4096"))
+        assert run.returncode == 0 and "0 wrong" in run.stdout, run.stderr
+        taken, passed = calls(run)
+        assert 0 < taken < TAKEN
+        assert taken + passed == TAKEN + PASSED
+
+    @pytest.mark.parametrize(
+        ("fault", "words"),
+        [("counts", "mismatch"), ("overflow", "overflow"), ("dies", "peer_lost")],
+    )
+    def test_faults_end_with_errors(self, programs, fault, words):
+        """All ranks that live get an error, and the text says what was wrong."""
+        run = mpirun(3, programs / "faults", fault, flags=("--enable-recovery",), NETSUM_SHARED_MEMORY="0")
+        assert "no error" not in run.stdout, run.stdout + run.stderr
+        assert run.stdout.count("MPI_ERR_OTHER") == (2 if fault == "dies" else 3), run.stdout + run.stderr
+        assert re.search(rf"netsum: MPI_Allreduce of MPI_COMM_WORLD failed on rank \d: {words}", run.stderr), run.stderr
+
+
+class TestMpiInARack(RackCommandTest):
+    def test_over_tcp_between_hosts(self, programs):
+        """Every rank has a network namespace of its own, and the switch sums. Large messages over TCP need the sender, which
+        is in a collective by then."""
+        ranks = 4
+        self.up("--workers", ranks, "--rate", "none")
+        agent = self.folder / "agent"
+        agent.write_text(
+            "#!/bin/sh\nhost=$1; shift\n"
+            'exec unshare --uts sh -c "hostname w$((${host##*.} - 1)); exec \\"\\$0\\" rack exec --name '
+            f'{self.name} $((${{host##*.}} - 1)) -- sh -c \\"\\$1\\"" "{NETSUM}" "$*"\n',
+            encoding="ascii",
+        )
+        agent.chmod(0o755)
+        address = self.status()["aggregators"][0]["address"]
+        flags = [
+            *("--mca", "plm_rsh_agent", str(agent)),
+            *("--mca", "btl_tcp_if_include", "10.77.0.0/16"),
+            *("--mca", "oob_tcp_if_include", "10.77.0.0/16"),
+            *("--host", ",".join(f"10.77.0.{w + 1}" for w in range(ranks))),
+        ]
+        inside = [NETSUM, "rack", "exec", "--name", self.name, "sw", "--"]
+        send = [part for name in ("NETSUM_RACK_DIR", "NETSUM_AGGREGATOR") for part in ("-x", name)]
+        # `rack exec` sets NETSUM_AGGREGATOR; without it, the ranks embed shards, and must find rank 0's address.
+        for unset, where in (((), address), (("env", "-u", "NETSUM_AGGREGATOR"), "4 embedded shards")):
+            run = mpirun(
+                ranks,
+                *(*unset, programs / "all_reduce", "short"),
+                flags=flags + send,
+                btl="tcp,self",
+                inside=inside,
+                NETSUM_RACK_DIR=str(self.folder),
+                NETSUM_AGGREGATOR=address,
+            )
+            assert run.returncode == 0 and "0 wrong" in run.stdout, run.stdout + run.stderr
+            [line] = re.findall(r"MPI_COMM_WORLD \(4 ranks\) uses netsum: .*", run.stderr)
+            assert where in line
+            assert calls(run)[0] == TAKEN
+
+
+def test_the_component_has_no_undefined_symbols():
+    """Programs that load libmpi privately, such as Python, give a component no symbols but those that it links."""
+    if not COMPONENT.exists():
+        pytest.skip(f"the component of Open MPI was not built: there is no {COMPONENT}")
+    run = subprocess.run(["ldd", "-r", COMPONENT], capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert "undefined symbol" not in run.stdout + run.stderr
