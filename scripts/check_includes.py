@@ -79,6 +79,7 @@ DOORS = {
     ],
     "src/plugin": [API],
     "mpi": [API, "src/plugin"],
+    "nccl": [API, "src/plugin"],
     "tools/measure": [API, "src/base"],
     "tools/netsum": [
         API,

@@ -150,7 +150,7 @@ def main():
         for program in programs:
             run_ranks(program, ["root", f"127.0.0.1:{free_port()}"], environment)
         # What other programs load, and the command, find the library by themselves.
-        for plugin in prefix.rglob("mca_coll_netsum.so"):
+        for plugin in [*prefix.rglob("mca_coll_netsum.so"), *prefix.rglob("libnccl-net-netsum.so")]:
             if "not found" in run(["ldd", plugin]):
                 sys.exit(f"failed: {plugin} does not find its libraries")
             print(f"checked {plugin.name}")

@@ -1,0 +1,233 @@
+#include "nccl/collectives.h"
+
+#include <poll.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nccl/device.h"
+#include "nccl/log.h"
+#include "src/plugin/join.h"
+
+namespace netsum::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostOutstanding = 1024;
+// NCCL has no deadlines: a rank may compute for any time before it enters a collective. Lost ranks are noticed anyway.
+constexpr int64_t kTimeoutMs = int64_t{30} * 24 * 3600 * 1000;
+
+struct TypeMap {
+  netsum_dtype type;
+  size_t bytes;
+};
+
+std::optional<TypeMap> map_type(int type) {
+  switch (type) {
+    case kInt32:
+      return TypeMap{NETSUM_INT32, 4};
+    case kInt64:
+      return TypeMap{NETSUM_INT64, 8};
+    case kFloat16:
+      return TypeMap{NETSUM_FLOAT16, 2};
+    case kBfloat16:
+      return TypeMap{NETSUM_BFLOAT16, 2};
+    case kFloat32:
+      return TypeMap{NETSUM_FLOAT32, 4};
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<netsum_redop> map_operator(int op) {
+  if (op == kSum) return NETSUM_SUM;
+  return std::nullopt;
+}
+
+// The ranks meet at rank 0, which has a connection to each of them.
+class Star final : public Meeting {
+ public:
+  Star(int ranks, int rank, Clock::time_point deadline)
+      : rank_(rank), size_(ranks), deadline_(deadline), peers_(static_cast<size_t>(ranks)) {}
+
+  bool open(const Handle& root, const CollectiveListener& listener) {
+    return rank_ == 0 ? accept_all(listener) : connect_to(root);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  bool broadcast(void* data, size_t bytes) override {
+    if (rank_ != 0) return receive(peers_[0], data, bytes);
+    for (size_t r = 1; r < peers_.size(); ++r) {
+      if (!send(peers_[r], data, bytes)) return false;
+    }
+    return true;
+  }
+
+  bool gather(const void* mine, void* all, size_t bytes) override {
+    auto* const out = static_cast<char*>(all);
+    if (rank_ == 0) {
+      std::memcpy(out, mine, bytes);
+      for (size_t r = 1; r < peers_.size(); ++r) {
+        if (!receive(peers_[r], out + r * bytes, bytes)) return false;
+      }
+    } else if (!send(peers_[0], mine, bytes)) {
+      return false;
+    }
+    return broadcast(all, bytes * peers_.size());
+  }
+
+ private:
+  bool wait_for(const Socket& socket, short events) const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd one = {.fd = socket.fd(), .events = events, .revents = 0};
+    return poll(&one, 1, static_cast<int>(std::min<long>(left, 3'600'000))) >= 0;
+  }
+
+  bool send(const Socket& socket, const void* data, size_t bytes) const {
+    const auto* next = static_cast<const char*>(data);
+    while (true) {
+      const Io io = send_some(socket.fd(), &next, &bytes);
+      if (io != Io::kAgain) return io == Io::kDone;
+      if (!wait_for(socket, POLLOUT)) return false;
+    }
+  }
+
+  bool receive(const Socket& socket, void* data, size_t bytes) const {
+    auto* next = static_cast<char*>(data);
+    while (true) {
+      const Io io = receive_some(socket.fd(), &next, &bytes);
+      if (io != Io::kAgain) return io == Io::kDone;
+      if (!wait_for(socket, POLLIN)) return false;
+    }
+  }
+
+  bool accept_all(const CollectiveListener& listener) {
+    for (int missing = size_ - 1; missing > 0;) {
+      Socket socket = accept_next(listener.socket());
+      if (!socket.valid()) {
+        if (!wait_for(listener.socket(), POLLIN)) return false;
+        continue;
+      }
+      Hello hello = {};
+      const bool known = receive(socket, &hello, sizeof(hello)) && hello.magic == Handle::kMagic &&
+                         hello.cookie == listener.cookie() && hello.index > 0 &&
+                         hello.index < peers_.size() && !peers_[hello.index].valid();
+      if (!known) continue;
+      peers_[hello.index] = std::move(socket);
+      --missing;
+    }
+    return true;
+  }
+
+  bool connect_to(const Handle& root) {
+    Socket socket = start_connect(root.address);
+    if (!socket.valid()) return false;
+    while (true) {
+      const Io io = connected(socket);
+      if (io == Io::kClosed) return false;
+      if (io == Io::kDone) break;
+      if (!wait_for(socket, POLLOUT)) return false;
+    }
+    const Hello hello = {Handle::kMagic, root.cookie, 0, static_cast<uint32_t>(rank_), 1};
+    peers_[0] = std::move(socket);
+    return send(peers_[0], &hello, sizeof(hello));
+  }
+
+  const int rank_, size_;
+  const Clock::time_point deadline_;
+  std::vector<Socket> peers_;
+};
+
+}  // namespace
+
+bool supports(int type, int op) {
+  return map_type(type).has_value() && map_operator(op).has_value();
+}
+
+std::unique_ptr<CollectiveListener> CollectiveListener::open(Handle* handle) {
+  Handle own;
+  Socket socket = listen_at(device().address, 1, &own);
+  if (!socket.valid()) return nullptr;
+  *handle = own;
+  return std::unique_ptr<CollectiveListener>(new CollectiveListener(std::move(socket), own.cookie));
+}
+
+std::unique_ptr<CollectiveComm> CollectiveComm::connect(const Handle& root, int ranks, int rank,
+                                                        const CollectiveListener& listener) {
+  if (root.magic != Handle::kMagic) {
+    warn("the plug-in of rank 0 is not this version of netsum: install the same on every host");
+    return nullptr;
+  }
+  Environment environment;  // an invalid one is reported by join(), to all ranks
+  std::chrono::milliseconds limit = std::chrono::seconds(30);
+  if (environment.read(process_environment, 0).empty())
+    limit = std::chrono::milliseconds(environment.options().connect_timeout_ms);
+  Star star(ranks, rank, Clock::now() + 2 * limit);
+  if (!star.open(root, listener)) {
+    warn("CollNet is not used: the " + std::to_string(ranks) + " ranks did not all meet at " +
+         to_text(root.address));
+    return nullptr;
+  }
+  JoinOptions options;
+  options.default_prefix = "nccl";
+  options.timeout_ms = kTimeoutMs;
+  const Joined joined = join(star, options);
+  if (joined.comm == nullptr) {
+    warn("CollNet is not used: " + joined.text);
+    return nullptr;
+  }
+  inform("CollNet of " + std::to_string(ranks) + " ranks: " + joined.text);
+  return std::unique_ptr<CollectiveComm>(new CollectiveComm(joined.comm));
+}
+
+CollectiveComm::~CollectiveComm() {
+  const bool idle = requests_.empty();
+  for (const CollectiveRequest& request : requests_) netsum_work_free(request.work);
+  // A rank that still waits for a result may need this one's shard.
+  if (idle && netsum_comm_status(comm_) == NETSUM_OK) netsum_barrier(comm_, 5000);
+  netsum_comm_close(comm_);
+}
+
+Result CollectiveComm::all_reduce(void* input, void* output, size_t count, int type, int op,
+                                  CollectiveRequest** request) {
+  *request = nullptr;
+  const auto mapped = map_type(type);
+  const auto redop = map_operator(op);
+  if (!mapped.has_value() || !redop.has_value()) {
+    warn("all-reduce of type " + std::to_string(type) + " by operator " + std::to_string(op) +
+         ": reduceSupport() does not list it");
+    return kInvalidUsage;
+  }
+  if (requests_.size() >= kMostOutstanding) return kSuccess;
+  netsum_work* work = nullptr;
+  if (netsum_all_reduce(comm_, input, output, count, mapped->type, *redop, 0, &work) != NETSUM_OK) {
+    warn(std::string("all-reduce: ") + netsum_last_error());
+    return kInternalError;
+  }
+  requests_.push_back({this, work, count * mapped->bytes, {}});
+  requests_.back().self = std::prev(requests_.end());
+  *request = &requests_.back();
+  return kSuccess;
+}
+
+Result CollectiveComm::test(CollectiveRequest* request, bool* done, size_t* bytes) {
+  *done = netsum_work_done(request->work) != 0;
+  if (!*done) return kSuccess;
+  const int code = netsum_work_wait(request->work, -1);
+  *bytes = request->bytes;
+  if (code != NETSUM_OK)
+    warn(std::string("all-reduce: ") + netsum_code_name(code) + ": " + netsum_last_error());
+  netsum_work_free(request->work);
+  requests_.erase(request->self);
+  if (code == NETSUM_OK) return kSuccess;
+  return code == NETSUM_PEER_LOST || code == NETSUM_AGGREGATOR_LOST || code == NETSUM_ABORTED ? kRemoteError
+                                                                                              : kSystemError;
+}
+
+}  // namespace netsum::nccl
