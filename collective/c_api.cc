@@ -29,6 +29,8 @@ using netsum::Status;
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
 static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
 static_assert(NETSUM_AVG == static_cast<int>(netsum::ReduceOp::kAvg));
+static_assert(NETSUM_MIN == static_cast<int>(netsum::ReduceOp::kMin));
+static_assert(NETSUM_BIT_XOR == static_cast<int>(netsum::ReduceOp::kBitXor));
 static_assert(NETSUM_IO_AF_XDP == static_cast<int>(netsum::PacketIoKind::kAfXdp));
 // The sizes that programs compiled with the first version pass. A new field must come after them, including padding.
 static_assert(offsetof(netsum_comm_options, bind_address) == 144);

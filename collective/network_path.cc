@@ -31,6 +31,15 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   return stripe;
 }
 
+// The first aggregator that cannot combine words, or empty.
+std::string who_lacks_words(const std::vector<const Membership*>& memberships) {
+  for (const Membership* membership : memberships) {
+    if (combines_words(membership->capabilities)) continue;
+    return "the aggregator at " + membership->stripes.front().endpoint + ", or one that sums with it,";
+  }
+  return "";
+}
+
 // The multicast groups of results, on the interfaces that lead to the aggregators.
 Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes) {
   std::vector<MulticastMembership> groups;
@@ -76,6 +85,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripe_weights.push_back(one.weight);
   }
   if (all.front()->plan.adapts()) worker.balance_period = kBalancePeriod;
+  worker.lacks_words = who_lacks_words(all);
   const StripeOptions& first = worker.stripes.front();
   for (const StripeOptions& stripe : worker.stripes) {
     if (stripe.payload_bytes != first.payload_bytes || stripe.address.family != first.address.family) {

@@ -76,13 +76,18 @@ Status unsupported(const std::string& why) {
   return {ErrorCode::kUnsupported, why};
 }
 
+Status check_op(ReduceOp op, DataType type) {
+  if (is_reducible(type, op)) return {};
+  const std::string name(reduce_op_name(op));
+  if (op == ReduceOp::kAvg) return unsupported("avg is defined for floating-point types only");
+  if (travels_as_words(op)) return unsupported(name + " is defined for integer types only");
+  return unsupported("the operator is " + name + "; use sum, avg, min, max, bit_and, bit_or or bit_xor");
+}
+
 Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
   const size_t element = size_of(spec.type);
   if (element == 0) return unsupported("unknown data type");
-  if (spec.op != ReduceOp::kSum && spec.op != ReduceOp::kAvg)
-    return unsupported("only sum and avg are summed in the network");
-  if (spec.op == ReduceOp::kAvg && !is_floating(spec.type))
-    return unsupported("avg is defined for floating-point types only");
+  if (Status status = check_op(spec.op, spec.type); !status.ok()) return status;
   std::vector<Region> regions;
   regions.reserve(2 * spec.tensors.size());
   for (size_t i = 0; i < spec.tensors.size(); ++i) {

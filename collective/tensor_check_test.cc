@@ -108,5 +108,30 @@ TEST(TensorCheckTest, ARoleNeedsOnlyTheMemoryThatItUses) {
   EXPECT_FALSE(check({only_output, in_place(0, 10)}, DataType::kFloat32, receiver).ok()) << "outputs overlap";
 }
 
+TEST(TensorCheckTest, AnOperatorThatTheTypeDoesNotHaveIsRefused) {
+  const auto check_op = [](ReduceOp op, DataType type) {
+    OperationSpec spec;
+    spec.type = type;
+    spec.op = op;
+    spec.tensors = {in_place(0, 10)};
+    return check_operation(spec, kPayload);
+  };
+  for (const ReduceOp op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+    EXPECT_TRUE(check_op(op, DataType::kInt32).ok());
+    EXPECT_TRUE(check_op(op, DataType::kInt64).ok());
+    const Status refusal = check_op(op, DataType::kFloat32);
+    EXPECT_EQ(refusal.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refusal.message(),
+                HasSubstr(std::string(reduce_op_name(op)) + " is defined for integer types only"));
+  }
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax})
+    for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kInt64})
+      EXPECT_TRUE(check_op(op, type).ok());
+  EXPECT_THAT(check_op(ReduceOp::kAvg, DataType::kInt32).message(),
+              HasSubstr("avg is defined for floating-point types only"));
+  for (const ReduceOp op : {ReduceOp::kProduct, static_cast<ReduceOp>(0), static_cast<ReduceOp>(200)})
+    EXPECT_EQ(check_op(op, DataType::kInt32).code(), ErrorCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace netsum

@@ -52,6 +52,25 @@ void store_float(DataType type, std::vector<uint8_t>* bytes, size_t index, float
   }
 }
 
+// Of two integers, sign-extended.
+uint64_t combined(ReduceOp op, uint64_t x, uint64_t y) {
+  const auto a = static_cast<int64_t>(x), b = static_cast<int64_t>(y);
+  switch (op) {
+    case ReduceOp::kMin:
+      return a < b ? x : y;
+    case ReduceOp::kMax:
+      return a < b ? y : x;
+    case ReduceOp::kBitAnd:
+      return x & y;
+    case ReduceOp::kBitOr:
+      return x | y;
+    case ReduceOp::kBitXor:
+      return x ^ y;
+    default:
+      return x + y;
+  }
+}
+
 int log2_ceil(int n) {
   int log2 = 0;
   while ((1 << log2) < n) ++log2;
@@ -316,8 +335,9 @@ void OperationMemory::expect() const {
     return;
   }
   for (size_t i = 0; i < count_; ++i) {
-    uint64_t sum = 0;
-    for (int rank = 0; rank < ranks_; ++rank) sum += static_cast<uint64_t>(input_integer(rank, i));
+    uint64_t sum = static_cast<uint64_t>(input_integer(0, i));
+    for (int rank = 1; rank < ranks_; ++rank)
+      sum = combined(plan_.op, sum, static_cast<uint64_t>(input_integer(rank, i)));
     if (plan_.type == DataType::kInt32) {
       store(&expected_, i, static_cast<uint32_t>(sum));
     } else {

@@ -21,7 +21,7 @@ DOORS = {
     API: [],
     "src/base": [API],
     "wire": [API],
-    "src/kernels": [API, "src/base"],
+    "src/kernels": [API, "src/base", "wire"],
     # What packets come and go as, and what decorates any driver. The drivers are folders of their own.
     "src/net": [API, "src/base"],
     "src/net/udp": [API, "src/base", "src/net"],

@@ -51,6 +51,8 @@ std::vector<Sample> samples() {
       {"welcome", fields_of(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 72)},
       {"full packet", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 1440)},
       {"contribution, 16-bit lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I16, 24)},
+      {"contribution, OR", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_OR_U64, 24)},
+      {"result, maxima", fields_of(NETSUM_TYPE_RESULT, NETSUM_FORMAT_MAX_U32, 24, NETSUM_MEMBER_ALL)},
   };
   all[1].fields.flags = NETSUM_FLAG_PART;
   all[3].fields.flags = NETSUM_FLAG_OVERFLOW;

@@ -27,6 +27,9 @@
 #define NETSUM_LANE_I16 2
 #define NETSUM_LANE_I32 4
 #define NETSUM_LANE_I64 5
+#define NETSUM_LANE_U32 6
+#define NETSUM_LANE_U64 7
+#define NETSUM_LANE_U16 8
 
 /* Element types of values, low nibble of `format`, with the width of the lanes that a sum of the type has. */
 #define NETSUM_VALUE_F32 1
@@ -44,6 +47,9 @@
 /* Element values in place of lanes: the aggregator computes their sum or mean as the ranks would by lanes. */
 #define NETSUM_OP_SUM_VALUES 3
 #define NETSUM_OP_AVG_VALUES 4
+/* Bit by bit. */
+#define NETSUM_OP_OR 5
+#define NETSUM_OP_XOR 6
 
 #define NETSUM_FORMAT(op, lane) (((op) << 4) | (lane))
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)
@@ -51,6 +57,11 @@
 #define NETSUM_FORMAT_SUM_I32 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I32)
 #define NETSUM_FORMAT_SUM_I64 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I64)
 #define NETSUM_FORMAT_MAX_U8 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U8)
+#define NETSUM_FORMAT_MAX_U16 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U16)
+#define NETSUM_FORMAT_MAX_U32 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U32)
+#define NETSUM_FORMAT_MAX_U64 NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_U64)
+#define NETSUM_FORMAT_OR_U64 NETSUM_FORMAT(NETSUM_OP_OR, NETSUM_LANE_U64)
+#define NETSUM_FORMAT_XOR_U64 NETSUM_FORMAT(NETSUM_OP_XOR, NETSUM_LANE_U64)
 
 /* What dataplanes can differ in, besides formats (Capabilities of src/job/job.proto); none of it is in a packet. 0 stands for
  * none of them. */

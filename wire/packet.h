@@ -150,10 +150,13 @@ NETSUM_INLINE uint32_t netsum_lane_bytes(uint8_t format) {
     case NETSUM_LANE_U8:
       return 1;
     case NETSUM_LANE_I16:
+    case NETSUM_LANE_U16:
       return 2;
     case NETSUM_LANE_I32:
+    case NETSUM_LANE_U32:
       return 4;
     case NETSUM_LANE_I64:
+    case NETSUM_LANE_U64:
       return 8;
     default:
       return 0;

@@ -45,11 +45,19 @@ NETSUM_INLINE int netsum_is_values(uint8_t format) {
          (op == NETSUM_OP_AVG_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_F16_32);
 }
 
+/* Whether the lanes are unsigned words: maxima of 16 bits and more, OR and XOR. Not every dataplane of this version can
+ * combine these. */
+NETSUM_INLINE int netsum_is_words(uint8_t format) {
+  return format == NETSUM_FORMAT_MAX_U16 || format == NETSUM_FORMAT_MAX_U32 ||
+         format == NETSUM_FORMAT_MAX_U64 || format == NETSUM_FORMAT_OR_U64 || format == NETSUM_FORMAT_XOR_U64;
+}
+
 /* Formats that a type may have. */
 NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
   if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
     return format == NETSUM_FORMAT_SUM_I16 || format == NETSUM_FORMAT_SUM_I32 ||
-           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8 || netsum_is_values(format);
+           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8 || netsum_is_words(format) ||
+           netsum_is_values(format);
   }
   return format == NETSUM_FORMAT_NONE;
 }

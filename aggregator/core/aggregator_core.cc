@@ -26,12 +26,6 @@ uint32_t finish_frame(const netsum_fields& fields, const wire::PacketKey& key, u
   return wire::write_header(fields, key, payload_nh(frame, fields.payload_bytes, key), frame);
 }
 
-bool combine(uint8_t format, uint8_t* acc, const uint8_t* lanes, uint32_t bytes) {
-  if (format != NETSUM_FORMAT_MAX_U8) return kernels::add_lanes(netsum_lane_bytes(format), acc, lanes, bytes);
-  kernels::max_lanes8(acc, lanes, bytes);
-  return false;
-}
-
 constexpr size_t kScratchBytesPerValue = 16;
 constexpr size_t kSmallestValue = 2;
 
@@ -234,7 +228,8 @@ bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verd
                          Job& job) {
   if (netsum_is_values(fields.format)) return add_values(fields, verdict.bank, payload, job);
   uint8_t* acc = frame_of(job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
-  if (verdict.action == NETSUM_ACT_ADD) return combine(fields.format, acc, payload, fields.payload_bytes);
+  if (verdict.action == NETSUM_ACT_ADD)
+    return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);
   std::memcpy(acc, payload, fields.payload_bytes);
   return false;
 }

@@ -28,13 +28,29 @@ NETSUM_INLINE uint64_t netsum_top_bits(uint8_t format) {
   return format == NETSUM_FORMAT_SUM_I32 ? 0x8000000080000000ull : 0x8000000000000000ull;
 }
 
-/* Eight 8-bit maxima. */
-NETSUM_INLINE uint64_t netsum_word_max_u8(uint64_t x, uint64_t y) {
-  const uint64_t top = 0x8080808080808080ull;
-  const uint64_t low_ge = (x | top) - (y & ~top); /* top bit: the low seven bits of x are >= those of y */
+/* Maxima of unsigned lanes of `bits` bits, whose top bits are `top`. */
+NETSUM_INLINE uint64_t netsum_word_max(uint64_t x, uint64_t y, uint64_t top, uint32_t bits) {
+  const uint64_t low_ge = (x | top) - (y & ~top); /* top bit: the other bits of x are >= those of y */
   const uint64_t ge = ((x & ~y) | (~(x ^ y) & low_ge)) & top;
-  const uint64_t take_x = ge | (ge - (ge >> 7));
+  const uint64_t take_x = ge | (ge - (ge >> (bits - 1)));
   return (x & take_x) | (y & ~take_x);
+}
+NETSUM_INLINE uint32_t netsum_max_bits(uint8_t format) {
+  return 8 * netsum_lane_bytes(format);
+}
+/* The top bits of the lanes of a MAX format. */
+NETSUM_INLINE uint64_t netsum_max_top_bits(uint8_t format) {
+  if (format == NETSUM_FORMAT_MAX_U8) return 0x8080808080808080ull;
+  if (format == NETSUM_FORMAT_MAX_U16) return 0x8000800080008000ull;
+  return format == NETSUM_FORMAT_MAX_U32 ? 0x8000000080000000ull : 0x8000000000000000ull;
+}
+
+/* x OR y if `both` is all ones, x XOR y if it is 0. */
+NETSUM_INLINE uint64_t netsum_word_or(uint64_t x, uint64_t y, uint64_t both) {
+  return (x ^ y) | (x & y & both);
+}
+NETSUM_INLINE uint64_t netsum_or_both(uint8_t format) {
+  return format == NETSUM_FORMAT_OR_U64 ? ~0ull : 0;
 }
 
 NETSUM_INLINE int netsum_lanes_sum(uint64_t top, uint8_t* acc, const uint8_t* in, uint32_t bytes) {
@@ -49,9 +65,13 @@ NETSUM_INLINE int netsum_lanes_sum(uint64_t top, uint8_t* acc, const uint8_t* in
 NETSUM_INLINE int netsum_lanes_add(uint8_t format, void* acc, const void* in, uint32_t bytes) {
   uint8_t* a = (uint8_t*)acc;
   const uint8_t* b = (const uint8_t*)in;
-  if (format != NETSUM_FORMAT_MAX_U8) return netsum_lanes_sum(netsum_top_bits(format), a, b, bytes);
+  const uint8_t op = format >> 4;
+  if (op == NETSUM_OP_SUM) return netsum_lanes_sum(netsum_top_bits(format), a, b, bytes);
   for (size_t i = 0; i < bytes; i += 8) {
-    netsum_store64(a + i, netsum_word_max_u8(netsum_load64(a + i), netsum_load64(b + i)));
+    const uint64_t x = netsum_load64(a + i), y = netsum_load64(b + i);
+    netsum_store64(a + i, op == NETSUM_OP_MAX
+                              ? netsum_word_max(x, y, netsum_max_top_bits(format), netsum_max_bits(format))
+                              : netsum_word_or(x, y, netsum_or_both(format)));
   }
   return 0;
 }

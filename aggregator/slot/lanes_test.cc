@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <vector>
 
 #include "src/base/rng.h"
@@ -36,21 +38,43 @@ int naive_sum(std::vector<uint8_t>& acc, const std::vector<uint8_t>& in) {
   return overflow;
 }
 
+template <typename T, typename Combine>
+int naive_words(std::vector<uint8_t>& acc, const std::vector<uint8_t>& in, const Combine& combine) {
+  for (size_t i = 0; i + sizeof(T) <= acc.size(); i += sizeof(T)) {
+    T x, y;
+    std::memcpy(&x, &acc[i], sizeof x);
+    std::memcpy(&y, &in[i], sizeof y);
+    const T kept = combine(x, y);
+    std::memcpy(&acc[i], &kept, sizeof kept);
+  }
+  return 0;
+}
+
+template <typename T>
+T larger(T x, T y) {
+  return x > y ? x : y;
+}
+
 int naive(uint8_t format, std::vector<uint8_t>& acc, const std::vector<uint8_t>& in) {
   if (format == NETSUM_FORMAT_SUM_I16) return naive_sum<int16_t, int32_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I32) return naive_sum<int32_t, int64_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I64) return naive_sum<int64_t, __int128>(acc, in);
-  for (size_t i = 0; i < acc.size(); ++i) acc[i] = std::max(acc[i], in[i]);
-  return 0;
+  if (format == NETSUM_FORMAT_MAX_U16) return naive_words<uint16_t>(acc, in, larger<uint16_t>);
+  if (format == NETSUM_FORMAT_MAX_U32) return naive_words<uint32_t>(acc, in, larger<uint32_t>);
+  if (format == NETSUM_FORMAT_MAX_U64) return naive_words<uint64_t>(acc, in, larger<uint64_t>);
+  if (format == NETSUM_FORMAT_OR_U64) return naive_words<uint64_t>(acc, in, std::bit_or<uint64_t>());
+  if (format == NETSUM_FORMAT_XOR_U64) return naive_words<uint64_t>(acc, in, std::bit_xor<uint64_t>());
+  return naive_words<uint8_t>(acc, in, larger<uint8_t>);
 }
 
 TEST(Lanes, AddAsTheNaiveLoopDoes) {
   Rng rng(1);
   int overflows = 0;
-  for (int round = 0; round < 8000; ++round) {
+  for (int round = 0; round < 18000; ++round) {
     const uint8_t formats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
-                               NETSUM_FORMAT_MAX_U8};
-    const uint8_t format = formats[round % 4];
+                               NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
+                               NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64};
+    const uint8_t format = formats[static_cast<size_t>(round) % std::size(formats)];
     const size_t bytes = round < 30 ? NETSUM_MAX_PAYLOAD - 8 * rng.below(2) : 8 * (1 + rng.below(12));
     const std::vector<uint8_t> start = random_bytes(rng, bytes), in = random_bytes(rng, bytes);
     std::vector<uint8_t> expected = start;
@@ -72,8 +96,10 @@ TEST(Lanes, MaximumOfEveryPairOfBytes) {
   for (uint32_t x = 0; x < 256; ++x) {
     for (uint32_t y = 0; y < 256; ++y) {
       // The neighbours differ both ways, so a borrow that crossed a lane would show.
-      const uint64_t got = netsum_word_max_u8(0xFF0000FF00FF0000ull | uint64_t{x} << 8 | uint64_t{y} << 48,
-                                              0x00FF00FFFF0000FFull | uint64_t{y} << 8 | uint64_t{x} << 48);
+      const uint64_t got =
+          netsum_word_max(0xFF0000FF00FF0000ull | uint64_t{x} << 8 | uint64_t{y} << 48,
+                          0x00FF00FFFF0000FFull | uint64_t{y} << 8 | uint64_t{x} << 48,
+                          netsum_max_top_bits(NETSUM_FORMAT_MAX_U8), netsum_max_bits(NETSUM_FORMAT_MAX_U8));
       const uint64_t max = std::max(x, y);
       const uint64_t naive = [&] {
         uint64_t r = 0;

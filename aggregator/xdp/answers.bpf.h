@@ -60,18 +60,25 @@ INLINE int add_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top) {
   FOR_EACH_WORD(ctx, ADD_STEP);
   return (overflow & top) != 0;
 }
-INLINE void max_lanes(struct xdp_md* ctx, uint8_t* acc) {
+INLINE void max_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top, uint32_t bits) {
 #define MAX_STEP(p, at) \
-  netsum_store64(acc + (at), netsum_word_max_u8(netsum_load64(acc + (at)), netsum_load64(p)))
+  netsum_store64(acc + (at), netsum_word_max(netsum_load64(acc + (at)), netsum_load64(p), top, bits))
   FOR_EACH_WORD(ctx, MAX_STEP);
 }
+INLINE void or_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t both) {
+#define OR_STEP(p, at) \
+  netsum_store64(acc + (at), netsum_word_or(netsum_load64(acc + (at)), netsum_load64(p), both))
+  FOR_EACH_WORD(ctx, OR_STEP);
+}
+/* One loop for all lane widths of an operation, because the verifier walks through each iteration of each loop. */
 INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
-  if (format == NETSUM_FORMAT_MAX_U8) {
-    max_lanes(ctx, acc);
-    return 0;
+  if (format >> 4 == NETSUM_OP_SUM) return add_lanes(ctx, acc, netsum_top_bits(format));
+  if (format >> 4 == NETSUM_OP_MAX) {
+    max_lanes(ctx, acc, netsum_max_top_bits(format), netsum_max_bits(format));
+  } else {
+    or_lanes(ctx, acc, netsum_or_both(format));
   }
-  /* One loop for all widths of sums, because the verifier walks through each iteration of each loop. */
-  return add_lanes(ctx, acc, netsum_top_bits(format));
+  return 0;
 }
 
 /* --- Replies ---------------------------------------------------------------------------------- */

@@ -155,8 +155,8 @@ class NETSUM_EXPORT Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Starts an all-reduce: each element of an output becomes the sum (or average) of the elements at its position in
-  // the inputs of all ranks. All ranks must pass the same number of tensors with the same counts. The tensors share
+  // Starts an all-reduce: each element of an output becomes the sum (or average, minimum, ...) of the elements at its
+  // position in the inputs of all ranks. All ranks must pass the same number of tensors with the same counts. The tensors share
   // packets, so many small tensors cost as much as one of their total size. `tensors` itself need not outlive the call.
   // Invalid arguments are reported by the Work, which then ends at once; nothing is sent.
   // Errors: kInvalidArgument (null or overlapping memory, too many elements), kUnsupported (type, operator), kTimeout,

@@ -52,7 +52,8 @@ typedef enum netsum_code {
   NETSUM_INTERNAL = 14
 } netsum_code;
 
-/* Equal to netsum::DataType and netsum::ReduceOp. NETSUM_AVG is for floating-point types only. */
+/* Equal to netsum::DataType and netsum::ReduceOp. NETSUM_AVG is for floating-point types only, the bitwise operators for
+ * integer types only. */
 typedef enum netsum_dtype {
   NETSUM_FLOAT32 = 1,
   NETSUM_BFLOAT16 = 2,
@@ -60,7 +61,15 @@ typedef enum netsum_dtype {
   NETSUM_INT32 = 4,
   NETSUM_INT64 = 5
 } netsum_dtype;
-typedef enum netsum_redop { NETSUM_SUM = 1, NETSUM_AVG = 2 } netsum_redop;
+typedef enum netsum_redop {
+  NETSUM_SUM = 1,
+  NETSUM_AVG = 2,
+  NETSUM_MIN = 3,
+  NETSUM_MAX = 4,
+  NETSUM_BIT_AND = 6,
+  NETSUM_BIT_OR = 7,
+  NETSUM_BIT_XOR = 8
+} netsum_redop;
 
 /* Equal to netsum::WhenFull. */
 typedef enum netsum_when_full {

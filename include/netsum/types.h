@@ -16,6 +16,14 @@ enum class DataType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3, kInt3
 enum class ReduceOp : uint8_t {
   kSum = 1,
   kAvg = 2,  // the sum divided by the world size; floating-point types only
+  // Of floating-point numbers, NaN if one of them is NaN; -0 is below +0.
+  kMin = 3,
+  kMax = 4,
+  kProduct = 5,  // reserved: kUnsupported
+  // Integer types only.
+  kBitAnd = 6,
+  kBitOr = 7,
+  kBitXor = 8,
 };
 
 // Bytes per element.
@@ -38,7 +46,7 @@ constexpr bool is_floating(DataType type) {
 }
 
 NETSUM_EXPORT std::string_view data_type_name(DataType type);  // "float32", "bfloat16", ...
-NETSUM_EXPORT std::string_view reduce_op_name(ReduceOp op);    // "sum", "avg"
+NETSUM_EXPORT std::string_view reduce_op_name(ReduceOp op);    // "sum", "avg", ...
 
 }  // namespace netsum
 

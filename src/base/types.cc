@@ -24,6 +24,18 @@ std::string_view reduce_op_name(ReduceOp op) {
       return "sum";
     case ReduceOp::kAvg:
       return "avg";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kBitAnd:
+      return "bit_and";
+    case ReduceOp::kBitOr:
+      return "bit_or";
+    case ReduceOp::kBitXor:
+      return "bit_xor";
   }
   return "unknown";
 }

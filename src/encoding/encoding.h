@@ -1,4 +1,4 @@
-// How elements travel as lanes that an aggregator can add: the interface between numerics and the protocol.
+// How elements travel as lanes that an aggregator can combine: the interface between numerics and the protocol.
 //
 // An operation's elements are cut into chunks, and each chunk goes through these steps on every rank:
 //
@@ -38,7 +38,7 @@ inline constexpr size_t kMinAgreedBytes = 2;
 
 // One packet of a chunk.
 struct PacketPlan {
-  uint8_t format = 0;  // NETSUM_FORMAT_SUM_*: the lanes that are added
+  uint8_t format = 0;  // NETSUM_FORMAT_*: the lanes, and how they are combined
   uint8_t layout = 0;  // how the encoding fills them; nobody else looks at it
   size_t begin = 0;  // the elements [begin, begin + count) of the operation that it carries, or parts of them
   size_t count = 0;
@@ -93,7 +93,7 @@ class Encoding {
 };
 
 enum class EncodingKind : uint8_t {
-  kFixedPoint,  // fixed_point.h; the default for all types
+  kFixedPoint,  // fixed_point.h; the default for all types. Sums and means: others are of word_lanes.h
 };
 
 struct EncodingOptions {
@@ -101,7 +101,12 @@ struct EncodingOptions {
   int lane_bits = 0;  // as in CommunicatorOptions
 };
 
-// The encoding of an operation that sums `members` inputs: the only place where it is chosen.
+// Whether `type` has that reduction: bits are those of integers, means those of floating-point numbers.
+bool is_reducible(DataType type, ReduceOp op);
+// Whether its packets are of the formats of words (netsum_is_words() of wire/parse.h), which not all aggregators combine.
+bool travels_as_words(ReduceOp op);
+
+// The encoding of an operation that sums `members` inputs: the only place where it is chosen. is_reducible().
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members);
 

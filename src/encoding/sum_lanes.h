@@ -1,4 +1,4 @@
-// The sum of the lanes of several inputs, for encodings.
+// The combined lanes of several inputs, for encodings.
 #ifndef NETSUM_SRC_ENCODING_SUM_LANES_H_
 #define NETSUM_SRC_ENCODING_SUM_LANES_H_
 
@@ -12,12 +12,12 @@
 
 namespace netsum {
 
-// Calls convert(input, lanes) for the run's values in each input, and writes the sum of what it writes to `lanes`: one lane
-// of `lane_bytes` for each element. What an aggregator does for the inputs of different ranks.
-// `convert` is a reference, because copying fields that have just been stored stalls the processor.
-template <typename Convert>
-void sum_lanes(const Elements& elements, const Run& run, size_t lane_bytes, uint8_t* lanes,
-               const Convert& convert) {
+// Calls convert(input, lanes) for the run's values in each input, and writes to `lanes` what it writes, combined as an aggregator
+// combines the lanes of different ranks: combine(acc, lanes, bytes) returns whether a lane overflowed. Each element has
+// `lane_bytes`. `convert` is a reference, because copying fields that have just been stored stalls the processor.
+template <typename Convert, typename Combine>
+void combine_inputs(const Elements& elements, const Run& run, size_t lane_bytes, uint8_t* lanes,
+                    const Convert& convert, const Combine& combine) {
   convert(run.input, lanes);
   if (elements.inputs() == 1) return;
   alignas(64) uint8_t more[NETSUM_MAX_PAYLOAD];
@@ -25,9 +25,19 @@ void sum_lanes(const Elements& elements, const Run& run, size_t lane_bytes, uint
   NETSUM_ASSERT(bytes <= sizeof more);
   elements.for_each_more_input(run, [&](const uint8_t* input) {
     convert(input, more);
-    const bool overflow = kernels::add_lanes(lane_bytes, lanes, more, bytes);
+    const bool overflow = combine(lanes, more, bytes);
     NETSUM_ASSERT(!overflow);  // the plan excludes it, as in the aggregator
   });
+}
+
+// The same for sums of lanes of `lane_bytes`.
+template <typename Convert>
+void sum_lanes(const Elements& elements, const Run& run, size_t lane_bytes, uint8_t* lanes,
+               const Convert& convert) {
+  combine_inputs(elements, run, lane_bytes, lanes, convert,
+                 [lane_bytes](uint8_t* acc, const uint8_t* more, size_t bytes) {
+                   return kernels::add_lanes(lane_bytes, acc, more, bytes);
+                 });
 }
 
 }  // namespace netsum

@@ -50,12 +50,18 @@ std::string describe_format(uint32_t format) {
       if (value == number) return std::string(text);
     return what + (" " + std::to_string(number));
   };
-  return name(format >> 4, {{NETSUM_OP_SUM, "SUM"}, {NETSUM_OP_MAX, "MAX"}}, "operation") + " of " +
+  return name(format >> 4,
+              {{NETSUM_OP_SUM, "SUM"}, {NETSUM_OP_MAX, "MAX"}, {NETSUM_OP_OR, "OR"}, {NETSUM_OP_XOR, "XOR"}},
+              "operation") +
+         " of " +
          name(format & 15,
               {{NETSUM_LANE_U8, "unsigned 8-bit"},
                {NETSUM_LANE_I16, "16-bit"},
                {NETSUM_LANE_I32, "32-bit"},
-               {NETSUM_LANE_I64, "64-bit"}},
+               {NETSUM_LANE_I64, "64-bit"},
+               {NETSUM_LANE_U16, "unsigned 16-bit"},
+               {NETSUM_LANE_U32, "unsigned 32-bit"},
+               {NETSUM_LANE_U64, "unsigned 64-bit"}},
               "kind") +
          " lanes";
 }
@@ -96,23 +102,39 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
   return {};
 }
 
-std::vector<uint32_t> value_formats() {
+// All formats of a kind.
+std::vector<uint32_t> formats_that(int (*are_of_kind)(uint8_t format)) {
   std::vector<uint32_t> formats;
   for (uint32_t format = 0; format < 256; ++format)
-    if (netsum_is_values(static_cast<uint8_t>(format))) formats.push_back(format);
+    if (are_of_kind(static_cast<uint8_t>(format))) formats.push_back(format);
   return formats;
+}
+
+void add_formats(const std::vector<uint32_t>& formats, Capabilities* can) {
+  for (const uint32_t format : formats) can->add_formats(format);
+}
+
+bool has_formats(const std::vector<uint32_t>& formats, const Capabilities& can) {
+  return std::all_of(formats.begin(), formats.end(),
+                     [&](uint32_t format) { return contains(can.formats(), format); });
 }
 
 }  // namespace
 
+void add_words(Capabilities* can) {
+  add_formats(formats_that(netsum_is_words), can);
+}
+
+bool combines_words(const Capabilities& can) {
+  return has_formats(formats_that(netsum_is_words), can);
+}
+
 void add_values(Capabilities* can) {
-  for (const uint32_t format : value_formats()) can->add_formats(format);
+  add_formats(formats_that(netsum_is_values), can);
 }
 
 bool sums_values(const Capabilities& can) {
-  for (const uint32_t format : value_formats())
-    if (!contains(can.formats(), format)) return false;
-  return true;
+  return has_formats(formats_that(netsum_is_values), can);
 }
 
 Capabilities without_values(Capabilities can) {

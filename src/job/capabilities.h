@@ -10,8 +10,12 @@
 
 namespace netsum {
 
-// The capabilities of a dataplane that implements protocol version 2, without multicast and element values.
+// The capabilities of a dataplane that implements protocol version 2, without multicast, words and element values.
 Capabilities standard_capabilities(uint32_t payload_bytes);
+// Adds the formats of unsigned words: maxima, OR and XOR.
+void add_words(Capabilities* can);
+// Whether the formats include all formats of words.
+bool combines_words(const Capabilities& can);
 // Adds the formats of element values.
 void add_values(Capabilities* can);
 // Whether the formats include all formats of values.

@@ -39,6 +39,19 @@ TEST(Capabilities, ValuesAreSummedOnlyWhereAllCan) {
   EXPECT_EQ(without_values(values).SerializeAsString(), standard_capabilities(1440).SerializeAsString());
 }
 
+TEST(Capabilities, WordsAreCombinedOnlyWhereAllCan) {
+  Capabilities words = standard_capabilities(1440);
+  EXPECT_FALSE(combines_words(words));
+  add_words(&words);
+  EXPECT_TRUE(combines_words(words));
+  EXPECT_FALSE(sums_values(words));
+  EXPECT_TRUE(combines_words(common(words, words)));
+  EXPECT_TRUE(combines_words(without_values(words))) << "OR of ORs";
+  EXPECT_FALSE(combines_words(common(words, standard_capabilities(1440))));
+  EXPECT_FALSE(combines_words(common(words, Capabilities())));  // of an older release
+  EXPECT_FALSE(combines_words(Capabilities()));
+}
+
 TEST(Capabilities, AMissingFormatOfValuesIsNamed) {
   Capabilities needs = standard_capabilities(1440);
   needs.add_formats(NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
@@ -76,6 +89,10 @@ INSTANTIATE_TEST_SUITE_P(
         Lack{
             [](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT(9, NETSUM_LANE_I32)); },
             "operation 9 of 32-bit lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT_OR_U64); },
+             "OR of unsigned 64-bit lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT_MAX_U16); },
+             "MAX of unsigned 16-bit lanes"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_byte_orders(NETSUM_LANES_BIG_ENDIAN); },
              "big-endian lanes"},
         Lack{[](Capabilities*, Capabilities* can) { can->set_tags(0, 7); }, "keyed packet tags"},

@@ -105,8 +105,27 @@ bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] = max(acc[i], lanes[i]), unsigned.
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
+// acc[i] |= lanes[i], acc[i] ^= lanes[i]. Lanes of all widths are the same here.
+void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
+void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 // As add_lanesN for lanes of `lane_bytes` (2, 4 or 8), on `bytes` of them.
 bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes);
+// What an aggregator does with lanes of `format` (NETSUM_FORMAT_* of wire/ids.h, no values): one of the above, on `bytes` of
+// them. Returns true if a lane overflowed.
+bool combine_lanes(uint8_t format, uint8_t* acc, const uint8_t* lanes, size_t bytes);
+
+// --- Elements as unsigned words
+// Unsigned words of the type's size, in the order of the elements: a < b if word(a) < word(b). Integers: by value. Floating
+// point: by value, -0 before +0, and every NaN is the largest word. No element but the smallest integer has the word 0.
+// `complement`: all bits of the word are inverted, so that the order is the reverse, and every NaN is again the largest word.
+void to_ordered_words(DataType type, bool complement, const void* in, size_t n, uint8_t* words);
+// The reverse. A NaN becomes the canonical one. The word 0 of a floating-point type, which no element has, becomes a NaN.
+void from_ordered_words(DataType type, bool complement, const uint8_t* words, size_t n, void* out);
+// out[i] = ~in[i], bytes.
+void invert(const void* in, size_t bytes, void* out);
 
 // --- In an aggregator that gets values
 // One block of each member: member m's values begin at first + m * stride.
@@ -154,6 +173,11 @@ bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
+void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
+void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
+void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 }  // namespace plain
 

@@ -12,6 +12,7 @@
 #include "src/kernels/float_mode.h"
 #include "src/kernels/half.h"
 #include "src/kernels/test_data.h"
+#include "wire/ids.h"
 
 namespace netsum::kernels {
 namespace {
@@ -453,18 +454,58 @@ TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
   check_single_overflows<int64_t>(add_lanes64);
 }
 
-TEST_P(KernelTest, MaxLanesAndNhAgree) {
+TEST_P(KernelTest, MaximaOrAndXorAgree) {
+  struct Case {
+    size_t bytes;  // of a lane
+    void (*plain)(uint8_t*, const uint8_t*, size_t);
+    void (*kernel)(uint8_t*, const uint8_t*, size_t);
+    uint8_t format;
+  };
+  const Case cases[] = {{1, plain::max_lanes8, max_lanes8, NETSUM_FORMAT_MAX_U8},
+                        {2, plain::max_lanes16, max_lanes16, NETSUM_FORMAT_MAX_U16},
+                        {4, plain::max_lanes32, max_lanes32, NETSUM_FORMAT_MAX_U32},
+                        {8, plain::max_lanes64, max_lanes64, NETSUM_FORMAT_MAX_U64},
+                        {1, plain::or_lanes, or_lanes, NETSUM_FORMAT_OR_U64},
+                        {1, plain::xor_lanes, xor_lanes, NETSUM_FORMAT_XOR_U64}};
   for (const size_t n : interesting_sizes()) {
     const auto first = random_bytes(rng_, n * 8);
+    GuardedBytes lanes(n * 8, n % 13);
+    lanes.fill(random_bytes(rng_, n * 8));
+    for (const Case& one : cases) {
+      const size_t bytes = n * one.bytes;  // not only whole 64-bit words
+      GuardedBytes expected(n * 8, n % 16), actual(n * 8, n % 16), combined(n * 8, n % 16);
+      for (GuardedBytes* acc : {&expected, &actual, &combined}) acc->fill(first);
+      one.plain(expected.data(), lanes.data(), n);
+      one.kernel(actual.data(), lanes.data(), n);
+      ASSERT_EQ(expected, actual) << n << " lanes, format " << int{one.format};
+      ASSERT_FALSE(combine_lanes(one.format, combined.data(), lanes.data(), bytes));
+      ASSERT_EQ(expected, combined) << n << " lanes, format " << int{one.format};
+    }
+  }
+}
+
+TEST_P(KernelTest, CombineLanesAddsAndReportsOverflow) {
+  const auto overflows = [](uint8_t format, auto acc, auto lane) {
+    auto sum = acc;
+    const bool overflow = combine_lanes(format, reinterpret_cast<uint8_t*>(&sum),
+                                        reinterpret_cast<const uint8_t*>(&lane), sizeof lane);
+    const auto expected =
+        static_cast<decltype(acc)>(static_cast<uint64_t>(acc) + static_cast<uint64_t>(lane));
+    EXPECT_EQ(sum, expected);
+    return overflow;
+  };
+  EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I16, int16_t{INT16_MAX}, int16_t{1}));
+  EXPECT_FALSE(overflows(NETSUM_FORMAT_SUM_I16, int16_t{INT16_MAX}, int16_t{-1}));
+  EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I32, int32_t{INT32_MIN}, int32_t{-1}));
+  EXPECT_FALSE(overflows(NETSUM_FORMAT_SUM_I32, int32_t{INT16_MAX}, int32_t{1}));
+  EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I64, int64_t{INT64_MIN}, int64_t{-1}));
+  EXPECT_FALSE(overflows(NETSUM_FORMAT_SUM_I64, int64_t{INT32_MAX}, int64_t{1}));
+}
+
+TEST_P(KernelTest, NhAgrees) {
+  for (const size_t n : interesting_sizes()) {
     GuardedBytes payload(n * 8, n % 16);
     payload.fill(random_bytes(rng_, n * 8));
-    GuardedBytes expected(n, n % 11), actual(n, n % 11);
-    expected.fill(std::span(first).first(n));
-    actual.fill(std::span(first).first(n));
-    plain::max_lanes8(expected.data(), payload.data(), n);
-    max_lanes8(actual.data(), payload.data(), n);
-    ASSERT_EQ(expected, actual) << n;
-
     std::vector<uint32_t> key(2 * n + 1);
     for (auto& word : key) word = static_cast<uint32_t>(rng_.next());
     ASSERT_EQ(nh(payload.data(), n * 8, key.data() + 1), plain::nh(payload.data(), n * 8, key.data() + 1))

@@ -5,6 +5,7 @@
 #include "hwy/cache_control.h"
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
+#include "wire/ids.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/lanes.cc"
@@ -55,10 +56,37 @@ bool add64(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return add<int64_t>(acc, lanes, n);
 }
 
+template <typename T>
+HWY_INLINE void max(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  const hn::ScalableTag<T> d;
+  for_each_pair<sizeof(T)>(acc, lanes, n, hn::Lanes(d), [&](uint8_t* to, const uint8_t* from) HWY_ATTR {
+    store(hn::Max(load(d, to), load(d, from)), d, to);
+  });
+}
+
 void max8(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max<uint8_t>(acc, lanes, n);
+}
+void max16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max<uint16_t>(acc, lanes, n);
+}
+void max32(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max<uint32_t>(acc, lanes, n);
+}
+void max64(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max<uint64_t>(acc, lanes, n);
+}
+
+void or_bytes(uint8_t* acc, const uint8_t* lanes, size_t n) {
   const hn::ScalableTag<uint8_t> d;
   for_each_pair<1>(acc, lanes, n, hn::Lanes(d), [&](uint8_t* to, const uint8_t* from) HWY_ATTR {
-    store(hn::Max(load(d, to), load(d, from)), d, to);
+    store(hn::Or(load(d, to), load(d, from)), d, to);
+  });
+}
+void xor_bytes(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  const hn::ScalableTag<uint8_t> d;
+  for_each_pair<1>(acc, lanes, n, hn::Lanes(d), [&](uint8_t* to, const uint8_t* from) HWY_ATTR {
+    store(hn::Xor(load(d, to), load(d, from)), d, to);
   });
 }
 
@@ -143,6 +171,11 @@ HWY_EXPORT(add16);
 HWY_EXPORT(add32);
 HWY_EXPORT(add64);
 HWY_EXPORT(max8);
+HWY_EXPORT(max16);
+HWY_EXPORT(max32);
+HWY_EXPORT(max64);
+HWY_EXPORT(or_bytes);
+HWY_EXPORT(xor_bytes);
 HWY_EXPORT(copy_past_cache);
 HWY_EXPORT(nh_hash);
 HWY_EXPORT(half_lanes);
@@ -176,6 +209,51 @@ bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t byt
 
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
   HWY_DYNAMIC_DISPATCH(max8)(acc, lanes, n);
+}
+void max_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  HWY_DYNAMIC_DISPATCH(max16)(acc, lanes, n);
+}
+void max_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  HWY_DYNAMIC_DISPATCH(max32)(acc, lanes, n);
+}
+void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  HWY_DYNAMIC_DISPATCH(max64)(acc, lanes, n);
+}
+void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(or_bytes)(acc, lanes, bytes);
+}
+void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(xor_bytes)(acc, lanes, bytes);
+}
+
+bool combine_lanes(uint8_t format, uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  switch (format) {
+    case NETSUM_FORMAT_SUM_I16:
+      return add_lanes(2, acc, lanes, bytes);
+    case NETSUM_FORMAT_SUM_I32:
+      return add_lanes(4, acc, lanes, bytes);
+    case NETSUM_FORMAT_SUM_I64:
+      return add_lanes(8, acc, lanes, bytes);
+    case NETSUM_FORMAT_MAX_U8:
+      max_lanes8(acc, lanes, bytes);
+      return false;
+    case NETSUM_FORMAT_MAX_U16:
+      max_lanes16(acc, lanes, bytes / 2);
+      return false;
+    case NETSUM_FORMAT_MAX_U32:
+      max_lanes32(acc, lanes, bytes / 4);
+      return false;
+    case NETSUM_FORMAT_MAX_U64:
+      max_lanes64(acc, lanes, bytes / 8);
+      return false;
+    case NETSUM_FORMAT_OR_U64:
+      or_lanes(acc, lanes, bytes);
+      return false;
+    default:
+      NETSUM_ASSERT(format == NETSUM_FORMAT_XOR_U64);
+      xor_lanes(acc, lanes, bytes);
+      return false;
+  }
 }
 
 void copy_out(void* to, const void* from, size_t bytes) {

@@ -123,6 +123,11 @@ bool add_lanes(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return overflow;
 }
 
+template <typename T>
+void max_lanes(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  for (size_t i = 0; i < n; ++i) store(acc, i, std::max(load<T>(acc, i), load<T>(lanes, i)));
+}
+
 }  // namespace
 
 BlockScale scan(DataType type, const void* in, size_t n, int members) {
@@ -243,7 +248,22 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
 }
 
 void max_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
-  for (size_t i = 0; i < n; ++i) acc[i] = std::max(acc[i], lanes[i]);
+  max_lanes<uint8_t>(acc, lanes, n);
+}
+void max_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max_lanes<uint16_t>(acc, lanes, n);
+}
+void max_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max_lanes<uint32_t>(acc, lanes, n);
+}
+void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  max_lanes<uint64_t>(acc, lanes, n);
+}
+void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) acc[i] |= lanes[i];
+}
+void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) acc[i] ^= lanes[i];
 }
 
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key) {

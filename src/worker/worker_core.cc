@@ -106,6 +106,12 @@ std::string WorkerCore::not_connected_reason() const {
 void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
     completions_.push_back({id, status_, next_number_, {}, nullptr});
+  } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
+    const Status unsupported(ErrorCode::kUnsupported,
+                             std::string(collective_name(spec.role.collective)) + ": " +
+                                 options_.lacks_words + " cannot combine lanes by " +
+                                 std::string(reduce_op_name(spec.op)) + ": update it, or use sum or avg");
+    completions_.push_back({id, unsupported, next_number_, {}, nullptr});
   } else if (!waiting_.empty() || !may_start()) {
     waiting_.push_back({id, std::move(spec)});
   } else {

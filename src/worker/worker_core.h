@@ -29,8 +29,10 @@ struct WorkerOptions {
   int world_size = 1;
   // How many inputs are summed; 0: one of each rank. More where a rank sums for several of its host.
   int summands = 0;
-  std::vector<int> names;              // what messages call each rank; empty: by its number
-  EncodingOptions encoding;            // of all operations
+  std::vector<int> names;    // what messages call each rank; empty: by its number
+  EncodingOptions encoding;  // of all operations
+  // Describes an aggregator that cannot combine words (Capabilities), for messages; empty: all can. Equal on all ranks.
+  std::string lacks_words;
   std::vector<StripeOptions> stripes;  // equal on all ranks, in the same order; at least one
   // One per stripe, equal on all ranks: the stripes' shares of the chunks, in this ratio (chunk_map.h). At least one
   // is not 0. Empty: all stripes get the same.
@@ -49,7 +51,8 @@ class WorkerCore {
   // Why not yet: names the stripes that do not answer.
   std::string not_connected_reason() const;
 
-  // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`.
+  // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`. An operation that the
+  // aggregators cannot combine ends with kUnsupported, on all ranks alike.
   void submit(uint64_t id, OperationSpec spec);
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay

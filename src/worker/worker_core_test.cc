@@ -63,5 +63,33 @@ TEST(WorkerCore, OperationsWaitForTheWeightsThatTheyNeed) {
   }
 }
 
+// An aggregator of an older release would refuse the packets, and the operation would wait until its deadline.
+TEST(WorkerCore, ReductionsThatAnAggregatorCannotCombineAreRefused) {
+  WorkerOptions options;
+  options.world_size = 2;
+  options.stripes.resize(1);
+  options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
+  options.lacks_words = "the aggregator at 10.0.0.1:1000";
+  WorkerCore core(options);
+  int32_t element = 1;
+  uint64_t id = 0;
+  std::vector<WorkerCore::Completion> completions;
+  for (const ReduceOp op :
+       {ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+    core.submit(id++, {.type = DataType::kInt32, .op = op, .tensors = {{&element, &element, 1}}});
+    core.take_completions(&completions);
+    ASSERT_EQ(completions.size(), id);
+    EXPECT_EQ(completions.back().id, id - 1);
+    EXPECT_EQ(completions.back().status.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(completions.back().status.message(),
+              "all_reduce: the aggregator at 10.0.0.1:1000 cannot combine lanes by " +
+                  std::string(reduce_op_name(op)) + ": update it, or use sum or avg");
+  }
+  EXPECT_TRUE(core.idle());
+  EXPECT_TRUE(core.status().ok()) << "sums are possible";
+  core.submit(id, {.type = DataType::kInt32, .tensors = {{&element, &element, 1}}, .deadline_us = 1000});
+  EXPECT_FALSE(core.idle());
+}
+
 }  // namespace
 }  // namespace netsum

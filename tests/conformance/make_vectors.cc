@@ -384,6 +384,52 @@ Vector scales() {
   return w.done();
 }
 
+Vector words() {
+  VectorWriter w("words", "unsigned words: OR, XOR, and maxima of 16, 32 and 64 bits", 3);
+  w.everybody_says_hello();
+  Round r{.slot = 0, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_OR_U64};
+  w.contribute(0, r, lanes64({0x0F, INT64_MIN, 0}));
+  w.contribute(2, r, lanes64({0xF0, 1, 0}));
+  w.contribute(2, r, lanes64({0xF0, 1, 0}), "member 2 again").expect_drop("duplicate");
+  w.contribute(1, r, lanes64({0x3C, -2, 0})).expect_result_for_all(r, lanes64({0xFF, -1, 0}));
+  w.contribute(1, r, lanes64({0x3C, -2, 0}), "member 1 lost the result");
+  w.expect_result_for(1, r, lanes64({0xFF, -1, 0}));
+  r = {.slot = 0, .round = 2, .chunk = 6, .format = NETSUM_FORMAT_XOR_U64};
+  w.contribute(0, r, lanes64({0x0F, INT64_MIN, -1}));
+  w.contribute(1, r, lanes64({0x3C, INT64_MIN, 0}));
+  w.contribute(2, r, lanes64({0x01, 1, -1})).expect_result_for_all(r, lanes64({0x32, 1, 0}));
+  r = {.slot = 0, .round = 3, .chunk = 7, .format = NETSUM_FORMAT_MAX_U64};
+  w.contribute(0, r, lanes64({0, INT64_MAX, 1ll << 40, 5}));
+  w.contribute(1, r, lanes64({0, INT64_MIN, (1ll << 40) - 1, 6}), "the top bit is no sign");
+  w.contribute(2, r, lanes64({0, 1, 7, 4}));
+  w.expect_result_for_all(r, lanes64({0, INT64_MIN, 1ll << 40, 6}));
+  r = {.slot = 0, .round = 4, .chunk = 8, .format = NETSUM_FORMAT_MAX_U32};
+  w.contribute(0, r, lanes32({0, 7, INT32_MAX, -1}));
+  w.contribute(1, r, lanes32({0, -1, INT32_MIN, 0}), "neighbours do not notice each other");
+  w.contribute(2, r, lanes32({1, 6, 5, 4})).expect_result_for_all(r, lanes32({1, -1, INT32_MIN, -1}));
+  r = {.slot = 0, .round = 5, .chunk = 9, .format = NETSUM_FORMAT_MAX_U16};
+  w.contribute(0, r, lanes16({0, 7, 32767, -1}));
+  w.contribute(1, r, lanes16({0, -1, -32768, 0}));
+  w.contribute(2, r, lanes16({1, 6, 5, 4})).expect_result_for_all(r, lanes16({1, -1, -32768, -1}));
+  const Round mixed{.slot = 1, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_OR_U64};
+  Round other = mixed;
+  other.format = NETSUM_FORMAT_XOR_U64;
+  w.contribute(0, mixed, lanes64({1, 2}));
+  w.contribute(1, other, lanes64({1, 2}), "member 1 has another operator");
+  w.expect({0, 1, 2}, "an error that blames member 1, one frame for all", w.error(other, 1));
+  for (const uint8_t format :
+       {NETSUM_FORMAT(NETSUM_OP_OR, NETSUM_LANE_I64), NETSUM_FORMAT(NETSUM_OP_OR, NETSUM_LANE_U32),
+        NETSUM_FORMAT(NETSUM_OP_XOR, NETSUM_LANE_NONE), NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_U64),
+        NETSUM_FORMAT(NETSUM_OP_MAX, NETSUM_LANE_I64)}) {
+    Round unknown = mixed;
+    unknown.slot = 2;
+    unknown.format = format;
+    w.contribute(0, unknown, lanes64({1, 2}), "format " + std::to_string(format) + ", which nobody knows");
+    w.expect_drop("bad_format");
+  }
+  return w.done();
+}
+
 Vector probes() {
   VectorWriter w("probes", "a probe gets an answer in every state of the slot and changes none");
   w.everybody_says_hello();
@@ -515,16 +561,40 @@ Vector values_refused() {
 }
 
 // A job of two below an aggregator at peer 11, which knows it as member 2 of its job 1.
+constexpr Peer kAbove = 11;
+constexpr VectorParent kParent{
+    .peer = kAbove, .job = 1, .epoch = 9, .key = {0x13198A2E03707344, 0xA4093822299F31D0}, .member = 2};
+
+// Packets as the parent knows the job; its members are aggregators like ours.
+VectorWriter writer_above() {
+  return {"", "", {{.job = 1, .epoch = 9, .key = kParent.key, .members = 4, .payload_bytes = 32}}};
+}
+
+Vector words_in_a_hierarchy() {
+  VectorJob job = usual_job();
+  job.parent = kParent;
+  VectorWriter w("words_in_a_hierarchy",
+                 "the OR of a rack is sent to the parent, and the OR of all to the members", {job});
+  const VectorWriter above = writer_above();
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+  const Round r{.slot = 0, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_OR_U64};
+  w.contribute(0, r, lanes64({0x01, INT64_MIN}));
+  w.contribute(1, r, lanes64({0x03, 0}));
+  w.expect({kAbove}, "the OR, as member 2's contribution",
+           above.contribution(2, r, lanes64({0x03, INT64_MIN})));
+  w.feed(kAbove, "the OR of all racks", above.result(r, lanes64({0xF3, INT64_MIN | 1})));
+  w.expect_result_for_all(r, lanes64({0xF3, INT64_MIN | 1}));
+  return w.done();
+}
+
 Vector hierarchy() {
-  constexpr Peer kAbove = 11;
-  constexpr VectorParent kParent{
-      .peer = kAbove, .job = 1, .epoch = 9, .key = {0x13198A2E03707344, 0xA4093822299F31D0}, .member = 2};
   VectorJob job = usual_job();
   job.parent = kParent;
   VectorWriter w("hierarchy", "sums are sent to the parent, and its results to the members", {job});
-  // Packets as the parent knows the job; its members are aggregators like ours.
-  const VectorWriter above("", "",
-                           {{.job = 1, .epoch = 9, .key = kParent.key, .members = 4, .payload_bytes = 32}});
+  const VectorWriter above = writer_above();
   const Round up_asked{.slot = 0, .round = 1, .chunk = 5 * 64 + 1};
 
   w.feed(0, "member 0 says hello", w.hello(0, 1000));
@@ -562,11 +632,12 @@ Vector hierarchy() {
 }  // namespace
 
 std::vector<Vector> make_vectors() {
-  std::vector<Vector> all = {hello_welcome(), single_member(), four_members(),  lost_result(), duplicates(),
-                             stale_epoch(),   stale_round(),   future_round(),  bad_check(),   malformed(),
-                             oversized(),     bounds(),        two_jobs(),      overflow(),    narrow(),
-                             wide(),          scales(),        probes(),        slot_reuse(),  round_wrap(),
-                             hierarchy(),     values(),        values_refused()};
+  std::vector<Vector> all = {
+      hello_welcome(), single_member(), four_members(),   lost_result(), duplicates(),
+      stale_epoch(),   stale_round(),   future_round(),   bad_check(),   malformed(),
+      oversized(),     bounds(),        two_jobs(),       overflow(),    narrow(),
+      wide(),          scales(),        probes(),         slot_reuse(),  round_wrap(),
+      hierarchy(),     values(),        values_refused(), words(),       words_in_a_hierarchy()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }

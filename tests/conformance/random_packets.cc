@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <numeric>
 
 #include "aggregator/slot/slot.h"
@@ -66,9 +67,11 @@ class Traffic {
     f.signature = 0x5EED;
     f.type = NETSUM_TYPE_CONTRIBUTION;
     // Each round has its format and length, so that members agree most of the time.
-    static constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32,
-                                           NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8};
-    f.format = kFormats[f.round % 4];
+    static constexpr uint8_t kFormats[] = {
+        NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
+        NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64,
+        NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32, NETSUM_FORMAT_MAX_U64};
+    f.format = kFormats[f.round % std::size(kFormats)];
     // In the scale slot, mostly.
     static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32),
                                           NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32),

@@ -31,10 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Lanes or values come from members and, as results, from aggregators above and below; nothing else has any.
   const bool is_values =
       (fields.format >= 0x31 && fields.format <= 0x37) || (fields.format >= 0x41 && fields.format <= 0x45);
+  const bool is_words =
+      (fields.format >= 0x26 && fields.format <= 0x28) || fields.format == 0x57 || fields.format == 0x67;
   const bool has_lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_RESULT;
   require(has_lanes == (fields.format == NETSUM_FORMAT_SUM_I16 || fields.format == NETSUM_FORMAT_SUM_I32 ||
                         fields.format == NETSUM_FORMAT_SUM_I64 || fields.format == NETSUM_FORMAT_MAX_U8 ||
-                        is_values));
+                        is_words || is_values));
   require(has_lanes || fields.format == NETSUM_FORMAT_NONE);
   require(!has_lanes || fields.payload_bytes > 0);
   require(!netsum::wire::describe(fields).empty());

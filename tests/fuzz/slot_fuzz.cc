@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -41,6 +42,16 @@ bool add_lanes(uint8_t* sums, const uint8_t* lanes, uint32_t bytes) {
     std::memcpy(sums + at, &sum, sizeof sum);
   }
   return overflow;
+}
+
+template <typename T>
+void max_lanes(uint8_t* maxima, const uint8_t* lanes, uint32_t bytes) {
+  for (uint32_t at = 0; at < bytes; at += sizeof(T)) {
+    T a, b;
+    std::memcpy(&a, maxima + at, sizeof a);
+    std::memcpy(&b, lanes + at, sizeof b);
+    if (b > a) std::memcpy(maxima + at, &b, sizeof b);
+  }
 }
 
 class Model {
@@ -173,10 +184,19 @@ class Model {
       case NETSUM_FORMAT_SUM_I64:
         round->overflow |= add_lanes<int64_t>(round->lanes, lanes, bytes);
         return;
+      case NETSUM_FORMAT_MAX_U8:
+        return max_lanes<uint8_t>(round->lanes, lanes, bytes);
+      case NETSUM_FORMAT_MAX_U16:
+        return max_lanes<uint16_t>(round->lanes, lanes, bytes);
+      case NETSUM_FORMAT_MAX_U32:
+        return max_lanes<uint32_t>(round->lanes, lanes, bytes);
+      case NETSUM_FORMAT_MAX_U64:
+        return max_lanes<uint64_t>(round->lanes, lanes, bytes);
+      case NETSUM_FORMAT_OR_U64:
+        for (uint32_t i = 0; i < bytes; ++i) round->lanes[i] |= lanes[i];
+        return;
       default:
-        for (uint32_t i = 0; i < bytes; ++i) {
-          if (lanes[i] > round->lanes[i]) round->lanes[i] = lanes[i];
-        }
+        for (uint32_t i = 0; i < bytes; ++i) round->lanes[i] ^= lanes[i];
     }
   }
 
@@ -199,7 +219,8 @@ void require(bool holds) {
 }
 
 constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I64,
-                                NETSUM_FORMAT_MAX_U8};
+                                NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64,
+                                NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32, NETSUM_FORMAT_MAX_U64};
 
 // What an input's first two bytes say.
 struct Setting {
@@ -212,7 +233,7 @@ struct Setting {
 Setting setting_from(const uint8_t* bytes) {
   return {.members = static_cast<uint16_t>(1 + bytes[0] % 4),
           .has_parent = bytes[0] / 4 % 2 == 1,
-          .format = kFormats[bytes[1] / 2 % 4],
+          .format = kFormats[bytes[1] / 2 % std::size(kFormats)],
           .wraps = bytes[1] % 2 == 1};
 }
 
@@ -227,7 +248,7 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
   const uint8_t variant = bytes[2];
   f.chunk = variant == 255 ? 7 : 3;
   f.signature = variant == 254 ? 8 : 4;
-  f.format = variant < 250 ? setting.format : kFormats[variant % 4];
+  f.format = variant < 250 ? setting.format : kFormats[variant % std::size(kFormats)];
   f.payload_bytes = variant == 253 ? 16 : 8;
   f.flags = variant == 252 ? NETSUM_FLAG_PART : variant == 251 ? NETSUM_FLAG_OVERFLOW : 0;
   const uint8_t kind = bytes[3];

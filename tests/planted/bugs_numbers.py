@@ -6,6 +6,8 @@ CONVERT = "src/kernels/convert.cc"
 LANES = "src/kernels/lanes.cc"
 SCAN = "src/kernels/scan.cc"
 PLAIN = "src/kernels/plain.cc"
+ORDERED = "src/kernels/ordered.cc"
+WORD_LANES = "src/encoding/word_lanes.cc"
 BPF_LANES = "aggregator/slot/lanes.h"
 HOST = "src/host/host_core.cc"
 SYNC = "src/host/sync.cc"
@@ -42,7 +44,28 @@ KERNEL_BUGS = [
     Bug("kernels", "bpf_overflow_of_the_last_word", "BPF sees an overflow in the last word only", BPF_LANES,
         "  *overflow |= (x ^ sum) & (y ^ sum);", "  *overflow = (x ^ sum) & (y ^ sum);", "lanes_test"),
     Bug("kernels", "bpf_carry_into_neighbour", "BPF's 16-bit lanes carry into their neighbours", BPF_LANES,
-        "return 0x8000800080008000ull;", "return 0x8000000080008000ull;", "lanes_test"),
+        "SUM_I16) return 0x8000800080008000ull;", "SUM_I16) return 0x8000000080008000ull;", "lanes_test"),
+    Bug("kernels", "bpf_maxima_of_other_lanes", "BPF's maxima of 32 bits are those of 64 bits", BPF_LANES,
+        "  return format == NETSUM_FORMAT_MAX_U32 ? 0x8000000080000000ull : 0x8000000000000000ull;\n}\n\n/* x OR y",
+        "  return 0x8000000000000000ull;\n}\n\n/* x OR y", "lanes_test"),
+    Bug("kernels", "bpf_xor_is_or", "BPF ORs what it should XOR", BPF_LANES,
+        "  return format == NETSUM_FORMAT_OR_U64 ? ~0ull : 0;", "  return ~0ull | format;", "lanes_test"),
+    Bug("kernels", "or_is_xor", "bits that are set twice are cleared", LANES,
+        "store(hn::Or(load(d, to), load(d, from)), d, to);", "store(hn::Xor(load(d, to), load(d, from)), d, to);",
+        "kernels_test"),
+    Bug("kernels", "maxima_are_signed", "a 64-bit word with its top bit set is taken for a negative number", LANES,
+        "  max<uint64_t>(acc, lanes, n);", "  max<int64_t>(acc, lanes, n);", "kernels_test"),
+    Bug("kernels", "nan_is_below_infinity", "a NaN keeps its place among the numbers", ORDERED,
+        "    if ((bits & ~kSign<Word>) > infinity) return static_cast<Word>(~Word{0});\n", "    (void)infinity;\n",
+        "kernels_test"),
+    Bug("kernels", "minimum_is_maximum", "a minimum is not complemented", WORD_LANES,
+        "complement_(op == ReduceOp::kMin || op", "complement_(op", "encoding_test"),
+    Bug("kernels", "and_of_ones_is_zero", "chunks of ones everywhere become zeros", WORD_LANES,
+        "std::memset(run.output, complement_ ? 0xFF : 0, run", "std::memset(run.output, 0, run", "encoding_test"),
+    Bug("kernels", "maximum_of_zeros_is_skipped", "chunks of zeros take no part in a maximum", WORD_LANES,
+        "  return !ordered_ && all_are(", "  return all_are(", "encoding_test"),
+    Bug("kernels", "one_input_of_a_host", "of several inputs only the first is looked at", WORD_LANES,
+        "    chunk.for_each_more_input(run, look_at);\n", "", "encoding_test"),
 ]
 
 HOST_BUGS = [

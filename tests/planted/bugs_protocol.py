@@ -146,10 +146,9 @@ SERVER_BUGS = [
     Bug("server", "addresses_of_the_former_job", "a job inherits the addresses of the one before it", CORE,
         "  job.peers.fill(Peer());\n", "", "aggregator_core_test"),
     Bug("server", "overflow_not_passed", "an overflow in the lanes is not marked", CORE,
-        "  if (verdict.action == NETSUM_ACT_ADD) return combine(fields.format, acc, payload, fields.payload_bytes);",
-        "  if (verdict.action == NETSUM_ACT_ADD) {\n"
-        "    combine(fields.format, acc, payload, fields.payload_bytes);\n"
-        "    return false;\n  }", "aggregator_core_test"),
+        "    return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);",
+        "    return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes) && false;",
+        "aggregator_core_test"),
     Bug("server", "values_of_one_member", "the values of all members are kept in one place", CORE,
         "  std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload,",
         "  std::memcpy(values, payload,", "vectors_test"),

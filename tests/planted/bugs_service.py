@@ -41,7 +41,9 @@ XDP_BUGS = [
     Bug("xdp", "fragments_taken", "first fragments are taken for whole datagrams", PROGRAM,
         "  if ((ip->frag_off & bpf_htons(0x2000)) != 0) return drop(NETSUM_XDP_IP_FRAGMENT);\n", "", "xdp_test"),
     Bug("xdp", "maxima_added", "scales are added", ANSWERS,
-        "  if (format == NETSUM_FORMAT_MAX_U8) {", "  if (0) {", "xdp_test"),
+        "  if (format >> 4 == NETSUM_OP_SUM) return", "  if (format >> 4 <= NETSUM_OP_MAX) return", "xdp_test"),
+    Bug("xdp", "or_is_a_maximum", "OR and XOR are combined by their maximum", ANSWERS,
+        "  if (format >> 4 == NETSUM_OP_MAX) {", "  if (1) {", "xdp_test"),
 ]
 
 FAILOVER_BUGS = [

@@ -102,6 +102,27 @@ TEST(NamedRuns, AReduceSumsTheContributorsToTheReceivers) {
   }
 }
 
+// XOR shows a contribution that counts twice, or not at all.
+TEST(NamedRuns, ReductionsOfWordsAreExactOnABadNetwork) {
+  for (const ReduceOp op :
+       {ReduceOp::kBitXor, ReduceOp::kBitOr, ReduceOp::kBitAnd, ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const DataType type : {DataType::kInt32, DataType::kInt64}) {
+      Scenario scenario = quiet_scenario(4, type, 16 * 40 + 5, 3);
+      scenario.aggregators = 2;
+      set_everywhere(&scenario, [](LinkOptions* link) {
+        link->loss = 0.05;
+        link->duplicate = 0.1;
+        link->jitter_us = 100;
+      });
+      for (OperationPlan& operation : scenario.jobs[0].operations) {
+        operation.op = op;
+        operation.content = Content::kExtremes;
+      }
+      EXPECT_EQ(Simulation(scenario).run().first_problem(), "") << reduce_op_name(op);
+    }
+  }
+}
+
 TEST(NamedRuns, ReduceAndAllReduceAreDifferentOperations) {
   Scenario scenario = quiet_scenario(2, DataType::kInt32, 64);
   OperationPlan reduce = scenario.jobs[0].operations[0];
