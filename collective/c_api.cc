@@ -166,34 +166,66 @@ Status read_regroup_options(const netsum_regroup_options* given, netsum::Regroup
   return Status();
 }
 
-Status read_all_reduce_options(const netsum_all_reduce_options* given, netsum::AllReduceOptions* out) {
+Status read_reduce_options(const netsum_all_reduce_options* given, const std::string& what,
+                           netsum::ReduceOptions* out) {
   if (given == nullptr) return Status();
   netsum_all_reduce_options in;
-  if (Status status = read_struct(given, "netsum_all_reduce_tensors", &in); !status.ok()) return status;
+  if (Status status = read_struct(given, what, &in); !status.ok()) return status;
   if (in.type != 0) out->type = static_cast<netsum::DataType>(in.type);
   if (in.op != 0) out->op = static_cast<netsum::ReduceOp>(in.op);
   out->timeout = std::chrono::milliseconds(in.timeout_ms);
   return Status();
 }
 
-Status read_tensors(const netsum_tensor* tensors, size_t count, std::vector<netsum::TensorView>* out) {
-  const std::string what = "netsum_all_reduce_tensors";
-  if (tensors == nullptr && count > 0)
-    return invalid(what, "tensors is NULL, and tensor_count is above zero");
+netsum::TensorView view_of(const netsum_tensor& tensor) {
+  return {.input = tensor.input, .output = tensor.output, .count = tensor.count, .id = tensor.id};
+}
+netsum::BufferView view_of(const netsum_buffer& buffer) {
+  return {.input = buffer.input, .output = buffer.output, .bytes = buffer.bytes};
+}
+
+// Of netsum_tensor or netsum_buffer, whose fields must be read one by one. `one`: what messages call an element.
+template <typename Given, typename View>
+Status read_array(const Given* given, size_t count, const std::string& what, const std::string& one,
+                  std::vector<View>* out) {
+  if (given == nullptr && count > 0) return invalid(what, one + "s is NULL, and their number is above zero");
   out->reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    for (const uint64_t reserved : tensors[i].reserved) {
+    for (const uint64_t reserved : given[i].reserved) {
       if (reserved != 0)
-        return invalid(what, "reserved fields of tensor " + std::to_string(i) + " are not zero");
+        return invalid(what, "reserved fields of " + one + " " + std::to_string(i) + " are not zero");
     }
-    netsum::TensorView view;
-    view.input = tensors[i].input;
-    view.output = tensors[i].output;
-    view.count = tensors[i].count;
-    view.id = tensors[i].id;
-    out->push_back(view);
+    out->push_back(view_of(given[i]));
   }
   return Status();
+}
+
+// Calls start(communicator, views) for the arguments of a collective.
+template <typename View, typename Given, typename Start>
+int start_with(netsum_comm* comm, const Given* given, size_t count, const std::string& what,
+               const std::string& one, netsum_work** work, const Start& start) {
+  return guarded([&]() -> Status {
+    if (comm == nullptr || work == nullptr) return invalid(what, "comm or work is NULL");
+    std::vector<View> views;
+    if (Status read = read_array(given, count, what, one, &views); !read.ok()) return read;
+    *work = new netsum_work{start(*comm->communicator, views)};
+    return Status();
+  });
+}
+
+template <typename Start>
+int start_reduction(netsum_comm* comm, const netsum_tensor* tensors, size_t count, const std::string& what,
+                    const netsum_all_reduce_options* options, netsum_work** work, const Start& start) {
+  netsum::ReduceOptions parsed;
+  if (Status read = read_reduce_options(options, what, &parsed); !read.ok()) return finish(read);
+  return start_with<netsum::TensorView>(comm, tensors, count, what, "tensor", work,
+                                        [&](netsum::Communicator& communicator, const auto& views) {
+                                          return start(communicator, views, parsed);
+                                        });
+}
+
+netsum::CollectiveOptions options_of(int64_t timeout_ms) {
+  return {.timeout = std::chrono::milliseconds(timeout_ms)};
 }
 
 netsum_stats to_c(const netsum::CommunicatorStats& stats) {
@@ -334,16 +366,58 @@ int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t
 
 int netsum_all_reduce_tensors(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count,
                               const netsum_all_reduce_options* options, netsum_work** work) {
-  return guarded([&]() -> Status {
-    if (comm == nullptr || work == nullptr)
-      return Status(ErrorCode::kInvalidArgument, "netsum_all_reduce_tensors: comm or work is NULL");
-    netsum::AllReduceOptions parsed;
-    if (Status read = read_all_reduce_options(options, &parsed); !read.ok()) return read;
-    std::vector<netsum::TensorView> views;
-    if (Status read = read_tensors(tensors, tensor_count, &views); !read.ok()) return read;
-    *work = new netsum_work{comm->communicator->all_reduce(views, parsed)};
-    return Status();
-  });
+  return start_reduction(comm, tensors, tensor_count, "netsum_all_reduce_tensors", options, work,
+                         [](auto& communicator, const auto& views, const auto& parsed) {
+                           return communicator.all_reduce(views, parsed);
+                         });
+}
+
+int netsum_broadcast(netsum_comm* comm, const netsum_buffer* buffers, size_t count, int root,
+                     int64_t timeout_ms, netsum_work** work) {
+  return start_with<netsum::BufferView>(comm, buffers, count, "netsum_broadcast", "buffer", work,
+                                        [&](auto& communicator, const auto& views) {
+                                          return communicator.broadcast(views, root, options_of(timeout_ms));
+                                        });
+}
+
+int netsum_all_gather(netsum_comm* comm, const netsum_buffer* parts, size_t count, int64_t timeout_ms,
+                      netsum_work** work) {
+  return start_with<netsum::BufferView>(comm, parts, count, "netsum_all_gather", "part", work,
+                                        [&](auto& communicator, const auto& views) {
+                                          return communicator.all_gather(views, options_of(timeout_ms));
+                                        });
+}
+
+int netsum_gather(netsum_comm* comm, const netsum_buffer* parts, size_t count, int root, int64_t timeout_ms,
+                  netsum_work** work) {
+  return start_with<netsum::BufferView>(comm, parts, count, "netsum_gather", "part", work,
+                                        [&](auto& communicator, const auto& views) {
+                                          return communicator.gather(views, root, options_of(timeout_ms));
+                                        });
+}
+
+int netsum_scatter(netsum_comm* comm, const netsum_buffer* parts, size_t count, int root, int64_t timeout_ms,
+                   netsum_work** work) {
+  return start_with<netsum::BufferView>(comm, parts, count, "netsum_scatter", "part", work,
+                                        [&](auto& communicator, const auto& views) {
+                                          return communicator.scatter(views, root, options_of(timeout_ms));
+                                        });
+}
+
+int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count, int root,
+                  const netsum_all_reduce_options* options, netsum_work** work) {
+  return start_reduction(comm, tensors, tensor_count, "netsum_reduce", options, work,
+                         [&](auto& communicator, const auto& views, const auto& parsed) {
+                           return communicator.reduce(views, root, parsed);
+                         });
+}
+
+int netsum_reduce_scatter(netsum_comm* comm, const netsum_tensor* parts, size_t count,
+                          const netsum_all_reduce_options* options, netsum_work** work) {
+  return start_reduction(comm, parts, count, "netsum_reduce_scatter", options, work,
+                         [](auto& communicator, const auto& views, const auto& parsed) {
+                           return communicator.reduce_scatter(views, parsed);
+                         });
 }
 
 int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data) {

@@ -87,13 +87,70 @@ static const char* sum_with_options(netsum_comm* comm) {
   return NULL;
 }
 
+static const char* move_bytes(netsum_comm* comm) {
+  char from[6] = "bytes", to[6] = "";
+  netsum_buffer part;
+  memset(&part, 0, sizeof part);
+  part.input = from;
+  part.output = to;
+  part.bytes = sizeof from;
+  for (int collective = 0; collective < 4; ++collective) {
+    memset(to, 0, sizeof to);
+    netsum_work* work = NULL;
+    if (collective == 0) REQUIRE(netsum_broadcast(comm, &part, 1, 0, 20000, &work) == NETSUM_OK);
+    if (collective == 1) REQUIRE(netsum_all_gather(comm, &part, 1, 20000, &work) == NETSUM_OK);
+    if (collective == 2) REQUIRE(netsum_gather(comm, &part, 1, 0, 20000, &work) == NETSUM_OK);
+    if (collective == 3) REQUIRE(netsum_scatter(comm, &part, 1, 0, 20000, &work) == NETSUM_OK);
+    REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && strcmp(to, "bytes") == 0);
+    netsum_work_free(work);
+  }
+  netsum_work* work = NULL;
+  REQUIRE(netsum_broadcast(comm, &part, 1, 1, 0, &work) == NETSUM_OK); /* no such root: the work reports it */
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "broadcast: the root is rank 1") != NULL);
+  netsum_work_free(work);
+  REQUIRE(netsum_all_gather(comm, NULL, 1, 0, &work) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "netsum_all_gather: parts is NULL") != NULL);
+  REQUIRE(netsum_gather(comm, &part, 1, 0, 0, NULL) == NETSUM_INVALID_ARGUMENT);
+  part.reserved[0] = 1;
+  REQUIRE(netsum_scatter(comm, &part, 1, 0, 0, &work) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "netsum_scatter: reserved fields of part 0") != NULL);
+  return NULL;
+}
+
+static const char* reduce_parts(netsum_comm* comm) {
+  int64_t numbers[2] = {3, -4}, sums[2] = {0, 0};
+  netsum_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.input = numbers;
+  tensor.output = sums;
+  tensor.count = 2;
+  netsum_all_reduce_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.type = NETSUM_INT64;
+  netsum_work* work = NULL;
+  REQUIRE(netsum_reduce(comm, &tensor, 1, 0, &options, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && sums[0] == 3 && sums[1] == -4);
+  netsum_work_free(work);
+  sums[0] = 0;
+  REQUIRE(netsum_reduce_scatter(comm, &tensor, 1, &options, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && sums[0] == 3);
+  netsum_work_free(work);
+  options.struct_size = 1;
+  REQUIRE(netsum_reduce_scatter(comm, &tensor, 1, &options, &work) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "netsum_reduce_scatter: struct_size") != NULL);
+  return NULL;
+}
+
 static const char* look(netsum_comm* comm) {
   netsum_stats stats;
   memset(&stats, 0xFF, sizeof stats); /* only the size need be set */
   stats.struct_size = sizeof stats;
   REQUIRE(netsum_comm_stats(comm, &stats) == NETSUM_OK);
-  REQUIRE(stats.operations == 3 && stats.operations_failed == 0 && stats.struct_size == sizeof stats);
-  REQUIRE(stats.packets_sent > 0 && stats.stripes == 1 && stats.gradient_bytes == 20 + 16 + 4);
+  REQUIRE(stats.operations == 9 && stats.operations_failed == 0 && stats.struct_size == sizeof stats);
+  REQUIRE(stats.packets_sent > 0 && stats.stripes == 1 &&
+          stats.gradient_bytes == 20 + 16 + 4 + 4 * 6 + 2 * 16);
   REQUIRE(strstr(netsum_comm_describe(comm), "embedded shards") != NULL);
   REQUIRE(netsum_comm_rank(comm) == 0 && netsum_comm_world_size(comm) == 1);
   REQUIRE(netsum_comm_status(comm) == NETSUM_OK);
@@ -148,7 +205,8 @@ const char* netsum_c11_program(void) {
   REQUIRE(netsum_all_reduce(comm, &number, &number, 1, NETSUM_FLOAT32, NETSUM_SUM, 0, &work) == NETSUM_OK);
   REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
   netsum_work_free(work);
-  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, look, break_and_mend};
+  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, move_bytes, reduce_parts,
+                                                look,        break_and_mend};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
     const char* failed = parts[i](comm);
     if (failed != NULL) return failed;

@@ -2,14 +2,65 @@
 
 #include <utility>
 
-namespace netsum {
+#include "collective/tensor_check.h"
+#include "collective/work_state.h"
 
+namespace netsum {
 Work CommunicatorBase::all_reduce(std::span<const TensorView> tensors, const AllReduceOptions& options) {
+  return sum(Collective::kAllReduce, tensors, 0, options);
+}
+
+Work CommunicatorBase::broadcast(std::span<const BufferView> buffers, int root,
+                                 const CollectiveOptions& options) {
+  return move(Collective::kBroadcast, buffers, root, options);
+}
+
+Work CommunicatorBase::all_gather(std::span<const BufferView> parts, const CollectiveOptions& options) {
+  return move(Collective::kAllGather, parts, 0, options);
+}
+
+Work CommunicatorBase::gather(std::span<const BufferView> parts, int root, const CollectiveOptions& options) {
+  return move(Collective::kGather, parts, root, options);
+}
+
+Work CommunicatorBase::scatter(std::span<const BufferView> parts, int root,
+                               const CollectiveOptions& options) {
+  return move(Collective::kScatter, parts, root, options);
+}
+
+Work CommunicatorBase::reduce(std::span<const TensorView> tensors, int root, const ReduceOptions& options) {
+  return sum(Collective::kReduce, tensors, root, options);
+}
+
+Work CommunicatorBase::reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) {
+  return sum(Collective::kReduceScatter, parts, 0, options);
+}
+
+Work CommunicatorBase::move(Collective collective, std::span<const BufferView> buffers, int root,
+                            const CollectiveOptions& options) {
+  OperationSpec spec;
+  spec.type = DataType::kByte;
+  spec.tensors.reserve(buffers.size());
+  for (const BufferView& buffer : buffers)
+    spec.tensors.push_back({buffer.input, buffer.output, buffer.bytes});
+  spec.role = make_role(collective, root, rank());
+  return submit_here(std::move(spec), options.timeout);
+}
+
+Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> tensors, int root,
+                           const ReduceOptions& options) {
   OperationSpec spec;
   spec.type = options.type;
   spec.op = options.op;
   spec.tensors.assign(tensors.begin(), tensors.end());
-  return submit(std::move(spec), options.timeout);
+  spec.role = make_role(collective, root, rank());
+  spec.one_tensor = collective == Collective::kReduceScatter;
+  return submit_here(std::move(spec), options.timeout);
+}
+
+Work CommunicatorBase::submit_here(OperationSpec spec, std::chrono::milliseconds timeout) {
+  if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
+  return submit(std::move(spec), timeout);
 }
 
 }  // namespace netsum

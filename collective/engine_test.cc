@@ -168,8 +168,9 @@ TEST_F(EngineTest, ASpecificationReachesTheCoreWhole) {
   spec.tensors = {{&value, &value, 1, 77}};
   spec.role = {.collective = Collective::kReduce,
                .parameter = 5,
-               .contributes = false,
-               .receives = false,
+               .contributors = Ranks::owners(),
+               .receivers = Ranks::one(3),
+               .rank = 4,
                .chunk_map = chunk_map};
   spec.deadline_us = monotonic_us() + 60'000'000;
   spec.joint = {.more_inputs = {&value}, .context = 6, .first_offset = 7};
@@ -183,8 +184,9 @@ TEST_F(EngineTest, ASpecificationReachesTheCoreWhole) {
   EXPECT_EQ(got.tensors[0].id, 77u);
   EXPECT_EQ(got.role.collective, Collective::kReduce);
   EXPECT_EQ(got.role.parameter, 5u);
-  EXPECT_FALSE(got.role.contributes);
-  EXPECT_FALSE(got.role.receives);
+  EXPECT_EQ(got.role.contributors.of(9), 9);
+  EXPECT_EQ(got.role.receivers.of(9), 3);
+  EXPECT_EQ(got.role.rank, 4);
   EXPECT_EQ(got.role.chunk_map, chunk_map);
   EXPECT_EQ(got.deadline_us, spec.deadline_us);
   EXPECT_EQ(got.joint.more_inputs, spec.joint.more_inputs);

@@ -31,7 +31,7 @@ struct FailoverCommunicator::Operation {
   milliseconds timeout;
   bool is_barrier = false;
   Clock::time_point deadline;            // as seen by the caller, over all sessions
-  std::unique_ptr<std::byte[]> inputs;   // copies, contiguous
+  std::unique_ptr<std::byte[]> inputs;   // copies, contiguous, of those that this rank contributes
   std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
   size_t bytes = 0;
   std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
@@ -50,12 +50,17 @@ FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, millise
       timeout(bounded(timeout_of_caller)),
       deadline(deadline_after(timeout)) {
   const size_t element = size_of(spec.type);
-  for (const TensorView& view : spec.tensors) bytes += view.count * element;
-  inputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  if (!spec.role.contributes) return;
+  size_t input_bytes = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    bytes += spec.tensors[i].count * element;
+    if (used_memory(spec, i).input != nullptr) input_bytes += spec.tensors[i].count * element;
+  }
+  inputs = std::make_unique_for_overwrite<std::byte[]>(input_bytes);
   size_t offset = 0;
-  for (const TensorView& view : spec.tensors) {
-    if (view.count > 0) std::memcpy(&inputs[offset], view.input, view.count * element);
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const TensorView view = used_memory(spec, i);
+    if (view.input == nullptr || view.count == 0) continue;
+    std::memcpy(&inputs[offset], view.input, view.count * element);
     offset += view.count * element;
   }
 }
@@ -64,11 +69,18 @@ FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, millise
 OperationSpec FailoverCommunicator::Operation::spec_again() {
   if (ended && outputs == nullptr) outputs = std::make_unique_for_overwrite<std::byte[]>(bytes);
   OperationSpec again = spec;
-  size_t offset = 0;
-  for (TensorView& view : again.tensors) {
-    view.input = inputs.get() + offset;
-    if (ended) view.output = outputs.get() + offset;
-    offset += view.count * size_of(spec.type);
+  size_t input_offset = 0, output_offset = 0;
+  for (size_t i = 0; i < spec.tensors.size(); ++i) {
+    const size_t tensor_bytes = spec.tensors[i].count * size_of(spec.type);
+    const TensorView used = used_memory(spec, i);
+    TensorView& view = again.tensors[i];
+    view = used;
+    if (used.input != nullptr) {
+      view.input = inputs.get() + input_offset;
+      input_offset += tensor_bytes;
+    }
+    if (used.output != nullptr && ended) view.output = outputs.get() + output_offset;
+    output_offset += tensor_bytes;
   }
   return again;
 }

@@ -32,11 +32,12 @@ OperationSpec reduce_spec(int rank, const std::vector<float>& input, std::vector
   OperationSpec spec;
   spec.role = {.collective = Collective::kReduce,
                .parameter = kRoot,
-               .contributes = rank != 2,
-               .receives = rank == kRoot,
+               .contributors = rank != 2 ? Ranks::every() : Ranks::none(),
+               .receivers = Ranks::one(kRoot),
+               .rank = rank,
                .chunk_map = nullptr};
-  spec.tensors = {{spec.role.contributes ? input.data() : nullptr,
-                   spec.role.receives ? output->data() : nullptr, input.size()}};
+  spec.tensors = {{spec.role.contributes(0) ? input.data() : nullptr,
+                   spec.role.receives(0) ? output->data() : nullptr, input.size()}};
   return spec;
 }
 

@@ -62,7 +62,8 @@ Status add_region(const void* memory, size_t count, size_t element, size_t tenso
 // tensors and the packet size only.
 Status check_chunks(std::span<const TensorView> tensors, DataType type, uint32_t payload_bytes) {
   constexpr uint64_t kMostChunks = uint64_t{1} << 32;
-  const uint64_t chunk_elements = payload_bytes / std::max<size_t>(size_of(type), 4);
+  const uint64_t chunk_elements =
+      type == DataType::kByte ? payload_bytes : payload_bytes / std::max<size_t>(size_of(type), 4);
   uint64_t elements = 0;
   for (const TensorView& tensor : tensors) elements += tensor.count;
   if (elements <= kMostChunks * chunk_elements) return {};
@@ -84,6 +85,17 @@ Status check_op(ReduceOp op, DataType type) {
   return unsupported("the operator is " + name + "; use sum, avg, min, max, bit_and, bit_or or bit_xor");
 }
 
+Status check_pointers(const OperationSpec& spec, size_t i, const TensorView& used) {
+  const bool contributes = spec.role.contributes(i), receives = spec.role.receives(i);
+  const bool has_the_bytes = spec.type == DataType::kByte && contributes;
+  const char* missing = contributes && used.input == nullptr                   ? "input"
+                        : receives && used.output == nullptr && !has_the_bytes ? "output"
+                                                                               : nullptr;
+  if (missing == nullptr) return {};
+  const std::string which = "tensor " + std::to_string(i) + " of " + std::to_string(used.count) + " elements";
+  return invalid(which + " has a null pointer as its " + missing);
+}
+
 Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
   const size_t element = size_of(spec.type);
   if (element == 0) return unsupported("unknown data type");
@@ -91,15 +103,13 @@ Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
   std::vector<Region> regions;
   regions.reserve(2 * spec.tensors.size());
   for (size_t i = 0; i < spec.tensors.size(); ++i) {
-    const TensorView& tensor = spec.tensors[i];
-    if (tensor.count == 0) continue;
-    const bool reads = spec.role.contributes, writes = spec.role.receives;
-    if ((reads && tensor.input == nullptr) || (writes && tensor.output == nullptr))
-      return invalid("tensor " + std::to_string(i) + " of " + std::to_string(tensor.count) +
-                     " elements has a null pointer");
+    if (spec.tensors[i].count == 0) continue;
+    const TensorView tensor = used_memory(spec, i);
+    if (Status status = check_pointers(spec, i, tensor); !status.ok()) return status;
+    const bool reads = tensor.input != nullptr, writes = tensor.output != nullptr;
     Status status;
     if (writes) status = add_region(tensor.output, tensor.count, element, i, true, &regions);
-    if (status.ok() && reads && !(writes && tensor.input == tensor.output))
+    if (status.ok() && reads && tensor.input != tensor.output)
       status = add_region(tensor.input, tensor.count, element, i, false, &regions);
     if (!status.ok()) return status;
   }
@@ -109,12 +119,33 @@ Status check_tensors(const OperationSpec& spec, uint32_t payload_bytes) {
   return check_chunks(spec.tensors, spec.type, payload_bytes);
 }
 
-}  // namespace
-
-Status check_operation(const OperationSpec& spec, uint32_t payload_bytes) {
-  const Status status = check_tensors(spec, payload_bytes);
+Status named(const OperationSpec& spec, const Status& status) {
   if (status.ok()) return status;
   return {status.code(), std::string(collective_name(spec.role.collective)) + ": " + status.message()};
+}
+
+Status check_role_of(const OperationSpec& spec, int world_size) {
+  const Collective collective = spec.role.collective;
+  if (spec.type == DataType::kByte && !moves_bytes(collective))
+    return unsupported("bytes are moved, not summed");
+  const auto root = static_cast<int>(spec.role.parameter);
+  if (has_root(collective) && (root < 0 || root >= world_size))
+    return invalid("the root is rank " + std::to_string(root) + "; the job has ranks 0 to " +
+                   std::to_string(world_size - 1));
+  if (has_parts(collective) && spec.tensors.size() != static_cast<size_t>(world_size))
+    return invalid(std::to_string(spec.tensors.size()) + " parts are given, and the job has " +
+                   std::to_string(world_size) + " ranks: give one part for each rank (it may be empty)");
+  return {};
+}
+
+}  // namespace
+
+Status check_role(const OperationSpec& spec, int world_size) {
+  return named(spec, check_role_of(spec, world_size));
+}
+
+Status check_operation(const OperationSpec& spec, uint32_t payload_bytes) {
+  return named(spec, check_tensors(spec, payload_bytes));
 }
 
 }  // namespace netsum

@@ -95,9 +95,8 @@ TEST(TensorCheckTest, AnOperationOfMoreThan2To32PacketsIsRefused) {
 }
 
 TEST(TensorCheckTest, ARoleNeedsOnlyTheMemoryThatItUses) {
-  const Role sender{.collective = Collective::kReduce, .parameter = 0, .receives = false, .chunk_map = {}};
-  const Role receiver{
-      .collective = Collective::kReduce, .parameter = 0, .contributes = false, .chunk_map = {}};
+  const Role sender{.collective = Collective::kReduce, .receivers = Ranks::none(), .chunk_map = {}};
+  const Role receiver{.collective = Collective::kReduce, .contributors = Ranks::none(), .chunk_map = {}};
   const TensorView only_input{&memory[0], nullptr, 10}, only_output{nullptr, &memory[5], 10};
   EXPECT_TRUE(check({only_input, {&memory[5], nullptr, 10}}, DataType::kFloat32, sender).ok());
   EXPECT_TRUE(check({only_output, in_place(20, 5)}, DataType::kFloat32, receiver).ok());
@@ -131,6 +130,34 @@ TEST(TensorCheckTest, AnOperatorThatTheTypeDoesNotHaveIsRefused) {
               HasSubstr("avg is defined for floating-point types only"));
   for (const ReduceOp op : {ReduceOp::kProduct, static_cast<ReduceOp>(0), static_cast<ReduceOp>(200)})
     EXPECT_EQ(check_op(op, DataType::kInt32).code(), ErrorCode::kUnsupported);
+}
+
+Status check_bytes(std::vector<TensorView> parts, const Role& role) {
+  return check(std::move(parts), DataType::kByte, role);
+}
+
+TEST(TensorCheckTest, PartsNeedTheMemoryThatTheirRankUses) {
+  const Role role = make_role(Collective::kAllGather, 0, 1);
+  uint8_t* const bytes = reinterpret_cast<uint8_t*>(memory.data());
+  const TensorView received{nullptr, bytes, 10};
+  EXPECT_TRUE(check_bytes({received, {bytes + 20, nullptr, 10}}, role).ok())
+      << "its own part is there already";
+  EXPECT_TRUE(check_bytes({received, {bytes + 20, bytes + 20, 10}}, role).ok());
+  EXPECT_TRUE(check_bytes({received, {bytes + 20, bytes + 30, 10}}, role).ok());
+  EXPECT_FALSE(check_bytes({received, {bytes + 20, bytes + 29, 10}}, role).ok());
+  EXPECT_FALSE(check_bytes({received, {bytes + 9, nullptr, 10}}, role).ok()) << "an input overlaps an output";
+  EXPECT_THAT(check_bytes({received, {nullptr, bytes + 20, 10}}, role).message(),
+              HasSubstr("all_gather: tensor 1 of 10 elements has a null pointer as its input"));
+  EXPECT_THAT(check_bytes({{bytes, nullptr, 10}, {bytes + 20, nullptr, 10}}, role).message(),
+              HasSubstr("tensor 0 of 10 elements has a null pointer as its output"));
+  EXPECT_TRUE(check_bytes({{nullptr, nullptr, 0}, {nullptr, nullptr, 0}}, role).ok());
+  // What a rank does not use may be anything, also the same for all parts.
+  const Role leaf = make_role(Collective::kGather, 0, 1);
+  EXPECT_TRUE(check_bytes({{bytes, bytes, 10}, {bytes, nullptr, 10}, {bytes, bytes, 10}}, leaf).ok());
+  // All packets can be named, and one byte more cannot.
+  constexpr size_t kMost = (size_t{1} << 32) * kPayload;
+  EXPECT_TRUE(check_bytes({{bytes, nullptr, 0}, {bytes, nullptr, kMost}}, role).ok());
+  EXPECT_FALSE(check_bytes({{bytes, nullptr, 0}, {bytes, nullptr, kMost + 1}}, role).ok());
 }
 
 }  // namespace

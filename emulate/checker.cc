@@ -79,6 +79,7 @@ int log2_ceil(int n) {
 
 int narrow_lane_bits(DataType type, int ranks, int wanted) {
   if (type == DataType::kInt64) return 64;
+  if (type == DataType::kByte) return 8;
   const bool half = type == DataType::kBFloat16 || type == DataType::kFloat16;
   return half && ranks <= 16 && wanted != 32 ? 16 : 32;
 }
@@ -107,9 +108,14 @@ OperationMemory::OperationMemory(const OperationPlan& plan, int ranks, int lane_
       lane_bits_(narrow_lane_bits(plan.type, ranks, lane_bits)),
       chunk_(payload_bytes * 8 / static_cast<uint32_t>(lane_bits_)),
       seed_(seed) {
-  for (const TensorPlan& tensor : plan_.tensors) count_ += tensor.count;
+  for (const TensorPlan& tensor : plan_.tensors) ends_.push_back(count_ += tensor.count);
+  for (int rank = 0; rank < ranks; ++rank) roles_.push_back(role_of(plan_, rank));
   inputs_.assign(static_cast<size_t>(ranks), std::vector<uint8_t>(count_ * element_bytes()));
   for (size_t i = 0; i < count_; ++i) fill_element(i);
+}
+
+size_t OperationMemory::tensor_of(size_t i) const {
+  return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin());
 }
 
 uint8_t* OperationMemory::input_of(int rank, size_t i) {
@@ -124,6 +130,8 @@ void OperationMemory::fill_element(size_t i) {
   const uint64_t seed = netsum_mix64(seed_ ^ netsum_mix64(i + 1));
   if (is_floating(plan_.type)) {
     fill_float(i, seed);
+  } else if (plan_.type == DataType::kByte) {
+    fill_byte(i, seed);
   } else {
     fill_integer(i, seed);
   }
@@ -157,6 +165,12 @@ void OperationMemory::fill_float(size_t i, uint64_t seed) {
     }
     store_float(plan_.type, &inputs_[static_cast<size_t>(rank)], i, static_cast<float>(sign * value));
   }
+}
+
+void OperationMemory::fill_byte(size_t i, uint64_t seed) {
+  Rng rng(seed);
+  for (int rank = 0; rank < ranks_; ++rank)
+    *input_of(rank, i) = static_cast<uint8_t>(plan_.content == Content::kZeros ? 0 : rng.next());
 }
 
 void OperationMemory::fill_integer(size_t i, uint64_t seed) {
@@ -225,7 +239,7 @@ std::string OperationMemory::check(int rank, bool ended) const {
     const size_t bytes = plan_.tensors[t].count * element_bytes();
     const std::string where = "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
     const uint8_t* output = piece.bytes.data() + piece.output;
-    if (!receives(plan_, rank) && bytes > 0) {
+    if (!roles_[static_cast<size_t>(rank)].receives(t) && bytes > 0) {
       const bool same = plan_.tensors[t].in_place
                             ? std::memcmp(output, input + done, bytes) == 0
                             : std::all_of(output, output + bytes, [](uint8_t b) { return b == kGuardByte; });
@@ -253,13 +267,14 @@ std::string OperationMemory::check(int rank, bool ended) const {
 }
 
 int64_t OperationMemory::input_integer(int rank, size_t i) const {
-  if (!contributes(plan_, rank)) return 0;
+  if (!contributes(rank, i)) return 0;
   const std::vector<uint8_t>& bytes = inputs_[static_cast<size_t>(rank)];
+  if (plan_.type == DataType::kByte) return bytes[i];
   return plan_.type == DataType::kInt32 ? load<int32_t>(bytes, i) : load<int64_t>(bytes, i);
 }
 
 double OperationMemory::input_value(int rank, size_t i) const {
-  if (!contributes(plan_, rank)) return 0;
+  if (!contributes(rank, i)) return 0;
   return load_float(plan_.type, inputs_[static_cast<size_t>(rank)], i);
 }
 
@@ -273,14 +288,17 @@ double OperationMemory::result(int rank, size_t i) const {
   return load_float(plan_.type, element, 0);
 }
 
-// Blocks end with their chunk and with their tensor.
+// Blocks end with their chunk and with their tensor; the parts of a reduce-scatter are pieces of one tensor.
 std::vector<std::pair<size_t, size_t>> OperationMemory::blocks() const {
   std::vector<std::pair<size_t, size_t>> blocks;
   size_t begin = 0;
   for (const TensorPlan& tensor : plan_.tensors) {
     for (const size_t end = begin + tensor.count; begin < end;) {
       const size_t next = std::min((begin / chunk_ + 1) * chunk_, end);
-      blocks.emplace_back(begin, next);
+      if (plan_.collective == Collective::kReduceScatter && begin % chunk_ != 0)
+        blocks.back().second = next;
+      else
+        blocks.emplace_back(begin, next);
       begin = next;
     }
   }
@@ -338,7 +356,9 @@ void OperationMemory::expect() const {
     uint64_t sum = static_cast<uint64_t>(input_integer(0, i));
     for (int rank = 1; rank < ranks_; ++rank)
       sum = combined(plan_.op, sum, static_cast<uint64_t>(input_integer(rank, i)));
-    if (plan_.type == DataType::kInt32) {
+    if (plan_.type == DataType::kByte) {
+      expected_[i] = static_cast<uint8_t>(sum);
+    } else if (plan_.type == DataType::kInt32) {
       store(&expected_, i, static_cast<uint32_t>(sum));
     } else {
       store(&expected_, i, sum);

@@ -42,9 +42,14 @@ class OperationMemory {
 
   size_t element_bytes() const { return size_of(plan_.type); }
   uint8_t* input_of(int rank, size_t i);
+  size_t tensor_of(size_t i) const;
+  bool contributes(int rank, size_t i) const {
+    return roles_[static_cast<size_t>(rank)].contributes(tensor_of(i));
+  }
   void fill_element(size_t i);
   void fill_float(size_t i, uint64_t seed);
   void fill_integer(size_t i, uint64_t seed);
+  void fill_byte(size_t i, uint64_t seed);
   double input_value(int rank, size_t i) const;
   int64_t input_integer(int rank, size_t i) const;
   std::vector<std::pair<size_t, size_t>> blocks() const;  // elements [first, second)
@@ -57,7 +62,9 @@ class OperationMemory {
   const int lane_bits_;  // of narrow lanes, as chosen
   const size_t chunk_;   // elements
   const uint64_t seed_;
+  std::vector<Role> roles_;  // [rank]
   size_t count_ = 0;
+  std::vector<size_t> ends_;                  // [tensor]: elements up to its end
   std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, contiguous
   std::vector<std::vector<Piece>> memory_;    // [rank][tensor]
   mutable std::vector<uint8_t> expected_;     // all tensors, contiguous; computed when needed

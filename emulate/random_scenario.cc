@@ -242,6 +242,8 @@ void limit_job(const ScenarioLimits& limits, JobPlan* job) {
     operation.submit_at_us.resize(static_cast<size_t>(job->ranks));
     if (!(limits.faults & kStraggler))
       std::fill(operation.submit_at_us.begin(), operation.submit_at_us.end(), 0);
+    if (has_parts(operation.collective)) operation.tensors.resize(static_cast<size_t>(job->ranks));
+    operation.root = std::min(operation.root, job->ranks - 1);
     for (TensorPlan& tensor : operation.tensors) {
       tensor.count = std::min(tensor.count, static_cast<size_t>(limits.elements));
     }
@@ -322,12 +324,34 @@ void random_balance(uint64_t seed, Scenario* scenario) {
   for (uint32_t& weight : scenario->stripe_weights) weight = std::max(weight, 1u);
 }
 
+void random_collective(Rng* rng, const Scenario& scenario, const JobPlan& job, OperationPlan* operation) {
+  operation->collective = pick(rng, {Collective::kBroadcast, Collective::kAllGather, Collective::kGather,
+                                     Collective::kScatter, Collective::kReduce, Collective::kReduceScatter});
+  operation->root = static_cast<int>(rng->below(static_cast<uint64_t>(job.ranks)));
+  if (moves_bytes(operation->collective)) {
+    operation->type = DataType::kByte;
+    operation->op = ReduceOp::kSum;
+  }
+  if (!has_parts(operation->collective)) return;
+  operation->tensors.resize(static_cast<size_t>(job.ranks));
+  for (TensorPlan& part : operation->tensors) {
+    const size_t count = random_count(rng, operation->type, scenario.payload_bytes, scenario.aggregators);
+    part.count = rng->chance(0.2) ? 0 : count / operation->tensors.size();
+    part.in_place = rng->chance(0.5);
+  }
+}
+
 // In one of four jobs, operations have one receiver; of those of floats, some ranks contribute nothing. (Integers may only
-// have a sum that fits if all contribute.)
+// have a sum that fits if all contribute.) In half of the others, every other operation is another collective.
 void random_roles(uint64_t seed, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0003ull);
   for (JobPlan& job : scenario->jobs) {
-    if (rng.chance(0.75)) continue;
+    if (rng.chance(0.75)) {
+      if (rng.chance(0.5)) continue;
+      for (OperationPlan& operation : job.operations)
+        if (rng.chance(0.5)) random_collective(&rng, *scenario, job, &operation);
+      continue;
+    }
     for (OperationPlan& operation : job.operations) {
       operation.receivers = uint64_t{1} << rng.below(static_cast<uint64_t>(job.ranks));
       if (is_floating(operation.type) && rng.chance(0.5)) operation.contributors = rng.next();

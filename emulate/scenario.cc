@@ -4,6 +4,15 @@
 
 namespace netsum::emulate {
 
+Role role_of(const OperationPlan& plan, int rank) {
+  Role role = make_role(plan.collective, plan.root, rank);
+  if ((plan.contributors & plan.receivers) == UINT64_MAX) return role;
+  role.collective = Collective::kReduce;
+  if ((plan.contributors >> rank & 1) == 0) role.contributors = Ranks::none();
+  if ((plan.receivers >> rank & 1) == 0) role.receivers = Ranks::none();
+  return role;
+}
+
 Scenario quiet_scenario(int ranks, DataType type, size_t count, int operations) {
   Scenario scenario;
   scenario.seed = 1;
@@ -86,6 +95,8 @@ std::string describe(const Scenario& scenario) {
         elements);
     result += text;
     if (job.sums_values) result += ", values";
+    for (const OperationPlan& operation : job.operations)
+      result += std::string(", ") + collective_name(role_of(operation, 0).collective);
   }
   for (const FaultEvent& event : scenario.events) result += "; " + describe(event);
   return result;

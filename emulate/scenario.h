@@ -10,6 +10,7 @@
 #include "emulate/network.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
+#include "src/worker/role.h"
 #include "wire/packet.h"
 
 namespace netsum::emulate {
@@ -33,7 +34,9 @@ struct OperationPlan {
   ReduceOp op = ReduceOp::kSum;
   Content content = Content::kPlain;
   std::vector<TensorPlan> tensors;
-  // Bits of the ranks that contribute and that receive. Not all of both: the operation is a reduce.
+  Collective collective = Collective::kAllReduce;  // with parts: `tensors` has one for each rank
+  int root = 0;
+  // Of an all-reduce: bits of the ranks that contribute and that receive. Not all of both: it becomes a reduce of these.
   uint64_t contributors = UINT64_MAX;
   uint64_t receivers = UINT64_MAX;
   std::vector<int64_t> submit_at_us;   // by rank, from the start of the job
@@ -52,12 +55,7 @@ enum class Ending : uint8_t {
   kSuccessOrLoss,  // or with the error of somebody gone: timeout, peer lost, aggregator lost
 };
 
-inline bool contributes(const OperationPlan& plan, int rank) {
-  return (plan.contributors >> rank & 1) != 0;
-}
-inline bool receives(const OperationPlan& plan, int rank) {
-  return (plan.receivers >> rank & 1) != 0;
-}
+Role role_of(const OperationPlan& plan, int rank);
 
 struct JobPlan {
   uint16_t job = 0;

@@ -309,14 +309,11 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   report.submitted = true;
   report.submitted_at_us = clock_.now_us();
   worker.deadlines_us[i] = worker.clock.local_us(clock_.now_us()) + plan->timeout_us;
-  Role role;
-  if ((plan->contributors & plan->receivers) != UINT64_MAX) role.collective = Collective::kReduce;
-  role.contributes = contributes(*plan, rank);
-  role.receives = receives(*plan, rank);
   worker.core->submit(i, {.type = plan->type,
                           .op = plan->op,
                           .tensors = memory->views(rank),
-                          .role = role,
+                          .role = role_of(*plan, rank),
+                          .one_tensor = plan->collective == Collective::kReduceScatter,
                           .deadline_us = worker.deadlines_us[i],
                           .joint = {}});
   drive(job_index, rank);

@@ -1,4 +1,5 @@
-// A Communicator is one rank's membership in a job. It sums tensors over all ranks of the job.
+// A Communicator is one rank's membership in a job. It runs collectives over all ranks of the job: it sums tensors, and
+// moves bytes.
 //
 // Threads: any thread may call any method, except during regroup(). All ranks must submit the same operations in the
 // same order (as in MPI, NCCL and c10d), so a caller with several threads must order its submissions.
@@ -38,15 +39,25 @@ struct TensorView {
   uint64_t id = 0;
 };
 
+// Bytes that a collective moves unchanged, of any type. Where this rank contributes them, `input` has them; where it
+// receives them, they are written to `output`. The other pointer is ignored, and may be null. `input` and `output` may be
+// equal, and a rank that does both may leave `output` null, because it has the bytes. Otherwise no output may overlap an
+// input or another output of the same call. The memory must stay valid, as in TensorView.
+struct BufferView {
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t bytes = 0;
+};
+
 // Counts since connect(), or since the last regroup or failover. Unless noted otherwise, bytes are those of whole
 // datagrams, including their UDP, IP and Ethernet headers.
 struct CommunicatorStats {
-  // All-reduces, without barriers and without operations that were refused for their arguments. With
+  // Collectives, without barriers and without operations that were refused for their arguments. With
   // FailurePolicy::kFailover these three are not reset by a failover.
   uint64_t operations_submitted = 0;
   uint64_t operations = 0;  // completed without an error
   uint64_t operations_failed = 0;
-  uint64_t gradient_bytes = 0;  // bytes of the tensors that this rank submitted
+  uint64_t gradient_bytes = 0;  // bytes of all tensors and parts of the collectives that this rank submitted
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t packets_sent = 0;
@@ -110,11 +121,18 @@ class NETSUM_EXPORT Work {
   std::shared_ptr<State> state_;
 };
 
-struct AllReduceOptions {
+// Of collectives that move bytes.
+struct CollectiveOptions {
+  std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
+};
+
+// Of collectives that sum.
+struct ReduceOptions {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
 };
+using AllReduceOptions = ReduceOptions;
 
 // How to continue after a failure.
 struct RegroupOptions {
@@ -168,6 +186,25 @@ class NETSUM_EXPORT Communicator {
     return all_reduce(std::span(&tensor, 1), options);
   }
 
+  // The other collectives. What all_reduce() says of threads, arguments, errors and order holds for them as well: all
+  // ranks submit the same collectives with the same root, number of parts and sizes, in the same order. Ranks that differ
+  // in any of it all get kMismatch. Parts of 0 bytes and of 0 elements are legal; an operation without any element ends at
+  // once. docs/collectives.md describes what each costs.
+
+  // The bytes of rank `root` arrive at all ranks. The buffers share packets.
+  virtual Work broadcast(std::span<const BufferView> buffers, int root, const CollectiveOptions& options) = 0;
+  // parts[r] is contributed by rank r, and arrives at all ranks. One part for each rank; sizes may differ between parts.
+  virtual Work all_gather(std::span<const BufferView> parts, const CollectiveOptions& options) = 0;
+  // As all_gather(), to rank `root` alone.
+  virtual Work gather(std::span<const BufferView> parts, int root, const CollectiveOptions& options) = 0;
+  // Rank `root` contributes all parts, and parts[r] arrives at rank r.
+  virtual Work scatter(std::span<const BufferView> parts, int root, const CollectiveOptions& options) = 0;
+  // As all_reduce(), but the result is written at rank `root` alone.
+  virtual Work reduce(std::span<const TensorView> tensors, int root, const ReduceOptions& options) = 0;
+  // parts[r] is summed over all ranks, and the sum is written at rank r alone. The result has the bits of an
+  // all_reduce() of one tensor that consists of all parts.
+  virtual Work reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) = 0;
+
   // Blocks until every rank has called it. `timeout` 0: CommunicatorOptions::timeout. Errors as for all_reduce().
   virtual Status barrier(std::chrono::milliseconds timeout) = 0;
 
@@ -178,8 +215,8 @@ class NETSUM_EXPORT Communicator {
   // Continues after a failure: joins again, together with the other ranks that call it, under a new epoch. Every rank
   // that continues must call it. On success the communicator works again, with the returned rank and world size.
   // Operations that were in flight have ended, possibly with success on some ranks and with an error on others, so the
-  // application must first make its state equal on all ranks, for example by a broadcast. On a communicator that is not
-  // broken, regroup() first aborts the job. No other thread may call all_reduce() or barrier() at the same time. After
+  // application must first make its state equal on all ranks, for example by a broadcast(). On a communicator that is not
+  // broken, regroup() first aborts the job. No other thread may call any collective at the same time. After
   // an error it may be called again. Errors: kPeerLost (the other ranks continued without this one), kTimeout,
   // kUnreachable (the aggregator is lost or, with embedded shards, the rank that hosted the control service),
   // kUnsupported (a hierarchy of aggregators).

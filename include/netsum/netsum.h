@@ -52,8 +52,8 @@ typedef enum netsum_code {
   NETSUM_INTERNAL = 14
 } netsum_code;
 
-/* Equal to netsum::DataType and netsum::ReduceOp. NETSUM_AVG is for floating-point types only, the bitwise operators for
- * integer types only. */
+/* Equal to netsum::DataType (without kByte) and netsum::ReduceOp. NETSUM_AVG is for floating-point types only, the bitwise
+ * operators for integer types only. */
 typedef enum netsum_dtype {
   NETSUM_FLOAT32 = 1,
   NETSUM_BFLOAT16 = 2,
@@ -153,6 +153,15 @@ typedef struct netsum_tensor {
   uint64_t reserved[2]; /* 0 */
 } netsum_tensor;
 
+/* Bytes that a collective moves unchanged; see netsum::BufferView (communicator.h). */
+typedef struct netsum_buffer {
+  const void* input; /* where this rank contributes them */
+  void* output;      /* where it receives them; may equal `input`, or be NULL if this rank has them */
+  size_t bytes;
+  uint64_t reserved[2]; /* 0 */
+} netsum_buffer;
+
+/* Of all collectives that sum. */
 typedef struct netsum_all_reduce_options {
   size_t struct_size; /* sizeof(netsum_all_reduce_options) */
   netsum_dtype type;  /* 0: NETSUM_FLOAT32 */
@@ -240,6 +249,32 @@ NETSUM_API int netsum_all_reduce(netsum_comm* comm, const void* input, void* out
  * `tensors` is copied. `options` NULL: defaults. */
 NETSUM_API int netsum_all_reduce_tensors(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count,
                                          const netsum_all_reduce_options* options, netsum_work** work);
+/* The other collectives; netsum::Communicator describes them (communicator.h). All ranks submit the same collectives with
+ * the same root, number of parts and sizes, in the same order. Arrays of buffers and tensors are copied; the memory that
+ * they point to must stay valid, and the caller must not modify it, until the work has ended. Where there are parts,
+ * `count` is the number of ranks, and parts[r] belongs to rank r; sizes may be 0 and may differ between parts. As for
+ * netsum_all_reduce(), timeout_ms 0 is the communicator's, *work is the caller's to free, and invalid arguments are
+ * reported by the work. */
+
+/* The bytes of rank `root` arrive at all ranks. The buffers share packets. */
+NETSUM_API int netsum_broadcast(netsum_comm* comm, const netsum_buffer* buffers, size_t count, int root,
+                                int64_t timeout_ms, netsum_work** work);
+/* parts[r] is contributed by rank r and arrives at all ranks. */
+NETSUM_API int netsum_all_gather(netsum_comm* comm, const netsum_buffer* parts, size_t count,
+                                 int64_t timeout_ms, netsum_work** work);
+/* parts[r] is contributed by rank r and arrives at rank `root`. */
+NETSUM_API int netsum_gather(netsum_comm* comm, const netsum_buffer* parts, size_t count, int root,
+                             int64_t timeout_ms, netsum_work** work);
+/* Rank `root` contributes all parts, and parts[r] arrives at rank r. */
+NETSUM_API int netsum_scatter(netsum_comm* comm, const netsum_buffer* parts, size_t count, int root,
+                              int64_t timeout_ms, netsum_work** work);
+/* Like netsum_all_reduce_tensors(), but the result is written at rank `root` alone. */
+NETSUM_API int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, size_t tensor_count, int root,
+                             const netsum_all_reduce_options* options, netsum_work** work);
+/* parts[r] is summed over all ranks, and the sum is written at rank r alone. */
+NETSUM_API int netsum_reduce_scatter(netsum_comm* comm, const netsum_tensor* parts, size_t count,
+                                     const netsum_all_reduce_options* options, netsum_work** work);
+
 /* Calls `callback` once when the operation ends: on a thread of the library or, if the operation has already ended, on
  * the calling thread before the function returns. The callback must not block and must not call netsum_work_wait(),
  * netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the work. At most

@@ -11,7 +11,14 @@
 namespace netsum {
 
 // The numbers are part of the C ABI and of the operation signature on the wire. Do not change or reuse them.
-enum class DataType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3, kInt32 = 4, kInt64 = 5 };
+enum class DataType : uint8_t {
+  kFloat32 = 1,
+  kBFloat16 = 2,
+  kFloat16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kByte = 6,  // what broadcast, all-gather, gather and scatter move; no reduction takes it
+};
 
 enum class ReduceOp : uint8_t {
   kSum = 1,
@@ -37,6 +44,8 @@ constexpr size_t size_of(DataType type) {
       return 2;
     case DataType::kInt64:
       return 8;
+    case DataType::kByte:
+      return 1;
   }
   return 0;
 }

@@ -14,6 +14,8 @@ std::string_view data_type_name(DataType type) {
       return "int32";
     case DataType::kInt64:
       return "int64";
+    case DataType::kByte:
+      return "byte";
   }
   return "unknown";
 }

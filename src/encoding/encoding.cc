@@ -1,6 +1,7 @@
 #include "src/encoding/encoding.h"
 
 #include "src/base/assert.h"
+#include "src/encoding/bytes.h"
 #include "src/encoding/fixed_point.h"
 #include "src/encoding/word_lanes.h"
 
@@ -30,13 +31,14 @@ bool is_reducible(DataType type, ReduceOp op) {
 
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members) {
+  if (type == DataType::kByte) return std::make_unique<Bytes>();
   std::unique_ptr<const Encoding> encoding;
   switch (options.kind) {
     case EncodingKind::kFixedPoint:
       if (travels_as_words(op)) {
         encoding = std::make_unique<WordLanes>(type, op);
       } else {
-        encoding = std::make_unique<FixedPoint>(type, op, members, options.lane_bits);
+        encoding = std::make_unique<FixedPoint>(type, op, members, options.lane_bits, options.one_tensor);
       }
       break;
   }

@@ -3,7 +3,8 @@
 // An operation's elements are cut into chunks, and each chunk goes through these steps on every rank:
 //
 //   scan    what this rank's values of the chunk require, in a few bytes; the maximum over its inputs
-//   agree   the aggregator combines the bytes of all ranks by their maximum, so every rank has the same agreed bytes
+//   agree   the aggregator combines the bytes of all ranks by their maximum, so every rank has the same agreed bytes.
+//           Not if the encoding requires nothing (agrees())
 //   plan    which packets the chunk needs, in which lane formats; a function of the agreed bytes, so equal on all ranks.
 //           None, if it is zero on all ranks
 //   encode  values to a packet's lanes; the sum over its inputs
@@ -11,7 +12,8 @@
 //   decode  summed lanes to values
 //
 // Bytes of zeros must say "nothing is required", and lanes of zeros must be neutral in the sum: a rank that contributes
-// nothing sends them. The engine (src/worker) and the sums in shared memory (src/host) know no more of numbers than this.
+// nothing sends them. A run of elements has no input where this rank contributes nothing, and no output where it does not
+// receive the sum. The engine (src/worker) and the sums in shared memory (src/host) know no more of numbers than this.
 //
 // A rank has several inputs if it contributes for other ranks of its host.
 //
@@ -33,7 +35,7 @@ namespace netsum {
 // The wire can tell two packets of one chunk apart (PART).
 inline constexpr size_t kMaxPackets = 2;
 // Scale groups hold so many chunks that their bytes fit a packet. Not less than this for a chunk: what ranks conclude
-// from the number of groups (finished_everywhere.h) depends on it.
+// from the number of groups (finished_everywhere.h) depends on it. Groups without agreement hold as many as with it.
 inline constexpr size_t kMinAgreedBytes = 2;
 
 // One packet of a chunk.
@@ -76,7 +78,9 @@ class Encoding {
   // Whether elements of different tensors are treated differently. Otherwise neighbours may be joined to one.
   virtual bool separates_tensors() const = 0;
 
-  // How many bytes the chunk's scan writes: kMinAgreedBytes or more, and never more than a payload.
+  // Whether the ranks must agree on bytes before they can send. If not, the plan of every chunk is one packet.
+  virtual bool agrees() const { return true; }
+  // How many bytes the chunk's scan writes: kMinAgreedBytes or more, and never more than a payload. 0 without agreement.
   virtual size_t agreed_bytes(const Elements& chunk) const = 0;
   // Returns agreed_bytes().
   virtual size_t scan(const Elements& chunk, uint8_t* bytes) const = 0;
@@ -99,6 +103,8 @@ enum class EncodingKind : uint8_t {
 struct EncodingOptions {
   EncodingKind kind = EncodingKind::kFixedPoint;
   int lane_bits = 0;  // as in CommunicatorOptions
+  bool one_tensor =
+      false;  // the tensors of an operation are pieces of one: elements are treated as those of one
 };
 
 // Whether `type` has that reduction: bits are those of integers, means those of floating-point numbers.
@@ -106,7 +112,8 @@ bool is_reducible(DataType type, ReduceOp op);
 // Whether its packets are of the formats of words (netsum_is_words() of wire/parse.h), which not all aggregators combine.
 bool travels_as_words(ReduceOp op);
 
-// The encoding of an operation that sums `members` inputs: the only place where it is chosen. is_reducible().
+// The encoding of an operation that sums `members` inputs: the only place where it is chosen. is_reducible(). Bytes (kByte)
+// are moved as they are (bytes.h), whatever the options say.
 std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, DataType type, ReduceOp op,
                                               int members);
 

@@ -35,9 +35,10 @@ bool all_zero(const uint8_t* bytes, size_t blocks) {
 
 }  // namespace
 
-FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits)
+FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor)
     : type_(type),
       average_(op == ReduceOp::kAvg),
+      separates_tensors_(is_floating(type) && !one_tensor),
       members_(members),
       narrow_bytes_(static_cast<size_t>(kernels::narrow_lane_bits(type, members, lane_bits)) / 8),
       narrow_shift_(std::countr_zero(narrow_bytes_)),
@@ -73,8 +74,10 @@ size_t FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
       block.exponent = std::max(block.exponent, scale.exponent);
       block.wide = std::max(block.wide, scale.wide);
     };
-    add(run.input);
-    chunk.for_each_more_input(run, add);
+    if (run.input != nullptr) {
+      add(run.input);
+      chunk.for_each_more_input(run, add);
+    }
     uint8_t* to = bytes + 2 * block_of(run);
     to[0] = block.exponent;
     to[1] = block.wide;
@@ -115,7 +118,9 @@ ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_
 }
 
 void FixedPoint::decode_zeros(const Elements& chunk) const {
-  chunk.for_each_run([&](const Run& run) { std::memset(run.output, 0, run.count * size_of(type_)); });
+  chunk.for_each_run([&](const Run& run) {
+    if (run.output != nullptr) std::memset(run.output, 0, run.count * size_of(type_));
+  });
 }
 
 void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
@@ -126,10 +131,15 @@ void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const Pack
   const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
   part.for_each_run([&](const Run& run) {
+    uint8_t* const to = payload + run.done * lane_bytes;
+    if (run.input == nullptr) {
+      std::memset(to, 0, run.count * lane_bytes);
+      return;
+    }
     const uint8_t exponent = bytes[2 * block_of(run)];
-    sum_lanes(
-        part, run, lane_bytes, payload + run.done * lane_bytes,
-        [&](const uint8_t* input, uint8_t* lanes) { to_lanes(layout, input, run.count, exponent, lanes); });
+    sum_lanes(part, run, lane_bytes, to, [&](const uint8_t* input, uint8_t* lanes) {
+      to_lanes(layout, input, run.count, exponent, lanes);
+    });
   });
 }
 
@@ -161,6 +171,10 @@ bool FixedPoint::from_lanes(Layout layout, const uint8_t* lanes, size_t count, u
 
 void FixedPoint::encode_int64(const Elements& part, Layout layout, uint8_t* payload) {
   part.for_each_run([&](const Run& run) {
+    if (run.input == nullptr) {
+      std::memset(payload + run.done * 8, 0, run.count * 8);
+      return;
+    }
     sum_lanes(part, run, 8, payload + run.done * 8, [&](const uint8_t* input, uint8_t* lanes) {
       if (layout == kNarrow)
         std::copy_n(input, run.count * 8, lanes);
@@ -180,6 +194,7 @@ bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const Pack
   const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
   bool fits = true;
   part.for_each_run([&](const Run& run) {
+    if (run.output == nullptr) return;
     fits &= from_lanes(layout, payloads[0] + run.done * lane_bytes, run.count, bytes[2 * block_of(run)],
                        run.output);
   });
@@ -189,6 +204,7 @@ bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const Pack
 bool FixedPoint::decode_int64(const Elements& part, Layout layout, const Payloads& payloads) {
   bool fits = true;
   part.for_each_run([&](const Run& run) {
+    if (run.output == nullptr) return;
     const uint8_t* lanes = payloads[0] + run.done * 8;
     if (layout == kNarrow)
       std::copy_n(lanes, run.count * 8, run.output);

@@ -16,8 +16,8 @@ namespace netsum {
 
 class FixedPoint final : public Encoding {
  public:
-  // `lane_bits` as in CommunicatorOptions.
-  FixedPoint(DataType type, ReduceOp op, int members, int lane_bits);
+  // `lane_bits` as in CommunicatorOptions, `one_tensor` as in EncodingOptions.
+  FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor = false);
 
   size_t narrow_lane_bytes() const { return narrow_bytes_; }
   size_t wide_lane_bytes() const { return wide_bytes_; }
@@ -27,7 +27,7 @@ class FixedPoint final : public Encoding {
   int max_members() const override;
   size_t chunk_elements(uint32_t payload_bytes) const override { return payload_bytes >> narrow_shift_; }
   uint8_t value_format() const override;
-  bool separates_tensors() const override { return is_floating(type_); }
+  bool separates_tensors() const override { return separates_tensors_; }
   size_t agreed_bytes(const Elements& chunk) const override { return 2 * blocks(chunk); }
   size_t scan(const Elements& chunk, uint8_t* bytes) const override;
   void decode_zeros(const Elements& chunk) const override;
@@ -57,6 +57,7 @@ class FixedPoint final : public Encoding {
 
   const DataType type_;
   const bool average_;
+  const bool separates_tensors_;
   const int members_;
   const size_t narrow_bytes_;  // of a lane
   const int narrow_shift_;     // their base-2 logarithm: chunks are cut for every packet

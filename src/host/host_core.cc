@@ -207,10 +207,10 @@ Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
   const int other = options_.placement.local_ranks()[differs];
   const std::string text =
       "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
-      (other == self
-           ? "other ranks are in another operation"
-           : "rank " + std::to_string(other) + " is not, or differs in count, type, operation or lane width");
-  return Status(ErrorCode::kMismatch, text + ": all ranks must reduce the same tensors in the same order",
+      (other == self ? "other ranks are in another operation"
+                     : "rank " + std::to_string(other) +
+                           " is not, or differs in root, count, type, operation or lane width");
+  return Status(ErrorCode::kMismatch, text + ": all ranks must call the same collectives in the same order",
                 other);
 }
 

@@ -211,8 +211,8 @@ TEST(HostCore, RolesSayWhoContributesAndWhoReceives) {
     run_ranks(3, [&](int r, Rank& rank) {
       std::vector<float> input(count, static_cast<float>(1 << r)), output(count, -1);
       Role role{.collective = Collective::kReduce};
-      role.contributes = r != 1;
-      role.receives = r != 0;
+      role.contributors = r != 1 ? Ranks::every() : Ranks::none();
+      role.receivers = r != 0 ? Ranks::every() : Ranks::none();
       rank.submit(DataType::kFloat32, ReduceOp::kSum,
                   {{r == 1 ? nullptr : input.data(), r == 0 ? nullptr : output.data(), count}}, kLongUs,
                   role);

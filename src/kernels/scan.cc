@@ -78,6 +78,8 @@ BlockScale scan_block(DataType type, const uint8_t* in, size_t n, int members) {
       wide = any_beyond<int64_t>(in, n, std::numeric_limits<int64_t>::max() / members);
       exponent = any_beyond<int64_t>(in, n, 0);
       break;
+    case DataType::kByte:  // never summed
+      break;
   }
   return {.exponent = static_cast<uint8_t>(exponent), .wide = static_cast<uint8_t>(wide)};
 }

@@ -45,9 +45,9 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   page->histogram("netsum_worker_round_trip_seconds",
                   "From contribution to result, if no packet was lost and no rank was late", labels,
                   stats.round_trip);
-  page->histogram("netsum_worker_operation_seconds", "From the submission of an all-reduce to its end",
+  page->histogram("netsum_worker_operation_seconds", "From the submission of a collective to its end",
                   with("outcome", "ok"), stats.completed);
-  page->histogram("netsum_worker_operation_seconds", "From the submission of an all-reduce to its end",
+  page->histogram("netsum_worker_operation_seconds", "From the submission of a collective to its end",
                   with("outcome", "failed"), stats.failed);
   for (int peer = 0; peer < worker.world_size; ++peer) {
     const bool waits =

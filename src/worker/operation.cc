@@ -10,25 +10,43 @@
 
 namespace netsum {
 
-const char* collective_name(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kReduce:
-      return "reduce";
-    case Collective::kShares:
-      return "agreement on shares";
-  }
-  return "?";
+TensorView used_memory(const OperationSpec& spec, size_t i) {
+  TensorView view = spec.tensors[i];
+  if (!spec.role.contributes(i)) view.input = nullptr;
+  const bool there_already = spec.type == DataType::kByte && view.input == view.output;
+  if (!spec.role.receives(i) || there_already) view.output = nullptr;
+  return view;
 }
+
+namespace {
+
+std::vector<TensorView> used_memory_of(const OperationSpec& spec) {
+  std::vector<TensorView> views;
+  views.reserve(spec.tensors.size());
+  for (size_t i = 0; i < spec.tensors.size(); ++i) views.push_back(used_memory(spec, i));
+  return views;
+}
+
+EncodingOptions encoding_of(EncodingOptions options, const OperationSpec& spec) {
+  options.one_tensor = spec.one_tensor;
+  return options;
+}
+
+template <typename Test>
+bool any_of(const TensorSequence& elements, const Test& test) {
+  return std::any_of(elements.tensors().begin(), elements.tensors().end(), test);
+}
+
+}  // namespace
 
 Operation::Operation(uint64_t number, OperationSpec spec, int members, const EncodingOptions& encoding)
     : number_(number),
       op_(spec.op),
       deadline_us_(spec.deadline_us),
-      elements_(spec.type, std::move(spec.tensors), std::move(spec.joint.more_inputs),
-                spec.joint.first_offset),
-      encoding_(make_encoding(encoding, spec.type, spec.op, members)),
+      elements_(spec.type, used_memory_of(spec), std::move(spec.joint.more_inputs), spec.joint.first_offset),
+      has_inputs_(any_of(elements_, [](const TensorView& view) { return view.input != nullptr; })),
+      has_outputs_(any_of(elements_, [](const TensorView& view) { return view.output != nullptr; })),
+      encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)) {
   uint64_t hash =
       netsum_mix64(number ^ static_cast<uint64_t>(spec.type) << 56 ^ static_cast<uint64_t>(spec.op) << 48 ^
@@ -50,9 +68,18 @@ std::string Operation::describe() const {
   std::string text = std::string(collective_name(role_.collective)) + " #" + std::to_string(number_) + " (" +
                      std::string(data_type_name(type())) + "[" + std::to_string(count()) + "]";
   if (const std::string how = encoding_->describe(); !how.empty()) text += " " + how;
+  const bool parts =
+      role_.contributors.of(0) != role_.contributors.of(1) || role_.receivers.of(0) != role_.receivers.of(1);
   const size_t tensors = elements_.tensors().size();
-  if (tensors > 1) text += " in " + std::to_string(tensors) + " tensors";
-  return text + ", " + std::string(reduce_op_name(op_)) + ")";
+  if (tensors > 1) text += " in " + std::to_string(tensors) + (parts ? " parts" : " tensors");
+  if (type() != DataType::kByte) text += ", " + std::string(reduce_op_name(op_));
+  const auto add_root = [&](const Ranks& ranks, const char* preposition) {
+    if (ranks.of(0) >= 0 && ranks.of(0) == ranks.of(1))
+      text += std::string(", ") + preposition + " rank " + std::to_string(ranks.of(0));
+  };
+  add_root(role_.contributors, "from");
+  add_root(role_.receivers, "to");
+  return text + ")";
 }
 
 bool Operation::can_send_values(uint32_t payload_bytes) const {
@@ -73,7 +100,7 @@ Chunk Operation::chunk(size_t index, uint32_t payload_bytes) const {
 }
 
 void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
-  if (!role_.contributes) {
+  if (!has_inputs_) {
     std::memset(bytes, 0, agreed_bytes(chunk));
     return;
   }
@@ -82,7 +109,7 @@ void Operation::scan(const Chunk& chunk, uint8_t* bytes) const {
 
 void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const {
   const size_t bytes = packet.payload_bytes;
-  if (!role_.contributes) {
+  if (!has_inputs_) {
     std::memset(payload, 0, bytes);
     return;
   }
@@ -91,11 +118,11 @@ void Operation::encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* pa
 }
 
 bool Operation::decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const {
-  return !role_.receives || encoding_->decode(chunk, chunk.agreed, packet, payloads);
+  return !has_outputs_ || encoding_->decode(chunk, chunk.agreed, packet, payloads);
 }
 
 void Operation::decode_zeros(const Chunk& chunk) const {
-  if (role_.receives) encoding_->decode_zeros(chunk);
+  if (has_outputs_) encoding_->decode_zeros(chunk);
 }
 
 std::vector<TensorView> Operation::tensors_of(size_t begin, size_t n) const {
@@ -115,20 +142,19 @@ size_t Operation::offset_of(size_t begin) const {
 
 void Operation::copy_in(size_t begin, size_t n, uint8_t* to) const {
   const size_t element = size_of(type());
-  if (!role_.contributes) {
-    std::memset(to, 0, n * element);
-    return;
-  }
   elements_.for_each_run(begin, n, [&](const Run& run) {
-    std::memcpy(to + run.done * element, run.input, run.count * element);
+    if (run.input != nullptr)
+      std::memcpy(to + run.done * element, run.input, run.count * element);
+    else
+      std::memset(to + run.done * element, 0, run.count * element);
   });
 }
 
 void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
-  if (!role_.receives) return;
+  if (!has_outputs_) return;
   const size_t element = size_of(type());
   elements_.for_each_run(begin, n, [&](const Run& run) {
-    kernels::copy_out(run.output, from + run.done * element, run.count * element);
+    if (run.output != nullptr) kernels::copy_out(run.output, from + run.done * element, run.count * element);
   });
 }
 

@@ -39,9 +39,15 @@ struct OperationSpec {
   ReduceOp op = ReduceOp::kSum;
   std::vector<TensorView> tensors;
   Role role;
+  // The tensors are pieces of one: the encoding need not separate them.
+  bool one_tensor = false;
   int64_t deadline_us = 0;  // in the time base of the core
   Joint joint;
 };
+
+// Of tensor `i`, the memory that this rank uses in its role: null for an input to which it does not contribute, and for
+// an output that it does not receive. Bytes that it moves in place are there already.
+TensorView used_memory(const OperationSpec& spec, size_t i);
 
 // The times of an operation's phases, in the time base of the core; 0: not yet.
 struct OperationCourse {
@@ -72,7 +78,7 @@ class Operation {
   const Role& role() const { return role_; }
   // Equal on two ranks only if they call the same operation, except with probability 2^-32.
   uint32_t signature() const { return signature_; }
-  // "all_reduce #12 (float32[1024], sum)"
+  // "all_reduce #12 (float32[1024], sum)", "broadcast #3 (byte[4096], from rank 0)"
   std::string describe() const;
 
   // Chunk `index`, for packets of `payload_bytes`.
@@ -102,8 +108,8 @@ class Operation {
   // small, and all elements of a chunk are treated alike. Equal on all ranks.
   bool can_send_values(uint32_t payload_bytes) const;
 
-  // Copies elements without encoding: from the inputs to `to` (zeros if this rank does not contribute), and from `from` to
-  // the outputs (if it receives).
+  // Copies elements without encoding: from the inputs to `to` (zeros where this rank does not contribute), and from `from`
+  // to the outputs (where it receives).
   void copy_in(size_t begin, size_t n, uint8_t* to) const;
   void copy_out(const uint8_t* from, size_t begin, size_t n) const;
 
@@ -116,7 +122,8 @@ class Operation {
   const uint64_t number_;
   const ReduceOp op_;
   const int64_t deadline_us_;
-  const TensorSequence elements_;
+  const TensorSequence elements_;  // null where this rank does not contribute or receive
+  const bool has_inputs_, has_outputs_;
   const std::unique_ptr<const Encoding> encoding_;
   const Role role_;
   uint32_t signature_ = 0;

@@ -134,9 +134,79 @@ TEST(Operation, SignatureSaysWhichCollectiveItIs) {
                                   signature({.chunk_map = map({2, 1})})};
   EXPECT_EQ(all.size(), 5u);
   // What differs between the ranks of one operation, and what does not change where chunks go.
-  EXPECT_EQ(signature({.contributes = false}), all_reduce);
-  EXPECT_EQ(signature({.receives = false}), all_reduce);
+  EXPECT_EQ(signature({.contributors = Ranks::none()}), all_reduce);
+  EXPECT_EQ(signature({.receivers = Ranks::none()}), all_reduce);
+  EXPECT_EQ(signature({.rank = 1}), all_reduce);
   EXPECT_EQ(signature({.chunk_map = map({7, 7})}), all_reduce);
+}
+
+TEST(Operation, SignatureCoversRootsAndParts) {
+  uint8_t memory[100] = {};
+  const auto signature = [&](Collective collective, int root, int rank, std::vector<size_t> sizes) {
+    std::vector<TensorView> parts;
+    for (const size_t size : sizes) parts.push_back({memory, memory, size});
+    return make_operation(3, DataType::kByte, parts, ReduceOp::kSum, make_role(collective, root, rank))
+        .signature();
+  };
+  std::set<uint32_t> all;
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kAllGather, Collective::kGather, Collective::kScatter}) {
+    const uint32_t one = signature(collective, 0, 0, {10, 20});
+    all.insert(one);
+    EXPECT_EQ(signature(collective, 0, 1, {10, 20}), one) << "equal on all ranks";
+    all.insert(signature(collective, 0, 0, {20, 10}));
+    if (has_root(collective)) all.insert(signature(collective, 1, 0, {10, 20}));
+  }
+  EXPECT_EQ(all.size(), 4u + 4u + 3u);
+}
+
+TEST(Operation, DescribesRootsAndParts) {
+  uint8_t memory[100] = {};
+  const auto text = [&](Collective collective, DataType type, size_t parts) {
+    return make_operation(7, type, std::vector<TensorView>(parts, {memory, memory, 8}), ReduceOp::kSum,
+                          make_role(collective, 1, 0))
+        .describe();
+  };
+  EXPECT_EQ(text(Collective::kBroadcast, DataType::kByte, 1), "broadcast #7 (byte[8], from rank 1)");
+  EXPECT_EQ(text(Collective::kAllGather, DataType::kByte, 3), "all_gather #7 (byte[24] in 3 parts)");
+  EXPECT_EQ(text(Collective::kGather, DataType::kByte, 3), "gather #7 (byte[24] in 3 parts, to rank 1)");
+  EXPECT_EQ(text(Collective::kScatter, DataType::kByte, 3), "scatter #7 (byte[24] in 3 parts, from rank 1)");
+  EXPECT_EQ(text(Collective::kReduce, DataType::kInt32, 1), "reduce #7 (int32[8], sum, to rank 1)");
+  EXPECT_EQ(text(Collective::kReduceScatter, DataType::kInt32, 2),
+            "reduce_scatter #7 (int32[16] in 2 parts, sum)");
+}
+
+// Of a rank that takes no part in some tensors, neither their inputs nor their outputs are touched.
+TEST(Operation, OnlyTheMemoryOfItsRoleIsUsed) {
+  uint8_t own[3] = {1, 2, 3}, other[3] = {7, 7, 7}, payload[8], out[6];
+  Operation operation = make_operation(0, DataType::kByte, {{other, other, 3}, {own, nullptr, 3}},
+                                       ReduceOp::kSum, make_role(Collective::kGather, 0, 1));
+  const Chunk chunk = operation.chunk(0, 64);
+  operation.encode(chunk, operation.plan(chunk, 64).packet[0], payload);
+  EXPECT_EQ(std::vector<uint8_t>(payload, payload + 8), (std::vector<uint8_t>{0, 0, 0, 1, 2, 3, 0, 0}));
+  operation.copy_in(1, 5, out);
+  EXPECT_EQ(std::vector<uint8_t>(out, out + 5), (std::vector<uint8_t>{0, 0, 1, 2, 3}));
+  const std::vector<uint8_t> sums(8, 9);
+  EXPECT_TRUE(operation.decode(chunk, operation.plan(chunk, 64).packet[0], {sums.data()}));
+  operation.copy_out(sums.data(), 0, 6);
+  EXPECT_EQ(std::vector<uint8_t>(other, other + 3), (std::vector<uint8_t>{7, 7, 7}));
+}
+
+// Blocks of a reduce-scatter do not end with its parts, so its results are those of one tensor; and small ones go as values.
+TEST(Operation, PartsOfOneTensorAreOneBlock) {
+  float memory[8] = {1e30f, 1, 1, 1, 1, 1, 1, 1};
+  OperationSpec spec;
+  spec.tensors = {{memory, memory, 1}, {memory + 1, memory + 1, 7}};
+  const Operation separate(0, spec, 2);
+  spec.one_tensor = true;
+  const Operation joined(0, spec, 2);
+  EXPECT_EQ(separate.agreed_bytes(separate.chunk(0, 64)), 4u);
+  EXPECT_EQ(joined.agreed_bytes(joined.chunk(0, 64)), 2u);
+  EXPECT_FALSE(separate.can_send_values(64));
+  EXPECT_TRUE(joined.can_send_values(64));
+  uint8_t agreed[4];
+  joined.scan(joined.chunk(0, 64), agreed);
+  EXPECT_EQ(agreed[0], 226) << "the exponent of 1e30";
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 //     groups run ahead of the data, so a stream of operations does not wait for them.
 //   values: where the aggregator can sum values, each chunk of a small operation is a scale group of its own that needs no
 //     data. Its packet has the elements as they are, goes to the scale slot, and is answered with their sum.
+//   nothing to agree on: if the encoding requires none, the lanes of a group's first chunk go to the scale slot, and those of
+//     the others are sent at once. So every group has a packet there, by which ranks in different operations are found.
 //   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
 //
@@ -155,7 +157,7 @@ class Stripe {
   Waiting waiting(int64_t now_us) const;
 
  private:
-  enum class StepKind : uint8_t { kAgree, kData, kValues };
+  enum class StepKind : uint8_t { kAgree, kData, kValues, kFirst };  // kFirst: lanes in a scale slot
   struct Step {
     Operation* operation = nullptr;
     StepKind kind = StepKind::kAgree;
@@ -163,7 +165,7 @@ class Stripe {
     bool together = false;     // kData: as in ChunkPlan
     uint32_t scale_group = 0;  // index in scale_groups_
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
-    Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues
+    Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst
     PacketPlan packet;   // kAgree and kValues: only format and payload_bytes
   };
 
@@ -190,8 +192,8 @@ class Stripe {
   struct ScaleGroup {
     Operation* operation = nullptr;
     ScaleGroupState state = ScaleGroupState::kFree;
-    bool values = false;     // it is one chunk, whose values are summed in the scale slot
-    size_t first_chunk = 0;  // local index: the stripe's chunks of the operation count from 0
+    uint32_t in_scale_slot = 0;  // of its chunks, the first so many are summed in the scale slot
+    size_t first_chunk = 0;      // local index: the stripe's chunks of the operation count from 0
     uint32_t chunks = 0;
     uint32_t steps_left = 0;
     // The bytes of its chunks, contiguous: this rank's while agreeing, then the agreed ones.
@@ -209,6 +211,7 @@ class Stripe {
   bool open_scale_group(int64_t now_us);
   Step agree_step(ScaleGroup* group);
   Step values_step(ScaleGroup* group);
+  Step first_step(ScaleGroup* group);
   // Moves on from scale groups and chunks that send no data.
   void pass_without_data();
   std::optional<Step> next_step(uint64_t limit);
@@ -255,7 +258,7 @@ class Stripe {
   std::vector<ScaleGroup> scale_groups_;
   uint64_t scale_groups_opened_ = 0;
   uint64_t data_group_ =
-      0;  // scale group whose chunks are being sent, or the next to open; not one of values
+      0;  // scale group whose chunks are being sent, or the next to open; not one without data slots
   uint32_t data_chunk_ = 0;  // its next chunk
   size_t data_agreed_ = 0;   // where that chunk's agreed bytes begin
   uint8_t data_part_ = 0;    // that chunk's next packet

@@ -249,12 +249,13 @@ Status Stripe::on_error(const netsum_fields& fields, const uint8_t* payload) {
   if (rank == self) {
     message += "at least one other rank is in another operation";
   } else if (rank == kNoRank) {
-    message += "a rank below another aggregator is not, or differs in count, type or operation";
+    message += "a rank below another aggregator is not, or differs in root, count, type or operation";
   } else {
-    message += "rank " + std::to_string(rank) + " is not, or differs in count, type, operation or lane width";
+    message +=
+        "rank " + std::to_string(rank) + " is not, or differs in root, count, type, operation or lane width";
   }
-  return Status(ErrorCode::kMismatch, message + ": all ranks must reduce the same tensors in the same order",
-                rank);
+  return Status(ErrorCode::kMismatch,
+                message + ": all ranks must call the same collectives in the same order", rank);
 }
 
 }  // namespace netsum

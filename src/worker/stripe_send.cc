@@ -104,7 +104,7 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
   return 0;
 }
 
-// Starts the agreement of the next scale group, or the sum of its values, if its slot is free.
+// Starts the agreement of the next scale group, or the sum of what needs none, if its slot is free.
 bool Stripe::open_scale_group(int64_t now_us) {
   if (queue_.empty() || scale_groups_opened_ - data_group_ == options_.scale_slots) return false;
   const uint32_t index = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
@@ -114,8 +114,11 @@ bool Stripe::open_scale_group(int64_t now_us) {
   group.operation = share.operation;
   group.first_chunk = queue_chunk_;
   group.chunks = 0;
-  group.values = options_.sums_values && share.operation->can_send_values(options_.payload_bytes);
-  Step step = group.values ? values_step(&group) : agree_step(&group);
+  group.in_scale_slot = 0;
+  Step step = !share.operation->encoding().agrees() ? first_step(&group)
+              : options_.sums_values && share.operation->can_send_values(options_.payload_bytes)
+                  ? values_step(&group)
+                  : agree_step(&group);
   step.operation = share.operation;
   step.scale_group = index;
   ++scale_groups_opened_;
@@ -125,8 +128,8 @@ bool Stripe::open_scale_group(int64_t now_us) {
     queue_chunk_ = queue_group_ = 0;
   }
   start(now_us, options_.data_slots + index, step);
-  int64_t& first_us =
-      group.values ? step.operation->course.first_data_us : step.operation->course.first_scale_us;
+  int64_t& first_us = step.kind == StepKind::kAgree ? step.operation->course.first_scale_us
+                                                    : step.operation->course.first_data_us;
   if (first_us == 0) first_us = now_us;
   return true;
 }
@@ -156,8 +159,7 @@ Stripe::Step Stripe::agree_step(ScaleGroup* group) {
 Stripe::Step Stripe::values_step(ScaleGroup* group) {
   const Operation& operation = *queue_.front().operation;
   group->state = ScaleGroupState::kReady;
-  group->chunks = 1;
-  group->steps_left = 1;
+  group->chunks = group->in_scale_slot = group->steps_left = 1;
   Step step;
   step.kind = StepKind::kValues;
   step.index = static_cast<uint32_t>(chunk_index(operation, queue_chunk_++));
@@ -168,11 +170,28 @@ Stripe::Step Stripe::values_step(ScaleGroup* group) {
   return step;
 }
 
+Stripe::Step Stripe::first_step(ScaleGroup* group) {
+  const Share& share = queue_.front();
+  const Operation& operation = *share.operation;
+  group->state = ScaleGroupState::kReady;
+  const size_t most = options_.payload_bytes / kMinAgreedBytes;
+  group->chunks = group->steps_left = static_cast<uint32_t>(std::min(share.chunks - queue_chunk_, most));
+  group->in_scale_slot = 1;
+  Step step;
+  step.kind = StepKind::kFirst;
+  step.index = static_cast<uint32_t>(chunk_index(operation, queue_chunk_));
+  step.chunk = operation.chunk(step.index, options_.payload_bytes);
+  step.packet = operation.plan(step.chunk, options_.payload_bytes).packet[0];
+  queue_chunk_ += group->chunks;
+  return step;
+}
+
 void Stripe::pass_without_data() {
   for (; data_group_ < scale_groups_opened_; ++data_group_, data_chunk_ = 0, data_agreed_ = 0) {
     const ScaleGroup& group = scale_groups_[data_group_ % options_.scale_slots];
-    if (group.values || group.state == ScaleGroupState::kFree) continue;  // values, or only zeros
+    if (group.state == ScaleGroupState::kFree) continue;  // only zeros
     if (group.state == ScaleGroupState::kAgreeing) return;
+    data_chunk_ = std::max(data_chunk_, group.in_scale_slot);
     for (; data_chunk_ < group.chunks; ++data_chunk_) {
       const Chunk chunk = chunk_of(group, data_chunk_, data_agreed_);
       if (group.operation->plan(chunk, options_.payload_bytes).packets > 0) return;

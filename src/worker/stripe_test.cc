@@ -99,6 +99,53 @@ class StripeTest : public testing::Test {
   std::unique_ptr<Operation> operation_;
 };
 
+// Bytes need no agreement: the first chunk of a group goes to the scale slot, the others to data slots, all at once.
+TEST_F(StripeTest, BytesAreSentAtOnceTheFirstOfEachGroupInAScaleSlot) {
+  constexpr size_t kChunks = kPayload / 2 + 3;  // two groups
+  std::vector<uint8_t> bytes(kChunks * kPayload), out(bytes.size());
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * i);
+  OperationSpec spec;
+  spec.type = DataType::kByte;
+  spec.tensors = {{bytes.data(), out.data(), bytes.size()}};
+  const auto operation = std::make_unique<Operation>(0, std::move(spec), 3);
+  stripe_.enqueue(operation.get());
+  EXPECT_EQ(operation->chunks_left, kChunks);
+  connect();
+  std::vector<std::pair<uint16_t, uint32_t>> slots_and_chunks;
+  std::vector<Sent> due = collect();
+  while (!due.empty()) {
+    now_ += kRoundTripUs;
+    for (const Sent& sent : due) {
+      EXPECT_EQ(sent.fields.format, NETSUM_FORMAT_SUM_I64);
+      slots_and_chunks.emplace_back(sent.fields.slot, sent.fields.chunk);
+      EXPECT_TRUE(result(sent).ok());
+    }
+    due = collect();
+  }
+  EXPECT_EQ(operation->chunks_left, 0u);
+  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_EQ(out, bytes);
+  std::vector<uint32_t> in_scale_slots;
+  std::vector<bool> seen(kChunks);
+  for (const auto& [slot, chunk] : slots_and_chunks) {
+    if (slot >= options().data_slots) in_scale_slots.push_back(chunk);
+    EXPECT_FALSE(seen[chunk]) << chunk;
+    seen[chunk] = true;
+  }
+  EXPECT_EQ(in_scale_slots, (std::vector<uint32_t>{0, kPayload / 2}));
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](bool chunk) { return chunk; }));
+
+  // An all-reduce follows in the next scale slot.
+  memory_.assign(16, 5);
+  operation_ = integers(1, &memory_);
+  stripe_.enqueue(operation_.get());
+  const std::vector<Sent> scales = collect();
+  ASSERT_EQ(scales.size(), 1u);
+  EXPECT_EQ(scales[0].fields.format, NETSUM_FORMAT_MAX_U8);
+  EXPECT_EQ(scales[0].fields.slot, options().data_slots);
+  EXPECT_EQ(scales[0].fields.round, 2u);
+}
+
 TEST_F(StripeTest, EveryThirdHelloIsSmallAndTheyBecomeRarer) {
   std::vector<uint32_t> sizes;
   std::vector<int64_t> times;
