@@ -30,6 +30,22 @@ class BenchTest(CommandTest):
             # A third of what is sent stays in the process.
             assert rank["link_bytes_sent"] > 0
 
+    def test_other_collectives(self):
+        for collective in ("broadcast", "allgather", "gather", "scatter", "reduce", "reducescatter"):
+            for where in (["--with-aggregator"], ["--shared-memory"]):
+                command = self.run_command(
+                    *("bench", collective, "--workers", 3, "--bytes", "100004", "--iterations", 2, "--json", *where)
+                )
+                assert command.status == 0, command.text("err") + command.text("out")
+                report = json.loads(command.text("out"))
+                assert report["benchmark"] == collective
+                assert report["verified"]
+                assert report["results_verified"] == 3 * (2 + 2)
+        # What a collective that sums nothing has no use for.
+        command = self.run_command("bench", "broadcast", "--workers", 2, "--op", "sum")
+        assert command.status == 2
+        assert "--op" in command.text("err")
+
     def test_private_aggregator(self):
         report = self.bench("--workers", 2, "--with-aggregator")
         assert report["verified"]

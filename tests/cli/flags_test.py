@@ -16,7 +16,8 @@ class FlagsTest(CommandTest):
         assert command.text("out") == ""
 
     def test_every_help_has_examples(self):
-        commands = [["aggregator"], ["bench"], ["bench", "allreduce"], ["doctor"], ["rack"], ["simulate"], ["status"]]
+        commands = [["aggregator"], ["bench"], ["doctor"], ["rack"], ["simulate"], ["status"]]
+        commands += [["bench", collective] for collective in ("allreduce", "broadcast", "reducescatter")]
         commands += [["rack", verb] for verb in ("up", "status", "set", "exec", "down")]
         for arguments in ([], ["version"], *commands):
             command = self.run_command(*arguments, "--help")
@@ -59,7 +60,7 @@ class FlagsTest(CommandTest):
     def test_no_or_unknown_subcommand(self):
         self.assert_usage_error([], "subcommand")
         self.assert_usage_error(["aggregate"], "unknown", "aggregate")
-        self.assert_usage_error(["bench", "broadcast"], "unknown", "broadcast", "netsum bench --help")
+        self.assert_usage_error(["bench", "alltoall"], "unknown", "alltoall", "netsum bench --help")
 
     def test_bad_address(self):
         for text in ("nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"):

@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "netsum/communicator.h"
 #include "tools/netsum/bench_local.h"
@@ -55,19 +57,21 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
     "  netsum bench allreduce --workers 4 --aggregator 10.0.0.9:5151 --on-failure failover \\\n"
     "    --fallback 10.0.0.8:5151                         continues there when the first is lost\n"
-    "\n"
-    "Every result of every iteration is compared, outside the timed part, with the sum recomputed\n"
-    "from the ranks' seeds. Each rank checks a part of it, and all must have the same bits.\n"
+    "\n";
+constexpr char kVerification[] =
+    "Every result of every iteration is compared, outside the timed part, with the one recomputed\n"
+    "from the ranks' seeds. Of an all-reduce each rank checks a part, and all must have the same bits.\n"
     "The time of an iteration is that of the slowest rank; each rank measures from its own start.\n"
     "sent/recv: bytes of a worker's datagrams with headers; link: bytes on its network link (with\n"
     "embedded shards including the shard's traffic, without traffic inside the process).\n"
     "Exit status: 0 success; 1 a wrong result; 2 bad flags; 3 the run could not be completed.";
 
-class BenchCommand : public Subcommand {
+// `netsum bench` for one collective.
+class BenchCommand {
  public:
-  BenchCommand(CLI::App& root, std::string command_line);
-  bool chosen() const override { return allreduce_->parsed(); }
-  int run() override;
+  BenchCommand(CLI::App& bench, const BenchCollectiveInfo& info, std::string command_line);
+  bool chosen() const { return app_->parsed(); }
+  int run();
 
  private:
   void declare_what();
@@ -79,11 +83,11 @@ class BenchCommand : public Subcommand {
   LocalBench local_bench() const;
   int run_one_rank(BenchReport* report);
   int conclude(const BenchReport& report) const;
+  void complain(const std::string& message) const;
   bool one_rank() const { return rank_option_->count() > 0; }
 
   std::string command_line_;
-  CLI::App* bench_;
-  CLI::App* allreduce_;
+  CLI::App* app_;
   CLI::Option* rank_option_ = nullptr;
   CLI::Option* workers_option_ = nullptr;
   CLI::Option* job_option_ = nullptr;
@@ -102,146 +106,139 @@ class BenchCommand : public Subcommand {
   bool report_events_ = false;
 };
 
-BenchCommand::BenchCommand(CLI::App& root, std::string command_line)
+BenchCommand::BenchCommand(CLI::App& bench, const BenchCollectiveInfo& info, std::string command_line)
     : command_line_(std::move(command_line)) {
+  settings_.collective = info.collective;
   options_.job = "bench";
   options_.world_size = 0;  // not given
-  bench_ = root.add_subcommand("bench", "Measure performance, and verify every result");
-  bench_->require_subcommand(1);
-  allreduce_ = bench_->add_subcommand("allreduce", "Sum tensors over workers");
-  bench_->footer("Examples:\n  netsum bench allreduce --workers 4\n  netsum bench allreduce --help");
+  app_ = bench.add_subcommand(info.name, info.summary);
   declare_what();
   declare_where();
   declare_failures();
-  allreduce_->footer(kExamples);
+  const std::string name = std::string("  netsum bench ") + info.name;
+  const std::string others = "Examples:\n" + name + " --workers 4 --with-aggregator --bytes 16Mi\n" + name +
+                             " --rank 0 --world-size 2 --aggregator 10.0.0.9:5151\n\n";
+  app_->footer((info.collective == BenchCollective::kAllReduce ? kExamples : others) + kVerification);
 }
 
 void BenchCommand::declare_what() {
-  add_parsed(*allreduce_, "--bytes", settings_.bytes, parse_bytes,
-             "Size of a tensor; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
+  add_parsed(*app_, "--bytes", settings_.bytes, parse_bytes,
+             "Size of a tensor, of all its parts together; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
       ->default_str("64Mi");
-  add_choice(*allreduce_, "--dtype", settings_.type, kTypes, "Element type");
-  add_choice(*allreduce_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
-  allreduce_
-      ->add_option("--lane-bits", settings_.lane_bits,
-                   "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32")
-      ->check(CLI::IsMember({0, 16, 32}))
-      ->capture_default_str();
-  allreduce_->add_option("--iterations", settings_.iterations, "Timed iterations")
+  add_choice(*app_, "--dtype", settings_.type, kTypes, "Element type");
+  if (sums(settings_.collective)) {
+    add_choice(*app_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
+    app_->add_option("--lane-bits", settings_.lane_bits,
+                     "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32")
+        ->check(CLI::IsMember({0, 16, 32}))
+        ->capture_default_str();
+  }
+  app_->add_option("--iterations", settings_.iterations, "Timed iterations")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  allreduce_
-      ->add_option("--warmup", settings_.warmup, "Iterations before the timed ones, verified but not timed")
+  app_->add_option("--warmup", settings_.warmup, "Iterations before the timed ones, verified but not timed")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  allreduce_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
+  app_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  allreduce_->add_option("--seed", settings_.seed, "Seed of the inputs, the same on all ranks")
+  app_->add_option("--seed", settings_.seed, "Seed of the inputs, the same on all ranks")
       ->capture_default_str();
-  allreduce_
-      ->add_option("--trace", trace_,
+  app_->add_option("--trace", trace_,
                    "Write a trace of all ranks' operations to this file, for ui.perfetto.dev")
       ->type_name("FILE");
-  allreduce_->add_flag("--json", json_, "Print one JSON object");
+  app_->add_flag("--json", json_, "Print one JSON object");
 }
 
 void BenchCommand::declare_where() {
-  workers_option_ = allreduce_->add_option("--workers", workers_, "Number of local worker processes to start")
+  workers_option_ = app_->add_option("--workers", workers_, "Number of local worker processes to start")
                         ->check(CLI::Range(1, kMaxRanks))
                         ->capture_default_str();
-  rank_option_ =
-      allreduce_->add_option("--rank", options_.rank, "Run one rank of a job that is started by hand")
-          ->check(CLI::Range(0, kMaxRanks - 1))
-          ->excludes(workers_option_);
-  allreduce_->add_option("--world-size", options_.world_size, "With --rank: number of ranks of the job")
+  rank_option_ = app_->add_option("--rank", options_.rank, "Run one rank of a job that is started by hand")
+                     ->check(CLI::Range(0, kMaxRanks - 1))
+                     ->excludes(workers_option_);
+  app_->add_option("--world-size", options_.world_size, "With --rank: number of ranks of the job")
       ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
-  add_parsed(*allreduce_, "--aggregator", options_.aggregators, parse_addresses,
+  add_parsed(*app_, "--aggregator", options_.aggregators, parse_addresses,
              "Aggregators, host:port[,host:port...]; none: every rank embeds a shard")
       ->envname("NETSUM_AGGREGATOR");
-  allreduce_
-      ->add_option("--root", options_.root,
+  app_->add_option("--root", options_.root,
                    "With --rank, without an aggregator: address of rank 0, host:port")
       ->check(host_port())
       ->needs(rank_option_);
-  allreduce_
-      ->add_option("--metrics", options_.metrics_address,
+  app_->add_option("--metrics", options_.metrics_address,
                    "With --rank: address at which to serve the rank's metrics, host:port")
       ->check(host_port())
       ->needs(rank_option_);
-  allreduce_
-      ->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the duration of the run")
+  app_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the duration of the run")
       ->excludes(rank_option_);
-  allreduce_
-      ->add_option("--racks", racks_,
+  app_->add_option("--racks", racks_,
                    "Number of aggregators to start, each for a part of the workers, below a parent; "
                    "default: as many as more than " +
                        std::to_string(kMaxMembers) + " workers need")
       ->check(CLI::Range(1, kMaxMembers))
       ->excludes(rank_option_);
-  allreduce_
-      ->add_option("--aggregator-cores", aggregator_cores_, "Cores of the aggregator of --with-aggregator")
+  app_->add_option("--aggregator-cores", aggregator_cores_, "Cores of the aggregator of --with-aggregator")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   job_option_ =
-      allreduce_->add_option("--job", options_.job, "Name of the job, the same on all ranks; default: bench");
-  job_token_.declare(*allreduce_, "File with the job's token");
-  aggregator_token_.declare(*allreduce_, "File with the token that the aggregator requires");
-  tls_.declare_client(*allreduce_);
-  allreduce_->add_option("--mtu", options_.mtu, "Largest IP packet on the path, in bytes")
+      app_->add_option("--job", options_.job, "Name of the job, the same on all ranks; default: bench");
+  job_token_.declare(*app_, "File with the job's token");
+  aggregator_token_.declare(*app_, "File with the token that the aggregator requires");
+  tls_.declare_client(*app_);
+  app_->add_option("--mtu", options_.mtu, "Largest IP packet on the path, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
-  allreduce_->add_option("--slots", options_.slots, "Chunks in flight per stripe, a power of two")
+  app_->add_option("--slots", options_.slots, "Chunks in flight per stripe, a power of two")
       ->check(CLI::Range(1, 1 << 20))
       ->check(power_of_two())
       ->capture_default_str();
-  add_choice(*allreduce_, "--packet-io", options_.packet_io,
+  add_choice(*app_, "--packet-io", options_.packet_io,
              {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}},
              "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
       ->envname("NETSUM_PACKET_IO");
-  allreduce_
-      ->add_option("--spin", options_.spin,
+  app_->add_option("--spin", options_.spin,
                    "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
       ->envname("NETSUM_SPIN")
       ->capture_default_str();
-  declare_inject_flags(*allreduce_, options_.inject, "NETSUM_INJECT_LOSS");
+  declare_inject_flags(*app_, options_.inject, "NETSUM_INJECT_LOSS");
   options_.shared_memory = false;  // measure the network, also on one machine
-  allreduce_->add_flag("--shared-memory", options_.shared_memory,
-                       "Ranks of one host sum in shared memory first, as programs do by default");
-  add_parsed(*allreduce_, "--timeout", options_.timeout, parse_duration, "Deadline of an operation")
+  app_->add_flag("--shared-memory", options_.shared_memory,
+                 "Ranks of one host sum in shared memory first, as programs do by default");
+  add_parsed(*app_, "--timeout", options_.timeout, parse_duration, "Deadline of an operation")
       ->default_str("30s");
-  add_parsed(*allreduce_, "--connect-timeout", options_.connect_timeout, parse_duration,
+  add_parsed(*app_, "--connect-timeout", options_.connect_timeout, parse_duration,
              "Deadline for all ranks to join")
       ->default_str("30s");
   // For benchmarks beside other systems (bench/netsum_bench); with --rank, as it takes ranks on one machine.
-  allreduce_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
+  app_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
   // For the ranks of --workers, which report to their parent; hidden in --help.
-  allreduce_->add_flag("--report-events", report_events_)->group("");
+  app_->add_flag("--report-events", report_events_)->group("");
 }
 
 void BenchCommand::declare_failures() {
-  add_parsed(*allreduce_, "--liveness-timeout", options_.liveness_timeout, parse_duration_or_zero,
+  add_parsed(*app_, "--liveness-timeout", options_.liveness_timeout, parse_duration_or_zero,
              "Time without heartbeats after which a rank or an aggregator counts as lost; 0ms: never")
       ->default_str("5s");
-  add_choice(*allreduce_, "--on-failure", options_.on_failure, kOnFailure,
+  add_choice(*app_, "--on-failure", options_.on_failure, kOnFailure,
              "When the aggregator is lost, fail, or continue at another one");
-  add_parsed(*allreduce_, "--fallback", options_.fallback_aggregators, parse_addresses,
+  add_parsed(*app_, "--fallback", options_.fallback_aggregators, parse_addresses,
              "With failover: further aggregators, host:port[,host:port...]; tried after those of "
              "--aggregator, which may have restarted");
   add_choice(
-      *allreduce_, "--when-full", options_.when_full, kWhenFull,
+      *app_, "--when-full", options_.when_full, kWhenFull,
       "When the aggregator has no room, fail, wait in its queue, or sum in the hosts (embedded shards)");
   options_.shares = Shares::kAuto;
-  add_choice(*allreduce_, "--shares", options_.shares, kShares,
+  add_choice(*app_, "--shares", options_.shares, kShares,
              "Plan how the chunks are divided between aggregators and embedded shards, from the rates\n"
              "of the links, and correct that while the job runs (auto) or not (planned); or divide them\n"
              "equally between the aggregators")
       ->envname("NETSUM_SHARES");
-  add_parsed(*allreduce_, "--link-rate", options_.link_rate_bps, parse_link_rate,
+  add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
              "Rate of each worker's link, such as 25gbit; default: what its interface reports")
       ->envname("NETSUM_LINK_RATE");
-  add_parsed(*allreduce_, "--failover-timeout", options_.failover_timeout, parse_duration,
+  add_parsed(*app_, "--failover-timeout", options_.failover_timeout, parse_duration,
              "With failover: how long to search for an aggregator")
       ->default_str("30s");
 }
@@ -292,7 +289,7 @@ std::vector<std::string> BenchCommand::worker_flags() const {
       "--workers", "--aggregator", "--with-aggregator", "--aggregator-cores",
       "--racks",   "--job",        "--trace",           "--json"};
   std::vector<std::string> flags;
-  for (const CLI::Option* option : allreduce_->get_options()) {
+  for (const CLI::Option* option : app_->get_options()) {
     if (option->count() == 0 || kOwn.contains(option->get_name())) continue;
     flags.push_back(option->get_name() + "=" + option->results().back());
   }
@@ -304,6 +301,7 @@ std::vector<std::string> BenchCommand::worker_flags() const {
 
 LocalBench BenchCommand::local_bench() const {
   LocalBench local;
+  local.collective = app_->get_name();
   local.workers = workers_;
   local.worker_flags = worker_flags();
   local.racks = racks_;
@@ -336,10 +334,14 @@ int BenchCommand::run_one_rank(BenchReport* report) {
   return conclude(*report);
 }
 
+void BenchCommand::complain(const std::string& message) const {
+  std::fprintf(stderr, "netsum bench %s: %s\n", app_->get_name().c_str(), message.c_str());
+}
+
 int BenchCommand::conclude(const BenchReport& report) const {
   std::printf("%s\n", json_ ? report.to_json().dump(2).c_str() : report.to_table().c_str());
   for (const auto& [rank, message] : report.failures()) {
-    std::fprintf(stderr, "netsum bench allreduce: rank %d: %s\n", rank, message.c_str());
+    complain("rank " + std::to_string(rank) + ": " + message);
   }
   if (!report.failures().empty()) return kExitFailed;
   return report.verified() ? kExitOk : kExitWrong;
@@ -353,7 +355,7 @@ int BenchCommand::run() {
   // So that no other process can join: the ranks read the token from their environment, which other users cannot read.
   if (options_.token.empty()) setenv(job_token_.variable.c_str(), random_token().c_str(), 1);
   if (const Status status = run_local_bench(local_bench(), &report); !status.ok()) {
-    std::fprintf(stderr, "netsum bench allreduce: %s\n", status.to_string().c_str());
+    complain(status.to_string());
     return kExitFailed;
   }
   if (!trace_.empty()) {
@@ -361,7 +363,7 @@ int BenchCommand::run() {
     parts.reserve(static_cast<size_t>(workers_));
     for (int rank = 0; rank < workers_; ++rank) parts.push_back(trace_ + "." + std::to_string(rank));
     if (const Status merged = merge_traces(parts, trace_); !merged.ok()) {
-      std::fprintf(stderr, "netsum bench allreduce: --trace: %s\n", merged.message().c_str());
+      complain("--trace: " + merged.message());
       conclude(report);
       return kExitFailed;
     }
@@ -369,10 +371,32 @@ int BenchCommand::run() {
   return conclude(report);
 }
 
+class BenchCommands final : public Subcommand {
+ public:
+  BenchCommands(CLI::App& root, const std::string& command_line) {
+    CLI::App* bench = root.add_subcommand("bench", "Measure performance, and verify every result");
+    bench->require_subcommand(1);
+    bench->footer("Examples:\n  netsum bench allreduce --workers 4\n  netsum bench allreduce --help");
+    for (const BenchCollectiveInfo& info : bench_collectives())
+      commands_.push_back(std::make_unique<BenchCommand>(*bench, info, command_line));
+  }
+  bool chosen() const override { return command() != nullptr; }
+  int run() override { return command()->run(); }
+
+ private:
+  BenchCommand* command() const {
+    const auto found =
+        std::find_if(commands_.begin(), commands_.end(), [](const auto& one) { return one->chosen(); });
+    return found == commands_.end() ? nullptr : found->get();
+  }
+
+  std::vector<std::unique_ptr<BenchCommand>> commands_;  // options refer to their members
+};
+
 }  // namespace
 
 std::unique_ptr<Subcommand> make_bench_command(CLI::App& root, std::string command_line) {
-  return std::make_unique<BenchCommand>(root, std::move(command_line));
+  return std::make_unique<BenchCommands>(root, command_line);
 }
 
 }  // namespace netsum::tool

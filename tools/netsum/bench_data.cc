@@ -79,6 +79,9 @@ void store(DataType type, int64_t steps, double step_size, void* out, size_t i) 
     case DataType::kInt64:
       static_cast<int64_t*>(out)[i] = steps;
       break;
+    case DataType::kByte:
+      static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(steps);
+      break;
   }
 }
 
@@ -186,6 +189,21 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
     }
   }
   verdict.checksum = checksum_of(result, count * size_of(type_));
+  return verdict;
+}
+
+Verdict BenchData::verify_moved(int from, TensorId id, const void* result, size_t first, size_t last) const {
+  Verdict verdict;
+  const double size = step_size(id);
+  const uint64_t source = stream(from, id);
+  const auto* bytes = static_cast<const uint8_t*>(result);
+  alignas(8) uint8_t expected[8];
+  for (size_t i = first; i < last; ++i) {
+    store(type_, steps(source, i), size, expected, 0);
+    if (std::memcmp(bytes + i * size_of(type_), expected, size_of(type_)) == 0) continue;
+    if (verdict.wrong++ == 0)
+      verdict.first_wrong = "element " + std::to_string(i) + " is not that of rank " + std::to_string(from);
+  }
   return verdict;
 }
 

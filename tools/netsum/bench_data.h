@@ -43,6 +43,9 @@ class BenchData {
     return verify(id, result, count, 0, count);
   }
 
+  // Compares elements [first, last) of `result` with the bytes that `from` contributes to them.
+  Verdict verify_moved(int from, TensorId id, const void* result, size_t first, size_t last) const;
+
  private:
   int dropped_bits() const;
   uint64_t stream(int rank, TensorId id) const;

@@ -48,6 +48,18 @@ TEST(BenchDataTest, TheExactSumIsRight) {
   EXPECT_EQ(integers.verify(kTensor, exact.data(), kCount).wrong, 0u);
 }
 
+TEST(BenchDataTest, MovedBytesAreThoseOfTheirRank) {
+  const BenchData data(DataType::kBFloat16, ReduceOp::kSum, kRanks, 1);
+  std::vector<uint16_t> result = fill<uint16_t>(data, 2);
+  EXPECT_EQ(data.verify_moved(2, kTensor, result.data(), 0, kCount).wrong, 0u);
+  EXPECT_GT(data.verify_moved(1, kTensor, result.data(), 0, kCount).wrong, kCount / 2);
+  result[50] ^= 1;
+  const Verdict verdict = data.verify_moved(2, kTensor, result.data(), 50, 60);
+  EXPECT_EQ(verdict.wrong, 1u);
+  EXPECT_EQ(verdict.first_wrong, "element 50 is not that of rank 2");
+  EXPECT_EQ(data.verify_moved(2, kTensor, result.data(), 51, kCount).wrong, 0u);
+}
+
 TEST(BenchDataTest, OneWrongElementIsFound) {
   const BenchData data(DataType::kInt32, ReduceOp::kSum, kRanks, 1);
   std::vector<int32_t> result = sum<int32_t>(data);

@@ -102,7 +102,7 @@ class LocalRun {
 
  private:
   Status start_rank(const std::vector<std::string>& meet) {
-    std::vector<std::string> arguments = {"bench", "allreduce", "--report-events"};
+    std::vector<std::string> arguments = {"bench", bench_.collective, "--report-events"};
     arguments.insert(arguments.end(), bench_.worker_flags.begin(), bench_.worker_flags.end());
     arguments.insert(arguments.end(), meet.begin(), meet.end());
     const size_t rank = ranks_.size();

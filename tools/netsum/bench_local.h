@@ -1,4 +1,4 @@
-// `netsum bench allreduce --workers N`: every rank a process of its own on this machine.
+// `netsum bench COLLECTIVE --workers N`: every rank a process of its own on this machine.
 #ifndef NETSUM_TOOLS_NETSUM_BENCH_LOCAL_H_
 #define NETSUM_TOOLS_NETSUM_BENCH_LOCAL_H_
 
@@ -12,6 +12,7 @@
 namespace netsum::tool {
 
 struct LocalBench {
+  std::string collective;  // the subcommand that ranks run
   int workers = 2;
   // Flags common to all ranks; --rank, --world-size and where to meet are added.
   std::vector<std::string> worker_flags;

@@ -98,7 +98,7 @@ double BenchReport::bandwidth() const {
 }
 
 Json BenchReport::to_json() const {
-  Json json = {{"benchmark", "allreduce"},
+  Json json = {{"benchmark", bench_collective_name(settings_.collective)},
                {"verified", verified()},
                {"results_verified", verified_},
                {"results_wrong", wrong_},
@@ -145,16 +145,18 @@ Json BenchReport::to_json() const {
 std::string BenchReport::to_table() const {
   const Machine machine = this_machine();
   std::string text = fmt::format(
-      "allreduce of {} x {:.2f} MiB {} ({}) over {} workers, {} iterations after {} warm-up ones\n"
+      "{} of {} x {:.2f} MiB {}{} over {} workers, {} iterations after {} warm-up ones\n"
       "{}\n{}; {} cores; {}; netsum {}\n{}\n\n",
-      settings_.inflight, static_cast<double>(settings_.bytes) / kMiB, data_type_name(settings_.type),
-      reduce_op_name(settings_.op), world_size_, settings_.iterations, settings_.warmup, summed_by_,
-      machine.cpu_model, machine.cores, machine.kernel, NETSUM_VERSION_STRING, command_);
+      bench_collective_name(settings_.collective), settings_.inflight,
+      static_cast<double>(settings_.bytes) / kMiB, data_type_name(settings_.type),
+      sums(settings_.collective) ? fmt::format(" ({})", reduce_op_name(settings_.op)) : "", world_size_,
+      settings_.iterations, settings_.warmup, summed_by_, machine.cpu_model, machine.cores, machine.kernel,
+      NETSUM_VERSION_STRING, command_);
   const std::vector<int64_t> times = times_us();
   if (!times.empty()) {
     text += fmt::format(
         "time       median {:.3f} ms   min {:.3f}   max {:.3f}   p99 {:.3f}\n"
-        "bandwidth  {:.1f} MB/s of gradient ({:.2f} Gbit/s)\n\n",
+        "bandwidth  {:.1f} MB/s of tensors ({:.2f} Gbit/s)\n\n",
         median(times) / 1e3, static_cast<double>(times.front()) / 1e3,
         static_cast<double>(times.back()) / 1e3, static_cast<double>(percentile(times, 99)) / 1e3,
         bandwidth() / 1e6, bandwidth() * 8 / 1e9);

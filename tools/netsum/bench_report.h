@@ -1,4 +1,4 @@
-// What `netsum bench allreduce` found, gathered from the events of its ranks, and how it is shown.
+// What `netsum bench` found, gathered from the events of its ranks, and how it is shown.
 #ifndef NETSUM_TOOLS_NETSUM_BENCH_REPORT_H_
 #define NETSUM_TOOLS_NETSUM_BENCH_REPORT_H_
 

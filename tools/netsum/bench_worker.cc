@@ -124,13 +124,14 @@ class BenchRank {
   Communicator& communicator() { return *communicator_; }
   const Totals& totals() const { return totals_; }
 
-  // One iteration: new inputs, a barrier, the timed sums, then the check.
+  // One iteration: new inputs, a barrier, the timed operations, then the check.
   Result<Json> iterate(int n) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       data_.fill(communicator_->rank(), {n, static_cast<int>(i)}, tensors_[i].input.data(),
                  settings_.count());
       // So that a result of the previous iteration does not count as this one's.
       std::fill(tensors_[i].output.begin(), tensors_[i].output.end(), uint8_t{0xEE});
+      prepare(settings_.collective, communicator_->rank(), communicator_->world_size(), view_of(tensors_[i]));
     }
     if (Status status = wait_for_all(); !status.ok()) return status;
     const bool timed = n >= settings_.warmup;
@@ -140,7 +141,7 @@ class BenchRank {
     const CommunicatorStats stats_before = communicator_->stats();
     const double cpu_before = cpu_seconds();
     const int64_t start_ns = start_gate_now_ns();
-    if (Status status = sum_all(); !status.ok()) return status;
+    if (Status status = run_all(); !status.ok()) return status;
     const int64_t end_ns = start_gate_now_ns();
     const int64_t busy_after = count_busy ? machine_busy_ticks() : 0;
     if (timed) {
@@ -168,15 +169,14 @@ class BenchRank {
     std::vector<uint8_t> output;
   };
 
-  Status sum_all() {
-    AllReduceOptions options;
-    options.type = settings_.type;
-    options.op = settings_.op;
+  BenchTensor view_of(Tensor& tensor) const {
+    return {tensor.input.data(), tensor.output.data(), settings_.count(), settings_.type, settings_.op};
+  }
+
+  Status run_all() {
     std::vector<Work> works;
-    for (Tensor& tensor : tensors_) {
-      const TensorView view{tensor.input.data(), tensor.output.data(), settings_.count()};
-      works.push_back(communicator_->all_reduce(view, options));
-    }
+    for (Tensor& tensor : tensors_)
+      works.push_back(start(settings_.collective, *communicator_, view_of(tensor)));
     for (const Work& work : works) {
       if (Status status = work.wait(); !status.ok()) return status;
     }
@@ -215,22 +215,29 @@ class BenchRank {
                                      ": not all ranks came to iteration " + std::to_string(n) + " in time"};
   }
 
-  // Each rank checks a part of the elements. As all ranks have the same bits, all elements are checked.
+  // Each rank checks what it has received. Of an all-reduce, it checks a part of the elements: as all ranks have the same
+  // bits, all elements are checked.
   Json verify(int n) {
     uint64_t wrong = 0;
     uint64_t checksum = 0;
     double worst_error = 0;
     std::string first_wrong;
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      const auto rank = static_cast<size_t>(communicator_->rank());
-      const auto ranks = static_cast<size_t>(communicator_->world_size());
       const size_t count = settings_.count();
-      const Verdict verdict = data_.verify({n, static_cast<int>(i)}, tensors_[i].output.data(), count,
-                                           count * rank / ranks, count * (rank + 1) / ranks);
-      wrong += verdict.wrong > 0 ? 1 : 0;
-      if (first_wrong.empty()) first_wrong = verdict.first_wrong;
-      worst_error = std::max(worst_error, verdict.worst_error);
-      checksum = checksum * 31 + verdict.checksum;
+      const uint8_t* output = tensors_[i].output.data();
+      const TensorId id{n, static_cast<int>(i)};
+      bool right = true;
+      for (const auto& [first, last, from] :
+           expected(settings_.collective, communicator_->rank(), communicator_->world_size(), count)) {
+        const Verdict verdict = from == BenchExpectation::kSum
+                                    ? data_.verify(id, output, count, first, last)
+                                    : data_.verify_moved(from, id, output, first, last);
+        right &= verdict.wrong == 0;
+        if (first_wrong.empty()) first_wrong = verdict.first_wrong;
+        worst_error = std::max(worst_error, verdict.worst_error);
+        if (settings_.collective == BenchCollective::kAllReduce) checksum = checksum * 31 + verdict.checksum;
+      }
+      wrong += right ? 0 : 1;
     }
     return {{"verified", tensors_.size()},
             {"wrong", wrong},

@@ -1,4 +1,4 @@
-// One rank of `netsum bench allreduce`: joins, sums, verifies, and tells what happened event by event.
+// One rank of `netsum bench`: joins, runs the collective, verifies, and tells what happened event by event.
 #ifndef NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 #define NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 
@@ -8,11 +8,13 @@
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
+#include "tools/netsum/bench_collective.h"
 #include "tools/netsum/log.h"
 
 namespace netsum::tool {
 
 struct BenchSettings {
+  BenchCollective collective = BenchCollective::kAllReduce;
   size_t bytes = 64 << 20;  // of one tensor
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;

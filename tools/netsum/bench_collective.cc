@@ -1,0 +1,116 @@
+#include "tools/netsum/bench_collective.h"
+
+#include <algorithm>
+
+namespace netsum::tool {
+namespace {
+
+constexpr int kRoot = 0;
+
+constexpr BenchCollectiveInfo kCollectives[] = {
+    {BenchCollective::kAllReduce, "allreduce", "Sum tensors over workers"},
+    {BenchCollective::kBroadcast, "broadcast", "Send tensors from rank 0 to all workers"},
+    {BenchCollective::kAllGather, "allgather", "Collect a part from each worker at all workers"},
+    {BenchCollective::kGather, "gather", "Collect a part from each worker at rank 0"},
+    {BenchCollective::kScatter, "scatter", "Send a part from rank 0 to each worker"},
+    {BenchCollective::kReduce, "reduce", "Sum tensors over workers at rank 0"},
+    {BenchCollective::kReduceScatter, "reducescatter", "Sum tensors over workers, a part at each"},
+};
+
+bool is_in_place(BenchCollective collective, int rank) {
+  return collective == BenchCollective::kAllGather ||
+         (collective == BenchCollective::kGather && rank == kRoot);
+}
+
+}  // namespace
+
+std::span<const BenchCollectiveInfo> bench_collectives() {
+  return kCollectives;
+}
+
+const char* bench_collective_name(BenchCollective collective) {
+  return kCollectives[static_cast<size_t>(collective)].name;
+}
+
+bool sums(BenchCollective collective) {
+  return collective == BenchCollective::kAllReduce || collective == BenchCollective::kReduce ||
+         collective == BenchCollective::kReduceScatter;
+}
+
+BenchPart part_of(size_t count, int part, int ranks) {
+  const auto border = [&](int r) { return count * static_cast<size_t>(r) / static_cast<size_t>(ranks); };
+  return {border(part), border(part + 1)};
+}
+
+void prepare(BenchCollective collective, int rank, int ranks, const BenchTensor& tensor) {
+  if (!is_in_place(collective, rank)) return;
+  const BenchPart own = part_of(tensor.count, rank, ranks);
+  const size_t element = size_of(tensor.type);
+  std::copy(tensor.input + own.first * element, tensor.input + own.last * element,
+            tensor.output + own.first * element);
+}
+
+Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor) {
+  const int rank = communicator.rank(), ranks = communicator.world_size();
+  const size_t element = size_of(tensor.type);
+  const ReduceOptions options{.type = tensor.type, .op = tensor.op};
+  const TensorView whole{tensor.input, tensor.output, tensor.count};
+  std::vector<BufferView> buffers;
+  std::vector<TensorView> parts;
+  for (int part = 0; part < ranks; ++part) {
+    const auto [first, last] = part_of(tensor.count, part, ranks);
+    uint8_t* const output = tensor.output + first * element;
+    uint8_t* const input = is_in_place(collective, rank) ? output : tensor.input + first * element;
+    buffers.push_back({input, output, (last - first) * element});
+    parts.push_back({tensor.input + first * element, output, last - first});
+  }
+  switch (collective) {
+    case BenchCollective::kAllReduce:
+      return communicator.all_reduce(whole, options);
+    case BenchCollective::kBroadcast: {
+      // The root needs no copy.
+      const BufferView buffer{tensor.input, rank == kRoot ? nullptr : tensor.output, tensor.count * element};
+      return communicator.broadcast({&buffer, 1}, kRoot, {});
+    }
+    case BenchCollective::kAllGather:
+      return communicator.all_gather(buffers, {});
+    case BenchCollective::kGather:
+      return communicator.gather(buffers, kRoot, {});
+    case BenchCollective::kScatter:
+      return communicator.scatter(buffers, kRoot, {});
+    case BenchCollective::kReduce:
+      return communicator.reduce({&whole, 1}, kRoot, options);
+    case BenchCollective::kReduceScatter:
+      return communicator.reduce_scatter(parts, options);
+  }
+  return {};
+}
+
+std::vector<BenchExpectation> expected(BenchCollective collective, int rank, int ranks, size_t count) {
+  const BenchPart own = part_of(count, rank, ranks);
+  std::vector<BenchExpectation> all_parts;
+  for (int part = 0; part < ranks; ++part) {
+    const BenchPart at = part_of(count, part, ranks);
+    all_parts.push_back({at.first, at.last, part});
+  }
+  const bool root = rank == kRoot;
+  switch (collective) {
+    case BenchCollective::kAllReduce:
+    case BenchCollective::kReduceScatter:
+      return {{own.first, own.last, BenchExpectation::kSum}};
+    case BenchCollective::kBroadcast:
+      return root ? std::vector<BenchExpectation>{} : std::vector<BenchExpectation>{{0, count, kRoot}};
+    case BenchCollective::kAllGather:
+      return all_parts;
+    case BenchCollective::kGather:
+      return root ? all_parts : std::vector<BenchExpectation>{};
+    case BenchCollective::kScatter:
+      return {{own.first, own.last, kRoot}};
+    case BenchCollective::kReduce:
+      return root ? std::vector<BenchExpectation>{{0, count, BenchExpectation::kSum}}
+                  : std::vector<BenchExpectation>{};
+  }
+  return {};
+}
+
+}  // namespace netsum::tool
