@@ -102,7 +102,7 @@ def build_with_cmake(options, folder, prefix):
         ]
     )
     run(["cmake", "--build", folder])
-    return [folder / "all_reduce_cc", folder / "all_reduce_c"]
+    return [folder / name for name in ("all_reduce_cc", "all_reduce_c", "collectives_cc", "collectives_c")]
 
 
 def build_with_pkg_config(options, folder, prefix):
@@ -110,23 +110,13 @@ def build_with_pkg_config(options, folder, prefix):
     flags = run(["pkg-config", "--cflags", "--libs", "netsum"], env=environment).split()
     extra = options.flags.split()
     folder.mkdir()
-    programs = [folder / "all_reduce_cc", folder / "all_reduce_c"]
-    run([options.cxx, "-std=c++20", *extra, "-o", programs[0], options.source / "examples/all_reduce.cc", *flags])
-    run(
-        [
-            options.cc,
-            "-std=c99",
-            "-Wall",
-            "-Wextra",
-            "-pedantic",
-            "-Werror",
-            *extra,
-            "-o",
-            programs[1],
-            options.source / "examples/all_reduce.c",
-            *flags,
-        ]
-    )
+    cxx = [options.cxx, "-std=c++20", *extra]
+    cc = [options.cc, "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", *extra]
+    programs = []
+    for example in ("all_reduce", "collectives"):
+        for compiler, suffix in ((cxx, "cc"), (cc, "c")):
+            programs.append(folder / f"{example}_{suffix}")
+            run([*compiler, "-o", programs[-1], options.source / f"examples/{example}.{suffix}", *flags])
     return programs
 
 
@@ -156,7 +146,7 @@ def main():
             print(f"checked {plugin.name}")
         environment.pop("LD_LIBRARY_PATH")
         print(run([prefix / "bin/netsum", "version"], env=environment).splitlines()[0])
-        with_aggregator(prefix, programs[:2], dict(os.environ, LD_LIBRARY_PATH=str(library)))
+        with_aggregator(prefix, programs[:4], dict(os.environ, LD_LIBRARY_PATH=str(library)))
     print("passed")
 
 
