@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 
+import bugs_collectives
 import bugs_engine
 import bugs_failover
 import bugs_numbers
@@ -33,7 +34,14 @@ import bugs_protocol
 import bugs_service
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUGS = [*bugs_protocol.BUGS, *bugs_numbers.BUGS, *bugs_service.BUGS, *bugs_failover.BUGS, *bugs_engine.BUGS]
+BUGS = [
+    *bugs_protocol.BUGS,
+    *bugs_collectives.BUGS,
+    *bugs_numbers.BUGS,
+    *bugs_service.BUGS,
+    *bugs_failover.BUGS,
+    *bugs_engine.BUGS,
+]
 BUILD_DEADLINE_S = 600
 SKIPPED = 77  # the exit status when all bugs that were tried were found, but some could not be tried
 RUN_DEADLINE_S = 240
