@@ -116,7 +116,15 @@ std::string describe(const PathDescription& what) {
   std::string text = ranks == 1
                          ? "this rank is alone on its host"
                          : "the " + std::to_string(ranks) + " ranks of this host are summed in shared memory";
-  if (placement.hosts.size() == 1) return text + "; no other host takes part";
+  if (placement.hosts.size() == 1) {
+    const uint64_t large = what.path.host_counters()->large_inputs.get();
+    return text +
+           (large == 1 ? ", large tensors in place"
+            : large == 2
+                ? ", large tensors copied, because the kernel does not let ranks read each other's memory"
+                : "") +
+           "; no other host takes part";
+  }
   text += "; " + std::to_string(placement.hosts.size()) + " hosts with " + std::to_string(placement.owners) +
           (placement.owners == 1 ? " rank" : " ranks") + " each in the network, ";
   return text + (what.path.network().engine != nullptr ? describe_network(what) : "not this one");

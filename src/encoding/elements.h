@@ -25,6 +25,7 @@ struct Run {
   size_t index;        // of this run among those of the range
   uint64_t tensor_id;  // TensorView::id
   size_t offset;       // of the first element in its tensor
+  size_t tensor;       // its index in the operation
 };
 
 class TensorSequence {
@@ -99,7 +100,8 @@ class TensorSequence {
             done,
             index,
             view.id,
-            offset + (tensor == 0 ? first_offset_ : 0)};
+            offset + (tensor == 0 ? first_offset_ : 0),
+            tensor};
   }
 
   DataType type_;

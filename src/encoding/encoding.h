@@ -94,6 +94,11 @@ class Encoding {
   // first one. Returns false if an exact sum does not fit the type.
   virtual bool decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
                       const Payloads& payloads) const = 0;
+  // Writes the outputs of one packet of the plan as if its lanes were the sums over all ranks, which are the inputs here:
+  // encode() and decode() in one pass. False, and nothing is written: there is no such pass.
+  virtual bool sum(const Elements& /*chunk*/, const uint8_t* /*agreed*/, const PacketPlan& /*packet*/) const {
+    return false;
+  }
 };
 
 enum class EncodingKind : uint8_t {

@@ -1,6 +1,7 @@
 #include "src/encoding/fixed_point.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -199,6 +200,27 @@ bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const Pack
                        run.output);
   });
   return fits;
+}
+
+bool FixedPoint::sum(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet) const {
+  if (packet.layout != kNarrow) return false;
+  const Elements part{chunk.sequence, packet.begin, packet.count};
+  const uint8_t* bytes = bytes_of(chunk, agreed, packet);
+  const int lane_bits = static_cast<int>(8 * narrow_bytes_);
+  bool can = true;
+  part.for_each_run([&](const Run& run) {
+    can &= kernels::can_sum_narrow(type_, lane_bits, bytes[2 * block_of(run)], members_);
+  });
+  if (!can) return false;
+  std::array<const uint8_t*, kMaxRanks> inputs;
+  part.for_each_run([&](const Run& run) {
+    size_t n = 0;
+    inputs[n++] = run.input;
+    part.for_each_more_input(run, [&](const uint8_t* input) { inputs[n++] = input; });
+    kernels::sum_narrow(type_, lane_bits, {inputs.data(), n}, run.count, bytes[2 * block_of(run)], members_,
+                        average_, run.output);
+  });
+  return true;
 }
 
 bool FixedPoint::decode_int64(const Elements& part, Layout layout, const Payloads& payloads) {

@@ -36,6 +36,7 @@ class FixedPoint final : public Encoding {
               uint8_t* payload) const override;
   bool decode(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet,
               const Payloads& payloads) const override;
+  bool sum(const Elements& chunk, const uint8_t* agreed, const PacketPlan& packet) const override;
 
  private:
   // What a packet has of the elements.

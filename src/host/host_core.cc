@@ -1,7 +1,7 @@
 #include "src/host/host_core.h"
 
 #include <algorithm>
-#include <map>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -10,11 +10,15 @@
 namespace netsum {
 namespace {
 
-// Up to this size, summing everything on every rank costs less than another wait.
-constexpr size_t kDirectBytes = size_t{8} << 10;
-// A host that waits for one of its own ranks can name it, and does so at the deadline. The operations over the network get
-// this much longer, and the other hosts twice as much, so that the most specific message comes first.
-constexpr int64_t kNetworkGraceUs = 200'000;
+// Up to this number of bytes, of all inputs together, it costs less that each rank sums all that it receives than that all
+// wait for each other's sums.
+constexpr size_t kOwnWork = size_t{128} << 10;
+// Smaller tensors, on average, are not read in place, because each costs a part of a system call.
+constexpr size_t kInPlaceTensorBytes = 4096;
+// The pieces of all ranks' inputs that are read in place and then summed fit the cache of a core.
+constexpr size_t kAllPiecesBytes = size_t{1} << 20;
+constexpr size_t kLeastPieceBytes = size_t{16} << 10;
+constexpr size_t kMostPieceBytes = size_t{128} << 10;
 
 std::string list(const std::vector<int>& ranks) {
   std::string text;
@@ -27,8 +31,11 @@ std::string list(const std::vector<int>& ranks) {
 HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
     : options_(std::move(options)),
       segment_(std::move(segment)),
+      peers_(segment_.get(), options_.placement.local, options_.in_place_bytes != SIZE_MAX && alone()),
       local_sum_(options_.payload_bytes),
-      direct_sum_(kDirectBytes) {
+      piece_bytes_(std::max<size_t>(std::clamp(kAllPiecesBytes / ranks(), kLeastPieceBytes, kMostPieceBytes),
+                                    options_.payload_bytes)),
+      own_sum_(piece_bytes_) {
   NETSUM_ASSERT(ranks() == options_.placement.local_ranks().size());
   NETSUM_ASSERT(alone() || options_.to_network);
 }
@@ -45,8 +52,7 @@ void HostCore::submit(uint64_t id, OperationSpec spec) {
     completions_.push_back({id, Status()});
     return;
   }
-  const bool direct = alone() && operation->count() * size_of(operation->type()) <= kDirectBytes;
-  operations_.push_back({id, std::move(operation), 0, direct});
+  operations_.push_back({id, std::move(operation)});
 }
 
 bool HostCore::advance() {
@@ -57,14 +63,14 @@ uint32_t HostCore::awaited() const {
   uint32_t causes = 0;
   if (taken_ != reduced_) causes |= FutexEvent::kReduced;
   if (reduced_ != staged_) causes |= FutexEvent::kStaged;
-  if (staged_ - taken_ < Segment::kSlots) causes |= FutexEvent::kTaken;
+  if (has_more_to_stage() && staged_ - taken_ < Segment::kSlots) causes |= FutexEvent::kTaken;
   return causes;
 }
 
 void HostCore::arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause) {
   if (!barrier.arrive(expected)) return;
   for (size_t rank = 0; rank < ranks(); ++rank) {
-    if (rank != options_.placement.local) segment_->event(rank).notify(cause);
+    if (rank != local()) segment_->event(rank).notify(cause);
   }
 }
 
@@ -77,174 +83,125 @@ HostCore::Pending* HostCore::next_to_stage() {
   return nullptr;
 }
 
+// The last operation is staged last.
+bool HostCore::has_more_to_stage() const {
+  return !operations_.empty() && operations_.back().staged < operations_.back().operation->count();
+}
+
 bool HostCore::slot_is_free() const {
   if (staged_ - taken_ == Segment::kSlots) return false;
   const uint64_t round = round_of(staged_);
   return round == 0 || segment_->taken(slot_of(staged_)).complete(round - 1, ranks());
 }
 
+// All ranks decide alike: by what the signature covers, and by what all of them have told in the first step, which all have
+// taken before its slot is used again.
+void HostCore::plan(Pending* pending) {
+  const Operation& operation = *pending->operation;
+  const bool moved = operation.type() == DataType::kByte && operation.role().contributors.of(0) >= 0;
+  if (moved) pending->result = Result::kMoved;
+  if (!alone()) return;
+  const std::vector<TensorView>& tensors = operation.chunk_of(0, 0).sequence->tensors();
+  const size_t bytes = operation.count() * size_of(operation.type());
+  if (staged_ >= Segment::kSlots) counters_.large_inputs.set(peers_.available() ? 1 : 2);
+  pending->in_place = counters_.large_inputs.get() == 1 && bytes >= options_.in_place_bytes &&
+                      tensors.size() * kInPlaceTensorBytes <= bytes &&
+                      tensors.size() * sizeof(uint64_t) <= segment_->host_block_bytes();
+  if (moved) return;
+  size_t received = bytes;  // by the rank that receives most
+  if (operation.role().collective == Collective::kReduceScatter) {
+    received = 0;
+    for (const TensorView& part : tensors)
+      received = std::max(received, part.count * size_of(operation.type()));
+    if (pending->in_place) pending->result = Result::kOwn;
+  }
+  if (received * ranks() > kOwnWork) return;
+  pending->result = Result::kOwn;
+  pending->in_place = false;
+}
+
+// Of one step. What is read in place and not summed in the segment needs no room there.
+size_t HostCore::most_elements(const Pending& pending) const {
+  if (pending.in_place && pending.result != Result::kShared) return pending.operation->count();
+  const size_t chunk = chunk_of(*pending.operation);
+  return segment_->host_block_bytes() / (chunk * size_of(pending.operation->type())) * chunk;
+}
+
 bool HostCore::stage() {
   Pending* pending = slot_is_free() ? next_to_stage() : nullptr;
   if (pending == nullptr) return false;
+  if (pending->staged == 0) plan(pending);
   const Operation& operation = *pending->operation;
-  const size_t chunk = operation.encoding().chunk_elements(options_.payload_bytes);
-  const size_t most = segment_->host_block_bytes() / (chunk * size_of(operation.type())) * chunk;
   const uint32_t slot = slot_of(staged_);
-  const size_t local = options_.placement.local;
-  const Step next{pending, pending->staged, std::min(most, operation.count() - pending->staged)};
-  step(staged_) = next;
+  Step& next = step(staged_);
+  next = {.pending = pending,
+          .begin = pending->staged,
+          .count = std::min(most_elements(*pending), operation.count() - pending->staged)};
   pending->staged += next.count;
-  operation.copy_in(next.begin, next.count, segment_->input(slot, local));
-  segment_->note(slot, local).signature = operation.signature();
+  if (pending->in_place) {
+    publish_addresses(&next, slot);
+  } else if (pending->result == Result::kMoved) {
+    operation.chunk_of(next.begin, next.count).for_each_run([&](const Run& run) {
+      if (run.input != nullptr) std::memcpy(segment_->moved(slot) + run.done, run.input, run.count);
+    });
+  } else {
+    operation.copy_in(next.begin, next.count, segment_->input(slot, local()));
+  }
+  segment_->note(slot, local()).signature = operation.signature();
   counters_.bytes_staged.add(next.count * size_of(operation.type()));
-  segment_->progress(local).staged.store(++staged_, std::memory_order_relaxed);
+  segment_->progress(local()).staged.store(++staged_, std::memory_order_relaxed);
   arrive(segment_->staged(slot), ranks(), FutexEvent::kStaged);
   return true;
 }
 
-// --- Reduce -----------------------------------------------------------------------------------------------
-
-bool HostCore::reduce() {
-  if (reduced_ == staged_) return false;
-  const uint32_t slot = slot_of(reduced_);
-  if (!segment_->staged(slot).complete(round_of(reduced_), ranks())) return false;
-  const Step& current = step(reduced_);
-  if (Status status = compare_signatures(current, slot); !status.ok()) {
-    fail(status);
-    return true;
-  }
-  ++reduced_;
-  if (current.pending->direct) {
-    reduce_directly(current, slot);
-  } else if (options_.placement.is_owner()) {
-    reduce_own_portion(current, slot);
-  }
-  segment_->progress(options_.placement.local).reduced.store(reduced_, std::memory_order_relaxed);
-  return true;
-}
-
-// The sum of elements [begin, begin + count) of the block over all ranks' inputs.
-PartialSum HostCore::portion_of(const Step& step, uint32_t slot, size_t begin, size_t count,
-                                uint8_t* sum) const {
-  const Operation& whole = *step.pending->operation;
-  const uint8_t* input = segment_->input(slot, 0) + begin * size_of(whole.type());
-  // An all-reduce, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops what it does not
-  // receive.
-  PartialSum portion{.slot = slot,
-                     .spec = {.type = whole.type(),
-                              .op = whole.op(),
-                              .tensors = whole.tensors_of(step.begin + begin, count),
-                              .role = {},
-                              .deadline_us = whole.deadline_us() + kNetworkGraceUs,
-                              .joint = {.more_inputs = {},
-                                        .context = whole.signature(),
-                                        .first_offset = whole.offset_of(step.begin + begin)}}};
-  for (size_t rank = 1; rank < ranks(); ++rank)
-    portion.spec.joint.more_inputs.push_back(segment_->input(slot, rank) + begin * size_of(whole.type()));
-  for (TensorView& view : portion.spec.tensors) {
-    view.input = input;
-    view.output = sum;
-    input += view.count * size_of(whole.type());
-    sum += view.count * size_of(whole.type());
-  }
-  return portion;
-}
-
-bool HostCore::sum_here(const PartialSum& portion) {
-  return local_sum_.run(Operation(0, portion.spec, options_.world_size, options_.encoding));
-}
-
-void HostCore::reduce_own_portion(const Step& step, uint32_t slot) {
-  const Operation& whole = *step.pending->operation;
-  const size_t chunk = whole.encoding().chunk_elements(options_.payload_bytes);
-  const size_t chunks = (step.count + chunk - 1) / chunk;
-  const size_t local = options_.placement.local;
-  const size_t begin = std::min(chunks * local / owners() * chunk, step.count);
-  const size_t end = std::min(chunks * (local + 1) / owners() * chunk, step.count);
-  uint8_t* sum = segment_->sum(slot) + begin * size_of(whole.type());
-  Segment::Note& note = segment_->note(slot, local);
-  note.overflow = 0;
-  if (begin < end) {
-    const PartialSum portion = portion_of(step, slot, begin, end - begin, sum);
-    if (!alone()) return options_.to_network(portion);
-    note.overflow = sum_here(portion) ? 0 : 1;
-  }
-  arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
-}
-
-void HostCore::reduce_directly(const Step& step, uint32_t slot) {
-  if (!sum_here(portion_of(step, slot, 0, step.count, direct_sum_.data()))) {
-    return fail(overflow_status(step));  // on all ranks alike
-  }
-  const Operation& whole = *step.pending->operation;
-  whole.copy_out(direct_sum_.data(), 0, step.count);
-  counters_.bytes_taken.add(ranks() * step.count * size_of(whole.type()));
-  // No rank waits for this portion, but the barrier counts rounds.
-  segment_->reduced(slot).arrive(owners());
-  arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
-}
-
-void HostCore::on_network_done(uint32_t slot, const Status& status) {
-  if (!status_.ok()) return;
-  if (!status.ok()) return fail(status);
-  arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
-}
-
-Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
-  const Operation& operation = *step.pending->operation;
-  bool same = true;
-  for (size_t rank = 0; rank < ranks(); ++rank)
-    same &= segment_->note(slot, rank).signature == operation.signature();
-  if (same) return Status();
-  std::map<uint32_t, size_t> votes;
-  for (size_t rank = 0; rank < ranks(); ++rank) ++votes[segment_->note(slot, rank).signature];
-  // Which rank is wrong is unknown. All ranks name the same one: the first that differs from the most frequent signature.
-  const auto usual = std::max_element(votes.begin(), votes.end(),
-                                      [](const auto& a, const auto& b) { return a.second < b.second; });
-  size_t differs = 0;
-  while (segment_->note(slot, differs).signature == usual->first) ++differs;
-  const int self = options_.placement.local_ranks()[options_.placement.local];
-  const int other = options_.placement.local_ranks()[differs];
-  const std::string text =
-      "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
-      (other == self ? "other ranks are in another operation"
-                     : "rank " + std::to_string(other) +
-                           " is not, or differs in root, count, type, operation or lane width");
-  return Status(ErrorCode::kMismatch, text + ": all ranks must call the same collectives in the same order",
-                other);
+// Where each tensor of the step begins in this rank's memory; 0: this rank does not contribute.
+void HostCore::publish_addresses(Step* step, uint32_t slot) {
+  const Operation& operation = *step->pending->operation;
+  uint8_t* const table = segment_->input(slot, local());
+  bool first = true;
+  operation.chunk_of(step->begin, step->count).for_each_run([&](const Run& run) {
+    if (std::exchange(first, false)) step->first_tensor = run.tensor;
+    uint64_t address = 0;
+    if (run.input != nullptr) {
+      address = reinterpret_cast<uint64_t>(run.input) - run.offset * size_of(operation.type());
+      step->lends = true;
+    }
+    std::memcpy(table + (run.tensor - step->first_tensor) * sizeof address, &address, sizeof address);
+  });
 }
 
 // --- Take -------------------------------------------------------------------------------------------------
 
 bool HostCore::take() {
   if (taken_ == reduced_) return false;
-  const Step current = step(taken_);
-  const Operation& operation = *current.pending->operation;
-  if (!current.pending->direct) {
-    const uint32_t slot = slot_of(taken_);
-    if (!segment_->reduced(slot).complete(round_of(taken_), owners())) return false;
+  const Step& current = step(taken_);
+  const Pending& pending = *current.pending;
+  const Operation& operation = *pending.operation;
+  const uint32_t slot = slot_of(taken_);
+  const bool shared = pending.result == Result::kShared;
+  const bool waits = shared || current.lends || !alone();
+  if (waits && !segment_->reduced(slot).complete(round_of(taken_), owners())) return false;
+  if (shared) {
     for (size_t owner = 0; owner < owners(); ++owner) {
       if (segment_->note(slot, owner).overflow == 0) continue;
       fail(overflow_status(current));
       return true;
     }
-    operation.copy_out(segment_->sum(slot), current.begin, current.count);
-    counters_.bytes_taken.add(current.count * size_of(operation.type()));
-    arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
   }
-  segment_->progress(options_.placement.local).taken.store(++taken_, std::memory_order_relaxed);
-  if (current.begin + current.count == operation.count()) {
-    completions_.push_back({current.pending->id, Status()});
+  if (shared || (pending.result == Result::kMoved && !pending.in_place)) {
+    const bool as_moved = !shared && alone();
+    operation.copy_out(as_moved ? segment_->moved(slot) : segment_->sum(slot), current.begin, current.count);
+    counters_.bytes_taken.add(current.count * size_of(operation.type()));
+  }
+  for (const Edge& edge : current.edges) operation.copy_out(edge.sum.data(), edge.at.begin, edge.at.size());
+  const bool last = current.begin + current.count == operation.count();
+  arrive(segment_->taken(slot), ranks(), FutexEvent::kTaken);
+  segment_->progress(local()).taken.store(++taken_, std::memory_order_relaxed);
+  if (last) {
+    completions_.push_back({pending.id, Status()});
     operations_.pop_front();  // steps are taken in order
   }
   return true;
-}
-
-Status HostCore::overflow_status(const Step& step) const {
-  return Status(ErrorCode::kOverflow, step.pending->operation->describe() +
-                                          ": the exact sum of an element of [" + std::to_string(step.begin) +
-                                          ", " + std::to_string(step.begin + step.count) +
-                                          ") does not fit the type");
 }
 
 // --- Deadlines and ends -----------------------------------------------------------------------------------
@@ -273,7 +230,7 @@ std::vector<int> HostCore::late_ranks() const {
     std::vector<int> ranks_behind;
     for (size_t rank = 0; rank < ranks(); ++rank) {
       if ((segment_->progress(rank).*stage).load(std::memory_order_relaxed) <= step)
-        ranks_behind.push_back(options_.placement.local_ranks()[rank]);
+        ranks_behind.push_back(rank_of(rank));
     }
     return ranks_behind;
   };
@@ -307,6 +264,7 @@ void HostCore::fail(const Status& status) {
   if (!status_.ok()) return;
   NETSUM_ASSERT(!status.ok());
   status_ = status;
+  peers_.withdraw();
   for (const Pending& pending : operations_) completions_.push_back({pending.id, status});
   operations_.clear();
 }

@@ -1,17 +1,24 @@
-// Sums over the ranks of one host through shared memory, as seen by one of them, without threads or clock. The counterpart
-// of WorkerCore for the share of an operation that does not use the network, or does not use it yet.
+// Collectives of the ranks of one host through shared memory, as seen by one of them, without threads or clock. The
+// counterpart of WorkerCore for the share of an operation that does not use the network, or does not use it yet.
 //
-// Every operation is divided into host blocks, in the same order on all ranks of the host. One host block is summed per
-// step, and step s uses segment slot s mod kSlots:
+// Every operation is divided into steps, in the same order on all ranks of the host. Step s uses segment slot s mod kSlots:
 //
 //   phase    what                                                              when
-//   stage    copies the block of this rank's input to the segment slot         all ranks have freed the slot
-//   reduce   an owner sums its portion of all ranks' blocks, if there are      all ranks have staged
-//            several hosts over the network
-//   take     copies the sum to this rank's output and frees the slot           all owners have reduced
+//   stage    gives this rank's input to the others                             all ranks have freed the slot
+//   reduce   computes what this rank computes of the result                    all ranks have staged
+//   take     copies what others have computed, and frees the slot              they have computed it, or have read the
+//                                                                              input that they read in place
 //
-// On a single host, a small tensor is summed whole by each rank for itself, which saves a wait. A rank tries the phases in
-// the order take, reduce, stage, so that finished blocks do not wait for later ones, and sleeps when none is possible.
+// What they do depends on the operation:
+//
+//   input    copied to the segment slot, a host block at a time; or, on a single host where the kernel lets ranks read each
+//            other's memory (peer_memory.h), addresses, and large inputs are read in place
+//   result   shared: each owner sums its portion of the block, if there are several hosts over the network, and all ranks
+//            copy the sums. own: each rank sums what it receives, which saves a wait for small tensors, and copies for
+//            reduce-scatter. moved: ranks copy what they receive of what one has; several hosts exchange it as portions
+//
+// A rank tries the phases in the order take, reduce, stage, so that finished steps do not wait for later ones, and sleeps
+// when none is possible. A rank without operations owes the others nothing.
 //
 // Thread rule: one thread; any thread may read the counters.
 #ifndef NETSUM_SRC_HOST_HOST_CORE_H_
@@ -26,13 +33,14 @@
 #include "netsum/status.h"
 #include "src/base/counter.h"
 #include "src/host/local_sum.h"
+#include "src/host/peer_memory.h"
 #include "src/host/placement.h"
 #include "src/host/segment.h"
 #include "src/worker/operation.h"
 
 namespace netsum {
 
-// A portion of a host block. Its inputs, and the memory for its sum, are in the segment slot.
+// A portion of a host block for the network. Its inputs, and the memory for its sum, are in the segment slot.
 struct PartialSum {
   uint32_t slot = 0;  // the argument of on_network_done()
   OperationSpec spec;
@@ -45,11 +53,17 @@ struct HostOptions {
   uint32_t payload_bytes = 1440;  // chunks fit packets of this size; equal on all ranks
   // Starts the sum of a portion over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;
+  // On one host, operations of so many bytes are read in place, where the kernel permits it; SIZE_MAX: none. From about this
+  // size on, that costs less than to copy twice. Equal on all ranks.
+  size_t in_place_bytes = size_t{1} << 20;
 };
 
 struct HostCounters {
-  Counter bytes_staged;  // copied to the shared memory
-  Counter bytes_taken;   // copied from it
+  Counter bytes_staged;         // inputs of this rank that it gave to the others, copied or in place
+  Counter bytes_taken;          // read from the shared memory, or from the memory of other ranks
+  Counter bytes_read_in_place;  // of these, from the memory of other ranks
+  // Of a single host: 1 if large inputs are read in place, 2 if they are copied, 0 while that is not known.
+  Counter large_inputs;
 };
 
 class HostCore {
@@ -83,44 +97,97 @@ class HostCore {
   const HostCounters& counters() const { return counters_; }
 
  private:
+  enum class Result : uint8_t { kShared, kOwn, kMoved };
   struct Pending {
     uint64_t id = 0;
     std::unique_ptr<Operation> operation;
     size_t staged = 0;  // elements
-    bool direct = false;
+    // Decided when its first step is staged, alike on all ranks.
+    Result result = Result::kShared;
+    bool in_place = false;
+  };
+  // Elements of the operation.
+  struct Range {
+    size_t begin = 0;
+    size_t end = 0;
+    size_t size() const { return end - begin; }
+  };
+  // A sum that is not copied out at once, because other ranks may still read what is there.
+  struct Edge {
+    Range at;
+    std::vector<uint8_t> sum;
   };
   struct Step {
     const Pending* pending = nullptr;
     size_t begin = 0;  // elements [begin, begin + count) of the operation
     size_t count = 0;
+    // In place: which tensor's address comes first in the slot, and whether others read any input of this rank.
+    size_t first_tensor = 0;
+    bool lends = false;
+    std::vector<Edge> edges = {};
   };
+  using Inputs = std::vector<const uint8_t*>;  // by local rank
+
+  // A host that waits for one of its own ranks can name it, and does so at the deadline. The operations over the network
+  // get this much longer, and the other hosts twice as much, so that the most specific message comes first.
+  static constexpr int64_t kNetworkGraceUs = 200'000;
 
   size_t ranks() const { return segment_->ranks(); }
+  size_t local() const { return options_.placement.local; }
   bool alone() const { return options_.placement.hosts.size() == 1; }
   size_t owners() const { return options_.placement.owners; }
+  int rank_of(size_t local) const { return options_.placement.local_ranks()[local]; }
   static uint32_t slot_of(uint64_t step) { return static_cast<uint32_t>(step % Segment::kSlots); }
   static uint64_t round_of(uint64_t step) { return step / Segment::kSlots; }
   Step& step(uint64_t number) { return steps_[slot_of(number)]; }
+  size_t chunk_of(const Operation& operation) const {
+    return operation.encoding().chunk_elements(options_.payload_bytes);
+  }
 
   bool stage();
   bool reduce();
   bool take();
   bool slot_is_free() const;
   Pending* next_to_stage();
-  PartialSum portion_of(const Step& step, uint32_t slot, size_t begin, size_t count, uint8_t* sum) const;
-  bool sum_here(const PartialSum& portion);
-  void reduce_own_portion(const Step& step, uint32_t slot);
-  void reduce_directly(const Step& step, uint32_t slot);
+  bool has_more_to_stage() const;
+  void plan(Pending* pending);
+  size_t most_elements(const Pending& pending) const;
+  void publish_addresses(Step* step, uint32_t slot);
   void arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause);
+
+  // host_core_reduce.cc
+  Range to_reduce(const Step& step) const;
+  Range portion_of(const Step& step) const;
+  Range received_of(const Step& step) const;
+  void reduce_some(Step* step, uint32_t slot);
+  void send_portion(const Step& step, uint32_t slot);
+  void sum_some(Step* step, uint32_t slot);
+  void finish_sum(Step* step, uint32_t slot, Range piece, bool fits);
+  void move_some(const Step& step, uint32_t slot);
+  void end_reduce(const Step& step, uint32_t slot, bool sent);
+  size_t piece_elements(const Step& step) const;
+  bool find_inputs(const Step& step, uint32_t slot, Range piece, Inputs* inputs);
+  const uint8_t* own_input(const Step& step, Range piece, uint8_t* to) const;
+  bool read_input(const Step& step, uint32_t slot, size_t rank, Range piece, uint8_t* to);
+  uint64_t address_of(const Step& step, uint32_t slot, size_t rank, const Run& run) const;
+  bool is_here(int rank) const;
+  OperationSpec sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const;
   Status compare_signatures(const Step& step, uint32_t slot) const;
   Status overflow_status(const Step& step) const;
+  Status unreadable_status(size_t rank) const;
+
   std::vector<int> late_ranks() const;
   Status timeout_status(const Operation& operation) const;
 
   const HostOptions options_;
   const std::unique_ptr<Segment> segment_;
+  PeerMemory peers_;
   LocalSum local_sum_;
-  std::vector<uint8_t> direct_sum_;
+  const size_t piece_bytes_;
+  std::vector<uint8_t> own_sum_;      // a piece of the result
+  std::vector<uint8_t> read_pieces_;  // a piece of each rank's input
+  std::vector<iovec> remote_;
+  std::vector<bool> read_from_;  // in this step, by local rank
 
   std::deque<Pending> operations_;
   uint64_t next_number_ = 0;
@@ -129,6 +196,9 @@ class HostCore {
   uint64_t staged_ = 0;
   uint64_t reduced_ = 0;
   uint64_t taken_ = 0;
+  // Of the step in the phase of reducing: begun, and what is left of it. A call does a part of a long one.
+  bool reducing_ = false;
+  Range left_;
 
   std::vector<Completion> completions_;
   Status status_;

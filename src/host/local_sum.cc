@@ -26,6 +26,7 @@ bool LocalSum::run_chunk(const Operation& operation, Chunk&& chunk) {
   for (size_t i = 0; i < payloads.size(); ++i) payloads[i] = payloads_[i].data();
   bool fits = true;
   for (size_t i = 0; i < plan.packets; ++i) {
+    if (operation.sum(chunk, plan.packet[i])) continue;
     operation.encode(chunk, plan.packet[i], payloads_[plan.together ? i : 0].data());
     if (!plan.together) fits &= operation.decode(chunk, plan.packet[i], payloads);
   }

@@ -1,5 +1,6 @@
 // The memory that the ranks of one host share: a few segment slots, each with room for one host block of every rank's
-// input and for the block's sum, and the barriers and events between the ranks.
+// input (or for the addresses of inputs that the others read in place) and for the block's sum, and the barriers and events
+// between the ranks.
 //
 // The first rank creates it as a memfd, which has no name in a file system and disappears with its processes, and passes
 // it to the others over a socket in the abstract name space, which belongs to the network namespace. Only processes of
@@ -60,16 +61,28 @@ class Segment {
     std::atomic<uint64_t> taken{0};
   };
 
+  // What a rank tells the others about its memory (peer_memory.h).
+  struct alignas(kCacheLine) Peer {
+    int32_t process = 0;
+    uint64_t identity = 0;
+    uint64_t identity_address = 0;
+    std::atomic<uint32_t> reads{0};      // it can read the memory of all other ranks
+    std::atomic<uint32_t> withdrawn{0};  // its memory is no longer as it submitted it
+  };
+
   Barrier& staged(uint32_t slot) { return control_->slots[slot].staged; }
   Barrier& reduced(uint32_t slot) { return control_->slots[slot].reduced; }
   Barrier& taken(uint32_t slot) { return control_->slots[slot].taken; }
   Note& note(uint32_t slot, size_t rank) { return control_->slots[slot].notes[rank]; }
   FutexEvent& event(size_t rank) { return control_->events[rank]; }
   Progress& progress(size_t rank) { return control_->progress[rank]; }
+  Peer& peer(size_t rank) { return control_->peers[rank]; }
   uint8_t* input(uint32_t slot, size_t rank) {
     return blocks_ + (slot * (ranks_ + 1) + rank) * host_block_bytes_;
   }
   uint8_t* sum(uint32_t slot) { return input(slot, ranks_); }
+  // Where all ranks write what they contribute to one block, instead of each to its own.
+  uint8_t* moved(uint32_t slot) { return input(slot, 0); }
 
  private:
   struct Slot {
@@ -82,6 +95,7 @@ class Segment {
     Slot slots[kSlots];
     FutexEvent events[kMaxRanks];
     Progress progress[kMaxRanks];
+    Peer peers[kMaxRanks];
   };
 
   Segment(size_t ranks, size_t host_block_bytes);

@@ -274,6 +274,81 @@ bool lanes64_to_int32(const uint8_t* lanes, size_t n, uint8_t* out) {
   return hn::AllTrue(di64, hn::Eq(lost, hn::Zero(di64)));
 }
 
+// --- Several inputs to their sum
+
+// Quantised and added in registers, so that no lanes are stored.
+template <DataType kType>
+void sum_floats(const uint8_t* const* inputs, size_t count, size_t n, uint8_t exponent, int members,
+                int lane_bits, bool average, uint8_t* out) {
+  constexpr size_t kBytes = size_of(kType);
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const Scale scale(exponent, members, lane_bits);
+  const Averager averager(members, average);
+  const auto step = static_cast<float>(quantum(exponent, members, lane_bits));
+  const auto finish = [&](hn::VFromD<hn::RebindToSigned<decltype(df)>> sum, uint8_t* to)
+                          HWY_ATTR { store_floats<kType>(df, averager(df, scaled(df, sum, step)), to); };
+  size_t done = 0;
+  for (; done + 2 * lanes <= n; done += 2 * lanes) {
+    const size_t first = done * kBytes, second = (done + lanes) * kBytes;
+    auto a = hn::Zero(hn::RebindToSigned<decltype(df)>()), b = a;
+    for (size_t i = 0; i < count; ++i) {
+      a = hn::Add(a, quantise(df, load_floats<kType>(df, inputs[i] + first), scale));
+      b = hn::Add(b, quantise(df, load_floats<kType>(df, inputs[i] + second), scale));
+    }
+    finish(a, out + first);
+    finish(b, out + second);
+  }
+  while (done < n) {
+    const size_t rest = std::min(lanes, n - done) * kBytes;
+    HWY_ALIGN uint8_t last[HWY_MAX_BYTES] = {};
+    auto sum = hn::Zero(hn::RebindToSigned<decltype(df)>());
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(last, inputs[i] + done * kBytes, rest);
+      sum = hn::Add(sum, quantise(df, load_floats<kType>(df, last), scale));
+    }
+    finish(sum, last);
+    std::memcpy(out + done * kBytes, last, rest);
+    done += rest / kBytes;
+  }
+}
+
+template <typename T>
+void sum_integers(const uint8_t* const* inputs, size_t count, size_t n, uint8_t* out) {
+  const hn::ScalableTag<T> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t done = 0; done < n; done += lanes) {
+    const size_t bytes = std::min(lanes, n - done) * sizeof(T);
+    HWY_ALIGN uint8_t last[HWY_MAX_BYTES] = {};
+    auto sum = hn::Zero(d);
+    for (size_t i = 0; i < count; ++i) {
+      const uint8_t* from = inputs[i] + done * sizeof(T);
+      if (bytes < lanes * sizeof(T)) from = static_cast<const uint8_t*>(std::memcpy(last, from, bytes));
+      sum = hn::Add(sum, load(d, from));
+    }
+    store(sum, d, last);
+    std::memcpy(out + done * sizeof(T), last, bytes);
+  }
+}
+
+void sum_elements(DataType type, const uint8_t* const* inputs, size_t count, size_t n, uint8_t exponent,
+                  int members, int lane_bits, bool average, uint8_t* out) {
+  switch (type) {
+    case DataType::kFloat32:
+      return sum_floats<DataType::kFloat32>(inputs, count, n, exponent, members, lane_bits, average, out);
+    case DataType::kBFloat16:
+      return sum_floats<DataType::kBFloat16>(inputs, count, n, exponent, members, lane_bits, average, out);
+    case DataType::kFloat16:
+      return sum_floats<DataType::kFloat16>(inputs, count, n, exponent, members, lane_bits, average, out);
+    case DataType::kInt32:
+      return sum_integers<int32_t>(inputs, count, n, out);
+    case DataType::kInt64:
+      return sum_integers<int64_t>(inputs, count, n, out);
+    case DataType::kByte:  // never summed
+      return;
+  }
+}
+
 // --- One entry per direction and width: a dispatch costs as much as a few vectors of work
 
 void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
@@ -362,6 +437,7 @@ HWY_EXPORT(elements_to_lanes32);
 HWY_EXPORT(lanes32_to_elements);
 HWY_EXPORT(elements_to_lanes64);
 HWY_EXPORT(lanes64_to_elements);
+HWY_EXPORT(sum_elements);
 
 const uint8_t* bytes(const void* p) {
   return static_cast<const uint8_t*>(p);
@@ -435,6 +511,18 @@ bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
   const FloatMode mode;
   return HWY_DYNAMIC_DISPATCH(lanes64_to_elements)(type, lanes, n, exponent, members, average,
                                                    static_cast<uint8_t*>(out));
+}
+
+bool can_sum_narrow(DataType type, int lane_bits, uint8_t exponent, int members) {
+  return !is_floating(type) || lane_bits != 32 || exponent == 0 || exponent >= quantum_bits(members);
+}
+
+void sum_narrow(DataType type, int lane_bits, std::span<const uint8_t* const> inputs, size_t n,
+                uint8_t exponent, int members, bool average, void* out) {
+  NETSUM_ASSERT(can_sum_narrow(type, lane_bits, exponent, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(sum_elements)
+  (type, inputs.data(), inputs.size(), n, exponent, members, lane_bits, average, static_cast<uint8_t*>(out));
 }
 
 }  // namespace netsum::kernels

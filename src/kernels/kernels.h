@@ -98,6 +98,14 @@ void int64_to_half_lanes(const int64_t* in, size_t n, int half, uint8_t* lanes);
 // the same memory.
 bool int64_from_half_lanes(const uint8_t* low, const uint8_t* high, size_t n, int64_t* out);
 
+// --- Narrow lanes of several inputs
+// In one pass, the bits that the inputs' narrow lanes (of `lane_bits`; int64: 64) give when they are added and decoded. No
+// input, of `n` elements each, needs wide lanes; `out` may be one of them. Only where can_sum_narrow(): not for the rare
+// blocks whose quantum is not a normal binary32 number.
+bool can_sum_narrow(DataType type, int lane_bits, uint8_t exponent, int members);
+void sum_narrow(DataType type, int lane_bits, std::span<const uint8_t* const> inputs, size_t n,
+                uint8_t exponent, int members, bool average, void* out);
+
 // --- In the aggregator
 // acc[i] += lanes[i], two's complement. Returns true if any lane overflowed.
 bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
@@ -144,8 +152,8 @@ bool sum_values(DataType type, int lane_bits, bool average, const Values& values
                 void* out);
 
 // --- Copying
-// memcpy for what this core will not read again soon: the stores go past the cache, so the destination's old
-// lines are not fetched first. Other threads see them as soon as they see any later store.
+// memcpy for what this core will not read again soon: the stores of large copies go past the cache, so the
+// destination's old lines are not fetched first. Other threads see them as soon as they see any later store.
 void copy_out(void* to, const void* from, size_t bytes);
 
 // --- Integrity

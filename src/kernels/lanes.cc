@@ -257,6 +257,12 @@ bool combine_lanes(uint8_t format, uint8_t* acc, const uint8_t* lanes, size_t by
 }
 
 void copy_out(void* to, const void* from, size_t bytes) {
+  // The destination of a small copy may be in the cache, and to wait for stores past it takes longer than the copy.
+  constexpr size_t kSmall = size_t{32} << 10;
+  if (bytes <= kSmall) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(copy_past_cache)(static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), bytes);
 }
 

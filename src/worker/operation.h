@@ -96,6 +96,10 @@ class Operation {
   }
   void encode(const Chunk& chunk, const PacketPlan& packet, uint8_t* payload) const;
   bool decode(const Chunk& chunk, const PacketPlan& packet, const Payloads& payloads) const;
+  // encode() and decode() in one pass, if the inputs are those of all ranks (see Encoding::sum()).
+  bool sum(const Chunk& chunk, const PacketPlan& packet) const {
+    return encoding_->sum(chunk, chunk.agreed, packet);
+  }
   // Of a chunk without packets.
   void decode_zeros(const Chunk& chunk) const;
 

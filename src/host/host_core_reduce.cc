@@ -1,0 +1,355 @@
+// The phase of reducing: what this rank computes of a step's result, from inputs in the segment slot or in place.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "src/base/assert.h"
+#include "src/host/host_core.h"
+#include "src/kernels/kernels.h"
+
+namespace netsum {
+namespace {
+
+// One call sums or moves so much, so that the engine looks at its mail and at deadlines in between.
+constexpr int kPiecesPerCall = 16;
+constexpr size_t kMovedPerCall = size_t{1} << 20;
+
+}  // namespace
+
+bool HostCore::reduce() {
+  if (reduced_ == staged_) return false;
+  const uint32_t slot = slot_of(reduced_);
+  Step& current = step(reduced_);
+  if (!reducing_) {
+    if (!segment_->staged(slot).complete(round_of(reduced_), ranks())) return false;
+    peers_.probe();
+    if (Status status = compare_signatures(current, slot); !status.ok()) {
+      fail(status);
+      return true;
+    }
+    segment_->note(slot, local()).overflow = 0;
+    left_ = to_reduce(current);
+    read_from_.assign(ranks(), false);
+    reducing_ = true;
+  }
+  bool sent = false;
+  if (left_.size() > 0) {
+    if (!alone()) {
+      send_portion(current, slot);
+      sent = true;
+    } else if (current.pending->result == Result::kMoved) {
+      move_some(current, slot);
+    } else {
+      sum_some(&current, slot);
+    }
+  }
+  if (status_.ok() && left_.size() == 0) end_reduce(current, slot, sent);
+  return true;
+}
+
+// What this rank has to do of the step.
+HostCore::Range HostCore::to_reduce(const Step& step) const {
+  const Pending& pending = *step.pending;
+  switch (pending.result) {
+    case Result::kShared:
+      return options_.placement.is_owner() ? portion_of(step) : Range{};
+    case Result::kMoved:
+      if (!alone() && options_.placement.is_owner()) return portion_of(step);
+      return pending.in_place ? Range{step.begin, step.begin + step.count} : Range{};
+    case Result::kOwn:
+      break;
+  }
+  // Whole chunks, because a chunk may have one scale.
+  Range range = received_of(step);
+  if (range.size() == 0) return range;
+  const size_t chunk = chunk_of(*pending.operation);
+  range.begin = range.begin / chunk * chunk;
+  range.end = std::min((range.end + chunk - 1) / chunk * chunk, step.begin + step.count);
+  return range;
+}
+
+HostCore::Range HostCore::portion_of(const Step& step) const {
+  const size_t chunk = chunk_of(*step.pending->operation);
+  const size_t chunks = (step.count + chunk - 1) / chunk;
+  const size_t begin = std::min(chunks * local() / owners() * chunk, step.count);
+  const size_t end = std::min(chunks * (local() + 1) / owners() * chunk, step.count);
+  return {step.begin + begin, step.begin + end};
+}
+
+// From the first to the last element for which this rank has an output.
+HostCore::Range HostCore::received_of(const Step& step) const {
+  Range range;
+  step.pending->operation->chunk_of(step.begin, step.count).for_each_run([&](const Run& run) {
+    if (run.output == nullptr) return;
+    if (range.size() == 0) range.begin = step.begin + run.done;
+    range.end = step.begin + run.done + run.count;
+  });
+  return range;
+}
+
+void HostCore::send_portion(const Step& step, uint32_t slot) {
+  const Operation& whole = *step.pending->operation;
+  const size_t offset = (left_.begin - step.begin) * size_of(whole.type());
+  Inputs inputs;
+  find_inputs(step, slot, left_, &inputs);
+  PartialSum portion{.slot = slot, .spec = sum_of(step, inputs, left_, segment_->sum(slot) + offset)};
+  portion.spec.deadline_us += kNetworkGraceUs;
+  left_.begin = left_.end;
+  options_.to_network(std::move(portion));
+}
+
+void HostCore::on_network_done(uint32_t slot, const Status& status) {
+  if (!status_.ok()) return;
+  if (!status.ok()) return fail(status);
+  arrive(segment_->reduced(slot), owners(), FutexEvent::kReduced);
+}
+
+void HostCore::end_reduce(const Step& step, uint32_t slot, bool sent) {
+  const Pending& pending = *step.pending;
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    if (!read_from_[rank] || !peers_.withdrawn(rank)) continue;
+    return fail(Status(ErrorCode::kPeerLost,
+                       pending.operation->describe() + ": rank " + std::to_string(rank_of(rank)) +
+                           " of this host has given it up",
+                       rank_of(rank)));
+  }
+  reducing_ = false;
+  segment_->progress(local()).reduced.store(++reduced_, std::memory_order_relaxed);
+  if (sent || !options_.placement.is_owner()) return;
+  Barrier& barrier = segment_->reduced(slot);
+  if (pending.result == Result::kShared || pending.in_place || !alone())
+    arrive(barrier, owners(), FutexEvent::kReduced);
+  else
+    barrier.arrive(owners());  // nobody waits, but the barrier counts rounds
+}
+
+// --- Sums -------------------------------------------------------------------------------------------------
+
+size_t HostCore::piece_elements(const Step& step) const {
+  const Pending& pending = *step.pending;
+  if (pending.result == Result::kShared && !pending.in_place) return step.count;
+  const Operation& whole = *pending.operation;
+  const size_t chunk = chunk_of(whole);
+  return piece_bytes_ / (chunk * size_of(whole.type())) * chunk;
+}
+
+void HostCore::sum_some(Step* step, uint32_t slot) {
+  const Pending& pending = *step->pending;
+  const Operation& whole = *pending.operation;
+  const bool shared = pending.result == Result::kShared;
+  const size_t chunk = chunk_of(whole), most = piece_elements(*step);
+  const Range received = shared ? left_ : received_of(*step);
+  for (int i = 0; i < kPiecesPerCall && left_.size() > 0 && status_.ok(); ++i) {
+    Range piece{left_.begin, std::min(left_.end, left_.begin + most)};
+    // Chunks that are received only in part are pieces of their own.
+    if (piece.begin < received.begin) piece.end = std::min(piece.end, piece.begin + chunk);
+    if (piece.end > received.end && piece.size() > chunk)
+      piece.end = std::max(piece.begin + chunk, received.end / chunk * chunk);
+    Inputs inputs;
+    if (!find_inputs(*step, slot, piece, &inputs)) return;
+    uint8_t* const sum =
+        shared ? segment_->sum(slot) + (piece.begin - step->begin) * size_of(whole.type()) : own_sum_.data();
+    const bool fits = local_sum_.run(
+        Operation(0, sum_of(*step, inputs, piece, sum), options_.world_size, options_.encoding));
+    left_.begin = piece.end;
+    if (shared) {
+      if (!fits) segment_->note(slot, local()).overflow = 1;
+      continue;
+    }
+    counters_.bytes_taken.add(ranks() * piece.size() * size_of(whole.type()));
+    if (!fits) return fail(overflow_status(*step));
+    const bool partly = piece.begin < received.begin || piece.end > received.end;
+    // The ranks that receive the rest of the chunk may still read its elements here.
+    if (partly && pending.in_place)
+      step->edges.push_back({piece, {sum, sum + piece.size() * size_of(whole.type())}});
+    else
+      whole.copy_out(sum, piece.begin, piece.size());
+  }
+}
+
+// The inputs of `piece` by local rank; of one that is not in the segment, a copy. Fails if it cannot be read.
+bool HostCore::find_inputs(const Step& step, uint32_t slot, Range piece, Inputs* inputs) {
+  const Pending& pending = *step.pending;
+  const size_t offset = (piece.begin - step.begin) * size_of(pending.operation->type());
+  if (pending.result == Result::kMoved) {
+    inputs->assign(1, segment_->moved(slot) + offset);
+    return true;
+  }
+  inputs->resize(ranks());
+  if (!pending.in_place) {
+    for (size_t rank = 0; rank < ranks(); ++rank) (*inputs)[rank] = segment_->input(slot, rank) + offset;
+    return true;
+  }
+  read_pieces_.resize(ranks() * piece_bytes_);
+  for (size_t rank = 0; rank < ranks(); ++rank) {
+    uint8_t* const to = read_pieces_.data() + rank * piece_bytes_;
+    (*inputs)[rank] = rank == local() ? own_input(step, piece, to) : to;
+    if (rank == local() || read_input(step, slot, rank, piece, to)) continue;
+    fail(unreadable_status(rank));
+    return false;
+  }
+  return true;
+}
+
+// Where it is or, if it is in several tensors, a copy.
+const uint8_t* HostCore::own_input(const Step& step, Range piece, uint8_t* to) const {
+  const Operation& whole = *step.pending->operation;
+  const uint8_t* input = nullptr;
+  size_t runs = 0;
+  whole.chunk_of(piece.begin, piece.size()).for_each_run([&](const Run& run) {
+    input = run.input;
+    ++runs;
+  });
+  if (runs == 1 && input != nullptr) return input;
+  whole.copy_in(piece.begin, piece.size(), to);
+  return to;
+}
+
+uint64_t HostCore::address_of(const Step& step, uint32_t slot, size_t rank, const Run& run) const {
+  uint64_t address = 0;
+  std::memcpy(&address, segment_->input(slot, rank) + (run.tensor - step.first_tensor) * sizeof address,
+              sizeof address);
+  return address == 0 ? 0 : address + run.offset * size_of(step.pending->operation->type());
+}
+
+bool HostCore::read_input(const Step& step, uint32_t slot, size_t rank, Range piece, uint8_t* to) {
+  const Operation& whole = *step.pending->operation;
+  bool ok = true;
+  size_t bytes = 0;
+  remote_.clear();
+  read_from_[rank] = true;
+  const auto read = [&] {
+    if (!remote_.empty()) ok = ok && peers_.read(rank, remote_, to, bytes);
+    counters_.bytes_read_in_place.add(bytes);
+    to += std::exchange(bytes, 0);
+    remote_.clear();
+  };
+  whole.chunk_of(piece.begin, piece.size()).for_each_run([&](const Run& run) {
+    const size_t size = run.count * size_of(whole.type());
+    const uint64_t address = address_of(step, slot, rank, run);
+    if (address != 0) {
+      remote_.push_back({reinterpret_cast<void*>(address), size});
+      bytes += size;
+      return;
+    }
+    read();
+    std::memset(to, 0, size);
+    to += size;
+  });
+  read();
+  return ok;
+}
+
+// On one host an all-reduce, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops what it does
+// not receive. Of several hosts, each says which parts it has, and which it needs.
+OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
+  const Operation& whole = *step.pending->operation;
+  OperationSpec spec;
+  spec.type = whole.type();
+  spec.op = whole.op();
+  spec.one_tensor = !whole.encoding().separates_tensors();
+  spec.deadline_us = whole.deadline_us();
+  spec.joint.more_inputs.assign(inputs.begin() + 1, inputs.end());
+  spec.joint.context = whole.signature();
+  spec.joint.first_offset = whole.offset_of(piece.begin);
+  const uint8_t* input = inputs.front();
+  const auto add = [&](TensorView view, bool has, bool needs) {
+    view.input = has ? input : nullptr;
+    view.output = needs ? sum : nullptr;
+    spec.tensors.push_back(view);
+    input += view.count * size_of(whole.type());
+    sum += view.count * size_of(whole.type());
+  };
+  const Role& role = whole.role();
+  if (alone() || (role.contributors.of(0) == Ranks::kEvery && role.receivers.of(0) == Ranks::kEvery)) {
+    for (const TensorView& view : whole.tensors_of(piece.begin, piece.size())) add(view, true, true);
+    return spec;
+  }
+  const bool moved = step.pending->result == Result::kMoved;
+  whole.chunk_of(piece.begin, piece.size()).for_each_run([&](const Run& run) {
+    TensorView view;
+    view.count = run.count;
+    view.id = run.tensor_id;
+    add(view, !moved || is_here(role.contributors.of(run.tensor)), is_here(role.receivers.of(run.tensor)));
+  });
+  return spec;
+}
+
+// Whether `rank`, or some rank if it stands for all, is on this host.
+bool HostCore::is_here(int rank) const {
+  const std::vector<int>& here = options_.placement.local_ranks();
+  return rank == Ranks::kEvery || std::find(here.begin(), here.end(), rank) != here.end();
+}
+
+// --- Moves ------------------------------------------------------------------------------------------------
+
+// Reads what this rank receives from where it is.
+void HostCore::move_some(const Step& step, uint32_t slot) {
+  const Operation& whole = *step.pending->operation;
+  size_t moved = 0;
+  while (moved < kMovedPerCall && left_.size() > 0) {
+    const size_t n = std::min(left_.size(), kMovedPerCall);
+    bool ok = true;
+    size_t from = 0;
+    whole.chunk_of(left_.begin, n).for_each_run([&](const Run& run) {
+      if (run.output == nullptr || !ok) return;
+      moved += run.count;
+      from = static_cast<size_t>(whole.role().contributors.of(run.tensor));
+      if (from == local()) {
+        kernels::copy_out(run.output, run.input, run.count);
+        return;
+      }
+      const iovec there{reinterpret_cast<void*>(address_of(step, slot, from, run)), run.count};
+      ok = peers_.read(from, {&there, 1}, run.output, run.count);
+      read_from_[from] = true;
+      counters_.bytes_read_in_place.add(run.count);
+    });
+    if (!ok) return fail(unreadable_status(from));
+    left_.begin += n;
+  }
+  counters_.bytes_taken.add(moved);
+}
+
+// --- Errors -----------------------------------------------------------------------------------------------
+
+Status HostCore::unreadable_status(size_t rank) const {
+  return Status(ErrorCode::kPeerLost,
+                "the memory of rank " + std::to_string(rank_of(rank)) +
+                    " of this host cannot be read any more: its process has ended",
+                rank_of(rank));
+}
+
+Status HostCore::compare_signatures(const Step& step, uint32_t slot) const {
+  const Operation& operation = *step.pending->operation;
+  bool same = true;
+  for (size_t rank = 0; rank < ranks(); ++rank)
+    same &= segment_->note(slot, rank).signature == operation.signature();
+  if (same) return Status();
+  std::map<uint32_t, size_t> votes;
+  for (size_t rank = 0; rank < ranks(); ++rank) ++votes[segment_->note(slot, rank).signature];
+  // Which rank is wrong is unknown. All ranks name the same one: the first that differs from the most frequent signature.
+  const auto usual = std::max_element(votes.begin(), votes.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  size_t differs = 0;
+  while (segment_->note(slot, differs).signature == usual->first) ++differs;
+  const int self = rank_of(local());
+  const int other = rank_of(differs);
+  const std::string text =
+      "rank " + std::to_string(self) + " is in " + operation.describe() + "; " +
+      (other == self ? "other ranks are in another operation"
+                     : "rank " + std::to_string(other) +
+                           " is not, or differs in root, count, type, operation or lane width");
+  return Status(ErrorCode::kMismatch, text + ": all ranks must call the same collectives in the same order",
+                other);
+}
+
+Status HostCore::overflow_status(const Step& step) const {
+  return Status(ErrorCode::kOverflow, step.pending->operation->describe() +
+                                          ": the exact sum of an element of [" + std::to_string(step.begin) +
+                                          ", " + std::to_string(step.begin + step.count) +
+                                          ") does not fit the type");
+}
+
+}  // namespace netsum
