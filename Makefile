@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-training bench-failures bench-jobs bench-floods bench-loss results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-training bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ results: build ## Measure the figures of the docs and write their tables (root; 
 
 tables: setup ## Write the tables of the docs from docs/data, and mark outdated ones
 	@.venv/bin/python -m netsum_bench.results --tables
+
+profile: build ## Sample one side of a job: its flame graph, and its time by pass (root; CASE=worker|daemon|xdp|one-host)
+	@.venv/bin/python -m netsum_bench.profile $(if $(CASE),--case $(CASE)) $(BENCH_FLAGS)
 
 bench-loss: build ## Measure goodput with 0 to 5 % loss on every link, compared with Gloo (root; three minutes)
 	@.venv/bin/python -m netsum_bench.loss_bench $(BENCH_FLAGS)

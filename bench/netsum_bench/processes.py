@@ -30,7 +30,7 @@ def running(command, first_words, what):
                 process.wait(10)
                 log.seek(0)
                 raise Failed(f"{what} did not start: {log.read().strip()[-500:]}")
-            yield
+            yield process
         finally:
             process.kill()
             process.wait()

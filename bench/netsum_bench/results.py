@@ -148,6 +148,7 @@ PIECES = [
         True,
         True,
     ),
+    Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
     Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]
 

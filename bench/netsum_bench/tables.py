@@ -5,7 +5,7 @@ import functools
 import pandas
 from pandas import Categorical, DataFrame, Series, json_normalize
 
-from netsum_bench import loss_bench, rack_report, shares_bench, training_bench
+from netsum_bench import loss_bench, profile, rack_report, shares_bench, training_bench
 from netsum_bench.figures import jain, markdown, number, pivot, range_text
 from netsum_bench.rack_report import PEERS, rate_text, size_text
 
@@ -230,6 +230,7 @@ TABLES = {
     "failures": failures,
     "jobs": jobs,
     "floods": floods,
+    "profile": profile.tables,
     "micro:kernels": kernels,
     "micro:tags": tags,
     "micro:planner": planner,

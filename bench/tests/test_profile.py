@@ -1,0 +1,40 @@
+"""How the profiler reads perf's samples and assigns them to passes. The profiler itself runs with `make profile`."""
+
+import pytest
+from netsum_bench import profile
+
+SCRIPT = """netsum    500000
+\tffffffff8130 rep_movs_alternative
+\tffffffff8131 udp_sendmsg
+\t       55d01 netsum::UdpSender::send(std::span<netsum::OutPacket const>)
+\t       55d02 netsum::Engine::turn()
+\t       55d03 netsum::Engine::Engine(int)::{lambda()#1}::operator()
+
+netsum worker  1000000
+\t       55e01 netsum::kernels::N_AVX2::nh_hash(unsigned char const*)
+\t       55e02 netsum::Stripe::next_packet(long)
+
+netsum    500000
+\tffffffff8130 rep_movs_alternative
+\tffffffff8131 udp_sendmsg
+\t       55d01 netsum::UdpSender::send(std::span<netsum::OutPacket const>)
+\t       55d02 netsum::Engine::turn()
+\t       55d03 netsum::Engine::Engine(int)::{lambda()#1}::operator()
+"""
+
+
+def test_call_chains_are_added_up():
+    chains = profile.collapse(SCRIPT.splitlines())
+    assert len(chains) == 2
+    seconds = {chain[-1]: spent for chain, spent in chains.items()}
+    assert seconds == {"rep_movs_alternative": pytest.approx(0.001), "netsum::kernels::N_AVX2::nh_hash": 0.001}
+    assert all(";" not in function for chain in chains for function in chain)
+
+
+def test_a_sample_belongs_to_the_pass_of_its_function_and_its_callers():
+    passes = {chain[-1]: profile.pass_of(chain, profile.WORKER).name for chain in profile.collapse(SCRIPT.splitlines())}
+    assert passes == {
+        "rep_movs_alternative": "copy into the socket",
+        "netsum::kernels::N_AVX2::nh_hash": "hash what is sent",
+    }
+    assert profile.pass_of(("main", "surprise"), profile.WORKER).name == "other"
