@@ -1,6 +1,7 @@
 """Which way the ranks' sums go, and a count of the tests of PyTorch's own suite, for the record."""
 
 import collections
+import contextlib
 import os
 
 import pytest
@@ -12,23 +13,39 @@ _SUITE = "test_pytorch_suite.py::TestPyTorchSuite::"
 RECORD = "build/pytorch-suite-{backend}-{world_size}-{where}.txt"
 
 
-# By what means the ranks, all on this host, are summed; the second is the default of the package.
-WAYS = {"network": "0", "shared_memory": "1"}
-BOTH_WAYS = ("test_operations", "test_training", "test_errors", "test_exit", "test_failures")
+# By what means the ranks, all on this host, are summed: shards in the ranks, shared memory (the default of the package), or
+# an aggregator alone.
+WAYS = {"network": "0", "shared_memory": "1", "daemon": "0"}
+_NETWORK_AND_MEMORY = ("network", "shared_memory")
+WAYS_OF = {
+    "test_operations": _NETWORK_AND_MEMORY,
+    "test_training": _NETWORK_AND_MEMORY,
+    "test_errors": _NETWORK_AND_MEMORY,
+    "test_exit": _NETWORK_AND_MEMORY,
+    "test_failures": _NETWORK_AND_MEMORY,
+    "test_collectives": tuple(WAYS),
+    "test_sharded_training": tuple(WAYS),
+}
 
 
 def pytest_generate_tests(metafunc):
     only_network = metafunc.definition.get_closest_marker("network") is not None
-    if metafunc.module.__name__ in BOTH_WAYS and not only_network:
-        metafunc.parametrize("way", WAYS, indirect=True)
+    if metafunc.module.__name__ in WAYS_OF and not only_network:
+        metafunc.parametrize("way", WAYS_OF[metafunc.module.__name__], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def way(request, monkeypatch):
-    """Set for all ranks that the test starts; tests that are not run both ways test the network."""
+    """Set for all ranks that the test starts; tests that are not run in several ways test the network."""
     chosen = getattr(request, "param", "network")
     monkeypatch.setenv("NETSUM_SHARED_MEMORY", WAYS[chosen])
-    return chosen
+    with contextlib.ExitStack() as stack:
+        if chosen == "daemon":
+            import ranks
+
+            monkeypatch.setenv("NETSUM_AGGREGATOR", stack.enter_context(ranks.aggregator()).address)
+            monkeypatch.setenv("NETSUM_SHARES", "off")  # otherwise shards take part
+        yield chosen
 
 
 def pytest_configure(config):
@@ -49,7 +66,7 @@ def pytest_terminal_summary(terminalreporter, config):
     import torch
 
     known = pytorch_suite.skipped_by_pytorch()
-    sums = pytorch_suite.sums_by_test()
+    calls = pytorch_suite.calls_by_test()
     left_out = excluded.at_world_size(pytorch_suite.WORLD_SIZE)
     marked = [name for name, reason in known.items() if reason not in (None, pytorch_suite.KEPT_FOR_MPI)]
     own_skips = [name for name in marked if name not in left_out]
@@ -57,17 +74,17 @@ def pytest_terminal_summary(terminalreporter, config):
     text = (
         f"PyTorch {torch.__version__}: DistributedTest has {len(known)} tests. On {pytorch_suite.backend()} at world "
         f"size {pytorch_suite.WORLD_SIZE}, summed by {pytorch_suite.WHERE}: {_counts['passed']} passed, "
-        f"{_counts['failed']} failed, {_counts['skipped']} skipped. {sum(1 for count in sums.values() if count)} of "
-        f"these {len(sums)} reached netsum's sums: {sum(sums.values())} all-reduces over all ranks. "
+        f"{_counts['failed']} failed, {_counts['skipped']} skipped. {sum(1 for count in calls.values() if count)} of "
+        f"these {len(calls)} used netsum's collectives: {sum(calls.values())} calls over all ranks, without barriers. "
         f"Not run: {len(own_skips)} that PyTorch marks as NCCL's or as broken"
     )
     if pytorch_suite.ONLY_OURS:
-        text += "; those that never reach netsum's sums"
+        text += "; those that never use netsum's collectives"
     text += "".join(f"; {count}: {reason}" for reason, count in by_reason.items()) + "."
     terminalreporter.write_line(text)
     if pytorch_suite.ONLY_OURS:
         return
-    text += "\n" + "\n".join(f"{count:7} {name}" for name, count in sorted(sums.items()))
+    text += "\n" + "\n".join(f"{count:7} {name}" for name, count in sorted(calls.items()))
     record = config.rootpath / RECORD.format(
         backend=pytorch_suite.backend(), world_size=pytorch_suite.WORLD_SIZE, where=pytorch_suite.WHERE
     )

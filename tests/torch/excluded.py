@@ -146,9 +146,9 @@ _NEED_EIGHT_RANKS = (
 
 EXCLUDED.update(dict.fromkeys(_NEED_GPUS, NEEDS_GPUS))
 
-# Those that reach netsum's sums, wherever they run. test_pytorch_suite.py counts, and fails if others do or one of these
-# does not.
-REACH_OUR_SUMS = (
+# Those in which netsum runs a collective other than a barrier. test_pytorch_suite.py counts, and fails if others do or one of
+# these does not.
+USE_NETSUM = (
     "test_DistributedDataParallelCPU",
     "test_DistributedDataParallelCPU_grad_is_view",
     "test_accumulate_gradients_no_sync",

@@ -6,7 +6,7 @@ Chosen by the environment:
 - NETSUM_TEST_BACKEND: netsum (default), or another to compare with, such as gloo.
 - NETSUM_TEST_WORLD_SIZE: 4 (default) or 8.
 - NETSUM_TEST_WHERE: by what netsum sums, "shards" in the ranks (default) or a "daemon".
-- NETSUM_TEST_SUITE: "all", or only those tests that reach netsum's sums ("ours", the default).
+- NETSUM_TEST_SUITE: "all", or only those tests that use netsum's collectives ("ours", the default).
 
 Two things differ from how PyTorch runs them:
 
@@ -17,6 +17,7 @@ Two things differ from how PyTorch runs them:
 """
 
 import inspect
+import itertools
 import os
 import pathlib
 import tempfile
@@ -60,9 +61,9 @@ def backend():
 CHOOSE_DEVICE_BY_NAME = "test_accumulate_gradients_"
 
 
-# --- How many of the tests reach netsum's sums --------------------------------------------------------------------
+# --- Which of the tests use netsum's collectives ------------------------------------------------------------------
 
-_SUMS = pathlib.Path(tempfile.mkdtemp(prefix="netsum-pytorch-suite-")) / "sums"
+_CALLS = pathlib.Path(tempfile.mkdtemp(prefix="netsum-pytorch-suite-")) / "calls"
 _backends = []  # of all groups that this process has made; each rank of each test is a process
 _make_backend = _group._make
 
@@ -76,20 +77,22 @@ def _make_and_remember(*arguments):
 _group._make = _make_and_remember
 
 
-def _note_sums(test_name):
-    sums = sum(backend.stats()["operations"] for backend in _backends)
-    with _SUMS.open("a", encoding="utf-8") as file:
-        file.write(f"{test_name} {sums}\n")
+def _note_calls(test_name):
+    # Without barriers, which PyTorch's own code around a test calls, too.
+    per_name = [backend.stats()["netsum_calls"].items() for backend in _backends]
+    calls = sum(count for name, count in itertools.chain(*per_name) if name != "barrier")
+    with _CALLS.open("a", encoding="utf-8") as file:
+        file.write(f"{test_name} {calls}\n")
 
 
-def sums_by_test():
-    """All-reduces that netsum has summed, on all ranks together, by the name of the test, of those that have run."""
-    sums = {}
-    if _SUMS.exists():
-        for line in _SUMS.read_text(encoding="utf-8").splitlines():
+def calls_by_test():
+    """Collectives that netsum has run, on all ranks together, by the name of the test, of those that have run."""
+    calls = {}
+    if _CALLS.exists():
+        for line in _CALLS.read_text(encoding="utf-8").splitlines():
             name, count = line.split()
-            sums[name] = sums.get(name, 0) + int(count)
-    return sums
+            calls[name] = calls.get(name, 0) + int(count)
+    return calls
 
 
 class ForkingTestCase(distributed_test.TestDistBackend):
@@ -106,7 +109,7 @@ class ForkingTestCase(distributed_test.TestDistBackend):
         try:
             super().run_test(test_name, parent_pipe)
         finally:
-            _note_sums(test_name)
+            _note_calls(test_name)
 
 
 def skipped_by_pytorch():

@@ -52,6 +52,99 @@ def test_mismatch_of_operation():
     assert_all_failed(ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S), codes={"mismatch"})
 
 
+def options_with_root(options, root):
+    options.rootRank = root
+    return options
+
+
+# What rank 2 calls differently from the others.
+DIFFERENT_CALLS = {
+    "root of broadcast": lambda odd: dist.broadcast(torch.ones(100), src=1 if odd else 0),
+    "root of reduce": lambda odd: dist.reduce(torch.ones(100), dst=1 if odd else 0),
+    "root of gather": lambda odd: dist.group.WORLD.gather(
+        [[torch.ones(100) for _ in range(WORLD_SIZE)]] if odd or dist.get_rank() == 0 else [],
+        [torch.ones(100)],
+        options_with_root(dist.GatherOptions(), 2 if odd else 0),
+    ).wait(),
+    "size of broadcast": lambda odd: dist.broadcast(torch.ones(100 + odd), src=0),
+    "size of all_gather": lambda odd: dist.all_gather_single(
+        torch.empty(WORLD_SIZE * (100 + odd)), torch.ones(100 + odd)
+    ),
+    "uneven sizes of all_gather": lambda odd: dist.all_gather(
+        [torch.empty(100 + (odd and r == 0)) for r in range(WORLD_SIZE)], torch.ones(100)
+    ),
+    "size of reduce_scatter": lambda odd: dist.reduce_scatter_single(
+        torch.empty(100 + odd), torch.ones(WORLD_SIZE * (100 + odd))
+    ),
+    "type of broadcast": lambda odd: dist.broadcast(
+        torch.ones(100, dtype=torch.int32 if odd else torch.float32), src=0
+    ),
+    "type of reduce_scatter": lambda odd: dist.reduce_scatter_single(
+        torch.empty(100, dtype=torch.int32 if odd else torch.float32),
+        torch.ones(WORLD_SIZE * 100, dtype=torch.int32 if odd else torch.float32),
+    ),
+    "operator of reduce_scatter": lambda odd: dist.reduce_scatter_single(
+        torch.empty(100), torch.ones(WORLD_SIZE * 100), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
+    ),
+    "collective": lambda odd: dist.all_reduce(torch.ones(100)) if odd else dist.broadcast(torch.ones(100), src=0),
+    "broadcast or barrier": lambda odd: dist.barrier() if odd else dist.broadcast(torch.ones(100), src=0),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT_CALLS)
+def test_calls_that_differ_are_a_mismatch_on_every_rank(name):
+    def on_rank(rank):
+        dist.barrier()  # or a slow rank hears of the mismatch while it makes the group
+        DIFFERENT_CALLS[name](int(rank == 2))
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert_all_failed(outcomes, codes={"mismatch"})
+
+
+COLLECTIVES = {
+    "broadcast": lambda n: dist.broadcast(torch.ones(n), src=0),
+    "all_gather": lambda n: dist.all_gather_single(torch.empty(WORLD_SIZE * n), torch.ones(n)),
+    "reduce_scatter": lambda n: dist.reduce_scatter_single(torch.empty(n), torch.ones(WORLD_SIZE * n)),
+    "reduce": lambda n: dist.reduce(torch.ones(n), dst=0),
+    "gather": lambda n: dist.gather(
+        torch.ones(n), [torch.empty(n) for _ in range(WORLD_SIZE)] if dist.get_rank() == 0 else None, dst=0
+    ),
+    "scatter": lambda n: dist.scatter(
+        torch.ones(n), [torch.ones(n) for _ in range(WORLD_SIZE)] if dist.get_rank() == 0 else None, src=0
+    ),
+    "barrier": lambda n: dist.barrier(),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_absent_rank_times_out_in(name):
+    def on_rank(rank):
+        if rank == 3:
+            while netsum.torch.error() is None:  # stays until the others have given up
+                time.sleep(0.01)
+            return "absent"
+        with pytest.raises(netsum.torch.Error, match=f"netsum {name}.*Timed out") as caught:
+            COLLECTIVES[name](1000)
+        return caught.value.code, caught.value.rank
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=2.0)
+    assert [o.value for o in outcomes] == [("timeout", 3)] * 3 + ["absent"], outcomes
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_rank_that_is_killed_in(name):
+    def on_rank(rank):
+        COLLECTIVES[name](10)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            COLLECTIVES[name](200_000)
+
+    outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
+    assert outcomes.pop(2).exit_code == -signal.SIGKILL
+    assert_all_failed(outcomes, codes={"peer_lost"})
+
+
 def test_absent_rank_times_out():
     def on_rank(rank):
         if rank == 3:

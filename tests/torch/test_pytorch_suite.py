@@ -35,29 +35,29 @@ class TestPyTorchSuite(pytorch_suite.ForkingTestCase, pytorch_suite.DistributedT
 
 
 pytorch_suite.choose_tests(
-    TestPyTorchSuite, EXCLUDED, only=excluded.REACH_OUR_SUMS if pytorch_suite.ONLY_OURS else None
+    TestPyTorchSuite, EXCLUDED, only=excluded.USE_NETSUM if pytorch_suite.ONLY_OURS else None
 )
 
 
-@pytest.mark.skipif(pytorch_suite.backend() != "netsum", reason="counts netsum's sums")
-def test_which_tests_reach_our_sums():
-    """Runs behind them. A test that passes without a sum of ours says nothing about netsum."""
-    sums = pytorch_suite.sums_by_test()
-    reached = {name for name, count in sums.items() if count > 0}
-    assert reached == set(sums) & set(excluded.REACH_OUR_SUMS)
+@pytest.mark.skipif(pytorch_suite.backend() != "netsum", reason="counts netsum's calls")
+def test_which_tests_use_netsum():
+    """Runs behind them. A test that passes without a collective of netsum's says nothing about netsum."""
+    calls = pytorch_suite.calls_by_test()
+    used = {name for name, count in calls.items() if count > 0}
+    assert used == set(calls) & set(excluded.USE_NETSUM)
 
 
 def test_exclusions_are_up_to_date():
     known = pytorch_suite.skipped_by_pytorch()
     listed = excluded.at_world_size(2)
-    assert set(listed) | set(excluded.REACH_OUR_SUMS) <= set(known), "excluded tests that PyTorch does not have"
+    assert set(listed) | set(excluded.USE_NETSUM) <= set(known), "excluded tests that PyTorch does not have"
     twice = [name for name in listed if known[name]]
     assert not twice, f"PyTorch skips these by itself: {twice}"
     assert all(listed.values()), "each exclusion has a reason"
 
 
 def test_eight_ranks_and_a_daemon():
-    """Of the tests that reach netsum's sums, those of groups of several sizes."""
+    """Of the tests that use netsum, those of groups of several sizes."""
     run_suite(8, "daemon", "ours", "group or coalesced")
 
 

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -108,6 +111,12 @@ void bind_options(py::module_& module) {
       .def_readwrite("inject", &CommunicatorOptions::inject)
       .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
       .def_readwrite("trace_path", &CommunicatorOptions::trace_path);
+}
+
+py::dict to_dict(const std::map<std::string_view, uint64_t>& counts) {
+  py::dict result;
+  for (const auto& [name, count] : counts) result[py::str(name.data(), name.size())] = count;
+  return result;
 }
 
 py::dict to_dict(const CommunicatorStats& stats) {
@@ -234,7 +243,14 @@ void bind_process_group(py::module_& module) {
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
-      .def("stats", [](const ProcessGroupNetsum& group) { return to_dict(group.stats()); })
+      .def("stats",
+           [](const ProcessGroupNetsum& group) {
+             py::dict result = to_dict(group.stats());
+             const auto calls = group.calls();
+             result["netsum_calls"] = to_dict(calls.netsum);
+             result["gloo_calls"] = to_dict(calls.hosts);
+             return result;
+           })
       .def("error", &error_of)
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)

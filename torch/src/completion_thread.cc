@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kStopDeadline{5'000};
 
 class Queue : public CompletionThread::Inbox {
  public:
-  void push(c10::intrusive_ptr<AllReduceWork> work) override {
+  void push(c10::intrusive_ptr<CollectiveWork> work) override {
     {
       std::lock_guard lock(mutex_);
       if (!closed_) {
@@ -54,7 +54,7 @@ class Queue : public CompletionThread::Inbox {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<c10::intrusive_ptr<AllReduceWork>> works_;
+  std::deque<c10::intrusive_ptr<CollectiveWork>> works_;
   bool closed_ = false;
   bool ended_ = false;
 };

@@ -38,7 +38,7 @@ class CompletionThread {
 class CompletionThread::Inbox {
  public:
   virtual ~Inbox() = default;
-  virtual void push(c10::intrusive_ptr<AllReduceWork> work) = 0;
+  virtual void push(c10::intrusive_ptr<CollectiveWork> work) = 0;
 };
 
 }  // namespace netsum::torch_backend

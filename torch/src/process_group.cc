@@ -14,40 +14,6 @@ constexpr std::chrono::milliseconds kStopDeadline{5'000};
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-std::optional<DataType> network_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DataType::kFloat32;
-    case at::kBFloat16:
-      return DataType::kBFloat16;
-    case at::kHalf:
-      return DataType::kFloat16;
-    case at::kInt:
-      return DataType::kInt32;
-    case at::kLong:
-      return DataType::kInt64;
-    default:
-      return std::nullopt;
-  }
-}
-
-// The options of an all-reduce in the network, or nullopt if the operation must use the hosts.
-std::optional<AllReduceOptions> network_options(const std::vector<at::Tensor>& tensors,
-                                                const c10d::ReduceOp& op) {
-  if (tensors.empty()) return std::nullopt;
-  const auto type = network_type(tensors.front().scalar_type());
-  if (!type) return std::nullopt;
-  for (const auto& tensor : tensors) {
-    const bool dense_on_cpu = tensor.device().is_cpu() && tensor.layout() == at::kStrided;
-    if (!dense_on_cpu || tensor.scalar_type() != tensors.front().scalar_type()) return std::nullopt;
-  }
-  if (op == c10d::ReduceOp::SUM) return AllReduceOptions{.type = *type, .op = ReduceOp::kSum};
-  if (op == c10d::ReduceOp::AVG && is_floating(*type)) {
-    return AllReduceOptions{.type = *type, .op = ReduceOp::kAvg};
-  }
-  return std::nullopt;
-}
-
 // Releases Python's lock, if this thread holds it, while this thread waits for others that may need it.
 class WithoutPythonLock {
  public:
@@ -93,6 +59,11 @@ CommunicatorStats ProcessGroupNetsum::stats() const {
   if (!comm) return last_stats_;
   lock.unlock();
   return comm->stats();
+}
+
+ProcessGroupNetsum::CallCounts ProcessGroupNetsum::calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
 }
 
 void ProcessGroupNetsum::setTimeout(std::chrono::milliseconds timeout) {
@@ -167,58 +138,45 @@ std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* op
 c10d::Backend& ProcessGroupNetsum::hosts(const char* operation) {
   require_healthy(operation);
   ++sequence_;
+  const std::lock_guard lock(mutex_);
+  ++calls_.hosts[operation];
   return *hosts_;
 }
 
-WorkPtr ProcessGroupNetsum::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& opts) {
-  auto comm = require_healthy("all_reduce");
-  // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
-  auto options = tensors.size() == 1 ? network_options(tensors, opts.reduceOp) : std::nullopt;
-  if (!comm || !options) {
-    ++sequence_;
-    return hosts_->allreduce(tensors, opts);
+std::chrono::milliseconds ProcessGroupNetsum::timeout_or_default(std::chrono::milliseconds timeout) const {
+  return timeout == c10d::kUnsetTimeout ? options_->timeout : timeout;
+}
+
+int ProcessGroupNetsum::checked_root(const Call& call, int64_t root) const {
+  TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "netsum ", call.name, ": invalid root rank: ", root,
+                    " in a group of ", getSize(), " ranks");
+  return static_cast<int>(root);
+}
+
+c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, Buffers buffers,
+                                                             std::vector<Tensors> results,
+                                                             const Tensors& profiled,
+                                                             std::optional<double> factor) {
+  const CallId id{.call = call, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
+  if (const Status refusal = buffers.prepare(factor); !refusal.ok())
+    throw BackendError(id.to_string(), refusal);
+  {
+    const std::lock_guard lock(mutex_);
+    ++calls_.netsum[call.name];
   }
-  options->timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  return reduce_in_network(std::move(comm), c10d::OpType::ALLREDUCE, "netsum:all_reduce", tensors, {},
-                           *options);
+  return c10::make_intrusive<CollectiveWork>(id, std::move(buffers), std::move(results), profiled);
 }
 
-WorkPtr ProcessGroupNetsum::allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                                                const c10d::AllreduceCoalescedOptions& opts) {
-  return allreduce_identified(tensors, {}, opts);
-}
-
-WorkPtr ProcessGroupNetsum::allreduce_identified(std::vector<at::Tensor>& tensors,
-                                                 const std::vector<uint64_t>& ids,
-                                                 const c10d::AllreduceCoalescedOptions& opts) {
-  auto comm = require_healthy("all_reduce_coalesced");
-  TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
-                    " tensors have ", ids.size(), " ids");
-  auto options = network_options(tensors, opts.reduceOp);
-  if (!comm || !options) {
-    ++sequence_;
-    return hosts_->allreduce_coalesced(tensors, opts);
+WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
+                                   const std::vector<Work>& operations) {
+  work->set_operations(operations.size());
+  for (const Work& operation : operations) {
+    // The callback passes its reference on, so that the engine thread never releases the last one.
+    operation.on_done([ending = work, inbox = completion_.inbox()](const Status& status) mutable {
+      auto ended = std::move(ending);
+      if (ended->end_on_engine(status)) inbox->push(std::move(ended));
+    });
   }
-  options->timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  return reduce_in_network(std::move(comm), c10d::OpType::ALLREDUCE_COALESCED, "netsum:all_reduce", tensors,
-                           ids, *options);
-}
-
-WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> communicator, c10d::OpType type,
-                                              const char* profiling_title,
-                                              const std::vector<at::Tensor>& tensors,
-                                              const std::vector<uint64_t>& ids, AllReduceOptions options) {
-  const OperationName name{.type = type, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
-  if (const Status refusal = check_tensors(tensors); !refusal.ok())
-    throw BackendError(name.to_string(), refusal);
-  auto work = c10::make_intrusive<AllReduceWork>(name, profiling_title, tensors, ids);
-  const auto views = work->views();
-  const auto handle = communicator->all_reduce(views, options);
-  // The callback passes its reference on, so that the engine thread never releases the last one.
-  handle.on_done([ended = work, inbox = completion_.inbox()](const Status& status) mutable {
-    ended->end_on_engine(status);
-    inbox->push(std::move(ended));
-  });
   return work;
 }
 
@@ -227,64 +185,6 @@ WorkPtr ProcessGroupNetsum::reduce_in_network(std::shared_ptr<Communicator> comm
 WorkPtr ProcessGroupNetsum::allreduce_sparse(std::vector<at::Tensor>& tensors,
                                              const c10d::AllreduceOptions& opts) {
   return hosts("all_reduce_sparse").allreduce_sparse(tensors, opts);
-}
-
-WorkPtr ProcessGroupNetsum::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& opts) {
-  return hosts("broadcast").broadcast(tensors, opts);
-}
-
-WorkPtr ProcessGroupNetsum::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& opts) {
-  return hosts("reduce").reduce(tensors, opts);
-}
-
-WorkPtr ProcessGroupNetsum::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                      std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions& opts) {
-  return hosts("all_gather").allgather(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                            const c10d::AllgatherOptions& opts) {
-  return hosts("all_gather_into_tensor")._allgather_base(output, input, opts);
-}
-
-WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
-                                                std::vector<at::Tensor>& inputs,
-                                                const c10d::AllgatherOptions& opts) {
-  return hosts("all_gather_coalesced").allgather_coalesced(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
-                                                            std::vector<at::Tensor>& inputs,
-                                                            const c10d::AllgatherOptions& opts) {
-  return hosts("all_gather_into_tensor_coalesced").allgather_into_tensor_coalesced(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::gather(std::vector<std::vector<at::Tensor>>& outputs,
-                                   std::vector<at::Tensor>& inputs, const c10d::GatherOptions& opts) {
-  return hosts("gather").gather(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::scatter(std::vector<at::Tensor>& outputs,
-                                    std::vector<std::vector<at::Tensor>>& inputs,
-                                    const c10d::ScatterOptions& opts) {
-  return hosts("scatter").scatter(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::reduce_scatter(std::vector<at::Tensor>& outputs,
-                                           std::vector<std::vector<at::Tensor>>& inputs,
-                                           const c10d::ReduceScatterOptions& opts) {
-  return hosts("reduce_scatter").reduce_scatter(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::ReduceScatterOptions& opts) {
-  return hosts("reduce_scatter_tensor")._reduce_scatter_base(output, input, opts);
-}
-
-WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
-                                                            std::vector<at::Tensor>& inputs,
-                                                            const c10d::ReduceScatterOptions& opts) {
-  return hosts("reduce_scatter_tensor_coalesced").reduce_scatter_tensor_coalesced(outputs, inputs, opts);
 }
 
 WorkPtr ProcessGroupNetsum::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
@@ -309,10 +209,6 @@ WorkPtr ProcessGroupNetsum::recv(std::vector<at::Tensor>& tensors, int source, i
 
 WorkPtr ProcessGroupNetsum::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {
   return hosts("recv_anysource").recvAnysource(tensors, tag);
-}
-
-WorkPtr ProcessGroupNetsum::barrier(const c10d::BarrierOptions& opts) {
-  return hosts("barrier").barrier(opts);
 }
 
 void ProcessGroupNetsum::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {

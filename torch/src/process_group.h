@@ -4,21 +4,41 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "torch/src/buffers.h"
 #include "torch/src/completion_thread.h"
+#include "torch/src/work.h"
 
 namespace netsum::torch_backend {
 
-// Sums and averages of dense CPU tensors of a type that the network can sum use the communicator. All other operations use
-// `hosts`, a backend that runs on the hosts only (Gloo). The choice depends only on properties that are the same on all
-// ranks: element type, layout, operation.
+// How the network reduces the tensors of a call.
+struct NetworkReduction {
+  ReduceOptions options;
+  std::optional<double> factor;  // by which the inputs are multiplied first (PREMUL_SUM)
+};
+
+// nullopt: the hosts must reduce them.
+std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
+                                                  const c10d::ReduceOp& op);
+
+// Whether the network can move the bytes of all tensors: they are dense and on the CPU.
+bool can_move(const std::vector<at::Tensor>& tensors);
+
+// Collectives of dense CPU tensors use the communicator: those that move tensors for every element type, those that reduce
+// for the types and operators of network_reduction(). All other operations use `hosts`, a backend that runs on the hosts
+// only (Gloo). The choice depends only on properties that are the same on all ranks: collective, element type, layout,
+// operator.
 class ProcessGroupNetsum : public c10d::Backend {
  public:
   // If `communicator` is null, all operations use the hosts. `timeout` is the default timeout of an operation. `store` is
@@ -32,6 +52,12 @@ class ProcessGroupNetsum : public c10d::Backend {
   std::shared_ptr<Communicator> communicator() const;
   // After shutdown(): the last ones before it.
   CommunicatorStats stats() const;
+
+  // How often each collective was called, by the place that ran it.
+  struct CallCounts {
+    std::map<std::string_view, uint64_t> netsum, hosts;
+  };
+  CallCounts calls() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }
@@ -47,7 +73,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   // Leaves the group. Operations in flight end with an error.
   void shutdown() override;
 
-  // --- Summed in the network where possible ---------------------------------------------------------------
+  // --- In the network where possible ----------------------------------------------------------------------
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
@@ -56,14 +82,18 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allreduce_identified(std::vector<at::Tensor>& tensors,
                                                       const std::vector<uint64_t>& ids,
                                                       const c10d::AllreduceCoalescedOptions& opts);
-
-  // --- On the hosts
-  c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
-                                                  const c10d::AllreduceOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                std::vector<std::vector<at::Tensor>>& inputs,
+                                                const c10d::ReduceScatterOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
+      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::ReduceScatterOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& opts) override;
@@ -81,14 +111,11 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
                                          std::vector<std::vector<at::Tensor>>& inputs,
                                          const c10d::ScatterOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
-                                                std::vector<std::vector<at::Tensor>>& inputs,
-                                                const c10d::ReduceScatterOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& opts) override;
-  c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
-      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-      const c10d::ReduceScatterOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
+
+  // --- On the hosts
+  c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
+                                                  const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -98,20 +125,45 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
+  using Tensors = std::vector<at::Tensor>;
+
   // Throws the error of a failed communicator, also for operations that would use the hosts: otherwise they would succeed
   // in a failed group.
   std::shared_ptr<Communicator> require_healthy(const char* operation);
   // The backend for an operation that uses the hosts. Counts the operation.
   c10d::Backend& hosts(const char* operation);
-  c10::intrusive_ptr<c10d::Work> reduce_in_network(std::shared_ptr<Communicator> communicator,
-                                                   c10d::OpType type, const char* profiling_title,
-                                                   const std::vector<at::Tensor>& tensors,
-                                                   const std::vector<uint64_t>& ids,
-                                                   AllReduceOptions options);
+
+  std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
+  // Throws ValueError if there is no such rank.
+  int checked_root(const Call& call, int64_t root) const;
+
+  // A call in the network: counts it, prepares the buffers, and throws if they cannot be used. The operations then use
+  // CollectiveWork::buffers().
+  c10::intrusive_ptr<CollectiveWork> begin(const Call& call, Buffers buffers, std::vector<Tensors> results,
+                                           const Tensors& profiled, std::optional<double> factor = {});
+  // Ends `work` when the operations have ended.
+  c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<CollectiveWork> work,
+                                        const std::vector<Work>& operations);
+
+  c10::intrusive_ptr<c10d::Work> all_reduce(Communicator& communicator, const Call& call,
+                                            const Tensors& tensors, const std::vector<uint64_t>& ids,
+                                            NetworkReduction reduction, std::chrono::milliseconds timeout);
+  // inputs[i] of rank r goes to outputs[i][r].
+  c10::intrusive_ptr<c10d::Work> all_gather_lists(Communicator& communicator, const Call& call,
+                                                  const std::vector<Tensors>& outputs, const Tensors& inputs,
+                                                  std::vector<Tensors> results,
+                                                  std::chrono::milliseconds timeout);
+  // inputs[i] of rank r goes to part r of outputs[i].
+  c10::intrusive_ptr<c10d::Work> all_gather_flat(Communicator& communicator, const Call& call,
+                                                 const Tensors& outputs, const Tensors& inputs,
+                                                 std::chrono::milliseconds timeout);
+  // outputs[i] of rank r becomes the reduced part r of inputs[i].
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(Communicator& communicator, const Call& call,
+                                                     const Tensors& outputs, const Tensors& inputs,
+                                                     const NetworkReduction& reduction);
 
   const c10::intrusive_ptr<c10d::Backend> hosts_;
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -122,6 +174,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   mutable std::mutex mutex_;  // guards the following members
   std::shared_ptr<Communicator> communicator_;
   CommunicatorStats last_stats_;  // of the communicator, after shutdown()
+  CallCounts calls_;
   bool shut_down_ = false;
 };
 

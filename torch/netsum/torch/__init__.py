@@ -1,7 +1,8 @@
 """The PyTorch backend of netsum.
 
-Use it with ``import netsum.torch; torch.distributed.init_process_group("netsum")``. The network computes sums and
-averages; Gloo runs every other collective between the hosts. Settings come from the environment: see docs/pytorch.md.
+Use it with ``import netsum.torch; torch.distributed.init_process_group("netsum")``. Collectives run in the network; Gloo
+runs what cannot gain from it, such as send and receive, between the hosts. Settings come from the environment: see
+docs/pytorch.md.
 """
 
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from netsum.torch._C import Error
 from netsum.torch._hooks import ddp_hook
 from netsum.torch._regroup import regroup
 
-__all__ = ["Error", "ddp_hook", "describe", "error", "regroup", "stats"]
+__all__ = ["Error", "ddp_hook", "describe", "error", "overlap_fsdp", "regroup", "stats"]
 
 
 def stats(group=None):
@@ -31,6 +32,24 @@ def error(group=None):
 def describe(group=None):
     """Returns one line for humans that says where the group's sums are made, and why."""
     return _group.backend_of(group).describe()
+
+
+def overlap_fsdp(model):
+    """Makes a model of ``fully_shard`` (FSDP2) compute while its parameters and gradients are on their way.
+
+    FSDP2 orders communication and computation by streams. The CPU has none, so there FSDP2 waits for every collective. After
+    this call, modules gather their parameters while the module before them computes (in the forward pass in the order of
+    ``model.modules()``, unless ``set_modules_to_forward_prefetch()`` has chosen another one), and the gradients'
+    reduce-scatters are waited for at the end of the backward pass. The results have the same bits. All gradients of a
+    backward pass may be in memory, unsharded, at the same time.
+
+    Call it on every rank, after fully_shard() and before the first forward pass. FSDP still waits for a reduce-scatter
+    whose result it uses at once: to divide after a sum (float16), to convert it to another type, to add it to the
+    gradients of an earlier backward pass, or to sum it over replicas (HSDP).
+    """
+    from netsum.torch import _fsdp  # importing FSDP takes a while
+
+    _fsdp.overlap(model)
 
 
 dist.Backend.register_backend("netsum", _group.create, extended_api=True, devices=["cpu"])

@@ -140,7 +140,7 @@ def _errors_told(store, size):
 
 
 def connect_hosts(store, rank, size, timeout):
-    """Creates the Gloo backend, which runs the other collectives between the hosts."""
+    """Creates the Gloo backend, which runs between the hosts what the network does not."""
     try:
         return dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
     except RuntimeError as error:

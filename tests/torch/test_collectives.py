@@ -1,0 +1,614 @@
+"""Broadcast, gathers, scatters and reductions in the network: values, layouts, order, counts, and what Gloo still runs."""
+
+import contextlib
+import datetime
+import itertools
+import time
+import warnings
+
+import netsum.torch
+import pytest
+import ranks
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from ranks import WORLD_SIZE
+
+import torch
+
+REDUCED_TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64]
+MOVED_TYPES = [
+    *REDUCED_TYPES,
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2),
+]
+SUM_OF_RANKS = sum(range(1, WORLD_SIZE + 1))
+
+
+def calls(place="netsum", group=None):
+    return netsum.torch.stats(group)[f"{place}_calls"]
+
+
+@contextlib.contextmanager
+def all_in_the_network(**expected):
+    """Within it, netsum runs exactly these calls, and Gloo none."""
+    before, hosts = calls(), calls("gloo")
+    yield
+    after = calls()
+    assert {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)} == expected
+    assert calls("gloo") == hosts
+
+
+def any_bits(rank, dtype, count):
+    """Elements of all bit patterns, also those of NaNs and subnormal numbers; different on each rank."""
+    generator = torch.Generator().manual_seed(100 + rank)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator).bool()
+    data = torch.randint(0, 256, (count * dtype.itemsize,), dtype=torch.uint8, generator=generator)
+    return data.view(dtype)
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and torch.equal(bits(a), bits(b))
+
+
+# --- Moved bytes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 5, 3001])
+def test_bytes_of_every_type_arrive(count):
+    def on_rank(rank):
+        for dtype in MOVED_TYPES:
+            of_rank = [any_bits(r, dtype, count) for r in range(WORLD_SIZE)]
+            mine = of_rank[rank]
+            expected = {"broadcast": WORLD_SIZE, "all_gather": 1, "all_gather_into_tensor": 1, "gather": 1, "scatter": 1}
+            with all_in_the_network(**expected):
+                for root in range(WORLD_SIZE):
+                    tensor = mine.clone()
+                    dist.broadcast(tensor, src=root)
+                    assert same_bits(tensor, of_rank[root]), (dtype, root)
+                gathered = [torch.empty_like(mine) for _ in range(WORLD_SIZE)]
+                dist.all_gather(gathered, mine)
+                assert all(map(same_bits, gathered, of_rank)), dtype
+                flat = torch.empty(WORLD_SIZE * count, dtype=dtype)
+                dist.all_gather_single(flat, mine)
+                assert torch.equal(bits(flat), torch.cat([bits(t) for t in of_rank])), dtype
+                at_root = [torch.empty_like(mine) for _ in range(WORLD_SIZE)] if rank == 1 else None
+                dist.gather(mine, at_root, dst=1)
+                assert rank != 1 or all(map(same_bits, at_root, of_rank)), dtype
+                tensor = torch.empty_like(mine)
+                dist.scatter(tensor, of_rank if rank == 2 else None, src=2)
+                assert same_bits(tensor, mine), dtype
+
+    ranks.run(on_rank)
+
+
+def test_the_same_large_tensors_as_gloo():
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(rank)
+        mine = torch.randn(300_007, generator=generator)
+        broadcast = mine.clone()
+        dist.broadcast(broadcast, src=3)
+        flat = torch.empty(WORLD_SIZE * len(mine))
+        dist.all_gather_single(flat, mine)
+        scattered = torch.empty(75_001)
+        parts = [torch.randn(75_001, generator=generator) for _ in range(WORLD_SIZE)]
+        dist.scatter(scattered, parts if rank == 0 else None, src=0)
+        return broadcast, flat, scattered
+
+    ours, gloo = (ranks.run(on_rank, backend=backend) for backend in ("netsum", "gloo"))
+    for mine, theirs in zip(ours, gloo, strict=True):
+        assert all(map(torch.equal, mine, theirs))
+
+
+def test_uneven_parts():
+    sizes = [5, 0, 4000, 1]
+
+    def on_rank(rank):
+        with all_in_the_network(all_gather=1, reduce_scatter=1):
+            gathered = [torch.full((size,), -1.0) for size in sizes]
+            dist.all_gather(gathered, torch.full((sizes[rank],), float(rank)))
+            assert [t.tolist() for t in gathered] == [[float(r)] * size for r, size in enumerate(sizes)]
+            part = torch.empty(sizes[rank])
+            dist.reduce_scatter(part, [torch.full((size,), float(rank + r)) for r, size in enumerate(sizes)])
+            assert part.tolist() == [sum(range(WORLD_SIZE)) + float(WORLD_SIZE * rank)] * sizes[rank]
+
+    ranks.run(on_rank)
+
+
+def test_empty_tensors():
+    def on_rank(rank):
+        empty = torch.empty(0, 3)
+        dist.broadcast(empty, src=1)
+        dist.all_gather([torch.empty(0, 3) for _ in range(WORLD_SIZE)], empty)
+        dist.all_gather_single(torch.empty(0), torch.empty(0))
+        dist.gather(empty, [torch.empty(0, 3) for _ in range(WORLD_SIZE)] if rank == 0 else None, dst=0)
+        dist.scatter(empty, [torch.empty(0, 3) for _ in range(WORLD_SIZE)] if rank == 0 else None, src=0)
+        dist.reduce(empty, dst=0)
+        dist.reduce_scatter_single(torch.empty(0), torch.empty(0))
+        tensor = torch.full((1,), float(rank))
+        dist.broadcast(tensor, src=2)  # all are still in step
+        assert tensor.item() == 2.0
+
+    ranks.run(on_rank)
+
+
+def test_layouts_that_are_not_contiguous():
+    base = torch.arange(24.0).reshape(4, 6)
+    other = torch.full((4, 12), -1.0)
+
+    def of(rank):
+        return base * (rank + 1)
+
+    def on_rank(rank):
+        tensor = of(rank).t()
+        dist.broadcast(tensor, src=1)
+        assert torch.equal(tensor, of(1).t())
+        tensor = other.clone()[:, ::2]  # the gaps stay as they are
+        whole = tensor._base
+        if rank == 2:
+            tensor.copy_(of(2))
+        dist.broadcast(tensor, src=2)
+        assert torch.equal(whole[:, ::2], of(2)) and torch.all(whole[:, 1::2] == -1.0)
+
+        expanded = torch.full((1,), float(rank)).expand(10)  # may be read, though not written
+        gathered = [torch.empty(10, 2)[:, 0] for _ in range(WORLD_SIZE)]
+        dist.all_gather(gathered, expanded)
+        assert [t.tolist() for t in gathered] == [[float(r)] * 10 for r in range(WORLD_SIZE)]
+        flat = torch.empty(2, WORLD_SIZE * 24).t()[:, 0]
+        dist.all_gather_single(flat, of(rank).t())
+        assert torch.equal(flat, torch.cat([of(r).t().reshape(-1) for r in range(WORLD_SIZE)]))
+
+        part = torch.empty(6, 4).t()
+        dist.scatter(part, [of(r).t().reshape(4, 6) for r in range(WORLD_SIZE)] if rank == 3 else None, src=3)
+        assert torch.equal(part, of(rank).t().reshape(4, 6))
+        dist.reduce_scatter(part, [of(rank + r).t().contiguous().t() for r in range(WORLD_SIZE)])
+        assert torch.equal(part, base * (SUM_OF_RANKS + WORLD_SIZE * rank))
+        tensor = of(rank).t()
+        dist.reduce(tensor, dst=0)
+        assert torch.equal(tensor, base.t() * SUM_OF_RANKS if rank == 0 else of(rank).t())
+
+    ranks.run(on_rank)
+
+
+def test_the_input_may_be_the_ranks_part_of_the_output():
+    def on_rank(rank):
+        flat = torch.full((WORLD_SIZE * 1000,), -1.0)  # as FSDP calls it
+        own = flat[rank * 1000 : (rank + 1) * 1000]
+        own.fill_(float(rank))
+        dist.all_gather_single(flat, own)
+        assert torch.equal(flat, torch.arange(float(WORLD_SIZE)).repeat_interleave(1000))
+
+        flat.fill_(-1.0)
+        own.fill_(float(rank))
+        dist.all_gather(list(flat.chunk(WORLD_SIZE)), own)
+        assert torch.equal(flat, torch.arange(float(WORLD_SIZE)).repeat_interleave(1000))
+
+        flat.copy_(torch.arange(float(WORLD_SIZE)).repeat_interleave(1000))
+        dist.reduce_scatter_single(own, flat)
+        assert torch.all(own == WORLD_SIZE * rank)
+        assert torch.all(flat[: rank * 1000] == flat[: rank * 1000].floor())
+
+    ranks.run(on_rank)
+
+
+def test_tensors_that_overlap():
+    def on_rank(rank):
+        # Moved by one element: what is written would be read again.
+        flat = torch.full((WORLD_SIZE * 1000 + 1,), float(rank))
+        dist.all_gather_single(flat[1:], flat[:1000])
+        assert torch.equal(flat[1:], torch.arange(float(WORLD_SIZE)).repeat_interleave(1000))
+        # One tensor several times: the last of the list is what stays.
+        tensor = torch.empty(1000)
+        dist.all_gather([tensor] * WORLD_SIZE, torch.full((1000,), float(rank)))
+        assert torch.all(tensor == WORLD_SIZE - 1)
+        flat = torch.arange(WORLD_SIZE * 1000.0)
+        dist.reduce_scatter_single(flat[500:1500], flat)
+        assert torch.equal(flat[500:1500], WORLD_SIZE * torch.arange(rank * 1000.0, (rank + 1) * 1000.0))
+        dist.scatter(tensor, [tensor.fill_(7.0)] * WORLD_SIZE if rank == 0 else None, src=0)
+        assert torch.all(tensor == 7.0)
+
+    ranks.run(on_rank)
+
+
+# --- Reductions -------------------------------------------------------------------------------------------------
+
+PREMUL = dist.ReduceOp.PREMUL_SUM
+
+
+@pytest.mark.parametrize(
+    ("op", "types", "factor"),
+    [
+        pytest.param(lambda: dist.ReduceOp.SUM, REDUCED_TYPES, 1.0, id="sum"),
+        pytest.param(lambda: dist.ReduceOp.AVG, REDUCED_TYPES[:3], 1.0 / WORLD_SIZE, id="avg"),
+        pytest.param(lambda: PREMUL(0.25), REDUCED_TYPES[:3], 0.25, id="premul_sum"),
+        pytest.param(lambda: PREMUL(torch.tensor([0.5])), REDUCED_TYPES[:3], 0.5, id="premul_sum_tensor"),
+    ],
+)
+def test_reductions(op, types, factor):
+    count = 1003
+
+    def on_rank(rank):
+        for dtype in types:
+            mine = torch.full((count,), float(4 * (rank + 1))).to(dtype)
+            total = torch.full((count,), 4 * SUM_OF_RANKS * factor).to(dtype)
+            expected = {"all_reduce": 1, "reduce": 1, "reduce_scatter": 1, "reduce_scatter_tensor": 1}
+            with all_in_the_network(**expected):
+                tensor = mine.clone()
+                dist.all_reduce(tensor, op=op())
+                assert torch.equal(tensor, total), dtype
+                tensor = mine.clone()
+                dist.reduce(tensor, dst=2, op=op())
+                assert torch.equal(tensor, total if rank == 2 else mine), dtype
+                inputs = [mine * (r + 1) for r in range(WORLD_SIZE)]
+                kept = [t.clone() for t in inputs]
+                part = torch.empty_like(mine)
+                dist.reduce_scatter(part, inputs, op=op())
+                assert torch.equal(part, total * (rank + 1)), dtype
+                part.zero_()
+                dist.reduce_scatter_single(part, torch.cat(inputs), op=op())
+                assert torch.equal(part, total * (rank + 1)), dtype
+            assert all(map(torch.equal, inputs, kept)), f"{dtype}: the inputs have changed"
+
+    ranks.run(on_rank)
+
+
+def test_random_reduce_scatter_against_exact_sums():
+    count = 20_011
+
+    def on_rank(rank):
+        values = [
+            torch.randn(WORLD_SIZE * count, generator=torch.Generator().manual_seed(r)) for r in range(WORLD_SIZE)
+        ]
+        part = torch.empty(count)
+        dist.reduce_scatter_single(part, values[rank])
+        exact = torch.stack(values).double().sum(0)[rank * count : (rank + 1) * count]
+        error = (part.double() - exact).abs().amax().item()
+        assert error < WORLD_SIZE * 2.0**-29 * 8 + 2.0**-21, error  # docs/numerics.md; no value is above 8
+        reduced = values[rank].clone()
+        dist.all_reduce(reduced)
+        return torch.equal(part, reduced[rank * count : (rank + 1) * count]), part
+
+    results = ranks.run(on_rank)
+    assert not torch.equal(results[0][1], results[1][1])
+
+
+def test_what_gloo_still_reduces():
+    def on_rank(rank):
+        before = calls()
+        ones = torch.ones(3, dtype=torch.float64)
+        dist.reduce(ones, dst=0)
+        assert rank != 0 or ones.tolist() == [WORLD_SIZE] * 3
+        part = torch.empty(1, dtype=torch.float64)
+        dist.reduce_scatter_single(part, torch.ones(WORLD_SIZE, dtype=torch.float64))
+        assert part.item() == WORLD_SIZE
+        tensor = torch.tensor([float(rank)])
+        dist.reduce(tensor, dst=1, op=dist.ReduceOp.PRODUCT)
+        assert calls() == before
+        assert calls("gloo") == {"reduce": 2, "reduce_scatter_tensor": 1}
+
+    ranks.run(on_rank)
+
+
+# --- Several tensors in one call ------------------------------------------------------------------------------------
+
+
+def test_coalesced_calls():
+    sizes = [1, 700, 33]
+
+    def on_rank(rank):
+        inputs = [torch.full((size,), float(rank + size)) for size in sizes]
+        with all_in_the_network(
+            all_gather_into_tensor_coalesced=1, reduce_scatter_tensor_coalesced=1, all_gather_coalesced=2
+        ):
+            outputs = [torch.empty(WORLD_SIZE * size) for size in sizes]
+            with dist._coalescing_manager():
+                for output, tensor in zip(outputs, inputs, strict=True):
+                    dist.all_gather_single(output, tensor)
+            for output, size in zip(outputs, sizes, strict=True):
+                expected = torch.tensor([float(r + size) for r in range(WORLD_SIZE)]).repeat_interleave(size)
+                assert torch.equal(output, expected)
+            parts = [torch.empty(size) for size in sizes]
+            with dist._coalescing_manager(async_ops=True) as manager:
+                for part, size in zip(parts, sizes, strict=True):
+                    dist.reduce_scatter_single(part, torch.arange(float(WORLD_SIZE)).repeat_interleave(size))
+            manager.wait()
+            assert [part.tolist() for part in parts] == [[float(WORLD_SIZE * rank)] * size for size in sizes]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # all_gather_coalesced() is deprecated
+                lists = [[torch.empty(size) for size in sizes] for _ in range(WORLD_SIZE)]
+                dist.all_gather_coalesced(lists, inputs)
+                again = [[torch.empty(size) for size in sizes] for _ in range(WORLD_SIZE)]
+                value = dist.all_gather_coalesced(again, inputs, async_op=True).wait()
+        for r, of_rank in enumerate(lists):
+            assert [t.tolist() for t in of_rank] == [[float(r + size)] * size for size in sizes]
+            assert all(map(torch.equal, value[r], of_rank))
+
+    ranks.run(on_rank)
+
+
+def test_futures_and_results():
+    def on_rank(rank):
+        mine = torch.full((10,), float(rank))
+        gathered = [torch.empty(10) for _ in range(WORLD_SIZE)]
+        works = [
+            dist.broadcast(mine.clone(), src=1, async_op=True),
+            dist.all_gather(gathered, mine, async_op=True),
+            dist.reduce_scatter_single(torch.empty(10), torch.ones(10 * WORLD_SIZE), async_op=True),
+            dist.gather(mine, gathered if rank == 0 else None, dst=0, async_op=True),
+            dist.barrier(async_op=True),
+        ]
+        values = [work.get_future().then(lambda future: [t.tolist() for t in future.value()]).wait() for work in works]
+        assert values[0] == [[1.0] * 10]
+        assert values[1] == [[float(r)] * 10 for r in range(WORLD_SIZE)]
+        assert values[2] == [[float(WORLD_SIZE)] * 10]
+        assert values[3] == (values[1] if rank == 0 else [])
+        assert values[4] == []
+        for work, value in zip(works, values, strict=True):
+            work.wait()
+            assert work.is_completed() and work.is_success()
+            assert [t.tolist() for t in work.result()] == value
+
+    ranks.run(on_rank)
+
+
+def test_objects():
+    def on_rank(rank):
+        mine = {"rank": rank, "text": "x" * (100 * rank)}
+        everyone = [{"rank": r, "text": "x" * (100 * r)} for r in range(WORLD_SIZE)]
+        gathered = [None] * WORLD_SIZE
+        dist.all_gather_object(gathered, mine)
+        assert gathered == everyone
+        gathered = [None] * WORLD_SIZE if rank == 2 else None
+        dist.gather_object(mine, gathered, dst=2)
+        assert rank != 2 or gathered == everyone
+        holder = [mine]
+        dist.broadcast_object_list(holder, src=3)
+        assert holder == [everyone[3]]
+        holder = [None]
+        dist.scatter_object_list(holder, everyone if rank == 1 else None, src=1)
+        assert holder == [mine]
+        assert calls("gloo") == {}
+
+    ranks.run(on_rank)
+
+
+def test_functional_collectives():
+    def on_rank(rank):
+        group = dist.group.WORLD
+        mine = torch.full((6, 2), float(rank + 1))
+        with all_in_the_network(all_gather_into_tensor=1, reduce_scatter_tensor=1, broadcast=1, all_reduce=1):
+            gathered = functional.all_gather_tensor(mine, 0, group)
+            reduced = functional.reduce_scatter_tensor(torch.ones(WORLD_SIZE * 3), "avg", 0, group)
+            sent = functional.broadcast(mine, 2, group)
+            total = functional.all_reduce(mine, "sum", group)
+            assert torch.equal(gathered[:, 0], torch.arange(1.0, WORLD_SIZE + 1).repeat_interleave(6))
+            assert reduced.tolist() == [1.0] * 3
+            assert torch.all(sent == 3.0) and torch.all(total == SUM_OF_RANKS)
+
+    ranks.run(on_rank)
+
+
+# --- Order ----------------------------------------------------------------------------------------------------------
+
+
+def test_many_in_flight_of_both_kinds():
+    """Also calls that Gloo runs, which have an order of their own, with the ranks out of step."""
+
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(11)
+        sizes = torch.randint(1, 9000, (24,), generator=generator).tolist()
+        works, checks = [], []
+
+        def expect(tensor, value):
+            checks.append((tensor, torch.full_like(tensor, value)))
+
+        for i, size in enumerate(sizes):
+            if i % 5 == rank:
+                time.sleep(0.02)
+            root = i % WORLD_SIZE
+            tensor = torch.full((size,), float(rank))
+            works.append(dist.broadcast(tensor, src=root, async_op=True))
+            expect(tensor, root)
+            biggest = torch.full((7,), float(rank), dtype=torch.float64)
+            works.append(dist.all_reduce(biggest, op=dist.ReduceOp.MAX, async_op=True))
+            expect(biggest, WORLD_SIZE - 1)
+            flat = torch.empty(WORLD_SIZE * size)
+            works.append(dist.all_gather_single(flat, torch.full((size,), float(rank)), async_op=True))
+            for r, part in enumerate(flat.chunk(WORLD_SIZE)):
+                expect(part, r)
+            exchanged = torch.empty(WORLD_SIZE)
+            works.append(dist.all_to_all_single(exchanged, torch.full((WORLD_SIZE,), float(i)), async_op=True))
+            expect(exchanged, i)
+            part = torch.empty(size)
+            works.append(dist.reduce_scatter_single(part, torch.ones(WORLD_SIZE * size), async_op=True))
+            expect(part, WORLD_SIZE)
+            received = torch.empty(3)
+            works.append(dist.isend(torch.full((3,), float(i)), (rank + 1) % WORLD_SIZE))
+            works.append(dist.irecv(received, (rank - 1) % WORLD_SIZE))
+            expect(received, i)
+            total = torch.ones(size)
+            works.append(dist.all_reduce(total, async_op=True))
+            expect(total, WORLD_SIZE)
+            works.append(dist.barrier(async_op=True))
+        for work in reversed(works):
+            work.wait()
+        for tensor, expected in checks:
+            assert torch.equal(tensor, expected)
+        counts = calls("gloo")
+        assert set(counts) == {"all_reduce", "all_to_all_single", "send", "recv"}
+        assert set(counts.values()) == {len(sizes)}
+
+    ranks.run(on_rank)
+
+
+def test_a_barrier_waits_for_every_rank():
+    def on_rank(rank):
+        store = dist.distributed_c10d._get_default_store()
+        for name, run in {
+            "blocking": dist.barrier,
+            "asynchronous": lambda: dist.barrier(async_op=True).wait(),
+        }.items():
+            time.sleep(0.1 * rank)
+            store.set(f"{name}/{rank}", "here")
+            run()
+            assert store.check([f"{name}/{r}" for r in range(WORLD_SIZE)])
+        before = netsum.torch.stats()["operations"]
+        dist.barrier()
+        assert netsum.torch.stats()["operations"] == before and calls()["barrier"] == 3 and not calls("gloo")
+
+    ranks.run(on_rank)
+
+
+def test_sub_groups():
+    def on_rank(rank):
+        halves = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        mine, members = halves[rank % 2], [rank % 2, rank % 2 + 2]
+        tensor, everywhere = torch.full((5000,), float(rank)), torch.full((5000,), float(rank))
+        works = [
+            dist.broadcast(tensor, src=members[1], group=mine, async_op=True),
+            dist.broadcast(everywhere, src=1, async_op=True),
+        ]
+        flat = torch.empty(10_000)
+        works.append(dist.all_gather_single(flat, torch.full((5000,), float(rank)), group=mine, async_op=True))
+        part = torch.empty(5000)
+        both = torch.ones(10_000) * (rank + 1)
+        works.append(dist.reduce_scatter_single(part, both, op=dist.ReduceOp.AVG, group=mine, async_op=True))
+        at_root = [torch.empty(2) for _ in members] if rank == members[1] else None
+        works.append(dist.gather(torch.full((2,), float(rank)), at_root, dst=members[1], group=mine, async_op=True))
+        for work in works:
+            work.wait()
+        assert torch.all(tensor == members[1]) and torch.all(everywhere == 1)
+        assert torch.equal(flat, torch.tensor(members, dtype=torch.float32).repeat_interleave(5000))
+        assert torch.all(part == sum(members) / 2 + 1)
+        assert at_root is None or [t[0].item() for t in at_root] == members
+        assert sum(calls("netsum", mine).values()) == 4 and not calls("gloo", mine)
+
+    ranks.run(on_rank)
+
+
+def test_group_of_one():
+    def on_rank(_rank):
+        tensor = torch.arange(10.0)
+        output = torch.empty(10)
+        dist.broadcast(tensor, src=0)
+        dist.all_gather_single(output, tensor)
+        assert torch.equal(output, tensor)
+        dist.reduce_scatter_single(output, tensor * 2, op=PREMUL(0.5))
+        assert torch.equal(output, tensor)
+        dist.scatter(output, [tensor], src=0)
+        dist.gather(tensor, [output], dst=0)
+        dist.reduce(tensor, dst=0)
+        assert torch.equal(tensor, output) and tensor.tolist() == list(range(10))
+
+    ranks.run(on_rank, world_size=1)
+
+
+def test_profiler_names_the_operations():
+    def on_rank(_rank):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            dist.broadcast(torch.ones(10), src=0)
+            dist.all_gather_single(torch.ones(20), torch.ones(10))
+            dist.reduce_scatter_single(torch.ones(10), torch.ones(20))
+            dist.barrier()
+        names = {event.key for event in profile.key_averages()}
+        assert {f"netsum:{name}" for name in ("broadcast", "all_gather", "reduce_scatter", "barrier")} <= names
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_checking_layer_of_pytorch():
+    def on_rank(rank):
+        tensor = torch.full((100,), float(rank))
+        dist.broadcast(tensor, src=1)
+        gathered = [torch.empty(100) for _ in range(WORLD_SIZE)]
+        dist.all_gather(gathered, torch.full((100,), float(rank)))
+        part = torch.empty(25)
+        dist.reduce_scatter_single(part, tensor)
+        dist.barrier()
+        assert tensor[0] == 1.0 and [t[0].item() for t in gathered] == list(range(WORLD_SIZE))
+        assert torch.all(part == WORLD_SIZE)
+        assert set(calls()) == {"broadcast", "all_gather", "reduce_scatter_tensor", "barrier"}
+
+    ranks.run(on_rank, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+# --- Invalid calls ------------------------------------------------------------------------------------------------
+
+INVALID = {
+    "no such root": lambda: dist.group.WORLD.broadcast([torch.ones(3)], root_of(WORLD_SIZE, dist.BroadcastOptions())),
+    "negative root": lambda: dist.group.WORLD.reduce([torch.ones(3)], root_of(-1, dist.ReduceOptions())),
+    "lists of the wrong length": lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
+    "wrong total": lambda: dist.all_gather_single(torch.empty(3 * WORLD_SIZE + 1), torch.ones(3)),
+    "another size of its own part": lambda: dist.all_gather([torch.ones(3)] * WORLD_SIZE, torch.ones(4)),
+    "does not divide": lambda: dist.reduce_scatter_single(torch.empty(3), torch.ones(3 * WORLD_SIZE + 1)),
+    "two types": lambda: dist.all_gather_single(torch.empty(3 * WORLD_SIZE, dtype=torch.int32), torch.ones(3)),
+    "two lists": lambda: dist.group.WORLD.scatter(
+        [torch.ones(3)], [[torch.ones(3)] * WORLD_SIZE] * 2, root_of(dist.get_rank(), dist.ScatterOptions())
+    ),
+    "uneven scatter": lambda: dist.group.WORLD.scatter(
+        [torch.ones(3)],
+        [[torch.ones(3 + r) for r in range(WORLD_SIZE)]],
+        root_of(dist.get_rank(), dist.ScatterOptions()),
+    ),
+}
+
+
+def root_of(root, options):
+    options.rootRank = root
+    return options
+
+
+def test_invalid_calls_are_refused_before_anything_is_sent():
+    def on_rank(_rank):
+        for name, call in INVALID.items():
+            with pytest.raises(ValueError, match=r"netsum \w+: ") as caught:
+                call()
+            assert any(char.isdigit() for char in str(caught.value)) or "type" in str(caught.value), name
+        expanded = torch.ones(1).expand(100)
+        for call in (
+            lambda: dist.broadcast(expanded, src=(dist.get_rank() + 1) % WORLD_SIZE),
+            lambda: dist.all_gather_single(torch.ones(1).expand(4 * WORLD_SIZE), torch.ones(4)),
+        ):
+            with pytest.raises(netsum.torch.Error, match=r"clone\(\)"):
+                call()
+        assert netsum.torch.stats()["operations_submitted"] == 0 and calls() == {}
+        ones = torch.ones(10)  # nobody is out of step
+        dist.all_reduce(ones)
+        assert ones[0] == WORLD_SIZE
+
+    ranks.run(on_rank)
+
+
+def test_the_timeout_of_a_call():
+    def on_rank(rank):
+        if rank == 1:
+            while netsum.torch.error() is None:
+                time.sleep(0.01)
+            return None
+        options = dist.BroadcastOptions()
+        options.rootRank, options.timeout = 0, datetime.timedelta(seconds=1)
+        with pytest.raises(netsum.torch.Error, match="Timed out") as caught:
+            dist.group.WORLD.broadcast([torch.ones(10)], options).wait()
+        return caught.value.code, caught.value.rank
+
+    results = ranks.run(on_rank, timeout_s=5.0 * ranks.DEADLINE_S)
+    assert results.pop(1) is None
+    assert results == [("timeout", 1)] * (WORLD_SIZE - 1)
+
+
+def test_all_sizes_around_a_packet():
+    """Parts that end at, before and after the end of a packet and of a 64-bit word."""
+    sizes = [*range(1, 18), *(payload + d for payload, d in itertools.product((1440, 2880), (-9, -1, 0, 1, 7, 8)))]
+
+    def on_rank(rank):
+        for size in sizes:
+            mine = any_bits(rank, torch.uint8, size)
+            flat = torch.empty(2 * size, dtype=torch.uint8)
+            dist.all_gather_single(flat, mine)
+            assert torch.equal(flat, torch.cat([any_bits(r, torch.uint8, size) for r in range(2)])), size
+
+    ranks.run(on_rank, world_size=2)

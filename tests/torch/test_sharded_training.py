@@ -1,0 +1,355 @@
+"""Unmodified FSDP2 (fully_shard), FSDP1 and ZeRO on netsum: the same training as on Gloo, and no call left to Gloo."""
+
+import contextlib
+
+import netsum.torch
+import pytest
+import ranks
+import torch._dynamo  # see test_training
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    BackwardPrefetch,
+    FSDPModule,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+import torch
+from torch import nn
+
+STEPS = 6
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 3 * width)
+        self.down = nn.Linear(3 * width, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+
+def make_model(dtype=torch.float32):
+    torch.manual_seed(1)
+    width = 37  # not divisible by the number of ranks: FSDP pads
+    return nn.Sequential(nn.Linear(20, width), Block(width), Block(width), nn.Linear(width, 3)).to(dtype)
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(16, 20, generator=generator)
+    return x, torch.stack([x.sum(1), x[:, 0], -x[:, 1]], dim=1)
+
+
+def train(model, optimizer, rank, *, accumulate=1, syncing=None, clip=None, dtype=torch.float32):
+    """Trains for STEPS steps; returns the losses. `syncing(model, last)` precedes each part of an accumulated step."""
+    losses = []
+    for step in range(STEPS):
+        for part in range(accumulate):
+            last = part == accumulate - 1
+            with syncing(model, last) if syncing else contextlib.nullcontext():
+                x, y = batch(rank, step * accumulate + part)
+                loss = nn.functional.mse_loss(model(x.to(dtype)).float(), y).div(accumulate)
+                loss.backward()
+            losses.append(loss.item())
+        if clip is not None:
+            clip(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.tensor(losses)
+
+
+def whole(parameter):
+    value = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+    return value.detach().float().flatten()
+
+
+def parameters_of(model):
+    return torch.cat([whole(p) for p in model.parameters()])
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def assert_same_training(on_rank, tolerance, world_size, calls):
+    """Runs it on both backends. on_rank() returns the losses and the final parameters, equal on all ranks."""
+
+    def with_counts(rank):
+        losses, weights = on_rank(rank)
+        if dist.get_backend() == "gloo":
+            return losses, weights
+        stats = netsum.torch.stats()
+        assert stats["gloo_calls"] == {}, stats["gloo_calls"]
+        assert calls <= set(stats["netsum_calls"]), stats["netsum_calls"]
+        return losses, weights
+
+    ours = ranks.run(with_counts, world_size=world_size)
+    gloo = ranks.run(with_counts, world_size=world_size, backend="gloo")
+    start = parameters_of_start()
+    moved = (gloo[0][1] - start).norm()
+    assert moved > 0.05
+    for rank in range(world_size):
+        losses, weights = ours[rank]
+        assert torch.equal(weights, ours[0][1]), f"rank {rank} has other weights than rank 0"
+        assert (weights - gloo[rank][1]).norm() < tolerance * moved
+        assert torch.allclose(losses, gloo[rank][0], rtol=max(tolerance, 1e-4)), (losses, gloo[rank][0])
+        assert losses[-1] < losses[0]
+
+
+def parameters_of_start():
+    # Without computing here: the ranks are forked from this process.
+    return ranks.run(lambda rank: parameters_of(make_model()), world_size=1, backend="gloo")[0]
+
+
+# --- FSDP2 ------------------------------------------------------------------------------------------------------
+
+
+def shard(model, **options):
+    for module in model:
+        if isinstance(module, Block):
+            fully_shard(module, **options)
+    return fully_shard(model, **options)
+
+
+def sync_only_last(model, last):
+    model.set_requires_gradient_sync(last)
+    return contextlib.nullcontext()
+
+
+def prefetch(model):
+    first, second = model[1], model[2]
+    first.set_modules_to_forward_prefetch([second])
+    second.set_modules_to_backward_prefetch([first])
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module._set_unshard_async_op(True)
+
+
+def divide_by(factor):
+    def change(model):
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(factor)
+
+    return change
+
+
+def separate_group(model):
+    model.set_separate_reduce_scatter_group()
+
+
+def gloo_can(model, reduce_dtype):
+    """Gloo neither averages nor multiplies: FSDP divides by itself there."""
+    if dist.get_backend() == "gloo" and reduce_dtype in (None, torch.float32, torch.bfloat16):
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)
+
+
+FSDP2 = {
+    "plain": ({}, {}, None, 1e-4),
+    "no_reshard": ({"reshard_after_forward": False}, {}, None, 1e-4),
+    "accumulate": ({}, {"accumulate": 3, "syncing": sync_only_last}, None, 1e-4),
+    "clip": ({}, {"clip": lambda m: nn.utils.clip_grad_norm_(m.parameters(), 0.5)}, None, 1e-4),
+    "prefetch": ({}, {}, prefetch, 1e-4),
+    "divide_factor": ({}, {}, divide_by(3.0), 1e-4),  # PREMUL_SUM
+    "divide_by_size": ({}, {}, divide_by(4.0), 1e-4),
+    "separate_group": ({}, {}, separate_group, 1e-4),
+    "bfloat16": ({"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}, {}, None, 2e-2),
+    "reduce_bfloat16": ({"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}, {}, None, 2e-2),
+    "reduce_float16": ({"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float16)}, {}, None, 1e-2),
+}
+
+
+def fsdp2(rank, name, mesh=None):
+    options, training, change, _ = FSDP2[name]
+    model = shard(make_model(), mesh=mesh or init_device_mesh("cpu", (dist.get_world_size(),)), **options)
+    if change is not None:
+        change(model)
+    gloo_can(model, options.get("mp_policy", MixedPrecisionPolicy()).reduce_dtype)
+    losses = train(model, sgd(model.parameters()), rank, **training)
+    return losses, parameters_of(model)
+
+
+FSDP2_CALLS = {"all_gather_into_tensor", "reduce_scatter_tensor"}
+
+
+@pytest.mark.parametrize("name", FSDP2)
+def test_fully_shard(name):
+    calls = FSDP2_CALLS if name != "separate_group" else {"all_gather_into_tensor"}
+    assert_same_training(lambda rank: fsdp2(rank, name), FSDP2[name][-1], 4, calls)
+
+
+def test_fully_shard_on_two_ranks():
+    assert_same_training(lambda rank: fsdp2(rank, "plain"), 1e-4, 2, FSDP2_CALLS)
+
+
+@pytest.mark.parametrize("name", ["plain", "divide_factor"])
+def test_hybrid_sharding(name):
+    """Two groups of two that shard, and sums between them."""
+
+    def on_rank(rank):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        losses, weights = fsdp2(rank, name, mesh)
+        if dist.get_backend() == "netsum":
+            for dimension, call in {"shard": "reduce_scatter_tensor", "replicate": "all_reduce"}.items():
+                stats = netsum.torch.stats(mesh.get_group(dimension))
+                assert stats["netsum_calls"][call] > 0 and not stats["gloo_calls"]
+        return losses, weights
+
+    assert_same_training(on_rank, 1e-4, 4, set())
+
+
+def test_a_checkpoint_of_fully_shard():
+    """Gathered on rank 0 and given back to another sharded model."""
+    from torch.distributed.checkpoint import state_dict as states
+
+    def on_rank(rank):
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        model = shard(make_model(), mesh=mesh)
+        optimizer = sgd(model.parameters())
+        train(model, optimizer, rank)
+        options = states.StateDictOptions(full_state_dict=True, cpu_offload=True, broadcast_from_rank0=True)
+        full = states.get_model_state_dict(model, options=options)
+        assert (rank == 0) == bool(full)
+        other = shard(make_model(), mesh=mesh)
+        states.set_model_state_dict(other, full, options=options)
+        assert torch.equal(parameters_of(other), parameters_of(model))
+        assert not torch.equal(parameters_of(other)[:10], make_model()[0].weight.detach().flatten()[:10])
+        assert not netsum.torch.stats()["gloo_calls"]
+
+    ranks.run(on_rank)
+
+
+def test_fully_shard_gives_the_same_bits_twice():
+    first, second = (ranks.run(lambda rank: fsdp2(rank, "plain")) for _ in range(2))
+    for ours, again in zip(first, second, strict=True):
+        assert all(map(torch.equal, ours, again))
+
+
+# --- FSDP2 with communication beside computation -------------------------------------------------------------------
+
+
+def overlapped(rank, name, in_flight=None):
+    """As fsdp2(), with netsum.torch.overlap_fsdp(); appends how many reduce-scatters were in flight."""
+    options, training, change, _ = FSDP2[name]
+    model = shard(make_model(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)), **options)
+    if change is not None:
+        change(model)
+    netsum.torch.overlap_fsdp(model)
+    pending = model._get_fsdp_state()._fsdp_param_groups[0]._reduce_scatter_comm._pending
+    if in_flight is not None:
+        # The parameters of the first block get their gradients after those of the second.
+        model[1].register_full_backward_hook(lambda *_: in_flight.append(len(pending)))
+    losses = train(model, sgd(model.parameters()), rank, **training)
+    assert len(pending) == 0
+    return losses, parameters_of(model)
+
+
+@pytest.mark.parametrize("name", FSDP2)
+def test_overlap_changes_no_bit(name):
+    def on_rank(rank):
+        in_flight = []
+        result = overlapped(rank, name, in_flight)
+        return result, max(in_flight)
+
+    plain = ranks.run(lambda rank: fsdp2(rank, name))
+    for ours, (other, in_flight) in zip(plain, ranks.run(on_rank), strict=True):
+        assert all(map(torch.equal, ours, other))
+        uses_at_once = name in ("reduce_bfloat16", "reduce_float16")
+        assert (in_flight > 0) != uses_at_once, in_flight
+
+
+def test_overlap_outlives_a_backward_pass_that_fails():
+    def on_rank(rank):
+        model = shard(make_model(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        netsum.torch.overlap_fsdp(model)
+
+        def fail(*_):
+            raise KeyError("in the backward pass")
+
+        handle = model[1].register_full_backward_hook(fail)
+        x, y = batch(rank, 0)
+        with pytest.raises(KeyError):
+            nn.functional.mse_loss(model(x), y).backward()
+        handle.remove()
+        model.reset_iter_state()
+        model.zero_grad()
+        losses = train(model, sgd(model.parameters()), rank)
+        return losses, parameters_of(model)
+
+    expected = ranks.run(lambda rank: fsdp2(rank, "plain"))
+    for ours, other in zip(expected, ranks.run(on_rank), strict=True):
+        assert all(map(torch.equal, ours, other))
+
+
+def test_overlap_needs_a_sharded_model():
+    with pytest.raises(ValueError, match="fully_shard"):
+        netsum.torch.overlap_fsdp(nn.Linear(2, 2))
+
+
+# --- FSDP1 ------------------------------------------------------------------------------------------------------
+
+FSDP1 = {
+    "full": {},
+    "grad_op": {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP},
+    "no_shard": {"sharding_strategy": ShardingStrategy.NO_SHARD},
+    "flat": {"use_orig_params": False, "backward_prefetch": BackwardPrefetch.BACKWARD_POST},
+    "bfloat16": {"mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)},
+}
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("name", FSDP1)
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp1(name, world_size):
+    def on_rank(rank):
+        options = {"use_orig_params": True, **FSDP1[name]}
+        model = FullyShardedDataParallel(
+            make_model(),
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            device_id=torch.device("cpu"),
+            sync_module_states=True,
+            **options,
+        )
+        losses = train(model, sgd(model.parameters()), rank, clip=lambda m: m.clip_grad_norm_(0.5))
+        with FullyShardedDataParallel.summon_full_params(model):
+            return losses, parameters_of(model)
+
+    sharding = {"all_reduce"} if name == "no_shard" else {"all_gather", "reduce_scatter_tensor"}
+    assert_same_training(on_rank, 2e-2 if name == "bfloat16" else 1e-4, world_size, {"broadcast", *sharding})
+
+
+# --- ZeRO -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("as_bucket_view", [False, True])
+def test_zero(world_size, as_bucket_view):
+    def on_rank(rank):
+        model = DistributedDataParallel(make_model(), gradient_as_bucket_view=as_bucket_view)
+        optimizer = ZeroRedundancyOptimizer(
+            model.parameters(),
+            optimizer_class=torch.optim.SGD,
+            parameters_as_bucket_view=as_bucket_view,
+            lr=0.05,
+            momentum=0.9,
+        )
+        losses = train(model, optimizer, rank)
+        optimizer.consolidate_state_dict(to=0)
+        if rank == 0:  # the momentum of all parameters, whoever updated them
+            assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
+        return losses, parameters_of(model)
+
+    assert_same_training(on_rank, 1e-4, world_size, {"all_reduce", "broadcast"})

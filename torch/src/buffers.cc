@@ -1,0 +1,84 @@
+#include "torch/src/buffers.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace netsum::torch_backend {
+namespace {
+
+Status check_result(const at::Tensor& tensor) {
+  if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return {};
+  std::ostringstream text;
+  text << "a tensor of sizes " << tensor.sizes() << " and strides " << tensor.strides()
+       << " has several elements at one place in memory, where only one result fits: pass tensor.clone()";
+  return {ErrorCode::kInvalidArgument, text.str()};
+}
+
+}  // namespace
+
+bool is_plain(const at::Tensor& tensor) {
+  // The memory of a lazily negated or conjugated tensor does not hold its values.
+  return tensor.is_contiguous() && !tensor.is_neg() && !tensor.is_conj();
+}
+
+// The memory of a tensor is the range from its first to its last element, so interleaved tensors overlap, too.
+bool Buffers::results_overlap() const {
+  struct Region {
+    uintptr_t begin, end;
+    bool written;
+  };
+  if (items_.size() < 2) return false;
+  std::vector<Region> regions;
+  regions.reserve(items_.size());
+  for (const auto& [tensor, reads, writes, buffer] : items_) {
+    if (tensor.numel() == 0) continue;
+    int64_t last = 0;
+    for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+    const auto begin = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    regions.push_back({begin, begin + static_cast<uintptr_t>(last + 1) * tensor.element_size(), writes});
+  }
+  std::sort(regions.begin(), regions.end(),
+            [](const Region& a, const Region& b) { return a.begin < b.begin; });
+  uintptr_t read_end = 0, written_end = 0;  // of the regions that begin before
+  for (const Region& region : regions) {
+    if (region.begin < written_end || (region.written && region.begin < read_end)) return true;
+    uintptr_t& end = region.written ? written_end : read_end;
+    end = std::max(end, region.end);
+  }
+  return false;
+}
+
+Status Buffers::prepare(std::optional<double> factor) {
+  for (const Item& item : items_) {
+    if (!item.writes) continue;
+    if (Status status = check_result(item.tensor); !status.ok()) return status;
+  }
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool overlap = results_overlap();
+  for (Item& item : items_) {
+    const bool scaled = item.reads && factor.has_value();
+    if (!scaled && is_plain(item.tensor) && !(item.writes && overlap)) {
+      item.buffer = item.tensor;
+      continue;
+    }
+    item.buffer = at::empty_like(item.tensor, at::MemoryFormat::Contiguous);
+    if (item.reads) item.buffer.copy_(item.tensor);
+    if (scaled) item.buffer.mul_(*factor);
+    must_copy_back_ |= item.writes;
+  }
+  return {};
+}
+
+void Buffers::copy_back() {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  for (Item& item : items_) {
+    if (item.writes && !item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
+  }
+}
+
+}  // namespace netsum::torch_backend

@@ -1,0 +1,70 @@
+// The tensors of one call as memory that the library can use.
+#ifndef NETSUM_TORCH_SRC_BUFFERS_H_
+#define NETSUM_TORCH_SRC_BUFFERS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "netsum/status.h"
+
+namespace netsum::torch_backend {
+
+// Whether the memory of the tensor holds its elements in order.
+bool is_plain(const at::Tensor& tensor);
+
+// A tensor that is not contiguous is replaced by a contiguous copy; copy_back() writes the results to the tensor. If the
+// memory of a result overlaps that of another tensor, all results are copies, as in Gloo: the operation then reads what was
+// there before the call, and overlapping results are written in the order in which they were added.
+class Buffers {
+ public:
+  // Adds a tensor that this rank reads, writes, or does both with, and returns its index.
+  size_t add_input(const at::Tensor& tensor) { return add({.tensor = tensor, .reads = true}); }
+  size_t add_output(const at::Tensor& tensor) { return add({.tensor = tensor, .writes = true}); }
+  size_t add_in_place(const at::Tensor& tensor) {
+    return add({.tensor = tensor, .reads = true, .writes = true});
+  }
+
+  // Makes the copies. To be called once, when all tensors have been added. All inputs are multiplied by `factor`, in
+  // copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits.
+  Status prepare(std::optional<double> factor = {});
+
+  const std::byte* input(size_t index) const {
+    return static_cast<const std::byte*>(items_[index].buffer.const_data_ptr());
+  }
+  std::byte* output(size_t index) const {
+    return static_cast<std::byte*>(items_[index].buffer.mutable_data_ptr());
+  }
+  size_t count(size_t index) const { return static_cast<size_t>(items_[index].tensor.numel()); }
+  size_t bytes(size_t index) const { return items_[index].tensor.nbytes(); }
+
+  bool must_copy_back() const { return must_copy_back_; }
+  void copy_back();
+  // Forgets all tensors.
+  void clear() { items_.clear(); }
+
+ private:
+  struct Item {
+    at::Tensor tensor;
+    bool reads = false;
+    bool writes = false;
+    at::Tensor buffer;  // `tensor` or a copy
+  };
+
+  size_t add(Item item) {
+    items_.push_back(std::move(item));
+    return items_.size() - 1;
+  }
+  bool results_overlap() const;
+
+  std::vector<Item> items_;
+  bool must_copy_back_ = false;
+};
+
+}  // namespace netsum::torch_backend
+
+#endif  // NETSUM_TORCH_SRC_BUFFERS_H_

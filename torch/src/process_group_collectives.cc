@@ -1,0 +1,476 @@
+// The collectives of ProcessGroupNetsum that use the network.
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "torch/src/process_group.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+using c10d::OpType;
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+constexpr Call kAllReduce{OpType::ALLREDUCE, "all_reduce", "netsum:all_reduce"};
+constexpr Call kAllReduceCoalesced{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", "netsum:all_reduce"};
+constexpr Call kReduce{OpType::REDUCE, "reduce", "netsum:reduce"};
+constexpr Call kReduceScatter{OpType::REDUCE_SCATTER, "reduce_scatter", "netsum:reduce_scatter"};
+constexpr Call kReduceScatterTensor{OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                                    "netsum:reduce_scatter"};
+constexpr Call kReduceScatterTensorCoalesced{OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+                                             "reduce_scatter_tensor_coalesced", "netsum:reduce_scatter"};
+constexpr Call kBroadcast{OpType::BROADCAST, "broadcast", "netsum:broadcast"};
+constexpr Call kAllGather{OpType::ALLGATHER, "all_gather", "netsum:all_gather"};
+constexpr Call kAllGatherIntoTensor{OpType::_ALLGATHER_BASE, "all_gather_into_tensor", "netsum:all_gather"};
+constexpr Call kAllGatherCoalesced{OpType::ALLGATHER_COALESCED, "all_gather_coalesced", "netsum:all_gather"};
+constexpr Call kAllGatherIntoTensorCoalesced{OpType::COALESCED, "all_gather_into_tensor_coalesced",
+                                             "netsum:all_gather"};
+constexpr Call kGather{OpType::GATHER, "gather", "netsum:gather"};
+constexpr Call kScatter{OpType::SCATTER, "scatter", "netsum:scatter"};
+constexpr Call kBarrier{OpType::BARRIER, "barrier", "netsum:barrier"};
+
+std::optional<DataType> network_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DataType::kFloat32;
+    case at::kBFloat16:
+      return DataType::kBFloat16;
+    case at::kHalf:
+      return DataType::kFloat16;
+    case at::kInt:
+      return DataType::kInt32;
+    case at::kLong:
+      return DataType::kInt64;
+    default:
+      return std::nullopt;
+  }
+}
+
+double factor_of(const c10d::ReduceOp& op) {
+  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
+  return factor.tensor_factor.defined() ? factor.tensor_factor.item<double>() : factor.double_factor;
+}
+
+// Throws ValueError unless the lists have one tensor per rank.
+void check_lists(const Call& call, const std::vector<Tensors>& lists, int ranks) {
+  for (const Tensors& list : lists) {
+    TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(ranks), "netsum ", call.name, ": a list has ",
+                      list.size(), " tensors, but the group has ", ranks, " ranks");
+  }
+}
+
+// Throws ValueError unless both tensors have the same type and, together with `ranks`, the right numbers of elements.
+void check_match(const Call& call, const at::Tensor& whole, const at::Tensor& part, int64_t ranks) {
+  TORCH_CHECK_VALUE(whole.scalar_type() == part.scalar_type(), "netsum ", call.name, ": a tensor of type ",
+                    whole.scalar_type(), " and one of type ", part.scalar_type(), " in one call");
+  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "netsum ", call.name, ": a tensor of ",
+                    whole.numel(), " elements where ", part.numel() * ranks, " were expected (",
+                    part.numel(), " per rank)");
+}
+
+void check_equal_sizes(const Call& call, const Tensors& tensors, const at::Tensor& expected) {
+  for (const at::Tensor& tensor : tensors) check_match(call, tensor, expected, 1);
+}
+
+// Throws ValueError unless inputs and outputs form pairs.
+void check_pairs(const Call& call, const Tensors& inputs, const Tensors& outputs) {
+  TORCH_CHECK_VALUE(!inputs.empty(), "netsum ", call.name, ": requires non-empty input tensor list");
+  TORCH_CHECK_VALUE(inputs.size() == outputs.size(), "netsum ", call.name, ": ", inputs.size(),
+                    " inputs and ", outputs.size(), " outputs");
+}
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return is_plain(a) && is_plain(b) && a.const_data_ptr() == b.const_data_ptr() && a.nbytes() == b.nbytes();
+}
+
+// The indices in Buffers of one rank's part of a call. They are the same for a part that is reduced or moved in place.
+struct Indices {
+  size_t input = 0;
+  size_t output = 0;
+};
+
+Indices add_pair(Buffers* buffers, const at::Tensor& input, const at::Tensor& output) {
+  if (same_memory(input, output)) {
+    const size_t both = buffers->add_in_place(output);
+    return {both, both};
+  }
+  const size_t read = buffers->add_input(input);
+  return {read, buffers->add_output(output)};
+}
+
+Tensors joined(Tensors first, const Tensors& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+}  // namespace
+
+std::optional<NetworkReduction> network_reduction(const Tensors& tensors, const c10d::ReduceOp& op) {
+  if (tensors.empty() || !can_move(tensors)) return std::nullopt;
+  const at::ScalarType type = tensors.front().scalar_type();
+  const auto network = network_type(type);
+  if (!network) return std::nullopt;
+  if (std::any_of(tensors.begin(), tensors.end(),
+                  [type](const at::Tensor& tensor) { return tensor.scalar_type() != type; }))
+    return std::nullopt;
+  NetworkReduction reduction{.options = {.type = *network, .op = ReduceOp::kSum}, .factor = std::nullopt};
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      return reduction;
+    case c10d::ReduceOp::AVG:
+      reduction.options.op = ReduceOp::kAvg;
+      break;
+    case c10d::ReduceOp::PREMUL_SUM:
+      reduction.factor = factor_of(op);
+      break;
+    default:
+      return std::nullopt;
+  }
+  return is_floating(*network) ? std::optional(reduction) : std::nullopt;
+}
+
+bool can_move(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized();
+  });
+}
+
+// --- Reductions -------------------------------------------------------------------------------------------------
+
+WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  const auto comm = require_healthy(kAllReduce.name);
+  // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
+  const auto reduction = tensors.size() == 1 ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
+  if (!comm || !reduction) return hosts(kAllReduce.name).allreduce(tensors, opts);
+  return all_reduce(*comm, kAllReduce, tensors, {}, *reduction, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::allreduce_coalesced(Tensors& tensors,
+                                                const c10d::AllreduceCoalescedOptions& opts) {
+  return allreduce_identified(tensors, {}, opts);
+}
+
+WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::vector<uint64_t>& ids,
+                                                 const c10d::AllreduceCoalescedOptions& opts) {
+  const auto comm = require_healthy(kAllReduceCoalesced.name);
+  TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
+                    " tensors have ", ids.size(), " ids");
+  const auto reduction = network_reduction(tensors, opts.reduceOp);
+  if (!comm || !reduction) return hosts(kAllReduceCoalesced.name).allreduce_coalesced(tensors, opts);
+  return all_reduce(*comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& call, const Tensors& tensors,
+                                       const std::vector<uint64_t>& ids, NetworkReduction reduction,
+                                       std::chrono::milliseconds timeout) {
+  reduction.options.timeout = timeout_or_default(timeout);
+  Buffers buffers;
+  for (const at::Tensor& tensor : tensors) buffers.add_in_place(tensor);
+  auto work = begin(call, std::move(buffers), {tensors}, tensors, reduction.factor);
+  std::vector<TensorView> views;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    views.push_back({.input = work->buffers().input(i),
+                     .output = work->buffers().output(i),
+                     .count = work->buffers().count(i),
+                     .id = ids.empty() ? 0 : ids[i]});
+  }
+  const Work operation = communicator.all_reduce(views, reduction.options);
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  const auto comm = require_healthy(kReduce.name);
+  auto reduction = tensors.size() == 1 ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
+  if (!comm || !reduction) return hosts(kReduce.name).reduce(tensors, opts);
+  reduction->options.timeout = timeout_or_default(opts.timeout);
+  const int root = checked_root(kReduce, opts.rootRank);
+  const bool receives = root == getRank();
+  Buffers buffers;
+  const size_t index = receives ? buffers.add_in_place(tensors[0]) : buffers.add_input(tensors[0]);
+  auto work = begin(kReduce, std::move(buffers), {tensors}, tensors, reduction->factor);
+  const TensorView view{.input = work->buffers().input(index),
+                        .output = receives ? work->buffers().output(index) : nullptr,
+                        .count = work->buffers().count(index)};
+  const Work operation = comm->reduce({&view, 1}, root, reduction->options);
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                           const c10d::ReduceScatterOptions& opts) {
+  const Call& call = kReduceScatter;
+  const auto comm = require_healthy(call.name);
+  auto reduction = outputs.size() == 1 && inputs.size() == 1
+                       ? network_reduction(joined(inputs[0], outputs), opts.reduceOp)
+                       : std::nullopt;
+  if (!comm || !reduction) return hosts(call.name).reduce_scatter(outputs, inputs, opts);
+  reduction->options.timeout = timeout_or_default(opts.timeout);
+  check_lists(call, inputs, getSize());
+  const auto own = static_cast<size_t>(getRank());
+  check_match(call, inputs[0][own], outputs[0], 1);
+  Buffers buffers;
+  std::vector<Indices> parts;
+  for (size_t r = 0; r < inputs[0].size(); ++r) {
+    parts.push_back(r == own ? add_pair(&buffers, inputs[0][r], outputs[0])
+                             : Indices{.input = buffers.add_input(inputs[0][r])});
+  }
+  auto work = begin(call, std::move(buffers), {outputs}, inputs[0], reduction->factor);
+  std::vector<TensorView> views;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    views.push_back({.input = work->buffers().input(parts[r].input),
+                     .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
+                     .count = work->buffers().count(parts[r].input)});
+  }
+  const Work operation = comm->reduce_scatter(views, reduction->options);
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::ReduceScatterOptions& opts) {
+  const auto comm = require_healthy(kReduceScatterTensor.name);
+  auto reduction = network_reduction({input, output}, opts.reduceOp);
+  if (!comm || !reduction)
+    return hosts(kReduceScatterTensor.name)._reduce_scatter_base(output, input, opts);
+  reduction->options.timeout = timeout_or_default(opts.timeout);
+  return reduce_scatter_flat(*comm, kReduceScatterTensor, {output}, {input}, *reduction);
+}
+
+WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                            const c10d::ReduceScatterOptions& opts) {
+  const Call& call = kReduceScatterTensorCoalesced;
+  const auto comm = require_healthy(call.name);
+  check_pairs(call, inputs, outputs);
+  auto reduction = network_reduction(joined(inputs, outputs), opts.reduceOp);
+  if (!comm || !reduction) return hosts(call.name).reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+  reduction->options.timeout = timeout_or_default(opts.timeout);
+  return reduce_scatter_flat(*comm, call, outputs, inputs, *reduction);
+}
+
+WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, const Call& call,
+                                                const Tensors& outputs, const Tensors& inputs,
+                                                const NetworkReduction& reduction) {
+  Buffers buffers;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_match(call, inputs[i], outputs[i], getSize());
+    buffers.add_input(inputs[i]);
+    buffers.add_output(outputs[i]);
+  }
+  auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction.factor);
+  std::vector<Work> operations;
+  std::vector<TensorView> views(static_cast<size_t>(getSize()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const size_t input = 2 * i, output = input + 1;
+    const size_t bytes = work->buffers().bytes(output);
+    for (size_t r = 0; r < views.size(); ++r) {
+      const bool own = r == static_cast<size_t>(getRank());
+      views[r] = {.input = work->buffers().input(input) + r * bytes,
+                  .output = own ? work->buffers().output(output) : nullptr,
+                  .count = work->buffers().count(output)};
+    }
+    operations.push_back(communicator.reduce_scatter(views, reduction.options));
+  }
+  return follow(std::move(work), operations);
+}
+
+// --- Collectives that move bytes ----------------------------------------------------------------------------------
+
+WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  const auto comm = require_healthy(kBroadcast.name);
+  if (!comm || tensors.size() != 1 || !can_move(tensors))
+    return hosts(kBroadcast.name).broadcast(tensors, opts);
+  const int root = checked_root(kBroadcast, opts.rootRank);
+  const bool sends = root == getRank();
+  Buffers buffers;
+  const size_t index = sends ? buffers.add_input(tensors[0]) : buffers.add_output(tensors[0]);
+  auto work = begin(kBroadcast, std::move(buffers), {tensors}, tensors);
+  const BufferView view{.input = sends ? work->buffers().input(index) : nullptr,
+                        .output = sends ? nullptr : work->buffers().output(index),
+                        .bytes = work->buffers().bytes(index)};
+  const Work operation = comm->broadcast({&view, 1}, root, {.timeout = timeout_or_default(opts.timeout)});
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& opts) {
+  const auto comm = require_healthy(kAllGather.name);
+  if (!comm || outputs.size() != 1 || inputs.size() != 1 || !can_move(outputs[0]) || !can_move(inputs))
+    return hosts(kAllGather.name).allgather(outputs, inputs, opts);
+  return all_gather_lists(*comm, kAllGather, outputs, inputs, outputs, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& opts) {
+  const Call& call = kAllGatherCoalesced;
+  const auto comm = require_healthy(call.name);
+  if (!comm || !can_move(inputs)) return hosts(call.name).allgather_coalesced(outputs, inputs, opts);
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(getSize()), "netsum ", call.name, ": ",
+                    outputs.size(), " lists of outputs, but the group has ", getSize(), " ranks");
+  for (const Tensors& of_rank : outputs) check_pairs(call, inputs, of_rank);
+  // outputs[r][i] is what rank r has as inputs[i].
+  std::vector<Tensors> by_input(inputs.size());
+  for (const Tensors& of_rank : outputs)
+    for (size_t i = 0; i < inputs.size(); ++i) by_input[i].push_back(of_rank[i]);
+  return all_gather_lists(*comm, call, by_input, inputs, outputs, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const Call& call,
+                                             const std::vector<Tensors>& outputs, const Tensors& inputs,
+                                             std::vector<Tensors> results,
+                                             std::chrono::milliseconds timeout) {
+  check_lists(call, outputs, getSize());
+  const auto own = static_cast<size_t>(getRank());
+  Buffers buffers;
+  std::vector<std::vector<Indices>> parts(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_match(call, outputs[i][own], inputs[i], 1);
+    for (size_t r = 0; r < outputs[i].size(); ++r) {
+      parts[i].push_back(r == own ? add_pair(&buffers, inputs[i], outputs[i][r])
+                                  : Indices{.output = buffers.add_output(outputs[i][r])});
+    }
+  }
+  auto work = begin(call, std::move(buffers), std::move(results), inputs);
+  std::vector<Work> operations;
+  for (const std::vector<Indices>& of_input : parts) {
+    std::vector<BufferView> views;
+    for (size_t r = 0; r < of_input.size(); ++r) {
+      views.push_back({.input = r == own ? work->buffers().input(of_input[r].input) : nullptr,
+                       .output = work->buffers().output(of_input[r].output),
+                       .bytes = work->buffers().bytes(of_input[r].output)});
+    }
+    operations.push_back(communicator.all_gather(views, {.timeout = timeout_or_default(timeout)}));
+  }
+  return follow(std::move(work), operations);
+}
+
+WorkPtr ProcessGroupNetsum::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::AllgatherOptions& opts) {
+  const auto comm = require_healthy(kAllGatherIntoTensor.name);
+  if (!comm || !can_move({output, input}))
+    return hosts(kAllGatherIntoTensor.name)._allgather_base(output, input, opts);
+  return all_gather_flat(*comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions& opts) {
+  const Call& call = kAllGatherIntoTensorCoalesced;
+  const auto comm = require_healthy(call.name);
+  check_pairs(call, inputs, outputs);
+  if (!comm || !can_move(joined(inputs, outputs)))
+    return hosts(call.name).allgather_into_tensor_coalesced(outputs, inputs, opts);
+  return all_gather_flat(*comm, call, outputs, inputs, opts.timeout);
+}
+
+WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Call& call,
+                                            const Tensors& outputs, const Tensors& inputs,
+                                            std::chrono::milliseconds timeout) {
+  const auto own = static_cast<size_t>(getRank());
+  Buffers buffers;
+  // FSDP passes as the input this rank's part of the output.
+  std::vector<Indices> pairs;
+  std::vector<bool> in_place;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor &input = inputs[i], &output = outputs[i];
+    check_match(call, output, input, getSize());
+    in_place.push_back(
+        is_plain(input) && is_plain(output) &&
+        input.const_data_ptr() ==
+            static_cast<const std::byte*>(output.const_data_ptr()) + own * input.nbytes());
+    if (in_place.back()) {
+      const size_t both = buffers.add_in_place(output);
+      pairs.push_back({both, both});
+    } else {
+      const size_t read = buffers.add_input(input);
+      pairs.push_back({read, buffers.add_output(output)});
+    }
+  }
+  auto work = begin(call, std::move(buffers), {outputs}, inputs);
+  std::vector<Work> operations;
+  std::vector<BufferView> views(static_cast<size_t>(getSize()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::byte* const output = work->buffers().output(pairs[i].output);
+    const size_t bytes = inputs[i].nbytes();
+    for (size_t r = 0; r < views.size(); ++r)
+      views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
+    views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
+    operations.push_back(communicator.all_gather(views, {.timeout = timeout_or_default(timeout)}));
+  }
+  return follow(std::move(work), operations);
+}
+
+WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                   const c10d::GatherOptions& opts) {
+  const auto comm = require_healthy(kGather.name);
+  if (!comm || inputs.size() != 1 || !can_move(inputs))
+    return hosts(kGather.name).gather(outputs, inputs, opts);
+  const int root = checked_root(kGather, opts.rootRank);
+  const bool receives = root == getRank();
+  const auto own = static_cast<size_t>(getRank());
+  Buffers buffers;
+  std::vector<Indices> parts(static_cast<size_t>(getSize()));
+  if (receives) {
+    TORCH_CHECK_VALUE(outputs.size() == 1, "netsum gather: ", outputs.size(),
+                      " lists of outputs at the root, where one is required");
+    check_lists(kGather, outputs, getSize());
+    check_equal_sizes(kGather, outputs[0], inputs[0]);
+    for (size_t r = 0; r < parts.size(); ++r) {
+      parts[r] = r == own ? add_pair(&buffers, inputs[0], outputs[0][r])
+                          : Indices{.output = buffers.add_output(outputs[0][r])};
+    }
+  } else {
+    parts[own].input = buffers.add_input(inputs[0]);
+  }
+  auto work = begin(kGather, std::move(buffers), receives ? outputs : std::vector<Tensors>(), inputs);
+  std::vector<BufferView> views;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    views.push_back({.input = r == own ? work->buffers().input(parts[r].input) : nullptr,
+                     .output = receives ? work->buffers().output(parts[r].output) : nullptr,
+                     .bytes = inputs[0].nbytes()});
+  }
+  const Work operation = comm->gather(views, root, {.timeout = timeout_or_default(opts.timeout)});
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                    const c10d::ScatterOptions& opts) {
+  const auto comm = require_healthy(kScatter.name);
+  if (!comm || outputs.size() != 1 || !can_move(outputs))
+    return hosts(kScatter.name).scatter(outputs, inputs, opts);
+  const int root = checked_root(kScatter, opts.rootRank);
+  const bool sends = root == getRank();
+  const auto own = static_cast<size_t>(getRank());
+  Buffers buffers;
+  std::vector<Indices> parts(static_cast<size_t>(getSize()));
+  if (sends) {
+    TORCH_CHECK_VALUE(inputs.size() == 1, "netsum scatter: ", inputs.size(),
+                      " lists of inputs at the root, where one is required");
+    check_lists(kScatter, inputs, getSize());
+    check_equal_sizes(kScatter, inputs[0], outputs[0]);
+    for (size_t r = 0; r < parts.size(); ++r) {
+      parts[r] = r == own ? add_pair(&buffers, inputs[0][r], outputs[0])
+                          : Indices{.input = buffers.add_input(inputs[0][r])};
+    }
+  } else {
+    parts[own].output = buffers.add_output(outputs[0]);
+  }
+  auto work = begin(kScatter, std::move(buffers), {outputs}, sends ? inputs[0] : Tensors());
+  std::vector<BufferView> views;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    views.push_back({.input = sends ? work->buffers().input(parts[r].input) : nullptr,
+                     .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
+                     .bytes = outputs[0].nbytes()});
+  }
+  const Work operation = comm->scatter(views, root, {.timeout = timeout_or_default(opts.timeout)});
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::barrier(const c10d::BarrierOptions& opts) {
+  const auto comm = require_healthy(kBarrier.name);
+  if (!comm) return hosts(kBarrier.name).barrier(opts);
+  auto work = begin(kBarrier, {}, {}, {});
+  const Work operation = comm->start_barrier(timeout_or_default(opts.timeout));
+  return follow(std::move(work), {operation});
+}
+
+}  // namespace netsum::torch_backend
