@@ -269,6 +269,46 @@ TEST_P(CollectivesTest, RanksThatDisagreeAreAllTold) {
   }
 }
 
+TEST_P(CollectivesTest, TagsAndBarriersAreCompared) {
+  if (GetParam() == Path::kHierarchy) GTEST_SKIP() << "tests/sim: an ERROR below a parent blames no rank";
+  const auto expect_mismatch = [](const Work& work) {
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+  };
+  Job(GetParam()).run([&](Communicator& communicator) {
+    std::vector<uint8_t> memory(100);
+    const BufferView buffer{memory.data(), memory.data(), memory.size()};
+    const uint32_t tag = communicator.rank() == 2 ? 7 : 8;
+    expect_mismatch(communicator.broadcast(std::span(&buffer, 1), 0, {.tag = tag}));
+  });
+  Job(GetParam()).run([&](Communicator& communicator) {
+    int32_t one = 1;  // as large as a barrier
+    expect_mismatch(communicator.rank() == 2
+                        ? communicator.start_barrier(seconds(60))
+                        : communicator.all_reduce(TensorView{&one, &one, 1}, {.type = DataType::kInt32}));
+  });
+}
+
+TEST_P(CollectivesTest, ABarrierMayBeStartedAndWaitedForLater) {
+  std::atomic<int> here{0};
+  Job(GetParam()).run([&](Communicator& communicator) {
+    for (int round = 1; round <= 3; ++round) {
+      ++here;
+      const Work barrier = communicator.start_barrier(seconds(60));
+      int32_t one = 1;
+      const Work sum = communicator.all_reduce(TensorView{&one, &one, 1}, {.type = DataType::kInt32});
+      expect_ok(barrier);
+      EXPECT_GE(here.load(), round * kRanks);
+      expect_ok(sum);
+      EXPECT_EQ(one, kRanks);
+    }
+    const CommunicatorStats stats = communicator.stats();
+    EXPECT_EQ(stats.operations_submitted, 3u);
+    EXPECT_EQ(stats.operations, 3u);
+    EXPECT_EQ(stats.gradient_bytes, 3 * sizeof(int32_t));
+  });
+}
+
 // Refused before anything is sent: the communicator goes on.
 TEST(CollectivesArgumentsTest, BadOnesAreRefusedByName) {
   Job(Path::kDaemon).run([](Communicator& communicator) {

@@ -102,8 +102,7 @@ Status check(const CommunicatorOptions& options) {
 
 class PlainCommunicator final : public CommunicatorBase {
  public:
-  explicit PlainCommunicator(const CommunicatorOptions& options)
-      : opener_(options), timeout_(options.timeout) {}
+  explicit PlainCommunicator(const CommunicatorOptions& options) : opener_(options) {}
 
   Status connect() {
     if (Status status = opener_.prepare(); !status.ok()) return status;
@@ -115,7 +114,6 @@ class PlainCommunicator final : public CommunicatorBase {
 
   int rank() const override { return opener_.rank(); }
   int world_size() const override { return opener_.world_size(); }
-  Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override {
     const auto session = this->session();
     if (session == nullptr) return;
@@ -149,7 +147,6 @@ class PlainCommunicator final : public CommunicatorBase {
   }
 
   SessionOpener opener_;
-  const std::chrono::milliseconds timeout_;
   std::mutex regroup_mutex_;  // one at a time
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;  // null while regrouping, and after that has failed
@@ -168,12 +165,6 @@ Work PlainCommunicator::submit(OperationSpec spec, std::chrono::milliseconds tim
   const Status refusal = session != nullptr ? check_operation(spec, session->payload_bytes()) : status();
   if (!refusal.ok()) return ended_work(refusal);
   return session->submit(std::move(spec), timeout);
-}
-
-Status PlainCommunicator::barrier(std::chrono::milliseconds timeout) {
-  const auto session = this->session();
-  if (session == nullptr) return status();
-  return session->sum_one(timeout.count() > 0 ? bounded(timeout) : timeout_);
 }
 
 Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {

@@ -36,6 +36,15 @@ Work CommunicatorBase::reduce_scatter(std::span<const TensorView> parts, const R
   return sum(Collective::kReduceScatter, parts, 0, options);
 }
 
+// One element that is zero on all ranks: an operation without elements would end at once.
+Work CommunicatorBase::start_barrier(std::chrono::milliseconds timeout) {
+  OperationSpec spec;
+  spec.type = DataType::kInt32;
+  spec.tensors = {{.count = 1}};
+  spec.role = make_role(Collective::kBarrier, 0, rank());
+  return submit_here(std::move(spec), timeout);
+}
+
 Work CommunicatorBase::move(Collective collective, std::span<const BufferView> buffers, int root,
                             const CollectiveOptions& options) {
   OperationSpec spec;
@@ -44,6 +53,7 @@ Work CommunicatorBase::move(Collective collective, std::span<const BufferView> b
   for (const BufferView& buffer : buffers)
     spec.tensors.push_back({buffer.input, buffer.output, buffer.bytes});
   spec.role = make_role(collective, root, rank());
+  spec.role.tag = options.tag;
   return submit_here(std::move(spec), options.timeout);
 }
 

@@ -20,6 +20,7 @@ class CommunicatorBase : public Communicator {
   Work scatter(std::span<const BufferView> parts, int root, const CollectiveOptions& options) final;
   Work reduce(std::span<const TensorView> tensors, int root, const ReduceOptions& options) final;
   Work reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) final;
+  Work start_barrier(std::chrono::milliseconds timeout) final;
 
  protected:
   // Checks the operation (tensor_check.h) and starts it. `timeout` 0: CommunicatorOptions::timeout. The deadline of

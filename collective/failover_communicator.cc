@@ -29,7 +29,6 @@ struct FailoverCommunicator::Operation {
   uint64_t number = 0;
   OperationSpec spec;  // with the caller's tensors
   milliseconds timeout;
-  bool is_barrier = false;
   Clock::time_point deadline;            // as seen by the caller, over all sessions
   std::unique_ptr<std::byte[]> inputs;   // copies, contiguous, of those that this rank contributes
   std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
@@ -43,6 +42,7 @@ struct FailoverCommunicator::Operation {
   OperationSpec spec_again();
   milliseconds time_left() const;
   std::string describe() const;
+  bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
 };
 
 FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, milliseconds timeout_of_caller)
@@ -94,7 +94,7 @@ milliseconds FailoverCommunicator::Operation::time_left() const {
 }
 
 std::string FailoverCommunicator::Operation::describe() const {
-  if (is_barrier) return "barrier";
+  if (is_barrier()) return "barrier";
   size_t count = 0;
   for (const TensorView& view : spec.tensors) count += view.count;
   return std::string(collective_name(spec.role.collective)) + " (" + std::string(data_type_name(spec.type)) +
@@ -150,21 +150,10 @@ Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
       std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
 }
 
-Status FailoverCommunicator::barrier(milliseconds timeout) {
-  int32_t token = 0;
-  OperationSpec spec;
-  spec.type = DataType::kInt32;
-  spec.tensors = {{&token, &token, 1}};
-  auto operation =
-      std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout);
-  operation->is_barrier = true;
-  return submit_checked(std::move(operation)).wait();
-}
-
 Work FailoverCommunicator::submit_checked(OperationPtr operation) {
   {
     const std::lock_guard lock(mutex_);
-    submitted_ += operation->is_barrier ? 0 : 1;
+    submitted_ += operation->is_barrier() ? 0 : 1;
     if (!failure_.ok()) {
       count_end(*operation, failure_);
       return ended_work(failure_);
@@ -193,7 +182,7 @@ void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec sp
 }
 
 void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
-  if (!operation.is_barrier) ++(status.ok() ? completed_ : failed_);
+  if (!operation.is_barrier()) ++(status.ok() ? completed_ : failed_);
 }
 
 // On the session's engine thread.

@@ -45,7 +45,6 @@ class FailoverCommunicator final : public CommunicatorBase {
 
   int rank() const override { return opener_.rank(); }
   int world_size() const override { return opener_.world_size(); }
-  Status barrier(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
   Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;

@@ -113,14 +113,18 @@ void Session::on_engine_failure(const Status& status) {
 }
 
 Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end) {
-  uint64_t bytes = 0;
-  for (const TensorView& tensor : spec.tensors) bytes += tensor.count * size_of(spec.type);
-  submitted_.fetch_add(1, std::memory_order_relaxed);
-  gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  const bool counts = spec.role.collective != Collective::kBarrier;
+  if (counts) {
+    uint64_t bytes = 0;
+    for (const TensorView& tensor : spec.tensors) bytes += tensor.count * size_of(spec.type);
+    submitted_.fetch_add(1, std::memory_order_relaxed);
+    gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
   spec.deadline_us = monotonic_us() + microseconds(timeout.count() > 0 ? bounded(timeout) : options_.timeout);
   return path_->engine()->submit(
-      std::move(spec), [this, on_end = std::move(on_end)](const Status& status, const auto& chunk_map) {
-        (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
+      std::move(spec),
+      [this, counts, on_end = std::move(on_end)](const Status& status, const auto& chunk_map) {
+        if (counts) (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
         if (on_end) on_end(status, chunk_map);
       });
 }

@@ -124,6 +124,8 @@ class NETSUM_EXPORT Work {
 // Of collectives that move bytes.
 struct CollectiveOptions {
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
+  // What the bytes are, in the caller's own numbers, for example their element type. Ranks compare it.
+  uint32_t tag = 0;
 };
 
 // Of collectives that sum.
@@ -205,8 +207,10 @@ class NETSUM_EXPORT Communicator {
   // all_reduce() of one tensor that consists of all parts.
   virtual Work reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) = 0;
 
-  // Blocks until every rank has called it. `timeout` 0: CommunicatorOptions::timeout. Errors as for all_reduce().
-  virtual Status barrier(std::chrono::milliseconds timeout) = 0;
+  // Starts a barrier, which ends when every rank has started it. Errors as for all_reduce().
+  virtual Work start_barrier(std::chrono::milliseconds timeout) = 0;
+  // The same, and blocks until it has ended. `timeout` 0: CommunicatorOptions::timeout.
+  Status barrier(std::chrono::milliseconds timeout) { return start_barrier(timeout).wait(); }
 
   // Ends all operations of the job with kAborted, here and, through the aggregator, on every other rank. `reason`
   // appears in their error messages. Idempotent.

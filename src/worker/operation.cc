@@ -58,6 +58,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
   // An all-reduce over equal stripes without parameters keeps the signature of earlier versions.
   const uint64_t kind = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
   if (kind != 0) hash = netsum_mix64(hash + kind);
+  if (role_.tag != 0) hash = netsum_mix64(hash + role_.tag);
   if (role_.chunk_map != nullptr && role_.chunk_map->signature() != 0) {
     hash = netsum_mix64(hash ^ role_.chunk_map->signature());
   }

@@ -20,6 +20,8 @@ const char* collective_name(Collective collective) {
       return "scatter";
     case Collective::kReduceScatter:
       return "reduce_scatter";
+    case Collective::kBarrier:
+      return "barrier";
   }
   return "?";
 }
@@ -50,6 +52,7 @@ Role make_role(Collective collective, int root, int rank) {
     role.contributors = Ranks::owners();
   if (collective == Collective::kScatter || collective == Collective::kReduceScatter)
     role.receivers = Ranks::owners();
+  if (collective == Collective::kBarrier) role.contributors = role.receivers = Ranks::none();
   return role;
 }
 

@@ -82,6 +82,11 @@ void check_pairs(const Call& call, const Tensors& inputs, const Tensors& outputs
                     " inputs and ", outputs.size(), " outputs");
 }
 
+// What moves bytes compares the element type as a tag.
+CollectiveOptions move_options(const at::Tensor& tensor, std::chrono::milliseconds timeout) {
+  return {.timeout = timeout, .tag = static_cast<uint32_t>(tensor.scalar_type()) + 1};
+}
+
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return is_plain(a) && is_plain(b) && a.const_data_ptr() == b.const_data_ptr() && a.nbytes() == b.nbytes();
 }
@@ -288,7 +293,7 @@ WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   const BufferView view{.input = sends ? work->buffers().input(index) : nullptr,
                         .output = sends ? nullptr : work->buffers().output(index),
                         .bytes = work->buffers().bytes(index)};
-  const Work operation = comm->broadcast({&view, 1}, root, {.timeout = timeout_or_default(opts.timeout)});
+  const Work operation = comm->broadcast({&view, 1}, root, move_options(tensors[0], timeout_or_default(opts.timeout)));
   return follow(std::move(work), {operation});
 }
 
@@ -332,14 +337,15 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const C
   }
   auto work = begin(call, std::move(buffers), std::move(results), inputs);
   std::vector<Work> operations;
-  for (const std::vector<Indices>& of_input : parts) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     std::vector<BufferView> views;
-    for (size_t r = 0; r < of_input.size(); ++r) {
-      views.push_back({.input = r == own ? work->buffers().input(of_input[r].input) : nullptr,
-                       .output = work->buffers().output(of_input[r].output),
-                       .bytes = work->buffers().bytes(of_input[r].output)});
+    for (size_t r = 0; r < parts[i].size(); ++r) {
+      views.push_back({.input = r == own ? work->buffers().input(parts[i][r].input) : nullptr,
+                       .output = work->buffers().output(parts[i][r].output),
+                       .bytes = work->buffers().bytes(parts[i][r].output)});
     }
-    operations.push_back(communicator.all_gather(views, {.timeout = timeout_or_default(timeout)}));
+    operations.push_back(
+        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout))));
   }
   return follow(std::move(work), operations);
 }
@@ -394,7 +400,8 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
     for (size_t r = 0; r < views.size(); ++r)
       views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
     views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
-    operations.push_back(communicator.all_gather(views, {.timeout = timeout_or_default(timeout)}));
+    operations.push_back(
+        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout))));
   }
   return follow(std::move(work), operations);
 }
@@ -428,7 +435,7 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
                      .output = receives ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = inputs[0].nbytes()});
   }
-  const Work operation = comm->gather(views, root, {.timeout = timeout_or_default(opts.timeout)});
+  const Work operation = comm->gather(views, root, move_options(inputs[0], timeout_or_default(opts.timeout)));
   return follow(std::move(work), {operation});
 }
 
@@ -461,7 +468,7 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                      .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = outputs[0].nbytes()});
   }
-  const Work operation = comm->scatter(views, root, {.timeout = timeout_or_default(opts.timeout)});
+  const Work operation = comm->scatter(views, root, move_options(outputs[0], timeout_or_default(opts.timeout)));
   return follow(std::move(work), {operation});
 }
 
