@@ -82,34 +82,31 @@ def sgd(parameters):
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
 
-def assert_same_training(on_rank, tolerance, world_size, calls):
+_gloo = {}  # what Gloo gives, by the name of the training
+
+
+def assert_same_training(name, on_rank, tolerance, world_size, calls):
     """Runs it on both backends. on_rank() returns the losses and the final parameters, equal on all ranks."""
 
-    def with_counts(rank):
-        losses, weights = on_rank(rank)
-        if dist.get_backend() == "gloo":
-            return losses, weights
+    def on_netsum(rank):
+        result = on_rank(rank)
         stats = netsum.torch.stats()
         assert stats["gloo_calls"] == {}, stats["gloo_calls"]
         assert calls <= set(stats["netsum_calls"]), stats["netsum_calls"]
-        return losses, weights
+        return result
 
-    ours = ranks.run(with_counts, world_size=world_size)
-    gloo = ranks.run(with_counts, world_size=world_size, backend="gloo")
-    start = parameters_of_start()
-    moved = (gloo[0][1] - start).norm()
-    assert moved > 0.05
-    for rank in range(world_size):
-        losses, weights = ours[rank]
+    ours = ranks.run(on_netsum, world_size=world_size)
+    if name not in _gloo:
+        _gloo[name] = ranks.run(
+            lambda rank: (*on_rank(rank), parameters_of(make_model())), world_size=world_size, backend="gloo"
+        )
+    for rank, ((losses, weights), (gloo_losses, gloo_weights, start)) in enumerate(zip(ours, _gloo[name], strict=True)):
         assert torch.equal(weights, ours[0][1]), f"rank {rank} has other weights than rank 0"
-        assert (weights - gloo[rank][1]).norm() < tolerance * moved
-        assert torch.allclose(losses, gloo[rank][0], rtol=max(tolerance, 1e-4)), (losses, gloo[rank][0])
+        moved = (gloo_weights - start).norm()
+        assert moved > 0.05
+        assert (weights - gloo_weights).norm() < tolerance * moved
+        assert torch.allclose(losses, gloo_losses, rtol=max(tolerance, 1e-4)), (losses, gloo_losses)
         assert losses[-1] < losses[0]
-
-
-def parameters_of_start():
-    # Without computing here: the ranks are forked from this process.
-    return ranks.run(lambda rank: parameters_of(make_model()), world_size=1, backend="gloo")[0]
 
 
 # --- FSDP2 ------------------------------------------------------------------------------------------------------
@@ -188,11 +185,18 @@ FSDP2_CALLS = {"all_gather_into_tensor", "reduce_scatter_tensor"}
 @pytest.mark.parametrize("name", FSDP2)
 def test_fully_shard(name):
     calls = FSDP2_CALLS if name != "separate_group" else {"all_gather_into_tensor"}
-    assert_same_training(lambda rank: fsdp2(rank, name), FSDP2[name][-1], 4, calls)
+    assert_same_training(f"fsdp2 {name}", lambda rank: fsdp2(rank, name), FSDP2[name][-1], 4, calls)
 
 
 def test_fully_shard_on_two_ranks():
-    assert_same_training(lambda rank: fsdp2(rank, "plain"), 1e-4, 2, FSDP2_CALLS)
+    assert_same_training("fsdp2 on two ranks", lambda rank: fsdp2(rank, "plain"), 1e-4, 2, FSDP2_CALLS)
+
+
+@pytest.mark.network
+def test_fully_shard_at_an_aggregator(monkeypatch):
+    with ranks.aggregator() as daemon:
+        monkeypatch.setenv("NETSUM_AGGREGATOR", daemon.address)
+        assert_same_training("fsdp2 plain", lambda rank: fsdp2(rank, "plain"), 1e-4, 4, FSDP2_CALLS)
 
 
 @pytest.mark.parametrize("name", ["plain", "divide_factor"])
@@ -208,7 +212,7 @@ def test_hybrid_sharding(name):
                 assert stats["netsum_calls"][call] > 0 and not stats["gloo_calls"]
         return losses, weights
 
-    assert_same_training(on_rank, 1e-4, 4, set())
+    assert_same_training(f"hybrid {name}", on_rank, 1e-4, 4, set())
 
 
 def test_a_checkpoint_of_fully_shard():
@@ -328,7 +332,8 @@ def test_fsdp1(name, world_size):
             return losses, parameters_of(model)
 
     sharding = {"all_reduce"} if name == "no_shard" else {"all_gather", "reduce_scatter_tensor"}
-    assert_same_training(on_rank, 2e-2 if name == "bfloat16" else 1e-4, world_size, {"broadcast", *sharding})
+    tolerance = 2e-2 if name == "bfloat16" else 1e-4
+    assert_same_training(f"fsdp1 {name} {world_size}", on_rank, tolerance, world_size, {"broadcast", *sharding})
 
 
 # --- ZeRO -------------------------------------------------------------------------------------------------------
@@ -352,4 +357,5 @@ def test_zero(world_size, as_bucket_view):
             assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
         return losses, parameters_of(model)
 
-    assert_same_training(on_rank, 1e-4, world_size, {"all_reduce", "broadcast"})
+    name = f"zero {world_size} {as_bucket_view}"
+    assert_same_training(name, on_rank, 1e-4, world_size, {"all_reduce", "broadcast"})
