@@ -64,7 +64,13 @@ def test_bytes_of_every_type_arrive(count):
         for dtype in MOVED_TYPES:
             of_rank = [any_bits(r, dtype, count) for r in range(WORLD_SIZE)]
             mine = of_rank[rank]
-            expected = {"broadcast": WORLD_SIZE, "all_gather": 1, "all_gather_into_tensor": 1, "gather": 1, "scatter": 1}
+            expected = {
+                "broadcast": WORLD_SIZE,
+                "all_gather": 1,
+                "all_gather_into_tensor": 1,
+                "gather": 1,
+                "scatter": 1,
+            }
             with all_in_the_network(**expected):
                 for root in range(WORLD_SIZE):
                     tensor = mine.clone()

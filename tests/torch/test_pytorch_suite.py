@@ -34,9 +34,7 @@ class TestPyTorchSuite(pytorch_suite.ForkingTestCase, pytorch_suite.DistributedT
     pass
 
 
-pytorch_suite.choose_tests(
-    TestPyTorchSuite, EXCLUDED, only=excluded.USE_NETSUM if pytorch_suite.ONLY_OURS else None
-)
+pytorch_suite.choose_tests(TestPyTorchSuite, EXCLUDED, only=excluded.USE_NETSUM if pytorch_suite.ONLY_OURS else None)
 
 
 @pytest.mark.skipif(pytorch_suite.backend() != "netsum", reason="counts netsum's calls")

@@ -67,8 +67,8 @@ void check_match(const Call& call, const at::Tensor& whole, const at::Tensor& pa
   TORCH_CHECK_VALUE(whole.scalar_type() == part.scalar_type(), "netsum ", call.name, ": a tensor of type ",
                     whole.scalar_type(), " and one of type ", part.scalar_type(), " in one call");
   TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "netsum ", call.name, ": a tensor of ",
-                    whole.numel(), " elements where ", part.numel() * ranks, " were expected (",
-                    part.numel(), " per rank)");
+                    whole.numel(), " elements where ", part.numel() * ranks, " were expected (", part.numel(),
+                    " per rank)");
 }
 
 void check_equal_sizes(const Call& call, const Tensors& tensors, const at::Tensor& expected) {
@@ -236,8 +236,7 @@ WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor&
                                                  const c10d::ReduceScatterOptions& opts) {
   const auto comm = require_healthy(kReduceScatterTensor.name);
   auto reduction = network_reduction({input, output}, opts.reduceOp);
-  if (!comm || !reduction)
-    return hosts(kReduceScatterTensor.name)._reduce_scatter_base(output, input, opts);
+  if (!comm || !reduction) return hosts(kReduceScatterTensor.name)._reduce_scatter_base(output, input, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   return reduce_scatter_flat(*comm, kReduceScatterTensor, {output}, {input}, *reduction);
 }
@@ -293,7 +292,8 @@ WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   const BufferView view{.input = sends ? work->buffers().input(index) : nullptr,
                         .output = sends ? nullptr : work->buffers().output(index),
                         .bytes = work->buffers().bytes(index)};
-  const Work operation = comm->broadcast({&view, 1}, root, move_options(tensors[0], timeout_or_default(opts.timeout)));
+  const Work operation =
+      comm->broadcast({&view, 1}, root, move_options(tensors[0], timeout_or_default(opts.timeout)));
   return follow(std::move(work), {operation});
 }
 
@@ -379,10 +379,9 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor &input = inputs[i], &output = outputs[i];
     check_match(call, output, input, getSize());
-    in_place.push_back(
-        is_plain(input) && is_plain(output) &&
-        input.const_data_ptr() ==
-            static_cast<const std::byte*>(output.const_data_ptr()) + own * input.nbytes());
+    in_place.push_back(is_plain(input) && is_plain(output) &&
+                       input.const_data_ptr() ==
+                           static_cast<const std::byte*>(output.const_data_ptr()) + own * input.nbytes());
     if (in_place.back()) {
       const size_t both = buffers.add_in_place(output);
       pairs.push_back({both, both});
@@ -468,7 +467,8 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                      .output = r == own ? work->buffers().output(parts[r].output) : nullptr,
                      .bytes = outputs[0].nbytes()});
   }
-  const Work operation = comm->scatter(views, root, move_options(outputs[0], timeout_or_default(opts.timeout)));
+  const Work operation =
+      comm->scatter(views, root, move_options(outputs[0], timeout_or_default(opts.timeout)));
   return follow(std::move(work), {operation});
 }
 

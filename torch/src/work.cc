@@ -31,8 +31,7 @@ CollectiveWork::CollectiveWork(const CallId& id, Buffers buffers, std::vector<Te
 bool CollectiveWork::end_on_engine(const Status& status) {
   {
     const std::lock_guard lock(ending_mutex_);
-    if (!status.ok() && !error_)
-      error_ = std::make_exception_ptr(BackendError(id_.to_string(), status));
+    if (!status.ok() && !error_) error_ = std::make_exception_ptr(BackendError(id_.to_string(), status));
     if (--operations_left_ > 0) return false;
   }
   // Waking the waiter here instead of on the completion thread saves a thread switch.

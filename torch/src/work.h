@@ -64,7 +64,8 @@ class CollectiveWork : public c10d::Work {
   Buffers buffers_;
   const std::vector<Tensors> results_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::mutex ending_mutex_;     // operations may end on the engine thread or, when refused, on that of the caller
+  std::mutex
+      ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller
   size_t operations_left_ = 0;  // guarded by ending_mutex_
   // The error of the operation that failed first. Guarded by ending_mutex_ until no operations are left.
   std::exception_ptr error_;
