@@ -24,6 +24,7 @@ WAYS_OF = {
     "test_exit": _NETWORK_AND_MEMORY,
     "test_failures": _NETWORK_AND_MEMORY,
     "test_collectives": tuple(WAYS),
+    "test_collective_calls": tuple(WAYS),
     "test_sharded_training": _NETWORK_AND_MEMORY,
 }
 

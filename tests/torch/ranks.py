@@ -119,6 +119,11 @@ def _collect(process, receiver, deadline):
     return outcome
 
 
+def calls(place="netsum", group=None):
+    """How often each collective was called on this rank, of those that netsum or gloo has run."""
+    return netsum.torch.stats(group)[f"{place}_calls"]
+
+
 def tcp_group(rank, port, *, world_size=WORLD_SIZE, backend="netsum"):
     """Makes the default group anew, at a TCP store; returns the store."""
     if dist.is_initialized():
