@@ -20,7 +20,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-import netsum.torch  # noqa: F401
+import netsum.torch
 import torch.distributed as dist
 
 import torch

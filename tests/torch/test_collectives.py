@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import warnings
 
-import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
