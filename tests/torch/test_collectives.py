@@ -382,9 +382,10 @@ def test_functional_collectives():
     def on_rank(rank):
         group = dist.group.WORLD
         mine = torch.full((6, 2), float(rank + 1))
-        with all_in_the_network(all_gather_into_tensor=1, reduce_scatter_tensor=1, broadcast=1, all_reduce=1):
-            gathered = functional.all_gather_tensor(mine, 0, group)
-            reduced = functional.reduce_scatter_tensor(torch.ones(WORLD_SIZE * 3), "avg", 0, group)
+        expected = {"all_gather_into_tensor_coalesced": 1, "reduce_scatter_tensor_coalesced": 1}
+        with all_in_the_network(**expected, broadcast=1, all_reduce=1):
+            gathered = functional.all_gather_single(mine, 0, group)
+            reduced = functional.reduce_scatter_single(torch.ones(WORLD_SIZE * 3), "avg", 0, group)
             sent = functional.broadcast(mine, 2, group)
             total = functional.all_reduce(mine, "sum", group)
             assert torch.equal(gathered[:, 0], torch.arange(1.0, WORLD_SIZE + 1).repeat_interleave(6))
