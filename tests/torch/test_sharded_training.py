@@ -106,7 +106,6 @@ def assert_same_training(name, on_rank, tolerance, world_size, calls):
         assert moved > 0.05
         assert (weights - gloo_weights).norm() < tolerance * moved
         assert torch.allclose(losses, gloo_losses, rtol=max(tolerance, 1e-4)), (losses, gloo_losses)
-        assert losses[-1] < losses[0]
 
 
 # --- FSDP2 ------------------------------------------------------------------------------------------------------
@@ -276,9 +275,10 @@ def test_overlap_changes_no_bit(name):
 
 
 def test_overlap_outlives_a_backward_pass_that_fails():
-    def on_rank(rank):
+    def on_rank(rank, overlap):
         model = shard(make_model(), mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-        netsum.torch.overlap_fsdp(model)
+        if overlap:
+            netsum.torch.overlap_fsdp(model)
 
         def fail(*_):
             raise KeyError("in the backward pass")
@@ -293,8 +293,8 @@ def test_overlap_outlives_a_backward_pass_that_fails():
         losses = train(model, sgd(model.parameters()), rank)
         return losses, parameters_of(model)
 
-    expected = ranks.run(lambda rank: fsdp2(rank, "plain"))
-    for ours, other in zip(expected, ranks.run(on_rank), strict=True):
+    waiting, overlapping = (ranks.run(lambda rank, o=overlap: on_rank(rank, o)) for overlap in (False, True))
+    for ours, other in zip(waiting, overlapping, strict=True):
         assert all(map(torch.equal, ours, other))
 
 
@@ -324,7 +324,6 @@ def test_fsdp1(name, world_size):
             make_model(),
             auto_wrap_policy=ModuleWrapPolicy({Block}),
             device_id=torch.device("cpu"),
-            sync_module_states=True,
             **options,
         )
         losses = train(model, sgd(model.parameters()), rank, clip=lambda m: m.clip_grad_norm_(0.5))
@@ -333,7 +332,7 @@ def test_fsdp1(name, world_size):
 
     sharding = {"all_reduce"} if name == "no_shard" else {"all_gather", "reduce_scatter_tensor"}
     tolerance = 2e-2 if name == "bfloat16" else 1e-4
-    assert_same_training(f"fsdp1 {name} {world_size}", on_rank, tolerance, world_size, {"broadcast", *sharding})
+    assert_same_training(f"fsdp1 {name} {world_size}", on_rank, tolerance, world_size, sharding)
 
 
 # --- ZeRO -------------------------------------------------------------------------------------------------------
