@@ -5,8 +5,9 @@ namespace {
 
 std::string message_of(const std::string& where, const Status& status) {
   // As in Gloo's errors: scripts search for these words to retry after a timeout.
-  const char* timed_out = status.code() == ErrorCode::kTimeout ? "Timed out: " : "";
-  return "netsum " + where + ": " + timed_out + status.to_string();
+  const bool timed_out = status.code() == ErrorCode::kTimeout;
+  return "netsum " + where + ": " +
+         (timed_out ? "Timed out (" + status.to_string() + ")" : status.to_string());
 }
 
 }  // namespace
