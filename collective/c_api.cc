@@ -2,29 +2,27 @@
 #include "netsum/netsum.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "collective/c_api_support.h"
 #include "netsum/communicator.h"
-
-struct netsum_comm {
-  std::unique_ptr<netsum::Communicator> communicator;
-};
-struct netsum_work {
-  netsum::Work work;
-  std::atomic<bool> has_callback = false;
-};
+#include "netsum/sparse.h"
 
 namespace {
 
 using netsum::ErrorCode;
 using netsum::Status;
+using netsum::c_api::check_size;
+using netsum::c_api::finish;
+using netsum::c_api::guarded;
+using netsum::c_api::invalid;
+using netsum::c_api::last_error;
+using netsum::c_api::read_struct;
 
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
 static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
@@ -35,23 +33,6 @@ static_assert(NETSUM_IO_AF_XDP == static_cast<int>(netsum::PacketIoKind::kAfXdp)
 // The sizes that programs compiled with the first version pass. A new field must come after them, including padding.
 static_assert(offsetof(netsum_comm_options, bind_address) == 144);
 static_assert(sizeof(netsum_regroup_options) == 48);
-
-thread_local Status last_error;
-
-int finish(const Status& status) {
-  last_error = status;
-  return static_cast<int>(status.code());
-}
-
-// Runs `body` and converts exceptions (of memory and threads, during set-up only) to an error code.
-template <typename Body>
-int guarded(Body body) {
-  try {
-    return finish(body());
-  } catch (const std::exception& error) {
-    return finish(Status(ErrorCode::kInternal, error.what()));
-  }
-}
 
 std::string text_or(const char* text, const char* fallback) {
   return text != nullptr ? text : fallback;
@@ -66,38 +47,6 @@ std::vector<std::string> split_list(const char* text) {
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return parts;
-}
-
-Status invalid(const std::string& what, const std::string& why) {
-  return Status(ErrorCode::kInvalidArgument, what + ": " + why);
-}
-
-// `size`: the caller's struct_size.
-template <typename Struct>
-Status check_size(size_t size, const std::string& what) {
-  constexpr size_t kMost = 4096;  // a larger value is not a size, but uninitialised memory
-  if (size > sizeof(size_t) && size <= kMost && size % alignof(Struct) == 0) return Status();
-  return invalid(what, "struct_size is " + std::to_string(size) + ": set it to the size of the struct (" +
-                           std::to_string(sizeof(Struct)) + " in this version of the library)");
-}
-
-// Copies a struct that begins with its size, in the caller's version of the header, to this version of it.
-template <typename Struct>
-Status read_struct(const Struct* given, const std::string& what, Struct* out) {
-  if (given == nullptr) return invalid(what, "the options are NULL");
-  const size_t size = given->struct_size;
-  if (Status status = check_size<Struct>(size, what); !status.ok()) return status;
-  std::memset(static_cast<void*>(out), 0, sizeof(Struct));
-  std::memcpy(static_cast<void*>(out), given, std::min(size, sizeof(Struct)));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
-  for (size_t i = sizeof(Struct); i < size; ++i) {
-    if (bytes[i] == 0) continue;
-    return invalid(what, "struct_size is " + std::to_string(size) + ", and byte " + std::to_string(i) +
-                             " is not zero: the program uses an option that this version of the library, " +
-                             NETSUM_VERSION_STRING + " (" + std::to_string(sizeof(Struct)) +
-                             " bytes), does not have");
-  }
-  return Status();
 }
 
 void read_timeout(int64_t milliseconds, std::chrono::milliseconds* out) {
@@ -228,7 +177,7 @@ netsum::CollectiveOptions options_of(int64_t timeout_ms) {
   return {.timeout = std::chrono::milliseconds(timeout_ms)};
 }
 
-netsum_stats to_c(const netsum::CommunicatorStats& stats) {
+netsum_stats to_c(const netsum::CommunicatorStats& stats, const netsum::SparseStats& sparse) {
   netsum_stats out = {};
   out.struct_size = sizeof(out);
   out.operations_submitted = stats.operations_submitted;
@@ -251,6 +200,12 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats) {
   out.shared_memory_bytes_written = stats.shared_memory_bytes_written;
   out.shared_memory_bytes_read = stats.shared_memory_bytes_read;
   out.srtt_us = stats.srtt_us;
+  out.sparse_operations = sparse.operations;
+  out.sparse_dense = sparse.dense;
+  out.sparse_elements = sparse.elements;
+  out.sparse_sent_elements = sparse.sent_elements;
+  out.sparse_index_bytes = sparse.index_bytes;
+  out.sparse_spared_bytes = sparse.spared_bytes;
   return out;
 }
 
@@ -326,7 +281,7 @@ int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats) {
     if (stats == nullptr) return invalid("netsum_comm_stats", "stats is NULL");
     const size_t size = stats->struct_size;
     if (Status status = check_size<netsum_stats>(size, "netsum_comm_stats"); !status.ok()) return status;
-    const netsum_stats filled = to_c(comm->communicator->stats());
+    const netsum_stats filled = to_c(comm->communicator->stats(), netsum::sparse_stats(*comm->communicator));
     std::memset(static_cast<void*>(stats), 0, size);
     std::memcpy(static_cast<void*>(stats), &filled, std::min(size, sizeof(filled)));
     stats->struct_size = size;

@@ -157,6 +157,57 @@ static const char* look(netsum_comm* comm) {
   return NULL;
 }
 
+static void give_rows(void* user_data, size_t count, int64_t** indices, void** values) {
+  static int64_t index[2];
+  *(size_t*)user_data = count;
+  if (count > 2) return;
+  *indices = index;
+  *values = (float*)((char*)user_data + sizeof(size_t));
+}
+
+static const char* sum_sparse(netsum_comm* comm) {
+  float values[5] = {0, 3, 0, 0, 4};
+  netsum_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.input = tensor.output = values;
+  tensor.count = 5;
+  netsum_sparse_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.mode = NETSUM_SPARSE_ON;
+  netsum_work* work = NULL;
+  REQUIRE(netsum_sparse_all_reduce(comm, &tensor, &options, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && values[1] == 3 && values[4] == 4);
+  netsum_work_free(work);
+  options.mode = (netsum_sparse_mode)3;
+  REQUIRE(netsum_sparse_all_reduce(comm, &tensor, &options, &work) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "netsum_sparse_mode") != NULL);
+
+  const int64_t indices[3] = {7, 2, 7};
+  netsum_coo coo;
+  memset(&coo, 0, sizeof coo);
+  coo.indices = indices;
+  coo.values = values + 1; /* 3, 0, 0 */
+  coo.count = 3;
+  coo.rows = 10;
+  coo.row_elements = 1;
+  struct {
+    size_t count;
+    float values[2];
+  } result = {0, {-1, -1}};
+  REQUIRE(netsum_sparse_all_reduce_coo(comm, &coo, give_rows, &result, NULL, &work) == NETSUM_OK);
+  REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK);
+  REQUIRE(result.count == 2 && result.values[0] == 0 && result.values[1] == 3);
+  netsum_work_free(work);
+  coo.reserved[0] = 1;
+  REQUIRE(netsum_sparse_all_reduce_coo(comm, &coo, give_rows, &result, NULL, &work) ==
+          NETSUM_INVALID_ARGUMENT);
+  netsum_stats stats;
+  stats.struct_size = sizeof stats;
+  REQUIRE(netsum_comm_stats(comm, &stats) == NETSUM_OK && stats.sparse_operations == 2);
+  return NULL;
+}
+
 static const char* break_and_mend(netsum_comm* comm) {
   netsum_comm_abort(comm, "enough");
   REQUIRE(netsum_comm_status(comm) == NETSUM_ABORTED);
@@ -205,8 +256,8 @@ const char* netsum_c11_program(void) {
   REQUIRE(netsum_all_reduce(comm, &number, &number, 1, NETSUM_FLOAT32, NETSUM_SUM, 0, &work) == NETSUM_OK);
   REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
   netsum_work_free(work);
-  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, move_bytes, reduce_parts,
-                                                look,        break_and_mend};
+  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, move_bytes,    reduce_parts,
+                                                look,        sum_sparse,       break_and_mend};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
     const char* failed = parts[i](comm);
     if (failed != NULL) return failed;

@@ -102,7 +102,9 @@ Status check(const CommunicatorOptions& options) {
 
 class PlainCommunicator final : public CommunicatorBase {
  public:
-  explicit PlainCommunicator(const CommunicatorOptions& options) : opener_(options) {}
+  explicit PlainCommunicator(const CommunicatorOptions& options)
+      : CommunicatorBase(options.timeout), opener_(options) {}
+  ~PlainCommunicator() override { stop_sparse(); }
 
   Status connect() {
     if (Status status = opener_.prepare(); !status.ok()) return status;
@@ -130,7 +132,8 @@ class PlainCommunicator final : public CommunicatorBase {
   }
   std::string describe() const override {
     const auto session = this->session();
-    return session != nullptr ? session->describe() : "not connected: " + status().to_string();
+    return session != nullptr ? session->describe() + describe_sparse()
+                              : "not connected: " + status().to_string();
   }
 
  protected:
@@ -180,6 +183,7 @@ Result<Regrouped> PlainCommunicator::regroup(const RegroupOptions& options) {
           Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
   }
   if (old != nullptr) opener_.end(std::move(old), no_session_);
+  reset_sparse();
   auto session = opener_.regroup(options);
   if (!session.ok()) {
     const std::lock_guard lock(mutex_);

@@ -70,7 +70,8 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
 
 Work CommunicatorBase::submit_here(OperationSpec spec, std::chrono::milliseconds timeout) {
   if (Status refusal = check_role(spec, world_size()); !refusal.ok()) return ended_work(refusal);
-  return submit(std::move(spec), timeout);
+  SparseOperations* const sparse = this->sparse();
+  return sparse != nullptr ? sparse->submit(std::move(spec), timeout) : submit(std::move(spec), timeout);
 }
 
 }  // namespace netsum

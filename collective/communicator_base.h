@@ -4,9 +4,14 @@
 #define NETSUM_COLLECTIVE_COMMUNICATOR_BASE_H_
 
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 
+#include "collective/sparse_operations.h"
 #include "netsum/communicator.h"
+#include "netsum/sparse.h"
 #include "src/worker/operation.h"
 
 namespace netsum {
@@ -22,10 +27,24 @@ class CommunicatorBase : public Communicator {
   Work reduce_scatter(std::span<const TensorView> parts, const ReduceOptions& options) final;
   Work start_barrier(std::chrono::milliseconds timeout) final;
 
+  // netsum/sparse.h
+  Work sparse_all_reduce(const TensorView& tensor, const SparseOptions& options);
+  Work sparse_all_reduce(const CooView& input, CooAllocator allocate, const SparseOptions& options);
+  SparseStats sparse_stats() const;
+
  protected:
+  // `timeout`: that of operations that name none.
+  explicit CommunicatorBase(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+
   // Checks the operation (tensor_check.h) and starts it. `timeout` 0: CommunicatorOptions::timeout. The deadline of
-  // `spec` is not set.
+  // `spec` is not set. Any thread.
   virtual Work submit(OperationSpec spec, std::chrono::milliseconds timeout) = 0;
+
+  // Must be called at the begin of the destructor: no operation is submitted from here on.
+  void stop_sparse();
+  // Must be called by regroup() when the old session has ended and submit() refuses operations.
+  void reset_sparse();
+  std::string describe_sparse() const;
 
  private:
   Work move(Collective collective, std::span<const BufferView> buffers, int root,
@@ -34,6 +53,12 @@ class CommunicatorBase : public Communicator {
            const ReduceOptions& options);
   // Checks the root and the number of parts, which the job determines.
   Work submit_here(OperationSpec spec, std::chrono::milliseconds timeout);
+  Work start_sparse(SparseOperations::Request request, const SparseOptions& options, uint64_t key);
+  SparseOperations* sparse() const;
+
+  const std::chrono::milliseconds timeout_;
+  mutable std::mutex sparse_mutex_;
+  std::unique_ptr<SparseOperations> sparse_;  // from the first sparse operation on
 };
 
 }  // namespace netsum

@@ -102,7 +102,7 @@ std::string FailoverCommunicator::Operation::describe() const {
 }
 
 FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, FailoverHooks hooks)
-    : options_(options), hooks_(std::move(hooks)), opener_([&] {
+    : CommunicatorBase(options.timeout), options_(options), hooks_(std::move(hooks)), opener_([&] {
         CommunicatorOptions without_memory = options;
         without_memory.shared_memory = false;
         return without_memory;
@@ -123,6 +123,7 @@ Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const Commun
 }
 
 FailoverCommunicator::~FailoverCommunicator() {
+  stop_sparse();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -451,6 +452,7 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
   }
   if (old != nullptr) opener_.end(std::move(old), why);
   end_all();
+  reset_sparse();
   auto session = opener_.regroup(options, failure_callback());
   if (!session.ok()) {
     const std::lock_guard lock(mutex_);
@@ -487,7 +489,7 @@ std::string FailoverCommunicator::describe() const {
   if (!failure_.ok()) return "not connected: " + failure_.to_string();
   if (session_ == nullptr) return "the aggregator is lost: looking for another";
   return session_->describe() + "; moves if the aggregator is lost (" + std::to_string(failovers_) +
-         " times so far); shared memory is off";
+         " times so far); shared memory is off" + describe_sparse();
 }
 
 }  // namespace netsum

@@ -22,6 +22,7 @@ DOORS = {
     "src/base": [API],
     "wire": [API],
     "src/kernels": [API, "src/base", "wire"],
+    "src/sparse": [API, "src/base", "src/kernels"],
     # What packets come and go as, and what decorates any driver. The drivers are folders of their own.
     "src/net": [API, "src/base"],
     "src/net/udp": [API, "src/base", "src/net"],
@@ -66,6 +67,7 @@ DOORS = {
         "src/net/udp",
         "src/net/af_xdp",
         "src/worker",
+        "src/sparse",
         "src/host",
         "src/job",
         "src/control",

@@ -192,7 +192,45 @@ typedef struct netsum_stats {
   double srtt_us;
   uint64_t zero_chunks;
   uint64_t share_changes;
+  uint64_t sparse_operations; /* these six: netsum::SparseStats (sparse.h) */
+  uint64_t sparse_dense;
+  uint64_t sparse_elements;
+  uint64_t sparse_sent_elements;
+  uint64_t sparse_index_bytes;
+  uint64_t sparse_spared_bytes;
 } netsum_stats;
+
+/* Equal to netsum::SparseMode. */
+typedef enum netsum_sparse_mode {
+  NETSUM_SPARSE_AUTO = 0, /* by an index of what is not zero, if that sends fewer bytes */
+  NETSUM_SPARSE_ON = 1,
+  NETSUM_SPARSE_OFF = 2
+} netsum_sparse_mode;
+
+/* netsum::SparseOptions describes each option in detail (sparse.h). */
+typedef struct netsum_sparse_options {
+  size_t struct_size;      /* sizeof(netsum_sparse_options) */
+  netsum_dtype type;       /* 0: NETSUM_FLOAT32 */
+  netsum_redop op;         /* 0: NETSUM_SUM */
+  netsum_sparse_mode mode; /* 0: NETSUM_SPARSE_AUTO */
+  size_t unit;             /* elements for each bit of the index of a dense tensor; 0: 1 */
+  int64_t timeout_ms;      /* 0: timeout_ms of the communicator */
+} netsum_sparse_options;
+
+/* A sparse tensor: stored rows of a table; see netsum::CooView (sparse.h). */
+typedef struct netsum_coo {
+  const int64_t* indices; /* need not be sorted; equal ones are added up */
+  const void* values;     /* count x row_elements elements */
+  size_t count;           /* of stored rows; may differ between ranks */
+  uint64_t rows;          /* of the table, 2^40 at most; equal on all ranks */
+  size_t row_elements;    /* equal on all ranks */
+  uint64_t id;            /* as netsum_tensor */
+  uint64_t reserved[2];   /* 0 */
+} netsum_coo;
+
+/* Sets *indices and *values to memory for the `count` rows of a result, or leaves them NULL if there is none; see
+ * netsum::CooAllocator. Called once, on a thread of the library. */
+typedef void (*netsum_coo_allocate)(void* user_data, size_t count, int64_t** indices, void** values);
 
 /* Receives the end of an operation: its code, its message ("" for NETSUM_OK) and the rank that caused the error, or -1.
  * `message` is valid during the call only. */
@@ -275,6 +313,15 @@ NETSUM_API int netsum_reduce(netsum_comm* comm, const netsum_tensor* tensors, si
 NETSUM_API int netsum_reduce_scatter(netsum_comm* comm, const netsum_tensor* parts, size_t count,
                                      const netsum_all_reduce_options* options, netsum_work** work);
 
+/* Starts an all-reduce of a tensor most of whose elements are zero: what is zero on all ranks does not travel. See
+ * Communicator::sparse_all_reduce() (communicator.h). `options` NULL: defaults. */
+NETSUM_API int netsum_sparse_all_reduce(netsum_comm* comm, const netsum_tensor* tensor,
+                                        const netsum_sparse_options* options, netsum_work** work);
+/* The same for a sparse tensor. `allocate` is asked for the memory of the result, which has the rows that any rank has
+ * stored, sorted by index. */
+NETSUM_API int netsum_sparse_all_reduce_coo(netsum_comm* comm, const netsum_coo* input,
+                                            netsum_coo_allocate allocate, void* user_data,
+                                            const netsum_sparse_options* options, netsum_work** work);
 /* Calls `callback` once when the operation ends: on a thread of the library or, if the operation has already ended, on
  * the calling thread before the function returns. The callback must not block and must not call netsum_work_wait(),
  * netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the work. At most

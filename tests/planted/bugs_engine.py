@@ -27,7 +27,8 @@ BUGS = [
     Bug("engine", "chunks_wrap", "an operation may have more chunks than a packet can name", CHECKS,
         "  if (elements <= kMostChunks * chunk_elements) return {};\n", "  if (elements + kMostChunks > 0) return {};\n",
         "tensor_check_test TensorCheckTest.AnOperationOfMoreThan2To32PacketsIsRefused"),
-    Bug("engine", "newer_options_ignored", "an option that the library does not know is ignored", C_API,
+    Bug("engine", "newer_options_ignored", "an option that the library does not know is ignored",
+        "collective/c_api_support.h",
         "    if (bytes[i] == 0) continue;\n", "    if (bytes[i] != 1000) continue;\n",
         "c_abi_test CAbiTest.AProgramOfALaterVersionConnectsIfItUsesNothingNew"),
 ]

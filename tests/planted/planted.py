@@ -32,11 +32,13 @@ import bugs_failover
 import bugs_numbers
 import bugs_protocol
 import bugs_service
+import bugs_sparse
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUGS = [
     *bugs_protocol.BUGS,
     *bugs_collectives.BUGS,
+    *bugs_sparse.BUGS,
     *bugs_numbers.BUGS,
     *bugs_service.BUGS,
     *bugs_failover.BUGS,

@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "src/base/assert.h"
+#include "src/kernels/bits.h"
+#include "src/kernels/kernels.h"
+#include "src/sparse/tensor.h"
+
+namespace netsum::sparse {
+namespace {
+
+// count() reads so much at a time.
+constexpr uint64_t kCountUnits = uint64_t{1} << 16;
+
+class DenseTensor final : public Tensor {
+ public:
+  DenseTensor(const TensorView& view, DataType type, size_t unit)
+      : view_(view), type_(type), element_(size_of(type)), unit_(unit) {}
+
+  DataType type() const override { return type_; }
+  uint64_t positions() const override { return (view_.count + unit_ - 1) / unit_; }
+  size_t unit_elements() const override { return unit_; }
+  size_t elements(const Segment& segment, const BitSet& set) const override;
+  uint64_t count() override;
+  void find(const Segment& segment, BitSet* set) override;
+  bool pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const override;
+  void unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) override;
+  Status finish() override { return {}; }
+  const TensorView* dense() const override { return &view_; }
+  const Status& status() const override { return status_; }
+
+ private:
+  const uint8_t* input() const { return static_cast<const uint8_t*>(view_.input); }
+  uint8_t* output() const { return static_cast<uint8_t*>(view_.output); }
+  // Elements of unit `position`.
+  size_t elements_of(uint64_t position) const { return std::min(unit_, view_.count - position * unit_); }
+  // The bitmap of the units that are not zero.
+  void scan(const Segment& segment);
+  // Writes zeros around the units of `set`.
+  void clear_around(const Segment& segment, const BitSet& set);
+
+  const TensorView view_;
+  const DataType type_;
+  const size_t element_;
+  const size_t unit_;
+  const Status status_;
+  std::vector<uint64_t> bitmap_;
+  // Negative zeros count as zeros, and the sum of zeros is +0: they must not stay in a tensor that is summed in place.
+  bool negative_zeros_ = false;
+};
+
+size_t DenseTensor::elements(const Segment& segment, const BitSet& set) const {
+  const uint64_t units = set.count();
+  if (units == 0 || segment.end != positions()) return units * unit_;
+  const uint64_t last = segment.size() - 1;
+  const bool has_last =
+      set.numbers.back() == last >> kWordShift && (set.words.back() >> (last & (kWordBits - 1)) & 1) != 0;
+  return units * unit_ - (has_last ? unit_ - elements_of(segment.end - 1) : 0);
+}
+
+void DenseTensor::scan(const Segment& segment) {
+  bitmap_.assign(words_for(segment.size()), 0);
+  const uint8_t* const begin = input() + segment.begin * unit_ * element_;
+  if (unit_ == 1) {
+    negative_zeros_ |= kernels::nonzero_bits(type_, begin, segment.size(), bitmap_.data());
+    return;
+  }
+  for (uint64_t u = 0; u < segment.size(); ++u) {
+    const uint8_t* const unit = begin + u * unit_ * element_;
+    const size_t n = elements_of(segment.begin + u);
+    if (kernels::all_zero(type_, unit, n, &negative_zeros_)) continue;
+    bitmap_[u >> kWordShift] |= uint64_t{1} << (u & (kWordBits - 1));
+  }
+}
+
+uint64_t DenseTensor::count() {
+  uint64_t count = 0;
+  for (uint64_t begin = 0; begin < positions(); begin += kCountUnits) {
+    scan({begin, std::min(begin + kCountUnits, positions())});
+    for (const uint64_t word : bitmap_) count += static_cast<uint64_t>(std::popcount(word));
+  }
+  return count;
+}
+
+void DenseTensor::find(const Segment& segment, BitSet* set) {
+  scan(segment);
+  set->clear();
+  set->add_bitmap(bitmap_);
+}
+
+bool DenseTensor::pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const {
+  const uint8_t* const begin = input() + segment.begin * unit_ * element_;
+  return for_each_word(set, own, [&](uint64_t number, uint64_t word, uint64_t) {
+    const uint64_t first = number << kWordShift;
+    if (unit_ == 1) {
+      const uint64_t n = std::min(kWordBits, segment.size() - first);
+      values += kernels::pack(element_, begin + first * element_, n, word, values) * element_;
+      return;
+    }
+    for_each_bit(word, [&](uint64_t bit) {
+      const size_t bytes = elements_of(segment.begin + first + bit) * element_;
+      std::memcpy(values, begin + (first + bit) * unit_ * element_, bytes);
+      values += bytes;
+    });
+  });
+}
+
+void DenseTensor::clear_around(const Segment& segment, const BitSet& set) {
+  uint64_t done = segment.begin;
+  const auto clear_until = [&](uint64_t position) {
+    const size_t begin = done * unit_, end = std::min(position * unit_, view_.count);
+    if (begin < end) std::memset(output() + begin * element_, 0, (end - begin) * element_);
+    done = position + 1;
+  };
+  set.for_each([&](uint64_t position) { clear_until(segment.begin + position); });
+  clear_until(segment.end);
+}
+
+void DenseTensor::unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) {
+  if (view_.input != view_.output || negative_zeros_) clear_around(segment, set);
+  const uint8_t* from = values.data();
+  uint8_t* const begin = output() + segment.begin * unit_ * element_;
+  for (size_t i = 0; i < set.size(); ++i) {
+    const uint64_t first = set.numbers[i] << kWordShift;
+    if (unit_ == 1) {
+      from += kernels::unpack(element_, from, set.words[i], begin + first * element_) * element_;
+      continue;
+    }
+    for_each_bit(set.words[i], [&](uint64_t bit) {
+      const size_t bytes = elements_of(segment.begin + first + bit) * element_;
+      std::memcpy(begin + (first + bit) * unit_ * element_, from, bytes);
+      from += bytes;
+    });
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tensor> make_dense_tensor(const TensorView& view, DataType type, size_t unit) {
+  NETSUM_ASSERT(unit > 0);
+  return std::make_unique<DenseTensor>(view, type, unit);
+}
+
+}  // namespace netsum::sparse

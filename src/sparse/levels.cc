@@ -1,0 +1,212 @@
+#include "src/sparse/levels.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "src/base/assert.h"
+
+namespace netsum::sparse {
+namespace {
+
+// The shift of the parent of the first level: more than all positions.
+constexpr int kEverything = 62;
+
+double power_of_two(int exponent) {
+  return static_cast<double>(uint64_t{1} << exponent);
+}
+
+// Blocks of 2^shift positions.
+double all_blocks(uint64_t positions, int shift) {
+  return static_cast<double>((positions + (uint64_t{1} << shift) - 1) >> shift);
+}
+
+// The number of shifts that can be useful.
+int shifts_for(uint64_t positions) {
+  return std::clamp(static_cast<int>(std::bit_width(positions)), 1, kMaxShift + 1);
+}
+
+}  // namespace
+
+void Occupancy::add(const BitSet& set) {
+  std::array<uint64_t, kMaxShift + 1> found = {};
+  std::array<uint64_t, kWordBits + 1> first_differs = {};  // by the bits of the difference to the word before
+  for (size_t i = 0; i < set.size(); ++i) {
+    uint64_t word = set.words[i];
+    found[0] += static_cast<uint64_t>(std::popcount(word));
+    for (int s = 1; s < kWordShift;
+         ++s) {  // a bit of `word` at each multiple of 2^s that says whether its block is set
+      word |= word >> (1 << (s - 1));
+      word &= ~uint64_t{0} / low_bits(uint64_t{1} << s);
+      found[static_cast<size_t>(s)] += static_cast<uint64_t>(std::popcount(word));
+    }
+    const uint64_t difference = i == 0 ? ~uint64_t{0} : set.numbers[i] ^ set.numbers[i - 1];
+    ++first_differs[static_cast<size_t>(std::bit_width(difference))];
+  }
+  uint64_t distinct = 0;
+  for (int width = kWordBits; width > kMaxShift - kWordShift; --width)
+    distinct += first_differs[static_cast<size_t>(width)];
+  for (int s = kMaxShift; s >= kWordShift; --s) {
+    found[static_cast<size_t>(s)] =
+        distinct;  // words that differ from the one before in their number >> (s - 6)
+    distinct += first_differs[static_cast<size_t>(s - kWordShift)];
+  }
+  for (size_t s = 0; s < found.size(); ++s) blocks[s] += static_cast<double>(found[s]);
+}
+
+Occupancy Occupancy::of_random_set(uint64_t positions, double count) {
+  Occupancy occupancy;
+  double set = positions == 0 ? 0 : std::min(count / static_cast<double>(positions), 1.0);
+  for (int s = 0; s <= kMaxShift; ++s) {
+    occupancy.blocks[static_cast<size_t>(s)] = set * all_blocks(positions, s);
+    set = set * (2 - set);  // the probability that one of two halves is set
+  }
+  return occupancy;
+}
+
+Levels Levels::choose(uint64_t positions, const Occupancy& occupancy, double level_cost) {
+  const int count = shifts_for(positions);
+  // below[s]: the cost of all levels below one of shift s; next[s]: the shift of the first of them.
+  std::array<double, kMaxShift + 1> below = {};
+  std::array<int, kMaxShift + 1> next = {};
+  int first = 0;
+  double least = std::numeric_limits<double>::max();
+  for (int s = 0; s < count; ++s) {
+    const auto at = static_cast<size_t>(s);
+    if (s > 0) below[at] = std::numeric_limits<double>::max();
+    for (int child = 0; child < s; ++child) {
+      const double cost =
+          occupancy.blocks[at] * power_of_two(s - child) + level_cost + below[static_cast<size_t>(child)];
+      if (cost < below[at]) {
+        below[at] = cost;
+        next[at] = child;
+      }
+    }
+    const double cost = all_blocks(positions, s) + below[at];
+    if (cost < least) {
+      least = cost;
+      first = s;
+    }
+  }
+  Levels levels;
+  for (int s = first; s > 0; s = next[static_cast<size_t>(s)]) levels.shifts.push_back(s);
+  levels.shifts.push_back(0);
+  return levels;
+}
+
+double Levels::bits(uint64_t positions, const Occupancy& occupancy) const {
+  double bits = all_blocks(positions, shifts.front());
+  for (size_t l = 1; l < shifts.size(); ++l)
+    bits += occupancy.blocks[static_cast<size_t>(shifts[l - 1])] * power_of_two(shifts[l - 1] - shifts[l]);
+  return bits;
+}
+
+Level::Level(uint64_t positions, int shift)
+    : positions_(positions),
+      is_first_(true),
+      parent_shift_(kEverything),
+      shift_(shift),
+      fan_out_shift_(kEverything - shift),
+      bits_((positions + (uint64_t{1} << shift) - 1) >> shift) {}
+
+Level::Level(const Level& above, std::span<const uint64_t> parents, int shift)
+    : positions_(above.positions_),
+      parents_(parents),
+      is_first_(false),
+      parent_shift_(above.shift_),
+      shift_(shift),
+      fan_out_shift_(above.shift_ - shift),
+      bits_(parents.size() << fan_out_shift_) {
+  NETSUM_ASSERT(fan_out_shift_ > 0);
+}
+
+void Level::write(const BitSet& set, uint64_t* words) const {
+  std::fill_n(words, words_for(bits_), 0);
+  size_t begin = 0;
+  for (size_t k = 0; k < parent_count(); ++k) {
+    const uint64_t first = parent(k) << parent_shift_;
+    const uint64_t end = first + (uint64_t{1} << parent_shift_);
+    const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
+    while (begin < set.size() && (set.numbers[begin] + 1) << kWordShift <= first) ++begin;
+    size_t i = begin;
+    for (; i < set.size() && set.numbers[i] << kWordShift < end; ++i)
+      write_word(set.numbers[i] << kWordShift, set.words[i], first, at, words);
+    if (parent_shift_ >= kWordShift) begin = i;  // otherwise the next parent may be in the same word
+  }
+}
+
+// Positions [base, base + 64) of a parent that begins at position `first`; its bits begin at bit `at`.
+void Level::write_word(uint64_t base, uint64_t word, uint64_t first, uint64_t at, uint64_t* words) const {
+  const auto set_bit = [&](uint64_t bit) {
+    words[bit >> kWordShift] |= uint64_t{1} << (bit & (kWordBits - 1));
+  };
+  if (parent_shift_ < kWordShift) {  // the parent is a part of the word
+    const uint64_t begin = first - base;
+    word = word >> begin & low_bits(uint64_t{1} << parent_shift_);
+    if (shift_ == 0) {
+      words[at >> kWordShift] |= word << (at & (kWordBits - 1));
+      return;
+    }
+    base = first;
+  } else if (shift_ == 0) {
+    words[(at + (base - first)) >> kWordShift] = word;
+    return;
+  } else if (shift_ >= kWordShift) {
+    if (word != 0) set_bit(at + ((base - first) >> shift_));
+    return;
+  }
+  while (word != 0) {
+    const uint64_t block = static_cast<uint64_t>(std::countr_zero(word)) >> shift_;
+    set_bit(at + ((base - first) >> shift_) + block);
+    word &= ~(low_bits(uint64_t{1} << shift_) << (block << shift_));
+  }
+}
+
+bool Level::read(const uint64_t* words, std::vector<uint64_t>* blocks) const {
+  blocks->clear();
+  const uint64_t child_mask = (uint64_t{1} << fan_out_shift_) - 1;
+  const uint64_t end = (positions_ + (uint64_t{1} << shift_) - 1) >> shift_;
+  bool exists = true;
+  for (uint64_t w = 0; w < words_for(bits_); ++w) {
+    for_each_bit(words[w], [&](uint64_t bit) {
+      const uint64_t index = (w << kWordShift) + bit;
+      exists &= index < bits_;
+      if (!exists) return;
+      const uint64_t block = parent(index >> fan_out_shift_) << fan_out_shift_ | (index & child_mask);
+      exists &= block < end;
+      blocks->push_back(block);
+    });
+  }
+  return exists;
+}
+
+bool Level::read(const uint64_t* words, BitSet* set) const {
+  NETSUM_ASSERT(shift_ == 0);
+  set->clear();
+  const uint64_t count = words_for(bits_);
+  if (fan_out_shift_ >= kWordShift) {
+    const int words_shift = fan_out_shift_ - kWordShift;  // of a parent
+    const uint64_t mask = (uint64_t{1} << words_shift) - 1;
+    for (uint64_t w = 0; w < count; ++w)
+      if (words[w] != 0) set->add_word(parent(w >> words_shift) << words_shift | (w & mask), words[w]);
+  } else {
+    const uint64_t fan_out = uint64_t{1} << fan_out_shift_;
+    for (uint64_t w = 0; w < count; ++w) {
+      for (uint64_t rest = words[w]; rest != 0;) {
+        const uint64_t in_word = static_cast<uint64_t>(std::countr_zero(rest)) & ~(fan_out - 1);
+        const uint64_t index = ((w << kWordShift) + in_word) >> fan_out_shift_;
+        if (index >= parent_count()) return false;
+        const uint64_t chunk = rest >> in_word & low_bits(fan_out);
+        const uint64_t first = parent(index) << fan_out_shift_;
+        set->add_word(first >> kWordShift, chunk << (first & (kWordBits - 1)));
+        rest &= ~(low_bits(fan_out) << in_word);
+      }
+    }
+  }
+  if (set->size() == 0) return true;
+  const uint64_t last = (set->numbers.back() << kWordShift) + kWordBits - 1 -
+                        static_cast<uint64_t>(std::countl_zero(set->words.back()));
+  return last < positions_;
+}
+
+}  // namespace netsum::sparse
