@@ -21,8 +21,6 @@ BUGS = [
         "word = word >> begin & low_bits(uint64_t{1} << parent_shift_);", "word = word >> begin;", UNION),
     Bug("sparse", "positions_not_checked", "an index may name a position behind the last", LEVELS,
         "  return last < positions_;", "  return true;", "sparse_test *ReadRefusesPositionsThatDoNotExist"),
-    Bug("sparse", "last_unit_is_whole", "the last unit counts as a whole one", DENSE,
-        "(has_last ? unit_ - elements_of(segment.end - 1) : 0)", "0", ANY),
     Bug("sparse", "negative_zeros_stay", "a tensor that is summed in place keeps its negative zeros", DENSE,
         "view_.input != view_.output || negative_zeros_", "view_.input != view_.output",
         "sparse_test DenseTensorTest.WritesZerosWhereNothingTravelled"),
