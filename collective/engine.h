@@ -1,4 +1,5 @@
-// Runs an EngineCore on its own thread: passes operations and failures to it, and completions back.
+// Runs an EngineCore: passes operations and failures to it, and completions back. The engine's thread drives the core, or a
+// caller does who waits for an operation (driver_seat.h).
 #ifndef NETSUM_COLLECTIVE_ENGINE_H_
 #define NETSUM_COLLECTIVE_ENGINE_H_
 
@@ -13,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collective/driver_seat.h"
 #include "collective/engine_core.h"
 #include "collective/work_state.h"
 #include "netsum/communicator.h"
@@ -24,7 +26,7 @@ namespace netsum {
 class Engine {
  public:
   // `on_failed` is called once, on the engine's thread, when the core fails by itself (not by fail()), after all
-  // operations have ended. `trace`, which may be null, gets a record of every operation, on the engine's thread.
+  // operations have ended. `trace`, which may be null, gets a record of every operation, from whoever drives.
   Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status&)> on_failed,
          TraceLog* trace = nullptr);
   ~Engine();  // as stop()
@@ -35,11 +37,15 @@ class Engine {
   // Waits until every data path has answered. Errors: kUnreachable, or what fail() was called with.
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
 
-  // Any thread. The deadline is in the time base of monotonic_us().
+  // Any thread. The deadline is in the time base of monotonic_us(). Sends a small operation at once if nobody drives; never
+  // calls an OnEnd.
   Work submit(OperationSpec spec, OnEnd on_end = {});
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
+  // Only with the seat of this engine, which it gives up. Drives the core until `work` is done, the deadline has passed or
+  // the engine stops.
+  void drive(const Work::State& work, int64_t deadline_us);
   // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, during
   // which the results of its last operations arrive.
   void peer_left(int rank);
@@ -66,6 +72,13 @@ class Engine {
   };
 
   void loop();
+  bool turn();
+  void sleep(int64_t limit_us);
+  bool quiet() const;
+  bool leaves_to_callers();
+  void notify_driver();
+  bool start_here(Submission* submission);
+  void start(Submission submission);
   void take_mail(bool with_failure);
   void fail_if_peer_left(int64_t now_us);
   void finish_operations();
@@ -76,16 +89,18 @@ class Engine {
   const std::function<void(const Status&)> on_failed_;
   TraceLog* const trace_;
   Histogram completed_, failed_;
+  const std::shared_ptr<DriverSeat> seat_;
 
-  // Used by the engine thread only.
+  // Used by whoever has the seat.
   std::unordered_map<uint64_t, InProgress> works_;
   uint64_t next_id_ = 0;
   std::vector<EngineCore::Completion> completions_;
   bool noted_connected_ = false;
   bool noted_failure_ = false;
-  bool report_due_ = false;  // on_failed_ is still to be called: after the operations have ended
+  // on_failed_ is still to be called: after the operations have ended, by the engine's thread, because it may take time.
+  bool report_due_ = false;
 
-  // The mailbox. `has_mail_` lets the loop check it without the lock.
+  // The mailbox. `has_mail_` lets the driver check it without the lock.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> has_mail_{false};

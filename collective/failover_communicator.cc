@@ -172,21 +172,22 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
   return Work(operation->outer);
 }
 
-// The session reports the end of an operation on its own thread, and has reported all of them when it is closed, so a
+// The session reports the end of an operation later, on a thread that drives it, and has reported all of them when it is closed, so a
 // completed operation is never repeated into the caller's tensors.
 void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
-  session_->submit(
+  const Work work = session_->submit(
       std::move(spec), operation->time_left(),
       [this, operation, session_number = session_number_](const Status& status, const auto& chunk_map) {
         on_ended(operation, session_number, status, chunk_map);
       });
+  operation->outer->wait_by(work);
 }
 
 void FailoverCommunicator::count_end(const Operation& operation, const Status& status) {
   if (!operation.is_barrier()) ++(status.ok() ? completed_ : failed_);
 }
 
-// On the session's engine thread.
+// On the thread that drives the session's engine.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
                                     const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map) {
   if (!status.ok() && hooks_.failing) hooks_.failing();

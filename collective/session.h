@@ -60,8 +60,8 @@ class Session {
   size_t stripes() const { return path_->network().worker->stripe_count(); }
 
   // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
-  // communicator. `on_end` is called on a thread of the session, never on the caller's, so it may take a lock that the
-  // caller holds.
+  // communicator. `on_end` is called on a thread of the session, or on one that waits for an operation of this session, but
+  // never within this call, so it may take a lock that the caller holds.
   Work submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);

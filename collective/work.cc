@@ -1,5 +1,7 @@
+#include "collective/engine.h"
 #include "collective/work_state.h"
 #include "src/base/assert.h"
+#include "src/base/clock.h"
 #include "src/base/timeout.h"
 
 namespace netsum {
@@ -18,6 +20,30 @@ void Work::State::finish(const Status& result) {
   if (to_call) to_call(result);
 }
 
+void Work::State::wait_by(const Work& inner) {
+  const State& other = *inner.state_;
+  const std::lock_guard lock(mutex);
+  seat = other.seat;
+  submitted_us = other.submitted_us;
+}
+
+void Work::State::drive(int64_t deadline_us) {
+  std::shared_ptr<DriverSeat> drivers;
+  int64_t since_us = 0;
+  {
+    const std::lock_guard lock(mutex);
+    drivers = seat;
+    since_us = submitted_us;
+  }
+  if (drivers == nullptr) return;
+  const int64_t now_us = monotonic_us();
+  if (now_us >= deadline_us) return;
+  if (now_us - since_us <= DriverSeat::kPromptUs && !awaited.exchange(true)) drivers->note_prompt_wait();
+  if (done) return;
+  Engine* const engine = drivers->take_or_call();
+  if (engine != nullptr) engine->drive(*this, deadline_us);
+}
+
 Work ended_work(const Status& status) {
   auto state = std::make_shared<Work::State>();
   state->finish(status);
@@ -25,20 +51,23 @@ Work ended_work(const Status& status) {
 }
 
 bool Work::done() const {
-  const std::lock_guard lock(state_->mutex);
   return state_->done;
 }
 
 Status Work::wait() const {
   // Terminates, because the engine ends every operation by its deadline.
+  state_->drive(INT64_MAX);
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
+  state_->changed.wait(lock, [&] { return state_->done.load(); });
   return state_->status;
 }
 
 Status Work::wait(std::chrono::milliseconds timeout) const {
+  const auto deadline = deadline_after(bounded(timeout));
+  const auto since_boot = deadline.time_since_epoch();
+  state_->drive(std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count());
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_for(lock, bounded(timeout), [&] { return state_->done; })) {
+  if (!state_->changed.wait_until(lock, deadline, [&] { return state_->done.load(); })) {
     return Status(ErrorCode::kTimeout, "the operation is still in progress after waiting for " +
                                            std::to_string(timeout.count()) + " ms");
   }

@@ -2,10 +2,14 @@
 #ifndef NETSUM_COLLECTIVE_WORK_STATE_H_
 #define NETSUM_COLLECTIVE_WORK_STATE_H_
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 
+#include "collective/driver_seat.h"
 #include "netsum/communicator.h"
 #include "src/worker/chunk_map.h"
 
@@ -14,16 +18,25 @@ namespace netsum {
 struct Work::State {
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false;
+  std::atomic<bool> done = false;  // set with the lock
   Status status;
   std::function<void(const Status&)> callback;
 
+  // Of the engine that runs the operation; null: a thread that waits cannot drive it.
+  std::shared_ptr<DriverSeat> seat;
+  int64_t submitted_us = 0;
+  std::atomic<bool> awaited = false;
+
+  // From now on, who waits for this drives the engine of `inner`, whose end ends this operation, too.
+  void wait_by(const Work& inner);
   void finish(const Status& result);
+  // By a thread that is going to wait until the deadline: drives the engine, if no other thread does.
+  void drive(int64_t deadline_us);
 };
 
-// Called with the status of an operation, on the engine's thread, after the engine's last access to the tensors and before
-// the Work counts as done. `chunk_map` says which stripes summed which chunks; null if the operation failed, or was not
-// summed over the network. Must not block.
+// Called with the status of an operation by the thread that drives the engine (its own, or one in Work::wait(); never within
+// submit()), after the engine's last access to the tensors and before the Work counts as done. `chunk_map` says which stripes
+// summed which chunks; null if the operation failed, or was not summed over the network. Must not block.
 using OnEnd = std::function<void(const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map)>;
 
 // An operation that ended before it was started.

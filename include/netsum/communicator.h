@@ -109,9 +109,9 @@ class NETSUM_EXPORT Work {
   // result is kTimeout, and the operation continues until its own deadline.
   Status wait() const;
   Status wait(std::chrono::milliseconds timeout) const;
-  // Calls `callback` with the status when the operation ends, on the engine thread; or at once, on the calling thread,
-  // if the operation has already ended. The callback must not block and must not call wait(). At most one callback
-  // per operation.
+  // Calls `callback` with the status when the operation ends, on the engine thread or one that is in wait(); or at once,
+  // on the calling thread, if the operation has ended. The callback must not block, call wait() or take a lock that a
+  // thread holds in wait(). At most one callback per operation.
   void on_done(std::function<void(const Status&)> callback) const;
 
   struct State;

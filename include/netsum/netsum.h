@@ -322,10 +322,10 @@ NETSUM_API int netsum_sparse_all_reduce(netsum_comm* comm, const netsum_tensor* 
 NETSUM_API int netsum_sparse_all_reduce_coo(netsum_comm* comm, const netsum_coo* input,
                                             netsum_coo_allocate allocate, void* user_data,
                                             const netsum_sparse_options* options, netsum_work** work);
-/* Calls `callback` once when the operation ends: on a thread of the library or, if the operation has already ended, on
- * the calling thread before the function returns. The callback must not block and must not call netsum_work_wait(),
- * netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the work. At most
- * one callback per work. */
+/* Calls `callback` once when the operation ends: on a thread of the library, on one that waits for an operation, or, if it
+ * has ended already, on this thread at once. The callback must not block, take a lock that a waiting thread holds, or call
+ * netsum_work_wait(), netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the
+ * work. At most one callback per work. */
 NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data);
 /* Waits for the end of the operation and returns its code. timeout_ms bounds this wait only: if it passes first,
  * the result is NETSUM_TIMEOUT and the operation continues. Negative: wait until the operation ends, at the latest

@@ -1,0 +1,77 @@
+// Which thread drives an engine's core: the engine's own, or a caller that submits an operation or waits for one. Whoever
+// has the seat has the core to itself. The engine's thread gives it up when nothing is in progress and callers have lately
+// waited for their operations at once; it then sleeps until it is called. So a small operation needs no other thread.
+//
+// A caller that leaves says whether the engine's thread has to go on. One that submits and does not wait would leave an
+// operation to nobody: the watchdog, a timer, wakes the engine's thread then.
+//
+// Outlives its engine, because a Work may. Thread rule: any thread, unless noted.
+#ifndef NETSUM_COLLECTIVE_DRIVER_SEAT_H_
+#define NETSUM_COLLECTIVE_DRIVER_SEAT_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/base/file_descriptor.h"
+
+namespace netsum {
+
+class Engine;
+
+class DriverSeat {
+ public:
+  // How long an operation may be without a driver.
+  static constexpr int64_t kWatchdogUs = 1'000;
+  // A caller that begins to wait within this time has not done anything else.
+  static constexpr int64_t kPromptUs = 200;
+
+  // The engine's thread has the seat.
+  explicit DriverSeat(Engine* engine);
+
+  // Null: another thread has the seat. The engine exists until leave().
+  Engine* take() { return taken_.exchange(true, std::memory_order_seq_cst) ? nullptr : engine_; }
+  // As take(). If it returns null, the driver passes the seat on to the engine's thread when it leaves.
+  Engine* take_or_call();
+  // `needs_engine`: operations are in progress, or there is something that only the engine's thread does.
+  void leave(bool needs_engine);
+
+  // There is something new for the driver. Returns false if a thread has the seat and may have to be woken; otherwise the
+  // engine's thread has been woken. Even if the driver leaves without having noticed, the engine's thread goes on.
+  bool call();
+  // By the driver, which looks at everything new after this.
+  void take_calls() { called_.exchange(false, std::memory_order_acq_rel); }
+
+  // The engine's thread, without the seat. Returns when it has been called, or by the watchdog.
+  void sleep();
+  // An operation may have no driver: wakes the engine's thread in kWatchdogUs or, if it is to wake anyway, at least half of
+  // that.
+  void watch(int64_t now_us);
+
+  // Of each operation: that it was submitted and, if so, that a caller soon waited for it.
+  void note_submission() { add_to_score(-kCost); }
+  void note_prompt_wait() { add_to_score(kCost + 1); }
+  // Whether the engine's thread may expect callers to drive.
+  bool callers_wait() const { return can_sleep_ && score_.load(std::memory_order_relaxed) >= kEnough; }
+  // After a submission: whether they do no longer.
+  bool callers_go_on() const { return score_.load(std::memory_order_relaxed) < kEnough - kCost; }
+
+ private:
+  // One operation without a waiter takes three with one, because it may be late by the watchdog's time.
+  static constexpr int kCost = 3, kEnough = 8, kMost = 16;
+
+  void ring();
+  void add_to_score(int change);
+
+  Engine* const engine_;
+  std::atomic<bool> taken_{true};
+  std::atomic<bool> called_{false};
+  std::atomic<int> score_{0};  // an estimate: a lost update does not matter
+
+  FileDescriptor bell_, timer_;
+  const bool can_sleep_;                     // the descriptors could be made
+  std::atomic<int64_t> watchdog_due_us_{0};  // 0: it is not set
+};
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_DRIVER_SEAT_H_
