@@ -35,7 +35,7 @@ class Job {
   void run(const std::function<void(Communicator&)>& body) {
     CommunicatorOptions options;
     options.job = "collectives";
-    options.timeout = options.connect_timeout = seconds(60);
+    options.timeout = options.connect_timeout = options.liveness_timeout = seconds(60);  // on a busy machine
     options.shared_memory = path_ == Path::kOneHost || path_ == Path::kTwoHosts;
     if (aggregators_.empty()) options.root = "127.0.0.1:0";
     if (path_ == Path::kFailover) options.on_failure = FailurePolicy::kFailover;
