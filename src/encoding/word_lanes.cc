@@ -43,6 +43,7 @@ WordLanes::WordLanes(DataType type, ReduceOp op)
     : type_(type),
       ordered_(!is_bitwise(op)),
       complement_(op == ReduceOp::kMin || op == ReduceOp::kBitAnd),
+      skipped_(op == ReduceOp::kBitAnd ? 0xFF : 0),
       format_(format_of(op, type)) {
   NETSUM_ASSERT(travels_as_words(op) && is_reducible(type, op));
 }
@@ -60,10 +61,9 @@ uint8_t WordLanes::value_format() const {
   return NETSUM_FORMAT_NONE;
 }
 
-// Whether all words are 0. The elements of a maximum are not asked: only one of them has that word, and none of the
-// floating-point types.
+// Whether the elements are those that decode_zeros() writes.
 bool WordLanes::is_zero(const uint8_t* input, size_t count) const {
-  return !ordered_ && all_are(input, count * size_of(type_), complement_ ? 0xFF : 0);
+  return all_are(input, count * size_of(type_), skipped_);
 }
 
 size_t WordLanes::scan(const Elements& chunk, uint8_t* bytes) const {
@@ -135,9 +135,8 @@ bool WordLanes::decode(const Elements& chunk, const uint8_t*, const PacketPlan& 
 }
 
 void WordLanes::decode_zeros(const Elements& chunk) const {
-  // Only chunks of bits are without packets.
   chunk.for_each_run([&](const Run& run) {
-    if (run.output != nullptr) std::memset(run.output, complement_ ? 0xFF : 0, run.count * size_of(type_));
+    if (run.output != nullptr) std::memset(run.output, skipped_, run.count * size_of(type_));
   });
 }
 

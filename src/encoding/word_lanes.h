@@ -7,8 +7,8 @@
 //   bit_and   OR of their complements
 //   bit_xor   XOR of the elements' bits
 //
-// All results are exact. The word 0 is neutral in each of them. A chunk takes one packet, or none if all words of all ranks are
-// 0. The agreed bytes say only that.
+// All results are exact. The word 0 is neutral in each of them. A chunk takes one packet, or none if all elements of all ranks
+// are 0 (bit_and: have all bits set). The agreed bytes say only that.
 #ifndef NETSUM_SRC_ENCODING_WORD_LANES_H_
 #define NETSUM_SRC_ENCODING_WORD_LANES_H_
 
@@ -46,6 +46,8 @@ class WordLanes final : public Encoding {
   const DataType type_;
   const bool ordered_;     // max and min
   const bool complement_;  // min and bit_and
+  const uint8_t
+      skipped_;  // each byte of the elements that are not sent if all elements of all ranks are such
   const uint8_t format_;
 };
 

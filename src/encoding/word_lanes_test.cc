@@ -131,14 +131,29 @@ TEST(WordLanes, ChunksOfNeutralBitsTakeNoPackets) {
   const size_t per_chunk = kPayload / sizeof(int32_t);
   for (const ReduceOp op : kBitOps) {
     const int32_t neutral = op == ReduceOp::kBitAnd ? -1 : 0;
-    std::vector<std::vector<int32_t>> inputs(3, std::vector<int32_t>(3 * per_chunk, neutral));
-    inputs[2][per_chunk] = 5;
-    size_t packets = 0;
-    std::vector<int32_t> output = reduce(op, inputs, &packets);
-    EXPECT_EQ(packets, 1u) << reduce_op_name(op);
-    EXPECT_EQ(output[per_chunk], 5);
-    output[per_chunk] = neutral;
-    EXPECT_EQ(output, std::vector<int32_t>(3 * per_chunk, neutral));
+    for (size_t one = 0; one < 3; ++one) {
+      std::vector<std::vector<int32_t>> inputs(3, std::vector<int32_t>(3 * per_chunk, neutral));
+      inputs[one][per_chunk] = 5;
+      size_t packets = 0;
+      std::vector<int32_t> output = reduce(op, inputs, &packets);
+      EXPECT_EQ(packets, 1u) << reduce_op_name(op);
+      EXPECT_EQ(output[per_chunk], 5);
+      output[per_chunk] = neutral;
+      EXPECT_EQ(output, std::vector<int32_t>(3 * per_chunk, neutral));
+    }
+  }
+}
+
+// The element 0 is not the word 0.
+TEST(WordLanes, MaximaAndMinimaOfZerosAreZerosAndTakeNoPackets) {
+  for (const ReduceOp op : kOrderOps) {
+    size_t packets = 77;
+    EXPECT_EQ(reduce<int32_t>(op, {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, &packets), std::vector<int32_t>(3));
+    EXPECT_EQ(packets, 0u);
+    EXPECT_EQ(reduce<float>(op, {{0, 0}, {0, 0}}, &packets), std::vector<float>(2));
+    EXPECT_EQ(packets, 0u);
+    EXPECT_EQ(reduce<int32_t>(op, {{-1, -1}, {-1, -1}}, &packets), std::vector<int32_t>(2, -1));
+    EXPECT_EQ(packets, 1u);
   }
 }
 

@@ -63,9 +63,9 @@ KERNEL_BUGS = [
     Bug("kernels", "minimum_is_maximum", "a minimum is not complemented", WORD_LANES,
         "complement_(op == ReduceOp::kMin || op", "complement_(op", "encoding_test"),
     Bug("kernels", "and_of_ones_is_zero", "chunks of ones everywhere become zeros", WORD_LANES,
-        "std::memset(run.output, complement_ ? 0xFF : 0, run", "std::memset(run.output, 0, run", "encoding_test"),
-    Bug("kernels", "maximum_of_zeros_is_skipped", "chunks of zeros take no part in a maximum", WORD_LANES,
-        "  return !ordered_ && all_are(", "  return all_are(", "encoding_test"),
+        "std::memset(run.output, skipped_, run", "std::memset(run.output, 0, run", "encoding_test"),
+    Bug("kernels", "minimum_of_zeros_is_minus_one", "skipped chunks have the word 0, not the element", WORD_LANES,
+        "skipped_(op == ReduceOp::kBitAnd ? 0xFF : 0),", "skipped_(complement_ ? 0xFF : 0),", "encoding_test"),
     Bug("kernels", "one_input_of_a_host", "of several inputs only the first is looked at", WORD_LANES,
         "    chunk.for_each_more_input(run, look_at);\n", "", "encoding_test"),
 ]
