@@ -273,7 +273,6 @@ TEST_P(CollectivesTest, RanksThatDisagreeAreAllTold) {
 }
 
 TEST_P(CollectivesTest, TagsAndBarriersAreCompared) {
-  if (GetParam() == Path::kHierarchy) GTEST_SKIP() << "tests/sim: an ERROR below a parent blames no rank";
   const auto expect_mismatch = [](const Work& work) {
     const Status status = work.wait();
     EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
