@@ -35,7 +35,7 @@ def free_port():
 
 
 def run_ranks(program, where, environment):
-    """Two ranks of `program`; both must end well and say that their sums are right."""
+    """Two ranks of `program`; both must end well and say that their results are right."""
     ranks = [
         subprocess.Popen(
             [program, str(rank), "2", *where],
@@ -53,7 +53,7 @@ def run_ranks(program, where, environment):
             rank.kill()
             rank.wait()
     for number, (rank, output) in enumerate(zip(ranks, outputs, strict=True)):
-        if rank.returncode != 0 or "sums are right" not in output:
+        if rank.returncode != 0 or "are right" not in output:
             sys.exit(f"failed: {program.name} {' '.join(where)}, rank {number}, status {rank.returncode}:\n{output}")
     print(f"ran {program.name} {' '.join(where)}")
 
