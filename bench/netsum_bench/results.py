@@ -54,6 +54,10 @@ class Piece:
     def path(self):
         return ROOT / "docs/data" / f"{self.name}.jsonl"
 
+    @property
+    def pathspecs(self):
+        return [*self.measures, *NOT_MEASURED]
+
 
 # In order of importance.
 PIECES = [
@@ -187,9 +191,8 @@ def age(piece, runs):
     for commit in sorted(commits):
         if not git("cat-file", "-t", commit):
             return " **Old**: its commit is not in this repository."
-        measures = [*piece.measures, *NOT_MEASURED]
-        if git("diff", "--stat", commit, "HEAD", "--", *measures):
-            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *measures)
+        if git("diff", "--stat", commit, "HEAD", "--", *piece.pathspecs):
+            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *piece.pathspecs)
             return f" **Old**: {count} later commits changed what it measures."
     return ""
 
