@@ -49,6 +49,15 @@ def way(request, monkeypatch):
         yield chosen
 
 
+@pytest.fixture
+def store_port():
+    """The port of a TCP store that outlives the ranks."""
+    import ranks
+
+    with ranks.store_server() as port:
+        yield port
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "network: is not run both ways")
 

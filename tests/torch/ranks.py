@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -124,11 +125,40 @@ def calls(place="netsum", group=None):
     return netsum.torch.stats(group)[f"{place}_calls"]
 
 
+@contextlib.contextmanager
+def store_server():
+    """A TCP store in a process of its own, which outlives every rank: yields its port, for tcp_store() in the ranks.
+
+    A store that a rank serves ends with that rank, while another may still wait for the answer to its last request.
+    """
+    receiver, sender = _CONTEXT.Pipe(duplex=False)
+    process = _CONTEXT.Process(target=_serve_store, args=(sender,))
+    process.start()
+    sender.close()
+    try:
+        with receiver:
+            assert receiver.poll(DEADLINE_S), "the store did not start"
+            yield receiver.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve_store(sender):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    sender.send(store.port)
+    signal.pause()
+
+
+def tcp_store(port):
+    return dist.TCPStore("127.0.0.1", port, is_master=False)
+
+
 def tcp_group(rank, port, *, world_size=WORLD_SIZE, backend="netsum"):
-    """Makes the default group anew, at a TCP store; returns the store."""
+    """Makes the default group anew, at the store of store_server(); returns the store."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0)
+    store = tcp_store(port)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     return store
 

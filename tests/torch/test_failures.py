@@ -249,11 +249,11 @@ def test_too_few_survivors():
     assert outcomes[0].value == ("timeout", 1), outcomes[0].error
 
 
-def test_a_rank_that_comes_too_late_is_told_so():
-    port, late = ranks.free_port(), 1
+def test_a_rank_that_comes_too_late_is_told_so(store_port):
+    late = 1
 
     def on_rank(rank):
-        store = dist.TCPStore("127.0.0.1", port, WORLD_SIZE, is_master=rank == 0)
+        store = ranks.tcp_store(store_port)
         if rank != late:
             assert netsum.torch.regroup(gather_s=3) == [0, 2, 3]
             store.set(f"gone_on/{rank}", "")

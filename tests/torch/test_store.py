@@ -32,11 +32,9 @@ def make_and_destroy(count):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "file"])
-def test_groups_leave_no_keys(kind):
-    port = ranks.free_port()
-
+def test_groups_leave_no_keys(store_port, kind):
     def on_rank(rank):
-        store = ranks.tcp_group(rank, port, world_size=2) if kind == "tcp" else _get_default_store()
+        store = ranks.tcp_group(rank, store_port, world_size=2) if kind == "tcp" else _get_default_store()
         before = number_of_keys(store)
         make_and_destroy(GROUPS if kind == "tcp" else 3)
         return before, number_of_keys(store)
@@ -45,11 +43,9 @@ def test_groups_leave_no_keys(kind):
         assert after == before
 
 
-def test_a_group_over_the_hosts_alone_leaves_no_keys():
-    port = ranks.free_port()
-
+def test_a_group_over_the_hosts_alone_leaves_no_keys(store_port):
     def on_rank(rank):
-        store = ranks.tcp_group(rank, port, world_size=2)
+        store = ranks.tcp_group(rank, store_port, world_size=2)
         before = number_of_keys(store)
         netsum.torch._C.MAX_MEMBERS = 1
         group = dist.new_group()
@@ -59,11 +55,9 @@ def test_a_group_over_the_hosts_alone_leaves_no_keys():
     assert ranks.run(on_rank, world_size=2) == [0, 0]
 
 
-def test_a_regroup_leaves_only_its_list():
-    port = ranks.free_port()
-
+def test_a_regroup_leaves_only_its_list(store_port):
     def on_rank(rank):
-        store = ranks.tcp_group(rank, port)
+        store = ranks.tcp_group(rank, store_port)
         grown = []
         for _ in range(3):
             before = number_of_keys(store)
@@ -75,12 +69,11 @@ def test_a_regroup_leaves_only_its_list():
     assert ranks.run(on_rank) == [[1, 1, 1]] * ranks.WORLD_SIZE
 
 
-def test_the_same_names_again():
+def test_the_same_names_again(store_port):
     """Groups with the store and the names of former ones, as after torchrun's restarts."""
-    port = ranks.free_port()
 
     def on_rank(rank):
-        store = ranks.tcp_group(rank, port)
+        store = ranks.tcp_group(rank, store_port)
         for _ in range(10):
             dist.destroy_process_group()
             dist.init_process_group("netsum", store=store, rank=rank, world_size=ranks.WORLD_SIZE)
@@ -140,19 +133,17 @@ HELLO = {"settings": {}, "job": "j", "token": "t"}
         pytest.param("root", b'{"address": 5151}', id="root"),
     ],
 )
-def test_what_another_program_wrote_is_refused(name, text):
-    assert_refused(name, text, "version_mismatch", name)
+def test_what_another_program_wrote_is_refused(store_port, name, text):
+    assert_refused(store_port, name, text, "version_mismatch", name)
 
 
-def test_settings_of_another_version_are_named():
-    assert_refused("hello/0", json.dumps({**HELLO, "settings": {"NETSUM_NEW": 1}}).encode(), "mismatch", "NETSUM_")
+def test_settings_of_another_version_are_named(store_port):
+    assert_refused(store_port, "hello/0", json.dumps({**HELLO, "settings": {"NETSUM_NEW": 1}}).encode(), "mismatch", "NETSUM_")
 
 
-def assert_refused(name, text, code, told):
-    port = ranks.free_port()
-
+def assert_refused(store_port, name, text, code, told):
     def on_rank(rank):
-        store = dist.TCPStore("127.0.0.1", port, 2, is_master=rank == 0)
+        store = ranks.tcp_store(store_port)
         mine = Scribbler(store, name, text) if rank == 1 else store
         dist.destroy_process_group()
         with pytest.raises(netsum.torch.Error) as caught:
@@ -175,12 +166,10 @@ def assert_refused(name, text, code, told):
     assert other[0] in (code, "unreachable", "timeout") and told in other[1], other
 
 
-def test_a_lead_that_no_rank_wrote_is_not_followed():
+def test_a_lead_that_no_rank_wrote_is_not_followed(store_port):
     """Left by another program, say: rank 1 waits until rank 0 has written its own."""
-    port = ranks.free_port()
-
     def on_rank(rank):
-        store = dist.TCPStore("127.0.0.1", port, 2, is_master=rank == 0)
+        store = ranks.tcp_store(store_port)
         dist.destroy_process_group()
         if rank == 1:
             for text in (b"junk", b"\xff", b'{"word": 1, "ranks": {}}', b'{"word": "w", "ranks": []}'):
