@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/test_job.h"
+#include "collective/placed_job.h"
 
 namespace netsum {
 namespace {
@@ -17,54 +17,7 @@ namespace {
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 4;
-
-enum class Path { kShards, kDaemon, kHierarchy, kOneHost, kTwoHosts, kFailover };
-
-// A job on a data path, and the aggregators that it uses.
-class Job {
- public:
-  explicit Job(Path path) : path_(path) {
-    if (path == Path::kDaemon || path == Path::kFailover || path == Path::kTwoHosts) add("", 2);
-    if (path == Path::kHierarchy) {
-      add("", 1);
-      for (int rack = 0; rack < 2; ++rack) add(aggregators_.front()->control_address(), 1);
-    }
-  }
-
-  void run(const std::function<void(Communicator&)>& body) {
-    CommunicatorOptions options;
-    options.job = "collectives";
-    options.timeout = options.connect_timeout = options.liveness_timeout = seconds(60);  // on a busy machine
-    options.shared_memory = path_ == Path::kOneHost || path_ == Path::kTwoHosts;
-    if (aggregators_.empty()) options.root = "127.0.0.1:0";
-    if (path_ == Path::kFailover) options.on_failure = FailurePolicy::kFailover;
-    run_ranks(
-        kRanks, options, [&](int, std::unique_ptr<Communicator>& communicator) { body(*communicator); },
-        [&](CommunicatorOptions& mine) {
-          if (path_ == Path::kTwoHosts) mine.host = mine.rank % 2 == 0 ? "even" : "odd";
-          if (!aggregators_.empty()) mine.aggregators = {aggregator_of(mine.rank).control_address()};
-        });
-  }
-
- private:
-  void add(const std::string& parent, int cores) {
-    AggregatorOptions options;
-    options.listen = "127.0.0.1:0";
-    options.cores = cores;
-    options.in_switch = true;
-    options.parent = parent;
-    auto aggregator = Aggregator::start(options);
-    ASSERT_TRUE(aggregator.ok()) << aggregator.status().to_string();
-    aggregators_.push_back(std::move(aggregator).value());
-  }
-  const Aggregator& aggregator_of(int rank) const {
-    return *aggregators_[path_ == Path::kHierarchy ? static_cast<size_t>(1 + rank % 2) : 0];
-  }
-
-  const Path path_;
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
-};
+constexpr int kRanks = PlacedJob::kRanks;
 
 uint8_t byte_of(int owner, size_t part, size_t i) {
   return static_cast<uint8_t>(0xF1 + 31 * static_cast<size_t>(owner) + 7 * part + i * i + (i >> 8));
@@ -212,20 +165,15 @@ void run_and_check_all(Communicator& communicator, size_t unit) {
   }
 }
 
-class CollectivesTest : public testing::TestWithParam<Path> {};
+class CollectivesTest : public testing::TestWithParam<Place> {};
 
-std::string path_name(const testing::TestParamInfo<Path>& path) {
-  constexpr const char* kNames[] = {"Shards", "Daemon", "Hierarchy", "OneHost", "TwoHosts", "Failover"};
-  return kNames[static_cast<size_t>(path.param)];
-}
-
-INSTANTIATE_TEST_SUITE_P(Paths, CollectivesTest,
-                         testing::Values(Path::kShards, Path::kDaemon, Path::kHierarchy, Path::kOneHost,
-                                         Path::kTwoHosts, Path::kFailover),
-                         path_name);
+INSTANTIATE_TEST_SUITE_P(Places, CollectivesTest,
+                         testing::Values(Place::kShards, Place::kAggregator, Place::kHierarchy,
+                                         Place::kOneHost, Place::kTwoHosts, Place::kFailover),
+                         place_name);
 
 TEST_P(CollectivesTest, AllOfThemInEverySize) {
-  Job(GetParam()).run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     for (const size_t unit : {size_t{1}, size_t{100}, size_t{2'000}, size_t{60'001}})
       run_and_check_all(communicator, unit);
     const CommunicatorStats stats = communicator.stats();
@@ -236,7 +184,7 @@ TEST_P(CollectivesTest, AllOfThemInEverySize) {
 }
 
 TEST_P(CollectivesTest, ManyInFlightKeepTheirOrder) {
-  Job(GetParam()).run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     const int rank = communicator.rank();
     constexpr size_t kOperations = 120, kBytes = 3'000;
     std::vector<std::vector<uint8_t>> memory;
@@ -260,7 +208,7 @@ TEST_P(CollectivesTest, ManyInFlightKeepTheirOrder) {
 TEST_P(CollectivesTest, RanksThatDisagreeAreAllTold) {
   for (const size_t bytes : {size_t{64}, size_t{100'000}}) {
     std::barrier connected(kRanks);  // or a slow rank is told while it connects
-    Job(GetParam()).run([&](Communicator& communicator) {
+    PlacedJob(GetParam()).run([&](Communicator& communicator) {
       connected.arrive_and_wait();
       std::vector<uint8_t> memory(bytes);
       const BufferView buffer{memory.data(), memory.data(), bytes};
@@ -278,14 +226,14 @@ TEST_P(CollectivesTest, TagsAndBarriersAreCompared) {
     EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
   };
   std::barrier connected(kRanks);
-  Job(GetParam()).run([&](Communicator& communicator) {
+  PlacedJob(GetParam()).run([&](Communicator& communicator) {
     connected.arrive_and_wait();
     std::vector<uint8_t> memory(100);
     const BufferView buffer{memory.data(), memory.data(), memory.size()};
     const uint32_t tag = communicator.rank() == 2 ? 7 : 8;
     expect_mismatch(communicator.broadcast(std::span(&buffer, 1), 0, {.tag = tag}));
   });
-  Job(GetParam()).run([&](Communicator& communicator) {
+  PlacedJob(GetParam()).run([&](Communicator& communicator) {
     connected.arrive_and_wait();
     int32_t one = 1;  // as large as a barrier
     expect_mismatch(communicator.rank() == 2
@@ -296,7 +244,7 @@ TEST_P(CollectivesTest, TagsAndBarriersAreCompared) {
 
 TEST_P(CollectivesTest, ABarrierMayBeStartedAndWaitedForLater) {
   std::atomic<int> here{0};
-  Job(GetParam()).run([&](Communicator& communicator) {
+  PlacedJob(GetParam()).run([&](Communicator& communicator) {
     for (int round = 1; round <= 3; ++round) {
       ++here;
       const Work barrier = communicator.start_barrier(seconds(60));
@@ -316,7 +264,7 @@ TEST_P(CollectivesTest, ABarrierMayBeStartedAndWaitedForLater) {
 
 // Refused before anything is sent: the communicator goes on.
 TEST(CollectivesArgumentsTest, BadOnesAreRefusedByName) {
-  Job(Path::kDaemon).run([](Communicator& communicator) {
+  PlacedJob(Place::kAggregator).run([](Communicator& communicator) {
     std::vector<uint8_t> memory(100);
     const auto expect_refused = [&](const Work& work, ErrorCode code, const std::string& why) {
       const Status status = work.wait();
@@ -353,20 +301,13 @@ TEST(CollectivesArgumentsTest, BadOnesAreRefusedByName) {
 
 // Operations whose aggregator is lost are repeated with the inputs of the ranks that contribute.
 TEST(CollectivesFailoverTest, TheyGoOnAtAnotherAggregator) {
-  auto first = start_aggregator_at("127.0.0.1:0");
-  const auto second = start_aggregator_at("127.0.0.1:0");
-  CommunicatorOptions options;
-  options.job = "collectives";
-  options.aggregators = {first->control_address()};
-  options.on_failure = FailurePolicy::kFailover;
-  options.fallback_aggregators = {second->control_address()};
-  options.timeout = options.connect_timeout = seconds(60);
-  run_ranks(kRanks, options, [&](int rank, std::unique_ptr<Communicator>& communicator) {
+  PlacedJob job(Place::kFailover);
+  job.run([&](Communicator& communicator) {
     for (int step = 0; step < 12; ++step) {
-      if (step == 5 && rank == 1) first.reset();
-      run_and_check_all(*communicator, 10'000);
+      if (step == 5 && communicator.rank() == 1) job.end_aggregator();
+      run_and_check_all(communicator, 10'000);
     }
-    EXPECT_EQ(communicator->stats().failovers, 1u);
+    EXPECT_EQ(communicator.stats().failovers, 1u);
   });
 }
 

@@ -7,13 +7,13 @@
 #include <limits>
 #include <type_traits>
 
-#include "collective/test_job.h"
+#include "collective/placed_job.h"
 #include "src/base/rng.h"
 
 namespace netsum {
 namespace {
 
-constexpr int kRanks = 4;
+constexpr int kRanks = PlacedJob::kRanks;
 constexpr size_t kCount = 3'001;  // several packets, and the last one ends within a word
 constexpr ReduceOp kBitOps[] = {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor};
 constexpr ReduceOp kOrderOps[] = {ReduceOp::kMax, ReduceOp::kMin};
@@ -57,45 +57,10 @@ void reduce_and_check(Communicator& communicator, ReduceOp op) {
   }
 }
 
-enum class Place { kAggregator, kAggregators, kEmbedded, kRacks, kOneHost, kTwoHosts };
-
-class Reductions : public testing::TestWithParam<Place> {
- protected:
-  void SetUp() override {
-    for (int i = 0; i < 3; ++i) {
-      AggregatorOptions options;
-      options.listen = "127.0.0.1:0";
-      options.in_switch = true;
-      if (GetParam() == Place::kRacks && i > 0) options.parent = aggregators_[0]->control_address();
-      auto started = Aggregator::start(options);
-      ASSERT_TRUE(started.ok()) << started.status().to_string();
-      aggregators_.push_back(std::move(started).value());
-    }
-    options_.job = "reductions";
-    options_.timeout = options_.connect_timeout = std::chrono::seconds(60);
-    options_.shared_memory = GetParam() == Place::kOneHost || GetParam() == Place::kTwoHosts;
-    if (GetParam() == Place::kEmbedded)
-      options_.root = "127.0.0.1:0";
-    else
-      options_.aggregators = {aggregators_[0]->control_address()};
-    if (GetParam() == Place::kAggregators) options_.aggregators.push_back(aggregators_[1]->control_address());
-  }
-  void run(const std::function<void(Communicator& communicator)>& body) {
-    run_ranks(
-        kRanks, options_, [&](int, std::unique_ptr<Communicator>& communicator) { body(*communicator); },
-        [&](CommunicatorOptions& options) {
-          const size_t half = options.rank < kRanks / 2 ? 1 : 2;
-          if (GetParam() == Place::kRacks) options.aggregators = {aggregators_[half]->control_address()};
-          if (GetParam() == Place::kTwoHosts) options.host = half == 1 ? "low" : "high";
-        });
-  }
-
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
-  CommunicatorOptions options_;
-};
+class Reductions : public testing::TestWithParam<Place> {};
 
 TEST_P(Reductions, AreExact) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     for (const ReduceOp op : kBitOps) {
       reduce_and_check<int32_t>(communicator, op);
       reduce_and_check<int64_t>(communicator, op);
@@ -114,7 +79,7 @@ class ReductionsOfSenders : public Reductions {};
 
 // Of bits that are 0 everywhere, nothing travels.
 TEST_P(ReductionsOfSenders, SkipZeros) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     const uint64_t before = communicator.stats().zero_chunks;
     std::vector<int64_t> bitmap(100'000);
     if (communicator.rank() == 1) bitmap[70'000] = 5;
@@ -135,7 +100,7 @@ TEST_P(ReductionsOfSenders, SkipZeros) {
 
 TEST_P(Reductions, RanksWithDifferentOperatorsMismatch) {
   std::barrier connected(kRanks);  // or a slow rank is told while it connects
-  run([&](Communicator& communicator) {
+  PlacedJob(GetParam()).run([&](Communicator& communicator) {
     connected.arrive_and_wait();
     std::vector<int32_t> data(100, 1);
     AllReduceOptions options;
@@ -147,20 +112,14 @@ TEST_P(Reductions, RanksWithDifferentOperatorsMismatch) {
   });
 }
 
-std::string name_of(const testing::TestParamInfo<Place>& place) {
-  static constexpr const char* kNames[] = {"Aggregator", "Aggregators", "Embedded",
-                                           "Racks",      "OneHost",     "TwoHosts"};
-  return kNames[static_cast<size_t>(place.param)];
-}
-
 INSTANTIATE_TEST_SUITE_P(Places, Reductions,
-                         testing::Values(Place::kAggregator, Place::kAggregators, Place::kEmbedded,
-                                         Place::kRacks, Place::kOneHost, Place::kTwoHosts),
-                         name_of);
+                         testing::Values(Place::kAggregator, Place::kAggregators, Place::kShards,
+                                         Place::kHierarchy, Place::kOneHost, Place::kTwoHosts),
+                         place_name);
 INSTANTIATE_TEST_SUITE_P(Places, ReductionsOfSenders,
-                         testing::Values(Place::kAggregator, Place::kAggregators, Place::kEmbedded,
-                                         Place::kRacks),
-                         name_of);
+                         testing::Values(Place::kAggregator, Place::kAggregators, Place::kShards,
+                                         Place::kHierarchy),
+                         place_name);
 
 }  // namespace
 }  // namespace netsum

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/test_job.h"
+#include "collective/placed_job.h"
 #include "netsum/sparse.h"
 #include "src/base/rng.h"
 
@@ -19,63 +19,15 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 4;
+constexpr int kRanks = PlacedJob::kRanks;
 
-enum class Path { kShards, kLossy, kDaemon, kHierarchy, kOneHost, kTwoHosts, kFailover };
+class SparseTest : public testing::TestWithParam<Place> {};
 
-class SparseTest : public testing::TestWithParam<Path> {
- protected:
-  void SetUp() override {
-    const Path path = GetParam();
-    if (path == Path::kDaemon || path == Path::kFailover || path == Path::kTwoHosts) add("");
-    if (path == Path::kHierarchy) {
-      add("");
-      for (int rack = 0; rack < 2; ++rack) add(aggregators_.front()->control_address());
-    }
-  }
-
-  void run(const std::function<void(Communicator&)>& body) {
-    const Path path = GetParam();
-    CommunicatorOptions options;
-    options.job = "sparse";
-    options.timeout = options.connect_timeout = seconds(60);
-    options.shared_memory = path == Path::kOneHost || path == Path::kTwoHosts;
-    if (path == Path::kLossy) options.inject = {.loss = 0.02, .seed = 3};
-    if (aggregators_.empty()) options.root = "127.0.0.1:0";
-    if (path == Path::kFailover) options.on_failure = FailurePolicy::kFailover;
-    run_ranks(
-        kRanks, options, [&](int, std::unique_ptr<Communicator>& communicator) { body(*communicator); },
-        [&](CommunicatorOptions& mine) {
-          if (path == Path::kTwoHosts) mine.host = mine.rank % 2 == 0 ? "even" : "odd";
-          if (!aggregators_.empty()) mine.aggregators = {aggregator_of(mine.rank).control_address()};
-        });
-  }
-
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
-
- private:
-  void add(const std::string& parent) {
-    AggregatorOptions options;
-    options.listen = "127.0.0.1:0";
-    options.in_switch = true;
-    options.parent = parent;
-    auto aggregator = Aggregator::start(options);
-    ASSERT_TRUE(aggregator.ok()) << aggregator.status().to_string();
-    aggregators_.push_back(std::move(aggregator).value());
-  }
-  const Aggregator& aggregator_of(int rank) const {
-    return *aggregators_[GetParam() == Path::kHierarchy ? static_cast<size_t>(1 + rank % 2) : 0];
-  }
-};
-
-std::string name_of(const testing::TestParamInfo<Path>& info) {
-  const char* const names[] = {"Shards", "Lossy", "Daemon", "Hierarchy", "OneHost", "TwoHosts", "Failover"};
-  return names[static_cast<int>(info.param)];
-}
-INSTANTIATE_TEST_SUITE_P(Paths, SparseTest,
-                         testing::Values(Path::kShards, Path::kLossy, Path::kDaemon, Path::kHierarchy,
-                                         Path::kOneHost, Path::kTwoHosts, Path::kFailover),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Places, SparseTest,
+                         testing::Values(Place::kShards, Place::kLossyShards, Place::kAggregator,
+                                         Place::kHierarchy, Place::kOneHost, Place::kTwoHosts,
+                                         Place::kFailover),
+                         place_name);
 
 // Small integers, which sum exactly, at random places; the same for every rank that asks.
 std::vector<float> input_of(int rank, uint64_t seed, size_t count, double density) {
@@ -149,7 +101,7 @@ Coo sum_of_rows(uint64_t seed, uint64_t rows, size_t row_elements) {
 }
 
 TEST_P(SparseTest, SumsDenseTensors) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     constexpr size_t kCount = 300'000;
     for (const SparseMode mode : {SparseMode::kOn, SparseMode::kAuto, SparseMode::kOff}) {
       for (uint64_t seed = 1; const double density : {0.02, 0.02, 0.3, 1.0, 0.0}) {
@@ -172,7 +124,7 @@ TEST_P(SparseTest, SumsDenseTensors) {
 
 // Operations before and after a sparse one, none of which waits for the other: all ranks must start them in one order.
 TEST_P(SparseTest, OtherOperationsMayBeInFlight) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     constexpr size_t kCount = 60'000;
     constexpr uint64_t kRounds = 12;
     std::vector<std::vector<float>> dense, sparse;
@@ -206,7 +158,7 @@ TEST_P(SparseTest, OtherOperationsMayBeInFlight) {
 }
 
 TEST_P(SparseTest, SumsRowsOfTablesOfAnySize) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     for (uint64_t seed = 0;
          const uint64_t rows : {uint64_t{1}, uint64_t{1000}, uint64_t{200'000}, uint64_t{1} << 40}) {
       for (const size_t row_elements : {size_t{1}, size_t{64}}) {
@@ -231,7 +183,7 @@ TEST_P(SparseTest, SumsRowsOfTablesOfAnySize) {
 }
 
 TEST_P(SparseTest, OtherTypesAndUnits) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     const auto mine = static_cast<size_t>(communicator.rank());
     std::vector<int64_t> longs(50'003, 0);
     longs[7] = int64_t{1} << 50;
@@ -259,7 +211,7 @@ TEST_P(SparseTest, OtherTypesAndUnits) {
 }
 
 TEST_P(SparseTest, ErrorsComeToAllRanks) {
-  run([](Communicator& communicator) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
     Coo coo{{1, communicator.rank() == 2 ? 50 : 2}, {1, 1}};
     Collected result;
     const Status status = sparse_all_reduce(communicator, view_of(coo, 50, 1), result.allocator(), {}).wait();
@@ -294,7 +246,7 @@ TEST_P(SparseTest, ErrorsComeToAllRanks) {
 
 TEST_P(SparseTest, RanksThatDifferGetAMismatch) {
   for (const bool other_shape : {false, true}) {
-    run([&](Communicator& communicator) {
+    PlacedJob(GetParam()).run([&](Communicator& communicator) {
       std::vector<float> values(100'000, 0);
       ASSERT_TRUE(communicator.barrier(seconds(60)).ok());  // nobody is connecting any more
       const bool differs = communicator.rank() == 1;
@@ -377,28 +329,20 @@ TEST(SparseLifeTest, ARegroupForgetsWhatTheRanksKnew) {
 
 // The aggregator is lost between the parts of a sparse all-reduce.
 TEST(SparseLifeTest, MovesWhenTheAggregatorIsLost) {
-  auto first = start_aggregator_at("127.0.0.1:0");
-  const auto second = start_aggregator_at("127.0.0.1:0");
-  CommunicatorOptions options;
-  options.job = "sparse";
-  options.aggregators = {first->control_address()};
-  options.fallback_aggregators = {second->control_address()};
-  options.on_failure = FailurePolicy::kFailover;
-  options.timeout = options.connect_timeout = seconds(60);
-  options.liveness_timeout = milliseconds(500);
-  run_ranks(kRanks, options, [&](int rank, std::unique_ptr<Communicator>& communicator) {
+  PlacedJob job(Place::kFailover);
+  job.run([&](Communicator& communicator) {
     constexpr size_t kCount = 200'000;
     for (uint64_t round = 0; round < 30; ++round) {
-      if (rank == 0 && round == 10) first.reset();
-      auto values = input_of(rank, round, kCount, 0.02);
-      const Status status = sparse_all_reduce(*communicator, TensorView{values.data(), values.data(), kCount},
+      if (communicator.rank() == 0 && round == 10) job.end_aggregator();
+      auto values = input_of(communicator.rank(), round, kCount, 0.02);
+      const Status status = sparse_all_reduce(communicator, TensorView{values.data(), values.data(), kCount},
                                               {.mode = SparseMode::kOn})
                                 .wait();
       ASSERT_TRUE(status.ok()) << status.to_string();
       ASSERT_EQ(values, sum_of(round, kCount, 0.02)) << round;
     }
-    EXPECT_EQ(communicator->stats().failovers, 1u);
-    EXPECT_EQ(sparse_stats(*communicator).operations, 30u);
+    EXPECT_EQ(communicator.stats().failovers, 1u);
+    EXPECT_EQ(sparse_stats(communicator).operations, 30u);
   });
 }
 

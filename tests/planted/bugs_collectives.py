@@ -21,7 +21,7 @@ BUGS = [
     Bug("collectives", "everybody_gets_parts", "all ranks get all sums of a reduce-scatter", ROLE,
         "  if (collective == Collective::kScatter || collective == Collective::kReduceScatter)\n    role.receivers",
         "  if (collective == Collective::kScatter)\n    role.receivers",
-        "collectives_test Paths/CollectivesTest.AllOfThemInEverySize/Daemon"),
+        "collectives_test Places/CollectivesTest.AllOfThemInEverySize/Aggregator"),
     Bug("collectives", "foreign_outputs_written", "a rank writes results that it does not receive", OPERATION,
         "  if (!spec.role.receives(i) || there_already) view.output", "  if (there_already) view.output", RIGHT),
     Bug("collectives", "foreign_inputs_sent", "a rank contributes to the parts of others", OPERATION,

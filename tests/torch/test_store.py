@@ -138,7 +138,9 @@ def test_what_another_program_wrote_is_refused(store_port, name, text):
 
 
 def test_settings_of_another_version_are_named(store_port):
-    assert_refused(store_port, "hello/0", json.dumps({**HELLO, "settings": {"NETSUM_NEW": 1}}).encode(), "mismatch", "NETSUM_")
+    assert_refused(
+        store_port, "hello/0", json.dumps({**HELLO, "settings": {"NETSUM_NEW": 1}}).encode(), "mismatch", "NETSUM_"
+    )
 
 
 def assert_refused(store_port, name, text, code, told):
@@ -168,6 +170,7 @@ def assert_refused(store_port, name, text, code, told):
 
 def test_a_lead_that_no_rank_wrote_is_not_followed(store_port):
     """Left by another program, say: rank 1 waits until rank 0 has written its own."""
+
     def on_rank(rank):
         store = ranks.tcp_store(store_port)
         dist.destroy_process_group()
