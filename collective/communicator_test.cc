@@ -8,14 +8,13 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <future>
 #include <latch>
 #include <limits>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "netsum/aggregator.h"
+#include "collective/test_job.h"
 #include "src/base/rng.h"
 
 namespace netsum {
@@ -47,8 +46,8 @@ class Job {
     options.job = "communicator_test";
     options.token = "secret";
     options.aggregators = aggregators_;
-    options.connect_timeout = seconds(30);
-    options.timeout = seconds(30);
+    options.connect_timeout = options.timeout = seconds(30);
+    options.liveness_timeout = seconds(60);  // on a busy machine
     options.shared_memory = spread_ != Spread::kApart;
     if (spread_ == Spread::kTwoHosts) options.host = rank % 2 == 0 ? "even" : "odd";
     if (host_of_) options.host = host_of_(rank);
@@ -61,24 +60,12 @@ class Job {
   }
 
   void run(const Body& body) {
-    std::promise<std::string> root_promise;
-    std::shared_future<std::string> root = root_promise.get_future().share();
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < world_size_; ++rank) {
-      threads.emplace_back([&, rank] {
-        CommunicatorOptions mine = options(rank);
-        if (aggregators_.empty() && rank == 0) {
-          mine.root = "127.0.0.1:0";
-          mine.on_root_bound = [&](const std::string& address) { root_promise.set_value(address); };
-        } else if (aggregators_.empty()) {
-          mine.root = root.get();
-        }
-        auto communicator = Communicator::connect(mine);
-        ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
-        body(rank, *communicator.value());
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    CommunicatorOptions common = options(0);
+    if (aggregators_.empty()) common.root = "127.0.0.1:0";
+    run_ranks(
+        world_size_, common,
+        [&](int rank, std::unique_ptr<Communicator>& communicator) { body(rank, *communicator); },
+        [&](CommunicatorOptions& mine) { mine.host = options(mine.rank).host; });
   }
 
  private:
@@ -354,20 +341,16 @@ TEST_P(AnySpread, RankThatHasLeftIsNamedLongBeforeTheDeadline) {
 
 TEST_P(AnySpread, AggregatorThatStopsIsReported) {
   auto aggregator = start_aggregator();
-  std::promise<void> running;
-  std::shared_future<void> stopped_future;
-  std::promise<void> stopped;
-  stopped_future = stopped.get_future().share();
+  std::latch summed(2), stopped(1);
   std::thread stopper([&] {
-    running.get_future().wait();
-    std::this_thread::sleep_for(milliseconds(100));  // rank 1 has its sums, too
+    summed.wait();
     aggregator.reset();
-    stopped.set_value();
+    stopped.count_down();
   });
   Job(GetParam(), 2, {aggregator->control_address()}).run([&](int rank, Communicator& communicator) {
     expect_sums(rank, 2, communicator, 1000);
-    if (rank == 0) running.set_value();
-    stopped_future.wait();
+    summed.count_down();
+    stopped.wait();
     std::vector<float> data(1000, 1.0f);
     const Status status =
         communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {}).wait();

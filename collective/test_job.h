@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +33,15 @@ inline std::unique_ptr<Aggregator> start_aggregator_at(const std::string& addres
   return aggregator.ok() ? std::move(aggregator).value() : nullptr;
 }
 
-// Runs `body` on every rank, connected with the options that `edit` makes of the common ones. The body may
-// close its communicator.
+// Runs `body` on every rank, connected with the options that `edit` makes of the common ones, when all have connected:
+// what a fast rank does, its leaving for example, would otherwise be an error of a slow one's connect(). The body may close
+// its communicator.
 inline void run_ranks(int world_size, const CommunicatorOptions& common,
                       const std::function<void(int rank, std::unique_ptr<Communicator>& communicator)>& body,
                       const std::function<void(CommunicatorOptions& options)>& edit = nullptr) {
   std::promise<std::string> root_promise;
   const std::shared_future<std::string> root = root_promise.get_future().share();
+  std::barrier connected(world_size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -50,6 +53,7 @@ inline void run_ranks(int world_size, const CommunicatorOptions& common,
       if (!common.root.empty() && rank != 0) options.root = root.get();
       if (edit) edit(options);
       auto communicator = Communicator::connect(options);
+      connected.arrive_and_wait();
       ASSERT_TRUE(communicator.ok()) << "rank " << rank << ": " << communicator.status().to_string();
       std::unique_ptr<Communicator> mine = std::move(communicator).value();
       body(rank, mine);
