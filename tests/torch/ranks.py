@@ -23,6 +23,7 @@ from typing import Any
 
 import netsum.torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
 
 import torch
 
@@ -118,6 +119,16 @@ def _collect(process, receiver, deadline):
     outcome = outcome or Outcome(error="the rank died", error_type="Died")
     outcome.exit_code = process.exitcode
     return outcome
+
+
+def meet(name="all are here"):
+    """Returns when all ranks of the default group have called it; once per name.
+
+    No collective: what a fast rank does after one may fail it on a slow rank.
+    """
+    store = _get_default_store()
+    store.set(f"{name}/{dist.get_rank()}", "")
+    store.wait([f"{name}/{rank}" for rank in range(dist.get_world_size())])
 
 
 def calls(place="netsum", group=None):

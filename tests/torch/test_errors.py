@@ -94,7 +94,7 @@ DIFFERENT_CALLS = {
 @pytest.mark.parametrize("name", DIFFERENT_CALLS)
 def test_calls_that_differ_are_a_mismatch_on_every_rank(name):
     def on_rank(rank):
-        dist.barrier()  # or a slow rank hears of the mismatch while it makes the group
+        ranks.meet()  # or a slow rank hears of the mismatch while it makes the group
         DIFFERENT_CALLS[name](int(rank == 2))
 
     outcomes = ranks.run_all_outcomes(on_rank, timeout_s=LONG_TIMEOUT_S)
@@ -176,7 +176,7 @@ def test_wait_with_its_own_timeout():
 
 def test_after_an_error_everything_raises_it_at_once():
     def on_rank(rank):
-        dist.barrier()  # or a slow rank hears of the mismatch while it makes the group
+        ranks.meet()  # or a slow rank hears of the mismatch while it makes the group
         with pytest.raises(netsum.torch.Error):
             dist.all_reduce(torch.ones(10 + rank))
         for operation in (
@@ -193,7 +193,7 @@ def test_after_an_error_everything_raises_it_at_once():
 
 def test_error_reaches_the_future():
     def on_rank(rank):
-        dist.barrier()
+        ranks.meet()
         work = dist.all_reduce(torch.ones(10 + rank), async_op=True)
         with pytest.raises(RuntimeError, match="mismatch"):
             work.get_future().wait()
