@@ -10,6 +10,10 @@
 namespace netsum::emulate {
 namespace {
 
+// Operations of programs, apart from those of the plan.
+constexpr uint64_t kProgramId = uint64_t{1} << 32;
+constexpr int64_t kProgramTimeoutUs = 3'600'000'000;
+
 Address ipv4(uint8_t c, uint8_t d, uint16_t port) {
   Address address;
   address.ip = {10, 0, c, d};
@@ -104,8 +108,15 @@ void Simulation::override_plan(size_t job, int rank, size_t operation, const Ope
   overrides[operation] = override_plans_.back().get();
 }
 
+void Simulation::set_program(size_t job, int rank, Program* program) {
+  WorkerNode& worker = worker_node(job, rank);
+  worker.program = program;
+  ++worker.pending;
+  has_programs_ = true;
+}
+
 Report Simulation::run() {
-  const int64_t limit_us = latest_end_us(scenario_);
+  const int64_t limit_us = latest_end_us(scenario_) + (has_programs_ ? kProgramTimeoutUs : 0);
   for (size_t j = 0; j < jobs_.size(); ++j) {
     const int64_t at_us = std::max<int64_t>(jobs_[j]->plan->start_at_us, 0);
     clock_.at(at_us, [this, j] {
@@ -330,6 +341,7 @@ void Simulation::drive(size_t job, int rank) {
   WorkerNode& worker = worker_node(job, rank);
   if (worker.stopped || worker.left || clock_.now_us() < worker.pause.until_us) return;
   const int64_t now_us = worker.clock.local_us(clock_.now_us());
+  run_program(&worker);
   // A HELLO makes a tick due at once; after it nothing may be due.
   for (int turn = 0; turn < 3; ++turn) {
     if (worker.core->next_tick_us() <= now_us) worker.core->on_tick(now_us);
@@ -340,7 +352,25 @@ void Simulation::drive(size_t job, int rank) {
   }
   if (worker.core->next_tick_us() <= now_us) violate("a worker's timer would spin");
   take_completions(job, rank);
+  if (!worker.left && run_program(&worker)) return drive(job, rank);
   schedule_tick(job, rank);
+}
+
+// Submits what can begin now. Returns whether it is anything.
+bool Simulation::run_program(WorkerNode* worker) {
+  if (worker->program == nullptr) return false;
+  const uint64_t before = worker->program_operations;
+  while (auto spec = worker->program->next()) {
+    spec->deadline_us = worker->clock.local_us(clock_.now_us()) + kProgramTimeoutUs;
+    worker->core->submit(kProgramId + worker->program_operations++, std::move(*spec));
+  }
+  if (worker->program->done()) {
+    worker->program = nullptr;
+    --worker->pending;
+    remove_done_jobs();
+    start_due_jobs();
+  }
+  return worker->program_operations > before;
 }
 
 void Simulation::schedule_tick(size_t job, int rank) {
@@ -362,6 +392,11 @@ void Simulation::take_completions(size_t job_index, int rank) {
   std::vector<WorkerCore::Completion> completions;
   worker.core->take_completions(&completions);
   for (const WorkerCore::Completion& completion : completions) {
+    if (completion.id >= kProgramId) {
+      worker.program->ended(completion.id - kProgramId, completion.status);
+      report_.ended_at_us = clock_.now_us();
+      continue;
+    }
     OperationReport& report = worker.report.operations[completion.id];
     if (report.ended) {
       violate("job " + std::to_string(job_index) + " operation " + std::to_string(completion.id) +

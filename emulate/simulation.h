@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,17 @@ struct Report {
   uint64_t retransmissions() const;
 };
 
+// What runs on a rank beside the operations of the job's plan: operations that depend on the results of earlier ones.
+class Program {
+ public:
+  virtual ~Program() = default;
+  // The next operation, if it can begin now; nullopt otherwise. Its deadline is set by the simulation.
+  virtual std::optional<OperationSpec> next() = 0;
+  // The operation number `number`, from 0, has ended.
+  virtual void ended(uint64_t number, const Status& status) = 0;
+  virtual bool done() const = 0;  // the job ends when all are
+};
+
 class Simulation {
  public:
   explicit Simulation(const Scenario& scenario);
@@ -81,6 +93,8 @@ class Simulation {
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
   // Lets the plan of one rank differ from the others': what the checks for mismatches are there for.
   void override_plan(size_t job, int rank, size_t operation, const OperationPlan& plan);
+  // Every rank of the job must have one. It outlives the run.
+  void set_program(size_t job, int rank, Program* program);
   // Prints the fate of every packet and the faults of nodes to stderr.
   void trace_packets();
 
@@ -122,7 +136,9 @@ class Simulation {
     int64_t tick_at_us = INT64_MAX;  // of the next scheduled tick
     bool stopped = false;
     bool left = false;   // the job is over: it says no more, though late packets may still reach it
-    size_t pending = 0;  // operations that have not ended
+    size_t pending = 0;  // operations that have not ended, and 1 for a program that is not done
+    Program* program = nullptr;
+    uint64_t program_operations = 0;  // submitted
     RankReport report;
     std::vector<int64_t> deadlines_us;                           // [operation], by its own clock
     std::vector<std::unique_ptr<OperationMemory>> own_memories;  // of overridden plans
@@ -155,6 +171,7 @@ class Simulation {
   void drive(size_t job, int rank);
   void schedule_tick(size_t job, int rank);
   void take_completions(size_t job, int rank);
+  bool run_program(WorkerNode* worker);
   void worker_received(size_t job, int rank, const InPacket& packet);
   void aggregator_received(AggregatorNode* node, const InPacket& packet);
   void create_aggregator(AggregatorNode* node);
@@ -198,6 +215,7 @@ class Simulation {
   bool tracing_ = false;
   uint64_t events_done_ = 0;
   std::vector<FaultEvent> coming_;
+  bool has_programs_ = false;
   bool orderly_ = false;  // every job says how it may end: stricter checks apply
   std::vector<AggregatorNode> aggregators_;
   std::vector<std::unique_ptr<JobRun>> jobs_;

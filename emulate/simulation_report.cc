@@ -127,6 +127,9 @@ void Simulation::check_at_end() {
           violate("a worker is not idle at the end");
         }
       }
+      if (worker.program != nullptr && !worker.stopped)
+        violate("the program of job " + std::to_string(j) + " rank " + std::to_string(rank) +
+                " has not ended");
       for (size_t i = 0; i < worker.report.operations.size(); ++i) check_ending(j, rank, i);
     }
     for (const auto& memory : job.memories) {

@@ -12,6 +12,7 @@ OPERATIONS = "collective/sparse_operations.cc"
 ANY = "sparse_test ReductionTest.DenseTensorsOfAnyKind"
 ANY_COO = "sparse_test ReductionTest.SparseTensorsOfAnyKind"
 UNION = "sparse_test LevelsTest.AnyLevelsGiveTheUnion"
+SIMULATED = "sim_sparse_test SparseSimulation.SumsAndIndicesAreRightUnderAllFaults"
 ORDER = "sparse_collective_test *OtherOperationsMayBeInFlight*"
 
 BUGS = [
@@ -43,6 +44,16 @@ BUGS = [
         "    if (!has_ended(part.index_operation)) return false;\n", "    (void)part;\n", ANY),
     Bug("sparse", "any_number_in_flight", "the values of all segments may be in memory", REDUCTION,
         "kSegmentsInFlight + first_part_;", "1000;", "sparse_test ReductionTest.SegmentsOverlap"),
+    Bug("sparse", "values_taken_early", "results are stored before the values have been summed", REDUCTION,
+        "         has_ended(parts_.front().value_operation)) {", "         true) {", SIMULATED),
+    Bug("sparse", "done_with_operations_in_flight", "a reduction counts as done while a part of it is in flight", REDUCTION,
+        "phase_ != Phase::kIssued || in_flight_ > 0) return;", "phase_ != Phase::kIssued) return;", SIMULATED),
+    Bug("sparse", "last_field_of_a_lane", "where ranks only add, the last bit of each lane is lost", "src/sparse/or_by_sum.h",
+        "for (uint64_t field = 0; field < fields_; ++field) {", "for (uint64_t field = 0; field + 1 < fields_; ++field) {",
+        SIMULATED),
+    Bug("sparse", "goes_on_after_a_loss", "a reduction goes on after the loss of a rank", REDUCTION,
+        "  if (status_.ok()) status_ = status;\n  phase_ = Phase::kIssued;\n", "  if (status_.ok()) status_ = status;\n",
+        "sim_sparse_test SparseSimulation.ADeathEndsTheCallsOfAllRanks"),
     Bug("sparse", "dense_for_ever", "a tensor that has been dense is never tried again", PROFILE,
         "  return !sparser && !due;", "  return true;", "sparse_test ReductionTest.AutoLeavesDenseTensorsAloneAndComesBack"),
     Bug("sparse", "never_dense", "dense tensors are sent by index", PROFILE,
