@@ -26,6 +26,7 @@ WAYS_OF = {
     "test_collectives": tuple(WAYS),
     "test_collective_calls": tuple(WAYS),
     "test_sharded_training": _NETWORK_AND_MEMORY,
+    "test_sparse": _NETWORK_AND_MEMORY,
 }
 
 

@@ -63,7 +63,7 @@ def test_other_operations_run_over_the_hosts():
         complex_numbers = torch.full((3,), complex(rank, 1))
         dist.all_reduce(complex_numbers)
         assert complex_numbers.tolist() == [complex(SUM_OF_RANKS - WORLD_SIZE, WORLD_SIZE)] * 3
-        sparse = torch.sparse_coo_tensor([[rank]], [1.0], (WORLD_SIZE,))
+        sparse = torch.sparse_coo_tensor([[rank]], [1.0], (WORLD_SIZE,), dtype=torch.float64)
         dist.all_reduce(sparse)
         assert sparse.to_dense().tolist() == [1.0] * WORLD_SIZE
         # PyTorch shows a complex tensor to the backend as float32.

@@ -76,6 +76,10 @@ void bind_options(py::module_& module) {
       .value("OFF", Shares::kOff)
       .value("AUTO", Shares::kAuto)
       .value("PLANNED", Shares::kPlanned);
+  py::enum_<SparseMode>(module, "SparseMode")
+      .value("AUTO", SparseMode::kAuto)
+      .value("ON", SparseMode::kOn)
+      .value("OFF", SparseMode::kOff);
   py::class_<InjectedFaults>(module, "InjectedFaults")
       .def(py::init<>())
       .def_readwrite("loss", &InjectedFaults::loss)
@@ -119,7 +123,7 @@ py::dict to_dict(const std::map<std::string_view, uint64_t>& counts) {
   return result;
 }
 
-py::dict to_dict(const CommunicatorStats& stats) {
+py::dict to_dict(const CommunicatorStats& stats, const SparseStats& sparse) {
   py::list stripes;
   for (const auto& stripe : stats.stripes) {
     py::dict item;
@@ -156,6 +160,12 @@ py::dict to_dict(const CommunicatorStats& stats) {
   result["shard_bytes_sent"] = stats.shard_bytes_sent;
   result["shared_memory_bytes_written"] = stats.shared_memory_bytes_written;
   result["shared_memory_bytes_read"] = stats.shared_memory_bytes_read;
+  result["sparse_operations"] = sparse.operations;
+  result["sparse_dense"] = sparse.dense;
+  result["sparse_elements"] = sparse.elements;
+  result["sparse_sent_elements"] = sparse.sent_elements;
+  result["sparse_index_bytes"] = sparse.index_bytes;
+  result["sparse_spared_bytes"] = sparse.spared_bytes;
   return result;
 }
 
@@ -243,9 +253,11 @@ void bind_process_group(py::module_& module) {
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
+      .def("sparse_all_reduce", &ProcessGroupNetsum::sparse_all_reduce, py::arg("tensor"), py::arg("mode"),
+           py::arg("unit"), py::arg("id"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
       .def("stats",
            [](const ProcessGroupNetsum& group) {
-             py::dict result = to_dict(group.stats());
+             py::dict result = to_dict(group.stats(), group.sparse_stats());
              const auto calls = group.calls();
              result["netsum_calls"] = to_dict(calls.netsum);
              result["gloo_calls"] = to_dict(calls.hosts);

@@ -79,6 +79,7 @@ void Buffers::copy_back() {
   for (Item& item : items_) {
     if (item.writes && !item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
   }
+  if (last_step_) last_step_();
 }
 
 }  // namespace netsum::torch_backend

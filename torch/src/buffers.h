@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,6 +30,12 @@ class Buffers {
     return add({.tensor = tensor, .reads = true, .writes = true});
   }
 
+  // Something that copy_back() does besides, at the end.
+  void set_last_step(std::function<void()> step) {
+    last_step_ = std::move(step);
+    must_copy_back_ = true;
+  }
+
   // Makes the copies. To be called once, when all tensors have been added. All inputs are multiplied by `factor`, in
   // copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits.
   Status prepare(std::optional<double> factor = {});
@@ -45,7 +52,10 @@ class Buffers {
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();
   // Forgets all tensors.
-  void clear() { items_.clear(); }
+  void clear() {
+    items_.clear();
+    last_step_ = nullptr;
+  }
 
  private:
   struct Item {
@@ -62,6 +72,7 @@ class Buffers {
   bool results_overlap() const;
 
   std::vector<Item> items_;
+  std::function<void()> last_step_;
   bool must_copy_back_ = false;
 };
 

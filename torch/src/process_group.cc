@@ -61,6 +61,11 @@ CommunicatorStats ProcessGroupNetsum::stats() const {
   return comm->stats();
 }
 
+SparseStats ProcessGroupNetsum::sparse_stats() const {
+  const std::lock_guard lock(mutex_);
+  return communicator_ ? netsum::sparse_stats(*communicator_) : last_sparse_stats_;
+}
+
 ProcessGroupNetsum::CallCounts ProcessGroupNetsum::calls() const {
   const std::lock_guard lock(mutex_);
   return calls_;
@@ -109,6 +114,7 @@ void ProcessGroupNetsum::shutdown() {
     shut_down_ = true;
     leaving = communicator_;
     if (leaving) last_stats_ = leaving->stats();
+    if (leaving) last_sparse_stats_ = netsum::sparse_stats(*leaving);
     communicator_.reset();
   }
   leaving.reset();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "netsum/sparse.h"
 #include "torch/src/buffers.h"
 #include "torch/src/completion_thread.h"
 #include "torch/src/work.h"
@@ -32,13 +33,16 @@ struct NetworkReduction {
 std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
                                                   const c10d::ReduceOp& op);
 
+// A single sparse tensor (COO).
+bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
+
 // Whether the network can move the bytes of all tensors: they are dense and on the CPU.
 bool can_move(const std::vector<at::Tensor>& tensors);
 
 // Collectives of dense CPU tensors use the communicator: those that move tensors for every element type, those that reduce
-// for the types and operators of network_reduction(). All other operations use `hosts`, a backend that runs on the hosts
-// only (Gloo). The choice depends only on properties that are the same on all ranks: collective, element type, layout,
-// operator.
+// for the types and operators of network_reduction(). So do all-reduces of sparse CPU tensors of such types. All other
+// operations use `hosts`, a backend that runs on the hosts only (Gloo). The choice depends only on properties that are the
+// same on all ranks: collective, element type, layout, operator.
 class ProcessGroupNetsum : public c10d::Backend {
  public:
   // If `communicator` is null, all operations use the hosts. `timeout` is the default timeout of an operation. `store` is
@@ -52,6 +56,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   std::shared_ptr<Communicator> communicator() const;
   // After shutdown(): the last ones before it.
   CommunicatorStats stats() const;
+  SparseStats sparse_stats() const;  // the same
 
   // How often each collective was called, by the place that ran it.
   struct CallCounts {
@@ -113,6 +118,10 @@ class ProcessGroupNetsum : public c10d::Backend {
                                          const c10d::ScatterOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
 
+  // An all-reduce of a dense tensor that has many zeros (SparseOptions). `id`: as TensorView::id.
+  c10::intrusive_ptr<c10d::Work> sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
+                                                   uint64_t id, const c10d::AllreduceOptions& opts);
+
   // --- On the hosts
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& opts) override;
@@ -151,6 +160,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> all_reduce(Communicator& communicator, const Call& call,
                                             const Tensors& tensors, const std::vector<uint64_t>& ids,
                                             NetworkReduction reduction, std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Work> all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
+                                                 const c10d::AllreduceOptions& opts);
   // inputs[i] of rank r goes to outputs[i][r].
   c10::intrusive_ptr<c10d::Work> all_gather_lists(Communicator& communicator, const Call& call,
                                                   const std::vector<Tensors>& outputs, const Tensors& inputs,
@@ -174,6 +185,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   mutable std::mutex mutex_;  // guards the following members
   std::shared_ptr<Communicator> communicator_;
   CommunicatorStats last_stats_;  // of the communicator, after shutdown()
+  SparseStats last_sparse_stats_;
   CallCounts calls_;
   bool shut_down_ = false;
 };

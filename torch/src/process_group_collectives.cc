@@ -147,6 +147,7 @@ bool can_move(const Tensors& tensors) {
 
 WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto comm = require_healthy(kAllReduce.name);
+  if (comm && is_sparse_on_cpu(tensors)) return all_reduce_rows(*comm, tensors[0], opts);
   // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
   const auto reduction = tensors.size() == 1 ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
   if (!comm || !reduction) return hosts(kAllReduce.name).allreduce(tensors, opts);

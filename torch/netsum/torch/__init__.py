@@ -10,10 +10,21 @@ import torch.distributed as dist
 import torch  # noqa: F401  its libraries must be in the process before ours
 from netsum.torch import _group
 from netsum.torch._C import Error
-from netsum.torch._hooks import ddp_hook
+from netsum.torch._hooks import ddp_hook, sparse_ddp_hook
 from netsum.torch._regroup import regroup
+from netsum.torch._sparse import sparse_all_reduce
 
-__all__ = ["Error", "ddp_hook", "describe", "error", "overlap_fsdp", "regroup", "stats"]
+__all__ = [
+    "Error",
+    "ddp_hook",
+    "describe",
+    "error",
+    "overlap_fsdp",
+    "regroup",
+    "sparse_all_reduce",
+    "sparse_ddp_hook",
+    "stats",
+]
 
 
 def stats(group=None):

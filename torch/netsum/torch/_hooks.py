@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from netsum.torch import _group
+from netsum.torch._C import SparseMode
 
 _parameter_ids = weakref.WeakKeyDictionary()  # of each process group
 
@@ -38,6 +39,21 @@ def ddp_hook(group, bucket):
     options.reduceOp = dist.ReduceOp.AVG
     ids = _parameter_ids.setdefault(group, _ParameterIds()).of(bucket.parameters())
     work = _group.backend_of(group).allreduce_identified(bucket.gradients(), ids, options)
+    return work.get_future().then(lambda done: _sum_in(done, bucket))
+
+
+def sparse_ddp_hook(group, bucket):
+    """Averages a bucket of gradients that may be mostly zero: what is zero on all ranks does not travel (docs/sparse.md).
+
+    Register it with ``model.register_comm_hook(None, netsum.torch.sparse_ddp_hook)``. A bucket whose gradients turn out to
+    be dense is sent as without a hook. It suits models with embeddings (``sparse=False``) and with layers at rest;
+    gradients of ``sparse=True`` need no hook. Returns a future of the bucket's buffer.
+    """
+    group = group if group is not None else dist.group.WORLD
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.AVG
+    ids = _parameter_ids.setdefault(group, _ParameterIds()).of(bucket.parameters())
+    work = _group.backend_of(group).sparse_all_reduce(bucket.buffer(), SparseMode.AUTO, 1, ids[0], options)
     return work.get_future().then(lambda done: _sum_in(done, bucket))
 
 

@@ -1,0 +1,193 @@
+// The sparse all-reduces of ProcessGroupNetsum.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "torch/src/process_group.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+constexpr Call kSparseAllReduce{c10d::OpType::ALLREDUCE, "all_reduce", "netsum:sparse_all_reduce"};
+constexpr Call kDenseAllReduce{c10d::OpType::ALLREDUCE, "sparse_all_reduce", "netsum:sparse_all_reduce"};
+
+// The type in which values are reduced. Complex numbers are pairs of float32; bools are 0 and 1.
+at::ScalarType reduced_type(at::ScalarType type) {
+  if (type == at::kComplexFloat) return at::kFloat;
+  return type == at::kBool ? at::kInt : type;
+}
+
+// nullopt: the hosts must reduce the tensor, or refuse to. Depends on type and operator alone, which are equal on all ranks.
+std::optional<NetworkReduction> rows_reduction(at::ScalarType type, const c10d::ReduceOp& op) {
+  const bool is_linear = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+  if (type == at::kComplexFloat && !is_linear) return std::nullopt;
+  return network_reduction({at::empty({0}, reduced_type(type))}, op);
+}
+
+// A sparse tensor as the rows of a table, and what becomes of the result.
+class Rows {
+ public:
+  explicit Rows(const at::Tensor& tensor) : tensor_(tensor) {
+    const auto sizes = tensor.sizes();
+    for (int64_t d = 0; d < tensor.sparse_dim(); ++d) rows_ = product(rows_, sizes[d]);
+    row_sizes_.assign(sizes.begin() + tensor.sparse_dim(), sizes.end());
+    for (const int64_t size : row_sizes_) row_elements_ = product(row_elements_, size);
+    if (tensor.scalar_type() == at::kComplexFloat) row_elements_ *= 2;
+  }
+
+  // Whether a table can hold them. Depends on the shape alone.
+  bool fit() const { return rows_ <= kMost && row_elements_ > 0 && row_elements_ <= kMost; }
+
+  // fit(). Numbers the rows through all sparse dimensions. The values are multiplied by `factor`, if there is one.
+  CooView view(std::optional<double> factor) {
+    at::AutoDispatchBelowADInplaceOrView no_autograd;
+    at::Tensor values = tensor_._values();
+    if (tensor_.scalar_type() == at::kComplexFloat) values = at::view_as_real(values.resolve_conj());
+    values = values.to(reduced_type(tensor_.scalar_type()));
+    if (factor) values = values.mul(*factor);
+    values_ = values.contiguous();
+    indices_ = tensor_._indices().contiguous();
+    const auto count = static_cast<size_t>(indices_.size(1));
+    if (tensor_.sparse_dim() != 1) flatten(count);
+    return {.indices = indices_.const_data_ptr<int64_t>(),
+            .values = values_.const_data_ptr(),
+            .count = count,
+            .rows = static_cast<uint64_t>(rows_),
+            .row_elements = static_cast<size_t>(row_elements_)};
+  }
+
+  CooMemory allocate(size_t count) {
+    const auto rows = static_cast<int64_t>(count);
+    result_indices_ = at::empty({rows}, at::kLong);
+    result_values_ = at::empty({rows, row_elements_}, values_.options());
+    return {.indices = result_indices_.mutable_data_ptr<int64_t>(),
+            .values = result_values_.mutable_data_ptr()};
+  }
+
+  // Replaces the tensor's indices and values.
+  void store_result() {
+    at::AutoDispatchBelowADInplaceOrView no_autograd;
+    const int64_t count = result_indices_.size(0);
+    std::vector<int64_t> sizes = {count};
+    sizes.insert(sizes.end(), row_sizes_.begin(), row_sizes_.end());
+    const bool is_complex = tensor_.scalar_type() == at::kComplexFloat;
+    if (is_complex) sizes.push_back(2);
+    at::Tensor values = result_values_.view(sizes);
+    values = is_complex ? at::view_as_complex(values) : values.to(tensor_.scalar_type());
+    tensor_.copy_(at::_sparse_coo_tensor_unsafe(unflatten(count), values, tensor_.sizes(), tensor_.options(),
+                                                /*is_coalesced=*/true));
+  }
+
+ private:
+  static constexpr int64_t kMost = int64_t{1} << 40;
+
+  // More than kMost if the product is; `a` is at most kMost + 1.
+  static int64_t product(int64_t a, int64_t b) {
+    const auto exact = static_cast<__int128>(a) * b;
+    return exact > kMost ? kMost + 1 : static_cast<int64_t>(exact);
+  }
+
+  void flatten(size_t count) {
+    const auto* const from = indices_.const_data_ptr<int64_t>();
+    at::Tensor flat = at::empty({static_cast<int64_t>(count)}, at::kLong);
+    auto* const to = flat.mutable_data_ptr<int64_t>();
+    for (size_t i = 0; i < count; ++i) {
+      int64_t index = 0;
+      for (int64_t d = 0; d < tensor_.sparse_dim(); ++d) {
+        const int64_t coordinate = from[static_cast<size_t>(d) * count + i];
+        const bool exists = coordinate >= 0 && coordinate < tensor_.size(d) && index >= 0;
+        index = exists ? index * tensor_.size(d) + coordinate : -1;  // which the library refuses
+      }
+      to[i] = index;
+    }
+    indices_ = flat;
+  }
+
+  at::Tensor unflatten(int64_t count) const {
+    const int64_t dimensions = tensor_.sparse_dim();
+    if (dimensions == 1) return result_indices_.unsqueeze(0);
+    at::Tensor indices = at::empty({dimensions, count}, at::kLong);
+    auto* const to = indices.mutable_data_ptr<int64_t>();
+    const auto* const from = result_indices_.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = from[i];
+      for (int64_t d = dimensions - 1; d >= 0; --d) {
+        to[d * count + i] = rest % tensor_.size(d);
+        rest /= tensor_.size(d);
+      }
+    }
+    return indices;
+  }
+
+  at::Tensor tensor_;
+  int64_t rows_ = 1;
+  int64_t row_elements_ = 1;
+  std::vector<int64_t> row_sizes_;
+  at::Tensor indices_, values_;
+  at::Tensor result_indices_, result_values_;
+};
+
+}  // namespace
+
+bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors) {
+  return tensors.size() == 1 && tensors[0].layout() == at::kSparse && tensors[0].device().is_cpu();
+}
+
+WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tensor& tensor,
+                                            const c10d::AllreduceOptions& opts) {
+  TORCH_CHECK_VALUE(
+      tensor.scalar_type() != at::kComplexDouble,
+      "netsum all_reduce: sparse tensors of complex128 are not supported (Gloo would leave them as they "
+      "are, without an error): use complex64, or all_reduce torch.view_as_real(tensor.to_dense())");
+  const auto reduction = rows_reduction(tensor.scalar_type(), opts.reduceOp);
+  auto rows = std::make_shared<Rows>(tensor);
+  if (!reduction || !rows->fit()) {
+    Tensors tensors = {tensor};
+    return hosts(kSparseAllReduce.name).allreduce(tensors, opts);
+  }
+  Buffers buffers;
+  buffers.set_last_step([rows] { rows->store_result(); });
+  auto work = begin(kSparseAllReduce, std::move(buffers), {{tensor}}, {tensor});
+  const SparseOptions options{.type = reduction->options.type,
+                              .op = reduction->options.op,
+                              .timeout = timeout_or_default(opts.timeout)};
+  const CooView view = rows->view(reduction->factor);
+  const Work operation = netsum::sparse_all_reduce(
+      communicator, view, [rows](size_t count) { return rows->allocate(count); }, options);
+  return follow(std::move(work), {operation});
+}
+
+WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
+                                              uint64_t id, const c10d::AllreduceOptions& opts) {
+  const auto comm = require_healthy(kDenseAllReduce.name);
+  TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
+                    "; it must be at least one element");
+  Tensors tensors = {tensor};
+  const auto reduction = network_reduction(tensors, opts.reduceOp);
+  if (!comm || !reduction) return allreduce(tensors, opts);
+  Buffers buffers;
+  buffers.add_in_place(tensor);
+  auto work = begin(kDenseAllReduce, std::move(buffers), {tensors}, tensors, reduction->factor);
+  const SparseOptions options{.type = reduction->options.type,
+                              .op = reduction->options.op,
+                              .mode = mode,
+                              .unit = static_cast<size_t>(unit),
+                              .timeout = timeout_or_default(opts.timeout)};
+  const TensorView view{.input = work->buffers().input(0),
+                        .output = work->buffers().output(0),
+                        .count = work->buffers().count(0),
+                        .id = id};
+  return follow(work, {netsum::sparse_all_reduce(*comm, view, options)});
+}
+
+}  // namespace netsum::torch_backend
