@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-training bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ bench-loss: build ## Measure goodput with 0 to 5 % loss on every link, compared 
 
 bench-shares: build ## Measure every placement of aggregators in racks, and compare it with its plan (root; six minutes)
 	@.venv/bin/python -m netsum_bench.shares_bench $(BENCH_FLAGS)
+
+bench-sparse: build ## Measure sparse all-reduces in a rack, compared with dense ones, Gloo and Open MPI (root; 15 minutes)
+	@scripts/install_wheel.sh
+	@.venv/bin/python -m netsum_bench.sparse_bench $(BENCH_FLAGS)
 
 bench-training: setup ## Train the demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh

@@ -1,4 +1,5 @@
-"""Builds and runs the microbenchmarks: kernels, tags, the planner, the XDP program (as root). Adds what they say as records.
+"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, the XDP program (as root). Adds what they
+say as records.
 
 .venv/bin/python -m netsum_bench.micro_bench --output FILE [--benchmarks planner]
 """
@@ -19,6 +20,7 @@ TARGETS = {
     "tags": "netsum_tag_bench",
     "planner": "netsum_plan_bench",
     "memory": "netsum_local_sum_bench",
+    "sparse": "netsum_sparse_bench",
     "xdp": "xdp_bench",
 }
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")

@@ -73,6 +73,15 @@ PIECES = [
     Piece(
         "shares", 7, [PYTHON, "-m", "netsum_bench.shares_bench"], ("rate", "workers", "bytes", "system"), RACK, (), True
     ),
+    Piece(
+        "sparse",
+        15,
+        [PYTHON, "-m", "netsum_bench.sparse_bench"],
+        ("rate", "workers", "count", "pattern", "overlap", "density", "system"),
+        [*RACK, "torch"],
+        ("--selection", "full"),
+        True,
+    ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
     Piece(
         "training",
@@ -287,6 +296,8 @@ def main():
             failed.append(piece.name)
         if piece.path.exists():
             compact(piece.path, *piece.key)
+            if piece.name in tables.PLOTS:
+                tables.PLOTS[piece.name](load(piece.path), piece.path.with_suffix(".svg"))
         write_tables()
     write_tables()
     if failed:

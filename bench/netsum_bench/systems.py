@@ -135,20 +135,23 @@ class Tuned:
         return {**result, "setting": self.chosen[size]}
 
 
-class GlooRanks:
-    """A process of PyTorch with Gloo on every worker. They stay up between measurements, as importing torch takes seconds."""
+class TorchRanks:
+    """A process of PyTorch on every worker, which answers lines. They stay up between measurements, as importing torch takes
+    seconds. `arguments`: of the module, behind rank, number of ranks and the master's address."""
 
-    def __init__(self, rack):
+    def __init__(self, rack, module, *arguments, port=None):
         self.workers = rack.workers
-        command = [sys.executable, "-m", "netsum_bench.gloo_worker"]
-        self.commands = [rack.inside(w, *command, w, rack.workers, rack.master) for w in range(rack.workers)]
+        command = [sys.executable, "-m", f"netsum_bench.{module}"]
+        master = rack.master if port is None else f"{rack.master.split(':')[0]}:{port}"
+        self.commands = [rack.inside(w, *command, w, rack.workers, master, *arguments) for w in range(rack.workers)]
         self.processes = []
+        self.log = tempfile.TemporaryFile("a+")  # noqa: SIM115  what any of them says besides answers; ends with this object
         self.begin()
 
     def begin(self):
         self.processes = [
             subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, bufsize=1
             )
             for command in self.commands
         ]
@@ -164,17 +167,22 @@ class GlooRanks:
                     raise Failed(f"no answer within {DEADLINE_S} s")
             line = process.stdout.readline()
             if not line:
-                raise Failed("a rank has ended")
+                raise Failed(f"a rank has ended: {self.last_words()}")
             answers.append(json.loads(line))
         return answers
 
-    def measure(self, dtype, size, iterations, warmup, how):
+    def last_words(self):
+        self.log.seek(0)
+        return self.log.read().strip()[-500:]
+
+    def ask(self, line_of):
+        """What all answer to the line that `line_of` makes of the path of a start gate."""
         with gate_file(self.workers) as gate:
             try:
                 for process in self.processes:
-                    process.stdin.write(f"{gate} {dtype} {size} {iterations} {warmup} {how}\n")
+                    process.stdin.write(line_of(gate) + "\n")
                     process.stdin.flush()
-                return combine(self.answers())
+                return self.answers()
             except PROBLEMS:  # of which this measurement fails, but not those that follow
                 self.close(0)
                 self.begin()
@@ -190,6 +198,15 @@ class GlooRanks:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            process.stdout.close()
+
+
+class GlooRanks(TorchRanks):
+    def __init__(self, rack):
+        super().__init__(rack, "gloo_worker")
+
+    def measure(self, dtype, size, iterations, warmup, how):
+        return combine(self.ask(lambda gate: f"{gate} {dtype} {size} {iterations} {warmup} {how}"))
 
 
 class Gloo(Tuned):

@@ -5,7 +5,7 @@ import functools
 import pandas
 from pandas import Categorical, DataFrame, Series, json_normalize
 
-from netsum_bench import loss_bench, profile, rack_report, shares_bench, training_bench
+from netsum_bench import loss_bench, profile, rack_report, shares_bench, sparse_report, training_bench
 from netsum_bench.figures import jain, markdown, number, pivot, range_text
 from netsum_bench.rack_report import PEERS, rate_text, size_text
 
@@ -204,6 +204,23 @@ def planner(records):
     )
 
 
+STEPS = ("find", "pack", "unpack")  # of a sparse all-reduce
+
+
+def sparse_steps(records):
+    frame = DataFrame([r for r in records if r["benchmark"] == "sparse"])
+    speed = (frame.groupby("case")["bytes_per_second"].median() / 1e9).to_dict()
+    steps = {
+        step: {int(case.split("/")[1]): speed[case] for case in speed if case.startswith(step + "/")} for step in STEPS
+    }
+    densities = sorted({density for of in steps.values() for density in of})
+    rows = [
+        [f"{density / 10:g} %", *(f"{steps[step][density]:.1f}" if density in steps[step] else "" for step in STEPS)]
+        for density in densities
+    ]
+    return markdown(["density", *(f"{step}, GB/s" for step in STEPS)], rows)
+
+
 def xdp(records):
     found = [r for r in records if r["benchmark"] == "xdp"]
     rows = [[r["case"].strip(), r["bytes"], f"{r['ns']} ({r['low_ns']} - {r['high_ns']})"] for r in found]
@@ -223,6 +240,9 @@ TABLES = {
     "rack:headline": headline,
     "rack:papers": papers,
     "shares": shares_bench.table,
+    "sparse": sparse_report.table,
+    "sparse:plot": lambda _: "![Times against the bound of the byte model](data/sparse.svg)",
+    "sparse:index": sparse_report.index_table,
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
     "training": training,
@@ -235,4 +255,8 @@ TABLES = {
     "micro:tags": tags,
     "micro:planner": planner,
     "micro:xdp": xdp,
+    "micro:sparse": sparse_steps,
 }
+
+# Of the pieces that have one: writes it to the path, from the records.
+PLOTS = {"sparse": sparse_report.write_plot}
