@@ -8,6 +8,7 @@
 /* A packet is broadcast from one page: 4096 - 256 (XDP headroom) - 320 (struct skb_shared_info) - 14 - 20 - 8
  * - 32, rounded down to 32. So MTU 3484 is the largest for this dataplane. */
 #define NETSUM_XDP_MAX_PAYLOAD 3424
+#define NETSUM_XDP_MAX_MTU 3484
 
 /* A job's key on this stripe, and NH's key table made of it. The loader sets the map's value size to what the
  * largest payload needs: the table has payload_limit / 4 words. */

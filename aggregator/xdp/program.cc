@@ -118,6 +118,10 @@ void XdpProgram::configure(uint32_t jobs, uint32_t slots) {
   *const_cast<uint64_t*>(&skeleton_->rodata->rate_burst_ns) = rate.burst_ns;
   *const_cast<uint64_t*>(&skeleton_->rodata->inject_threshold) =
       static_cast<uint64_t>(std::llround(options_.inject_loss * 0x1p32));
+  if (options_.multi_buffer) {
+    for (bpf_program* program : {skeleton_->progs.netsum_aggregate, skeleton_->progs.netsum_address})
+      bpf_program__set_flags(program, BPF_F_XDP_HAS_FRAGS);
+  }
   bpf_map__set_max_entries(skeleton_->maps.jobs, jobs);
   bpf_map__set_max_entries(skeleton_->maps.rates, jobs);
   bpf_map__set_max_entries(skeleton_->maps.members, jobs * NETSUM_MAX_MEMBERS);
@@ -152,9 +156,13 @@ Status XdpProgram::open() {
     configure(1, 1);
     const int again = netsum_bpf__load(skeleton_);
     const std::string tail = again != 0 ? tail_of(log) : "";
-    return failure("the kernel refuses the XDP program (" + why + ")" +
-                       (tail.empty() ? "" : "; the end of the verifier's log:\n" + tail + "\n"),
-                   -error);
+    return failure(
+        "the kernel refuses the XDP program (" + why + ")" +
+            (options_.multi_buffer ? "; for interfaces with an MTU above " +
+                                         std::to_string(NETSUM_XDP_MAX_MTU) + " it needs Linux 5.18"
+                                   : "") +
+            (tail.empty() ? "" : "; the end of the verifier's log:\n" + tail + "\n"),
+        -error);
   }
   if (error != 0) return failure("cannot load the XDP program", -error);
 
@@ -211,7 +219,8 @@ Status XdpProgram::attach(const std::string& interface) {
     if (error == EOPNOTSUPP || error == EINVAL || error == ERANGE) {
       return Status(ErrorCode::kUnsupported,
                     "interface '" + interface + "' takes no native XDP program (" + std::strerror(error) +
-                        "): its driver has none, or its MTU is too large for one page; use --dataplane user");
+                        "): its driver has none, or none for its MTU; use --dataplane user, or an MTU of " +
+                        std::to_string(NETSUM_XDP_MAX_MTU) + " at most");
     }
     return failure("cannot attach to interface '" + interface + "'", error);
   }

@@ -31,7 +31,10 @@ class XdpProgram {
     uint32_t payload_bytes = 1440;
     int multicast_ttl = 1;
     uint64_t job_packets_per_s = 0;  // JobQuota::packets_per_s
-    double inject_loss = 0;          // probability that a packet of netsum's is dropped on purpose
+    // To attach to interfaces whose MTU is above NETSUM_XDP_MAX_MTU, which have frames of several buffers: the program passes
+    // them on. Its own packets are in one buffer. Needs Linux 5.18.
+    bool multi_buffer = false;
+    double inject_loss = 0;  // probability that a packet of netsum's is dropped on purpose
   };
   static Result<std::unique_ptr<XdpProgram>> load(const Options& options);
   ~XdpProgram();  // detaches

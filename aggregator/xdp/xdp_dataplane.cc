@@ -1,7 +1,14 @@
 #include "aggregator/xdp/xdp_dataplane.h"
 
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -167,6 +174,18 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
   return counters;
 }
 
+// False for interfaces that do not exist.
+bool any_mtu_above(int limit, const std::vector<std::string>& interfaces) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool found = std::any_of(interfaces.begin(), interfaces.end(), [&](const std::string& name) {
+    ifreq request{};
+    std::strncpy(request.ifr_name, name.c_str(), sizeof request.ifr_name - 1);
+    return ioctl(fd, SIOCGIFMTU, &request) == 0 && request.ifr_mtu > limit;
+  });
+  if (fd >= 0) close(fd);
+  return found;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions& options) {
@@ -181,9 +200,9 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
                   "--interfaces");
   }
   if (options.payload_bytes > NETSUM_XDP_MAX_PAYLOAD || options.payload_bytes % 32 != 0) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "the XDP dataplane keeps a packet in one page: --mtu can be " +
-                      std::to_string(NETSUM_XDP_MAX_PAYLOAD + NETSUM_HEADER_BYTES + 28) + " at most");
+    return Status(ErrorCode::kInvalidArgument, "the XDP dataplane keeps a packet in one page: --mtu can be " +
+                                                   std::to_string(NETSUM_XDP_MAX_MTU) +
+                                                   " at most, also where links have a larger MTU");
   }
   if (!(options.inject.loss >= 0 && options.inject.loss <= 1)) {
     return Status(ErrorCode::kInvalidArgument, "injected loss must be a probability from 0 to 1, not " +
@@ -200,6 +219,7 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
                                    .payload_bytes = options.payload_bytes,
                                    .multicast_ttl = options.multicast_ttl,
                                    .job_packets_per_s = options.quota.packets_per_s,
+                                   .multi_buffer = any_mtu_above(NETSUM_XDP_MAX_MTU, options.interfaces),
                                    .inject_loss = options.inject.loss});
   if (!program.ok()) return program.status();
   for (const std::string& interface : options.interfaces) {

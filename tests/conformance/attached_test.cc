@@ -16,6 +16,7 @@
 #include <functional>
 #include <thread>
 
+#include "aggregator/xdp/maps.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "tests/conformance/network_run.h"
 #include "tests/conformance/random_packets.h"
@@ -47,9 +48,9 @@ std::vector<Reply> sorted(std::vector<Reply> replies) {
 class Attached : public testing::Test {
  protected:
   // Attaches to the first `attached` of the switch's ports.
-  void start(int hosts, int attached) {
+  void start(int hosts, int attached, int mtu = 1500, uint32_t payload_bytes = 1440) {
     pin_to_one_cpu();
-    auto lab = VethLab::make(hosts);
+    auto lab = VethLab::make(hosts, mtu);
     if (lab.status().code() == ErrorCode::kPermissionDenied) GTEST_SKIP() << lab.status().to_string();
     ASSERT_TRUE(lab.ok()) << lab.status().to_string();
     lab_ = std::move(lab).value();
@@ -57,8 +58,10 @@ class Attached : public testing::Test {
       const VethLab::Inside inside = lab_->in_switch();
       std::vector<std::string> interfaces = lab_->ports();
       interfaces.resize(static_cast<size_t>(attached));
-      auto started =
-          start_xdp_dataplane({.bind = VethLab::switch_address(), .interfaces = interfaces, .slots = 64});
+      auto started = start_xdp_dataplane({.bind = VethLab::switch_address(),
+                                          .interfaces = interfaces,
+                                          .slots = 64,
+                                          .payload_bytes = payload_bytes});
       ASSERT_TRUE(started.ok()) << started.status().to_string();
       dataplane_ = std::move(started).value();
     }
@@ -284,6 +287,63 @@ TEST_F(AttachedInPart, AForgedHelloPastTheProgramGetsNoWelcome) {
   EXPECT_EQ(counter("hellos_refused"), refused + 1);
   EXPECT_EQ(answer_to(w.hello(0, 3)), w.welcome(0, 3)) << "and nothing before it";
   dataplane_->remove(job.job, job.epoch);
+}
+
+// Links with an MTU above a page: the program sums the largest packets that fit into one, and passes on larger ones.
+class AttachedToLargeMtu : public Attached {
+ protected:
+  void SetUp() override { start(3, 3, 9000, NETSUM_XDP_MAX_PAYLOAD); }
+};
+
+TEST_F(AttachedToLargeMtu, SumsPacketsOfOneBuffer) {
+  NetworkRun network(dataplane_.get(), sockets_);
+  VectorJob job = usual_job(3);
+  job.payload_bytes = NETSUM_XDP_MAX_PAYLOAD;
+  VectorWriter w("", "", {job});
+  network.install(w.job());
+  for (uint16_t m = 0; m < 3; ++m) ASSERT_EQ(network.feed(m, w.hello(m, 1000u + m)).size(), 1u);
+  const auto lanes = [](int32_t value) {
+    return lanes32(std::vector<int32_t>(NETSUM_XDP_MAX_PAYLOAD / 4, value));
+  };
+  for (uint32_t turn = 1; turn <= 20; ++turn) {
+    const Round round{.round = turn};
+    for (uint16_t m = 0; m < 2; ++m)
+      ASSERT_TRUE(network.feed(m, w.contribution(m, round, lanes(m + 1))).empty());
+    const Bytes sum = w.result(round, lanes(6));
+    ASSERT_EQ(sorted(network.feed(2, w.contribution(2, round, lanes(3)))),
+              (std::vector<Reply>{{0, sum}, {1, sum}, {2, sum}}))
+        << "round " << turn;
+  }
+}
+
+TEST_F(AttachedToLargeMtu, FramesOfSeveralBuffersPassUnlessTheyAreForTheAggregator) {
+  const auto bound_in_switch = [&] {
+    const VethLab::Inside inside = lab_->in_switch();
+    sockaddr_storage local{};
+    const socklen_t bytes = VethLab::switch_address().to_sockaddr(&local);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&local), bytes) == 0 ? fd : -1;
+  };
+  const int receiver = bound_in_switch();
+  ASSERT_GE(receiver, 0);
+  sockaddr_storage at{};
+  socklen_t bytes = sizeof at;
+  ASSERT_EQ(getsockname(receiver, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  const Bytes large(8'000, 7);
+  ASSERT_EQ(send(sockets_[0], large.data(), large.size(), 0), 8'000);  // to the aggregator
+  ASSERT_TRUE(wait_for([&] { return counter("drop_ip_length") == 1; }));
+  {
+    const VethLab::Inside inside = lab_->in_host(0);
+    const int sender = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(sendto(sender, large.data(), large.size(), 0, reinterpret_cast<sockaddr*>(&at), bytes), 8'000);
+    close(sender);
+  }
+  Bytes received(65'536);
+  pollfd incoming{.fd = receiver, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&incoming, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 1);
+  received.resize(static_cast<size_t>(recv(receiver, received.data(), received.size(), 0)));
+  EXPECT_EQ(received, large);
+  close(receiver);
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, AttachedXdp, testing::Values(kNetworkPeers, 1, 3), [](const auto& hosts) {

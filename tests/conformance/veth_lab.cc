@@ -71,7 +71,7 @@ VethLab::Inside::~Inside() {
   close(before_);
 }
 
-Result<std::unique_ptr<VethLab>> VethLab::make(int hosts) {
+Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu) {
   std::unique_ptr<VethLab> lab(new VethLab);
   for (int i = 0; i < hosts + 1; ++i) {
     const int made = make_namespace();
@@ -93,7 +93,7 @@ Result<std::unique_ptr<VethLab>> VethLab::make(int hosts) {
     if (!status.ok()) return status;
   }
   for (int host = 0; host < hosts; ++host) {
-    if (const Status status = lab->connect(host); !status.ok()) return status;
+    if (const Status status = lab->connect(host, mtu); !status.ok()) return status;
   }
   return lab;
 }
@@ -103,14 +103,16 @@ VethLab::~VethLab() {
   if (switch_ >= 0) close(switch_);
 }
 
-Status VethLab::connect(int host) const {
+Status VethLab::connect(int host, int mtu) const {
   const std::string port = "p" + std::to_string(host);
   {
     const Inside inside = in_switch();
     const std::string space =
         "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hosts_[static_cast<size_t>(host)]);
-    const Status status = ip_batch("link add " + port + " type veth peer name eth0 netns " + space +
-                                   "\nlink set dev " + port + " addrgenmode none master br0 up\n");
+    const std::string size = " mtu " + std::to_string(mtu);
+    const Status status =
+        ip_batch("link add " + port + size + " type veth peer name eth0" + size + " netns " + space +
+                 "\nlink set dev " + port + " addrgenmode none master br0 up\n");
     if (!status.ok()) return status;
   }
   const Inside inside = in_host(host);

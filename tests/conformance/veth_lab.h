@@ -19,7 +19,7 @@ namespace netsum::conformance {
 class VethLab {
  public:
   // Errors: kPermissionDenied (needs CAP_SYS_ADMIN and CAP_NET_ADMIN), kUnsupported (what failed).
-  static Result<std::unique_ptr<VethLab>> make(int hosts);
+  static Result<std::unique_ptr<VethLab>> make(int hosts, int mtu = 1500);
   ~VethLab();
 
   // While it lives, what this thread makes (sockets, threads, processes) is in the namespace.
@@ -46,7 +46,7 @@ class VethLab {
 
  private:
   VethLab() = default;
-  Status connect(int host) const;
+  Status connect(int host, int mtu) const;
 
   int switch_ = -1;
   std::vector<int> hosts_;
