@@ -4,7 +4,7 @@ Every table of figures in docs/*.md and README.md stands between two marks, <!--
 written from the records in docs/data/*.jsonl: by commit, machine, command and date. Nothing else writes there. Records are
 added measurement by measurement, so a run that is interrupted loses nothing; what is measured again replaces the old.
 
-  make results                          every piece, in order of importance (root; about 35 minutes)
+  make results                          every piece, in order of importance (root; about 45 minutes)
   make results ONLY=rack,one-host       these pieces
   make results BUDGET=10                what fits into so many minutes
   make results ONLY=rack FULL=1         with 16 workers and 64 MiB
@@ -80,6 +80,15 @@ PIECES = [
         ("rate", "workers", "count", "pattern", "overlap", "density", "system"),
         [*RACK, "torch"],
         ("--selection", "full"),
+        True,
+    ),
+    Piece(
+        "collectives",
+        11,
+        [PYTHON, "-m", "netsum_bench.collectives_bench"],
+        ("rate", "workers", "collective", "bytes", "system"),
+        RACK,
+        (),
         True,
     ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),

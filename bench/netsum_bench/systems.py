@@ -1,4 +1,5 @@
-"""What the rack benchmark compares: each system measures all-reduces among the workers of one rack that is up."""
+"""What the rack benchmarks compare: each system measures a collective, an all-reduce unless a subclass says otherwise, among
+the workers of one rack that is up."""
 
 import contextlib
 import json
@@ -29,11 +30,12 @@ def spare_host(rack):
 
 
 class Netsum:
-    """netsum, each measurement a run of `netsum bench allreduce` on every worker. `place`: where the sums are made, in the
+    """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
     "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
     the workers share."""
 
     setting = ""
+    collective = "allreduce"
 
     def __init__(self, rack, place="switch", dtype="float32", packet_io="udp"):
         if packet_io == "af_xdp" and rack.rate != "none":
@@ -62,11 +64,10 @@ class Netsum:
             command = [
                 self.rack.netsum,
                 "bench",
-                "allreduce",
+                self.collective,
                 "--world-size",
                 self.rack.workers,
-                "--bytes",
-                size,
+                *(("--bytes", size) if size else ()),
                 "--iterations",
                 iterations,
                 "--warmup",
@@ -235,9 +236,10 @@ class Gloo(Tuned):
 
 
 class OpenMpi(Tuned):
-    """MPI_Allreduce of Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
+    """Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
 
     name = "openmpi"
+    collective = "allreduce"  # of mpi_collective.c
     environment = {}  # of the ranks, besides that of the benchmark
     YIELD = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 
@@ -247,9 +249,9 @@ class OpenMpi(Tuned):
             raise Failed("mpicc and mpirun are not installed: apt-get install openmpi-bin libopenmpi-dev")
         self.rack = rack
         self.folder = tempfile.TemporaryDirectory(prefix="netsum-bench-")
-        self.program = pathlib.Path(self.folder.name) / "mpi_allreduce"
+        self.program = pathlib.Path(self.folder.name) / "mpi_collective"
         subprocess.run(
-            ["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_allreduce.c"],
+            ["mpicc", "-O2", "-I", HERE.parents[1], "-o", self.program, HERE / "mpi_collective.c"],
             check=True,
             timeout=60,
         )
@@ -275,6 +277,10 @@ class OpenMpi(Tuned):
             *(["--mca", "coll_tuned_allreduce_algorithm_segmentsize", segment] if segment else []),
         ]
 
+    def program_of(self, _setting):
+        """The first argument of mpi_collective.c."""
+        return self.collective
+
     def candidates(self, sizes):
         small = [size for size in sizes if size <= SMALL]
         large = [size for size in sizes if size > SMALL]
@@ -292,7 +298,8 @@ class OpenMpi(Tuned):
     def run_with(self, setting, plan):
         with contextlib.ExitStack() as stack:
             steps = [part for step in plan for part in (stack.enter_context(gate_file(self.rack.workers)), *step)]
-            command = ["mpirun", *self.placement, *self.flags(setting), "-np", self.rack.workers, self.program, *steps]
+            command = ["mpirun", *self.placement, *self.flags(setting), "-np", self.rack.workers, self.program]
+            command += [self.program_of(setting), *steps]
             run = subprocess.Popen(
                 self.rack.inside("sw", *command),
                 stdout=subprocess.PIPE,

@@ -5,7 +5,15 @@ import functools
 import pandas
 from pandas import Categorical, DataFrame, Series, json_normalize
 
-from netsum_bench import loss_bench, profile, rack_report, shares_bench, sparse_report, training_bench
+from netsum_bench import (
+    collectives_bench,
+    loss_bench,
+    profile,
+    rack_report,
+    shares_bench,
+    sparse_report,
+    training_bench,
+)
 from netsum_bench.figures import jain, markdown, number, pivot, range_text
 from netsum_bench.rack_report import PEERS, rate_text, size_text
 
@@ -243,6 +251,7 @@ TABLES = {
     "sparse": sparse_report.table,
     "sparse:plot": lambda _: "![Times against the bound of the byte model](data/sparse.svg)",
     "sparse:index": sparse_report.index_table,
+    "collectives": collectives_bench.table,
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
     "training": training,

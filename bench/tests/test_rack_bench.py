@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from netsum_bench import (
+    collectives_bench,
     loss_bench,
     machine,
     one_host,
@@ -315,6 +316,43 @@ def test_a_small_run(tmp_path):
     assert {r["setting"] for r in measured if r["system"] == "openmpi"} <= {
         s for r in found if r.get("calibrated") == "openmpi" for s in r["calibration_ms"]
     }
+    assert "netsum-bench" not in namespaces()
+
+
+def test_collectives_are_compared_with_their_bounds():
+    found = [
+        record(system, times, bytes=16 << 20, collective=collective, **more)
+        for collective, system, times, more in (
+            ("broadcast", "netsum-xdp", [2000.0, 1480.0, 1000.0], {}),
+            ("broadcast", "netsum-user", [1600.0], {}),
+            ("broadcast", "openmpi", [2960.0], {"setting": "yield, pipeline/65536"}),
+            ("allgather", "netsum-xdp", [1480.0], {}),
+            ("allgather", "gloo", [740.0], {"wrong": 1}),
+            ("allgather", "openmpi", [740.0], {}),
+        )
+    ]
+    broadcast, gather = collectives_bench.table(found).splitlines()[2:]
+    # 16 MiB in frames of 1514 bytes with 1440 of them, at 100 Mbit/s: 1411 ms
+    assert broadcast.startswith("| broadcast, 16 MiB, 8 workers, links of 100 Mbit/s | 1480 | 1600 |")
+    assert "| 2960 (yield, pipeline/65536) | 1411 (95%) | **2.00 x** |" in broadcast
+    assert "| failed | 740 | 1235 (83%) | 0.50 x |" in gather, "a wrong result is no figure"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "collectives",
+    [["allgather+reducescatter"], pytest.param(list(collectives_bench.COLLECTIVES), marks=pytest.mark.soak)],
+)
+def test_a_small_run_of_collectives(tmp_path, collectives):
+    output = tmp_path / "collectives.jsonl"
+    flags = ["--workers", "2", "--rate", "1gbit", "--sizes", "512Ki", "--rounds", "1"]
+    run = run_module("collectives_bench", *flags, "--collectives", ",".join(collectives), "--output", output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    measured = [r for r in records.load(output) if "round" in r]
+    cells = {(collective, 0 if collective == "barrier" else 512 << 10) for collective in collectives}
+    wanted = {(*cell, system) for cell in cells for system in collectives_bench.WANTED}
+    assert {(r["collective"], r["bytes"], r["system"]) for r in measured} == wanted
+    assert all(r["wrong"] == 0 and r["times_ms"] for r in measured)
     assert "netsum-bench" not in namespaces()
 
 

@@ -31,16 +31,21 @@ class BenchTest(CommandTest):
             assert rank["link_bytes_sent"] > 0
 
     def test_other_collectives(self):
-        for collective in ("broadcast", "allgather", "gather", "scatter", "reduce", "reducescatter"):
+        for collective in (
+            *("broadcast", "allgather", "gather", "scatter", "reduce", "reducescatter"),
+            *("barrier", "allgather+reducescatter"),
+        ):
+            started = 2 if "+" in collective else 1
+            size = () if collective == "barrier" else ("--bytes", "100004")
             for where in (["--with-aggregator"], ["--shared-memory"]):
                 command = self.run_command(
-                    *("bench", collective, "--workers", 3, "--bytes", "100004", "--iterations", 2, "--json", *where)
+                    *("bench", collective, "--workers", 3, *size, "--iterations", 2, "--json", *where)
                 )
                 assert command.status == 0, command.text("err") + command.text("out")
                 report = json.loads(command.text("out"))
                 assert report["benchmark"] == collective
                 assert report["verified"]
-                assert report["results_verified"] == 3 * (2 + 2)
+                assert report["results_verified"] == 3 * (2 + 2) * started
         # What a collective that sums nothing has no use for.
         command = self.run_command("bench", "broadcast", "--workers", 2, "--op", "sum")
         assert command.status == 2

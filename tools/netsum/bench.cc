@@ -116,15 +116,21 @@ BenchCommand::BenchCommand(CLI::App& bench, const BenchCollectiveInfo& info, std
   declare_where();
   declare_failures();
   const std::string name = std::string("  netsum bench ") + info.name;
-  const std::string others = "Examples:\n" + name + " --workers 4 --with-aggregator --bytes 16Mi\n" + name +
+  const bool has_bytes = info.collective != BenchCollective::kBarrier;
+  const std::string others = "Examples:\n" + name + " --workers 4 --with-aggregator" +
+                             (has_bytes ? " --bytes 16Mi" : "") + "\n" + name +
                              " --rank 0 --world-size 2 --aggregator 10.0.0.9:5151\n\n";
   app_->footer((info.collective == BenchCollective::kAllReduce ? kExamples : others) + kVerification);
 }
 
 void BenchCommand::declare_what() {
-  add_parsed(*app_, "--bytes", settings_.bytes, parse_bytes,
-             "Size of a tensor, of all its parts together; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
-      ->default_str("64Mi");
+  if (settings_.collective == BenchCollective::kBarrier) {
+    settings_.bytes = 8;  // of any type; they stay where they are
+  } else {
+    add_parsed(*app_, "--bytes", settings_.bytes, parse_bytes,
+               "Size of a tensor, of all its parts together; 64M is 64 x 10^6, 64Mi is 64 x 2^20")
+        ->default_str("64Mi");
+  }
   add_choice(*app_, "--dtype", settings_.type, kTypes, "Element type");
   if (sums(settings_.collective)) {
     add_choice(*app_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");

@@ -15,7 +15,10 @@ constexpr BenchCollectiveInfo kCollectives[] = {
     {BenchCollective::kScatter, "scatter", "Send a part from rank 0 to each worker"},
     {BenchCollective::kReduce, "reduce", "Sum tensors over workers at rank 0"},
     {BenchCollective::kReduceScatter, "reducescatter", "Sum tensors over workers, a part at each"},
+    {BenchCollective::kBarrier, "barrier", "Wait until all workers have come"},
+    {BenchCollective::kBoth, "allgather+reducescatter", "An all-gather and a reduce-scatter at once"},
 };
+constexpr BenchCollective kBothOf[] = {BenchCollective::kAllGather, BenchCollective::kReduceScatter};
 
 bool is_in_place(BenchCollective collective, int rank) {
   return collective == BenchCollective::kAllGather ||
@@ -34,7 +37,12 @@ const char* bench_collective_name(BenchCollective collective) {
 
 bool sums(BenchCollective collective) {
   return collective == BenchCollective::kAllReduce || collective == BenchCollective::kReduce ||
-         collective == BenchCollective::kReduceScatter;
+         collective == BenchCollective::kReduceScatter || collective == BenchCollective::kBoth;
+}
+
+std::span<const BenchCollective> started_for(const BenchCollective& collective) {
+  if (collective == BenchCollective::kBoth) return kBothOf;
+  return {&collective, 1};
 }
 
 BenchPart part_of(size_t count, int part, int ranks) {
@@ -50,7 +58,8 @@ void prepare(BenchCollective collective, int rank, int ranks, const BenchTensor&
             tensor.output + own.first * element);
 }
 
-Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor) {
+Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor,
+           std::chrono::milliseconds timeout) {
   const int rank = communicator.rank(), ranks = communicator.world_size();
   const size_t element = size_of(tensor.type);
   const ReduceOptions options{.type = tensor.type, .op = tensor.op};
@@ -82,6 +91,10 @@ Work start(BenchCollective collective, Communicator& communicator, const BenchTe
       return communicator.reduce({&whole, 1}, kRoot, options);
     case BenchCollective::kReduceScatter:
       return communicator.reduce_scatter(parts, options);
+    case BenchCollective::kBarrier:
+      return communicator.start_barrier(timeout);
+    case BenchCollective::kBoth:
+      break;
   }
   return {};
 }
@@ -109,6 +122,9 @@ std::vector<BenchExpectation> expected(BenchCollective collective, int rank, int
     case BenchCollective::kReduce:
       return root ? std::vector<BenchExpectation>{{0, count, BenchExpectation::kSum}}
                   : std::vector<BenchExpectation>{};
+    case BenchCollective::kBarrier:
+    case BenchCollective::kBoth:
+      break;
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #ifndef NETSUM_TOOLS_NETSUM_BENCH_COLLECTIVE_H_
 #define NETSUM_TOOLS_NETSUM_BENCH_COLLECTIVE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,8 @@ enum class BenchCollective : uint8_t {
   kScatter,
   kReduce,
   kReduceScatter,
+  kBarrier,
+  kBoth,  // an all-gather and a reduce-scatter at once
 };
 
 struct BenchCollectiveInfo {
@@ -30,6 +33,8 @@ struct BenchCollectiveInfo {
 std::span<const BenchCollectiveInfo> bench_collectives();
 const char* bench_collective_name(BenchCollective collective);
 bool sums(BenchCollective collective);  // otherwise it moves bytes
+// What is started together for each tensor of an iteration: the collective itself, or those that it stands for.
+std::span<const BenchCollective> started_for(const BenchCollective& collective);
 
 // One tensor of a benchmark on one rank.
 struct BenchTensor {
@@ -47,9 +52,13 @@ struct BenchPart {
 };
 BenchPart part_of(size_t count, int part, int ranks);
 
+// The following take a collective that stands for itself.
+//
 // Copies what must be in the output beforehand, because the collective works in place.
 void prepare(BenchCollective collective, int rank, int ranks, const BenchTensor& tensor);
-Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor);
+// `timeout` is that of a barrier; the others have the communicator's.
+Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor,
+           std::chrono::milliseconds timeout);
 
 // What elements [first, last) of the output must be on `rank` after the collective.
 struct BenchExpectation {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -101,10 +102,12 @@ class BenchRank {
   BenchRank(std::unique_ptr<Communicator> communicator, const BenchSettings& settings,
             std::chrono::milliseconds timeout)
       : communicator_(std::move(communicator)),
+        timeout_(timeout),
         barrier_timeout_(timeout + kVerifyAllowance),
         settings_(settings),
+        started_(started_for(settings.collective)),
         data_(settings.type, settings.op, communicator_->world_size(), settings.seed, settings.lane_bits),
-        tensors_(static_cast<size_t>(settings.inflight)) {
+        tensors_(static_cast<size_t>(settings.inflight) * started_.size()) {
     for (Tensor& tensor : tensors_) {
       tensor.input.resize(settings.bytes);
       tensor.output.resize(settings.bytes);
@@ -131,7 +134,7 @@ class BenchRank {
                  settings_.count());
       // So that a result of the previous iteration does not count as this one's.
       std::fill(tensors_[i].output.begin(), tensors_[i].output.end(), uint8_t{0xEE});
-      prepare(settings_.collective, communicator_->rank(), communicator_->world_size(), view_of(tensors_[i]));
+      prepare(collective_of(i), communicator_->rank(), communicator_->world_size(), view_of(tensors_[i]));
     }
     if (Status status = wait_for_all(); !status.ok()) return status;
     const bool timed = n >= settings_.warmup;
@@ -173,10 +176,12 @@ class BenchRank {
     return {tensor.input.data(), tensor.output.data(), settings_.count(), settings_.type, settings_.op};
   }
 
+  BenchCollective collective_of(size_t tensor) const { return started_[tensor % started_.size()]; }
+
   Status run_all() {
     std::vector<Work> works;
-    for (Tensor& tensor : tensors_)
-      works.push_back(start(settings_.collective, *communicator_, view_of(tensor)));
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      works.push_back(start(collective_of(i), *communicator_, view_of(tensors_[i]), timeout_));
     for (const Work& work : works) {
       if (Status status = work.wait(); !status.ok()) return status;
     }
@@ -228,7 +233,7 @@ class BenchRank {
       const TensorId id{n, static_cast<int>(i)};
       bool right = true;
       for (const auto& [first, last, from] :
-           expected(settings_.collective, communicator_->rank(), communicator_->world_size(), count)) {
+           expected(collective_of(i), communicator_->rank(), communicator_->world_size(), count)) {
         const Verdict verdict = from == BenchExpectation::kSum
                                     ? data_.verify(id, output, count, first, last)
                                     : data_.verify_moved(from, id, output, first, last);
@@ -247,8 +252,9 @@ class BenchRank {
   }
 
   std::unique_ptr<Communicator> communicator_;
-  std::chrono::milliseconds barrier_timeout_;
+  const std::chrono::milliseconds timeout_, barrier_timeout_;
   const BenchSettings& settings_;
+  const std::span<const BenchCollective> started_;
   BenchData data_;
   std::vector<Tensor> tensors_;
   Totals totals_;
