@@ -54,6 +54,9 @@ std::vector<Sample> samples() {
       {"contribution, OR", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_OR_U64, 24)},
       {"result, maxima", fields_of(NETSUM_TYPE_RESULT, NETSUM_FORMAT_MAX_U32, 24, NETSUM_MEMBER_ALL)},
   };
+  all.push_back(
+      {"contribution without lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 8)});
+  all.back().fields.flags = NETSUM_FLAG_NO_LANES;
   all[1].fields.flags = NETSUM_FLAG_PART;
   all[3].fields.flags = NETSUM_FLAG_OVERFLOW;
   return all;
@@ -94,6 +97,32 @@ TEST(Codec, RoundTripsEveryType) {
     EXPECT_EQ(std::tie(f.round, f.chunk, f.signature, f.payload_bytes),
               std::tie(s.round, s.chunk, s.signature, s.payload_bytes));
   }
+}
+
+TEST(Codec, TheLengthOfAbsentLanesIsRead) {
+  netsum_fields fields = fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, NETSUM_NO_LANES_BYTES);
+  fields.flags = NETSUM_FLAG_NO_LANES;
+  for (const uint64_t bytes :
+       {uint64_t{0}, uint64_t{1440}, uint64_t{NETSUM_MAX_PAYLOAD}, uint64_t{1} << 40}) {
+    std::vector<uint8_t> frame = build(fields);
+    const netsum_be64 length = netsum_put64(bytes);
+    std::memcpy(&frame[NETSUM_HEADER_BYTES], &length, sizeof length);
+    netsum_fields read;
+    ASSERT_EQ(parse(frame, &read), NETSUM_DROP_NONE);
+    EXPECT_EQ(netsum_full_bytes(&read), bytes <= NETSUM_MAX_PAYLOAD ? bytes : UINT32_MAX);
+  }
+  const auto refusal = [&](uint8_t type, uint8_t format, uint32_t payload_bytes) {
+    netsum_fields wrong = fields_of(type, format, payload_bytes);
+    wrong.flags = NETSUM_FLAG_NO_LANES;
+    netsum_fields read;
+    return parse(build(wrong), &read);
+  };
+  EXPECT_EQ(refusal(NETSUM_TYPE_RESULT, NETSUM_FORMAT_OR_U64, 8), NETSUM_DROP_NONE);
+  EXPECT_EQ(refusal(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 16), NETSUM_DROP_BAD_LENGTH);
+  EXPECT_EQ(refusal(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 0), NETSUM_DROP_BAD_LENGTH);
+  EXPECT_EQ(refusal(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 8), NETSUM_DROP_BAD_FLAGS);
+  EXPECT_EQ(refusal(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32), 8),
+            NETSUM_DROP_BAD_FORMAT);
 }
 
 TEST(Codec, LayoutIsThatOfTheDocument) {

@@ -18,14 +18,25 @@ struct netsum_fields {
   uint32_t signature;
   uint64_t check;
   uint32_t payload_bytes;
+  uint32_t absent_bytes; /* NO_LANES: of the lanes that are left out */
 };
 
+/* The bytes of lanes that the packet stands for. */
+NETSUM_INLINE uint32_t netsum_full_bytes(const struct netsum_fields* f) {
+  return f->flags & NETSUM_FLAG_NO_LANES ? f->absent_bytes : f->payload_bytes;
+}
+/* absent_bytes of a packet with NO_LANES, from its payload; a number that is too large for any job, if it is. */
+NETSUM_INLINE uint32_t netsum_absent_bytes(const void* payload) {
+  const uint64_t bytes = netsum_get64(*(const netsum_be64*)payload);
+  return bytes > NETSUM_MAX_PAYLOAD ? 0xFFFFFFFFu : (uint32_t)bytes;
+}
+
 /* Payload lengths that a type may have. */
-NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint32_t payload_bytes) {
+NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint8_t flags, uint32_t payload_bytes) {
   switch (type) {
     case NETSUM_TYPE_CONTRIBUTION:
     case NETSUM_TYPE_RESULT:
-      return payload_bytes > 0;
+      return flags & NETSUM_FLAG_NO_LANES ? payload_bytes == NETSUM_NO_LANES_BYTES : payload_bytes > 0;
     case NETSUM_TYPE_PROBE:
       return payload_bytes == NETSUM_PROBE_BYTES;
     case NETSUM_TYPE_STATUS:
@@ -63,7 +74,8 @@ NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
 }
 
 /* Everything that can be said of a packet without knowing its job. `size` is the datagram's length.
- * Returns NETSUM_DROP_NONE and fills `out`, or the reason. The check is left to the caller, who has the key.
+ * Returns NETSUM_DROP_NONE and fills `out`, or the reason. The check is left to the caller, who has the key. In BPF also
+ * absent_bytes, because only the header may be read here.
  */
 NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fields* out) {
   const struct netsum_header* h = (const struct netsum_header*)data;
@@ -74,13 +86,21 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   if (out->type < NETSUM_TYPE_CONTRIBUTION || out->type > NETSUM_TYPE_WELCOME) return NETSUM_DROP_BAD_TYPE;
   out->flags = h->flags;
   if (out->flags & ~NETSUM_FLAGS_KNOWN) return NETSUM_DROP_BAD_FLAGS;
+  const int has_lanes = out->type == NETSUM_TYPE_CONTRIBUTION || out->type == NETSUM_TYPE_RESULT;
+  if ((out->flags & NETSUM_FLAG_NO_LANES) && !has_lanes) return NETSUM_DROP_BAD_FLAGS;
   out->payload_bytes = size - NETSUM_HEADER_BYTES;
   if (out->payload_bytes > NETSUM_MAX_PAYLOAD || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||
-      !netsum_length_fits_type(out->type, out->payload_bytes)) {
+      !netsum_length_fits_type(out->type, out->flags, out->payload_bytes)) {
     return NETSUM_DROP_BAD_LENGTH;
   }
   out->format = h->format;
   if (!netsum_format_fits_type(out->type, out->format)) return NETSUM_DROP_BAD_FORMAT;
+  if ((out->flags & NETSUM_FLAG_NO_LANES) && netsum_is_values(out->format)) return NETSUM_DROP_BAD_FORMAT;
+  out->absent_bytes = 0;
+#ifndef __bpf__
+  if (out->flags & NETSUM_FLAG_NO_LANES)
+    out->absent_bytes = netsum_absent_bytes((const uint8_t*)data + NETSUM_HEADER_BYTES);
+#endif
   out->job = netsum_get16(h->job);
   out->epoch = netsum_get16(h->epoch);
   out->slot = netsum_get16(h->slot);

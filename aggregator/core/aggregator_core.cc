@@ -209,8 +209,14 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   if (fields.type == NETSUM_TYPE_PROBE) return act(netsum_slot_probe(&slot, &fields), fields, job, peer);
 
   const netsum_verdict verdict = netsum_slot_contribute(&slot, &fields);
-  if (verdict.action != NETSUM_ACT_STORE && verdict.action != NETSUM_ACT_ADD) {
-    return act(verdict, fields, job, peer);
+  switch (verdict.action) {
+    case NETSUM_ACT_STORE:
+    case NETSUM_ACT_ADD:
+    case NETSUM_ACT_CLEAR:
+    case NETSUM_ACT_COUNT:
+      break;
+    default:
+      return act(verdict, fields, job, peer);
   }
   peer.heard_us = now_us;
   counters_.contributions.add();
@@ -218,7 +224,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
   const bool overflow = add(fields, verdict, packet.data + NETSUM_HEADER_BYTES, job);
   if (!netsum_slot_added(&slot, verdict.bank, overflow, &job.rules)) return;
   if (job.rules.has_parent) {
-    send_sum_up(job, index, verdict.bank);
+    send_sum_up(job, index, verdict.bank, slot.rounds[verdict.bank].filled == NETSUM_MEMBER_ALL);
   } else {
     broadcast_result(job, fields.job, index, verdict.bank);
   }
@@ -230,7 +236,8 @@ bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verd
   uint8_t* acc = frame_of(job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
   if (verdict.action == NETSUM_ACT_ADD)
     return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);
-  std::memcpy(acc, payload, fields.payload_bytes);
+  if (verdict.action == NETSUM_ACT_STORE) std::memcpy(acc, payload, fields.payload_bytes);
+  if (verdict.action == NETSUM_ACT_CLEAR) std::memset(acc, 0, fields.absent_bytes);
   return false;
 }
 
@@ -274,8 +281,9 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
   switch (verdict.action) {
     case NETSUM_ACT_TAKE_RESULT:
       // A contribution of this round in the outbox is overwritten by the RESULT, which the parent refuses.
-      std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,
-                  fields.payload_bytes);
+      if (!netsum_has_no_lanes(&fields))
+        std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,
+                    fields.payload_bytes);
       return broadcast_result(job, found->second, index, verdict.bank);
     case NETSUM_ACT_PASS_STATUS:
       own.chunk = netsum_chunk_down(fields.chunk);
@@ -307,10 +315,22 @@ netsum_fields AggregatorCore::fields_for_parent(const netsum_fields& fields, con
   return up;
 }
 
-void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank) {
+// `fields` are those of a round, with lanes. Returns the frame in which the lanes are or, if they are to be left out, one
+// without them.
+uint8_t* AggregatorCore::frame_for(bool without_lanes, uint32_t slot, uint32_t bank, netsum_fields* fields) {
+  if (!without_lanes) return frame_of(slot, bank);
+  uint8_t* frame = scratch_frame();
+  const netsum_be64 length = netsum_put64(fields->payload_bytes);
+  std::memcpy(frame + NETSUM_HEADER_BYTES, &length, sizeof length);
+  fields->flags |= NETSUM_FLAG_NO_LANES;
+  fields->payload_bytes = NETSUM_NO_LANES_BYTES;
+  return frame;
+}
+
+void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes) {
   netsum_fields sum = fields_for_parent(fields_of_round(job, slot, bank), job);
   sum.type = NETSUM_TYPE_CONTRIBUTION;
-  uint8_t* frame = frame_of(slot, bank);
+  uint8_t* frame = frame_for(without_lanes, slot, bank, &sum);
   send_up(job, frame, finish_frame(sum, job.parent_key, frame));
 }
 
@@ -320,16 +340,22 @@ void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size
   reply(frame, size, {job.parent_address});
 }
 
-void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
-  const netsum_round& round = slots_[slot].rounds[bank];
-  if (round.overflow) counters_.overflows.add();
+AggregatorCore::Broadcast AggregatorCore::result_of(const Job& job, uint16_t job_index, uint32_t slot,
+                                                    uint32_t bank, uint32_t round) {
   netsum_fields result = fields_of_round(job, slot, bank);
   result.type = NETSUM_TYPE_RESULT;
   result.job = job_index;
   result.epoch = job.rules.epoch;
   result.member = NETSUM_MEMBER_ALL;
-  uint8_t* frame = frame_of(slot, bank);
-  broadcasts_.push_back({frame, finish_frame(result, job.key, frame), job_index});
+  result.round = round;
+  const bool without_lanes = slots_[slot].rounds[bank].filled == NETSUM_MEMBER_ALL;
+  uint8_t* frame = frame_for(without_lanes, slot, bank, &result);
+  return {frame, finish_frame(result, job.key, frame), job_index};
+}
+
+void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
+  if (slots_[slot].rounds[bank].overflow) counters_.overflows.add();
+  broadcasts_.push_back(result_of(job, job_index, slot, bank, slots_[slot].current));
   counters_.rounds_completed.add();
 }
 
@@ -340,11 +366,15 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
   switch (verdict.action) {
     case NETSUM_ACT_DROP:
       return drop(verdict.drop);
-    case NETSUM_ACT_REPLY_RESULT:
+    case NETSUM_ACT_REPLY_RESULT: {
       counters_.results_repeated.add();
-      return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
+      if (round.filled != NETSUM_MEMBER_ALL)  // its frame is there still
+        return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
+      const Broadcast result = result_of(job, fields.job, index, verdict.bank, fields.round);
+      return reply(result.frame, result.size, to);
+    }
     case NETSUM_ACT_SEND_UP:
-      return send_sum_up(job, index, verdict.bank);
+      return send_sum_up(job, index, verdict.bank, /*without_lanes=*/false);
     case NETSUM_ACT_PROBE_UP: {
       netsum_fields probe = fields_for_parent(fields, job);
       probe.flags = 0;

@@ -110,7 +110,9 @@ class AggregatorCore {
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
-  void send_sum_up(const Job& job, uint32_t slot, uint32_t bank);
+  Broadcast result_of(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank, uint32_t round);
+  uint8_t* frame_for(bool without_lanes, uint32_t slot, uint32_t bank, netsum_fields* fields);
+  void send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes);
   void send_up(const Job& job, const uint8_t* frame, uint32_t size);
   netsum_fields fields_of_round(const Job& job, uint32_t slot, uint32_t bank) const;
   // The same packet, as a member of the parent's job.

@@ -150,6 +150,7 @@ class UdpDataplane final : public Dataplane {
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     add_words(&capabilities);
+    capabilities.set_no_lanes(true);
     add_values(&capabilities);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = static_cast<int>(stripes_.size()),

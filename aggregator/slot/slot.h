@@ -27,13 +27,15 @@ struct netsum_round {
   uint64_t seen; /* bitmap of the members that have contributed */
   uint32_t chunk;
   uint32_t signature;
-  uint32_t payload_bytes;
-  uint16_t blamed; /* FAILED: the member that differs */
+  uint32_t payload_bytes; /* of the lanes */
+  uint16_t blamed;        /* FAILED: the member that differs */
   uint8_t format;
   uint8_t flags; /* PART, as contributed */
   uint8_t state;
   uint8_t overflow; /* 1 if a lane passed its range: the result says so */
-  uint8_t reserved[6];
+  uint16_t filled;  /* the last member that contributed lanes; ALL: none has, so all lanes are 0 */
+  uint8_t unsent;   /* 1: COMPLETE, but no packet with room for the result has come since */
+  uint8_t reserved[3];
 };
 
 struct netsum_slot {
@@ -67,6 +69,9 @@ struct netsum_job_rules {
 #define NETSUM_ACT_TAKE_RESULT \
   9 /* the parent's result: move the lanes into rounds[bank], send it to everybody */
 #define NETSUM_ACT_PASS_STATUS 10 /* tell member `addressee` `seen` and `flags`: the parent's answer */
+#define NETSUM_ACT_CLEAR 11       /* first contribution, without lanes: those of rounds[bank] are 0 */
+#define NETSUM_ACT_COUNT 12       /* contribution without lanes: those of rounds[bank] stay */
+#define NETSUM_ACT_RESULT_ALL 13  /* send the result of rounds[bank] to everybody */
 
 struct netsum_verdict {
   uint8_t action;
@@ -100,6 +105,15 @@ NETSUM_INLINE struct netsum_verdict netsum_tell(uint32_t bank, uint64_t seen, in
   return v;
 }
 
+/* Whether the lanes that the packet has, or stands for, fit the job. */
+NETSUM_INLINE int netsum_length_fits_job(const struct netsum_fields* f,
+                                         const struct netsum_job_rules* rules) {
+  if (f->payload_bytes > rules->payload_bytes) return 0;
+  if (!(f->flags & NETSUM_FLAG_NO_LANES)) return 1;
+  return f->absent_bytes > 0 && f->absent_bytes <= rules->payload_bytes &&
+         f->absent_bytes % NETSUM_PAYLOAD_MULTIPLE == 0;
+}
+
 /* Bounds and identity against the job, for packets that name a slot. The caller has looked up `rules` by
  * fields->job, and still has to verify the check. */
 NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct netsum_job_rules* rules) {
@@ -107,7 +121,7 @@ NETSUM_INLINE int netsum_check_rules(const struct netsum_fields* f, const struct
   if (f->epoch != rules->epoch) return NETSUM_DROP_STALE_EPOCH;
   if (f->member >= rules->members) return NETSUM_DROP_BAD_MEMBER;
   if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
-  if (f->payload_bytes > rules->payload_bytes) return NETSUM_DROP_BAD_LENGTH;
+  if (!netsum_length_fits_job(f, rules)) return NETSUM_DROP_BAD_LENGTH;
   if (netsum_is_values(f->format) && f->slot + rules->value_slots < rules->slots)
     return NETSUM_DROP_BAD_FORMAT;
   return NETSUM_DROP_NONE;
@@ -126,7 +140,7 @@ NETSUM_INLINE int netsum_check_parent(const struct netsum_fields* f, const struc
                                       const struct netsum_job_rules* rules) {
   if (f->epoch != parent->epoch) return NETSUM_DROP_STALE_EPOCH;
   if (f->slot >= rules->slots) return NETSUM_DROP_BAD_SLOT;
-  if (f->payload_bytes > rules->payload_bytes) return NETSUM_DROP_BAD_LENGTH;
+  if (!netsum_length_fits_job(f, rules)) return NETSUM_DROP_BAD_LENGTH;
   return NETSUM_DROP_NONE;
 }
 
@@ -150,7 +164,7 @@ NETSUM_INLINE int netsum_current_is_over(const struct netsum_slot* slot) {
 /* Whether the packet is of what the round is summing. */
 NETSUM_INLINE int netsum_agrees(const struct netsum_round* round, const struct netsum_fields* f) {
   return f->chunk == round->chunk && f->signature == round->signature && f->format == round->format &&
-         f->payload_bytes == round->payload_bytes && (f->flags & NETSUM_FLAG_PART) == round->flags;
+         netsum_full_bytes(f) == round->payload_bytes && (f->flags & NETSUM_FLAG_PART) == round->flags;
 }
 
 /* The round before the current one: complete by construction. Its result is owed only to members that have
@@ -169,8 +183,13 @@ NETSUM_INLINE uint8_t netsum_says_overflow(const struct netsum_fields* f) {
   return (f->flags & NETSUM_FLAG_OVERFLOW) != 0;
 }
 
-/* A CONTRIBUTION that has passed netsum_check_rules() and its integrity check. After STORE or ADD the caller
- * moves the lanes and then calls netsum_slot_added(). */
+NETSUM_INLINE int netsum_has_no_lanes(const struct netsum_fields* f) {
+  return (f->flags & NETSUM_FLAG_NO_LANES) != 0;
+}
+
+/* A CONTRIBUTION that has passed netsum_check_rules() and its integrity check. After STORE, ADD, CLEAR or COUNT the
+ * caller moves the lanes and then calls netsum_slot_added(). A contribution without lanes never is answered with a
+ * result, which would be longer: members that contribute again do so with lanes. */
 NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* slot,
                                                            const struct netsum_fields* f) {
   const uint64_t bit = netsum_member_bit(f->member);
@@ -184,28 +203,32 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     round->seen = bit;
     round->chunk = f->chunk;
     round->signature = f->signature;
-    round->payload_bytes = f->payload_bytes;
+    round->payload_bytes = netsum_full_bytes(f);
     round->format = f->format;
     round->flags = f->flags & NETSUM_FLAG_PART;
     round->overflow = netsum_says_overflow(f);
     round->state = NETSUM_ROUND_OPEN;
-    return netsum_act(NETSUM_ACT_STORE, bank, bit);
+    round->filled = netsum_has_no_lanes(f) ? NETSUM_MEMBER_ALL : f->member;
+    round->unsent = 0;
+    return netsum_act(netsum_has_no_lanes(f) ? NETSUM_ACT_CLEAR : NETSUM_ACT_STORE, bank, bit);
   }
   if (ahead == 0xFFFFFFFFu) {
     const struct netsum_verdict previous = netsum_on_previous(slot, bit);
-    return netsum_agrees(round, f) ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);
+    return netsum_agrees(round, f) && !netsum_has_no_lanes(f) ? previous
+                                                              : netsum_dropped(NETSUM_DROP_STALE_ROUND);
   }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
 
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
   if (round->seen & bit) {
     /* The answer is as long as the request. A request of another length is not the member's, whose contribution agreed. */
-    if (round->state == NETSUM_ROUND_COMPLETE && netsum_agrees(round, f)) {
-      return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+    const int has_room = netsum_agrees(round, f) && !netsum_has_no_lanes(f);
+    if (round->state == NETSUM_ROUND_COMPLETE && has_room) {
+      const uint8_t action = round->unsent ? NETSUM_ACT_RESULT_ALL : NETSUM_ACT_REPLY_RESULT;
+      round->unsent = 0;
+      return netsum_act(action, bank, 0);
     }
-    if (round->state == NETSUM_ROUND_SUMMED && netsum_agrees(round, f)) {
-      return netsum_act(NETSUM_ACT_SEND_UP, bank, 0);
-    }
+    if (round->state == NETSUM_ROUND_SUMMED && has_room) return netsum_act(NETSUM_ACT_SEND_UP, bank, 0);
     return netsum_dropped(NETSUM_DROP_DUPLICATE);
   }
   if (!netsum_agrees(round, f)) {
@@ -215,10 +238,12 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
   }
   round->seen |= bit;
   round->overflow |= netsum_says_overflow(f);
+  if (netsum_has_no_lanes(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);
+  round->filled = f->member;
   return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
 }
 
-/* The lanes of the last STORE or ADD are in place. Returns 1 if all members have contributed: the result is
+/* The lanes of the last STORE, ADD, CLEAR or COUNT are in place. Returns 1 if all members have contributed: the result is
  * now due to every member or, with a parent, the sum to the parent. */
 NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int overflow,
                                     const struct netsum_job_rules* rules) {
@@ -227,6 +252,16 @@ NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int
   if (round->seen != netsum_all_members(rules->members)) return 0;
   round->state = rules->has_parent ? NETSUM_ROUND_SUMMED : NETSUM_ROUND_COMPLETE;
   return 1;
+}
+
+/* For dataplanes that cannot lengthen a packet: netsum_slot_added() has returned 1 for `f`. ALL: the packet has room for what
+ * is due. Otherwise a member to be asked, by a STATUS with AGAIN and chunk 0, to contribute again: its contribution will have
+ * room, and its answer is RESULT_ALL or SEND_UP. If that is lost, the members' probes have the same effect. */
+NETSUM_INLINE uint16_t netsum_slot_asks(struct netsum_slot* slot, const struct netsum_fields* f) {
+  struct netsum_round* round = &slot->rounds[f->round & 1];
+  if (!netsum_has_no_lanes(f) || round->filled == NETSUM_MEMBER_ALL) return NETSUM_MEMBER_ALL;
+  round->unsent = round->state == NETSUM_ROUND_COMPLETE;
+  return round->filled;
 }
 
 /* A PROBE that has passed netsum_check_rules() and its integrity check. Changes nothing. */
@@ -261,7 +296,7 @@ NETSUM_INLINE uint32_t netsum_chunk_down(uint32_t chunk) {
 
 /* A RESULT, STATUS or ERROR of the parent's that has passed netsum_check_parent() and its integrity check.
  * All of them matter only to a round whose sum is with the parent. After TAKE_RESULT the caller moves the
- * lanes. A STATUS goes to the member in whose name the PROBE went up: `chunk` of the PROBE says which, and
+ * lanes, if there are any. A STATUS goes to the member in whose name the PROBE went up: `chunk` of the PROBE says which, and
  * the answer repeats it. */
 NETSUM_INLINE struct netsum_verdict netsum_slot_from_parent(struct netsum_slot* slot,
                                                             const struct netsum_fields* f, uint16_t members) {
@@ -273,6 +308,7 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_from_parent(struct netsum_slot* 
   if (f->type == NETSUM_TYPE_RESULT) {
     if (!netsum_agrees(round, f)) return netsum_dropped(NETSUM_DROP_STALE_ROUND);
     round->overflow |= netsum_says_overflow(f);
+    round->filled = netsum_has_no_lanes(f) ? NETSUM_MEMBER_ALL : 0;
     round->state = NETSUM_ROUND_COMPLETE;
     return netsum_act(NETSUM_ACT_TAKE_RESULT, bank, 0);
   }

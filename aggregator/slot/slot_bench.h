@@ -2,6 +2,7 @@
 #ifndef NETSUM_AGGREGATOR_SLOT_SLOT_BENCH_H_
 #define NETSUM_AGGREGATOR_SLOT_SLOT_BENCH_H_
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
@@ -20,14 +21,17 @@ struct SlotOutcome {
   uint64_t seen = 0;
   bool completed = false;
   uint16_t addressee = 0;
+  uint16_t asked =
+      NETSUM_MEMBER_ALL;  // completed, but without room: the member that is asked to contribute again
   bool operator==(const SlotOutcome&) const = default;
 };
 
 class SlotBench {
  public:
+  // `lengthens`: it can answer packets without lanes by such with lanes.
   explicit SlotBench(uint16_t members, uint32_t slots = 1, uint32_t payload_bytes = 64,
-                     bool has_parent = false)
-      : slots_(slots), lanes_(slots) {
+                     bool has_parent = false, bool lengthens = true)
+      : lengthens_(lengthens), slots_(slots), lanes_(slots) {
     rules_.epoch = 1;
     rules_.members = members;
     rules_.slots = slots;
@@ -63,10 +67,13 @@ class SlotBench {
       netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
     } else if (v.action == NETSUM_ACT_ADD) {
       overflow = netsum_lanes_add(f.format, lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
-    } else {
+    } else if (v.action == NETSUM_ACT_CLEAR) {
+      std::fill_n(lanes_[f.slot][v.bank].begin(), f.absent_bytes, uint8_t{0});
+    } else if (v.action != NETSUM_ACT_COUNT) {
       return outcome;
     }
     outcome.completed = netsum_slot_added(&slot, v.bank, overflow, &rules_);
+    if (outcome.completed && !lengthens_) outcome.asked = netsum_slot_asks(&slot, &f);
     return outcome;
   }
 
@@ -75,7 +82,8 @@ class SlotBench {
     const netsum_verdict v = netsum_slot_from_parent(&slots_[f.slot], &f, rules_.members);
     SlotOutcome outcome = outcome_of(v);
     if (v.action != NETSUM_ACT_TAKE_RESULT) return outcome;
-    netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
+    if (!netsum_has_no_lanes(&f))
+      netsum_lanes_store(lanes_[f.slot][v.bank].data(), payload.data(), f.payload_bytes);
     outcome.completed = true;
     return outcome;
   }
@@ -86,6 +94,14 @@ class SlotBench {
     uint8_t payload[8];
     std::memcpy(payload, values, sizeof payload);
     return feed(contribution(member, round, slot), payload);
+  }
+
+  // Nothing, in place of two 32-bit lanes.
+  SlotOutcome contribute_nothing(uint16_t member, uint32_t round) {
+    netsum_fields f = contribution(member, round);
+    f.flags = NETSUM_FLAG_NO_LANES;
+    f.absent_bytes = f.payload_bytes;
+    return feed(f, std::array<uint8_t, NETSUM_NO_LANES_BYTES>{});
   }
 
   SlotOutcome probe(uint16_t member, uint32_t round, uint32_t slot = 0) {
@@ -113,6 +129,7 @@ class SlotBench {
             .addressee = v.addressee};
   }
 
+  const bool lengthens_;
   netsum_job_rules rules_{};
   std::vector<netsum_slot> slots_;
   std::vector<std::array<std::vector<uint8_t>, 2>> lanes_;

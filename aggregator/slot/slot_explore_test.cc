@@ -8,7 +8,7 @@
 // STATUS knew more, and answers are taken only if they name that round.
 //
 // In every state: what an aggregator sends is the exact sum of one round, marked as overflowed only if a
-// contribution of that round says so; and PROBEs that pass undisturbed, without any other packet, bring every
+// contribution of that round says so, and never answers a packet without lanes by such with lanes; and PROBEs that pass undisturbed, without any other packet, bring every
 // member to its last result. Where one rank disagrees on a round, nobody gets that round's result, and PROBEs
 // bring everybody the ERROR; elsewhere nobody gets one.
 #include <gtest/gtest.h>
@@ -125,6 +125,19 @@ INSTANTIATE_TEST_SUITE_P(Hierarchy, SlotShapes,
                                          Shape{"six_ranks", kThreeRacks, 4, kBeforeWrap, false},
                                          Shape{"four_levels", kFourLevels, 6, 1, false}),
                          name_of);
+
+// Ranks without lanes: broadcasts, one from each rank, and a round of zeros alone.
+INSTANTIATE_TEST_SUITE_P(
+    WithoutLanes, SlotShapes,
+    testing::Values(Shape{"flat", {{-1, 3}}, 4, 1, false, -1, true},
+                    Shape{"flat_wrap", {{-1, 3}}, 5, kBeforeWrap, false, -1, true},
+                    Shape{"flat_asks", {{-1, 3}}, 4, 1, false, -1, true, false},
+                    Shape{"flat_asks_wrap", {{-1, 4}}, 4, kBeforeWrap, false, -1, true, false},
+                    Shape{"two_racks", kTwoRacks, 3, 1, false, -1, true},
+                    Shape{"two_racks_ask", kTwoRacks, 3, 1, false, -1, true, false},
+                    Shape{"rank_beside_rack_asks", kRankBesideRack, 4, 1, true, -1, true, false},
+                    Shape{"three_levels_ask", kThreeLevels, 3, 1, false, -1, true, false}),
+    name_of);
 
 // The long form has more than a million states.
 TEST(SlotExplore, ManyRanks) {

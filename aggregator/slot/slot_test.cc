@@ -346,5 +346,80 @@ TEST(Slot, RoundsWrap) {
   }
 }
 
+// --- Contributions without lanes ---------------------------------------------------------------------------
+
+TEST(SlotWithoutLanes, CountsAsZeros) {
+  SlotBench bench(3);
+  EXPECT_EQ(bench.contribute(0, 1, 7).action, NETSUM_ACT_STORE);  // what is there before
+  bench.contribute(1, 1, 7);
+  bench.contribute(2, 1, 7);
+  EXPECT_EQ(bench.contribute(1, 2, 9).action, NETSUM_ACT_STORE);
+  bench.contribute(0, 2, 9);
+  bench.contribute(2, 2, 9);
+  EXPECT_EQ(bench.contribute_nothing(0, 3).action, NETSUM_ACT_CLEAR);
+  EXPECT_EQ(bench.contribute(2, 3, 5, -6).action, NETSUM_ACT_ADD);
+  const SlotOutcome last = bench.contribute_nothing(1, 3);
+  EXPECT_EQ(last.action, NETSUM_ACT_COUNT);
+  EXPECT_TRUE(last.completed);
+  EXPECT_EQ(last.asked, NETSUM_MEMBER_ALL);
+  EXPECT_EQ(bench.lane(3, 0), 5);
+  EXPECT_EQ(bench.lane(3, 1), -6);
+}
+
+TEST(SlotWithoutLanes, MustAgreeInTheLengthThatItLeavesOut) {
+  SlotBench bench(2);
+  netsum_fields f = bench.contribution(0, 1);
+  f.flags = NETSUM_FLAG_NO_LANES;
+  f.absent_bytes = 16;
+  EXPECT_EQ(bench.feed(f, std::vector<uint8_t>(8)).action, NETSUM_ACT_CLEAR);
+  EXPECT_EQ(bench.contribute(1, 1, 1).action, NETSUM_ACT_ERROR_ALL) << "8 bytes";
+}
+
+TEST(SlotWithoutLanes, LengthsThatNoLanesHaveAreRefused) {
+  SlotBench bench(2, 1, 64);
+  for (const uint32_t bytes : {0u, 4u, 12u, 72u, 0xFFFFFFFFu}) {
+    netsum_fields f = bench.contribution(0, 1);
+    f.flags = NETSUM_FLAG_NO_LANES;
+    f.absent_bytes = bytes;
+    EXPECT_EQ(bench.feed(f, std::vector<uint8_t>(8)).drop, NETSUM_DROP_BAD_LENGTH) << bytes;
+  }
+}
+
+TEST(SlotWithoutLanes, IsNeverAnsweredByAResult) {
+  SlotBench bench(2);
+  bench.contribute_nothing(0, 1);
+  EXPECT_EQ(bench.contribute_nothing(0, 1).drop, NETSUM_DROP_DUPLICATE);
+  EXPECT_TRUE(bench.contribute(1, 1, 5).completed);
+  EXPECT_EQ(bench.contribute_nothing(0, 1).drop, NETSUM_DROP_DUPLICATE);
+  EXPECT_EQ(bench.contribute(0, 1, 0).action, NETSUM_ACT_REPLY_RESULT) << "zeros, with room for the answer";
+  bench.contribute(1, 2, 5);
+  EXPECT_EQ(bench.contribute_nothing(0, 1).drop, NETSUM_DROP_STALE_ROUND);
+  EXPECT_EQ(bench.contribute(0, 1, 0).action, NETSUM_ACT_REPLY_RESULT);
+}
+
+// A dataplane that cannot lengthen packets asks the member that contributed lanes last for one with room.
+TEST(SlotWithoutLanes, AResultWithoutRoomWaitsForAContributionWithLanes) {
+  SlotBench bench(3, 1, 64, false, /*lengthens=*/false);
+  bench.contribute(1, 1, 5);
+  bench.contribute_nothing(0, 1);
+  const SlotOutcome last = bench.contribute_nothing(2, 1);
+  EXPECT_TRUE(last.completed);
+  EXPECT_EQ(last.asked, 1);
+  EXPECT_EQ(bench.contribute_nothing(0, 1).drop, NETSUM_DROP_DUPLICATE);
+  EXPECT_EQ(bench.probe(0, 1).flags, NETSUM_FLAG_AGAIN);
+  EXPECT_EQ(bench.contribute(1, 1, 5).action, NETSUM_ACT_RESULT_ALL);
+  EXPECT_EQ(bench.lane(1), 5);
+  EXPECT_EQ(bench.contribute(1, 1, 5).action, NETSUM_ACT_REPLY_RESULT) << "once only";
+  // With the lanes last, nobody needs to be asked.
+  bench.contribute_nothing(0, 2);
+  bench.contribute_nothing(1, 2);
+  EXPECT_EQ(bench.contribute(2, 2, 1).asked, NETSUM_MEMBER_ALL);
+  // Nor if there are none.
+  bench.contribute_nothing(0, 3);
+  bench.contribute_nothing(1, 3);
+  EXPECT_EQ(bench.contribute_nothing(2, 3).asked, NETSUM_MEMBER_ALL);
+  EXPECT_EQ(bench.slot().rounds[1].filled, NETSUM_MEMBER_ALL);
+}
+
 }  // namespace
 }  // namespace netsum

@@ -34,6 +34,9 @@ struct Shape {
   // can tell them apart.
   bool rounds_differ = true;
   int disagrees = -1;  // this rank contributes another chunk to the second round
+  // One rank has lanes for each round, and none for the third. The others contribute without lanes, or with lanes of zeros.
+  bool sparse = false;
+  bool lengthens = true;  // the aggregators answer packets without lanes by such with lanes
 };
 
 // One aggregator. Lane r of a round's sum counts the contributions to round r, rank by rank, a byte each.
@@ -62,10 +65,12 @@ static_assert(std::has_unique_object_representations_v<State>, "states are compa
 struct Event {
   enum Kind : uint8_t {
     kContribution,
+    kZeros,  // a contribution with lanes of zeros, of a rank that has none
     kResult,
     kError,
     kStatus,
     kSumUp,
+    kZerosUp,
     kResultDown,
     kStatusDown,
     kErrorDown
@@ -75,14 +80,11 @@ struct Event {
 };
 
 inline std::string describe(const Event& event) {
-  static constexpr const char* kNames[] = {"contribution of rank",
-                                           "result for rank",
-                                           "error for rank",
-                                           "status for rank",
-                                           "sum of node",
-                                           "parent's result for node",
-                                           "parent's status for node",
-                                           "parent's error for node"};
+  static constexpr const char* kNames[] = {"contribution of rank",     "zeros of rank",
+                                           "result for rank",          "error for rank",
+                                           "status for rank",          "sum of node",
+                                           "sum of zeros of node",     "parent's result for node",
+                                           "parent's status for node", "parent's error for node"};
   return std::string(kNames[event.kind]) + " " + std::to_string(event.who) + ", round " +
          std::to_string(event.round + 1);
 }
@@ -135,7 +137,10 @@ class World {
     std::vector<Event> all;
     for (uint8_t rank = 0; rank < ranks(); ++rank) {
       const uint8_t last = std::min<uint8_t>(state.round[rank], static_cast<uint8_t>(shape_.rounds - 1));
-      for (uint8_t k = 0; k <= last; ++k) all.push_back({Event::kContribution, rank, k});
+      for (uint8_t k = 0; k <= last; ++k) {
+        all.push_back({Event::kContribution, rank, k});
+        if (!has_lanes(bit_of(rank), k)) all.push_back({Event::kZeros, rank, k});
+      }
       if (done(state, rank)) continue;
       if (state.results[rank] >> state.round[rank] & 1)
         all.push_back({Event::kResult, rank, state.round[rank]});
@@ -147,6 +152,7 @@ class World {
       for (uint8_t k = 0; k < shape_.rounds; ++k) {
         if (state.sums_up[node] >> k & 1) {
           all.push_back({Event::kSumUp, node, k});
+          if (!has_lanes(below_[node], k)) all.push_back({Event::kZerosUp, node, k});
           all.push_back({Event::kStatusDown, node, k});  // PROBEs go up while the sum is with the parent
         }
         if (state.results_down[node] >> k & 1) all.push_back({Event::kResultDown, node, k});
@@ -159,15 +165,17 @@ class World {
   void apply(const Event& event, State* state) {
     switch (event.kind) {
       case Event::kContribution:
-        contribute(state, ranks_[event.who].node, rank_fields(event.who, event.round),
-                   1ull << (8 * event.who), event.round);
+      case Event::kZeros:
+        contribute(state, ranks_[event.who].node,
+                   rank_fields(event.who, event.round, event.kind == Event::kZeros), bit_of(event.who),
+                   event.round);
         return;
       case Event::kResult:
         advance(state, event.who);
         return;
       case Event::kStatus:
         state->counted[event.who] =
-            probe(state, ranks_[event.who].node, rank_fields(event.who, event.round)).counted;
+            probe(state, ranks_[event.who].node, rank_fields(event.who, event.round, /*zeros=*/true)).counted;
         return;
       case Event::kError:
         state->failed[event.who] = 1;
@@ -176,14 +184,16 @@ class World {
         take_error(state, event.who);
         return;
       case Event::kSumUp:
-        contribute(state, shape_.nodes[event.who].parent, node_fields(event.who, event.round),
-                   below_[event.who], event.round);
+      case Event::kZerosUp:
+        contribute(state, shape_.nodes[event.who].parent,
+                   node_fields(event.who, event.round, event.kind == Event::kZerosUp), below_[event.who],
+                   event.round);
         return;
       case Event::kResultDown:
         take_result(state, event.who, event.round);
         return;
       case Event::kStatusDown: {
-        netsum_fields f = node_fields(event.who, event.round);
+        netsum_fields f = node_fields(event.who, event.round, /*zeros=*/true);
         f.type = NETSUM_TYPE_STATUS;
         Node& node = state->nodes[event.who];
         netsum_slot_from_parent(&node.slot, &f, members_[event.who]);
@@ -224,6 +234,21 @@ class World {
     state->counted[rank] = 0;
   }
 
+  static uint64_t bit_of(size_t rank) { return 1ull << (8 * rank); }
+  // The bits of the ranks that have lanes for round k.
+  uint64_t with_lanes(uint8_t k) const {
+    if (!shape_.sparse) return ~0ull;
+    return k == 2 ? 0 : bit_of(k % ranks());
+  }
+  bool has_lanes(uint64_t some_ranks, uint8_t k) const { return (some_ranks & with_lanes(k)) != 0; }
+  // `f` is of `some_ranks`; `zeros`: with lanes although they have none.
+  void leave_out_lanes(uint64_t some_ranks, uint8_t k, bool zeros, netsum_fields* f) const {
+    if (zeros || has_lanes(some_ranks, k)) return;
+    f->flags |= NETSUM_FLAG_NO_LANES;
+    f->absent_bytes = f->payload_bytes;
+    f->payload_bytes = NETSUM_NO_LANES_BYTES;
+  }
+
   netsum_fields fields(uint16_t member, uint8_t k) const {
     netsum_fields f{};
     f.type = NETSUM_TYPE_CONTRIBUTION;
@@ -239,14 +264,16 @@ class World {
   // The first rank's contribution to the second round has overflowed further down.
   static bool overflows(uint8_t k) { return k == 1; }
   bool disputed(uint8_t k) const { return shape_.disagrees >= 0 && k == kDisputed; }
-  netsum_fields rank_fields(size_t rank, uint8_t k) const {
+  netsum_fields rank_fields(size_t rank, uint8_t k, bool zeros) const {
     netsum_fields f = fields(ranks_[rank].member, k);
+    leave_out_lanes(bit_of(rank), k, zeros, &f);
     if (rank == 0 && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     if (disputed(k) && static_cast<int>(rank) == shape_.disagrees) f.chunk ^= 1;
     return f;
   }
-  netsum_fields node_fields(size_t node, uint8_t k) const {
+  netsum_fields node_fields(size_t node, uint8_t k, bool zeros) const {
     netsum_fields f = fields(member_of_[node], k);
+    leave_out_lanes(below_[node], k, zeros, &f);
     if (disputed(k) && (below_[node] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
     if ((below_[node] & 1) && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     return f;
@@ -264,16 +291,18 @@ class World {
     if (wrong_.empty()) wrong_ = what;
   }
 
-  // What leaves a node: the sum of exactly round k, from everybody in `from`.
+  // What leaves a node: the sum of exactly round k, from everybody in `from` who has lanes for it.
   void check_sum(const State& state, size_t index, uint32_t bank, uint8_t k, uint64_t from, bool overflow) {
     const Node& node = state.nodes[index];
     for (size_t lane = 0; lane < kMaxRounds; ++lane) {
-      if (node.lanes[bank][lane] != (lane == k ? from : 0)) {
+      if (node.lanes[bank][lane] != (lane == k ? from & with_lanes(k) : 0)) {
         fail("node " + std::to_string(index) + " sends a wrong sum of round " + std::to_string(k + 1));
       }
     }
     const netsum_round& round = node.slot.rounds[bank];
     const netsum_fields f = fields(0, k);
+    if (has_lanes(from, k) && round.filled == NETSUM_MEMBER_ALL)
+      fail("a sum of round " + std::to_string(k + 1) + " without its lanes");
     if ((round.overflow != 0) != overflow) fail("a wrong overflow mark in round " + std::to_string(k + 1));
     if (round.chunk != f.chunk || round.signature != f.signature || round.format != f.format ||
         round.flags != f.flags || round.payload_bytes != f.payload_bytes) {
@@ -319,12 +348,16 @@ class World {
     state->sums_up[index] |= static_cast<uint8_t>(1u << k);
   }
 
+  void check_room(const netsum_fields& f) {
+    if (netsum_has_no_lanes(&f)) fail("an answer with lanes to a packet without");
+  }
+
   // A contribution that counts `from` for round k. What its sender is answered.
   Answer contribute(State* state, int to, const netsum_fields& f, uint64_t from, uint8_t k) {
     const auto index = static_cast<size_t>(to);
     Node& node = state->nodes[index];
     uint64_t payload[kMaxRounds] = {};
-    payload[k] = from;
+    payload[k] = from & with_lanes(k);
     const netsum_verdict v = netsum_slot_contribute(&node.slot, &f);
     int overflow = 0;
     switch (v.action) {
@@ -334,10 +367,21 @@ class World {
       case NETSUM_ACT_ADD:
         overflow = netsum_lanes_add(f.format, node.lanes[v.bank], payload, f.payload_bytes);
         break;
+      case NETSUM_ACT_CLEAR:
+        std::fill_n(node.lanes[v.bank], kMaxRounds, uint64_t{0});
+        break;
+      case NETSUM_ACT_COUNT:
+        break;
       case NETSUM_ACT_REPLY_RESULT:
+        check_room(f);
         send_result(state, index, f.member, v.bank, k);
         return Answer::kResult;
+      case NETSUM_ACT_RESULT_ALL:
+        check_room(f);
+        send_to_all(state, index, v.bank, k);
+        return Answer::kResult;
       case NETSUM_ACT_SEND_UP:
+        check_room(f);
         send_up(state, index, v.bank, k);
         return Answer::kSumIsUp;
       case NETSUM_ACT_ERROR_ALL:
@@ -357,6 +401,8 @@ class World {
     }
     const netsum_job_rules own = rules(index);
     if (!netsum_slot_added(&node.slot, v.bank, overflow, &own)) return Answer::kNothing;
+    // Whoever is asked may contribute again at any time, and need not.
+    if (!shape_.lengthens && netsum_slot_asks(&node.slot, &f) != NETSUM_MEMBER_ALL) return Answer::kNothing;
     if (own.has_parent) {
       send_up(state, index, v.bank, k);
       return Answer::kSumIsUp;
@@ -367,16 +413,17 @@ class World {
 
   // The parent's result of round k; whether it is taken.
   bool take_result(State* state, size_t index, uint8_t k) {
-    netsum_fields f = node_fields(index, k);
+    netsum_fields f = fields(NETSUM_MEMBER_ALL, k);
+    if (disputed(k) && (below_[index] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
+    leave_out_lanes(everybody(), k, /*zeros=*/false, &f);
     f.type = NETSUM_TYPE_RESULT;
-    f.member = NETSUM_MEMBER_ALL;
-    f.flags = static_cast<uint8_t>(fields(0, k).flags | (overflows(k) ? NETSUM_FLAG_OVERFLOW : 0));
+    if (overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     uint64_t payload[kMaxRounds] = {};
-    payload[k] = everybody();
+    payload[k] = everybody() & with_lanes(k);
     Node& node = state->nodes[index];
     const netsum_verdict v = netsum_slot_from_parent(&node.slot, &f, members_[index]);
     if (v.action == NETSUM_ACT_TAKE_RESULT) {
-      netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
+      if (!netsum_has_no_lanes(&f)) netsum_lanes_store(node.lanes[v.bank], payload, f.payload_bytes);
       send_to_all(state, index, v.bank, k);
       return true;
     }
@@ -386,7 +433,7 @@ class World {
 
   // The parent's ERROR; whether it is taken.
   bool take_error(State* state, size_t index) {
-    netsum_fields f = node_fields(index, kDisputed);
+    netsum_fields f = node_fields(index, kDisputed, /*zeros=*/true);
     f.type = NETSUM_TYPE_ERROR;
     f.format = NETSUM_FORMAT_NONE;
     f.flags = 0;
@@ -429,7 +476,7 @@ class World {
   // The node's contribution goes up undisturbed: what comes back of its parent, and is taken.
   Answer pass_up(State* state, size_t index, uint8_t k) {
     const int parent = shape_.nodes[index].parent;
-    Answer answer = contribute(state, parent, node_fields(index, k), below_[index], k);
+    Answer answer = contribute(state, parent, node_fields(index, k, /*zeros=*/true), below_[index], k);
     if (answer == Answer::kSumIsUp) answer = pass_up(state, static_cast<size_t>(parent), k);
     if (answer == Answer::kResult && take_result(state, index, k)) return answer;
     if (answer == Answer::kError && take_error(state, index)) return answer;
@@ -439,12 +486,12 @@ class World {
   // What a rank gets for its probe: kResult, kError or neither.
   Answer ask(State* state, size_t rank) {
     const uint8_t k = state->round[rank];
-    const netsum_fields f = rank_fields(rank, k);
+    const netsum_fields f = rank_fields(rank, k, /*zeros=*/true);
     const Told told = probe(state, ranks_[rank].node, f);
     if (told.answer != Answer::kAgain) return told.answer;
     if (state->counted[rank] && !told.counted)
       return Answer::kNothing;  // the earlier STATUS has overtaken this
-    Answer answer = contribute(state, ranks_[rank].node, f, 1ull << (8 * rank), k);
+    Answer answer = contribute(state, ranks_[rank].node, f, bit_of(rank), k);
     if (answer == Answer::kSumIsUp) answer = pass_up(state, static_cast<size_t>(ranks_[rank].node), k);
     return answer;
   }

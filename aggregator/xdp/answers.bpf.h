@@ -53,6 +53,13 @@ INLINE void load_lanes(struct xdp_md* ctx, const uint8_t* acc) {
 #define LOAD_STEP(p, at) netsum_store64(p, netsum_load64(acc + (at)))
   FOR_EACH_WORD(ctx, LOAD_STEP);
 }
+INLINE void clear_lanes(uint8_t* acc, uint32_t bytes) {
+  const uint32_t words = payload_limit / 8;
+  for (uint32_t i = 0; i < words; ++i) {
+    if (8 * i >= bytes) break;
+    netsum_store64(acc + 8 * i, 0);
+  }
+}
 INLINE int add_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top) {
   uint64_t overflow = 0;
 #define ADD_STEP(p, at) \
@@ -166,7 +173,11 @@ INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_
   address_to(f, to);
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
-  return bpf_redirect_map(&interfaces, to->ifindex, 0);
+  uint32_t ifindex = to->ifindex;
+  /* Otherwise the compiler shares the load with that of ctx->ingress_ifindex, which has the same offset; the verifier refuses
+   * an instruction that reads by pointers of different kinds. */
+  asm volatile("" : "+r"(ifindex));
+  return bpf_redirect_map(&interfaces, ifindex, 0);
 }
 
 /* The frame's payload goes to the parent of its job. */
@@ -203,6 +214,8 @@ struct outcome {
   uint8_t flags; /* of the result */
   uint8_t complete;
   uint8_t overflow;
+  uint8_t contributes;     /* the packet has been counted as its member's contribution */
+  uint32_t no_lanes_bytes; /* of the lanes that the result leaves out; 0: it has lanes */
 };
 
 INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
@@ -223,8 +236,8 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
   switch (o->verdict.action) {
     case NETSUM_ACT_STORE:
     case NETSUM_ACT_ADD:
-      add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
-      add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
+    case NETSUM_ACT_CLEAR:
+    case NETSUM_ACT_COUNT:
       if (!o->complete) return XDP_DROP;
       return job->rules.has_parent ? send_sum_up(ctx, f, o, job) : result_to_all(ctx, f, o);
     case NETSUM_ACT_SEND_UP:
@@ -233,9 +246,11 @@ INLINE int act(struct xdp_md* ctx, const struct netsum_fields* f, const struct o
       return send_up(ctx, f, KIND(NETSUM_TYPE_PROBE, NETSUM_FORMAT_NONE, 0),
                      netsum_chunk_up(f->chunk, f->member), job);
     case NETSUM_ACT_TAKE_RESULT:
+    case NETSUM_ACT_RESULT_ALL:
       return result_to_all(ctx, f, o);
     case NETSUM_ACT_REPLY_RESULT:
       add_to(NETSUM_XDP_RESULTS_REPEATED, 1);
+      if (o->no_lanes_bytes != 0 && set_payload(ctx, o->no_lanes_bytes)) return XDP_ABORTED;
       return answer_sender(ctx, KIND(NETSUM_TYPE_RESULT, f->format, o->flags), NETSUM_MEMBER_ALL, key);
     case NETSUM_ACT_REPLY_STATUS:
       add_to(NETSUM_XDP_STATUSES, 1);

@@ -112,6 +112,7 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
   uint8_t* acc = bpf_map_lookup_elem(&lanes, &lanes_index);
   if (!value || !acc) return drop(NETSUM_DROP_BAD_SLOT);
   struct outcome o = {};
+  uint16_t asked = NETSUM_MEMBER_ALL;
 
   bpf_spin_lock(&value->lock);
   struct netsum_slot* slot = &value->slot;
@@ -121,21 +122,44 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
     o.verdict = f->type == NETSUM_TYPE_CONTRIBUTION ? netsum_slot_contribute(slot, f)
                                                     : netsum_slot_from_parent(slot, f, job->rules.members);
     const uint8_t action = o.verdict.action;
+    const int has_room = !netsum_has_no_lanes(f);
     int overflow = 0;
-    if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT) store_lanes(ctx, acc);
+    if (has_room && (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT)) store_lanes(ctx, acc);
+    if (action == NETSUM_ACT_CLEAR) clear_lanes(acc, f->absent_bytes);
     if (action == NETSUM_ACT_ADD) overflow = combine(ctx, f->format, acc);
-    if (action == NETSUM_ACT_STORE || action == NETSUM_ACT_ADD) {
-      o.complete = netsum_slot_added(slot, f->round & 1, overflow, &job->rules);
-    }
+    o.contributes = action == NETSUM_ACT_STORE || action == NETSUM_ACT_ADD || action == NETSUM_ACT_CLEAR ||
+                    action == NETSUM_ACT_COUNT;
+    if (o.contributes) o.complete = netsum_slot_added(slot, f->round & 1, overflow, &job->rules);
     /* Under the lock: the lanes must not change while they are copied. */
-    if (o.complete || action == NETSUM_ACT_REPLY_RESULT || action == NETSUM_ACT_SEND_UP) load_lanes(ctx, acc);
+    if (has_room && (o.complete || action == NETSUM_ACT_REPLY_RESULT || action == NETSUM_ACT_RESULT_ALL ||
+                     action == NETSUM_ACT_SEND_UP)) {
+      load_lanes(ctx, acc);
+    }
+    if (o.complete) asked = netsum_slot_asks(slot, f);
   }
   const struct netsum_round* round = &slot->rounds[f->round & 1];
   o.blamed = round->blamed;
   o.overflow = round->overflow;
   o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);
+  /* What is sent up again has lanes, as its request has. */
+  if (round->filled == NETSUM_MEMBER_ALL && o.verdict.action != NETSUM_ACT_SEND_UP) {
+    o.flags |= NETSUM_FLAG_NO_LANES;
+    o.no_lanes_bytes = round->payload_bytes;
+  }
   bpf_spin_unlock(&value->lock);
 
+  if (o.contributes) {
+    add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
+    add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
+  }
+  if (asked != NETSUM_MEMBER_ALL) {
+    struct frame* frame = data_of(ctx);
+    if ((const void*)(frame + 1) > end_of(ctx)) return XDP_ABORTED;
+    frame->header.chunk = netsum_put32(0);
+    o.verdict.action = NETSUM_ACT_PASS_STATUS;
+    o.verdict.addressee = asked & (NETSUM_MAX_MEMBERS - 1);
+    o.verdict.flags = NETSUM_FLAG_AGAIN;
+  }
   return act(ctx, f, &o, job);
 }
 
@@ -250,6 +274,11 @@ int netsum_aggregate(struct xdp_md* ctx) {
   struct netsum_fields f;
   const int reason = netsum_parse(&frame->header, size, &f);
   if (reason) return drop(reason);
+  if (netsum_has_no_lanes(&f)) {
+    const uint8_t* payload = (const uint8_t*)(frame + 1);
+    if ((const void*)(payload + NETSUM_NO_LANES_BYTES) > end_of(ctx)) return drop(NETSUM_DROP_BAD_LENGTH);
+    f.absent_bytes = netsum_absent_bytes(payload);
+  }
   const struct netsum_xdp_job* job = 0;
   verdict = netsum_is_parents(f.type) ? from_parent(ctx, &f, peer, &job) : from_member(ctx, &f, peer, &job);
   if (verdict >= 0 || !job) return verdict;

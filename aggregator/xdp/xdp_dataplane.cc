@@ -48,6 +48,7 @@ class XdpDataplane final : public Dataplane {
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     add_words(&capabilities);
+    capabilities.set_no_lanes(true);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,

@@ -96,8 +96,9 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
     return std::to_string(needs.max_members()) + " members (the most is " +
            std::to_string(most_members_of(can)) + ")";
   if (needs.multicast() && !can.multicast()) return "results by multicast";
+  if (needs.no_lanes() && !can.no_lanes()) return "contributions without lanes";
   for (const auto& [number, value] : encoded_fields(needs))
-    if (number > Capabilities::kMulticastFieldNumber)
+    if (number > Capabilities::kNoLanesFieldNumber)
       return "capability " + std::to_string(number) + ", which is of a later release";
   return {};
 }
@@ -169,6 +170,7 @@ Capabilities common(const Capabilities& a, const Capabilities& b) {
                               : std::max(a.payload_bytes(), b.payload_bytes()));
   both.set_max_members(std::min(most_members_of(a), most_members_of(b)));
   both.set_multicast(a.multicast() && b.multicast());
+  both.set_no_lanes(a.no_lanes() && b.no_lanes());
   return both;
 }
 

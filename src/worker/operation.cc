@@ -83,6 +83,19 @@ std::string Operation::describe() const {
   return text + ")";
 }
 
+bool Operation::contributes_to(const Elements& elements) const {
+  bool contributes = false;
+  if (has_inputs_) elements.for_each_run([&](const Run& run) { contributes |= run.input != nullptr; });
+  return contributes;
+}
+
+bool Operation::is_for_this_rank_alone(const Elements& elements) const {
+  bool alone = has_outputs_;
+  if (alone)
+    elements.for_each_run([&](const Run& run) { alone &= role_.receivers.of(run.tensor) == role_.rank; });
+  return alone;
+}
+
 bool Operation::can_send_values(uint32_t payload_bytes) const {
   return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1 &&
          chunks(payload_bytes) <= kMostValueChunks &&

@@ -108,6 +108,12 @@ class Operation {
   // Where in its tensor element `begin` is.
   size_t offset_of(size_t begin) const;
 
+  // Whether this rank contributes to some of the elements, or to any at all.
+  bool contributes_to(const Elements& elements) const;
+  bool contributes() const { return has_inputs_; }
+  // Whether all of the elements go to this rank and to no other.
+  bool is_for_this_rank_alone(const Elements& elements) const;
+
   // Whether an aggregator can be given the elements as they are, and gives back the same sums as by lanes: the operation is
   // small, and all elements of a chunk are treated alike. Equal on all ranks.
   bool can_send_values(uint32_t payload_bytes) const;

@@ -184,12 +184,33 @@ TEST(Operation, OnlyTheMemoryOfItsRoleIsUsed) {
   const Chunk chunk = operation.chunk(0, 64);
   operation.encode(chunk, operation.plan(chunk, 64).packet[0], payload);
   EXPECT_EQ(std::vector<uint8_t>(payload, payload + 8), (std::vector<uint8_t>{0, 0, 0, 1, 2, 3, 0, 0}));
+  EXPECT_TRUE(operation.contributes());
+  EXPECT_TRUE(operation.contributes_to(chunk));
+  EXPECT_TRUE(operation.contributes_to(operation.chunk_of(2, 2)));
+  EXPECT_FALSE(operation.contributes_to(operation.chunk_of(0, 3)));
   operation.copy_in(1, 5, out);
   EXPECT_EQ(std::vector<uint8_t>(out, out + 5), (std::vector<uint8_t>{0, 0, 1, 2, 3}));
   const std::vector<uint8_t> sums(8, 9);
   EXPECT_TRUE(operation.decode(chunk, operation.plan(chunk, 64).packet[0], {sums.data()}));
   operation.copy_out(sums.data(), 0, 6);
   EXPECT_EQ(std::vector<uint8_t>(other, other + 3), (std::vector<uint8_t>{7, 7, 7}));
+}
+
+TEST(Operation, KnowsWhatGoesToThisRankAlone) {
+  int32_t memory[6] = {};
+  const auto make = [&](Collective collective, int root) {
+    return make_operation(0, DataType::kInt32, {{memory, memory, 3}, {memory + 3, memory + 3, 3}},
+                          ReduceOp::kSum, make_role(collective, root, 1));
+  };
+  const Operation parts = make(Collective::kReduceScatter, 0);
+  EXPECT_TRUE(parts.is_for_this_rank_alone(parts.chunk_of(3, 3)));
+  EXPECT_FALSE(parts.is_for_this_rank_alone(parts.chunk_of(2, 2))) << "partly rank 0's";
+  EXPECT_FALSE(parts.is_for_this_rank_alone(parts.chunk_of(0, 3)));
+  const Operation to_us = make(Collective::kReduce, 1), to_another = make(Collective::kReduce, 0);
+  EXPECT_TRUE(to_us.is_for_this_rank_alone(to_us.chunk_of(0, 6)));
+  EXPECT_FALSE(to_another.is_for_this_rank_alone(to_another.chunk_of(0, 6)));
+  const Operation to_all = make(Collective::kAllReduce, 0);
+  EXPECT_FALSE(to_all.is_for_this_rank_alone(to_all.chunk_of(3, 3)));
 }
 
 // Blocks of a reduce-scatter do not end with its parts, so its results are those of one tensor; and small ones go as values.

@@ -38,6 +38,7 @@ Stripe::Stripe(const StripeOptions& options)
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
   for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
   for (auto& payload : held_.payloads) payload.resize(options.payload_bytes);
+  for (auto* lanes : {&zeros_, &own_, &total_}) lanes->resize(options.payload_bytes);
 }
 
 void Stripe::change_state(uint32_t slot_index, SlotEvent event) {

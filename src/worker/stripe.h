@@ -11,6 +11,10 @@
 //   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
 //
+//   without lanes: a rank that has nothing to add to a step says so in a packet of 40 bytes. So does a rank to which alone the
+//     sum goes: it adds its own lanes when the sum of the others has arrived. What is sent again has lanes of zeros instead,
+//     because the answer to it has room for those of the result.
+//
 // The operation's encoding (src/encoding/encoding.h) determines these bytes and packets. Nothing is stored for
 // retransmission: a packet is encoded again from the caller's tensor, which only its own result overwrites.
 //
@@ -50,7 +54,8 @@ struct StripeOptions {
   netsum_key key{};  // the stripe's: wire::stripe_key()
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
-  bool sums_values = false;  // the aggregator takes values in scale slots; equal on all ranks
+  bool sums_values = false;     // the aggregator takes values in scale slots; equal on all ranks
+  bool takes_no_lanes = false;  // the aggregator takes contributions without lanes
   uint32_t payload_bytes = 1440;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.
@@ -158,11 +163,18 @@ class Stripe {
 
  private:
   enum class StepKind : uint8_t { kAgree, kData, kValues, kFirst };  // kFirst: lanes in a scale slot
+  // What becomes of this rank's lanes.
+  enum class OwnLanes : uint8_t {
+    kSent,
+    kNone,  // it has none: they are 0
+    kKept,  // no other rank needs their sum: they are added to the result, which is that of the others
+  };
   struct Step {
     Operation* operation = nullptr;
     StepKind kind = StepKind::kAgree;
-    uint8_t part = 0;          // kData: which packet of the chunk
-    bool together = false;     // kData: as in ChunkPlan
+    uint8_t part = 0;       // kData: which packet of the chunk
+    bool together = false;  // kData: as in ChunkPlan
+    OwnLanes own = OwnLanes::kSent;
     uint32_t scale_group = 0;  // index in scale_groups_
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
     Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst
@@ -215,6 +227,7 @@ class Stripe {
   // Moves on from scale groups and chunks that send no data.
   void pass_without_data();
   std::optional<Step> next_step(uint64_t limit);
+  OwnLanes own_lanes_of(const Step& step) const;
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);
@@ -232,6 +245,8 @@ class Stripe {
   bool waits_in_queues(int64_t now_us) const { return round_trip_.queues() && !loses_packets(now_us); }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
   Status deliver(const Step& step, const uint8_t* payload);
+  // The lanes of a result and this rank's, which it has kept; null: a sum passed the range of its lane.
+  const uint8_t* add_kept_lanes(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
   void finish_group(ScaleGroup* group);
   void look_for_gaps(int64_t now_us);
@@ -280,6 +295,9 @@ class Stripe {
     uint8_t arrived = 0;  // packets
     std::array<std::vector<uint8_t>, kMaxPackets> payloads;
   } held_;
+
+  std::vector<uint8_t> zeros_;        // the lanes of results without lanes
+  std::vector<uint8_t> own_, total_;  // of add_kept_lanes()
 
   bool held_back_ = false;
   RoundTrip round_trip_;

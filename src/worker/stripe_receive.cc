@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "src/base/assert.h"
+#include "src/kernels/kernels.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
@@ -52,16 +53,18 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   Slot& slot = slots_[fields.slot];
   const Step step = slot.step;
   const uint8_t part = step.part > 0 ? NETSUM_FLAG_PART : 0;
-  if (fields.payload_bytes != step.packet.payload_bytes || fields.chunk != step.index ||
+  if (netsum_full_bytes(&fields) != step.packet.payload_bytes || fields.chunk != step.index ||
       fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");
   }
-  if (fields.flags & NETSUM_FLAG_OVERFLOW) {
+  const uint8_t* lanes = (fields.flags & NETSUM_FLAG_NO_LANES) != 0 ? zeros_.data() : payload;
+  if (step.own == OwnLanes::kKept) lanes = add_kept_lanes(step, lanes);
+  if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr) {
     return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
   }
-  const Status delivered = deliver(step, payload);
+  const Status delivered = deliver(step, lanes);
   if (!delivered.ok()) return delivered;
 
   counters_.results.add();
@@ -102,6 +105,14 @@ bool Stripe::measures_round_trip(const Slot& slot, int64_t now_us) const {
   // instead, and the sample would delay the repair of each further loss.
   if (slot.history.backoff >= 2) return !loses_packets(now_us);
   return static_cast<double>(now_us - slot.probed_at_us) < round_trip_.srtt_us() / 2;
+}
+
+const uint8_t* Stripe::add_kept_lanes(const Step& step, const uint8_t* payload) {
+  const size_t bytes = step.packet.payload_bytes;
+  std::memcpy(total_.data(), payload, bytes);
+  step.operation->encode(step.chunk, step.packet, own_.data());
+  return kernels::combine_lanes(step.packet.format, total_.data(), own_.data(), bytes) ? nullptr
+                                                                                       : total_.data();
 }
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
@@ -205,12 +216,15 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   if (!again || outdated || slot.state == SlotState::kResendDue) return;
   // No probe was sent since the retransmission: this answers an earlier one.
   if (slot.history.resent && slot.history.backoff == 0) return;
-  window_.on_loss();
+  // Without a PROBE, nothing was lost: an aggregator that cannot lengthen packets needs one with lanes for the result.
+  if (slot.history.backoff > 0) window_.on_loss();
   counters_.window_packets.set(window_.packets());
   if (slot.history.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
   change_state(fields.slot, SlotEvent::kAgain);
-  lost_since_tick_ = true;
-  lost_at_us_ = now_us;
+  if (slot.history.backoff > 0) {
+    lost_since_tick_ = true;
+    lost_at_us_ = now_us;
+  }
   schedule(now_us);
 }
 

@@ -237,9 +237,18 @@ void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
   Slot& slot = slots_[slot_index];
   change_state(slot_index, SlotEvent::kStarted);
   slot.step = step;
+  slot.step.own = own_lanes_of(step);
   ++slot.round;
   slot.history = {};
   slot.probed_at_us = now_us;
+}
+
+Stripe::OwnLanes Stripe::own_lanes_of(const Step& step) const {
+  if (!options_.takes_no_lanes || step.kind == StepKind::kValues) return OwnLanes::kSent;
+  const Operation& operation = *step.operation;
+  if (step.kind == StepKind::kAgree) return operation.contributes() ? OwnLanes::kSent : OwnLanes::kNone;
+  if (!operation.contributes_to(step.chunk)) return OwnLanes::kNone;
+  return operation.is_for_this_rank_alone(step.chunk) ? OwnLanes::kKept : OwnLanes::kSent;
 }
 
 uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame) {
@@ -251,7 +260,14 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   fields.payload_bytes = step.packet.payload_bytes;
   fields.format = step.packet.format;
   fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
-  if (step.kind == StepKind::kAgree) {
+  if (step.own != OwnLanes::kSent && !slot.history.resent) {
+    const netsum_be64 length = netsum_put64(fields.payload_bytes);
+    std::memcpy(lanes, &length, sizeof length);
+    fields.flags |= NETSUM_FLAG_NO_LANES;
+    fields.payload_bytes = NETSUM_NO_LANES_BYTES;
+  } else if (step.own != OwnLanes::kSent) {
+    std::memset(lanes, 0, fields.payload_bytes);
+  } else if (step.kind == StepKind::kAgree) {
     std::memcpy(lanes, scale_groups_[step.scale_group].agreed.data(), step.packet.payload_bytes);
   } else if (step.kind == StepKind::kValues) {
     std::memset(lanes + step.packet.payload_bytes - 8, 0, 8);
@@ -262,7 +278,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   slot.sent_at_us = now_us;
   slot.probe_at_us = now_us + round_trip_.timeout_us();
   schedule(slot.probe_at_us);
-  return wire::write_header(fields, key_, kernels::nh(lanes, step.packet.payload_bytes, key_.table()), frame);
+  return wire::write_header(fields, key_, kernels::nh(lanes, fields.payload_bytes, key_.table()), frame);
 }
 
 uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {

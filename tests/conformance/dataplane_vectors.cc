@@ -109,6 +109,7 @@ std::string to_json(const Vector& vector) {
                                      {"key", hex(job.parent->key)},
                                      {"member", job.parent->member}};
   }
+  if (vector.lengthens) json["lengthens"] = *vector.lengthens;
   json["start"] = Json::array();
   for (const VectorStart& start : vector.start) {
     json["start"].push_back({{"job", start.job}, {"slot", start.slot}, {"round", start.round}});
@@ -149,6 +150,7 @@ Vector from_json(const std::string& text) {
                                              .key = unhex_key(parent.at("key")),
                                              .member = parent.at("member")};
   }
+  if (json.contains("lengthens")) vector.lengthens = json.at("lengthens").get<bool>();
   for (const Json& start : json.at("start")) {
     vector.start.push_back({.job = start.at("job"), .slot = start.at("slot"), .round = start.at("round")});
   }
@@ -190,6 +192,8 @@ ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
     if (step.packet.size() > dataplane.largest_datagram())
       return {Outcome::kNotApplicable, "too long for it"};
   }
+  if (vector.lengthens && *vector.lengthens != dataplane.lengthens())
+    return {Outcome::kNotApplicable, "does otherwise with packets without lanes"};
   for (const VectorJob& job : vector.jobs) {
     if (job.sums_values && !dataplane.sums_values()) return {Outcome::kNotApplicable, "cannot sum values"};
     dataplane.install(job);

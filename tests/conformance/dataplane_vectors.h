@@ -67,6 +67,9 @@ class DataplaneUnderTest {
   virtual size_t largest_datagram() const { return 65507; }
   // Vectors with jobs that need it do not apply to those that cannot.
   virtual bool sums_values() const { return false; }
+  // Whether it answers packets without lanes by results with lanes. Others ask a member for a longer packet first. Vectors in
+  // which this makes a difference say to which of both they apply.
+  virtual bool lengthens() const { return true; }
   // Packets refused so far, by drop_name(); zero counts may be left out.
   virtual std::map<std::string, uint64_t> drops() = 0;
 };
@@ -88,6 +91,7 @@ struct Vector {
   std::vector<VectorStart> start;
   std::vector<VectorStep> steps;
   std::map<std::string, uint64_t> drops;  // after the last step
+  std::optional<bool> lengthens;          // applies only to dataplanes of which this is true
 };
 
 std::string to_json(const Vector& vector);

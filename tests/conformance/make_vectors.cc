@@ -430,6 +430,81 @@ Vector words() {
   return w.done();
 }
 
+Vector no_lanes_vector() {
+  VectorWriter w("no_lanes", "a contribution without lanes counts as zeros, and is never answered by lanes",
+                 3);
+  w.everybody_says_hello();
+  const Bytes lanes = lanes32({1, -2, 3, 4}), zeros = lanes32({0, 0, 0, 0});
+  w.contribute_nothing(0, kFirst, 16);
+  w.contribute_nothing(0, kFirst, 16, "a copy").expect_drop("duplicate");
+  w.contribute_nothing(2, kFirst, 16);
+  w.ask(2, kFirst, "open, the asker's contribution is in").expect_status(2, kFirst, 5, false);
+  w.contribute(1, kFirst, lanes).expect_result_for_all(kFirst, lanes);
+  w.contribute_nothing(0, kFirst, 16, "a copy: the answer would be longer").expect_drop("duplicate");
+  w.ask(0, kFirst, "member 0 lost the result").expect_status(0, kFirst, 7, true);
+  w.contribute(0, kFirst, zeros, "as told, with lanes of zeros").expect_result_for(0, kFirst, lanes);
+  w.contribute(1, kFirst, lanes, "member 1 lost it, too").expect_result_for(1, kFirst, lanes);
+
+  Round r{.slot = 0, .round = 2, .chunk = 6};
+  w.contribute(2, r, lanes32({9, 9}), "lanes of zeros and none may be mixed");
+  w.contribute_nothing(0, kFirst, 16, "of the round before").expect_drop("stale_round");
+  w.contribute_nothing(1, r, 8);
+  w.contribute(0, r, lanes32({0, 0})).expect_result_for_all(r, lanes32({9, 9}));
+
+  r = {.slot = 0, .round = 3, .chunk = 7};
+  const Round without = without_lanes(r);
+  w.contribute_nothing(0, r, 24).contribute_nothing(1, r, 24).contribute_nothing(2, r, 24);
+  w.expect_result_for_all(without, no_lanes(24));
+  w.contribute(1, r, lanes64({0, 0, 0}), "member 1 lost the result")
+      .expect_result_for(1, without, no_lanes(24));
+
+  r = {.slot = 2, .round = 1, .chunk = 0, .format = NETSUM_FORMAT_MAX_U8};
+  w.contribute_nothing(0, r, 8).contribute_nothing(2, r, 8);
+  w.contribute(1, r, {0, 1, 2, 3, 4, 5, 6, 255}).expect_result_for_all(r, {0, 1, 2, 3, 4, 5, 6, 255});
+
+  r = {.slot = 1, .round = 1, .chunk = 5};
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{12}, uint64_t{40}, uint64_t{1} << 32, ~uint64_t{7}}) {
+    w.contribute_nothing(0, r, bytes, "in place of " + std::to_string(bytes) + " bytes")
+        .expect_drop("bad_length");
+  }
+  w.contribute(0, without_lanes(r), lanes32({0, 0, 0, 8}), "two words").expect_drop("bad_length");
+  Round values = without_lanes(r);
+  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32);
+  w.contribute(0, values, no_lanes(8), "in place of values").expect_drop("bad_format");
+  Bytes probe = w.probe(0, r);
+  probe[3] = NETSUM_FLAG_NO_LANES;
+  w.feed(0, "a probe without lanes", probe).expect_drop("bad_flags");
+  w.contribute_nothing(0, r, 16);
+  w.contribute(1, r, lanes32({1, 2}), "member 1 differs in the length");
+  w.expect({0, 1, 2}, "an error that blames member 1, one frame for all", w.error(r, 1));
+  w.contribute_nothing(2, r, 16, "member 2, who missed it").expect({2}, "the error, again", w.error(r, 1));
+  return w.done();
+}
+
+Vector no_lanes_last(bool lengthens) {
+  VectorWriter w(lengthens ? "no_lanes_last" : "no_lanes_last_asks",
+                 lengthens
+                     ? "a packet without lanes that completes a round: the result has its lanes"
+                     : "the same, of a dataplane that cannot lengthen packets: it asks for one with lanes",
+                 3);
+  w.only_for(lengthens).everybody_says_hello();
+  const Bytes lanes = lanes32({1, -2, 3, 4});
+  w.contribute(1, kFirst, lanes);
+  w.contribute_nothing(0, kFirst, 16);
+  w.contribute_nothing(2, kFirst, 16);
+  if (!lengthens) {
+    Round asked = kFirst;
+    asked.chunk = 0;
+    w.expect({1}, "contribute again", w.status(1, asked, 7, true));
+    w.contribute_nothing(2, kFirst, 16, "a copy").expect_drop("duplicate");
+    w.ask(0, kFirst, "member 0 asks").expect_status(0, kFirst, 7, true);
+    w.contribute(1, kFirst, lanes);
+  }
+  w.expect_result_for_all(kFirst, lanes);
+  w.contribute(1, kFirst, lanes, "member 1 lost the result").expect_result_for(1, kFirst, lanes);
+  return w.done();
+}
+
 Vector probes() {
   VectorWriter w("probes", "a probe gets an answer in every state of the slot and changes none");
   w.everybody_says_hello();
@@ -590,6 +665,37 @@ Vector words_in_a_hierarchy() {
   return w.done();
 }
 
+Vector no_lanes_in_a_hierarchy() {
+  VectorJob job = usual_job();
+  job.parent = kParent;
+  VectorWriter w("no_lanes_in_a_hierarchy", "a rack without lanes sends none to the parent", {job});
+  const VectorWriter above = writer_above();
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+  const Bytes lanes = lanes32({1, -2, 3, 4}), zeros = lanes32({0, 0, 0, 0});
+  w.contribute_nothing(0, kFirst, 16).contribute_nothing(1, kFirst, 16);
+  w.expect({kAbove}, "no lanes, as member 2's", above.contribution(2, without_lanes(kFirst), no_lanes(16)));
+  w.contribute_nothing(1, kFirst, 16, "a copy").expect_drop("duplicate");
+  w.contribute(1, kFirst, zeros, "member 1 again");
+  w.expect({kAbove}, "with lanes of zeros", above.contribution(2, kFirst, zeros));
+  w.feed(kAbove, "the result", above.result(kFirst, lanes)).expect_result_for_all(kFirst, lanes);
+  w.contribute(0, kFirst, zeros, "member 0 lost it").expect_result_for(0, kFirst, lanes);
+  const Round r{.slot = 0, .round = 2, .chunk = 6};
+  w.contribute_nothing(0, r, 16).contribute(1, r, lanes);
+  w.expect({kAbove}, "the sum, as member 2's contribution", above.contribution(2, r, lanes));
+  w.feed(kAbove, "the result", above.result(r, lanes)).expect_result_for_all(r, lanes);
+  const Round none{.slot = 0, .round = 3, .chunk = 7};
+  w.contribute_nothing(0, none, 16).contribute_nothing(1, none, 16);
+  w.expect({kAbove}, "no lanes", above.contribution(2, without_lanes(none), no_lanes(16)));
+  w.feed(kAbove, "nobody has any", above.result(without_lanes(none), no_lanes(16)));
+  w.expect_result_for_all(without_lanes(none), no_lanes(16));
+  w.contribute(0, none, zeros, "member 0 lost it");
+  w.expect_result_for(0, without_lanes(none), no_lanes(16));
+  return w.done();
+}
+
 Vector hierarchy() {
   VectorJob job = usual_job();
   job.parent = kParent;
@@ -632,12 +738,35 @@ Vector hierarchy() {
 }  // namespace
 
 std::vector<Vector> make_vectors() {
-  std::vector<Vector> all = {
-      hello_welcome(), single_member(), four_members(),   lost_result(), duplicates(),
-      stale_epoch(),   stale_round(),   future_round(),   bad_check(),   malformed(),
-      oversized(),     bounds(),        two_jobs(),       overflow(),    narrow(),
-      wide(),          scales(),        probes(),         slot_reuse(),  round_wrap(),
-      hierarchy(),     values(),        values_refused(), words(),       words_in_a_hierarchy()};
+  std::vector<Vector> all = {hello_welcome(),
+                             single_member(),
+                             four_members(),
+                             lost_result(),
+                             duplicates(),
+                             stale_epoch(),
+                             stale_round(),
+                             future_round(),
+                             bad_check(),
+                             malformed(),
+                             oversized(),
+                             bounds(),
+                             two_jobs(),
+                             overflow(),
+                             narrow(),
+                             wide(),
+                             scales(),
+                             probes(),
+                             slot_reuse(),
+                             round_wrap(),
+                             hierarchy(),
+                             values(),
+                             values_refused(),
+                             words(),
+                             words_in_a_hierarchy(),
+                             no_lanes_vector(),
+                             no_lanes_last(true),
+                             no_lanes_last(false),
+                             no_lanes_in_a_hierarchy()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }

@@ -52,8 +52,8 @@ int open_peer(const Address& local, const Address& remote) {
   return fd;
 }
 
-NetworkRun::NetworkRun(Dataplane* dataplane, std::vector<int> sockets)
-    : dataplane_(dataplane), sockets_(std::move(sockets)) {
+NetworkRun::NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens)
+    : dataplane_(dataplane), sockets_(std::move(sockets)), lengthens_(lengthens) {
   static uint16_t epoch = 0;
   fence_job_ = {.job = kFenceJob,
                 .epoch = ++epoch,

@@ -31,12 +31,13 @@ class NetworkRun : public DataplaneUnderTest {
  public:
   // `sockets`, one for each peer, and `dataplane`, which has job 63 to spare, stay the caller's. One object
   // at a time. Counters count from here.
-  NetworkRun(Dataplane* dataplane, std::vector<int> sockets);
+  NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens = true);
   ~NetworkRun() override;
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart&) override { return false; }  // no packet leads there
   size_t largest_datagram() const override;
   bool sums_values() const override;
+  bool lengthens() const override { return lengthens_; }
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override;
 
@@ -49,6 +50,7 @@ class NetworkRun : public DataplaneUnderTest {
 
   Dataplane* const dataplane_;
   const std::vector<int> sockets_;
+  const bool lengthens_;
   std::vector<DataplaneJob> installed_;
   DataplaneJob fence_job_;
   uint32_t fences_ = 0;  // number of the latest; in its HELLO's `round`

@@ -49,7 +49,9 @@ class Traffic {
     all.push_back(parents_welcome(jobs_[1].payload_bytes));
     for (size_t j = 0; j < jobs_.size(); ++j) {
       for (uint16_t m = 0; m < jobs_[j].members; ++m) {
-        if (!rng_.chance(0.05)) all.push_back(hello(j, m));  // else this one will be a stranger
+        // Otherwise this one is a stranger. Whoever was not answered before repeats its HELLO, as the protocol demands.
+        const bool was_first = j == 1 && m == first;
+        if (!rng_.chance(0.05) || was_first) all.push_back(hello(j, m));
       }
     }
     return all;
@@ -80,6 +82,7 @@ class Traffic {
     if (f.slot == 2 ? f.round % 3 != 0 : f.round % 31 == 0) f.format = kValues[f.round / 3 % 4];
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
+    if (!netsum_is_values(f.format) && rng_.chance(0.3)) leave_out_lanes(&f);
     Peer from = peer(j, m);
     if (j == 1 && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
@@ -87,6 +90,7 @@ class Traffic {
       f.format = NETSUM_FORMAT_NONE;
       f.flags = 0;
       f.payload_bytes = NETSUM_PROBE_BYTES;
+      f.absent_bytes = 0;
     }
     if (rng_.chance(0.1)) spoil(&f, &from);
     Bytes payload(f.payload_bytes);
@@ -95,6 +99,7 @@ class Traffic {
       byte = static_cast<uint8_t>(extreme ? (rng_.chance(0.5) ? 0x7F : 0x80) : rng_.next());
     }
     if (f.type == NETSUM_TYPE_PROBE) std::fill(payload.begin(), payload.end(), uint8_t{0});
+    if (f.flags & NETSUM_FLAG_NO_LANES) write_length(f, &payload);
     Bytes packet = build(f, j, payload);
     if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
     if (rng_.chance(0.01)) packet.resize(rng_.below(packet.size() + 20));
@@ -112,6 +117,16 @@ class Traffic {
     netsum_fields f = identity(1, 0);
     f.type = NETSUM_TYPE_WELCOME;
     return {kParent, build_parents(f, Bytes(payload_bytes))};
+  }
+
+  static void leave_out_lanes(netsum_fields* f) {
+    f->flags |= NETSUM_FLAG_NO_LANES;
+    f->absent_bytes = f->payload_bytes;
+    f->payload_bytes = NETSUM_NO_LANES_BYTES;
+  }
+  static void write_length(const netsum_fields& f, Bytes* payload) {
+    const netsum_be64 length = netsum_put64(f.absent_bytes);
+    std::copy_n(length.b, std::min(sizeof length, payload->size()), payload->begin());
   }
 
   // What the parent says of the step that `f` contributes to.
@@ -138,6 +153,7 @@ class Traffic {
     if (rng_.chance(0.1)) spoil(&f, &from);
     Bytes payload(f.payload_bytes);
     for (uint8_t& byte : payload) byte = static_cast<uint8_t>(rng_.next());
+    if (f.flags & NETSUM_FLAG_NO_LANES) write_length(f, &payload);
     Bytes packet = build_parents(f, payload);
     if (rng_.chance(0.03)) packet[rng_.below(packet.size())] ^= static_cast<uint8_t>(1u << rng_.below(8));
     return {from, packet};

@@ -135,20 +135,30 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   const netsum_verdict verdict = netsum_slot_contribute(&slot.machine, &f);
   uint8_t* lanes = slot.lanes[verdict.bank].data();
   int overflow = 0;
-  if (verdict.action == NETSUM_ACT_STORE) slot.values.clear();
+  if (verdict.action == NETSUM_ACT_STORE || verdict.action == NETSUM_ACT_CLEAR) slot.values.clear();
   if (netsum_is_values(f.format) &&
       (verdict.action == NETSUM_ACT_STORE || verdict.action == NETSUM_ACT_ADD)) {
     slot.values[f.member] = Bytes(payload, payload + f.payload_bytes);
     if (slot.values.size() == job.rules.members) overflow = sum_values(f, slot.values, lanes);
   } else if (verdict.action == NETSUM_ACT_STORE) {
     netsum_lanes_store(lanes, payload, f.payload_bytes);
+  } else if (verdict.action == NETSUM_ACT_CLEAR) {
+    std::fill_n(lanes, f.absent_bytes, uint8_t{0});
+  } else if (verdict.action == NETSUM_ACT_COUNT) {
+    // They stay.
   } else if (verdict.action == NETSUM_ACT_ADD) {
     overflow = netsum_lanes_add(f.format, lanes, payload, f.payload_bytes);
   } else {
     return on_verdict(job, f, verdict, from);
   }
   if (!netsum_slot_added(&slot.machine, verdict.bank, overflow, &job.rules)) return {};
-  return job.parent ? sum_up(job, f.slot, verdict.bank) : to_all(job, result(job, f, verdict.bank));
+  if (!lengthens_) {
+    if (const uint16_t asked = netsum_slot_asks(&slot.machine, &f); asked != NETSUM_MEMBER_ALL)
+      return ask(job, f, asked);
+  }
+  return job.parent ? sum_up(job, f.slot, verdict.bank,
+                             slot.machine.rounds[verdict.bank].filled == NETSUM_MEMBER_ALL)
+                    : to_all(job, result(job, f, verdict.bank));
 }
 
 std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields& f, const Bytes& datagram) {
@@ -172,7 +182,8 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
   own.job = found->first;
   own.epoch = job.rules.epoch;
   if (verdict.action == NETSUM_ACT_TAKE_RESULT) {
-    netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
+    if (!netsum_has_no_lanes(&f))
+      netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
     return to_all(job, result(job, own, verdict.bank));
   }
   Peer to = from;
@@ -184,7 +195,31 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
   return on_verdict(job, own, verdict, to);
 }
 
-std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uint32_t bank) const {
+// A STATUS that nobody has asked for.
+std::vector<Reply> ReferenceDataplane::ask(const Job& job, const netsum_fields& f, uint16_t member) {
+  netsum_fields status = f;
+  status.type = NETSUM_TYPE_STATUS;
+  status.format = NETSUM_FORMAT_NONE;
+  status.flags = NETSUM_FLAG_AGAIN;
+  status.member = member;
+  status.chunk = 0;
+  const netsum_be64 seen = netsum_put64(netsum_all_members(job.rules.members));
+  return {{job.peers.at(member), build(job.key, status, Bytes(seen.b, seen.b + sizeof seen))}};
+}
+
+// The lanes of a round or, instead, how long they would be.
+Bytes ReferenceDataplane::payload_of(const SlotState& slot, uint32_t bank, bool without_lanes,
+                                     netsum_fields* f) {
+  const Bytes& lanes = slot.lanes[bank];
+  const uint32_t bytes = slot.machine.rounds[bank].payload_bytes;
+  if (!without_lanes) return Bytes(lanes.begin(), lanes.begin() + bytes);
+  f->flags |= NETSUM_FLAG_NO_LANES;
+  const netsum_be64 length = netsum_put64(bytes);
+  return Bytes(length.b, length.b + sizeof length);
+}
+
+std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uint32_t bank,
+                                              bool without_lanes) const {
   const netsum_slot& machine = job.slots[slot].machine;
   const netsum_round& round = machine.rounds[bank];
   netsum_fields f{};
@@ -195,8 +230,8 @@ std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uin
   f.round = machine.current;
   f.chunk = round.chunk;
   f.signature = round.signature;
-  const Bytes& lanes = job.slots[slot].lanes[bank];
-  return send_up(job, f, Bytes(lanes.begin(), lanes.begin() + round.payload_bytes));
+  const Bytes payload = payload_of(job.slots[slot], bank, without_lanes, &f);
+  return send_up(job, f, payload);
 }
 
 std::vector<Reply> ReferenceDataplane::send_up(const Job& job, netsum_fields f, const Bytes& payload) {
@@ -223,8 +258,10 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
   switch (verdict.action) {
     case NETSUM_ACT_REPLY_RESULT:
       return {{from, result(job, f, verdict.bank)}};
+    case NETSUM_ACT_RESULT_ALL:
+      return to_all(job, result(job, f, verdict.bank));
     case NETSUM_ACT_SEND_UP:
-      return sum_up(job, f.slot, verdict.bank);
+      return sum_up(job, f.slot, verdict.bank, false);
     case NETSUM_ACT_PROBE_UP:
       reply.chunk = netsum_chunk_up(f.chunk, f.member);
       return send_up(job, reply, Bytes(NETSUM_PROBE_BYTES));
@@ -259,8 +296,8 @@ Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_
   reply.member = NETSUM_MEMBER_ALL;
   reply.chunk = round.chunk;
   reply.signature = round.signature;
-  return build(job.key, reply,
-               Bytes(slot.lanes[bank].begin(), slot.lanes[bank].begin() + round.payload_bytes));
+  const Bytes payload = payload_of(slot, bank, round.filled == NETSUM_MEMBER_ALL, &reply);
+  return build(job.key, reply, payload);
 }
 
 Bytes ReferenceDataplane::build(const netsum_key& key, netsum_fields f, const Bytes& payload) {

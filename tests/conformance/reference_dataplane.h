@@ -13,11 +13,14 @@ namespace netsum::conformance {
 
 class ReferenceDataplane : public DataplaneUnderTest {
  public:
+  // `lengthens`: as lengthens() says of the dataplane that is compared with it.
+  explicit ReferenceDataplane(bool lengthens = true) : lengthens_(lengthens) {}
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart& start) override;
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override { return drops_; }
   bool sums_values() const override { return true; }
+  bool lengthens() const override { return lengthens_; }
 
  private:
   struct SlotState {
@@ -39,11 +42,14 @@ class ReferenceDataplane : public DataplaneUnderTest {
   std::vector<Reply> on_hello(Job& job, const netsum_fields& f, Peer from);
   std::vector<Reply> on_verdict(Job& job, const netsum_fields& f, const netsum_verdict& verdict, Peer from);
   Bytes result(const Job& job, const netsum_fields& f, uint32_t bank) const;
-  std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank) const;
+  static std::vector<Reply> ask(const Job& job, const netsum_fields& f, uint16_t member);
+  static Bytes payload_of(const SlotState& slot, uint32_t bank, bool without_lanes, netsum_fields* f);
+  std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank, bool without_lanes) const;
   static std::vector<Reply> send_up(const Job& job, netsum_fields f, const Bytes& payload);
   static Bytes build(const netsum_key& key, netsum_fields f, const Bytes& payload);
   static std::vector<Reply> to_all(const Job& job, const Bytes& frame);
 
+  const bool lengthens_;
   std::map<uint16_t, Job> jobs_;
   std::map<std::string, uint64_t> drops_;
 };

@@ -44,6 +44,16 @@ inline Bytes lanes64(const std::vector<int64_t>& values) {
   return payload;
 }
 
+// In place of so many bytes of lanes, with NETSUM_FLAG_NO_LANES.
+inline Bytes no_lanes(uint64_t bytes) {
+  const netsum_be64 length = netsum_put64(bytes);
+  return Bytes(length.b, length.b + sizeof length);
+}
+inline Round without_lanes(Round r) {
+  r.flags |= NETSUM_FLAG_NO_LANES;
+  return r;
+}
+
 // That of most vectors.
 inline VectorJob usual_job(uint16_t members = 2) {
   return {.job = 3,
@@ -86,6 +96,15 @@ class VectorWriter {
       feed(first_peer + m, "member " + std::to_string(m) + " says hello", hello(m, 1000u + m));
       expect({first_peer + m}, "welcome, of the same size, to where it came from", welcome(m, 1000u + m));
     }
+    return *this;
+  }
+  VectorWriter& contribute_nothing(uint16_t member, const Round& r, uint64_t bytes, std::string what = "") {
+    if (what.empty()) what = "member " + std::to_string(member) + " has no lanes for round " + text(r);
+    return contribute(member, without_lanes(r), no_lanes(bytes), std::move(what));
+  }
+  // Applies to dataplanes of which `lengthens` is true, or false, alone.
+  VectorWriter& only_for(bool lengthens) {
+    vector_.lengthens = lengthens;
     return *this;
   }
   VectorWriter& contribute(uint16_t member, const Round& r, const Bytes& lanes, std::string what = "") {

@@ -31,6 +31,7 @@ class XdpRun : public DataplaneUnderTest {
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart& start) override;
   size_t largest_datagram() const override { return NETSUM_HEADER_BYTES + NETSUM_XDP_MAX_PAYLOAD; }
+  bool lengthens() const override { return false; }
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
   std::map<std::string, uint64_t> drops() override;  // since construction
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "aggregator/slot/slot_bench.h"
@@ -21,12 +22,21 @@ struct Round {
   uint64_t seen = 0;
   netsum_fields identity{};
   bool overflow = false;
+  uint16_t filled = NETSUM_MEMBER_ALL;  // who has contributed lanes last
+  bool unsent = false;
   uint8_t lanes[kPayload] = {};
 };
 
+bool has_lanes(const netsum_fields& f) {
+  return (f.flags & NETSUM_FLAG_NO_LANES) == 0;
+}
+uint32_t lane_bytes_of(const netsum_fields& f) {
+  return has_lanes(f) ? f.payload_bytes : f.absent_bytes;
+}
+
 bool agree(const netsum_fields& a, const netsum_fields& b) {
   return a.chunk == b.chunk && a.signature == b.signature && a.format == b.format &&
-         a.payload_bytes == b.payload_bytes && (a.flags & NETSUM_FLAG_PART) == (b.flags & NETSUM_FLAG_PART);
+         lane_bytes_of(a) == lane_bytes_of(b) && (a.flags & NETSUM_FLAG_PART) == (b.flags & NETSUM_FLAG_PART);
 }
 
 template <typename T>
@@ -56,8 +66,11 @@ void max_lanes(uint8_t* maxima, const uint8_t* lanes, uint32_t bytes) {
 
 class Model {
  public:
-  Model(uint16_t members, bool has_parent)
-      : members_(members), all_(netsum_all_members(members)), has_parent_(has_parent) {}
+  Model(uint16_t members, bool has_parent, bool lengthens)
+      : members_(members),
+        all_(netsum_all_members(members)),
+        has_parent_(has_parent),
+        lengthens_(lengthens) {}
 
   // As if everything up to `round` had been done.
   void start_after(uint32_t round) {
@@ -101,7 +114,7 @@ class Model {
     if (!agree(f, round.identity)) return dropped(NETSUM_DROP_STALE_ROUND);
     round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
     round.state = Round::kComplete;
-    std::memcpy(round.lanes, lanes, f.payload_bytes);
+    if (has_lanes(f)) std::memcpy(round.lanes, lanes, f.payload_bytes);
     SlotOutcome outcome = act(NETSUM_ACT_TAKE_RESULT, f);
     outcome.completed = true;
     return outcome;
@@ -130,9 +143,12 @@ class Model {
     round.identity = f;
     round.overflow = (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
     round.seen = netsum_member_bit(f.member);
-    std::memcpy(round.lanes, lanes, f.payload_bytes);
-    SlotOutcome outcome = act(NETSUM_ACT_STORE, f, round.seen);
-    outcome.completed = complete(&round);
+    SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_STORE : NETSUM_ACT_CLEAR, f, round.seen);
+    if (has_lanes(f)) {
+      std::memcpy(round.lanes, lanes, f.payload_bytes);
+      round.filled = f.member;
+    }
+    complete(f, &round, &outcome);
     return outcome;
   }
 
@@ -145,8 +161,10 @@ class Model {
     if (f.type == NETSUM_TYPE_PROBE && above) return act(NETSUM_ACT_PROBE_UP, f);
     if (f.type == NETSUM_TYPE_PROBE) return status(f, round.seen, done || !(round.seen & bit));
     if (round.seen & bit) {
-      if (done && agree(f, round.identity)) return act(NETSUM_ACT_REPLY_RESULT, f);
-      if (above && agree(f, round.identity)) return act(NETSUM_ACT_SEND_UP, f);
+      const bool may_answer = agree(f, round.identity) && has_lanes(f);
+      if (done && may_answer)
+        return act(std::exchange(round.unsent, false) ? NETSUM_ACT_RESULT_ALL : NETSUM_ACT_REPLY_RESULT, f);
+      if (above && may_answer) return act(NETSUM_ACT_SEND_UP, f);
       return dropped(NETSUM_DROP_DUPLICATE);
     }
     if (!agree(f, round.identity)) {
@@ -155,9 +173,12 @@ class Model {
     }
     round.seen |= bit;
     round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
-    add(&round, lanes);
-    SlotOutcome outcome = act(NETSUM_ACT_ADD, f, round.seen);
-    outcome.completed = complete(&round);
+    SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_ADD : NETSUM_ACT_COUNT, f, round.seen);
+    if (has_lanes(f)) {
+      add(&round, lanes);
+      round.filled = f.member;
+    }
+    complete(f, &round, &outcome);
     return outcome;
   }
 
@@ -169,11 +190,12 @@ class Model {
       return dropped(NETSUM_DROP_STALE_ROUND);
     }
     if (f.type == NETSUM_TYPE_PROBE) return status(f, round->seen, true);
-    return agree(f, round->identity) ? act(NETSUM_ACT_REPLY_RESULT, f) : dropped(NETSUM_DROP_STALE_ROUND);
+    const bool may_answer = agree(f, round->identity) && has_lanes(f);
+    return may_answer ? act(NETSUM_ACT_REPLY_RESULT, f) : dropped(NETSUM_DROP_STALE_ROUND);
   }
 
   void add(Round* round, const uint8_t* lanes) const {
-    const uint32_t bytes = round->identity.payload_bytes;
+    const uint32_t bytes = lane_bytes_of(round->identity);
     switch (round->identity.format) {
       case NETSUM_FORMAT_SUM_I16:
         round->overflow |= add_lanes<int16_t>(round->lanes, lanes, bytes);
@@ -200,15 +222,19 @@ class Model {
     }
   }
 
-  bool complete(Round* round) const {
-    if (round->seen != all_) return false;
+  void complete(const netsum_fields& f, Round* round, SlotOutcome* outcome) const {
+    outcome->completed = round->seen == all_;
+    if (!outcome->completed) return;
     round->state = has_parent_ ? Round::kSummed : Round::kComplete;
-    return true;
+    if (lengthens_ || has_lanes(f)) return;
+    outcome->asked = round->filled;
+    round->unsent = !has_parent_ && round->filled != NETSUM_MEMBER_ALL;
   }
 
   const uint16_t members_;
   const uint64_t all_;
   const bool has_parent_;
+  const bool lengthens_;
   uint32_t current_ = 0;
   bool used_ = false;
   std::map<uint32_t, Round> rounds_;
@@ -226,6 +252,7 @@ constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I16, NE
 struct Setting {
   uint16_t members;
   bool has_parent;
+  bool lengthens;
   uint8_t format;  // of nearly all contributions
   bool wraps;      // begins shortly before the rounds wrap
 };
@@ -233,6 +260,7 @@ struct Setting {
 Setting setting_from(const uint8_t* bytes) {
   return {.members = static_cast<uint16_t>(1 + bytes[0] % 4),
           .has_parent = bytes[0] / 4 % 2 == 1,
+          .lengthens = bytes[0] / 8 % 2 == 0,
           .format = kFormats[bytes[1] / 2 % std::size(kFormats)],
           .wraps = bytes[1] % 2 == 1};
 }
@@ -251,12 +279,17 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
   f.format = variant < 250 ? setting.format : kFormats[variant % std::size(kFormats)];
   f.payload_bytes = variant == 253 ? 16 : 8;
   f.flags = variant == 252 ? NETSUM_FLAG_PART : variant == 251 ? NETSUM_FLAG_OVERFLOW : 0;
+  if (variant >= 200 && variant < 250) {
+    f.flags = NETSUM_FLAG_NO_LANES;
+    f.absent_bytes = variant == 249 ? 16 : variant == 248 ? 24 : variant == 247 ? 12 : variant == 246 ? 0 : 8;
+  }
   const uint8_t kind = bytes[3];
   if (kind % 4 == 0) {
     f.type = NETSUM_TYPE_PROBE;
     f.format = NETSUM_FORMAT_NONE;
     f.flags = 0;
     f.payload_bytes = NETSUM_PROBE_BYTES;
+    f.absent_bytes = 0;
   } else if (kind % 4 == 1 && setting.has_parent) {
     f.type = kind % 32 == 1 ? NETSUM_TYPE_ERROR : kind % 16 == 5 ? NETSUM_TYPE_STATUS : NETSUM_TYPE_RESULT;
     f.member = NETSUM_MEMBER_ALL;
@@ -272,8 +305,8 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
 void run(const uint8_t* data, size_t size) {
   if (size < 2) return;
   const Setting setting = setting_from(data);
-  SlotBench bench(setting.members, 1, kPayload, setting.has_parent);
-  Model model(setting.members, setting.has_parent);
+  SlotBench bench(setting.members, 1, kPayload, setting.has_parent, setting.lengthens);
+  Model model(setting.members, setting.has_parent, setting.lengthens);
   uint32_t near_round = 0;
   if (setting.wraps) {
     near_round = 0xFFFFFFFDu;
@@ -290,14 +323,22 @@ void run(const uint8_t* data, size_t size) {
     // Small and extreme values: sums that fit, and sums that do not.
     for (uint32_t i = 0; i < kPayload; ++i) lanes[i] = i % 4 == 3 ? data[at + 5] : data[at + 4];
     const bool from_parent = netsum_is_parents(f.type) != 0;
+    if (f.type == NETSUM_TYPE_RESULT && !netsum_length_fits_job(&f, &bench.rules())) continue;
+    if (const int reason = netsum_check_rules(&f, &bench.rules());
+        reason != NETSUM_DROP_NONE && !from_parent) {
+      require(reason == NETSUM_DROP_BAD_LENGTH && !has_lanes(f));
+      require(f.absent_bytes == 0 || f.absent_bytes > kPayload || f.absent_bytes % 8 != 0);
+      continue;
+    }
     const SlotOutcome expected = from_parent ? model.take_from_parent(f, lanes) : model.take(f, lanes);
     const SlotOutcome outcome = from_parent ? bench.feed_from_parent(f, lanes) : bench.feed(f, lanes);
     require(outcome == expected);
-    if (outcome.action == NETSUM_ACT_STORE) near_round = f.round;
-    const bool repeats = outcome.action == NETSUM_ACT_REPLY_RESULT || outcome.action == NETSUM_ACT_SEND_UP;
+    if (outcome.action == NETSUM_ACT_STORE || outcome.action == NETSUM_ACT_CLEAR) near_round = f.round;
+    const bool repeats = outcome.action == NETSUM_ACT_REPLY_RESULT || outcome.action == NETSUM_ACT_SEND_UP ||
+                         outcome.action == NETSUM_ACT_RESULT_ALL;
     if (!outcome.completed && !repeats) continue;
     const Round* round = model.find(f.round);
-    require(std::memcmp(bench.lanes(0, f.round).data(), round->lanes, round->identity.payload_bytes) == 0);
+    require(std::memcmp(bench.lanes(0, f.round).data(), round->lanes, lane_bytes_of(round->identity)) == 0);
     require((bench.slot().rounds[f.round & 1].overflow != 0) == round->overflow);
   }
 }

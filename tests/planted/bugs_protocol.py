@@ -22,7 +22,7 @@ SLOT_BUGS = [
     Bug("slot", "duplicate_added", "a contribution that comes twice is added twice", SLOT,
         "  if (round->seen & bit) {", "  if ((round->seen & bit) && round->state == NETSUM_ROUND_COMPLETE) {", EXPLORE),
     Bug("slot", "lost_result", "a member that contributes again to a finished round gets no answer", SLOT,
-        "    if (round->state == NETSUM_ROUND_COMPLETE && netsum_agrees(round, f)) {", "    if (0) {", EXPLORE),
+        "    if (round->state == NETSUM_ROUND_COMPLETE && has_room) {", "    if (0) {", EXPLORE),
     Bug("slot", "result_not_kept", "the previous round's result is forgotten when the next round opens", SLOT,
         "  return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);\n}\n\n/* A contribution may",
         "  return netsum_dropped(NETSUM_DROP_STALE_ROUND);\n}\n\n/* A contribution may", EXPLORE),
@@ -30,8 +30,9 @@ SLOT_BUGS = [
         "  if (slot->rounds[bank].state != NETSUM_ROUND_COMPLETE || (current->seen & bit)) {",
         "  if (slot->rounds[bank].state != NETSUM_ROUND_COMPLETE) {", "slot_test"),
     Bug("slot", "previous_of_another_chunk", "the previous result answers a contribution to something else", SLOT,
-        "    return netsum_agrees(round, f) ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);",
-        "    return previous;", RANDOM),
+        "    return netsum_agrees(round, f) && !netsum_has_no_lanes(f) ? previous\n"
+        "                                                              : netsum_dropped(NETSUM_DROP_STALE_ROUND);",
+        "    return !netsum_has_no_lanes(f) ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);", RANDOM),
     Bug("slot", "early_completion", "a round of three or more is complete without the last member", SLOT,
         "  if (round->seen != netsum_all_members(rules->members)) return 0;",
         "  if (round->seen != netsum_all_members(rules->members) && (rules->members < 3 ||\n"
@@ -43,10 +44,10 @@ SLOT_BUGS = [
     Bug("slot", "failed_is_over", "a round on which members disagreed gives way to the next one", SLOT,
         "  return state == NETSUM_ROUND_COMPLETE ||", "  return state >= NETSUM_ROUND_COMPLETE ||", "slot_test"),
     Bug("slot", "part_not_compared", "the two halves of a wide chunk are added to each other", SLOT,
-        "         f->payload_bytes == round->payload_bytes && (f->flags & NETSUM_FLAG_PART) == round->flags;",
-        "         f->payload_bytes == round->payload_bytes;", "slot_test"),
+        "         netsum_full_bytes(f) == round->payload_bytes && (f->flags & NETSUM_FLAG_PART) == round->flags;",
+        "         netsum_full_bytes(f) == round->payload_bytes;", "slot_test"),
     Bug("slot", "length_not_compared", "contributions of different lengths are added", SLOT,
-        "         f->payload_bytes == round->payload_bytes && (f->flags", "         (f->flags", "slot_test"),
+        "         netsum_full_bytes(f) == round->payload_bytes && (f->flags", "         (f->flags", "slot_test"),
     Bug("slot", "format_not_compared", "contributions with lanes of different widths are added", SLOT,
         "f->signature == round->signature && f->format == round->format &&", "f->signature == round->signature &&",
         "slot_test"),
@@ -65,6 +66,43 @@ SLOT_BUGS = [
         "  return netsum_dropped(ahead < 0x80000000u ?", "  return netsum_dropped(ahead < 0xFFFFFFFFu ?", "slot_test"),
 ]
 
+NO_LANES_BUGS = [
+    Bug("slot", "no_lanes_answered", "a packet without lanes is answered by a result with lanes", SLOT,
+        "    const int has_room = netsum_agrees(round, f) && !netsum_has_no_lanes(f);",
+        "    const int has_room = netsum_agrees(round, f);", EXPLORE),
+    Bug("slot", "no_lanes_not_cleared", "what is left of an earlier round counts for a member without lanes", CORE,
+        "  if (verdict.action == NETSUM_ACT_CLEAR) std::memset(acc, 0, fields.absent_bytes);\n", "", "vectors_test"),
+    Bug("slot", "asked_lanes_to_one", "the result that waited for room goes to one member", SLOT,
+        "round->unsent ? NETSUM_ACT_RESULT_ALL : NETSUM_ACT_REPLY_RESULT;", "NETSUM_ACT_REPLY_RESULT;", "slot_test"),
+    Bug("slot", "zeros_forget_the_lanes", "a round is without lanes if its last contribution is", SLOT,
+        "  if (netsum_has_no_lanes(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);",
+        "  if (netsum_has_no_lanes(f)) {\n    round->filled = NETSUM_MEMBER_ALL;\n"
+        "    return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);\n  }", EXPLORE),
+    Bug("slot", "any_absent_length", "lanes that are left out may be longer than a packet", SLOT,
+        "  return f->absent_bytes > 0 && f->absent_bytes <= rules->payload_bytes &&", "  return f->absent_bytes > 0 &&",
+        "slot_test"),
+    Bug("worker", "resent_without_lanes", "a contribution without lanes is sent again as it was", SEND,
+        "  if (step.own != OwnLanes::kSent && !slot.history.resent) {", "  if (step.own != OwnLanes::kSent) {",
+        "worker_stripe_lanes_test"),
+    Bug("worker", "no_lanes_to_all", "old aggregators are sent contributions without lanes", SEND,
+        "  if (!options_.takes_no_lanes || step.kind", "  if (step.kind", "worker_stripe_lanes_test"),
+    Bug("worker", "kept_lanes_lost", "lanes that a rank has kept are not added to the result", RECEIVE,
+        "  if (step.own == OwnLanes::kKept) lanes = add_kept_lanes(step, lanes);\n", "", "collectives_test"),
+    Bug("worker", "kept_lanes_twice", "a contribution that is sent again has the lanes that the rank has kept", SEND,
+        "  } else if (step.own != OwnLanes::kSent) {", "  } else if (step.own == OwnLanes::kNone) {",
+        "worker_stripe_lanes_test"),
+    Bug("worker", "kept_for_some", "lanes are kept that other ranks need, too", OPERATION,
+        "    elements.for_each_run([&](const Run& run) { alone &= role_",
+        "    elements.for_each_run([&](const Run& run) { alone = role_", "worker_operation_test"),
+    Bug("worker", "asked_is_lost", "a window shrinks because an aggregator asks for lanes", RECEIVE,
+        "  if (slot.history.backoff > 0) window_.on_loss();", "  window_.on_loss();", "worker_stripe_lanes_test"),
+    Bug("worker", "length_of_no_lanes_unchecked", "a result without lanes may be of another length", RECEIVE,
+        "  if (netsum_full_bytes(&fields) != step.packet.payload_bytes || fields.chunk",
+        "  if (((fields.flags & NETSUM_FLAG_NO_LANES) == 0 &&\n"
+        "       netsum_full_bytes(&fields) != step.packet.payload_bytes) || fields.chunk",
+        "worker_stripe_lanes_test"),
+]
+
 HIERARCHY_BUGS = [
     Bug("hierarchy", "stale_result_from_parent", "a parent's result is taken for the round in the same bank", SLOT,
         "  struct netsum_round* round = &slot->rounds[bank];\n"
@@ -76,13 +114,13 @@ HIERARCHY_BUGS = [
     Bug("hierarchy", "result_before_the_sum", "a parent's result is taken before this rack's sum went up", SLOT,
         "  if (round->state != NETSUM_ROUND_SUMMED) return netsum_dropped(NETSUM_DROP_STALE_ROUND);\n", "", RANDOM),
     Bug("hierarchy", "parents_overflow_lost", "the parent's OVERFLOW does not reach the members", SLOT,
-        "    round->overflow |= netsum_says_overflow(f);\n    round->state = NETSUM_ROUND_COMPLETE;",
-        "    round->state = NETSUM_ROUND_COMPLETE;", EXPLORE),
+        "    round->overflow |= netsum_says_overflow(f);\n    round->filled = netsum", "    round->filled = netsum",
+        EXPLORE),
     Bug("hierarchy", "sum_of_a_rack_is_a_result", "a rack that has a parent counts its own sum as the result", SLOT,
         "  round->state = rules->has_parent ? NETSUM_ROUND_SUMMED : NETSUM_ROUND_COMPLETE;",
         "  round->state = NETSUM_ROUND_COMPLETE;", EXPLORE),
     Bug("hierarchy", "sum_not_repeated", "a sum that was lost on its way up is not sent again", SLOT,
-        "    if (round->state == NETSUM_ROUND_SUMMED && netsum_agrees(round, f)) {", "    if (0) {", EXPLORE),
+        "    if (round->state == NETSUM_ROUND_SUMMED && has_room) return", "    if (0) return", EXPLORE),
     Bug("hierarchy", "probe_answered_by_the_rack", "a probe for a round that is with the parent does not go up", SLOT,
         "  if (round->state == NETSUM_ROUND_SUMMED) return netsum_act(NETSUM_ACT_PROBE_UP, bank, 0);\n", "", EXPLORE),
     Bug("hierarchy", "status_for_nobody", "a parent's STATUS may name a member that does not exist", SLOT,
@@ -107,8 +145,9 @@ HIERARCHY_BUGS = [
         "    if (found != parent_jobs_.end() && found->second == index) parent_jobs_.erase(found);",
         "    if (found != parent_jobs_.end()) parent_jobs_.erase(found);", "aggregator_core_test"),
     Bug("hierarchy", "rack_keeps_last_result", "a rack sends its own sum down in place of the parent's", CORE,
-        "      std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,\n"
-        "                  fields.payload_bytes);\n", "", "sim_hierarchy_test"),
+        "      if (!netsum_has_no_lanes(&fields))\n"
+        "        std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,\n"
+        "                    fields.payload_bytes);\n", "", "sim_hierarchy_test"),
 ]
 
 SERVER_BUGS = [
@@ -186,7 +225,7 @@ CODEC_BUGS = [
     Bug("codec", "odd_lengths_pass", "payloads that end within a word are accepted", PARSE,
         " || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||", " ||", "codec_test"),
     Bug("codec", "empty_contribution", "contributions may be empty", PARSE,
-        "      return payload_bytes > 0;", "      return 1;", "codec_test"),
+        "payload_bytes == NETSUM_NO_LANES_BYTES : payload_bytes > 0;", "1 : 1;", "codec_test"),
     Bug("codec", "status_of_any_length", "a STATUS may have any length", PARSE,
         "      return payload_bytes == NETSUM_STATUS_BYTES;", "      return 1;", "codec_test"),
     Bug("codec", "scales_of_16_bit", "a probe may have a format", PARSE,
@@ -252,7 +291,8 @@ WORKER_BUGS = [
     Bug("worker", "foreign_status", "a STATUS to another member is obeyed", RECEIVE,
         "  if (fields.member != options_.member) {", "  if (false) {", "worker_stripe_test"),
     Bug("worker", "overflow_ignored", "a sum that overflowed is delivered", RECEIVE,
-        "  if (fields.flags & NETSUM_FLAG_OVERFLOW) {", "  if (false) {", "worker_stripe_test"),
+        "  if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr) {", "  if (lanes == nullptr) {",
+        "worker_stripe_test"),
     Bug("worker", "small_welcome_is_enough", "a small WELCOME proves the path for full packets", RECEIVE,
         "  if (fields.payload_bytes != options_.payload_bytes) {",
         "  if (fields.payload_bytes > options_.payload_bytes) {", "worker_stripe_test"),
@@ -267,4 +307,4 @@ WORKER_BUGS = [
         "    window_ = window_ < threshold_ ? window_ + 1 : window_ + 1 / window_;", "worker_congestion_test"),
 ]
 
-BUGS = [*SLOT_BUGS, *HIERARCHY_BUGS, *SERVER_BUGS, *CODEC_BUGS, *WORKER_BUGS]
+BUGS = [*SLOT_BUGS, *NO_LANES_BUGS, *HIERARCHY_BUGS, *SERVER_BUGS, *CODEC_BUGS, *WORKER_BUGS]

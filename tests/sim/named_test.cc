@@ -102,6 +102,29 @@ TEST(NamedRuns, AReduceSumsTheContributorsToTheReceivers) {
   }
 }
 
+// What a rank without inputs sends: a header and a word for each packet, and lanes only if it is asked to contribute again.
+TEST(NamedRuns, RanksThatAddNothingSendNoLanes) {
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 40, 2);
+  for (OperationPlan& operation : scenario.jobs[0].operations) operation.contributors = 0b0010;
+  Simulation simulation(scenario);
+  std::vector<size_t> bare(4), full(4);
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    const netsum_fields fields = parse(packet);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (from != Simulation::worker_address(0, rank) || fields.type != NETSUM_TYPE_CONTRIBUTION) continue;
+      const bool has_lanes = (fields.flags & NETSUM_FLAG_NO_LANES) == 0;
+      (has_lanes ? full : bare)[static_cast<size_t>(rank)] += packet.size;
+    }
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  EXPECT_EQ(full[0] + full[2] + full[3], 0u);
+  EXPECT_EQ(bare[1], 0u);
+  EXPECT_GT(full[1], 2u * 40 * 64);
+  EXPECT_GT(bare[0], 0u);
+  EXPECT_EQ(bare[0] % (NETSUM_HEADER_BYTES + NETSUM_NO_LANES_BYTES), 0u);
+}
+
 // XOR shows a contribution that counts twice, or not at all.
 TEST(NamedRuns, ReductionsOfWordsAreExactOnABadNetwork) {
   for (const ReduceOp op :
