@@ -25,6 +25,7 @@ WAYS_OF = {
     "test_failures": _NETWORK_AND_MEMORY,
     "test_collectives": tuple(WAYS),
     "test_collective_calls": tuple(WAYS),
+    "test_operators": tuple(WAYS),
     "test_sharded_training": _NETWORK_AND_MEMORY,
     "test_sparse": _NETWORK_AND_MEMORY,
 }

@@ -86,6 +86,12 @@ DIFFERENT_CALLS = {
     "operator of reduce_scatter": lambda odd: dist.reduce_scatter_single(
         torch.empty(100), torch.ones(WORLD_SIZE * 100), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
     ),
+    "minimum or maximum": lambda odd: dist.all_reduce(
+        torch.ones(100), op=dist.ReduceOp.MIN if odd else dist.ReduceOp.MAX
+    ),
+    "OR or sum": lambda odd: dist.all_reduce(
+        torch.ones(100, dtype=torch.int32), op=dist.ReduceOp.SUM if odd else dist.ReduceOp.BOR
+    ),
     "collective": lambda odd: dist.all_reduce(torch.ones(100)) if odd else dist.broadcast(torch.ones(100), src=0),
     "broadcast or barrier": lambda odd: dist.barrier() if odd else dist.broadcast(torch.ones(100), src=0),
 }

@@ -19,25 +19,13 @@
 #include "netsum/sparse.h"
 #include "torch/src/buffers.h"
 #include "torch/src/completion_thread.h"
+#include "torch/src/network_reduction.h"
 #include "torch/src/work.h"
 
 namespace netsum::torch_backend {
 
-// How the network reduces the tensors of a call.
-struct NetworkReduction {
-  ReduceOptions options;
-  std::optional<double> factor;  // by which the inputs are multiplied first (PREMUL_SUM)
-};
-
-// nullopt: the hosts must reduce them.
-std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
-                                                  const c10d::ReduceOp& op);
-
 // A single sparse tensor (COO).
 bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
-
-// Whether the network can move the bytes of all tensors: they are dense and on the CPU.
-bool can_move(const std::vector<at::Tensor>& tensors);
 
 // Collectives of dense CPU tensors use the communicator: those that move tensors for every element type, those that reduce
 // for the types and operators of network_reduction(). So do all-reduces of sparse CPU tensors of such types. All other

@@ -32,28 +32,6 @@ constexpr Call kGather{OpType::GATHER, "gather", "netsum:gather"};
 constexpr Call kScatter{OpType::SCATTER, "scatter", "netsum:scatter"};
 constexpr Call kBarrier{OpType::BARRIER, "barrier", "netsum:barrier"};
 
-std::optional<DataType> network_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DataType::kFloat32;
-    case at::kBFloat16:
-      return DataType::kBFloat16;
-    case at::kHalf:
-      return DataType::kFloat16;
-    case at::kInt:
-      return DataType::kInt32;
-    case at::kLong:
-      return DataType::kInt64;
-    default:
-      return std::nullopt;
-  }
-}
-
-double factor_of(const c10d::ReduceOp& op) {
-  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
-  return factor.tensor_factor.defined() ? factor.tensor_factor.item<double>() : factor.double_factor;
-}
-
 // Throws ValueError unless the lists have one tensor per rank.
 void check_lists(const Call& call, const std::vector<Tensors>& lists, int ranks) {
   for (const Tensors& list : lists) {
@@ -112,36 +90,6 @@ Tensors joined(Tensors first, const Tensors& second) {
 }
 
 }  // namespace
-
-std::optional<NetworkReduction> network_reduction(const Tensors& tensors, const c10d::ReduceOp& op) {
-  if (tensors.empty() || !can_move(tensors)) return std::nullopt;
-  const at::ScalarType type = tensors.front().scalar_type();
-  const auto network = network_type(type);
-  if (!network) return std::nullopt;
-  if (std::any_of(tensors.begin(), tensors.end(),
-                  [type](const at::Tensor& tensor) { return tensor.scalar_type() != type; }))
-    return std::nullopt;
-  NetworkReduction reduction{.options = {.type = *network, .op = ReduceOp::kSum}, .factor = std::nullopt};
-  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
-    case c10d::ReduceOp::SUM:
-      return reduction;
-    case c10d::ReduceOp::AVG:
-      reduction.options.op = ReduceOp::kAvg;
-      break;
-    case c10d::ReduceOp::PREMUL_SUM:
-      reduction.factor = factor_of(op);
-      break;
-    default:
-      return std::nullopt;
-  }
-  return is_floating(*network) ? std::optional(reduction) : std::nullopt;
-}
-
-bool can_move(const Tensors& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized();
-  });
-}
 
 // --- Reductions -------------------------------------------------------------------------------------------------
 

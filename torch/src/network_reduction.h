@@ -1,0 +1,30 @@
+// Which calls of c10d the network takes.
+#ifndef NETSUM_TORCH_SRC_NETWORK_REDUCTION_H_
+#define NETSUM_TORCH_SRC_NETWORK_REDUCTION_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "netsum/communicator.h"
+
+namespace netsum::torch_backend {
+
+// How the network reduces the tensors of a call.
+struct NetworkReduction {
+  ReduceOptions options;
+  std::optional<double> factor;  // by which the inputs are multiplied first (PREMUL_SUM)
+};
+
+// nullopt: the hosts must reduce them.
+std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
+                                                  const c10d::ReduceOp& op);
+
+// Whether the network can move the bytes of all tensors: they are dense and on the CPU.
+bool can_move(const std::vector<at::Tensor>& tensors);
+
+}  // namespace netsum::torch_backend
+
+#endif  // NETSUM_TORCH_SRC_NETWORK_REDUCTION_H_
