@@ -59,7 +59,10 @@ static int register_parameters(void) {
 static int init_query(bool enable_progress_threads, bool enable_mpi_threads) {
   (void)enable_progress_threads;
   (void)enable_mpi_threads; /* every level is supported */
-  return mca_coll_netsum_component.enable ? OMPI_SUCCESS : OMPI_ERR_NOT_AVAILABLE;
+  if (!mca_coll_netsum_component.enable) return OMPI_ERR_NOT_AVAILABLE;
+  if (netsum_requests_fit()) return OMPI_SUCCESS;
+  opal_output(0, "netsum: the component was built for another release of Open MPI 4.1, and is not used");
+  return OMPI_ERR_NOT_AVAILABLE;
 }
 
 static int close_component(void) {

@@ -85,6 +85,7 @@ static void join(netsum_module* module) {
   const double longest_s = 30.0 * 24 * 3600;
   const double timeout_s =
       component->timeout_s > 0 && component->timeout_s < longest_s ? component->timeout_s : longest_s;
+  module->state = kJoining;
   module->comm = netsum_mpi_join(&meeting, settings, (int64_t)(timeout_s * 1e3), text, sizeof(text));
   module->state = module->comm != NULL ? kJoined : kRefused;
   say_where(module, text);
@@ -123,13 +124,28 @@ netsum_start netsum_decide(netsum_module* module, const char* collective, bool b
   return kPassOn;
 }
 
-netsum_start netsum_submitted(netsum_module* module, const char* collective, int code) {
+netsum_start netsum_submitted(netsum_module* module, const char* collective, netsum_operation* operation,
+                              int code) {
   if (code == NETSUM_OK) {
     ++module->taken;
     return kStarted;
   }
   opal_output(0, "netsum: %s of %s failed on rank %d: %s: %s", collective, module->name, module->rank,
               netsum_code_name(code), netsum_last_error());
+  netsum_operation_release(operation);
+  return kFailed;
+}
+
+netsum_start netsum_cannot(netsum_module* module, const char* collective, netsum_operation* operation,
+                           int code) {
+  const char* why = code == MPI_ERR_TRUNCATE ? "its data has another size than its part of the result"
+                    : code == OMPI_ERR_OUT_OF_RESOURCE ? "out of memory"
+                                                       : "its data cannot be packed";
+  char text[kTextBytes];
+  snprintf(text, sizeof(text), "%s of %s failed on rank %d: %s", collective, module->name, module->rank, why);
+  opal_output(0, "netsum: %s", text);
+  netsum_operation_release(operation);
+  netsum_comm_abort(module->comm, text);
   return kFailed;
 }
 
@@ -154,9 +170,7 @@ mca_coll_base_module_t* netsum_comm_query(struct ompi_communicator_t* comm, int*
   if (module == NULL) return NULL;
   *priority = mca_coll_netsum_component.priority;
   module->super.coll_module_enable = enable;
-  module->super.coll_allreduce = netsum_mpi_allreduce;
-  module->super.coll_iallreduce = netsum_mpi_iallreduce;
-  module->super.coll_barrier = netsum_mpi_barrier;
-  module->super.coll_ibarrier = netsum_mpi_ibarrier;
+#define TAKE(name) module->super.coll_##name = netsum_mpi_##name;
+  NETSUM_FOR_EACH_FUNCTION(TAKE)
   return &module->super;
 }

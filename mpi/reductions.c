@@ -7,16 +7,21 @@
 static netsum_start start_allreduce(netsum_module* module, const char* collective, bool blocking,
                                     const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
                                     netsum_operation* operation) {
-  netsum_dtype dtype = NETSUM_FLOAT32;
-  netsum_redop redop = NETSUM_SUM;
-  const char* reason = netsum_map_reduction(type, op, &dtype, &redop);
+  netsum_reduction reduction;
+  const char* reason = netsum_map_reduction(type, op, &reduction);
   const netsum_start decision =
       netsum_decide(module, collective, blocking, (size_t)count * type->super.size, reason);
   if (decision != kStarted) return decision;
   memset(operation, 0, sizeof(*operation));
-  return netsum_submitted(module, collective,
-                          netsum_all_reduce(module->comm, sbuf == MPI_IN_PLACE ? rbuf : sbuf, rbuf,
-                                            (size_t)count, dtype, redop, 0, &operation->work));
+  const void* data = sbuf == MPI_IN_PLACE ? rbuf : sbuf;
+  const netsum_tensor tensor = {.input = netsum_input_of(&reduction, data, (size_t)count, operation),
+                                .output = rbuf,
+                                .count = (size_t)count};
+  if (tensor.input == NULL && count > 0)
+    return netsum_cannot(module, collective, operation, OMPI_ERR_OUT_OF_RESOURCE);
+  return netsum_submitted(
+      module, collective, operation,
+      netsum_all_reduce_tensors(module->comm, &tensor, 1, &reduction.options, &operation->work));
 }
 
 int netsum_mpi_allreduce(const void* sbuf, void* rbuf, int count, struct ompi_datatype_t* type,
@@ -50,13 +55,11 @@ static netsum_start sum_one(netsum_module* module, const char* collective, int64
   static const int32_t kZero = 0;
   memset(operation, 0, sizeof(*operation));
   operation->memory = calloc(1, sizeof(kZero));
-  if (operation->memory == NULL) return kFailed;
-  const netsum_start start =
-      netsum_submitted(module, collective,
-                       netsum_all_reduce(module->comm, &kZero, operation->memory, 1, NETSUM_INT32, NETSUM_SUM,
-                                         timeout_ms, &operation->work));
-  if (start != kStarted) free(operation->memory);
-  return start;
+  if (operation->memory == NULL)
+    return netsum_cannot(module, collective, operation, OMPI_ERR_OUT_OF_RESOURCE);
+  return netsum_submitted(module, collective, operation,
+                          netsum_all_reduce(module->comm, &kZero, operation->memory, 1, NETSUM_INT32,
+                                            NETSUM_SUM, timeout_ms, &operation->work));
 }
 
 static netsum_start start_barrier(netsum_module* module, const char* collective, bool blocking,

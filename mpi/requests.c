@@ -10,20 +10,18 @@
 
 enum { kProgressEveryMs = 1 };
 
-/* Frees what the operation holds. Returns a code of Open MPI. */
+/* Ends the operation, whose result is `code`. Returns a code of Open MPI. */
 static int finish(netsum_module* module, const char* collective, netsum_operation* operation, int code) {
   int result = OMPI_SUCCESS;
   if (code != NETSUM_OK) {
     opal_output(0, "netsum: %s of %s failed on rank %d: %s: %s", collective, module->name, module->rank,
                 netsum_code_name(code), netsum_last_error());
     result = MPI_ERR_OTHER;
-  } else if (operation->to_type != NULL) {
-    result = ompi_datatype_sndrcv(operation->packed, operation->packed_bytes, MPI_PACKED, operation->to,
-                                  operation->to_count, operation->to_type);
+  } else {
+    result = netsum_operation_unpack(operation);
   }
-  if (operation->to_type != NULL) OBJ_RELEASE(operation->to_type);
   netsum_work_free(operation->work);
-  free(operation->memory);
+  netsum_operation_release(operation);
   return result;
 }
 
@@ -38,14 +36,14 @@ int netsum_operation_wait(netsum_module* module, const char* collective, netsum_
 }
 
 typedef struct netsum_request {
-  ompi_request_t super;
-  netsum_module* module; /* kept while the request is in progress */
+  ompi_coll_base_nbc_request_t super; /* or MPI_Ibcast() and its like would write beyond the request */
+  netsum_module* module;              /* kept while the request is in progress */
   const char* collective;
   netsum_operation operation;
   struct netsum_request* next;
 } netsum_request;
 OBJ_CLASS_DECLARATION(netsum_request);
-OBJ_CLASS_INSTANCE(netsum_request, ompi_request_t, NULL, NULL);
+OBJ_CLASS_INSTANCE(netsum_request, ompi_coll_base_nbc_request_t, NULL, NULL);
 
 /* Requests in progress, in the order of their submission. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -63,10 +61,10 @@ static int free_request(ompi_request_t** request) {
 
 static void complete(netsum_request* request) {
   netsum_module* module = request->module;
-  request->super.req_status.MPI_ERROR =
+  request->super.super.req_status.MPI_ERROR =
       finish(module, request->collective, &request->operation, netsum_work_wait(request->operation.work, -1));
-  ompi_request_complete(&request->super, true); /* the owner may free it from here on */
-  OBJ_RELEASE(module);                          /* may be the last reference */
+  ompi_request_complete(&request->super.super, true); /* the owner may free it from here on */
+  OBJ_RELEASE(module);                                /* may be the last reference */
 }
 
 /* Called by opal_progress(), of any thread that waits for anything. */
@@ -104,16 +102,17 @@ int netsum_operation_request(netsum_module* module, const char* collective, nets
     const int result = netsum_operation_wait(module, collective, operation);
     return result == OMPI_SUCCESS ? OMPI_ERR_OUT_OF_RESOURCE : result;
   }
-  OMPI_REQUEST_INIT(&request->super, false);
-  request->super.req_type = OMPI_REQUEST_COLL;
-  request->super.req_state = OMPI_REQUEST_ACTIVE;
-  request->super.req_free = free_request;
-  request->super.req_mpi_object.comm = module->mpi_comm;
-  request->super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
-  request->super.req_status.MPI_TAG = MPI_ANY_TAG;
-  request->super.req_status.MPI_ERROR = MPI_SUCCESS;
-  request->super.req_status._ucount = 0;
-  request->super.req_status._cancelled = 0;
+  ompi_request_t* base = &request->super.super;
+  OMPI_REQUEST_INIT(base, false);
+  base->req_type = OMPI_REQUEST_COLL;
+  base->req_state = OMPI_REQUEST_ACTIVE;
+  base->req_free = free_request;
+  base->req_mpi_object.comm = module->mpi_comm;
+  base->req_status.MPI_SOURCE = MPI_ANY_SOURCE;
+  base->req_status.MPI_TAG = MPI_ANY_TAG;
+  base->req_status.MPI_ERROR = MPI_SUCCESS;
+  base->req_status._ucount = 0;
+  base->req_status._cancelled = 0;
   request->module = module;
   request->collective = collective;
   request->operation = *operation;
@@ -126,8 +125,12 @@ int netsum_operation_request(netsum_module* module, const char* collective, nets
   *end = request;
   ++in_progress_count;
   pthread_mutex_unlock(&mutex);
-  *out = &request->super;
+  *out = base;
   return OMPI_SUCCESS;
+}
+
+bool netsum_requests_fit(void) {
+  return ompi_coll_base_nbc_request_t_class.cls_sizeof <= sizeof(ompi_coll_base_nbc_request_t);
 }
 
 void netsum_requests_close(void) {

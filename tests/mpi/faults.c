@@ -1,4 +1,4 @@
-/* Mistakes and failures: they must end with errors, and not hang. faults counts|overflow|dies */
+/* Mistakes and failures: they must end with errors, and not hang. faults counts|overflow|dies|roots|collectives|sizes */
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,7 +19,15 @@ int main(int argc, char** argv) {
   if (strcmp(fault, "overflow") == 0) in[7] = INT32_MAX;
   if (strcmp(fault, "dies") == 0 && rank == 1) raise(SIGKILL);
   const int count = strcmp(fault, "counts") == 0 && rank == 1 ? 50 : 100;
-  const int result = MPI_Allreduce(in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  int result = MPI_SUCCESS, all[640];
+  if (strcmp(fault, "roots") == 0)
+    result = MPI_Bcast(in, 100, MPI_INT, rank == 1, MPI_COMM_WORLD);
+  else if (strcmp(fault, "collectives") == 0 && rank == 1)
+    result = MPI_Bcast(in, 100, MPI_INT, 0, MPI_COMM_WORLD);
+  else if (strcmp(fault, "sizes") == 0) /* rank 1 expects fewer elements of each rank than it contributes */
+    result = MPI_Allgather(in, 10, MPI_INT, all, rank == 1 ? 5 : 10, MPI_INT, MPI_COMM_WORLD);
+  else
+    result = MPI_Allreduce(in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   if (result != MPI_SUCCESS) MPI_Error_string(result, text, &length);
