@@ -93,6 +93,27 @@ PIECES = [
     ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
     Piece(
+        "mpi",
+        3.5,
+        [
+            PYTHON,
+            "-m",
+            "netsum_bench.rack_bench",
+            "--workers",
+            "8",
+            "--rates",
+            "100mbit",
+            "--sizes",
+            "4Ki,1Mi,16Mi",
+            "--systems",
+            "netsum-user,netsum-mpi,openmpi",
+        ],
+        ("rate", "workers", "bytes", "system"),
+        [*RACK, "mpi"],
+        (),
+        True,
+    ),
+    Piece(
         "training",
         4,
         [

@@ -98,6 +98,37 @@ def papers(records):
     return markdown(["links", "size", "netsum", *(f"{n} workers" for n in (2, 4, 8, 16))], rows, 3)
 
 
+def mpi(records):
+    """MPI_Allreduce by the component, beside the C++ API and Open MPI's own."""
+    cells = rack_report.cells(records)
+    rows = []
+    for rate, workers, size in sorted({key[:3] for key in cells}, key=lambda key: key[2]):
+        times = [
+            (best(cells, rate, workers, size, [system]) or (None,))[0]
+            for system in ("netsum-user", "netsum-mpi", "openmpi")
+        ]
+        if None in times:
+            continue
+        api, component, open_mpi = times
+        rows.append(
+            [
+                f"{workers} ranks, {rate_text(rate)}, {size_text(size)}",
+                *map(number, times),
+                f"{component / api:.2f}",
+                f"{open_mpi / component:.2f}",
+            ]
+        )
+    headings = [
+        "ms",
+        "`netsum bench` (C++)",
+        "`MPI_Allreduce`, component",
+        "`MPI_Allreduce`, Open MPI's best setting",
+        "component / C++",
+        "Open MPI / component",
+    ]
+    return markdown(headings, rows)
+
+
 def training(records):
     return training_bench.table(records)
 
@@ -254,6 +285,7 @@ TABLES = {
     "collectives": collectives_bench.table,
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
+    "mpi": mpi,
     "training": training,
     "loss": loss_bench.table,
     "failures": failures,
