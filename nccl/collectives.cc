@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -44,8 +45,36 @@ std::optional<TypeMap> map_type(int type) {
 }
 
 std::optional<netsum_redop> map_operator(int op) {
-  if (op == kSum) return NETSUM_SUM;
-  return std::nullopt;
+  switch (op) {
+    case kSum:
+      return NETSUM_SUM;
+    case kMax:
+      return NETSUM_MAX;
+    case kMin:
+      return NETSUM_MIN;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_supported(const char* collective, int type, int op) {
+  if (supports(type, op)) return true;
+  warn(std::string(collective) + " of type " + std::to_string(type) + " by operator " + std::to_string(op) +
+       ": reduceSupport() does not list it");
+  return false;
+}
+
+// The bytes of a rank in a window, from the begin of the window.
+struct Piece {
+  size_t begin = 0;
+  size_t bytes = 0;
+};
+
+Piece piece_of(const Window& window, size_t rank) {
+  const size_t end = window.offset + window.bytes;
+  const size_t first = std::clamp(rank * window.bytes_per_rank, window.offset, end);
+  const size_t last = std::clamp((rank + 1) * window.bytes_per_rank, window.offset, end);
+  return {first - window.offset, last - first};
 }
 
 // The ranks meet at rank 0, which has a connection to each of them.
@@ -194,26 +223,83 @@ CollectiveComm::~CollectiveComm() {
   netsum_comm_close(comm_);
 }
 
-Result CollectiveComm::all_reduce(void* input, void* output, size_t count, int type, int op,
-                                  CollectiveRequest** request) {
-  *request = nullptr;
-  const auto mapped = map_type(type);
-  const auto redop = map_operator(op);
-  if (!mapped.has_value() || !redop.has_value()) {
-    warn("all-reduce of type " + std::to_string(type) + " by operator " + std::to_string(op) +
-         ": reduceSupport() does not list it");
-    return kInvalidUsage;
-  }
-  if (requests_.size() >= kMostOutstanding) return kSuccess;
-  netsum_work* work = nullptr;
-  if (netsum_all_reduce(comm_, input, output, count, mapped->type, *redop, 0, &work) != NETSUM_OK) {
-    warn(std::string("all-reduce: ") + netsum_last_error());
+Result CollectiveComm::started(const char* collective, int code, netsum_work* work, size_t bytes,
+                               CollectiveRequest** request) {
+  if (code != NETSUM_OK) {
+    warn(std::string(collective) + ": " + netsum_last_error());
     return kInternalError;
   }
-  requests_.push_back({this, work, count * mapped->bytes, {}});
+  requests_.push_back({this, collective, work, bytes, {}});
   requests_.back().self = std::prev(requests_.end());
   *request = &requests_.back();
   return kSuccess;
+}
+
+Result CollectiveComm::all_reduce(void* input, void* output, size_t count, int type, int op,
+                                  CollectiveRequest** request) {
+  static constexpr const char* kName = "all-reduce";
+  *request = nullptr;
+  if (!is_supported(kName, type, op)) return kInvalidUsage;
+  if (requests_.size() >= kMostOutstanding) return kSuccess;
+  const TypeMap mapped = *map_type(type);
+  netsum_work* work = nullptr;
+  const int code = netsum_all_reduce(comm_, input, output, count, mapped.type, *map_operator(op), 0, &work);
+  return started(kName, code, work, count * mapped.bytes, request);
+}
+
+bool CollectiveComm::is_valid(const char* collective, const Window& window, size_t element_bytes) const {
+  const auto ranks = static_cast<size_t>(netsum_comm_world_size(comm_));
+  const bool good = window.bytes_per_rank % element_bytes == 0 && window.offset % element_bytes == 0 &&
+                    window.bytes % element_bytes == 0 && window.offset <= ranks * window.bytes_per_rank &&
+                    window.bytes <= ranks * window.bytes_per_rank - window.offset;
+  if (!good)
+    warn(std::string(collective) + ": " + std::to_string(window.bytes) + " bytes from " +
+         std::to_string(window.offset) + " on are no elements of the " + std::to_string(ranks) + " times " +
+         std::to_string(window.bytes_per_rank) + " bytes of the ranks");
+  return good;
+}
+
+Result CollectiveComm::all_gather(const void* input, void* output, const Window& window,
+                                  CollectiveRequest** request) {
+  static constexpr const char* kName = "all-gather";
+  *request = nullptr;
+  if (!is_valid(kName, window, 1)) return kInvalidArgument;
+  if (requests_.size() >= kMostOutstanding) return kSuccess;
+  std::vector<netsum_buffer> parts(static_cast<size_t>(netsum_comm_world_size(comm_)));
+  for (size_t r = 0; r < parts.size(); ++r) {
+    const Piece piece = piece_of(window, r);
+    parts[r].output = static_cast<char*>(output) + piece.begin;
+    parts[r].bytes = piece.bytes;
+  }
+  parts[static_cast<size_t>(netsum_comm_rank(comm_))].input = input;
+  netsum_work* work = nullptr;
+  const int code = netsum_all_gather(comm_, parts.data(), parts.size(), 0, &work);
+  return started(kName, code, work, window.bytes, request);
+}
+
+Result CollectiveComm::reduce_scatter(const void* input, void* output, const Window& window, int type, int op,
+                                      CollectiveRequest** request) {
+  static constexpr const char* kName = "reduce-scatter";
+  *request = nullptr;
+  if (!is_supported(kName, type, op)) return kInvalidUsage;
+  const TypeMap mapped = *map_type(type);
+  if (!is_valid(kName, window, mapped.bytes)) return kInvalidArgument;
+  if (requests_.size() >= kMostOutstanding) return kSuccess;
+  std::vector<netsum_tensor> parts(static_cast<size_t>(netsum_comm_world_size(comm_)));
+  for (size_t r = 0; r < parts.size(); ++r) {
+    const Piece piece = piece_of(window, r);
+    parts[r].input = static_cast<const char*>(input) + piece.begin;
+    parts[r].count = piece.bytes / mapped.bytes;
+  }
+  const auto own = static_cast<size_t>(netsum_comm_rank(comm_));
+  parts[own].output = output;
+  netsum_all_reduce_options options = {};
+  options.struct_size = sizeof(options);
+  options.type = mapped.type;
+  options.op = *map_operator(op);
+  netsum_work* work = nullptr;
+  const int code = netsum_reduce_scatter(comm_, parts.data(), parts.size(), &options, &work);
+  return started(kName, code, work, parts[own].count * mapped.bytes, request);
 }
 
 Result CollectiveComm::test(CollectiveRequest* request, bool* done, size_t* bytes) {
@@ -222,7 +308,7 @@ Result CollectiveComm::test(CollectiveRequest* request, bool* done, size_t* byte
   const int code = netsum_work_wait(request->work, -1);
   *bytes = request->bytes;
   if (code != NETSUM_OK)
-    warn(std::string("all-reduce: ") + netsum_code_name(code) + ": " + netsum_last_error());
+    warn(std::string(request->collective) + ": " + netsum_code_name(code) + ": " + netsum_last_error());
   netsum_work_free(request->work);
   requests_.erase(request->self);
   if (code == NETSUM_OK) return kSuccess;

@@ -88,7 +88,12 @@ NetApi load_v8(Table* t) {  // and 9
   return api;
 }
 
-template <typename Count, typename Table>
+template <typename PartBytes>
+Part<PartBytes> part(void* address, size_t bytes) {
+  return {nullptr, address, static_cast<PartBytes>(bytes)};
+}
+
+template <typename Count, typename PartBytes, typename Table>
 CollNetApi collectives(Table* t) {
   CollNetApi api;
   api.connect = t->calls.connect;
@@ -96,15 +101,25 @@ CollNetApi collectives(Table* t) {
   api.all_reduce = [t](void* comm, void* in, void* out, size_t count, int type, int op, void** request) {
     return t->calls.all_reduce(comm, in, out, static_cast<Count>(count), type, op, nullptr, nullptr, request);
   };
+  api.all_gather = [t](void* comm, void* in, void* out, size_t per_rank, size_t offset, size_t bytes,
+                       void** request) {
+    Part<PartBytes> whole = part<PartBytes>(out, bytes);
+    return t->calls.all_gather(comm, in, 1, &whole, per_rank, offset, bytes, nullptr, request);
+  };
+  api.reduce_scatter = [t](void* comm, void* in, void* out, size_t per_rank, size_t offset, size_t bytes,
+                           int type, int op, void** request) {
+    Part<PartBytes> whole = part<PartBytes>(in, bytes);
+    return t->calls.reduce_scatter(comm, 1, &whole, out, per_rank, offset, bytes, type, op, nullptr, request);
+  };
   api.test = t->calls.test;
   api.close = t->calls.close;
   api.close_listen = t->calls.close_listen;
   return api;
 }
 
-template <typename Count, typename Table>
+template <typename Count, typename PartBytes, typename Table>
 CollNetApi load_old_coll_net(Table* t) {
-  CollNetApi api = collectives<Count>(t);
+  CollNetApi api = collectives<Count, PartBytes>(t);
   api.init = [t] { return t->init(log_line); };
   api.listen = [t](void* handle, void** comm) { return t->listen(0, handle, comm); };
   return api;
@@ -112,7 +127,7 @@ CollNetApi load_old_coll_net(Table* t) {
 
 template <typename Table>
 CollNetApi load_coll_net_v11(Table* t) {
-  CollNetApi api = collectives<size_t>(t);
+  CollNetApi api = collectives<size_t, size_t>(t);
   auto* const context = new void*(nullptr);
   api.init = [t, context] { return t->init(context, 1, log_line); };
   api.listen = [t, context](void* handle, void** comm) { return t->listen(*context, 0, handle, comm); };
@@ -167,10 +182,10 @@ CollNetApi load_coll_net(int version) {
   void* const found = table("ncclCollNetPlugin_v" + std::to_string(version));
   switch (version) {
     case 8:
-      return load_old_coll_net<int>(static_cast<CollNetV8*>(found));
+      return load_old_coll_net<int, uint32_t>(static_cast<CollNetV8*>(found));
     case 9:
     case 10:
-      return load_old_coll_net<size_t>(static_cast<CollNetV9*>(found));
+      return load_old_coll_net<size_t, size_t>(static_cast<CollNetV9*>(found));
     case 11:
       return load_coll_net_v11(static_cast<CollNetV11<PropertiesV11>*>(found));
     default:

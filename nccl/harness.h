@@ -35,6 +35,9 @@ struct CollNetApi {
   Result (*connect)(void**, int, int, void*, void**) = nullptr;
   Result (*reduce_support)(int, int, int*) = nullptr;
   std::function<Result(void*, void*, void*, size_t, int, int, void**)> all_reduce;
+  // Comm, input, output, bytes per rank, window's offset and bytes.
+  std::function<Result(void*, void*, void*, size_t, size_t, size_t, void**)> all_gather;
+  std::function<Result(void*, void*, void*, size_t, size_t, size_t, int, int, void**)> reduce_scatter;
   Result (*test)(void*, int*, int*) = nullptr;
   Result (*close)(void*) = nullptr;
   Result (*close_listen)(void*) = nullptr;

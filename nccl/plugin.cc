@@ -239,6 +239,43 @@ Result all_reduce(void* comm, void* input, void* output, Count count, int type, 
     return result;
   });
 }
+// NCCL passes one part.
+template <typename PartBytes>
+void* only_part(const char* collective, int parts, const Part<PartBytes>* all, size_t window_bytes) {
+  if (parts == 1 && all[0].bytes >= window_bytes) return all[0].address;
+  warn(std::string(collective) + " of " + std::to_string(parts) + " parts of memory" +
+       (parts == 1 ? ", which is smaller than what it shall hold" : ": one is supported"));
+  return nullptr;
+}
+template <typename PartBytes>
+Result all_gather(void* comm, void* input, int parts, Part<PartBytes>* outputs, size_t bytes_per_rank,
+                  size_t window_offset, size_t window_bytes, void* /*memory*/, void** request) {
+  return guarded([&] {
+    *request = nullptr;
+    void* const output = only_part("all-gather", parts, outputs, window_bytes);
+    if (output == nullptr) return kInvalidUsage;
+    CollectiveRequest* own = nullptr;
+    const Result result = static_cast<CollectiveComm*>(comm)->all_gather(
+        input, output, {bytes_per_rank, window_offset, window_bytes}, &own);
+    *request = own;
+    return result;
+  });
+}
+template <typename PartBytes>
+Result reduce_scatter(void* comm, int parts, Part<PartBytes>* inputs, void* output, size_t bytes_per_rank,
+                      size_t window_offset, size_t window_bytes, int type, int op, void* /*memory*/,
+                      void** request) {
+  return guarded([&] {
+    *request = nullptr;
+    const void* const input = only_part("reduce-scatter", parts, inputs, window_bytes);
+    if (input == nullptr) return kInvalidUsage;
+    CollectiveRequest* own = nullptr;
+    const Result result = static_cast<CollectiveComm*>(comm)->reduce_scatter(
+        input, output, {bytes_per_rank, window_offset, window_bytes}, type, op, &own);
+    *request = own;
+    return result;
+  });
+}
 Result flush_collective(void* /*comm*/, void* /*data*/, int /*bytes*/, void* /*memory*/, void** request) {
   *request = nullptr;
   return kSuccess;
@@ -270,8 +307,8 @@ constexpr CollectiveCalls<Count, PartBytes> collective_calls() {
       .register_dma_buffer = register_dma_buffer,
       .deregister_memory = deregister_memory,
       .all_reduce = all_reduce<Count>,
-      .all_gather = nullptr,      // NCCL then uses its other algorithms
-      .reduce_scatter = nullptr,  // likewise
+      .all_gather = all_gather<PartBytes>,
+      .reduce_scatter = reduce_scatter<PartBytes>,
       .flush = flush_collective,
       .test = test_collective,
       .close = close_collective,
