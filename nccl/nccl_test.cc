@@ -340,31 +340,31 @@ TEST_P(NcclVersions, GathersAndScattersInWindows) {
 }
 
 TEST(Nccl, MaximaAndMinima) {
-  EXPECT_THAT(
-      run_ranks(2,
-                [](Board& board, int rank) {
-                  setenv("NETSUM_SHARED_MEMORY", "0", 1);
-                  const CollNetApi api = load_coll_net(12);
-                  void* const comm = join_collective(api, board, rank, 2);
-                  for (const int op : {int{kMax}, int{kMin}}) {
-                    std::vector<float> in(1000), out(1000), part(500);
-                    for (size_t i = 0; i < in.size(); ++i)
-                      in[i] = (rank == 0) == (i % 2 == 0) ? 1.5F : -static_cast<float>(i);
-                    void* request = nullptr;
-                    api.all_reduce(comm, in.data(), out.data(), in.size(), kFloat32, op, &request);
-                    require(finish(api.test, request, nullptr) == kSuccess, "it ends");
-                    api.reduce_scatter(comm, in.data(), part.data(), 2000, 0, 4000, kFloat32, op, &request);
-                    require(finish(api.test, request, nullptr) == kSuccess, "it ends");
-                    const size_t first = 500 * static_cast<size_t>(rank);
-                    for (size_t i = 0; i < in.size(); ++i) {
-                      const float expected = op == kMax ? 1.5F : -static_cast<float>(i);
-                      require(out[i] == expected, "the all-reduce");
-                      require(i < first || i >= first + 500 || part[i - first] == expected, "a part");
-                    }
-                  }
-                  api.close(comm);
-                }),
-      Each(0));
+  EXPECT_THAT(run_ranks(2,
+                        [](Board& board, int rank) {
+                          setenv("NETSUM_SHARED_MEMORY", "0", 1);
+                          const CollNetApi api = load_coll_net(12);
+                          void* const comm = join_collective(api, board, rank, 2);
+                          for (const int op : {int{kMax}, int{kMin}}) {
+                            std::vector<float> in(1000), out(1000), part(500);
+                            for (size_t i = 0; i < in.size(); ++i)
+                              in[i] = (rank == 0) == (i % 2 == 0) ? 1.5F : -static_cast<float>(i);
+                            void* request = nullptr;
+                            api.all_reduce(comm, in.data(), out.data(), in.size(), kFloat32, op, &request);
+                            require(finish(api.test, request, nullptr) == kSuccess, "it ends");
+                            api.reduce_scatter(comm, in.data(), part.data(), 2000, 0, 4000, kFloat32, op,
+                                               &request);
+                            require(finish(api.test, request, nullptr) == kSuccess, "it ends");
+                            const size_t first = 500 * static_cast<size_t>(rank);
+                            for (size_t i = 0; i < in.size(); ++i) {
+                              const float expected = op == kMax ? 1.5F : -static_cast<float>(i);
+                              require(out[i] == expected, "the all-reduce");
+                              require(i < first || i >= first + 500 || part[i - first] == expected, "a part");
+                            }
+                          }
+                          api.close(comm);
+                        }),
+              Each(0));
 }
 
 TEST(Nccl, WindowsThatAreNoneAreRefused) {
