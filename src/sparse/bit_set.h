@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace netsum::sparse {
@@ -50,9 +49,6 @@ struct BitSet {
   }
   void add(uint64_t position) {
     add_word(position >> kWordShift, uint64_t{1} << (position & (kWordBits - 1)));
-  }
-  void add_bitmap(std::span<const uint64_t> bitmap) {
-    for (size_t i = 0; i < bitmap.size(); ++i) add_word(i, bitmap[i]);
   }
   uint64_t count() const {
     uint64_t count = 0;

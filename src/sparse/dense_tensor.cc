@@ -10,8 +10,18 @@
 namespace netsum::sparse {
 namespace {
 
-// count() reads so much at a time.
-constexpr uint64_t kCountUnits = uint64_t{1} << 16;
+// So much is read at a time: its bitmap stays in the cache.
+constexpr uint64_t kScanUnits = uint64_t{1} << 16;
+// The elements of sparse sets lie in cache lines that no hardware expects: those of the word that comes so many words later
+// are fetched.
+constexpr size_t kWordsAhead = 24;
+
+// The memory of the first element of word `i`, if there is one.
+const uint8_t* first_element(const BitSet& set, size_t i, const uint8_t* begin, size_t element) {
+  if (i >= set.size()) return begin;
+  const auto bit = static_cast<uint64_t>(std::countr_zero(set.words[i]));
+  return begin + ((set.numbers[i] << kWordShift) + bit) * element;
+}
 
 class DenseTensor final : public Tensor {
  public:
@@ -76,24 +86,29 @@ void DenseTensor::scan(const Segment& segment) {
 
 uint64_t DenseTensor::count() {
   uint64_t count = 0;
-  for (uint64_t begin = 0; begin < positions(); begin += kCountUnits) {
-    scan({begin, std::min(begin + kCountUnits, positions())});
+  for (uint64_t begin = 0; begin < positions(); begin += kScanUnits) {
+    scan({begin, std::min(begin + kScanUnits, positions())});
     for (const uint64_t word : bitmap_) count += static_cast<uint64_t>(std::popcount(word));
   }
   return count;
 }
 
 void DenseTensor::find(const Segment& segment, BitSet* set) {
-  scan(segment);
   set->clear();
-  set->add_bitmap(bitmap_);
+  for (uint64_t begin = segment.begin; begin < segment.end; begin += kScanUnits) {
+    scan({begin, std::min(begin + kScanUnits, segment.end)});
+    const uint64_t first = (begin - segment.begin) >> kWordShift;
+    for (size_t i = 0; i < bitmap_.size(); ++i) set->add_word(first + i, bitmap_[i]);
+  }
 }
 
 bool DenseTensor::pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const {
   const uint8_t* const begin = input() + segment.begin * unit_ * element_;
+  size_t ahead = kWordsAhead;
   return for_each_word(set, own, [&](uint64_t number, uint64_t word, uint64_t) {
     const uint64_t first = number << kWordShift;
     if (unit_ == 1) {
+      __builtin_prefetch(first_element(set, ahead++, begin, element_));
       const uint64_t n = std::min(kWordBits, segment.size() - first);
       values += kernels::pack(element_, begin + first * element_, n, word, values) * element_;
       return;
@@ -124,6 +139,7 @@ void DenseTensor::unpack(const Segment& segment, BitSet set, std::vector<uint8_t
   for (size_t i = 0; i < set.size(); ++i) {
     const uint64_t first = set.numbers[i] << kWordShift;
     if (unit_ == 1) {
+      __builtin_prefetch(first_element(set, i + kWordsAhead, begin, element_), 1);
       from += kernels::unpack(element_, from, set.words[i], begin + first * element_) * element_;
       continue;
     }

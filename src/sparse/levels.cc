@@ -122,42 +122,55 @@ Level::Level(const Level& above, std::span<const uint64_t> parents, int shift)
 
 void Level::write(const BitSet& set, uint64_t* words) const {
   std::fill_n(words, words_for(bits_), 0);
-  size_t begin = 0;
+  if (parent_shift_ < kWordShift) return write_parts_of_words(set, words);
+  size_t i = 0;
   for (size_t k = 0; k < parent_count(); ++k) {
     const uint64_t first = parent(k) << parent_shift_;
     const uint64_t end = first + (uint64_t{1} << parent_shift_);
     const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
-    while (begin < set.size() && (set.numbers[begin] + 1) << kWordShift <= first) ++begin;
-    size_t i = begin;
+    while (i < set.size() && (set.numbers[i] + 1) << kWordShift <= first) ++i;
     for (; i < set.size() && set.numbers[i] << kWordShift < end; ++i)
-      write_word(set.numbers[i] << kWordShift, set.words[i], first, at, words);
-    if (parent_shift_ >= kWordShift) begin = i;  // otherwise the next parent may be in the same word
+      write_word((set.numbers[i] << kWordShift) - first, set.words[i], at, words);
   }
 }
 
-// Positions [base, base + 64) of a parent that begins at position `first`; its bits begin at bit `at`.
-void Level::write_word(uint64_t base, uint64_t word, uint64_t first, uint64_t at, uint64_t* words) const {
+// Several parents lie in one word. Each word of a set lies in a parent, so the set's next word is at most one behind that of
+// the next parent; for other sets, what is written has no meaning, and pack() notices that they lack positions.
+void Level::write_parts_of_words(const BitSet& set, uint64_t* words) const {
+  const uint64_t mask = low_bits(uint64_t{1} << parent_shift_);
+  size_t i = 0;
+  for (size_t k = 0; k < parents_.size() && i < set.size(); ++k) {
+    const uint64_t first = parents_[k] << parent_shift_;
+    const uint64_t number = first >> kWordShift;
+    i += set.numbers[i] < number ? 1 : 0;  // without a branch, which would be mispredicted
+    if (i == set.size()) break;
+    const uint64_t word = set.numbers[i] == number ? set.words[i] : 0;
+    const uint64_t part = word >> (first & (kWordBits - 1)) & mask;
+    const uint64_t at = static_cast<uint64_t>(k) << fan_out_shift_;
+    if (shift_ == 0) {
+      words[at >> kWordShift] |= part << (at & (kWordBits - 1));
+    } else {
+      write_word(0, part, at, words);
+    }
+  }
+}
+
+// Positions [begin, begin + 64) of a parent whose bits begin at bit `at`.
+void Level::write_word(uint64_t begin, uint64_t word, uint64_t at, uint64_t* words) const {
   const auto set_bit = [&](uint64_t bit) {
     words[bit >> kWordShift] |= uint64_t{1} << (bit & (kWordBits - 1));
   };
-  if (parent_shift_ < kWordShift) {  // the parent is a part of the word
-    const uint64_t begin = first - base;
-    word = word >> begin & low_bits(uint64_t{1} << parent_shift_);
-    if (shift_ == 0) {
-      words[at >> kWordShift] |= word << (at & (kWordBits - 1));
-      return;
-    }
-    base = first;
-  } else if (shift_ == 0) {
-    words[(at + (base - first)) >> kWordShift] = word;
+  if (shift_ == 0) {
+    words[(at + begin) >> kWordShift] = word;
     return;
-  } else if (shift_ >= kWordShift) {
-    if (word != 0) set_bit(at + ((base - first) >> shift_));
+  }
+  if (shift_ >= kWordShift) {
+    set_bit(at + (begin >> shift_));
     return;
   }
   while (word != 0) {
     const uint64_t block = static_cast<uint64_t>(std::countr_zero(word)) >> shift_;
-    set_bit(at + ((base - first) >> shift_) + block);
+    set_bit(at + (begin >> shift_) + block);
     word &= ~(low_bits(uint64_t{1} << shift_) << (block << shift_));
   }
 }

@@ -17,9 +17,9 @@ ORDER = "sparse_collective_test *OtherOperationsMayBeInFlight*"
 
 BUGS = [
     Bug("sparse", "second_parent_of_a_word", "a word's later blocks are skipped", LEVELS,
-        "if (parent_shift_ >= kWordShift) begin = i;", "begin = i;", UNION),
+        "i += set.numbers[i] < number ? 1 : 0;", "i += k > 0 && set.numbers[i] <= number ? 1 : 0;", UNION),
     Bug("sparse", "neighbours_in_the_word", "a block's bits contain those of its neighbours", LEVELS,
-        "word = word >> begin & low_bits(uint64_t{1} << parent_shift_);", "word = word >> begin;", UNION),
+        "const uint64_t mask = low_bits(uint64_t{1} << parent_shift_);", "const uint64_t mask = ~uint64_t{0};", UNION),
     Bug("sparse", "positions_not_checked", "an index may name a position behind the last", LEVELS,
         "  return last < positions_;", "  return true;", "sparse_test *ReadRefusesPositionsThatDoNotExist"),
     Bug("sparse", "negative_zeros_stay", "a tensor that is summed in place keeps its negative zeros", DENSE,
