@@ -54,6 +54,9 @@ install_python() {
   fi
   echo "bootstrap: installing Python packages in .venv"
   .venv/bin/pip install --quiet --disable-pip-version-check -r "$python_list"
+  # mpi4py's tests are in its source package only.
+  .venv/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary mpi4py --dest .venv/sources \
+    "$(grep '^mpi4py==' "$python_list")"
 }
 
 if ! command -v dpkg-query >/dev/null; then

@@ -1,0 +1,65 @@
+"""mpi4py's own tests, run with the component of Open MPI. Those that fail without it, too, are left out."""
+
+import importlib.util
+import pathlib
+import re
+import sys
+import tarfile
+
+import pytest
+from harness import CommandTest
+from mpi_harness import mpirun, need_open_mpi
+
+# The source package, which has the tests; scripts/bootstrap.sh puts it there.
+SOURCES = pathlib.Path(sys.prefix) / "sources"
+LIMIT_S, SOAK_LIMIT_S = 400, 1800
+# These need more processes than ranks, or MPI 4.
+NOT_COLLECTIVE = ("spawn", "dynproc", "util_pool", "ulfm", "session")
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """The script that runs mpi4py's tests."""
+    need_open_mpi()
+    packages = list(SOURCES.glob("mpi4py-*.tar.gz"))
+    if not packages or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip(f"mpi4py or its source package in {SOURCES} is missing: run scripts/bootstrap.sh")
+    folder = tmp_path_factory.mktemp("mpi4py")
+    with tarfile.open(packages[0]) as package:
+        package.extractall(folder, filter="data")
+    [script] = folder.glob("mpi4py-*/test/main.py")
+    return script
+
+
+class TestMpi4py(CommandTest):
+    def run_suite(self, suite, ranks, *selection, limit_s, **variables):
+        run = mpirun(ranks, sys.executable, suite, "--no-builddir", "-f", *selection, limit_s=limit_s, **variables)
+        assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-8000:]
+        counts = [int(count) for count in re.findall(r"^Ran (\d+) tests", run.stderr, re.MULTILINE)]
+        assert len(counts) == ranks, run.stderr[-4000:]
+        taken = sum(map(int, re.findall(r"ends after (\d+) collectives by netsum", run.stderr)))
+        return min(counts), taken
+
+    def test_collectives(self, suite):
+        """On one host, blocking ones of buffers, of vectors and of objects."""
+        tests, taken = self.run_suite(suite, 3, "-i", r"cco_(buf|vec|obj)\.py", limit_s=LIMIT_S)
+        assert tests > 100
+        assert taken > 1000
+
+    @pytest.mark.soak
+    @pytest.mark.timeout(SOAK_LIMIT_S)
+    @pytest.mark.parametrize("ranks", [2, 4])
+    def test_all(self, suite, ranks):
+        """All that one job runs, over the network."""
+        daemon = self.start_aggregator()
+        left_out = [part for name in NOT_COLLECTIVE for part in ("-e", name)]
+        tests, taken = self.run_suite(
+            suite,
+            ranks,
+            *left_out,
+            limit_s=SOAK_LIMIT_S,
+            NETSUM_AGGREGATOR=daemon.address,
+            NETSUM_SHARED_MEMORY="0",
+        )
+        assert tests > 1000
+        assert taken > 1000
