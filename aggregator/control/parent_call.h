@@ -42,9 +42,8 @@ class ParentRelay::ParentCall final : public grpc::ClientReadReactor<control::Ev
     StartRead(&event_);
   }
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<ParentCall> keep = std::exchange(self_, nullptr);
-    const std::shared_ptr<ParentRelay> relay = std::move(relay_);
-    relay->on_call_over(session_, status);
+    ParentRelay& relay = *relay_;
+    relay.on_call_over(session_, status, std::move(relay_), std::move(self_));
   }
 
   std::shared_ptr<ParentRelay> relay_;

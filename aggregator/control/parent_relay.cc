@@ -214,7 +214,8 @@ void ParentRelay::on_event(SessionId id, const control::Event& event, const std:
   if (failure) send_failure(id, failure->first, failure->second);
 }
 
-void ParentRelay::on_call_over(SessionId id, const grpc::Status& status) {
+void ParentRelay::on_call_over(SessionId id, const grpc::Status& status, std::shared_ptr<ParentRelay> self,
+                               std::shared_ptr<void> call) {
   std::shared_ptr<MemberStream> stream;
   {
     const std::lock_guard lock(mutex_);
@@ -239,7 +240,7 @@ void ParentRelay::on_call_over(SessionId id, const grpc::Status& status) {
     }
   }
   if (stream != nullptr) stream->pump();
-  call_ended();
+  call_ended(std::move(self), std::move(call));
 }
 
 void ParentRelay::on_stream_over(SessionId id) {
@@ -300,12 +301,14 @@ Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::f
 Status ParentRelay::leave(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  const auto call = make_unary(up->second, kLeaveTimeout);
+  auto call = make_unary(up->second, kLeaveTimeout);
   expect_answer(up->first);
   call_began();
-  stub_->async()->Leave(
-      &call->context, &call->request, &call->reply,
-      [self = shared_from_this(), call, id = up->first](const grpc::Status&) { self->on_answer(id); });
+  stub_->async()->Leave(&call->context, &call->request, &call->reply,
+                        [self = shared_from_this(), call, id = up->first](const grpc::Status&) mutable {
+                          ParentRelay& relay = *self;
+                          relay.on_answer(id, std::move(self), std::move(call));
+                        });
   return {};
 }
 
@@ -321,10 +324,13 @@ Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {
 Status ParentRelay::alive(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  const auto call = make_unary(up->second);
+  auto call = make_unary(up->second);
   call_began();
   stub_->async()->Alive(&call->context, &call->request, &call->reply,
-                        [self = shared_from_this(), call](const grpc::Status&) { self->call_ended(); });
+                        [self = shared_from_this(), call](const grpc::Status&) mutable {
+                          ParentRelay& relay = *self;
+                          relay.call_ended(std::move(self), std::move(call));
+                        });
   return {};
 }
 
@@ -333,10 +339,13 @@ void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim
   control::FailRequest request;
   *request.mutable_member() = claim;
   *request.mutable_failure() = to_failed(failure);
-  const auto call = make_unary(std::move(request));
+  auto call = make_unary(std::move(request));
   call_began();
   stub_->async()->Fail(&call->context, &call->request, &call->reply,
-                       [self = shared_from_this(), call, id](const grpc::Status&) { self->on_answer(id); });
+                       [self = shared_from_this(), call, id](const grpc::Status&) mutable {
+                         ParentRelay& relay = *self;
+                         relay.on_answer(id, std::move(self), std::move(call));
+                       });
 }
 
 void ParentRelay::expect_answer(SessionId id) {
@@ -345,14 +354,14 @@ void ParentRelay::expect_answer(SessionId id) {
   if (found != sessions_.end()) ++found->second.unanswered;
 }
 
-void ParentRelay::on_answer(SessionId id) {
+void ParentRelay::on_answer(SessionId id, std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
     if (found != sessions_.end()) --found->second.unanswered;
   }
   cancel_if_over(id);
-  call_ended();
+  call_ended(std::move(self), std::move(call));
 }
 
 void ParentRelay::call_began() {
@@ -360,9 +369,10 @@ void ParentRelay::call_began() {
   ++calls_;
 }
 
-void ParentRelay::call_ended() {
+void ParentRelay::call_ended(std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call) {
   const std::lock_guard lock(mutex_);
   --calls_;
+  ended_.push_back({std::move(self), std::move(call)});
   changed_.notify_all();
 }
 
@@ -410,6 +420,13 @@ void ParentRelay::watch_deadlines() {
   while (!halted_) {
     const int64_t now_us = monotonic_us();
     int64_t next_us = now_us + 60'000'000;
+    if (!ended_.empty()) {
+      std::vector<EndedCall> ended = std::exchange(ended_, {});
+      lock.unlock();
+      ended.clear();
+      lock.lock();
+      continue;
+    }
     if (serve_waiting(lock, now_us)) continue;
     std::vector<std::shared_ptr<ParentCall>> late;
     for (const auto& [id, session] : sessions_) {
@@ -433,13 +450,16 @@ void ParentRelay::halt() {
   halted_ = true;
   changed_.notify_all();
   const auto all_over = [&] { return calls_ == 0; };
-  if (changed_.wait_for(lock, kHaltPatience, all_over)) return;
-  std::vector<std::shared_ptr<ParentCall>> calls;
-  for (const auto& [id, session] : sessions_) calls.push_back(session.call);
-  lock.unlock();
-  for (const auto& call : calls) call->cancel();
-  lock.lock();
-  changed_.wait_for(lock, kHaltPatience, all_over);
+  if (!changed_.wait_for(lock, kHaltPatience, all_over)) {
+    std::vector<std::shared_ptr<ParentCall>> calls;
+    for (const auto& [id, session] : sessions_) calls.push_back(session.call);
+    lock.unlock();
+    for (const auto& call : calls) call->cancel();
+    lock.lock();
+    changed_.wait_for(lock, kHaltPatience, all_over);
+  }
+  const std::vector<EndedCall> ended = std::exchange(ended_, {});
+  lock.unlock();  // a call that ends later keeps the relay for ever
 }
 
 bool ParentRelay::wait_until_empty(std::chrono::steady_clock::time_point deadline) {

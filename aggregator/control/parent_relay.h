@@ -35,7 +35,7 @@ struct RelayOptions {
   PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
 };
 
-// Calls and streams share ownership, because they may briefly outlive the service. Destroy it after halt(), and not on
+// Calls and streams share ownership until halt() has returned. Destroy it after halt(), and not on
 // a gRPC thread. Any thread may call any method.
 class ParentRelay final : public JobService, public std::enable_shared_from_this<ParentRelay> {
  public:
@@ -117,7 +117,8 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   // The request to the parent, without slots and deadline, which ParentCall::start() adds.
   control::JoinRequest request_above(const control::JoinRequest& message, const MemberRequest& request) const;
   void on_event(SessionId id, const control::Event& event, const std::string& parent_peer);
-  void on_call_over(SessionId id, const grpc::Status& status);
+  void on_call_over(SessionId id, const grpc::Status& status, std::shared_ptr<ParentRelay> self,
+                    std::shared_ptr<void> call);
   void on_stream_over(SessionId id);
   // The reservation of the job's other sessions that are not granted yet. Otherwise, if no job waits before this one
   // (`is_next`), a new one, with fewer slots than requested if there are not as many contiguous ones. Errors:
@@ -149,10 +150,12 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   void send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure);
   // The end of a session's call to the parent waits for this answer.
   void expect_answer(SessionId id);
-  void on_answer(SessionId id);
+  void on_answer(SessionId id, std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call);
   void cancel_if_over(SessionId id);
   void call_began();
-  void call_ended();
+  // The last thing that a callback of gRPC does: passes on what it owns, because the last reference to the channel, which
+  // the relay and the contexts of its calls hold, joins gRPC's threads.
+  void call_ended(std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call);
 
   const RelayOptions options_;
   Dataplane* const dataplane_;
@@ -165,6 +168,11 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   bool halted_ = false;
   bool draining_ = false;
   int calls_ = 0;  // to the parent, in progress
+  struct EndedCall {
+    std::shared_ptr<ParentRelay> relay;
+    std::shared_ptr<void> call;
+  };
+  std::vector<EndedCall> ended_;  // to be destroyed by watch_deadlines() or halt()
   SessionId next_session_ = 1;
   // What is not reserved.
   SlotRanges slots_;

@@ -53,7 +53,7 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
 // A path ends at the parent, and goes on to this aggregator.
 void ParentRelay::place(const grpc::CallbackServerContext& call, PlaceInfo own,
                         std::function<void(const Result<PlaceInfo>&)> done) {
-  const auto query = std::make_shared<PlaceCall>();
+  auto query = std::make_shared<PlaceCall>();
   query->context = grpc::ClientContext::FromCallbackServerContext(call);
   query->context->set_deadline(call.deadline() - std::chrono::milliseconds(kHeadStartMs));
   query->context->set_wait_for_ready(true);  // as for Join
@@ -61,7 +61,7 @@ void ParentRelay::place(const grpc::CallbackServerContext& call, PlaceInfo own,
   call_began();
   stub_->async()->GetPlace(query->context.get(), &query->request, &query->path,
                            [self = shared_from_this(), query, own = std::move(own),
-                            done = std::move(done)](const grpc::Status& status) {
+                            done = std::move(done)](const grpc::Status& status) mutable {
                              const std::string parent =
                                  "the aggregator at " + self->options_.parent + ", the parent of this one,";
                              if (status.ok()) {
@@ -74,7 +74,8 @@ void ParentRelay::place(const grpc::CallbackServerContext& call, PlaceInfo own,
                              } else {
                                done(Status(ErrorCode::kUnreachable, parent + " does not answer"));
                              }
-                             self->call_ended();
+                             ParentRelay& relay = *self;
+                             relay.call_ended(std::move(self), std::move(query));
                            });
 }
 

@@ -9,12 +9,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "aggregator/control/control_service.h"
+#include "aggregator/control/parent_relay.h"
 #include "aggregator/dataplane/fake_dataplane.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/control/rpc_status.h"
@@ -362,6 +364,27 @@ TEST_F(ParentRelayTest, AMemberThatLeavesIsNotLostAtAParentThatIsSlow) {
   SlowParent::wait_until([&] { return parent.left_ || parent.lost_; });
   EXPECT_TRUE(parent.left_);
   EXPECT_FALSE(parent.lost_);
+}
+
+// The last reference to the channel would join gRPC's threads, on one of them.
+TEST(ParentRelayLifeTest, AfterHaltNoThreadOfGrpcHoldsTheRelay) {
+  FakeDataplane parents_dataplane(DataplaneLimits{1, 8, 1024, standard_capabilities(1440)});
+  FakeDataplane dataplane(DataplaneLimits{1, 8, 1024, standard_capabilities(1440)});
+  const auto parent = ControlService::start({}, &parents_dataplane);
+  ASSERT_TRUE(parent.ok()) << parent.status().to_string();
+  const std::string address = (*parent)->address();
+  auto relay =
+      std::make_shared<ParentRelay>(RelayOptions{.parent = address}, &dataplane,
+                                    grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  // Is destroyed with the callback that it is a part of.
+  std::shared_ptr<void> slow(nullptr, [](void*) { std::this_thread::sleep_for(std::chrono::seconds(1)); });
+  std::promise<Result<PlaceInfo>> found;
+  const grpc::CallbackServerContext call;
+  relay->place(call, {},
+               [&found, last = std::move(slow)](const Result<PlaceInfo>& path) { found.set_value(path); });
+  EXPECT_TRUE(found.get_future().get().ok());
+  relay->halt();
+  EXPECT_EQ(relay.use_count(), 1);
 }
 
 }  // namespace
