@@ -13,9 +13,11 @@ started=$SECONDS
 preset=release
 ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as the
-# workers of pytest-xdist. They are two processes of pytest instead, side by side, on half the processors each.
+# workers of pytest-xdist. They are three processes of pytest instead, side by side; the files of `failure_tests` mostly
+# wait, for deadlines and for processes to start.
 command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
 torch_tests=(tests/torch)
+failure_tests=(tests/torch/test_{errors,exit,failures,store}.py)
 rack_tests=(tests/chaos bench)
 soak_tests=()
 case "$what" in
@@ -125,7 +127,9 @@ if [ ${#command_tests[@]} -gt 0 ]; then
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
   step "Python package beside demo, benchmarks and chaos (pytest)"
-  run_beside torch "${pytest[@]}" -m "not soak" "${torch_tests[@]}" --junitxml "$results/torch.xml"
+  run_beside torch "${pytest[@]}" -m "not soak" "${torch_tests[@]}" "${failure_tests[@]/#/--ignore=}" \
+    --junitxml "$results/torch.xml"
+  run_beside failures "${pytest[@]}" -m "not soak" "${failure_tests[@]}" --junitxml "$results/failures.xml"
   run_beside racks "${pytest[@]}" -m "not soak" "${rack_tests[@]}" --junitxml "$results/racks.xml"
   wait_for_all
 fi
