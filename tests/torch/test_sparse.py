@@ -83,13 +83,46 @@ def test_averages_and_scaled_sums():
     ranks.run(on_rank)
 
 
+def test_minima_maxima_and_bitwise_operators():
+    """What a rank has not stored takes part as zero."""
+
+    def on_rank(rank):
+        def reduced(op, stored, dtype):
+            """At index 0 what all ranks have stored, at index 1 what rank 2 has alone."""
+            indices, values = ([[0, 1]], [stored[rank], 5]) if rank == 2 else ([[0]], [stored[rank]])
+            tensor = torch.sparse_coo_tensor(indices, values, (9,), dtype=dtype)
+            dist.all_reduce(tensor, op=op)
+            assert tensor.indices().tolist() == [[0, 1]]
+            return tensor.values().tolist()
+
+        op = dist.ReduceOp
+        for dtype in TYPES:
+            assert reduced(op.MAX, [-4, -2, -3, -8], dtype) == [-2, 5]
+            assert reduced(op.MIN, [4, 2, 3, 8], dtype) == [2, 0]
+        for dtype in (torch.int32, torch.int64):
+            assert reduced(op.BOR, [1, 2, 4, 2], dtype) == [7, 5]
+            assert reduced(op.BAND, [7, 6, 14, 6], dtype) == [6, 0]
+            assert reduced(op.BXOR, [1, 2, 4, 2], dtype) == [5, 5]
+        assert sparse_operations() == 2 * len(TYPES) + 6
+        assert "all_reduce" not in netsum.torch.stats()["gloo_calls"]
+
+    ranks.run(on_rank)
+
+
 def test_bools():
     def on_rank(rank):
-        flags = torch.sparse_coo_tensor([[rank, 0]], [rank > 1, False], (WORLD_SIZE,), dtype=torch.bool)
-        dist.all_reduce(flags)
-        assert flags.dtype == torch.bool and flags._nnz() == WORLD_SIZE
-        assert flags.to_dense().tolist() == [False, False, True, True]
-        assert sparse_operations() == 1
+        op = dist.ReduceOp
+        for which, expected in (
+            (op.SUM, [False, False, True, True]),
+            (op.BOR, [False, False, True, True]),
+            (op.MAX, [False, False, True, True]),
+            (op.MIN, [False] * 4),
+        ):
+            flags = torch.sparse_coo_tensor([[rank, 0]], [rank > 1, False], (WORLD_SIZE,), dtype=torch.bool)
+            dist.all_reduce(flags, op=which)
+            assert flags.dtype == torch.bool and flags._nnz() == WORLD_SIZE
+            assert flags.to_dense().tolist() == expected, which
+        assert sparse_operations() == 4
 
     ranks.run(on_rank)
 
@@ -206,6 +239,10 @@ def test_dense_tensors_with_zeros():
         stats = netsum.torch.stats()
         assert stats["sparse_operations"] == 4 and stats["sparse_spared_bytes"] > 3 * 390_000
         assert "sparse all-reduces" in netsum.torch.describe()
+        smallest = torch.zeros(20_000)
+        smallest[rank] = -rank
+        netsum.torch.sparse_all_reduce(smallest, dist.ReduceOp.MIN, mode="on")
+        assert smallest.nonzero().flatten().tolist() == [1, 2, 3] and smallest.sum() == -6
         with pytest.raises(ValueError, match="mode is 'yes'"):
             netsum.torch.sparse_all_reduce(tensor, mode="yes")
         with pytest.raises(ValueError, match="unit is 0"):

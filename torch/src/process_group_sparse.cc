@@ -27,14 +27,10 @@ at::ScalarType reduced_type(at::ScalarType type) {
   return type == at::kBool ? at::kInt : type;
 }
 
-bool is_sum(const c10d::ReduceOp& op) {
-  return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG || op == c10d::ReduceOp::PREMUL_SUM;
-}
-
 // nullopt: the hosts must reduce the tensor, or refuse to. Depends on type and operator alone, which are equal on all ranks.
 std::optional<NetworkReduction> rows_reduction(at::ScalarType type, const c10d::ReduceOp& op) {
   const bool is_linear = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
-  if (!is_sum(op) || (type == at::kComplexFloat && !is_linear)) return std::nullopt;
+  if (type == at::kComplexFloat && !is_linear) return std::nullopt;
   return network_reduction({at::empty({0}, reduced_type(type))}, op);
 }
 
@@ -177,7 +173,7 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
   TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
                     "; it must be at least one element");
   Tensors tensors = {tensor};
-  const auto reduction = is_sum(opts.reduceOp) ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
+  const auto reduction = network_reduction(tensors, opts.reduceOp);
   if (!comm || !reduction) return allreduce(tensors, opts);
   Buffers buffers;
   buffers.add_in_place(tensor);
