@@ -47,7 +47,7 @@ bench-sparse: build ## Measure sparse all-reduces in a rack, compared with dense
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.sparse_bench $(BENCH_FLAGS)
 
-bench-training: setup ## Train the demo's models with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
+bench-training: setup ## Train the demo's models and a recommender with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.training_bench $(BENCH_FLAGS)
 

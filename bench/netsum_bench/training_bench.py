@@ -1,10 +1,13 @@
-"""The demo's two models trained with Gloo and with netsum in virtual racks: step time, speed-up, the same loss.
+"""The demo's two models and a recommender trained with Gloo and with netsum in virtual racks: step time, speed-up, the same loss.
+
+The recommender has a table of 200,000 items, whose gradient is a sparse tensor in the systems "-sparse", and otherwise dense.
 
 For each number of workers, link rate and model the systems take turns, round by round, so that whatever else the
 machine does falls on all of them. Needs root.
 
-  make bench-training                                                       the whole table (about 40 minutes)
+  make bench-training                                                       the whole table (about an hour)
   make bench-training BENCH_FLAGS="--workers 8 --rates 100mbit --models lm"
+  make bench-training BENCH_FLAGS="--workers 8 --models recommender --systems gloo,gloo-sparse,netsum-xdp,netsum-xdp-sparse"
 """
 
 import os
@@ -19,14 +22,25 @@ from netsum_bench.options import BenchmarkRun, make_parser, names_of, need_root,
 from netsum_bench.processes import Failed
 from netsum_bench.records import load
 
-SYSTEMS = {"gloo": ("gloo", "xdp"), "netsum-xdp": ("netsum", "xdp"), "netsum-user": ("netsum", "daemon")}
-STEPS = {"digits": 60, "lm": 12}
+SYSTEMS = {  # backend, aggregator, sparse gradients
+    "gloo": ("gloo", "xdp", False),
+    "gloo-sparse": ("gloo", "xdp", True),
+    "netsum-xdp": ("netsum", "xdp", False),
+    "netsum-user": ("netsum", "daemon", False),
+    "netsum-xdp-sparse": ("netsum", "xdp", True),
+}
+STEPS = {"digits": 60, "lm": 12, "recommender": 20}
+
+
+def trains(system, model):
+    return model == "recommender" or not SYSTEMS[system][2]
 
 
 def train(options, model, workers, rate, system):
-    backend, aggregator = SYSTEMS[system]
+    backend, aggregator, sparse = SYSTEMS[system]
     folder = ROOT / "build/bench-training" / f"{model}-{workers}-{rate}-{system}"
-    run = Run(model, backend, workers, options.steps or STEPS[model], options.seed, folder, "rack")
+    steps = options.steps or STEPS[model]
+    run = Run(model, backend, workers, steps, options.seed, folder, "rack", sparse=sparse)
     children.clear(run)
     with places.Rack(rate, aggregator, f"train{os.getpid()}").training(run) as starts:
         wall_s = children.run_training(run, starts, lambda progress, elapsed_s: None)
@@ -128,7 +142,9 @@ def parse_arguments():
     parser = make_parser(__doc__, netsum=False, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit", help="link rates (default %(default)s)")
-    parser.add_argument("--models", type=names_of(STEPS), default=list(STEPS), help="of digits,lm; default both")
+    parser.add_argument(
+        "--models", type=names_of(STEPS), default=list(STEPS), help=f"of {','.join(STEPS)}; default all"
+    )
     parser.add_argument(
         "--systems",
         type=names_of(SYSTEMS),
@@ -155,6 +171,7 @@ def main():
         for workers in options.workers.split(",")
         for number in range(options.rounds)
         for system in options.systems
+        if trains(system, model)
     ]
     for index, (model, workers, rate, number, system) in enumerate(turns, start=1):
         if run.expired():

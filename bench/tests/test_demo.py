@@ -14,6 +14,8 @@ import pytest
 from netsum_bench.demo import children, data, models, pictures, places, report, summary, traffic
 from netsum_bench.demo import command as demo
 
+import torch
+
 WORKERS = 4
 STEPS = 20
 
@@ -328,6 +330,31 @@ def test_ranks_share_out_the_test_images_without_overlap():
     assert sum(len(share) for share in shares) == 360
     again = next(data.Digits(0, WORKERS, seed=1).held_out_batches())[0]
     assert (again == shares[0]).all()
+
+
+def test_clicks_are_the_same_in_every_run_and_different_on_every_rank():
+    batches = [next(data.Clicks(rank, WORKERS, seed=1, items=5000).train_batches()) for rank in (0, 1, 0)]
+    assert all((a == b).all() for a, b in zip(batches[0], batches[2], strict=True))
+    assert not (batches[0][0] == batches[1][0]).all()
+    items, clicked = batches[0]
+    assert items.shape == (128, 9) and items.min() >= 0 and items.max() < 5000
+    # Of items with frequencies by Zipf's law, some are drawn often and most never.
+    counts = items.flatten().bincount(minlength=5000)
+    assert counts.max() > 40 and (counts == 0).sum() > 4000
+    assert 30 < clicked.sum() < 98
+
+
+def test_the_recommender_has_the_same_gradients_sparse_and_dense():
+    items, clicked = next(data.Clicks(0, WORKERS, seed=1, items=2000).train_batches())
+    gradients = []
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        model = models.Recommender(items=2000, sparse=sparse)
+        torch.nn.functional.cross_entropy(model(items), clicked).backward()
+        assert model.items.weight.grad.is_sparse == sparse
+        gradients.append(model.items.weight.grad.to_dense())
+    assert torch.allclose(*gradients, atol=1e-7) and (gradients[0] == 0).all(dim=1).sum() > 1000
+    assert models.parameter_count(models.Recommender()) > 200_000 * 16
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class Run:
     folder: pathlib.Path
     place: str = "loopback"
     stall_s: int = STALL_S
+    sparse: bool = False  # gradients of tables are sparse tensors
 
     @property
     def title(self):

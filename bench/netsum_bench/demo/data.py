@@ -1,6 +1,6 @@
-"""Real data that needs no download: scikit-learn's digits, and the source of Python's standard library.
+"""Real data that needs no download, scikit-learn's digits and the source of Python's standard library; and generated clicks.
 
-Both give every rank its own share, drawn from the seed alone, so that two runs with different backends see
+All give every rank its own share, drawn from the seed alone, so that two runs with different backends see
 the same examples in the same order.
 """
 
@@ -92,3 +92,35 @@ class StandardLibraryText:
     def held_out_batches(self):
         for _ in range(self._windows // 8):
             yield self._windows_of(self._held_out, 8, self._held_out_rng)
+
+
+class Clicks:
+    """Generated: users have seen items, and click on another one the likelier, the better it is and the more it is like these. Each
+    item has a hidden vector; how frequent items are follows Zipf's law, and their numbers are in no order."""
+
+    def __init__(self, rank, world_size, seed, items=200_000, batch=128, seen=8, hidden=8, held_out_batches=16):
+        self._items, self._batch, self._seen, self._held_out = items, batch, seen, held_out_batches
+        everywhere = torch.Generator().manual_seed(seed)
+        self._vectors = torch.randn(items, hidden, generator=everywhere)
+        self._numbers = torch.randperm(items, generator=everywhere)  # by frequency
+        self._train_rng = torch.Generator().manual_seed(seed * world_size + rank)
+        self._held_out_rng = torch.Generator().manual_seed((seed + 1_000_003) * world_size + rank)
+        self.description = f"generated clicks on {items} items with frequencies by Zipf's law"
+
+    def _batch_of(self, rng):
+        uniform = torch.rand(self._batch, 1 + self._seen, generator=rng, dtype=torch.float64)
+        frequency_rank = (float(self._items) ** uniform).long() - 1  # 0 is the most frequent item
+        items = self._numbers[frequency_rank]
+        vectors = self._vectors[items]
+        likeness = (vectors[:, 0] * vectors[:, 1:].mean(dim=1)).sum(dim=1)
+        quality = vectors[:, 0, 0]
+        clicked = torch.rand(self._batch, generator=rng) < torch.sigmoid(2 * likeness + 2 * quality)
+        return items, clicked.long()
+
+    def train_batches(self):
+        while True:
+            yield self._batch_of(self._train_rng)
+
+    def held_out_batches(self):
+        for _ in range(self._held_out):
+            yield self._batch_of(self._held_out_rng)

@@ -43,6 +43,9 @@ def run(options, rank, world_size):
     if options.model == "digits":
         model, examples = models.DigitClassifier(), data.Digits(rank, world_size, options.seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    elif options.model == "recommender":
+        model, examples = models.Recommender(sparse=options.sparse), data.Clicks(rank, world_size, options.seed)
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2)  # takes sparse gradients, too
     else:
         model = models.ByteLanguageModel()
         examples = data.StandardLibraryText(rank, world_size, options.seed)
@@ -79,7 +82,8 @@ def train(parallel, optimizer, examples, options, progress):
         optimizer.zero_grad()
         loss = loss_of(parallel(inputs), targets)
         loss.backward()
-        nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
+        if options.model != "recommender":  # PyTorch cannot clip sparse gradients
+            nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
         optimizer.step()
         step_s.append(time.perf_counter() - start)
         losses.append(loss.item())
@@ -147,7 +151,8 @@ def die_with_parent():
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=["digits", "lm"], required=True)
+    parser.add_argument("--model", choices=["digits", "lm", "recommender"], required=True)
+    parser.add_argument("--sparse", action="store_true", help="the recommender's gradients are sparse tensors")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
