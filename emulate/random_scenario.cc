@@ -107,6 +107,7 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   job.key = {rng->next(), rng->next()};
   job.sums_values = job.key.k0 % 4 != 0;
   job.takes_no_lanes = job.key.k1 % 8 != 0;
+  job.takes_brief = job.key.k1 / 8 % 8 != 0;
   // From 17 ranks on, 16-bit types use 32-bit lanes.
   job.ranks = static_cast<int>(rng->chance(0.03) ? pick(rng, {16, 17}) : pick(rng, {1, 2, 2, 3, 4, 5, 8}));
   job.lane_bits = static_cast<int>(pick(rng, {0, 0, 32}));

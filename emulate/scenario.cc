@@ -95,7 +95,8 @@ std::string describe(const Scenario& scenario) {
         elements);
     result += text;
     if (job.sums_values) result += ", values";
-    if (!job.takes_no_lanes) result += ", always with lanes";
+    if (!job.takes_no_lanes) result += ", contributions always with lanes";
+    if (!job.takes_brief) result += ", results always with lanes";
     for (const OperationPlan& operation : job.operations)
       result += std::string(", ") + collective_name(role_of(operation, 0).collective);
   }

@@ -65,7 +65,8 @@ struct JobPlan {
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
   bool sums_values = false;        // aggregators take values; not in racks
-  bool takes_no_lanes = true;      // aggregators take contributions without lanes
+  bool takes_no_lanes = true;      // aggregators take contributions without lanes ...
+  bool takes_brief = true;         // ... and leave out those of results
   int lane_bits = 0;               // as in CommunicatorOptions
   int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
   int64_t remove_after_us = 0;     // from its end until the aggregators forget it

@@ -245,6 +245,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.payload_bytes = job.payload_bytes;
     stripe.sums_values = job.sums_values;
     stripe.takes_no_lanes = plan.takes_no_lanes;
+    stripe.takes_brief = plan.takes_brief;
     uint16_t members = 0;
     for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {
       stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);

@@ -73,12 +73,14 @@
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
  * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. AGAIN,
  * in a STATUS: contribute again, because the contribution is missing or to be answered with the result. NO_LANES, in a
- * CONTRIBUTION or RESULT: all lanes are 0, and the payload is only their length. */
+ * CONTRIBUTION or RESULT: all lanes are 0, and the payload is only their length. BRIEF, in a CONTRIBUTION: the sender needs
+ * no lanes of the result, which then has NO_LANES for it, whatever the lanes are. */
 #define NETSUM_FLAG_PART 0x01
 #define NETSUM_FLAG_OVERFLOW 0x02
 #define NETSUM_FLAG_AGAIN 0x04
 #define NETSUM_FLAG_NO_LANES 0x10
-#define NETSUM_FLAGS_KNOWN 0x17
+#define NETSUM_FLAG_BRIEF 0x20
+#define NETSUM_FLAGS_KNOWN 0x37
 
 /* `member` of packets that are the same for every member. */
 #define NETSUM_MEMBER_ALL 0xFFFF

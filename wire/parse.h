@@ -88,6 +88,7 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   if (out->flags & ~NETSUM_FLAGS_KNOWN) return NETSUM_DROP_BAD_FLAGS;
   const int has_lanes = out->type == NETSUM_TYPE_CONTRIBUTION || out->type == NETSUM_TYPE_RESULT;
   if ((out->flags & NETSUM_FLAG_NO_LANES) && !has_lanes) return NETSUM_DROP_BAD_FLAGS;
+  if ((out->flags & NETSUM_FLAG_BRIEF) && out->type != NETSUM_TYPE_CONTRIBUTION) return NETSUM_DROP_BAD_FLAGS;
   out->payload_bytes = size - NETSUM_HEADER_BYTES;
   if (out->payload_bytes > NETSUM_MAX_PAYLOAD || out->payload_bytes % NETSUM_PAYLOAD_MULTIPLE != 0 ||
       !netsum_length_fits_type(out->type, out->flags, out->payload_bytes)) {
@@ -95,7 +96,8 @@ NETSUM_INLINE int netsum_parse(const void* data, uint32_t size, struct netsum_fi
   }
   out->format = h->format;
   if (!netsum_format_fits_type(out->type, out->format)) return NETSUM_DROP_BAD_FORMAT;
-  if ((out->flags & NETSUM_FLAG_NO_LANES) && netsum_is_values(out->format)) return NETSUM_DROP_BAD_FORMAT;
+  if ((out->flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) && netsum_is_values(out->format))
+    return NETSUM_DROP_BAD_FORMAT;
   out->absent_bytes = 0;
 #ifndef __bpf__
   if (out->flags & NETSUM_FLAG_NO_LANES)

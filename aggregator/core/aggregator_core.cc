@@ -330,6 +330,8 @@ uint8_t* AggregatorCore::frame_for(bool without_lanes, uint32_t slot, uint32_t b
 void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes) {
   netsum_fields sum = fields_for_parent(fields_of_round(job, slot, bank), job);
   sum.type = NETSUM_TYPE_CONTRIBUTION;
+  if (slots_[slot].rounds[bank].brief == netsum_all_members(job.rules.members))
+    sum.flags |= NETSUM_FLAG_BRIEF;
   uint8_t* frame = frame_for(without_lanes, slot, bank, &sum);
   send_up(job, frame, finish_frame(sum, job.parent_key, frame));
 }
@@ -340,23 +342,34 @@ void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size
   reply(frame, size, {job.parent_address});
 }
 
-AggregatorCore::Broadcast AggregatorCore::result_of(const Job& job, uint16_t job_index, uint32_t slot,
-                                                    uint32_t bank, uint32_t round) {
+AggregatorCore::Frame AggregatorCore::result_of(const Job& job, uint16_t job_index, uint32_t slot,
+                                                uint32_t round, bool without_lanes) {
+  const uint32_t bank = round & 1;
   netsum_fields result = fields_of_round(job, slot, bank);
   result.type = NETSUM_TYPE_RESULT;
   result.job = job_index;
   result.epoch = job.rules.epoch;
   result.member = NETSUM_MEMBER_ALL;
   result.round = round;
-  const bool without_lanes = slots_[slot].rounds[bank].filled == NETSUM_MEMBER_ALL;
   uint8_t* frame = frame_for(without_lanes, slot, bank, &result);
-  return {frame, finish_frame(result, job.key, frame), job_index};
+  return {frame, finish_frame(result, job.key, frame)};
 }
 
 void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
-  if (slots_[slot].rounds[bank].overflow) counters_.overflows.add();
-  broadcasts_.push_back(result_of(job, job_index, slot, bank, slots_[slot].current));
+  const netsum_round& round = slots_[slot].rounds[bank];
+  if (round.overflow) counters_.overflows.add();
   counters_.rounds_completed.add();
+  const uint64_t all = netsum_all_members(job.rules.members);
+  const uint64_t brief = netsum_without_lanes(&round) & all;
+  const Frame frame = result_of(job, job_index, slot, slots_[slot].current, brief == all);
+  Broadcast broadcast{frame.data, frame.size, job_index};
+  if (brief != 0 && brief != all && !job.multicast_group.valid()) {
+    const Frame short_frame = result_of(job, job_index, slot, slots_[slot].current, true);
+    broadcast.brief = brief;
+    broadcast.brief_frame = short_frame.data;
+    broadcast.brief_size = short_frame.size;
+  }
+  broadcasts_.push_back(broadcast);
 }
 
 void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job,
@@ -368,13 +381,13 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       return drop(verdict.drop);
     case NETSUM_ACT_REPLY_RESULT: {
       counters_.results_repeated.add();
-      if (round.filled != NETSUM_MEMBER_ALL)  // its frame is there still
+      if ((netsum_without_lanes(&round) & netsum_member_bit(fields.member)) == 0)  // the frame is there still
         return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
-      const Broadcast result = result_of(job, fields.job, index, verdict.bank, fields.round);
-      return reply(result.frame, result.size, to);
+      const Frame result = result_of(job, fields.job, index, fields.round, /*without_lanes=*/true);
+      return reply(result.data, result.size, to);
     }
     case NETSUM_ACT_SEND_UP:
-      return send_sum_up(job, index, verdict.bank, /*without_lanes=*/false);
+      return send_sum_up(job, index, verdict.bank, netsum_has_no_lanes(&fields));
     case NETSUM_ACT_PROBE_UP: {
       netsum_fields probe = fields_for_parent(fields, job);
       probe.flags = 0;
@@ -448,7 +461,10 @@ std::span<const OutPacket> AggregatorCore::outbox() {
       const Peer& peer = job.peers[member];
       if (!peer.address.valid()) continue;
       for (size_t i = begin; i < end; ++i) {
-        outbox_.push_back({broadcasts_[i].frame, broadcasts_[i].size, peer.address, peer.local});
+        const Broadcast& broadcast = broadcasts_[i];
+        const bool brief = (broadcast.brief & netsum_member_bit(member)) != 0;
+        outbox_.push_back({brief ? broadcast.brief_frame : broadcast.frame,
+                           brief ? broadcast.brief_size : broadcast.size, peer.address, peer.local});
       }
     }
     begin = end;

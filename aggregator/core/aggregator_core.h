@@ -93,6 +93,10 @@ class AggregatorCore {
     const uint8_t* frame;
     uint32_t size;
     uint16_t job;
+    // What the members of a bitmap get instead.
+    uint64_t brief = 0;
+    const uint8_t* brief_frame = nullptr;
+    uint32_t brief_size = 0;
   };
 
   bool is_from_member(const InPacket& packet, const netsum_fields& fields, const Job& job) const;
@@ -110,7 +114,11 @@ class AggregatorCore {
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
-  Broadcast result_of(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank, uint32_t round);
+  struct Frame {
+    const uint8_t* data;
+    uint32_t size;
+  };
+  Frame result_of(const Job& job, uint16_t job_index, uint32_t slot, uint32_t round, bool without_lanes);
   uint8_t* frame_for(bool without_lanes, uint32_t slot, uint32_t bank, netsum_fields* fields);
   void send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes);
   void send_up(const Job& job, const uint8_t* frame, uint32_t size);

@@ -151,6 +151,7 @@ class UdpDataplane final : public Dataplane {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     add_words(&capabilities);
     capabilities.set_no_lanes(true);
+    capabilities.set_brief(true);
     add_values(&capabilities);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = static_cast<int>(stripes_.size()),

@@ -24,7 +24,8 @@
 #define NETSUM_ROUND_SUMMED 4 /* all have contributed; the sum is with the parent */
 
 struct netsum_round {
-  uint64_t seen; /* bitmap of the members that have contributed */
+  uint64_t seen;  /* bitmap of the members that have contributed */
+  uint64_t brief; /* of those that need no lanes of the result */
   uint32_t chunk;
   uint32_t signature;
   uint32_t payload_bytes; /* of the lanes */
@@ -43,7 +44,7 @@ struct netsum_slot {
   uint32_t answered; /* for rate.h */
   struct netsum_round rounds[2];
 };
-NETSUM_STATIC_ASSERT(sizeof(struct netsum_slot) == 8 + 2 * 32, "slots have no hidden padding");
+NETSUM_STATIC_ASSERT(sizeof(struct netsum_slot) == 8 + 2 * 40, "slots have no hidden padding");
 
 /* What a job may do on this aggregator. Installed by the control plane. */
 struct netsum_job_rules {
@@ -64,8 +65,9 @@ struct netsum_job_rules {
 #define NETSUM_ACT_REPLY_STATUS 4 /* tell the sender `seen` and `flags` */
 #define NETSUM_ACT_REPLY_ERROR 5  /* tell the sender that rounds[bank] has failed */
 #define NETSUM_ACT_ERROR_ALL 6    /* tell everybody that rounds[bank] has failed */
-#define NETSUM_ACT_SEND_UP 7      /* contribute the sum in rounds[bank] to the parent, again */
-#define NETSUM_ACT_PROBE_UP 8     /* ask the parent about the round, in the sender's name */
+#define NETSUM_ACT_SEND_UP \
+  7 /* contribute the sum in rounds[bank] to the parent, again; without lanes if the packet has none */
+#define NETSUM_ACT_PROBE_UP 8 /* ask the parent about the round, in the sender's name */
 #define NETSUM_ACT_TAKE_RESULT \
   9 /* the parent's result: move the lanes into rounds[bank], send it to everybody */
 #define NETSUM_ACT_PASS_STATUS 10 /* tell member `addressee` `seen` and `flags`: the parent's answer */
@@ -178,6 +180,11 @@ NETSUM_INLINE struct netsum_verdict netsum_on_previous(const struct netsum_slot*
   return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
 }
 
+/* The members whose copy of the result has no lanes. */
+NETSUM_INLINE uint64_t netsum_without_lanes(const struct netsum_round* round) {
+  return round->filled == NETSUM_MEMBER_ALL ? ~0ull : round->brief;
+}
+
 /* A contribution may itself be a sum that overflowed: an aggregator passes on to its parent what it saw. */
 NETSUM_INLINE uint8_t netsum_says_overflow(const struct netsum_fields* f) {
   return (f->flags & NETSUM_FLAG_OVERFLOW) != 0;
@@ -187,9 +194,32 @@ NETSUM_INLINE int netsum_has_no_lanes(const struct netsum_fields* f) {
   return (f->flags & NETSUM_FLAG_NO_LANES) != 0;
 }
 
+NETSUM_INLINE int netsum_is_brief(const struct netsum_fields* f) {
+  return (f->flags & NETSUM_FLAG_BRIEF) != 0;
+}
+
+/* A contribution of a member that has contributed to the round. The answer is not longer than the request. A request of
+ * another length is not the member's, whose contribution agreed. */
+NETSUM_INLINE struct netsum_verdict netsum_on_repeated(struct netsum_round* round,
+                                                       const struct netsum_fields* f, uint32_t bank) {
+  const int has_room = !netsum_has_no_lanes(f);
+  const int short_result = (netsum_without_lanes(round) & netsum_member_bit(f->member)) != 0;
+  const int short_sum = round->filled == NETSUM_MEMBER_ALL && round->brief == round->seen;
+  if (!netsum_agrees(round, f)) return netsum_dropped(NETSUM_DROP_DUPLICATE);
+  if (round->state == NETSUM_ROUND_COMPLETE && has_room && round->unsent) {
+    round->unsent = 0;
+    return netsum_act(NETSUM_ACT_RESULT_ALL, bank, 0);
+  }
+  if (round->state == NETSUM_ROUND_COMPLETE && (has_room || short_result))
+    return netsum_act(NETSUM_ACT_REPLY_RESULT, bank, 0);
+  if (round->state == NETSUM_ROUND_SUMMED && (has_room || short_sum))
+    return netsum_act(NETSUM_ACT_SEND_UP, bank, 0);
+  return netsum_dropped(NETSUM_DROP_DUPLICATE);
+}
+
 /* A CONTRIBUTION that has passed netsum_check_rules() and its integrity check. After STORE, ADD, CLEAR or COUNT the
  * caller moves the lanes and then calls netsum_slot_added(). A contribution without lanes never is answered with a
- * result, which would be longer: members that contribute again do so with lanes. */
+ * result with lanes, which would be longer: members that contribute again do so with lanes, unless they need none. */
 NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* slot,
                                                            const struct netsum_fields* f) {
   const uint64_t bit = netsum_member_bit(f->member);
@@ -210,27 +240,18 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
     round->state = NETSUM_ROUND_OPEN;
     round->filled = netsum_has_no_lanes(f) ? NETSUM_MEMBER_ALL : f->member;
     round->unsent = 0;
+    round->brief = netsum_is_brief(f) ? bit : 0;
     return netsum_act(netsum_has_no_lanes(f) ? NETSUM_ACT_CLEAR : NETSUM_ACT_STORE, bank, bit);
   }
   if (ahead == 0xFFFFFFFFu) {
     const struct netsum_verdict previous = netsum_on_previous(slot, bit);
-    return netsum_agrees(round, f) && !netsum_has_no_lanes(f) ? previous
-                                                              : netsum_dropped(NETSUM_DROP_STALE_ROUND);
+    const int has_room = !netsum_has_no_lanes(f) || (netsum_without_lanes(round) & bit);
+    return netsum_agrees(round, f) && has_room ? previous : netsum_dropped(NETSUM_DROP_STALE_ROUND);
   }
   if (ahead != 0 || round->state == NETSUM_ROUND_EMPTY) return netsum_not_live(ahead);
 
   if (round->state == NETSUM_ROUND_FAILED) return netsum_act(NETSUM_ACT_REPLY_ERROR, bank, 0);
-  if (round->seen & bit) {
-    /* The answer is as long as the request. A request of another length is not the member's, whose contribution agreed. */
-    const int has_room = netsum_agrees(round, f) && !netsum_has_no_lanes(f);
-    if (round->state == NETSUM_ROUND_COMPLETE && has_room) {
-      const uint8_t action = round->unsent ? NETSUM_ACT_RESULT_ALL : NETSUM_ACT_REPLY_RESULT;
-      round->unsent = 0;
-      return netsum_act(action, bank, 0);
-    }
-    if (round->state == NETSUM_ROUND_SUMMED && has_room) return netsum_act(NETSUM_ACT_SEND_UP, bank, 0);
-    return netsum_dropped(NETSUM_DROP_DUPLICATE);
-  }
+  if (round->seen & bit) return netsum_on_repeated(round, f, bank);
   if (!netsum_agrees(round, f)) {
     round->state = NETSUM_ROUND_FAILED;
     round->blamed = f->member;
@@ -238,6 +259,7 @@ NETSUM_INLINE struct netsum_verdict netsum_slot_contribute(struct netsum_slot* s
   }
   round->seen |= bit;
   round->overflow |= netsum_says_overflow(f);
+  if (netsum_is_brief(f)) round->brief |= bit;
   if (netsum_has_no_lanes(f)) return netsum_act(NETSUM_ACT_COUNT, bank, round->seen);
   round->filled = f->member;
   return netsum_act(NETSUM_ACT_ADD, bank, round->seen);
@@ -259,8 +281,10 @@ NETSUM_INLINE int netsum_slot_added(struct netsum_slot* slot, uint32_t bank, int
  * room, and its answer is RESULT_ALL or SEND_UP. If that is lost, the members' probes have the same effect. */
 NETSUM_INLINE uint16_t netsum_slot_asks(struct netsum_slot* slot, const struct netsum_fields* f) {
   struct netsum_round* round = &slot->rounds[f->round & 1];
+  const int complete = round->state == NETSUM_ROUND_COMPLETE;
   if (!netsum_has_no_lanes(f) || round->filled == NETSUM_MEMBER_ALL) return NETSUM_MEMBER_ALL;
-  round->unsent = round->state == NETSUM_ROUND_COMPLETE;
+  if (complete && (round->seen & ~round->brief) == 0) return NETSUM_MEMBER_ALL;
+  round->unsent = complete;
   return round->filled;
 }
 

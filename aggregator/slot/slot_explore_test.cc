@@ -139,6 +139,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{"three_levels_ask", kThreeLevels, 3, 1, false, -1, true, false}),
     name_of);
 
+// One rank needs each result, in turn: those of the others have no lanes.
+INSTANTIATE_TEST_SUITE_P(
+    ResultsWithoutLanes, SlotShapes,
+    testing::Values(Shape{"flat", {{-1, 3}}, 4, 1, false, -1, false, true, true},
+                    Shape{"flat_sparse", {{-1, 3}}, 4, kBeforeWrap, false, -1, true, true, true},
+                    Shape{"flat_asks", {{-1, 3}}, 4, 1, false, -1, true, false, true},
+                    Shape{"two_racks", kTwoRacks, 3, 1, false, -1, true, true, true},
+                    Shape{"two_racks_ask", kTwoRacks, 3, 1, false, -1, true, false, true},
+                    Shape{"three_levels_ask", kThreeLevels, 3, 1, false, -1, true, false, true}),
+    name_of);
+
 // The long form has more than a million states.
 TEST(SlotExplore, ManyRanks) {
   explore({"ranks", {{-1, soak() ? 8 : 6}}, 4, 1, false});

@@ -421,5 +421,33 @@ TEST(SlotWithoutLanes, AResultWithoutRoomWaitsForAContributionWithLanes) {
   EXPECT_EQ(bench.slot().rounds[1].filled, NETSUM_MEMBER_ALL);
 }
 
+TEST(SlotWithoutLanes, AMemberThatNeedsNoLanesIsAnsweredWithoutThem) {
+  SlotBench bench(3, 1, 64, false, /*lengthens=*/false);
+  netsum_fields f = bench.contribution(0, 1);
+  f.flags = NETSUM_FLAG_BRIEF;
+  const std::vector<uint8_t> lanes(8, 1);
+  EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_STORE);
+  bench.contribute_nothing(1, 1);
+  EXPECT_EQ(bench.contribute_nothing(2, 1).asked, 0) << "1 and 2 need the lanes";
+  EXPECT_EQ(bench.slot().rounds[1].brief, 0b001u);
+  EXPECT_EQ(netsum_without_lanes(&bench.slot().rounds[1]), 0b001u);
+  f.flags = NETSUM_FLAG_BRIEF | NETSUM_FLAG_NO_LANES;
+  f.absent_bytes = 8;
+  EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_REPLY_RESULT) << "as short as the request";
+  f.flags = NETSUM_FLAG_BRIEF;
+  EXPECT_EQ(bench.feed(f, lanes).action, NETSUM_ACT_RESULT_ALL);
+  // Nobody needs the lanes: nobody is asked for them.
+  for (uint16_t member = 0; member < 3; ++member) {
+    f.round = 2;
+    f.chunk = 20;
+    f.member = member;
+    f.flags = NETSUM_FLAG_BRIEF | (member > 0 ? NETSUM_FLAG_NO_LANES : 0);
+    EXPECT_EQ(bench.feed(f, lanes).asked, NETSUM_MEMBER_ALL);
+  }
+  EXPECT_EQ(bench.slot().rounds[0].state, NETSUM_ROUND_COMPLETE);
+  EXPECT_EQ(bench.contribute(0, 3, 1).action, NETSUM_ACT_STORE);
+  EXPECT_EQ(bench.slot().rounds[1].brief, 0u) << "of the round before in this bank";
+}
+
 }  // namespace
 }  // namespace netsum

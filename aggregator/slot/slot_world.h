@@ -37,6 +37,7 @@ struct Shape {
   // One rank has lanes for each round, and none for the third. The others contribute without lanes, or with lanes of zeros.
   bool sparse = false;
   bool lengthens = true;  // the aggregators answer packets without lanes by such with lanes
+  bool brief = false;     // one rank needs the lanes of each round, and all need those of the fourth
 };
 
 // One aggregator. Lane r of a round's sum counts the contributions to round r, rank by rank, a byte each.
@@ -139,7 +140,7 @@ class World {
       const uint8_t last = std::min<uint8_t>(state.round[rank], static_cast<uint8_t>(shape_.rounds - 1));
       for (uint8_t k = 0; k <= last; ++k) {
         all.push_back({Event::kContribution, rank, k});
-        if (!has_lanes(bit_of(rank), k)) all.push_back({Event::kZeros, rank, k});
+        if (may_send_zeros(bit_of(rank), k)) all.push_back({Event::kZeros, rank, k});
       }
       if (done(state, rank)) continue;
       if (state.results[rank] >> state.round[rank] & 1)
@@ -152,7 +153,7 @@ class World {
       for (uint8_t k = 0; k < shape_.rounds; ++k) {
         if (state.sums_up[node] >> k & 1) {
           all.push_back({Event::kSumUp, node, k});
-          if (!has_lanes(below_[node], k)) all.push_back({Event::kZerosUp, node, k});
+          if (may_send_zeros(below_[node], k)) all.push_back({Event::kZerosUp, node, k});
           all.push_back({Event::kStatusDown, node, k});  // PROBEs go up while the sum is with the parent
         }
         if (state.results_down[node] >> k & 1) all.push_back({Event::kResultDown, node, k});
@@ -240,10 +241,20 @@ class World {
     if (!shape_.sparse) return ~0ull;
     return k == 2 ? 0 : bit_of(k % ranks());
   }
+  // Whether some of these ranks need the lanes of round k.
+  bool need_lanes(uint64_t some_ranks, uint8_t k) const {
+    return !shape_.brief || k == 3 || (some_ranks & bit_of((k + 1u) % ranks())) != 0;
+  }
+  // Lanes of zeros are room for the result. Who needs none of it does not send them.
+  bool may_send_zeros(uint64_t some_ranks, uint8_t k) const {
+    return !has_lanes(some_ranks, k) && need_lanes(some_ranks, k);
+  }
   bool has_lanes(uint64_t some_ranks, uint8_t k) const { return (some_ranks & with_lanes(k)) != 0; }
   // `f` is of `some_ranks`; `zeros`: with lanes although they have none.
   void leave_out_lanes(uint64_t some_ranks, uint8_t k, bool zeros, netsum_fields* f) const {
-    if (zeros || has_lanes(some_ranks, k)) return;
+    if (!zeros && !has_lanes(some_ranks, k)) remove_lanes(f);
+  }
+  static void remove_lanes(netsum_fields* f) {
     f->flags |= NETSUM_FLAG_NO_LANES;
     f->absent_bytes = f->payload_bytes;
     f->payload_bytes = NETSUM_NO_LANES_BYTES;
@@ -267,6 +278,7 @@ class World {
   netsum_fields rank_fields(size_t rank, uint8_t k, bool zeros) const {
     netsum_fields f = fields(ranks_[rank].member, k);
     leave_out_lanes(bit_of(rank), k, zeros, &f);
+    if (!need_lanes(bit_of(rank), k)) f.flags |= NETSUM_FLAG_BRIEF;
     if (rank == 0 && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     if (disputed(k) && static_cast<int>(rank) == shape_.disagrees) f.chunk ^= 1;
     return f;
@@ -274,6 +286,7 @@ class World {
   netsum_fields node_fields(size_t node, uint8_t k, bool zeros) const {
     netsum_fields f = fields(member_of_[node], k);
     leave_out_lanes(below_[node], k, zeros, &f);
+    if (!need_lanes(below_[node], k)) f.flags |= NETSUM_FLAG_BRIEF;
     if (disputed(k) && (below_[node] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
     if ((below_[node] & 1) && overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     return f;
@@ -291,18 +304,21 @@ class World {
     if (wrong_.empty()) wrong_ = what;
   }
 
-  // What leaves a node: the sum of exactly round k, from everybody in `from` who has lanes for it.
+  // What leaves a node with lanes: the sum of exactly round k, from everybody in `from` who has lanes for it.
   void check_sum(const State& state, size_t index, uint32_t bank, uint8_t k, uint64_t from, bool overflow) {
     const Node& node = state.nodes[index];
+    check_identity(node.slot.rounds[bank], k, overflow);
     for (size_t lane = 0; lane < kMaxRounds; ++lane) {
       if (node.lanes[bank][lane] != (lane == k ? from & with_lanes(k) : 0)) {
         fail("node " + std::to_string(index) + " sends a wrong sum of round " + std::to_string(k + 1));
       }
     }
-    const netsum_round& round = node.slot.rounds[bank];
-    const netsum_fields f = fields(0, k);
-    if (has_lanes(from, k) && round.filled == NETSUM_MEMBER_ALL)
+    if (has_lanes(from, k) && node.slot.rounds[bank].filled == NETSUM_MEMBER_ALL)
       fail("a sum of round " + std::to_string(k + 1) + " without its lanes");
+  }
+  // With or without lanes.
+  void check_identity(const netsum_round& round, uint8_t k, bool overflow) {
+    const netsum_fields f = fields(0, k);
     if ((round.overflow != 0) != overflow) fail("a wrong overflow mark in round " + std::to_string(k + 1));
     if (round.chunk != f.chunk || round.signature != f.signature || round.format != f.format ||
         round.flags != f.flags || round.payload_bytes != f.payload_bytes) {
@@ -318,7 +334,14 @@ class World {
 
   // A result of a node's that leaves for one of its members.
   void send_result(State* state, size_t index, uint16_t member, uint32_t bank, uint8_t k) {
-    check_sum(*state, index, bank, k, everybody(), overflows(k));
+    const netsum_round& round = state->nodes[index].slot.rounds[bank];
+    if ((netsum_without_lanes(&round) & netsum_member_bit(member)) == 0) {
+      check_sum(*state, index, bank, k, everybody(), overflows(k));
+    } else {
+      check_identity(round, k, overflows(k));
+      if (has_lanes(everybody(), k) && need_lanes(below_member(index, member), k))
+        fail("a result of round " + std::to_string(k + 1) + " without the lanes that its addressee needs");
+    }
     if (disputed(k)) fail("a result of a round on which ranks disagree");
     const auto bit = static_cast<uint8_t>(1u << k);
     mark(index, member, bit, state->results, state->results_down);
@@ -348,8 +371,20 @@ class World {
     state->sums_up[index] |= static_cast<uint8_t>(1u << k);
   }
 
-  void check_room(const netsum_fields& f) {
-    if (netsum_has_no_lanes(&f)) fail("an answer with lanes to a packet without");
+  // That a packet with lanes is not sent in the place of one without.
+  void check_room(const netsum_fields& f, bool sends_lanes) {
+    if (netsum_has_no_lanes(&f) && sends_lanes) fail("a packet with lanes in the place of one without");
+  }
+  // The ranks that a member of a node stands for.
+  uint64_t below_member(size_t index, uint16_t member) const {
+    uint64_t found = 0;
+    for (size_t rank = 0; rank < ranks(); ++rank)
+      if (ranks_[rank].node == static_cast<int>(index) && ranks_[rank].member == member)
+        found |= bit_of(rank);
+    for (size_t node = 0; node < nodes(); ++node)
+      if (shape_.nodes[node].parent == static_cast<int>(index) && member_of_[node] == member)
+        found |= below_[node];
+    return found;
   }
 
   // A contribution that counts `from` for round k. What its sender is answered.
@@ -373,15 +408,15 @@ class World {
       case NETSUM_ACT_COUNT:
         break;
       case NETSUM_ACT_REPLY_RESULT:
-        check_room(f);
+        check_room(f, (netsum_without_lanes(&node.slot.rounds[v.bank]) & netsum_member_bit(f.member)) == 0);
         send_result(state, index, f.member, v.bank, k);
         return Answer::kResult;
       case NETSUM_ACT_RESULT_ALL:
-        check_room(f);
+        check_room(f, true);
         send_to_all(state, index, v.bank, k);
         return Answer::kResult;
       case NETSUM_ACT_SEND_UP:
-        check_room(f);
+        check_room(f, node.slot.rounds[v.bank].filled != NETSUM_MEMBER_ALL);
         send_up(state, index, v.bank, k);
         return Answer::kSumIsUp;
       case NETSUM_ACT_ERROR_ALL:
@@ -403,6 +438,11 @@ class World {
     if (!netsum_slot_added(&node.slot, v.bank, overflow, &own)) return Answer::kNothing;
     // Whoever is asked may contribute again at any time, and need not.
     if (!shape_.lengthens && netsum_slot_asks(&node.slot, &f) != NETSUM_MEMBER_ALL) return Answer::kNothing;
+    const netsum_round& round = node.slot.rounds[v.bank];
+    const uint64_t all = netsum_all_members(own.members);
+    const bool sends_lanes =
+        own.has_parent ? round.filled != NETSUM_MEMBER_ALL : (all & ~netsum_without_lanes(&round)) != 0;
+    if (!shape_.lengthens) check_room(f, sends_lanes);
     if (own.has_parent) {
       send_up(state, index, v.bank, k);
       return Answer::kSumIsUp;
@@ -415,7 +455,7 @@ class World {
   bool take_result(State* state, size_t index, uint8_t k) {
     netsum_fields f = fields(NETSUM_MEMBER_ALL, k);
     if (disputed(k) && (below_[index] >> (8 * shape_.disagrees) & 1)) f.chunk ^= 1;
-    leave_out_lanes(everybody(), k, /*zeros=*/false, &f);
+    if (!need_lanes(below_[index], k) || !has_lanes(everybody(), k)) remove_lanes(&f);
     f.type = NETSUM_TYPE_RESULT;
     if (overflows(k)) f.flags |= NETSUM_FLAG_OVERFLOW;
     uint64_t payload[kMaxRounds] = {};
@@ -476,7 +516,8 @@ class World {
   // The node's contribution goes up undisturbed: what comes back of its parent, and is taken.
   Answer pass_up(State* state, size_t index, uint8_t k) {
     const int parent = shape_.nodes[index].parent;
-    Answer answer = contribute(state, parent, node_fields(index, k, /*zeros=*/true), below_[index], k);
+    const bool zeros = need_lanes(below_[index], k);
+    Answer answer = contribute(state, parent, node_fields(index, k, zeros), below_[index], k);
     if (answer == Answer::kSumIsUp) answer = pass_up(state, static_cast<size_t>(parent), k);
     if (answer == Answer::kResult && take_result(state, index, k)) return answer;
     if (answer == Answer::kError && take_error(state, index)) return answer;
@@ -486,7 +527,8 @@ class World {
   // What a rank gets for its probe: kResult, kError or neither.
   Answer ask(State* state, size_t rank) {
     const uint8_t k = state->round[rank];
-    const netsum_fields f = rank_fields(rank, k, /*zeros=*/true);
+    // As section 7, rule 10: lanes of zeros have room for the result, if its lanes are needed.
+    const netsum_fields f = rank_fields(rank, k, /*zeros=*/need_lanes(bit_of(rank), k));
     const Told told = probe(state, ranks_[rank].node, f);
     if (told.answer != Answer::kAgain) return told.answer;
     if (state->counted[rank] && !told.counted)

@@ -215,17 +215,20 @@ struct outcome {
   uint8_t complete;
   uint8_t overflow;
   uint8_t contributes;     /* the packet has been counted as its member's contribution */
+  uint8_t brief;           /* no member needs the lanes of the result */
   uint32_t no_lanes_bytes; /* of the lanes that the result leaves out; 0: it has lanes */
 };
 
 INLINE int send_sum_up(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o,
                        const struct netsum_xdp_job* job) {
-  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags), f->chunk, job);
+  const uint8_t brief = o->brief ? NETSUM_FLAG_BRIEF : 0;
+  return send_up(ctx, f, KIND(NETSUM_TYPE_CONTRIBUTION, f->format, o->flags | brief), f->chunk, job);
 }
 
 INLINE int result_to_all(struct xdp_md* ctx, const struct netsum_fields* f, const struct outcome* o) {
   add_to(NETSUM_XDP_ROUNDS_COMPLETED, 1);
   if (o->overflow) add_to(NETSUM_XDP_OVERFLOWS, 1);
+  if (o->no_lanes_bytes != 0 && set_payload(ctx, o->no_lanes_bytes)) return XDP_ABORTED;
   return answer_all(ctx, f->job, KIND(NETSUM_TYPE_RESULT, f->format, o->flags));
 }
 

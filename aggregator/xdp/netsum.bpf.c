@@ -141,8 +141,14 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
   o.blamed = round->blamed;
   o.overflow = round->overflow;
   o.flags = round->flags | (round->overflow ? NETSUM_FLAG_OVERFLOW : 0);
-  /* What is sent up again has lanes, as its request has. */
-  if (round->filled == NETSUM_MEMBER_ALL && o.verdict.action != NETSUM_ACT_SEND_UP) {
+  const uint64_t all = netsum_all_members(job->rules.members);
+  const uint64_t to = o.verdict.action == NETSUM_ACT_REPLY_RESULT ? netsum_member_bit(f->member) : all;
+  o.brief = round->brief == all;
+  /* Sums that go up have lanes, if there are any. What is sent up again has lanes if its request has, also of zeros. */
+  const uint64_t without = o.complete && job->rules.has_parent && round->filled != NETSUM_MEMBER_ALL
+                               ? 0
+                               : netsum_without_lanes(round);
+  if (o.verdict.action == NETSUM_ACT_SEND_UP ? netsum_has_no_lanes(f) : (to & ~without) == 0) {
     o.flags |= NETSUM_FLAG_NO_LANES;
     o.no_lanes_bytes = round->payload_bytes;
   }
@@ -285,6 +291,33 @@ int netsum_aggregate(struct xdp_md* ctx) {
   return on_lanes(ctx, &f, job);
 }
 
+/* Whether this copy of a RESULT is for a member that needs no lanes, and has them. Rounds do not change while their results are
+ * sent: the one after the next opens only when all members have them. */
+INLINE int is_too_long(const struct frame* f, uint32_t job_index, uint16_t member) {
+  if ((f->header.version_type & 15) != NETSUM_TYPE_RESULT || (f->header.flags & NETSUM_FLAG_NO_LANES))
+    return 0;
+  const struct netsum_xdp_job* job = find_job(job_index);
+  if (!job) return 0;
+  const uint32_t slot_index = job->first_slot + netsum_get16(f->header.slot);
+  const struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
+  return value &&
+         (value->slot.rounds[netsum_get32(f->header.round) & 1].brief & netsum_member_bit(member)) != 0;
+}
+
+/* Leaves out the lanes. */
+INLINE int shorten(struct xdp_md* ctx, uint32_t job_index) {
+  const uint32_t bytes = ctx->data_end - ctx->data - sizeof(struct frame);
+  if (set_payload(ctx, bytes)) return -1;
+  struct frame* f = data_of(ctx);
+  if ((const void*)(f + 1) > end_of(ctx)) return -1;
+  const uint16_t udp_bytes = sizeof f->udp + NETSUM_HEADER_BYTES + NETSUM_NO_LANES_BYTES;
+  f->udp.len = bpf_htons(udp_bytes);
+  f->ip.tot_len = bpf_htons(sizeof f->ip + udp_bytes);
+  f->header.flags |= NETSUM_FLAG_NO_LANES;
+  f->header.check = netsum_put64(netsum_frame_check(ctx, netsum_xdp_key_of(job_index)));
+  return 0;
+}
+
 SEC("xdp/devmap")
 int netsum_address(struct xdp_md* ctx) {
   struct frame* f = data_of(ctx);
@@ -308,6 +341,11 @@ int netsum_address(struct xdp_md* ctx) {
   const uint32_t index = key.job * NETSUM_MAX_MEMBERS + port->members[turn];
   const struct netsum_xdp_member* member = bpf_map_lookup_elem(&members, &index);
   if (!member) return drop(NETSUM_XDP_NO_PORT);
+  if (is_too_long(f, key.job, port->members[turn])) {
+    if (shorten(ctx, key.job)) return XDP_DROP;
+    f = data_of(ctx);
+    if ((const void*)(f + 1) > end_of(ctx)) return XDP_DROP;
+  }
   address_to(f, member);
   add_to(NETSUM_XDP_PACKETS_SENT, 1);
   add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);

@@ -49,6 +49,7 @@ class XdpDataplane final : public Dataplane {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     add_words(&capabilities);
     capabilities.set_no_lanes(true);
+    capabilities.set_brief(true);
     capabilities.set_multicast(options_.multicast_groups.has_value());
     return {.stripes = 1,
             .max_jobs = options_.max_jobs,

@@ -97,8 +97,9 @@ std::string missing(const Capabilities& needs, const Capabilities& can) {
            std::to_string(most_members_of(can)) + ")";
   if (needs.multicast() && !can.multicast()) return "results by multicast";
   if (needs.no_lanes() && !can.no_lanes()) return "contributions without lanes";
+  if (needs.brief() && !can.brief()) return "results without lanes";
   for (const auto& [number, value] : encoded_fields(needs))
-    if (number > Capabilities::kNoLanesFieldNumber)
+    if (number > Capabilities::kBriefFieldNumber)
       return "capability " + std::to_string(number) + ", which is of a later release";
   return {};
 }
@@ -171,6 +172,7 @@ Capabilities common(const Capabilities& a, const Capabilities& b) {
   both.set_max_members(std::min(most_members_of(a), most_members_of(b)));
   both.set_multicast(a.multicast() && b.multicast());
   both.set_no_lanes(a.no_lanes() && b.no_lanes());
+  both.set_brief(a.brief() && b.brief());
   return both;
 }
 

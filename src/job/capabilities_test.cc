@@ -103,6 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lack{[](Capabilities* needs, Capabilities*) { needs->set_multicast(true); }, "results by multicast"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->set_no_lanes(true); },
              "contributions without lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->set_brief(true); }, "results without lanes"},
         Lack{[](Capabilities* needs, Capabilities*) {
                // As a later release would send it: field 99 is 1.
                EXPECT_TRUE(needs->ParseFromString(needs->SerializeAsString() + "\x98\x06\x01"));

@@ -90,10 +90,28 @@ bool Operation::contributes_to(const Elements& elements) const {
 }
 
 bool Operation::is_for_this_rank_alone(const Elements& elements) const {
-  bool alone = has_outputs_;
-  if (alone)
-    elements.for_each_run([&](const Run& run) { alone &= role_.receivers.of(run.tensor) == role_.rank; });
+  bool alone = true;
+  elements.for_each_run([&](const Run& run) { alone &= role_.receivers.of(run.tensor) == role_.rank; });
   return alone;
+}
+
+bool Operation::is_own_copy(const Run& run) const {
+  return type() == DataType::kByte && run.input != nullptr && run.output != nullptr &&
+         role_.contributors.of(run.tensor) == role_.rank;
+}
+
+bool Operation::needs_result(const Elements& elements) const {
+  bool needs = false;
+  if (has_outputs_)
+    elements.for_each_run([&](const Run& run) { needs |= run.output != nullptr && !is_own_copy(run); });
+  return needs;
+}
+
+void Operation::copy_own(const Elements& elements) const {
+  if (!has_outputs_) return;
+  elements.for_each_run([&](const Run& run) {
+    if (is_own_copy(run)) kernels::copy_out(run.output, run.input, run.count);
+  });
 }
 
 bool Operation::can_send_values(uint32_t payload_bytes) const {

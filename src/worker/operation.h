@@ -113,6 +113,9 @@ class Operation {
   bool contributes() const { return has_inputs_; }
   // Whether all of the elements go to this rank and to no other.
   bool is_for_this_rank_alone(const Elements& elements) const;
+  // Whether this rank has an output for the result of some of the elements. Bytes that it moves to itself it can copy instead.
+  bool needs_result(const Elements& elements) const;
+  void copy_own(const Elements& elements) const;
 
   // Whether an aggregator can be given the elements as they are, and gives back the same sums as by lanes: the operation is
   // small, and all elements of a chunk are treated alike. Equal on all ranks.
@@ -129,6 +132,8 @@ class Operation {
   OperationCourse course;
 
  private:
+  bool is_own_copy(const Run& run) const;
+
   const uint64_t number_;
   const ReduceOp op_;
   const int64_t deadline_us_;

@@ -213,6 +213,32 @@ TEST(Operation, KnowsWhatGoesToThisRankAlone) {
   EXPECT_FALSE(to_all.is_for_this_rank_alone(to_all.chunk_of(3, 3)));
 }
 
+TEST(Operation, NeedsNoResultOfWhatItHasItself) {
+  uint8_t memory[6] = {1, 2, 3, 4, 5, 6}, out[6] = {};
+  const auto make = [&](Collective collective, int root, uint8_t* outputs) {
+    return make_operation(0, DataType::kByte, {{memory, outputs, 3}, {memory + 3, outputs + 3, 3}},
+                          ReduceOp::kSum, make_role(collective, root, 1));
+  };
+  const Operation gather = make(Collective::kAllGather, 0, out);
+  EXPECT_TRUE(gather.needs_result(gather.chunk_of(0, 3)));
+  EXPECT_TRUE(gather.needs_result(gather.chunk_of(2, 2))) << "partly rank 0's";
+  EXPECT_FALSE(gather.needs_result(gather.chunk_of(3, 3)));
+  gather.copy_own(gather.chunk_of(0, 6));
+  EXPECT_EQ(std::vector<uint8_t>(out, out + 6), (std::vector<uint8_t>{0, 0, 0, 4, 5, 6}));
+  const Operation in_place = make(Collective::kAllGather, 0, memory);
+  EXPECT_TRUE(in_place.needs_result(in_place.chunk_of(0, 3)));
+  EXPECT_FALSE(in_place.needs_result(in_place.chunk_of(3, 3)));
+  const Operation to_another = make(Collective::kGather, 0, out),
+                  from_us = make(Collective::kBroadcast, 1, out);
+  EXPECT_FALSE(to_another.needs_result(to_another.chunk_of(0, 6)));
+  EXPECT_FALSE(from_us.needs_result(from_us.chunk_of(0, 6)));
+  // A sum is needed also of what this rank contributes to.
+  int32_t numbers[2] = {1, 2}, sums[2];
+  const Operation sum = make_operation(0, DataType::kInt32, {{numbers, sums, 2}}, ReduceOp::kSum,
+                                       make_role(Collective::kAllReduce, 0, 1));
+  EXPECT_TRUE(sum.needs_result(sum.chunk_of(0, 2)));
+}
+
 // Blocks of a reduce-scatter do not end with its parts, so its results are those of one tensor; and small ones go as values.
 TEST(Operation, PartsOfOneTensorAreOneBlock) {
   float memory[8] = {1e30f, 1, 1, 1, 1, 1, 1, 1};

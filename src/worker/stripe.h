@@ -13,7 +13,7 @@
 //
 //   without lanes: a rank that has nothing to add to a step says so in a packet of 40 bytes. So does a rank to which alone the
 //     sum goes: it adds its own lanes when the sum of the others has arrived. What is sent again has lanes of zeros instead,
-//     because the answer to it has room for those of the result.
+//     because the answer to it has room for those of the result. A rank that needs no lanes of a result says so, and gets none.
 //
 // The operation's encoding (src/encoding/encoding.h) determines these bytes and packets. Nothing is stored for
 // retransmission: a packet is encoded again from the caller's tensor, which only its own result overwrites.
@@ -56,6 +56,7 @@ struct StripeOptions {
   uint32_t scale_slots = 4;
   bool sums_values = false;     // the aggregator takes values in scale slots; equal on all ranks
   bool takes_no_lanes = false;  // the aggregator takes contributions without lanes
+  bool takes_brief = false;     // the aggregator can leave out the lanes of a member's result
   uint32_t payload_bytes = 1440;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.
@@ -175,6 +176,7 @@ class Stripe {
     uint8_t part = 0;       // kData: which packet of the chunk
     bool together = false;  // kData: as in ChunkPlan
     OwnLanes own = OwnLanes::kSent;
+    bool brief = false;        // this rank needs no lanes of the result
     uint32_t scale_group = 0;  // index in scale_groups_
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
     Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst

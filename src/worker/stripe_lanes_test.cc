@@ -18,12 +18,14 @@ namespace {
 // Of this rank, which has nothing to add.
 class StripeWithoutLanes : public StripeTest {
  protected:
-  static StripeOptions options(bool takes_no_lanes) {
+  static StripeOptions options(bool takes_no_lanes, bool takes_brief) {
     StripeOptions options = StripeTest::options();
     options.takes_no_lanes = takes_no_lanes;
+    options.takes_brief = takes_brief;
     return options;
   }
-  explicit StripeWithoutLanes(bool takes_no_lanes = true) : StripeTest(options(takes_no_lanes)) {}
+  explicit StripeWithoutLanes(bool takes_no_lanes = true, bool takes_brief = false)
+      : StripeTest(options(takes_no_lanes, takes_brief)) {}
 
   // The first packets of data of an operation to which this rank adds nothing.
   std::vector<Sent> start_empty(size_t chunks) {
@@ -210,6 +212,75 @@ TEST_F(ReduceScatterTest, ASumThatPassesItsLaneWithTheKeptOnesIsAnError) {
   const std::vector<Sent> data = start_parts();
   ASSERT_EQ(data.size(), 3u);
   EXPECT_EQ(answer(data[1], NETSUM_TYPE_RESULT, others(INT32_MAX - 110)).code(), ErrorCode::kOverflow);
+}
+
+// Bytes of rank 1, in three parts of a chunk each, at an aggregator that leaves out lanes of results.
+class ResultsWithoutLanes : public StripeWithoutLanes {
+ protected:
+  explicit ResultsWithoutLanes(bool takes_brief = true) : StripeWithoutLanes(true, takes_brief) {}
+  // Its packets, in the order of the chunks.
+  std::vector<Sent> start_moving(Collective collective) {
+    for (size_t i = 0; i < input_.size(); ++i) input_[i] = static_cast<uint8_t>(i + 1);
+    OperationSpec spec;
+    spec.type = DataType::kByte;
+    spec.role = make_role(collective, 0, 1);
+    for (size_t part = 0; part < 3; ++part)
+      spec.tensors.push_back({&input_[part * kPayload], &output_[part * kPayload], kPayload});
+    spec.deadline_us = 10'000'000;
+    operation_ = std::make_unique<Operation>(0, std::move(spec), 3);
+    stripe_.enqueue(operation_.get());
+    connect();
+    return in_order(collect());
+  }
+  static std::vector<Sent> in_order(std::vector<Sent> packets) {
+    std::sort(packets.begin(), packets.end(),
+              [](const Sent& a, const Sent& b) { return a.fields.chunk < b.fields.chunk; });
+    return packets;
+  }
+  static std::vector<int> flags_of(const std::vector<Sent>& packets) {
+    std::vector<int> flags;
+    for (const Sent& sent : packets) flags.push_back(sent.fields.flags);
+    return flags;
+  }
+  std::vector<uint8_t> input_ = std::vector<uint8_t>(3 * kPayload);
+  std::vector<uint8_t> output_ = std::vector<uint8_t>(3 * kPayload);
+};
+
+TEST_F(ResultsWithoutLanes, ARankCopiesWhatItHasItself) {
+  const std::vector<Sent> data = start_moving(Collective::kAllGather);
+  ASSERT_EQ(flags_of(data),
+            (std::vector<int>{NETSUM_FLAG_NO_LANES, NETSUM_FLAG_BRIEF, NETSUM_FLAG_NO_LANES}));
+  EXPECT_TRUE(answer(data[0], NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 201)).ok());
+  EXPECT_TRUE(result_without_lanes(data[1], kPayload).ok());
+  EXPECT_TRUE(answer(data[2], NETSUM_TYPE_RESULT, std::vector<uint8_t>(kPayload, 203)).ok());
+  EXPECT_EQ(operation_->chunks_left, 0u);
+  std::vector<uint8_t> expected(3 * kPayload, 201);
+  std::copy_n(input_.begin() + kPayload, kPayload, expected.begin() + kPayload);
+  std::fill_n(expected.begin() + 2 * kPayload, kPayload, uint8_t{203});
+  EXPECT_EQ(output_, expected);
+}
+
+TEST_F(ResultsWithoutLanes, WhatIsSentAgainIsAsBefore) {
+  const std::vector<Sent> data = start_moving(Collective::kGather);  // to rank 0
+  constexpr int kNeither = NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF;
+  ASSERT_EQ(flags_of(data), (std::vector<int>{kNeither, NETSUM_FLAG_BRIEF, kNeither}));
+  now_ += 1'000'000;
+  for (const Sent& probe : collect()) EXPECT_TRUE(status(probe, 7).ok());
+  const std::vector<Sent> again = in_order(collect());
+  EXPECT_EQ(flags_of(again), flags_of(data));
+  for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].payload, data[i].payload);
+  for (const Sent& sent : again) EXPECT_TRUE(result_without_lanes(sent, kPayload).ok());
+  EXPECT_EQ(operation_->chunks_left, 0u);
+  EXPECT_EQ(output_, std::vector<uint8_t>(3 * kPayload)) << "its outputs are not used";
+}
+
+class OldResults : public ResultsWithoutLanes {
+ protected:
+  OldResults() : ResultsWithoutLanes(false) {}
+};
+TEST_F(OldResults, HaveLanesForAll) {
+  const std::vector<Sent> data = start_moving(Collective::kGather);
+  EXPECT_EQ(flags_of(data), (std::vector<int>{NETSUM_FLAG_NO_LANES, 0, NETSUM_FLAG_NO_LANES}));
 }
 
 }  // namespace

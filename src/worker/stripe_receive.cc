@@ -60,7 +60,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
                                             " with the result of something else");
   }
   const uint8_t* lanes = (fields.flags & NETSUM_FLAG_NO_LANES) != 0 ? zeros_.data() : payload;
-  if (step.own == OwnLanes::kKept) lanes = add_kept_lanes(step, lanes);
+  if (step.own == OwnLanes::kKept && !step.brief) lanes = add_kept_lanes(step, lanes);
   if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr) {
     return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
   }
@@ -127,6 +127,10 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   }
   if (step.kind == StepKind::kValues) {
     step.operation->copy_out(payload, step.chunk.begin, step.chunk.count);
+    return Status();
+  }
+  if (step.brief) {
+    step.operation->copy_own(step.chunk);
     return Status();
   }
   Payloads payloads{payload};

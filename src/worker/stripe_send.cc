@@ -238,6 +238,9 @@ void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
   change_state(slot_index, SlotEvent::kStarted);
   slot.step = step;
   slot.step.own = own_lanes_of(step);
+  const bool has_lanes = step.kind == StepKind::kData || step.kind == StepKind::kFirst;
+  slot.step.brief =
+      options_.takes_brief && has_lanes && !step.together && !step.operation->needs_result(step.chunk);
   ++slot.round;
   slot.history = {};
   slot.probed_at_us = now_us;
@@ -260,7 +263,8 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   fields.payload_bytes = step.packet.payload_bytes;
   fields.format = step.packet.format;
   fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
-  if (step.own != OwnLanes::kSent && !slot.history.resent) {
+  if (step.brief) fields.flags |= NETSUM_FLAG_BRIEF;
+  if (step.own != OwnLanes::kSent && (step.brief || !slot.history.resent)) {
     const netsum_be64 length = netsum_put64(fields.payload_bytes);
     std::memcpy(lanes, &length, sizeof length);
     fields.flags |= NETSUM_FLAG_NO_LANES;

@@ -505,6 +505,45 @@ Vector no_lanes_last(bool lengthens) {
   return w.done();
 }
 
+Vector brief_vector() {
+  VectorWriter w("brief", "members that need no lanes of the result get it without", 3);
+  w.everybody_says_hello();
+  const Bytes lanes = lanes32({1, -2, 3, 4}), sum = lanes32({3, -6, 9, 12});
+  w.contribute(0, brief(kFirst), lanes);
+  w.contribute(1, kFirst, lanes);
+  w.contribute(2, brief(kFirst), lanes);
+  w.expect({0, 2}, "the result without lanes", w.result(without_lanes(kFirst), no_lanes(16)));
+  w.expect({1}, "the result", w.result(kFirst, sum));
+  w.contribute(0, brief(kFirst), lanes, "member 0 lost it");
+  w.expect_result_for(0, without_lanes(kFirst), no_lanes(16));
+  w.contribute(1, kFirst, lanes, "member 1 lost it").expect_result_for(1, kFirst, sum);
+
+  Round r{.slot = 0, .round = 2, .chunk = 6};
+  w.contribute_nothing(0, brief(r), 16).contribute_nothing(1, brief(r), 16);
+  w.contribute(2, brief(r), lanes, "nobody needs the lanes, as in a barrier");
+  w.expect_result_for_all(without_lanes(r), no_lanes(16));
+  w.contribute_nothing(1, brief(r), 16, "member 1 lost it: the answer is as short");
+  w.expect_result_for(1, without_lanes(r), no_lanes(16));
+  w.contribute_nothing(2, {.slot = 0, .round = 3, .chunk = 7}, 16);
+  w.contribute_nothing(1, brief(r), 16, "and once more; round 3 is open");
+  w.expect_result_for(1, without_lanes(r), no_lanes(16));
+
+  Round overflow{.slot = 1, .round = 1, .chunk = 8}, flagged = overflow;
+  flagged.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(0, overflow, lanes32({INT32_MAX, 0})).contribute_nothing(1, brief(overflow), 8);
+  w.contribute(2, overflow, lanes32({1, 0}));
+  w.expect({0, 2}, "the result", w.result(flagged, lanes32({INT32_MIN, 0})));
+  w.expect({1}, "the result without lanes, with its overflow", w.result(without_lanes(flagged), no_lanes(8)));
+
+  Bytes probe = w.probe(0, r);
+  probe[3] = NETSUM_FLAG_BRIEF;
+  w.feed(0, "a brief probe", probe).expect_drop("bad_flags");
+  Round values = brief({.slot = 2, .round = 1, .chunk = 4});
+  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32);
+  w.contribute(0, values, lanes32({1, 2}), "values").expect_drop("bad_format");
+  return w.done();
+}
+
 Vector probes() {
   VectorWriter w("probes", "a probe gets an answer in every state of the slot and changes none");
   w.everybody_says_hello();
@@ -696,6 +735,42 @@ Vector no_lanes_in_a_hierarchy() {
   return w.done();
 }
 
+Vector brief_in_a_hierarchy() {
+  VectorJob job = usual_job();
+  job.parent = kParent;
+  VectorWriter w("brief_in_a_hierarchy", "a rack of which no member needs lanes says so to the parent",
+                 {job});
+  const VectorWriter above = writer_above();
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+  const Bytes lanes = lanes32({1, -2, 3, 4}), sum = lanes32({5, 5, 5, 5});
+  w.contribute_nothing(1, brief(kFirst), 16).contribute(0, brief(kFirst), lanes);
+  w.expect({kAbove}, "the sum", above.contribution(2, brief(kFirst), lanes));
+  w.contribute_nothing(1, brief(kFirst), 16, "a copy, without room for the sum").expect_drop("duplicate");
+  w.contribute(0, brief(kFirst), lanes, "member 0 again");
+  w.expect({kAbove}, "the sum, again", above.contribution(2, brief(kFirst), lanes));
+  w.feed(kAbove, "the result", above.result(without_lanes(kFirst), no_lanes(16)));
+  w.expect_result_for_all(without_lanes(kFirst), no_lanes(16));
+
+  const Round r{.slot = 0, .round = 2, .chunk = 6};
+  w.contribute_nothing(0, brief(r), 16).contribute_nothing(1, brief(r), 16);
+  w.expect({kAbove}, "no lanes", above.contribution(2, without_lanes(brief(r)), no_lanes(16)));
+  w.contribute_nothing(1, brief(r), 16, "member 1 again");
+  w.expect({kAbove}, "no lanes, again", above.contribution(2, without_lanes(brief(r)), no_lanes(16)));
+  w.feed(kAbove, "the result", above.result(without_lanes(r), no_lanes(16)));
+  w.expect_result_for_all(without_lanes(r), no_lanes(16));
+
+  const Round one{.slot = 0, .round = 3, .chunk = 7};
+  w.contribute(0, brief(one), lanes).contribute(1, one, lanes32({0, 0, 0, 0}));
+  w.expect({kAbove}, "the sum: member 1 needs the result", above.contribution(2, one, lanes));
+  w.feed(kAbove, "the result", above.result(one, sum));
+  w.expect({0}, "the result without lanes", w.result(without_lanes(one), no_lanes(16)));
+  w.expect({1}, "the result", w.result(one, sum));
+  return w.done();
+}
+
 Vector hierarchy() {
   VectorJob job = usual_job();
   job.parent = kParent;
@@ -766,7 +841,9 @@ std::vector<Vector> make_vectors() {
                              no_lanes_vector(),
                              no_lanes_last(true),
                              no_lanes_last(false),
-                             no_lanes_in_a_hierarchy()};
+                             no_lanes_in_a_hierarchy(),
+                             brief_vector(),
+                             brief_in_a_hierarchy()};
   for (Vector& vector : mismatches()) all.push_back(std::move(vector));
   return all;
 }

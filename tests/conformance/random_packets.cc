@@ -83,6 +83,7 @@ class Traffic {
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
     if (!netsum_is_values(f.format) && rng_.chance(0.3)) leave_out_lanes(&f);
+    if (!netsum_is_values(f.format) && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_BRIEF;
     Peer from = peer(j, m);
     if (j == 1 && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
@@ -132,6 +133,7 @@ class Traffic {
   // What the parent says of the step that `f` contributes to.
   std::pair<Peer, Bytes> parents(netsum_fields f) {
     f.type = NETSUM_TYPE_RESULT;
+    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_BRIEF);
     f.member = NETSUM_MEMBER_ALL;
     if (rng_.chance(0.3)) {
       f.type = NETSUM_TYPE_STATUS;

@@ -158,7 +158,7 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   }
   return job.parent ? sum_up(job, f.slot, verdict.bank,
                              slot.machine.rounds[verdict.bank].filled == NETSUM_MEMBER_ALL)
-                    : to_all(job, result(job, f, verdict.bank));
+                    : result_to_all(job, f, verdict.bank);
 }
 
 std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields& f, const Bytes& datagram) {
@@ -184,7 +184,7 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
   if (verdict.action == NETSUM_ACT_TAKE_RESULT) {
     if (!netsum_has_no_lanes(&f))
       netsum_lanes_store(slot.lanes[verdict.bank].data(), payload, f.payload_bytes);
-    return to_all(job, result(job, own, verdict.bank));
+    return result_to_all(job, own, verdict.bank);
   }
   Peer to = from;
   if (verdict.action == NETSUM_ACT_PASS_STATUS) {
@@ -230,6 +230,7 @@ std::vector<Reply> ReferenceDataplane::sum_up(const Job& job, uint16_t slot, uin
   f.round = machine.current;
   f.chunk = round.chunk;
   f.signature = round.signature;
+  if (round.brief == netsum_all_members(job.rules.members)) f.flags |= NETSUM_FLAG_BRIEF;
   const Bytes payload = payload_of(job.slots[slot], bank, without_lanes, &f);
   return send_up(job, f, payload);
 }
@@ -257,11 +258,11 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
   reply.flags = 0;
   switch (verdict.action) {
     case NETSUM_ACT_REPLY_RESULT:
-      return {{from, result(job, f, verdict.bank)}};
+      return {{from, result(job, f, verdict.bank, f.member)}};
     case NETSUM_ACT_RESULT_ALL:
-      return to_all(job, result(job, f, verdict.bank));
+      return result_to_all(job, f, verdict.bank);
     case NETSUM_ACT_SEND_UP:
-      return sum_up(job, f.slot, verdict.bank, false);
+      return sum_up(job, f.slot, verdict.bank, netsum_has_no_lanes(&f));
     case NETSUM_ACT_PROBE_UP:
       reply.chunk = netsum_chunk_up(f.chunk, f.member);
       return send_up(job, reply, Bytes(NETSUM_PROBE_BYTES));
@@ -286,7 +287,16 @@ std::vector<Reply> ReferenceDataplane::on_verdict(Job& job, const netsum_fields&
   }
 }
 
-Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_t bank) const {
+std::vector<Reply> ReferenceDataplane::result_to_all(const Job& job, const netsum_fields& f,
+                                                     uint32_t bank) const {
+  std::vector<Reply> replies;
+  for (const auto& [member, peer] : job.peers) replies.push_back({peer, result(job, f, bank, member)});
+  return replies;
+}
+
+// The copy of `member`.
+Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_t bank,
+                                 uint16_t member) const {
   const SlotState& slot = job.slots[f.slot];
   const netsum_round& round = slot.machine.rounds[bank];
   netsum_fields reply = f;  // job, epoch, slot and round are those asked for
@@ -296,7 +306,8 @@ Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_
   reply.member = NETSUM_MEMBER_ALL;
   reply.chunk = round.chunk;
   reply.signature = round.signature;
-  const Bytes payload = payload_of(slot, bank, round.filled == NETSUM_MEMBER_ALL, &reply);
+  const Bytes payload =
+      payload_of(slot, bank, (netsum_without_lanes(&round) & netsum_member_bit(member)) != 0, &reply);
   return build(job.key, reply, payload);
 }
 

@@ -41,7 +41,8 @@ class ReferenceDataplane : public DataplaneUnderTest {
   std::vector<Reply> on_parent(Peer from, const netsum_fields& f, const Bytes& datagram);
   std::vector<Reply> on_hello(Job& job, const netsum_fields& f, Peer from);
   std::vector<Reply> on_verdict(Job& job, const netsum_fields& f, const netsum_verdict& verdict, Peer from);
-  Bytes result(const Job& job, const netsum_fields& f, uint32_t bank) const;
+  std::vector<Reply> result_to_all(const Job& job, const netsum_fields& f, uint32_t bank) const;
+  Bytes result(const Job& job, const netsum_fields& f, uint32_t bank, uint16_t member) const;
   static std::vector<Reply> ask(const Job& job, const netsum_fields& f, uint16_t member);
   static Bytes payload_of(const SlotState& slot, uint32_t bank, bool without_lanes, netsum_fields* f);
   std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank, bool without_lanes) const;

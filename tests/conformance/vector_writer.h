@@ -54,6 +54,11 @@ inline Round without_lanes(Round r) {
   return r;
 }
 
+inline Round brief(Round r) {
+  r.flags |= NETSUM_FLAG_BRIEF;
+  return r;
+}
+
 // That of most vectors.
 inline VectorJob usual_job(uint16_t members = 2) {
   return {.job = 3,

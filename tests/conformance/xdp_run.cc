@@ -44,6 +44,19 @@ bool is_at(const Address& address, uint32_t ip, uint16_t port) {
   return std::memcmp(address.ip.data(), &ip, sizeof ip) == 0 && htons(address.port) == port;
 }
 
+// The same RESULT without its lanes.
+Bytes without_lanes(const Bytes& datagram, const DataplaneJob& job) {
+  netsum_fields f{};
+  netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f);
+  const netsum_be64 length = netsum_put64(f.payload_bytes);
+  Bytes shorter(NETSUM_HEADER_BYTES);
+  shorter.insert(shorter.end(), length.b, length.b + sizeof length);
+  f.flags |= NETSUM_FLAG_NO_LANES;
+  f.payload_bytes = NETSUM_NO_LANES_BYTES;
+  wire::write_header(f, wire::stripe_key(job.key, 0), shorter.data());
+  return shorter;
+}
+
 }  // namespace
 
 Address address_of(Peer peer) {
@@ -158,9 +171,17 @@ std::vector<Reply> XdpRun::feed(Peer from, const Bytes& datagram) {
         }
         return {answer(to)};
       }
-      // The device map's program addresses each copy.
+      // The device map's program, which does not run here, addresses each copy, and leaves out lanes that its member does not
+      // need.
+      const Job& of = jobs_.at(out.job);
+      const bool has_lanes = out.type == NETSUM_TYPE_RESULT && (out.flags & NETSUM_FLAG_NO_LANES) == 0;
+      const uint64_t brief =
+          has_lanes ? program_->slots(of.first_slot + out.slot, 1)[0].rounds[out.round & 1].brief : 0;
       std::vector<Reply> replies;
-      for (const auto& [member, peer] : jobs_.at(out.job).peers) replies.push_back(answer(peer));
+      for (const auto& [member, peer] : of.peers) {
+        const Reply full = answer(peer);
+        replies.push_back(brief >> member & 1 ? Reply{peer, without_lanes(full.datagram, of.job)} : full);
+      }
       return replies;
     }
     case XDP_PASS: {  // what the loader's socket gets

@@ -24,6 +24,7 @@ struct Round {
   bool overflow = false;
   uint16_t filled = NETSUM_MEMBER_ALL;  // who has contributed lanes last
   bool unsent = false;
+  uint64_t brief = 0;
   uint8_t lanes[kPayload] = {};
 };
 
@@ -115,6 +116,7 @@ class Model {
     round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
     round.state = Round::kComplete;
     if (has_lanes(f)) std::memcpy(round.lanes, lanes, f.payload_bytes);
+    round.filled = has_lanes(f) ? 0 : NETSUM_MEMBER_ALL;
     SlotOutcome outcome = act(NETSUM_ACT_TAKE_RESULT, f);
     outcome.completed = true;
     return outcome;
@@ -136,6 +138,11 @@ class Model {
     return {action, NETSUM_DROP_NONE, bank(f), 0, seen};
   }
 
+  // Whether the member's copy of the result is as short as the packet.
+  static bool may_answer(const Round& round, const netsum_fields& f) {
+    return has_lanes(f) || round.filled == NETSUM_MEMBER_ALL || (round.brief >> f.member & 1) != 0;
+  }
+
   SlotOutcome open(const netsum_fields& f, const uint8_t* lanes) {
     current_ = f.round;
     used_ = true;
@@ -143,6 +150,7 @@ class Model {
     round.identity = f;
     round.overflow = (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
     round.seen = netsum_member_bit(f.member);
+    if (f.flags & NETSUM_FLAG_BRIEF) round.brief = round.seen;
     SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_STORE : NETSUM_ACT_CLEAR, f, round.seen);
     if (has_lanes(f)) {
       std::memcpy(round.lanes, lanes, f.payload_bytes);
@@ -161,10 +169,12 @@ class Model {
     if (f.type == NETSUM_TYPE_PROBE && above) return act(NETSUM_ACT_PROBE_UP, f);
     if (f.type == NETSUM_TYPE_PROBE) return status(f, round.seen, done || !(round.seen & bit));
     if (round.seen & bit) {
-      const bool may_answer = agree(f, round.identity) && has_lanes(f);
-      if (done && may_answer)
-        return act(std::exchange(round.unsent, false) ? NETSUM_ACT_RESULT_ALL : NETSUM_ACT_REPLY_RESULT, f);
-      if (above && may_answer) return act(NETSUM_ACT_SEND_UP, f);
+      const bool agrees = agree(f, round.identity);
+      if (done && agrees && has_lanes(f) && std::exchange(round.unsent, false))
+        return act(NETSUM_ACT_RESULT_ALL, f);
+      if (done && agrees && may_answer(round, f)) return act(NETSUM_ACT_REPLY_RESULT, f);
+      const bool short_sum = round.filled == NETSUM_MEMBER_ALL && round.brief == all_;
+      if (above && agrees && (has_lanes(f) || short_sum)) return act(NETSUM_ACT_SEND_UP, f);
       return dropped(NETSUM_DROP_DUPLICATE);
     }
     if (!agree(f, round.identity)) {
@@ -173,6 +183,7 @@ class Model {
     }
     round.seen |= bit;
     round.overflow |= (f.flags & NETSUM_FLAG_OVERFLOW) != 0;
+    if (f.flags & NETSUM_FLAG_BRIEF) round.brief |= bit;
     SlotOutcome outcome = act(has_lanes(f) ? NETSUM_ACT_ADD : NETSUM_ACT_COUNT, f, round.seen);
     if (has_lanes(f)) {
       add(&round, lanes);
@@ -190,8 +201,8 @@ class Model {
       return dropped(NETSUM_DROP_STALE_ROUND);
     }
     if (f.type == NETSUM_TYPE_PROBE) return status(f, round->seen, true);
-    const bool may_answer = agree(f, round->identity) && has_lanes(f);
-    return may_answer ? act(NETSUM_ACT_REPLY_RESULT, f) : dropped(NETSUM_DROP_STALE_ROUND);
+    const bool answers = agree(f, round->identity) && may_answer(*round, f);
+    return answers ? act(NETSUM_ACT_REPLY_RESULT, f) : dropped(NETSUM_DROP_STALE_ROUND);
   }
 
   void add(Round* round, const uint8_t* lanes) const {
@@ -227,6 +238,7 @@ class Model {
     if (!outcome->completed) return;
     round->state = has_parent_ ? Round::kSummed : Round::kComplete;
     if (lengthens_ || has_lanes(f)) return;
+    if (!has_parent_ && round->brief == all_) return;
     outcome->asked = round->filled;
     round->unsent = !has_parent_ && round->filled != NETSUM_MEMBER_ALL;
   }
@@ -284,6 +296,7 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
     f.absent_bytes = variant == 249 ? 16 : variant == 248 ? 24 : variant == 247 ? 12 : variant == 246 ? 0 : 8;
   }
   const uint8_t kind = bytes[3];
+  if (kind / 16 % 4 == 3) f.flags |= NETSUM_FLAG_BRIEF;
   if (kind % 4 == 0) {
     f.type = NETSUM_TYPE_PROBE;
     f.format = NETSUM_FORMAT_NONE;
@@ -291,6 +304,7 @@ netsum_fields fields_from(const uint8_t* bytes, const Setting& setting, uint32_t
     f.payload_bytes = NETSUM_PROBE_BYTES;
     f.absent_bytes = 0;
   } else if (kind % 4 == 1 && setting.has_parent) {
+    f.flags &= static_cast<uint8_t>(~NETSUM_FLAG_BRIEF);
     f.type = kind % 32 == 1 ? NETSUM_TYPE_ERROR : kind % 16 == 5 ? NETSUM_TYPE_STATUS : NETSUM_TYPE_RESULT;
     f.member = NETSUM_MEMBER_ALL;
     if (f.type == NETSUM_TYPE_RESULT) return f;

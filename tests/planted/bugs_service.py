@@ -33,6 +33,8 @@ XDP_BUGS = [
         "    if (action == NETSUM_ACT_CLEAR) clear_lanes(acc, f->absent_bytes);\n", "", "xdp_test"),
     Bug("xdp", "asks_nobody", "a result without room is sent without its lanes", PROGRAM,
         "    if (o.complete) asked = netsum_slot_asks(slot, f);\n", "", "xdp_test"),
+    Bug("xdp", "nobody_is_brief", "a member that needs no lanes gets them", PROGRAM,
+        "  if (is_too_long(f, key.job, port->members[turn])) {", "  if (0) {", "attached_test"),
     Bug("xdp", "unknown_peers_in_xdp", "contributions are taken from any address", PROGRAM,
         "  if (!from_its_address) return NETSUM_DROP_UNKNOWN_PEER;\n", "", "xdp_test"),
     Bug("xdp", "overflow_flag_lost", "a result does not say that it overflowed", PROGRAM,

@@ -125,6 +125,24 @@ TEST(NamedRuns, RanksThatAddNothingSendNoLanes) {
   EXPECT_EQ(bare[0] % (NETSUM_HEADER_BYTES + NETSUM_NO_LANES_BYTES), 0u);
 }
 
+// What a rank without outputs receives.
+TEST(NamedRuns, RanksThatNeedNoResultReceiveNoLanes) {
+  Scenario scenario = quiet_scenario(4, DataType::kFloat32, 16 * 40, 2);
+  for (OperationPlan& operation : scenario.jobs[0].operations) operation.receivers = 0b0010;
+  Simulation simulation(scenario);
+  std::vector<size_t> with_lanes(4);
+  simulation.set_filter([&](const Address&, const OutPacket& packet) {
+    const netsum_fields fields = parse(packet);
+    for (int rank = 0; rank < 4; ++rank)
+      if (packet.to == Simulation::worker_address(0, rank) && fields.type == NETSUM_TYPE_RESULT &&
+          fields.format == NETSUM_FORMAT_SUM_I32 && (fields.flags & NETSUM_FLAG_NO_LANES) == 0)
+        ++with_lanes[static_cast<size_t>(rank)];
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  EXPECT_EQ(with_lanes, (std::vector<size_t>{0, 2 * 40, 0, 0}));
+}
+
 // XOR shows a contribution that counts twice, or not at all.
 TEST(NamedRuns, ReductionsOfWordsAreExactOnABadNetwork) {
   for (const ReduceOp op :
