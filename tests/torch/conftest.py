@@ -32,9 +32,13 @@ WAYS_OF = {
 
 
 def pytest_generate_tests(metafunc):
-    only_network = metafunc.definition.get_closest_marker("network") is not None
-    if metafunc.module.__name__ in WAYS_OF and not only_network:
-        metafunc.parametrize("way", WAYS_OF[metafunc.module.__name__], indirect=True)
+    ways = WAYS_OF.get(metafunc.module.__name__, ())
+    if metafunc.definition.get_closest_marker("network") is not None:
+        ways = ()
+    elif metafunc.definition.get_closest_marker("shared_memory") is not None:
+        ways = ("shared_memory",)
+    if ways:
+        metafunc.parametrize("way", ways, indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,10 @@ def store_port():
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "network: is not run both ways")
+    config.addinivalue_line("markers", "network: is not run both ways, but over the network")
+    config.addinivalue_line(
+        "markers", "shared_memory: is not run both ways, but in shared memory, which takes less time"
+    )
 
 
 def pytest_runtest_logreport(report):

@@ -179,14 +179,29 @@ def fsdp2(rank, name, mesh=None):
 
 
 FSDP2_CALLS = {"all_gather_into_tensor", "reduce_scatter_tensor"}
+# The others differ in what FSDP does, not in what the data path does: test_collectives.py has their types and operators on all
+# data paths.
+BOTH_WAYS = ("plain", "separate_group")
+ONE_WAY = tuple(name for name in FSDP2 if name not in BOTH_WAYS)
 
 
-@pytest.mark.parametrize("name", FSDP2)
-def test_fully_shard(name):
+def assert_same_fsdp2(name):
     calls = FSDP2_CALLS if name != "separate_group" else {"all_gather_into_tensor"}
     assert_same_training(f"fsdp2 {name}", lambda rank: fsdp2(rank, name), FSDP2[name][-1], 4, calls)
 
 
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_fully_shard(name):
+    assert_same_fsdp2(name)
+
+
+@pytest.mark.shared_memory
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_fully_shard_with_options(name):
+    assert_same_fsdp2(name)
+
+
+@pytest.mark.shared_memory
 def test_fully_shard_on_two_ranks():
     assert_same_training("fsdp2 on two ranks", lambda rank: fsdp2(rank, "plain"), 1e-4, 2, FSDP2_CALLS)
 
@@ -260,8 +275,7 @@ def overlapped(rank, name, in_flight=None):
     return losses, parameters_of(model)
 
 
-@pytest.mark.parametrize("name", FSDP2)
-def test_overlap_changes_no_bit(name):
+def assert_overlap_changes_no_bit(name):
     def on_rank(rank):
         in_flight = []
         result = overlapped(rank, name, in_flight)
@@ -272,6 +286,17 @@ def test_overlap_changes_no_bit(name):
         assert all(map(torch.equal, ours, other))
         uses_at_once = name in ("reduce_bfloat16", "reduce_float16")
         assert (in_flight > 0) != uses_at_once, in_flight
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_overlap_changes_no_bit(name):
+    assert_overlap_changes_no_bit(name)
+
+
+@pytest.mark.shared_memory
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_overlap_changes_no_bit_with_options(name):
+    assert_overlap_changes_no_bit(name)
 
 
 def test_overlap_outlives_a_backward_pass_that_fails():
@@ -314,10 +339,7 @@ FSDP1 = {
 }
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("name", FSDP1)
-@pytest.mark.filterwarnings("ignore")
-def test_fsdp1(name, world_size):
+def assert_same_fsdp1(name, world_size):
     def on_rank(rank):
         options = {"use_orig_params": True, **FSDP1[name]}
         model = FullyShardedDataParallel(
@@ -335,11 +357,23 @@ def test_fsdp1(name, world_size):
     assert_same_training(f"fsdp1 {name} {world_size}", on_rank, tolerance, world_size, sharding)
 
 
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp1(world_size):
+    assert_same_fsdp1("full", world_size)
+
+
+@pytest.mark.shared_memory
+@pytest.mark.parametrize("name", [name for name in FSDP1 if name != "full"])
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp1_with_options(name):
+    assert_same_fsdp1(name, 4)
+
+
 # --- ZeRO -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("as_bucket_view", [False, True])
+@pytest.mark.parametrize(("world_size", "as_bucket_view"), [(2, False), (4, True)])
 def test_zero(world_size, as_bucket_view):
     def on_rank(rank):
         model = DistributedDataParallel(make_model(), gradient_as_bucket_view=as_bucket_view)
