@@ -14,6 +14,9 @@ namespace {
 // Smaller tensors are not worth the round trips of an index.
 constexpr double kLeastAutoBytes = 64 << 10;
 constexpr double kMostSegments = 64;
+// Of a dense tensor for a segment; but the expected traffic of a segment is not less than this because of it.
+constexpr double kScanBytes = 8 << 20;
+constexpr double kLeastSegmentBytes = 64 << 10;
 // What a level costs beside its bits: about a round trip at 100 Mbit/s.
 constexpr double kLevelCost = 24'000;
 // Values of so many segments may be in flight or not yet stored.
@@ -127,8 +130,11 @@ void Reduction::plan() {
   levels_ = Levels::choose(shape_.positions, expected, kLevelCost / shape_.bit_cost);
   const double bytes =
       expected.blocks[0] * shape_.unit_bytes + levels_.bits(shape_.positions, expected) * shape_.bit_cost / 8;
-  const auto segments =
-      static_cast<uint64_t>(std::clamp(bytes / settings_.segment_bytes, 1.0, kMostSegments));
+  double parts = bytes / settings_.segment_bytes;
+  // Scanning one segment of a dense tensor, too, goes on while another one travels.
+  if (tensor_->dense() != nullptr)
+    parts = std::max(parts, std::min(shape_.dense_bytes() / kScanBytes, bytes / kLeastSegmentBytes));
+  const auto segments = static_cast<uint64_t>(std::clamp(parts, 1.0, kMostSegments));
   const uint64_t whole = uint64_t{1} << std::max(levels_.shifts.front(), kWordShift);
   segment_units_ = ((shape_.positions + segments - 1) / segments + whole - 1) / whole * whole;
   segments_ = static_cast<size_t>((shape_.positions + segment_units_ - 1) / segment_units_);
