@@ -127,7 +127,8 @@ class BenchRank {
   Communicator& communicator() { return *communicator_; }
   const Totals& totals() const { return totals_; }
 
-  // One iteration: new inputs, a barrier, the timed operations, then the check.
+  // One iteration: new inputs, a barrier, the timed operations, a barrier, then the check. Nothing but the operations runs
+  // between the barriers, because on few cores it would delay the ranks that are not ready yet.
   Result<Json> iterate(int n) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       data_.fill(communicator_->rank(), {n, static_cast<int>(i)}, tensors_[i].input.data(),
@@ -140,9 +141,9 @@ class BenchRank {
     const bool timed = n >= settings_.warmup;
     const bool count_busy = gate_ && settings_.bytes >= kStartGateBusyBytes;
     const int64_t busy_before = count_busy ? machine_busy_ticks() : 0;
-    if (Status status = pass_gate(n); !status.ok()) return status;
     const CommunicatorStats stats_before = communicator_->stats();
     const double cpu_before = cpu_seconds();
+    if (Status status = pass_gate(n); !status.ok()) return status;
     const int64_t start_ns = start_gate_now_ns();
     if (Status status = run_all(); !status.ok()) return status;
     const int64_t end_ns = start_gate_now_ns();
@@ -153,6 +154,7 @@ class BenchRank {
       const bool moved = stats_after.failovers != stats_before.failovers;  // counters restart at zero
       totals_.add(moved ? CommunicatorStats{} : stats_before, stats_after);
     }
+    if (Status status = wait_for_all(); !status.ok()) return status;
     Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}};
     if (gate_) event["stamp"] = {start_ns, end_ns, busy_before, busy_after};
     event.update(verify(n));
