@@ -39,7 +39,9 @@ class SpinWait {
     while (now_us - begun_us < spin_us && !(done = ready())) {
       sched_yield();
       const int64_t before_us = std::exchange(now_us, monotonic_us());
-      if (now_us - before_us > kOthersUs) break;
+      if (now_us - before_us <= kOthersUs) continue;
+      done = ready();  // perhaps it was one of the others that this waits for
+      break;
     }
     if (!done) sleep();
     note(monotonic_us() - begun_us);

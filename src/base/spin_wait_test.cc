@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 namespace netsum {
 namespace {
 
@@ -30,6 +34,26 @@ TEST(SpinWait, SleepsWhenNothingHasCome) {
   SpinWait spin;
   for (int i = 0; i < kEnoughWaits; ++i) spin.note(0);
   EXPECT_EQ(sleeps_of(&spin, false), 1);
+}
+
+TEST(SpinWait, LooksAgainWhenOthersHaveRun) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
+    others.emplace_back([&] {
+      while (!stop) continue;
+    });
+  int sleeps = 0;
+  for (int round = 0; round < 20; ++round) {
+    SpinWait spin;
+    for (int i = 0; i < kEnoughWaits; ++i) spin.note(0);
+    int looks = 0;
+    spin.wait(
+        -1, [&] { return ++looks > 1; }, [&] { ++sleeps; });
+  }
+  EXPECT_EQ(sleeps, 0);
+  stop = true;
+  for (std::thread& other : others) other.join();
 }
 
 TEST(SpinWait, WatchesNoLongerThanTheWaitMayLast) {

@@ -10,9 +10,9 @@
 namespace netsum {
 namespace {
 
-// Up to this number of bytes, of all inputs together, it costs less that each rank sums all that it receives than that all
-// wait for each other's sums.
-constexpr size_t kOwnWork = size_t{128} << 10;
+// Up to this number of bytes, of all inputs together, it costs less that one rank sums them than that all wait for each
+// other's sums.
+constexpr size_t kOneRanksWork = size_t{128} << 10;
 // Smaller tensors, on average, are not read in place, because each costs a part of a system call.
 constexpr size_t kInPlaceTensorBytes = 4096;
 // The pieces of all ranks' inputs that are read in place and then summed fit the cache of a core.
@@ -61,16 +61,24 @@ bool HostCore::advance() {
 
 uint32_t HostCore::awaited() const {
   uint32_t causes = 0;
+  if (!status_.ok()) return causes;
   if (taken_ != reduced_) causes |= FutexEvent::kReduced;
-  if (reduced_ != staged_) causes |= FutexEvent::kStaged;
+  if (reduced_ != staged_) {
+    causes |= FutexEvent::kStaged;
+    // It is not this rank: that would not wait.
+    if (steps_[slot_of(reduced_)].pending->result == Result::kLast) causes |= FutexEvent::kReduced;
+  }
   if (has_more_to_stage() && staged_ - taken_ < Segment::kSlots) causes |= FutexEvent::kTaken;
   return causes;
 }
 
 void HostCore::arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause) {
-  if (!barrier.arrive(expected)) return;
+  if (barrier.arrive(expected)) notify_others(cause);
+}
+
+void HostCore::notify_others(uint32_t causes) {
   for (size_t rank = 0; rank < ranks(); ++rank) {
-    if (rank != local()) segment_->event(rank).notify(cause);
+    if (rank != local()) segment_->event(rank).notify(causes);
   }
 }
 
@@ -115,8 +123,10 @@ void HostCore::plan(Pending* pending) {
       received = std::max(received, part.count * size_of(operation.type()));
     if (pending->in_place) pending->result = Result::kOwn;
   }
-  if (received * ranks() > kOwnWork) return;
-  pending->result = Result::kOwn;
+  if (received * ranks() > kOneRanksWork) return;
+  const Collective collective = operation.role().collective;
+  const bool all_receive_all = collective == Collective::kAllReduce || collective == Collective::kBarrier;
+  pending->result = all_receive_all ? Result::kLast : Result::kOwn;
   pending->in_place = false;
 }
 
@@ -147,10 +157,15 @@ bool HostCore::stage() {
   } else {
     operation.copy_in(next.begin, next.count, segment_->input(slot, local()));
   }
-  segment_->note(slot, local()).signature = operation.signature();
+  segment_->note(slot, local()) = {.signature = operation.signature(), .overflow = 0};
   counters_.bytes_staged.add(next.count * size_of(operation.type()));
   segment_->progress(local()).staged.store(++staged_, std::memory_order_relaxed);
-  arrive(segment_->staged(slot), ranks(), FutexEvent::kStaged);
+  next.was_last = segment_->staged(slot).arrive(ranks());
+  if (!next.was_last) return true;
+  if (pending->result == Result::kLast)
+    segment_->summing(slot).store(static_cast<uint32_t>(local()), std::memory_order_relaxed);
+  else
+    notify_others(FutexEvent::kStaged);
   return true;
 }
 
@@ -178,12 +193,12 @@ bool HostCore::take() {
   const Pending& pending = *current.pending;
   const Operation& operation = *pending.operation;
   const uint32_t slot = slot_of(taken_);
-  const bool shared = pending.result == Result::kShared;
+  const bool shared = pending.result == Result::kShared || pending.result == Result::kLast;
   const bool waits = shared || current.lends || !alone();
   if (waits && !segment_->reduced(slot).complete(round_of(taken_), owners())) return false;
   if (shared) {
-    for (size_t owner = 0; owner < owners(); ++owner) {
-      if (segment_->note(slot, owner).overflow == 0) continue;
+    for (size_t rank = 0; rank < ranks(); ++rank) {
+      if (segment_->note(slot, rank).overflow == 0) continue;
       fail(overflow_status(current));
       return true;
     }
@@ -239,7 +254,11 @@ std::vector<int> HostCore::late_ranks() const {
                                     : behind(&Segment::Progress::taken, taken_ - Segment::kSlots);
   }
   std::vector<int> late = behind(&Segment::Progress::staged, taken_);
-  return late.empty() ? behind(&Segment::Progress::reduced, taken_) : late;
+  if (!late.empty()) return late;
+  const uint32_t slot = slot_of(taken_);
+  if (steps_[slot].pending->result == Result::kLast)
+    return {rank_of(segment_->summing(slot).load(std::memory_order_relaxed))};
+  return behind(&Segment::Progress::reduced, taken_);
 }
 
 Status HostCore::timeout_status(const Operation& operation) const {

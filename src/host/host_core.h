@@ -14,8 +14,10 @@
 //   input    copied to the segment slot, a host block at a time; or, on a single host where the kernel lets ranks read each
 //            other's memory (peer_memory.h), addresses, and large inputs are read in place
 //   result   shared: each owner sums its portion of the block, if there are several hosts over the network, and all ranks
-//            copy the sums. own: each rank sums what it receives, which saves a wait for small tensors, and copies for
-//            reduce-scatter. moved: ranks copy what they receive of what one has; several hosts exchange it as portions
+//            copy the sums. last: the rank that stages last sums the block, and all copy the sum, which saves small tensors
+//            a wait and all ranks but one the work. own: each rank sums what it receives, which saves small ones that few
+//            receive a wait, and copies for reduce-scatter. moved: ranks copy what they receive of what one has; several
+//            hosts exchange it as portions
 //
 // A rank tries the phases in the order take, reduce, stage, so that finished steps do not wait for later ones, and sleeps
 // when none is possible. A rank without operations owes the others nothing.
@@ -97,7 +99,7 @@ class HostCore {
   const HostCounters& counters() const { return counters_; }
 
  private:
-  enum class Result : uint8_t { kShared, kOwn, kMoved };
+  enum class Result : uint8_t { kShared, kLast, kOwn, kMoved };
   struct Pending {
     uint64_t id = 0;
     std::unique_ptr<Operation> operation;
@@ -124,6 +126,7 @@ class HostCore {
     // In place: which tensor's address comes first in the slot, and whether others read any input of this rank.
     size_t first_tensor = 0;
     bool lends = false;
+    bool was_last = false;  // this rank staged last, and sums if the result is kLast
     std::vector<Edge> edges = {};
   };
   using Inputs = std::vector<const uint8_t*>;  // by local rank
@@ -146,6 +149,8 @@ class HostCore {
 
   bool stage();
   bool reduce();
+  bool begin_reduce(const Step& current, uint32_t slot);
+  bool await_last(const Step& current, uint32_t slot);
   bool take();
   bool slot_is_free() const;
   Pending* next_to_stage();
@@ -154,6 +159,7 @@ class HostCore {
   size_t most_elements(const Pending& pending) const;
   void publish_addresses(Step* step, uint32_t slot);
   void arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause);
+  void notify_others(uint32_t causes);
 
   // host_core_reduce.cc
   Range to_reduce(const Step& step) const;

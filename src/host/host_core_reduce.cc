@@ -24,16 +24,9 @@ bool HostCore::reduce() {
   Step& current = step(reduced_);
   if (!reducing_) {
     if (!segment_->staged(slot).complete(round_of(reduced_), ranks())) return false;
-    peers_.probe();
-    if (Status status = compare_signatures(current, slot); !status.ok()) {
-      fail(status);
-      return true;
-    }
-    segment_->note(slot, local()).overflow = 0;
-    left_ = to_reduce(current);
-    read_from_.assign(ranks(), false);
-    reducing_ = true;
+    if (!begin_reduce(current, slot)) return true;
   }
+  if (current.pending->result == Result::kLast && !current.was_last) return await_last(current, slot);
   bool sent = false;
   if (left_.size() > 0) {
     if (!alone()) {
@@ -49,6 +42,28 @@ bool HostCore::reduce() {
   return true;
 }
 
+// All ranks have staged. False if this rank has failed, because they are not in the same operation.
+bool HostCore::begin_reduce(const Step& current, uint32_t slot) {
+  peers_.probe();
+  if (Status status = compare_signatures(current, slot); !status.ok()) {
+    // Those in another operation may wait for this to be told, too.
+    if (current.was_last) notify_others(FutexEvent::kStaged);
+    fail(status);
+    return false;
+  }
+  left_ = to_reduce(current);
+  read_from_.assign(ranks(), false);
+  reducing_ = true;
+  return true;
+}
+
+// This rank has nothing to do until the one that staged last has summed.
+bool HostCore::await_last(const Step& current, uint32_t slot) {
+  if (!segment_->reduced(slot).complete(round_of(reduced_), owners())) return false;
+  end_reduce(current, slot, true);
+  return true;
+}
+
 // What this rank has to do of the step.
 HostCore::Range HostCore::to_reduce(const Step& step) const {
   const Pending& pending = *step.pending;
@@ -58,6 +73,8 @@ HostCore::Range HostCore::to_reduce(const Step& step) const {
     case Result::kMoved:
       if (!alone() && options_.placement.is_owner()) return portion_of(step);
       return pending.in_place ? Range{step.begin, step.begin + step.count} : Range{};
+    case Result::kLast:
+      return step.was_last ? Range{step.begin, step.begin + step.count} : Range{};
     case Result::kOwn:
       break;
   }
@@ -117,8 +134,12 @@ void HostCore::end_reduce(const Step& step, uint32_t slot, bool sent) {
   }
   reducing_ = false;
   segment_->progress(local()).reduced.store(++reduced_, std::memory_order_relaxed);
-  if (sent || !options_.placement.is_owner()) return;
   Barrier& barrier = segment_->reduced(slot);
+  if (pending.result == Result::kLast && step.was_last) {
+    barrier.arrive_for_all(owners());
+    return notify_others(FutexEvent::kReduced);
+  }
+  if (sent || !options_.placement.is_owner()) return;
   if (pending.result == Result::kShared || pending.in_place || !alone())
     arrive(barrier, owners(), FutexEvent::kReduced);
   else
@@ -129,7 +150,8 @@ void HostCore::end_reduce(const Step& step, uint32_t slot, bool sent) {
 
 size_t HostCore::piece_elements(const Step& step) const {
   const Pending& pending = *step.pending;
-  if (pending.result == Result::kShared && !pending.in_place) return step.count;
+  if ((pending.result == Result::kShared && !pending.in_place) || pending.result == Result::kLast)
+    return step.count;
   const Operation& whole = *pending.operation;
   const size_t chunk = chunk_of(whole);
   return piece_bytes_ / (chunk * size_of(whole.type())) * chunk;
@@ -138,7 +160,7 @@ size_t HostCore::piece_elements(const Step& step) const {
 void HostCore::sum_some(Step* step, uint32_t slot) {
   const Pending& pending = *step->pending;
   const Operation& whole = *pending.operation;
-  const bool shared = pending.result == Result::kShared;
+  const bool shared = pending.result == Result::kShared || pending.result == Result::kLast;
   const size_t chunk = chunk_of(whole), most = piece_elements(*step);
   const Range received = shared ? left_ : received_of(*step);
   for (int i = 0; i < kPiecesPerCall && left_.size() > 0 && status_.ok(); ++i) {

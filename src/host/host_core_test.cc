@@ -101,12 +101,13 @@ TEST(HostCore, ManyTensorsAndManyOperationsInFlight) {
 
 TEST(HostCore, ABlockIsUsedAgainOnlyWhenTheSlowestRankHasSummedIt) {
   const auto ranks = open_ranks(3);
+  const Role own{.collective = Collective::kReduce};  // of which every rank sums what it receives
   std::vector<std::vector<int32_t>> values(3, std::vector<int32_t>(2 * Segment::kSlots));
   for (size_t r = 0; r < 3; ++r) {
     for (size_t i = 0; i < values[r].size(); ++i) {
       int32_t& value = values[r][i];
       value = static_cast<int32_t>(100 * i + r + 1);
-      ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{&value, &value, 1}});
+      ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{&value, &value, 1}}, kLongUs, own);
     }
   }
   while (ranks[0]->core().advance() || ranks[1]->core().advance()) continue;
@@ -124,20 +125,73 @@ TEST(HostCore, SmallAndLargeOperationsShareTheBlocks) {
   const size_t large =
       Segment::kSlots * (size_t{2} << 20) / sizeof(int32_t) + 1;  // all blocks, and one again
   std::vector<std::vector<int32_t>> values(2, std::vector<int32_t>(large));
-  std::vector<int32_t> singles(4, 0);
+  std::vector<int32_t> singles(6, 0);
   for (size_t r = 0; r < 2; ++r) {
     std::fill(values[r].begin(), values[r].end(), static_cast<int32_t>(r + 1));
-    int32_t* first = &singles[2 * r];
-    *first = *(first + 1) = static_cast<int32_t>(10 * (r + 1));
-    ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{first, first, 1}});
+    int32_t* first = &singles[3 * r];
+    *first = *(first + 1) = *(first + 2) = static_cast<int32_t>(10 * (r + 1));
+    const Role own{.collective = Collective::kReduce};  // of which every rank sums what it receives
+    ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{first, first, 1}}, kLongUs, own);
     ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{values[r].data(), values[r].data(), large}});
     ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{first + 1, first + 1, 1}});
+    ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{first + 2, first + 2, 1}}, kLongUs, own);
   }
   while (ranks[0]->core().advance()) continue;
   ASSERT_TRUE(drive(ranks));
-  EXPECT_EQ(singles, std::vector<int32_t>(4, 30));
+  EXPECT_EQ(singles, std::vector<int32_t>(6, 30));
   for (const auto& of_rank : values)
     EXPECT_EQ(std::count(of_rank.begin(), of_rank.end(), 3), std::ptrdiff_t(large));
+}
+
+TEST(HostCore, TheRankThatStagesLastSumsForAll) {
+  for (size_t last = 0; last < 3; ++last) {
+    const auto ranks = open_ranks(3);
+    std::vector<float> values = {1, 2, 4};
+    for (size_t r = 0; r < 3; ++r)
+      ranks[r]->submit(DataType::kFloat32, ReduceOp::kSum, {{&values[r], &values[r], 1}});
+    for (size_t r = 0; r < 3; ++r)
+      if (r != last) ASSERT_TRUE(ranks[r]->core().advance());
+    ASSERT_TRUE(ranks[last]->core().advance());
+    // All have staged, and nobody but the last rank can go on.
+    for (size_t r = 0; r < 3; ++r)
+      if (r != last) EXPECT_FALSE(ranks[r]->core().advance());
+    ASSERT_TRUE(ranks[last]->core().advance());
+    for (size_t r = 0; r < 3; ++r)
+      if (r != last) EXPECT_TRUE(ranks[r]->finish().ok());
+    EXPECT_TRUE(ranks[last]->finish().ok());
+    EXPECT_EQ(values, std::vector<float>(3, 7)) << "last: rank " << last;
+  }
+}
+
+TEST(HostCore, ARankThatStopsWhileItSumsForAllIsNamed) {
+  const auto ranks = open_ranks(3);
+  std::vector<int32_t> values(3, 1);
+  for (size_t r = 0; r < 3; ++r)
+    ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{&values[r], &values[r], 1}}, 100'000);
+  for (const size_t r : {size_t{0}, size_t{2}, size_t{1}}) ASSERT_TRUE(ranks[r]->core().advance());
+  for (const size_t r : {size_t{0}, size_t{2}}) {
+    const Status status = ranks[r]->finish();
+    EXPECT_EQ(status.code(), ErrorCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.rank(), 1) << status.to_string();
+  }
+}
+
+// A rank in a small operation waits for something else than one in a large operation.
+TEST(HostCore, RanksInSmallAndLargeOperationsWakeEachOtherToFail) {
+  for (const size_t first : {size_t{0}, size_t{1}}) {
+    const auto ranks = open_ranks(2);
+    std::vector<float> small(10, 1.0f), large(100'000, 1.0f);
+    ranks[0]->submit(DataType::kFloat32, ReduceOp::kSum, {{small.data(), small.data(), small.size()}});
+    ranks[1]->submit(DataType::kFloat32, ReduceOp::kSum, {{large.data(), large.data(), large.size()}});
+    const size_t second = 1 - first;
+    ASSERT_TRUE(ranks[first]->core().advance());
+    FutexEvent& event = ranks[first]->core().event();
+    const uint32_t before = event.notifications();
+    ASSERT_TRUE(ranks[second]->core().advance());  // stages last
+    EXPECT_EQ(ranks[second]->finish().code(), ErrorCode::kMismatch);
+    EXPECT_NE(event.notifications(), before) << "rank " << first << " sleeps on";
+    EXPECT_EQ(ranks[first]->finish().code(), ErrorCode::kMismatch);
+  }
 }
 
 TEST(HostCore, WhatIsCompleteDoesNotWaitForWhatIsNot) {
@@ -173,7 +227,7 @@ TEST(HostCore, ARankWithoutOperationsWaitsForNothing) {
   for (size_t r = 0; r < 2; ++r)
     ranks[r]->submit(DataType::kInt32, ReduceOp::kSum, {{&values[r], &values[r], 1}});
   while (ranks[0]->core().advance()) continue;
-  EXPECT_EQ(ranks[0]->core().awaited(), FutexEvent::kStaged);
+  EXPECT_EQ(ranks[0]->core().awaited(), FutexEvent::kStaged | FutexEvent::kReduced);
   ASSERT_TRUE(drive(ranks));
   EXPECT_EQ(ranks[0]->core().awaited(), 0u);
 }

@@ -74,6 +74,8 @@ class Segment {
   Barrier& reduced(uint32_t slot) { return control_->slots[slot].reduced; }
   Barrier& taken(uint32_t slot) { return control_->slots[slot].taken; }
   Note& note(uint32_t slot, size_t rank) { return control_->slots[slot].notes[rank]; }
+  // The rank that sums a block for all, once every rank has staged it. Only messages use it.
+  std::atomic<uint32_t>& summing(uint32_t slot) { return control_->slots[slot].summing; }
   FutexEvent& event(size_t rank) { return control_->events[rank]; }
   Progress& progress(size_t rank) { return control_->progress[rank]; }
   Peer& peer(size_t rank) { return control_->peers[rank]; }
@@ -89,6 +91,7 @@ class Segment {
     Barrier staged;   // all ranks have written their inputs
     Barrier reduced;  // all owners have written their portions of the sum
     Barrier taken;    // no rank reads the slot's blocks any more
+    std::atomic<uint32_t> summing{0};
     Note notes[kMaxRanks];
   };
   struct Control {

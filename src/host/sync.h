@@ -23,6 +23,8 @@ struct alignas(kCacheLine) Barrier {
   bool arrive(uint64_t expected) {
     return (arrivals.fetch_add(1, std::memory_order_acq_rel) + 1) % expected == 0;
   }
+  // All arrivals of a round in one: nobody else arrives in it.
+  void arrive_for_all(uint64_t expected) { arrivals.fetch_add(expected, std::memory_order_acq_rel); }
   // Rounds count from 0.
   bool complete(uint64_t round, uint64_t expected) const {
     return arrivals.load(std::memory_order_acquire) >= expected * (round + 1);
