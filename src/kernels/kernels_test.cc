@@ -514,7 +514,10 @@ TEST_P(KernelTest, NhAgrees) {
 }
 
 TEST_P(KernelTest, CopyOutCopiesEverySizeAtEveryAlignment) {
-  for (const size_t n : interesting_sizes()) {
+  std::vector<size_t> sizes = interesting_sizes();
+  for (const size_t beside : interesting_sizes())
+    sizes.push_back(32'768 + beside);  // large ones go past the cache
+  for (const size_t n : sizes) {
     GuardedBytes from(n, n % 16), to(n, n % 13);
     from.fill(random_bytes(rng_, n));
     copy_out(to.data(), from.data(), n);
