@@ -140,7 +140,7 @@ class Traffic {
       f.format = NETSUM_FORMAT_NONE;
       f.flags = rng_.chance(0.5) ? NETSUM_FLAG_AGAIN : 0;
       f.member = jobs_[1].parent->member;
-      const uint16_t members = rng_.chance(0.1) ? NETSUM_MAX_MEMBERS : jobs_[1].members;
+      const uint16_t members = rng_.chance(0.5) ? NETSUM_MAX_MEMBERS : jobs_[1].members;
       f.chunk = netsum_chunk_up(f.chunk, static_cast<uint16_t>(rng_.below(members)));
       f.payload_bytes = NETSUM_STATUS_BYTES;
     } else if (rng_.chance(0.02)) {

@@ -44,7 +44,7 @@ BUGS = [
         "kept_.front()->number < session_->completed())", "kept_.front()->number <= session_->completed())", REPEATED, hangs=True),
     Bug("failover", "further_than_it_is", "a rank says that it has finished what it has begun", COMMUNICATOR,
         "      if (!(*operation)->ended) completed = (*operation)->number;",
-        "      if (!(*operation)->ended && (*operation)->is_barrier) completed = (*operation)->number;", REPEATED, hangs=True),
+        "      if (!(*operation)->ended && (*operation)->is_barrier()) completed = (*operation)->number;", REPEATED, hangs=True),
     Bug("failover", "last_gap_counts", "a rank counts its last unfinished operation, not the first one", COMMUNICATOR,
         "    for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)",
         "    for (auto operation = kept_.begin(); operation != kept_.end(); ++operation)", REPEATED, hangs=True),
