@@ -1,0 +1,201 @@
+#include "aggregator/p4/model/pipeline.h"
+
+#include <algorithm>
+
+namespace netsum::p4 {
+namespace {
+
+// The order of the stages. One step may take several stages of a chip.
+enum Stage { kOver, kCurrent, kIdentity, kFailed, kSeen, kArrived, kLanes, kOverflow };
+
+uint16_t get16(const uint8_t* p) {
+  return static_cast<uint16_t>(p[0] << 8 | p[1]);
+}
+uint32_t get32(const uint8_t* p) {
+  return static_cast<uint32_t>(get16(p)) << 16 | get16(p + 2);
+}
+uint64_t get64(const uint8_t* p) {
+  return static_cast<uint64_t>(get32(p)) << 32 | get32(p + 4);
+}
+void put(uint64_t value, int bytes, std::vector<uint8_t>* out) {
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+    out->push_back(static_cast<uint8_t>(value >> shift));
+}
+
+// The parser: the header of a datagram of at least 32 bytes.
+NetsumHeader parse_header(const uint8_t* p) {
+  NetsumHeader h;
+  h.valid = true;
+  h.magic = p[0];
+  h.version_type = p[1];
+  h.format = p[2];
+  h.flags = p[3];
+  h.job = get16(p + 4);
+  h.epoch = get16(p + 6);
+  h.slot = get16(p + 8);
+  h.member = get16(p + 10);
+  h.round = get32(p + 12);
+  h.chunk = get32(p + 16);
+  h.signature = get32(p + 20);
+  h.check = get64(p + 24);
+  return h;
+}
+
+// The parser, in every pass that consumes: the words in front of the payload, as many as there are and fit a pass.
+void parse_words(Packet* packet) {
+  std::vector<uint8_t>& payload = packet->payload;
+  const size_t words = std::min<size_t>(payload.size() / 8, NETSUM_P4_WORDS);
+  for (size_t i = 0; i < words; ++i) packet->words[i] = get64(&payload[8 * i]);
+  packet->word_count = static_cast<int>(words);
+  payload.erase(payload.begin(), payload.begin() + static_cast<long>(8 * words));
+  packet->meta.left_bytes = static_cast<uint16_t>(payload.size());
+}
+
+}  // namespace
+
+Pipeline::Pipeline(TagExtern* tag)
+    : tag_(tag),
+      over_(kOver, NETSUM_P4_SLOTS),
+      current_(kCurrent, NETSUM_P4_SLOTS),
+      chunk_(kIdentity, NETSUM_P4_BANKS),
+      signature_(kIdentity, NETSUM_P4_BANKS),
+      shape_(kIdentity, NETSUM_P4_BANKS),
+      failed_(kFailed, NETSUM_P4_BANKS),
+      seen_(kSeen, NETSUM_P4_BANKS),
+      arrived_(kArrived, NETSUM_P4_BANKS),
+      lanes_(NETSUM_P4_WORDS, Register<uint64_t>(kLanes, NETSUM_P4_LANE_REGISTERS)),
+      overflow_(kOverflow, NETSUM_P4_BANKS) {}
+
+void Pipeline::set_job(uint16_t job, const JobEntry& entry) {
+  NETSUM_ASSERT(job < NETSUM_P4_JOBS && entry.members > 0 && entry.members <= NETSUM_MAX_MEMBERS);
+  NETSUM_ASSERT(entry.first_slot + entry.slots <= NETSUM_P4_SLOTS);
+  NETSUM_ASSERT(entry.payload_bytes <= NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES);
+  remove_job(job);
+  for (size_t slot = entry.first_slot; slot < entry.first_slot + entry.slots; ++slot) {
+    over_.write(slot, 0);
+    current_.write(slot, 0);
+    for (size_t bank = 2 * slot; bank < 2 * slot + 2; ++bank) {
+      shape_.write(bank, 0);  // nothing else of a bank is used before it is opened
+      seen_.write(bank, 0);
+    }
+  }
+  jobs_[job] = entry;
+}
+
+void Pipeline::remove_job(uint16_t job) {
+  jobs_.erase(job);
+  std::erase_if(members_, [job](const auto& member) { return member.first.first == job; });
+}
+
+void Pipeline::set_member(uint16_t job, uint16_t member, const Endpoint& at) {
+  members_[{job, member}] = at;
+}
+
+void Pipeline::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
+  const size_t index = jobs_.at(job).first_slot + slot;
+  over_.write(index, round);
+  current_.write(index, round);
+}
+
+void Pipeline::run_arrival(const Datagram& datagram) {
+  Packet packet;
+  packet.meta.from = datagram.peer;
+  const std::vector<uint8_t>& bytes = datagram.bytes;
+  if (bytes.size() >= NETSUM_HEADER_BYTES) {
+    packet.netsum = parse_header(bytes.data());
+    packet.payload.assign(bytes.begin() + NETSUM_HEADER_BYTES, bytes.end());
+    packet.meta.payload_bytes = static_cast<uint16_t>(packet.payload.size());
+    parse_words(&packet);
+  }
+  run(&packet, bytes);
+}
+
+bool Pipeline::run_recirculated() {
+  if (recirculated_.empty()) return false;
+  Packet packet = std::move(recirculated_.front());
+  recirculated_.pop_front();
+  packet.meta = {};
+  packet.meta.payload_bytes = packet.pass.lanes_bytes;
+  if (packet.pass.step == NETSUM_P4_STEP_CONSUME) parse_words(&packet);
+  run(&packet, {});
+  return true;
+}
+
+bool Pipeline::lose_recirculated() {
+  if (recirculated_.empty()) return false;
+  recirculated_.pop_front();
+  return true;
+}
+
+// The ingress.
+void Pipeline::run(Packet* packet, const std::vector<uint8_t>& datagram) {
+  Metadata& m = packet->meta;
+  Pass pass(++passes_);
+  if (!packet->pass.valid) refuse(packet);
+  if (m.drop == NETSUM_DROP_NONE) job(packet);
+  const bool first = !packet->pass.valid;
+  if (m.drop == NETSUM_DROP_NONE && first && tag_ != nullptr && !tag_->is_right(datagram))
+    m.drop = NETSUM_DROP_BAD_CHECK;
+  if (m.drop == NETSUM_DROP_NONE) member(packet);
+  if (m.drop != NETSUM_DROP_NONE) return count(first ? m.drop : NETSUM_P4_COUNT_LOST_PASS);
+  if (packet->netsum.type() != NETSUM_TYPE_HELLO) {
+    round(&pass, packet);
+    identity(&pass, packet);
+    failed(&pass, packet);
+    seen(&pass, packet);
+    arrived(&pass, packet);
+    verdict(packet);
+    lanes(&pass, packet);
+    overflow(&pass, packet);
+  }
+  next(packet);
+  if (m.recirculate) {
+    recirculated_.push_back(std::move(*packet));
+  } else if (m.to_control) {
+    for_control_.push_back({m.from, datagram});
+  } else if (m.to_member || m.to_all) {
+    emit(*packet);
+  }
+}
+
+// The multicast engine: a copy to each member of the job's group, in which members are from their first HELLO on.
+void Pipeline::emit(const Packet& packet) {
+  if (packet.meta.to_member) return deparse(packet, packet.meta.addressee);
+  const uint16_t job = packet.netsum.job;
+  for (auto at = members_.lower_bound({job, 0}); at != members_.end() && at->first.first == job; ++at)
+    deparse(packet, at->first.second);
+}
+
+// The egress, and the deparser.
+void Pipeline::deparse(const Packet& packet, uint16_t member) {
+  const NetsumHeader& h = packet.netsum;
+  Datagram out;
+  out.peer = members_.at({h.job, member});
+  std::vector<uint8_t>& bytes = out.bytes;
+  bytes = {h.magic, h.version_type, h.format, h.flags};
+  put(h.job, 2, &bytes);
+  put(h.epoch, 2, &bytes);
+  put(h.slot, 2, &bytes);
+  put(h.member, 2, &bytes);
+  put(h.round, 4, &bytes);
+  put(h.chunk, 4, &bytes);
+  put(h.signature, 4, &bytes);
+  put(0, 8, &bytes);
+  for (int i = 0; i < packet.word_count; ++i) put(packet.words[static_cast<size_t>(i)], 8, &bytes);
+  bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
+  if (tag_ != nullptr) tag_->write(&bytes);
+  sent_.push_back(std::move(out));
+}
+
+std::vector<std::pair<const char*, uint64_t>> Pipeline::register_accesses() const {
+  std::vector<std::pair<const char*, uint64_t>> all{
+      {"over", over_.accesses()},        {"current", current_.accesses()},
+      {"chunk", chunk_.accesses()},      {"signature", signature_.accesses()},
+      {"shape", shape_.accesses()},      {"failed", failed_.accesses()},
+      {"seen", seen_.accesses()},        {"arrived", arrived_.accesses()},
+      {"overflow", overflow_.accesses()}};
+  for (const Register<uint64_t>& word : lanes_) all.emplace_back("lanes", word.accesses());
+  return all;
+}
+
+}  // namespace netsum::p4

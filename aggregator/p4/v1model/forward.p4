@@ -1,0 +1,52 @@
+// What is not for the aggregator: an ordinary switch, which also answers ARP requests for the aggregator's address.
+#ifndef NETSUM_AGGREGATOR_P4_V1MODEL_FORWARD_P4_
+#define NETSUM_AGGREGATOR_P4_V1MODEL_FORWARD_P4_
+
+#include "aggregator/p4/v1model/headers.p4"
+
+control Forward(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+  action answer(bit<48> mac) {
+    h.arp.kind = ARP_REPLY;
+    h.arp.target_mac = h.arp.sender_mac;
+    h.arp.sender_mac = mac;
+    bit<32> asked = h.arp.target_ip;
+    h.arp.target_ip = h.arp.sender_ip;
+    h.arp.sender_ip = asked;
+    h.ethernet.to = h.ethernet.from;
+    h.ethernet.from = mac;
+    s.egress_spec = s.ingress_port;
+  }
+  table own_arp {
+    key = {
+      h.arp.kind: exact;
+      h.arp.target_ip: exact;
+    }
+    actions = { answer; NoAction; }
+    default_action = NoAction();
+    size = 8;
+  }
+  action to_port(bit<9> port) {
+    s.egress_spec = port;
+  }
+  action flood() {
+    s.mcast_grp = NETSUM_P4_FLOOD_GROUP;
+    m.flooded = 1;
+  }
+  table macs {
+    key = { h.ethernet.to: exact; }
+    actions = { to_port; flood; }
+    default_action = flood();
+    size = 1024;
+  }
+  apply {
+    bool answered = false;
+    if (h.arp.isValid()) {
+      answered = own_arp.apply().hit;
+    }
+    if (!answered) {
+      macs.apply();
+    }
+  }
+}
+
+#endif

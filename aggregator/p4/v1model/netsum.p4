@@ -1,0 +1,123 @@
+// The aggregator on BMv2's simple_switch (v1model). aggregator/p4/model is the same in C++, control by control, and is what
+// the tests run: docs/p4.md.
+#include <core.p4>
+#define V1MODEL_VERSION 20200408
+#include <v1model.p4>
+
+#include "aggregator/p4/v1model/admit.p4"
+#include "aggregator/p4/v1model/forward.p4"
+#include "aggregator/p4/v1model/headers.p4"
+#include "aggregator/p4/v1model/lanes.p4"
+#include "aggregator/p4/v1model/next.p4"
+#include "aggregator/p4/v1model/parser.p4"
+#include "aggregator/p4/v1model/slot.p4"
+
+control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+  Format() format;
+  Refuse() refuse;
+  Job() job;
+  Member() member;
+  Round() round;
+  Identity() identity;
+  Failed() failed;
+  Seen() seen;
+  Arrived() arrived;
+  Verdict() verdict;
+  Lanes() lanes;
+  Overflow() overflow;
+  Next() next;
+  Forward() forward;
+
+  // The aggregator's addresses.
+  table own_addresses {
+    key = {
+      h.ipv4.to: exact;
+      h.udp.to: exact;
+    }
+    actions = { NoAction; }
+    default_action = NoAction();
+    size = 8;
+  }
+
+  apply {
+    bool own = m.later == 1;
+    if (!own && h.udp.isValid()) {
+      own = own_addresses.apply().hit;
+    }
+    if (!own) {
+      forward.apply(h, m, s);
+    } else if (m.later == 0 && s.checksum_error == 1) {
+      mark_to_drop(s);
+    } else {
+      if (h.netsum.isValid()) {
+        format.apply(h, m);
+      }
+      if (m.later == 0) {
+        refuse.apply(h, m, s);
+      }
+      if (m.drop == NETSUM_DROP_NONE) {
+        job.apply(h, m);
+      }
+      if (m.drop == NETSUM_DROP_NONE) {
+        member.apply(h, m, s);
+      }
+      if (m.drop != NETSUM_DROP_NONE && m.later == 1) {
+        m.drop = NETSUM_P4_COUNT_LOST_PASS;
+      }
+      if (m.drop == NETSUM_DROP_NONE && h.netsum.packet_type != NETSUM_TYPE_HELLO) {
+        round.apply(h, m);
+        identity.apply(h, m);
+        failed.apply(h, m);
+        seen.apply(h, m);
+        arrived.apply(h, m);
+        verdict.apply(h, m);
+        lanes.apply(h, m);
+        overflow.apply(h, m);
+      }
+      next.apply(h, m, s);
+    }
+  }
+}
+
+// Each copy of a reply gets the addresses of its member.
+control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+  action send_to(bit<48> mac, bit<32> ip, bit<16> udp_port) {
+    h.ethernet.from = h.ethernet.to;
+    h.ethernet.to = mac;
+    h.ipv4.from = h.ipv4.to;
+    h.ipv4.to = ip;
+    h.ipv4.ttl = 64;
+    h.udp.from = h.udp.to;
+    h.udp.to = udp_port;
+    h.udp.checksum = 0;
+    h.netsum.check = 0;  // no tag: PROTOCOL.md, section 11
+  }
+  action nobody() {
+    mark_to_drop(s);
+  }
+  table addresses {
+    key = {
+      h.netsum.job: exact;
+      m.addressee: exact;
+    }
+    actions = { send_to; nobody; }
+    default_action = nobody();
+    size = NETSUM_P4_MEMBERS;
+  }
+  apply {
+    if (m.recirculate == 1) {
+      recirculate_preserving_field_list(0);
+    } else if (m.flooded == 1) {
+      if (s.egress_port == s.ingress_port) {
+        mark_to_drop(s);
+      }
+    } else if (m.to_member == 1 || m.to_all == 1) {
+      if (m.to_all == 1) {
+        m.addressee = s.egress_rid;
+      }
+      addresses.apply();
+    }
+  }
+}
+
+V1Switch(Parse(), Verify(), NetsumIngress(), NetsumEgress(), Update(), Deparse()) main;

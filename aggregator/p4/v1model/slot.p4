@@ -1,0 +1,207 @@
+// The slot machine: aggregator/slot/slot.h in the order of PROTOCOL.md, section 11. Each register is read once and written
+// once per pass, at one index.
+#ifndef NETSUM_AGGREGATOR_P4_V1MODEL_SLOT_P4_
+#define NETSUM_AGGREGATOR_P4_V1MODEL_SLOT_P4_
+
+#include "aggregator/p4/v1model/headers.p4"
+
+#define BEFORE 0xFFFFFFFF /* m.ahead: of the round before the current one */
+
+// A packet of round r opens r if r - 1 is both the current round and over. The packet that completes a round says so in its
+// next pass.
+control Round(inout headers_t h, inout metadata_t m) {
+  register<bit<32>, bit<32>>(NETSUM_P4_SLOTS) over;
+  register<bit<32>, bit<32>>(NETSUM_P4_SLOTS) current;
+  apply {
+    bit<32> before = h.netsum.round - 1;
+    bit<32> value;
+    over.read(value, m.slot_index);
+    m.before_is_over = value == before ? 1w1 : 0;
+    m.is_over = value == h.netsum.round ? 1w1 : 0;
+    if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_HARVEST && h.pass.verdict == NETSUM_P4_VERDICT_RESULT_ALL &&
+        m.before_is_over == 1) {
+      value = h.netsum.round;
+    }
+    over.write(m.slot_index, value);
+
+    current.read(value, m.slot_index);
+    m.ahead = h.netsum.round - value;
+    if (m.later == 0 && h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.before_is_over == 1 && m.ahead == 1) {
+      m.opens = 1;
+      value = h.netsum.round;
+    }
+    current.write(m.slot_index, value);
+  }
+}
+
+// What the round is summing.
+control Identity(inout headers_t h, inout metadata_t m) {
+  register<bit<32>, bit<32>>(NETSUM_P4_BANKS) chunk;
+  register<bit<32>, bit<32>>(NETSUM_P4_BANKS) signature;
+  register<bit<32>, bit<32>>(NETSUM_P4_BANKS) shape;  // 0: the bank has not been used
+  apply {
+    bit<32> own_shape = m.payload_bytes ++ (h.netsum.flags & NETSUM_FLAG_PART) ++ h.netsum.format;
+    bit<32> its_chunk;
+    bit<32> its_signature;
+    bit<32> its_shape;
+    chunk.read(its_chunk, m.bank_index);
+    signature.read(its_signature, m.bank_index);
+    shape.read(its_shape, m.bank_index);
+    if (m.opens == 1) {
+      its_chunk = h.netsum.chunk;
+      its_signature = h.netsum.signature;
+      its_shape = own_shape;
+    }
+    chunk.write(m.bank_index, its_chunk);
+    signature.write(m.bank_index, its_signature);
+    shape.write(m.bank_index, its_shape);
+    m.used = its_shape != 0 ? 1w1 : 0;
+    m.agrees =
+        its_chunk == h.netsum.chunk && its_signature == h.netsum.signature && its_shape == own_shape ? 1w1 : 0;
+  }
+}
+
+// A packet that disagrees is known as such only after Seen, behind this register: it marks the round in a pass of its own.
+control Failed(inout headers_t h, inout metadata_t m) {
+  register<bit<16>, bit<32>>(NETSUM_P4_BANKS) failed;  // 1 + the member that is to blame; 0: none
+  apply {
+    bit<16> value;
+    failed.read(value, m.bank_index);
+    m.blamed = h.netsum.member;
+    if (m.opens == 1) {
+      value = 0;
+    } else if (value != 0) {
+      m.failed = 1;
+      m.blamed = value - 1;
+    } else if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_FAIL && m.ahead == 0 && m.is_over == 0) {
+      value = h.netsum.member + 1;
+    }
+    failed.write(m.bank_index, value);
+  }
+}
+
+// Of the round that is open, which for packets of the round before is in the other bank.
+control Seen(inout headers_t h, inout metadata_t m) {
+  register<bit<64>, bit<32>>(NETSUM_P4_BANKS) seen;
+  apply {
+    bit<32> index = m.bank_index;
+    if (m.ahead == BEFORE) {
+      index = index ^ 1;
+    }
+    bool counts = m.later == 0 && h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.ahead == 0 && m.used == 1 &&
+                  m.agrees == 1 && m.failed == 0 && m.is_over == 0;
+    bit<64> value;
+    seen.read(value, index);
+    m.seen = value;
+    if (m.opens == 1) {
+      value = m.member_bit;
+      m.adds = 1;
+    } else {
+      m.known = value & m.member_bit != 0 ? 1w1 : 0;
+      if (counts) {
+        value = value | m.member_bit;
+        m.adds = ~m.known;
+      }
+    }
+    seen.write(index, value);
+  }
+}
+
+// Contributions whose last word is in the lanes with this pass.
+control Arrived(inout headers_t h, inout metadata_t m) {
+  register<bit<8>, bit<32>>(NETSUM_P4_BANKS) arrived;
+  apply {
+    if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_CONSUME && m.ahead == 0 &&
+        (h.pass.verdict == NETSUM_P4_VERDICT_STORE || h.pass.verdict == NETSUM_P4_VERDICT_ADD)) {
+      m.adds = 1;
+    }
+    bit<8> value;
+    arrived.read(value, m.bank_index);
+    if (m.opens == 1) {
+      value = 0;
+    }
+    if (m.adds == 1 && m.left_bytes == 0) {
+      value = value + 1;
+    }
+    arrived.write(m.bank_index, value);
+    m.all_here = (bit<16>)value == m.members ? 1w1 : 0;
+  }
+}
+
+// What becomes of the packet: netsum_slot_contribute() and netsum_slot_probe() of slot.h. In later passes, what the first
+// one has decided.
+control Verdict(inout headers_t h, inout metadata_t m) {
+  action not_live() {
+    m.drop = m.ahead[31:31] == 0 ? (bit<8>)NETSUM_DROP_FUTURE_ROUND : (bit<8>)NETSUM_DROP_STALE_ROUND;
+  }
+  action on_later_pass() {
+    m.verdict = h.pass.verdict;
+  }
+  apply {
+    if (m.later == 1) {
+      on_later_pass();
+      bool counts = h.pass.verdict == NETSUM_P4_VERDICT_STORE || h.pass.verdict == NETSUM_P4_VERDICT_ADD;
+      bool gone = false;  // the round, while the packet was between two passes
+      if (h.pass.step == NETSUM_P4_STEP_CONSUME) {
+        gone = counts && m.ahead != 0;
+        m.blamed = h.pass.blamed;
+      } else if (h.pass.step == NETSUM_P4_STEP_HARVEST) {
+        gone = m.ahead != 0 && m.ahead != BEFORE;
+      } else {
+        gone = m.ahead != 0 || m.is_over == 1;
+        if (m.failed == 1) {
+          m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
+        }
+      }
+      if (gone) {
+        m.verdict = NETSUM_P4_VERDICT_DROP;
+        m.event = NETSUM_P4_COUNT_LOST_PASS;
+      }
+    } else if (h.netsum.packet_type == NETSUM_TYPE_PROBE) {
+      m.verdict = NETSUM_P4_VERDICT_REPLY_STATUS;
+      m.again = 1;
+      if (m.ahead == 1 && m.before_is_over == 1) {
+        m.seen = 0;
+      } else if (m.ahead == BEFORE && m.used == 1 && m.known == 0) {
+        m.seen = m.everybody;
+      } else if (m.ahead == BEFORE) {
+        m.drop = NETSUM_DROP_STALE_ROUND;
+      } else if (m.ahead != 0 || m.used == 0) {
+        not_live();
+      } else if (m.failed == 1) {
+        m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
+      } else {
+        m.again = m.is_over | ~m.known | m.all_here;
+      }
+    } else if (m.opens == 1) {
+      m.verdict = NETSUM_P4_VERDICT_STORE;
+    } else if (m.ahead == 1) {
+      m.drop = NETSUM_DROP_FUTURE_ROUND;
+    } else if (m.ahead == BEFORE) {
+      if (m.used == 1 && m.agrees == 1 && m.known == 0) {
+        m.verdict = NETSUM_P4_VERDICT_REPLY_RESULT;
+      } else {
+        m.drop = NETSUM_DROP_STALE_ROUND;
+      }
+    } else if (m.ahead != 0 || m.used == 0) {
+      not_live();
+    } else if (m.failed == 1) {
+      m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
+    } else if (m.adds == 1) {
+      m.verdict = NETSUM_P4_VERDICT_ADD;
+    } else if (m.known == 0) {
+      m.verdict = NETSUM_P4_VERDICT_ERROR_ALL;
+    } else if (m.agrees == 1 && m.is_over == 1) {
+      m.verdict = NETSUM_P4_VERDICT_REPLY_RESULT;
+    } else if (m.agrees == 1 && m.all_here == 1) {
+      m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;  // the packet that completed the round was lost between two passes
+    } else {
+      m.drop = NETSUM_DROP_DUPLICATE;
+    }
+    if (m.drop != NETSUM_DROP_NONE) {
+      m.verdict = NETSUM_P4_VERDICT_DROP;
+    }
+  }
+}
+
+#endif

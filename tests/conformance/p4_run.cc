@@ -1,0 +1,98 @@
+#include "tests/conformance/p4_run.h"
+
+#include "src/base/assert.h"
+
+namespace netsum::conformance {
+namespace {
+
+constexpr uint32_t kFirstIp = 0x0A000100;
+
+p4::Endpoint endpoint(Peer peer) {
+  return {.ip = kFirstIp + static_cast<uint32_t>(peer),
+          .udp_port = 7000,
+          .port = static_cast<uint16_t>(peer + 1)};
+}
+
+netsum_fields parsed(std::span<const uint8_t> datagram) {
+  netsum_fields f;
+  NETSUM_ASSERT(netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f) ==
+                NETSUM_DROP_NONE);
+  return f;
+}
+
+}  // namespace
+
+void P4Run::install(const VectorJob& job) {
+  const uint32_t slots = job.data_slots + job.scale_slots;
+  keys_[job.job] = wire::stripe_key(job.key, 0);
+  pipeline_.set_job(job.job, {.epoch = job.epoch,
+                              .members = job.members,
+                              .slots = slots,
+                              .payload_bytes = job.payload_bytes,
+                              .first_slot = next_slot_});
+  next_slot_ += slots;
+}
+
+bool P4Run::start_at(const VectorStart& start) {
+  pipeline_.start_slot_at(start.job, start.slot, start.round);
+  return true;
+}
+
+// What the model announces: the formats of lanes that its table knows, no packets or results without lanes, and no values.
+bool P4Run::takes(const netsum_fields& packet) const {
+  if ((packet.flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) != 0) return false;
+  switch (packet.format) {
+    case NETSUM_FORMAT_NONE:
+    case NETSUM_FORMAT_SUM_I16:
+    case NETSUM_FORMAT_SUM_I32:
+    case NETSUM_FORMAT_SUM_I64:
+    case NETSUM_FORMAT_MAX_U8:
+      return true;
+    default:
+      if (netsum_is_words(packet.format) || netsum_is_values(packet.format))
+        return true;                                                             // values are refused by name
+      return !netsum_format_fits_type(NETSUM_TYPE_CONTRIBUTION, packet.format);  // as is what nobody knows
+  }
+}
+
+bool P4Run::is_right(std::span<const uint8_t> datagram) {
+  const netsum_fields f = parsed(datagram);
+  return wire::check_is_right(datagram.data(), f, keys_.at(f.job));
+}
+
+void P4Run::write(std::vector<uint8_t>* datagram) {
+  const netsum_fields f = parsed(*datagram);
+  wire::write_header(f, keys_.at(f.job), datagram->data());
+}
+
+void P4Run::meet(const p4::Datagram& hello) {
+  const netsum_fields f = parsed(hello.bytes);
+  pipeline_.set_member(f.job, f.member, hello.peer);
+}
+
+std::vector<Reply> P4Run::feed(Peer from, const Bytes& datagram) {
+  const p4::Datagram packet{endpoint(from), datagram};
+  pipeline_.run_arrival(packet);
+  for (const p4::Datagram& hello : pipeline_.take_for_control()) {
+    meet(hello);
+    pipeline_.run_arrival(hello);
+  }
+  while (pipeline_.run_recirculated()) {
+  }
+  std::vector<Reply> replies;
+  for (const p4::Datagram& sent : pipeline_.take_sent()) {
+    const Peer to = static_cast<Peer>(sent.peer.ip - kFirstIp);
+    NETSUM_ASSERT(sent.peer == endpoint(to));
+    replies.push_back({to, sent.bytes});
+  }
+  return replies;
+}
+
+std::map<std::string, uint64_t> P4Run::drops() {
+  std::map<std::string, uint64_t> drops;
+  for (int reason = 0; reason < NETSUM_DROP_COUNT; ++reason)
+    drops[std::string(wire::drop_name(reason))] = pipeline_.counter(reason);
+  return drops;
+}
+
+}  // namespace netsum::conformance
