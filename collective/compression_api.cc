@@ -1,0 +1,132 @@
+// Compressed all-reduces as sequences of ordinary collectives.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "netsum/compression.h"
+#include "netsum/sparse.h"
+
+namespace netsum {
+namespace {
+
+// The payloads of all ranks, and behind each its side values.
+Status gather(Communicator& communicator, CompressedTensor& tensor, const PayloadShape& shape, float* output,
+              CompressionBuffers& buffers, std::chrono::milliseconds timeout) {
+  const size_t payload_bytes = shape.count * size_of(shape.type);
+  const size_t side_bytes = shape.side_values * sizeof(float);
+  // Parts begin where any element type may.
+  const size_t stride = (payload_bytes + side_bytes + 7) / 8 * 8;
+  const auto ranks = static_cast<size_t>(communicator.world_size());
+  const auto rank = static_cast<size_t>(communicator.rank());
+  float* const side = buffers.numbers.data();
+  if (buffers.payloads.size() < stride * (ranks + 1)) buffers.payloads.resize(stride * (ranks + 1));
+  std::byte* const mine = buffers.payloads.data() + stride * ranks;
+  std::memmove(mine, buffers.payloads.data(), payload_bytes);
+  if (side_bytes > 0) std::memcpy(mine + payload_bytes, side, side_bytes);
+  std::vector<BufferView> parts(ranks);
+  for (size_t r = 0; r < ranks; ++r)
+    parts[r] = {
+        .input = r == rank ? mine : nullptr, .output = buffers.payloads.data() + r * stride, .bytes = stride};
+  const Status status = communicator.all_gather(parts, {.timeout = timeout}).wait();
+  if (!status.ok()) return status;
+  // Added in the order of the ranks, so that all have the same bits.
+  const size_t count = tensor.count();
+  if (buffers.numbers.size() < shape.side_values + count) buffers.numbers.resize(shape.side_values + count);
+  float* const part_side = buffers.numbers.data();
+  float* const part = part_side + shape.side_values;
+  std::fill_n(output, count, 0.0f);
+  for (size_t r = 0; r < ranks; ++r) {
+    const std::byte* const payload = buffers.payloads.data() + r * stride;
+    if (side_bytes > 0) std::memcpy(part_side, payload + payload_bytes, side_bytes);
+    tensor.decompress(payload, part_side, 1, part);
+    for (size_t i = 0; i < count; ++i) output[i] += part[i];
+  }
+  for (size_t i = 0; i < count; ++i) output[i] /= static_cast<float>(ranks);
+  return {};
+}
+
+// Averages the side values, each with a scale of its own.
+Status average_side(Communicator& communicator, std::span<float> side, std::chrono::milliseconds timeout) {
+  if (side.empty()) return {};
+  std::vector<TensorView> views;
+  for (float& value : side) views.push_back({.input = &value, .output = &value, .count = 1});
+  return communicator.all_reduce(views, {.op = ReduceOp::kAvg, .timeout = timeout}).wait();
+}
+
+}  // namespace
+
+Status compressed_all_reduce(Communicator& communicator, const Compression& compression,
+                             CompressedTensor& tensor, const float* input, float* output,
+                             CompressionBuffers& buffers, std::chrono::milliseconds timeout) {
+  const PayloadShape shape = tensor.shape();
+  const size_t agreed_values = tensor.agreed_values();
+  const size_t payload_bytes = shape.count * size_of(shape.type);
+  if (buffers.payloads.size() < payload_bytes) buffers.payloads.resize(payload_bytes);
+  if (buffers.numbers.size() < std::max(agreed_values, shape.side_values))
+    buffers.numbers.resize(std::max(agreed_values, shape.side_values));
+  float* const numbers = buffers.numbers.data();
+  if (agreed_values > 0) {
+    tensor.agree(input, numbers);
+    const Status status = communicator
+                              .all_reduce({.input = numbers, .output = numbers, .count = agreed_values},
+                                          {.op = ReduceOp::kMax, .timeout = timeout})
+                              .wait();
+    if (!status.ok()) return status;
+  }
+  void* const payload = buffers.payloads.data();
+  tensor.compress(input, numbers, payload, numbers);
+  const TensorView view{.input = payload, .output = payload, .count = shape.count};
+  Status status;
+  int contributions = 1;
+  switch (compression.path()) {
+    case CompressionPath::kGather:
+      return gather(communicator, tensor, shape, output, buffers, timeout);
+    case CompressionPath::kUnion:
+      status = sparse_all_reduce(communicator, view,
+                                 {.op = ReduceOp::kAvg, .mode = SparseMode::kOn, .timeout = timeout})
+                   .wait();
+      break;
+    case CompressionPath::kDense: {
+      const bool is_float = is_floating(shape.type);
+      if (!is_float) contributions = communicator.world_size();
+      const ReduceOptions options{
+          .type = shape.type, .op = is_float ? ReduceOp::kAvg : ReduceOp::kSum, .timeout = timeout};
+      status = communicator.all_reduce(view, options).wait();
+      break;
+    }
+  }
+  if (status.ok()) status = average_side(communicator, {numbers, shape.side_values}, timeout);
+  if (status.ok()) tensor.decompress(payload, numbers, contributions, output);
+  return status;
+}
+
+Status check_same_on_all_ranks(Communicator& communicator, std::string_view text,
+                               std::chrono::milliseconds timeout) {
+  const auto ranks = static_cast<size_t>(communicator.world_size());
+  const auto rank = static_cast<size_t>(communicator.rank());
+  std::vector<uint64_t> sizes(ranks);
+  sizes[rank] = text.size();
+  std::vector<BufferView> parts(ranks);
+  for (size_t r = 0; r < ranks; ++r)
+    parts[r] = {.input = &sizes[r], .output = &sizes[r], .bytes = sizeof(uint64_t)};
+  Status status = communicator.all_gather(parts, {.timeout = timeout}).wait();
+  if (!status.ok()) return status;
+  std::vector<std::string> texts(ranks);
+  texts[rank] = text;
+  for (size_t r = 0; r < ranks; ++r) {
+    texts[r].resize(sizes[r]);
+    parts[r] = {.input = texts[r].data(), .output = texts[r].data(), .bytes = sizes[r]};
+  }
+  status = communicator.all_gather(parts, {.timeout = timeout}).wait();
+  if (!status.ok()) return status;
+  for (size_t r = 1; r < ranks; ++r)
+    if (texts[r] != texts[0])
+      return {ErrorCode::kMismatch,
+              "rank " + std::to_string(r) + " has '" + texts[r] + "', and rank 0 has '" + texts[0] +
+                  "'; all ranks must have the same settings",
+              static_cast<int>(r)};
+  return {};
+}
+
+}  // namespace netsum

@@ -1,0 +1,220 @@
+// Compression of tensors before they are summed: what a rank sends instead of a tensor, what it keeps for later, and what
+// may be done with the payloads of all ranks. No I/O: compressed_all_reduce() below sums over a communicator, and programs
+// with their own transport call the parts. Methods and formulas: docs/compression.md.
+#ifndef NETSUM_COMPRESSION_H_
+#define NETSUM_COMPRESSION_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "netsum/communicator.h"
+#include "netsum/export.h"
+#include "netsum/status.h"
+#include "netsum/types.h"
+
+namespace netsum {
+
+// What may be added up. A payload is what a rank sends for one tensor in one step.
+enum class Summability : uint8_t {
+  kInteger = 0,  // payloads are integers; decompress() takes their sum
+  kLinear = 1,   // payloads are floating-point numbers; decompress() takes their sum
+  kUnion =
+      2,  // a payload has the length of the tensor and is mostly zero, at places that differ between ranks
+  kNone = 3,  // a payload has to be decompressed before anything is added
+};
+NETSUM_EXPORT std::string_view summability_name(Summability summability);
+
+// How payloads get from all ranks to all ranks.
+enum class CompressionPath : uint8_t {
+  kDense = 0,   // an ordinary all-reduce: kInteger and kLinear
+  kUnion = 1,   // a sparse all-reduce: kUnion
+  kGather = 2,  // an all-gather; every rank decompresses all payloads: any summability
+};
+NETSUM_EXPORT std::string_view compression_path_name(CompressionPath path);
+
+struct CompressionPromise {
+  Summability summability = Summability::kNone;
+  // The expected value of what arrives is not what was compressed.
+  bool biased = true;
+  // Training does not converge unless what was not sent is kept for later steps.
+  bool needs_memory = true;
+  // What remains of a tensor is known only when all payloads have been summed, so decompress() computes it.
+  bool late_residual = false;
+  // decompress() of a sum is the mean of what the payloads decompress to. A vote, for example, is not a mean.
+  bool mean = true;
+};
+
+struct CompressionContext {
+  uint64_t tensor = 0;  // identifies the tensor; equal on all ranks
+  uint64_t step = 0;    // counts the compressions of this tensor; equal on all ranks
+  int rank = 0;
+  int ranks = 1;
+};
+
+struct PayloadShape {
+  DataType type = DataType::kFloat32;
+  size_t count = 0;  // elements of `type`
+  // Float32 numbers that travel beside the payload, such as a scale. Each is averaged over the ranks as a tensor of its own.
+  size_t side_values = 0;
+};
+
+// A method. Objects have no state and may be shared by tensors and threads: all that lasts is in a CompressedTensor, and
+// random numbers are functions of the context. Programs may derive their own. check_promises() tests one.
+class NETSUM_EXPORT Compressor {
+ public:
+  virtual ~Compressor() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual CompressionPromise promise() const = 0;
+  // Of a tensor of `count` elements. Must not depend on values.
+  virtual PayloadShape shape(size_t count, int ranks) const = 0;
+
+  // How many numbers the ranks agree on before they compress, by the maximum over the ranks, such as a common scale. 0: none.
+  virtual size_t agreed_values() const { return 0; }
+  // This rank's agreed_values() numbers.
+  virtual void agree(const CompressionContext& /*context*/, std::span<const float> /*values*/,
+                     float* /*mine*/) const {}
+
+  // Writes the payload and the side values. `residual`, if it is not null, gets what the payload lacks: values minus what
+  // decompress() makes of this payload alone. It may be the memory of `values`. It must be finite: elements that are not
+  // finite leave 0. With late_residual, it gets the values.
+  // If any value is not finite, the result that the ranks decompress must not be finite somewhere.
+  virtual void compress(const CompressionContext& context, std::span<const float> values,
+                        std::span<const float> agreed, float* residual, void* payload, float* side) const = 0;
+  // Writes the mean that the ranks have sent. `payload` is the sum of those of `contributions` ranks; or one payload, or the
+  // mean of several, with `contributions` 1. `side` is the mean of the side values. `residual` is null, unless the promise
+  // is late_residual and there is a memory.
+  virtual void decompress(const CompressionContext& context, std::span<const float> agreed,
+                          const void* payload, const float* side, int contributions, std::span<float> out,
+                          float* residual) const = 0;
+};
+
+struct CompressionOptions {
+  // compression_methods() lists them.
+  std::string method = "none";
+  // What is kept of what was not sent: "none"; "residual", which is added to the next tensor (error feedback); "dgc", the
+  // residual with momentum correction of Deep Gradient Compression. Empty: the method's own.
+  std::string memory;
+  // "dense", "union" or "gather". Empty: the method's own.
+  std::string path;
+  // topk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
+  double ratio = 0.01;
+  // topk, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
+  uint64_t k = 0;
+  // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
+  bool sampled = false;
+  // threshold: elements of at least this magnitude are sent. Above 0.
+  double threshold = 0;
+  // Memory "residual": by what the residual is multiplied in every step; 0 to 1.
+  double decay = 1;
+  // Memory "dgc": the momentum, at least 0 and below 1. The optimizer must then have none.
+  double momentum = 0.9;
+  // Memory "dgc": the gradient of a tensor is scaled down to this L2 norm, divided by the square root of the number of
+  // ranks. 0: not at all.
+  double clip_norm = 0;
+  // topk: the share falls from 25 % to `ratio`, exponentially, in so many steps.
+  uint64_t warmup_steps = 0;
+  // qsgd: levels on either side of zero, 1 to 32767. 7 levels are 4 bits, 127 levels 8 bits, before they are summed.
+  uint32_t levels = 7;
+  // Of random numbers; equal on all ranks.
+  uint64_t seed = 1;
+};
+
+// The names for CompressionOptions::method, in alphabetical order.
+NETSUM_EXPORT std::vector<std::string_view> compression_methods();
+
+// A part of the state of a tensor, such as its residual: count numbers.
+struct CompressionState {
+  std::string_view name;
+  std::span<float> values;
+};
+struct SavedCompressionState {
+  std::string_view name;
+  std::span<const float> values;
+};
+
+// One tensor of one rank under a Compression: its memory and its count of steps. In each step: agree(), if the method has
+// agreed values; compress(); decompress(). Nothing is allocated after the first step. Not for several threads at a time.
+class NETSUM_EXPORT CompressedTensor {
+ public:
+  virtual ~CompressedTensor() = default;
+
+  virtual size_t count() const = 0;
+  virtual PayloadShape shape() const = 0;
+  virtual size_t agreed_values() const = 0;
+
+  // The first step's part for methods with agreed values: adds the memory, and writes this rank's numbers. The caller combines
+  // them by the maximum.
+  virtual void agree(const float* gradient, float* mine) = 0;
+  // Takes count() numbers. `agreed` may be null if there are no agreed values, `side` if there are no side values.
+  virtual void compress(const float* gradient, const float* agreed, void* payload, float* side) = 0;
+  // Writes the mean over all ranks, count() numbers. Arguments as in Compressor::decompress().
+  virtual void decompress(const void* payload, const float* side, int contributions, float* out) = 0;
+
+  virtual uint64_t step() const = 0;  // compressions so far
+  // The memory itself, which the caller may read, and write between steps.
+  virtual std::vector<CompressionState> state() = 0;
+  // Continues from a saved state. kInvalidArgument, and nothing changes, if names or sizes are not those of state().
+  virtual Status restore(uint64_t step, std::span<const SavedCompressionState> saved) = 0;
+  // Multiplies the memory, for example when the scale of a loss has changed.
+  virtual void scale_memory(float factor) = 0;
+  // Other ranks, for example after Communicator::regroup(). The memory stays. PayloadShape may change.
+  virtual void set_ranks(int rank, int ranks) = 0;
+};
+
+// A method together with its memory and its path: what all ranks must have in common. Immutable.
+class NETSUM_EXPORT Compression {
+ public:
+  // kInvalidArgument for values out of range, for options that the method does not have, and for combinations that would
+  // give wrong results: a path that cannot sum the payloads, or a memory that the method cannot use or cannot do without.
+  static Result<std::shared_ptr<const Compression>> make(const CompressionOptions& options);
+  // The same for a compressor of the program; `options.method` is ignored.
+  static Result<std::shared_ptr<const Compression>> make(std::shared_ptr<const Compressor> compressor,
+                                                         const CompressionOptions& options);
+  virtual ~Compression() = default;
+
+  virtual const Compressor& compressor() const = 0;
+  virtual CompressionPath path() const = 0;
+  virtual const CompressionOptions& options() const = 0;
+  // Equal if and only if two built-in compressions compute the same; ranks compare it.
+  virtual std::string describe() const = 0;
+
+  // `id` identifies the tensor, equal on all ranks and different for each tensor.
+  virtual std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks) const = 0;
+};
+
+// Tests on random numbers, and on numbers that are not finite, whether a compressor keeps its promises: that sums of payloads
+// decompress to the mean, that residuals are what is missing, that what is unbiased is so, and that the same context gives
+// the same payload. kInvalidArgument names the promise that it breaks.
+NETSUM_EXPORT Status check_promises(const Compressor& compressor, uint64_t seed);
+
+// Memory that compressed_all_reduce() keeps between calls. Tensors that are summed one after the other may share it.
+struct CompressionBuffers {
+  std::vector<std::byte> payloads;
+  std::vector<float> numbers;
+};
+
+// Compresses `input`, sums over all ranks along the path of `compression`, and writes the mean to `output`, which may be `input`;
+// tensor.count() numbers each. Blocks until the operations have ended. All ranks call it for the same tensors in the same order.
+// `tensor` is one of compression.tensor(), with the rank and the number of ranks of the communicator. After an error, its memory
+// may lack what this step has sent. Errors as Communicator::all_reduce().
+NETSUM_EXPORT Status compressed_all_reduce(Communicator& communicator, const Compression& compression,
+                                           CompressedTensor& tensor, const float* input, float* output,
+                                           CompressionBuffers& buffers,
+                                           std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+
+// Whether all ranks have passed the same text, such as the descriptions of their compressions: kMismatch on all ranks if not, with
+// both texts and the rank that differs from rank 0. Blocks. Different settings could otherwise give wrong sums.
+NETSUM_EXPORT Status
+check_same_on_all_ranks(Communicator& communicator, std::string_view text,
+                        std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+
+}  // namespace netsum
+
+#endif  // NETSUM_COMPRESSION_H_

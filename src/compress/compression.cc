@@ -1,0 +1,343 @@
+// Methods by name, and which of them go with which memory and path.
+#include "netsum/compression.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "src/compress/memory.h"
+#include "src/compress/methods.h"
+#include "src/compress/tensor.h"
+
+namespace netsum {
+
+std::string_view summability_name(Summability summability) {
+  switch (summability) {
+    case Summability::kInteger:
+      return "integer";
+    case Summability::kLinear:
+      return "linear";
+    case Summability::kUnion:
+      return "union";
+    case Summability::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string_view compression_path_name(CompressionPath path) {
+  switch (path) {
+    case CompressionPath::kDense:
+      return "dense";
+    case CompressionPath::kUnion:
+      return "union";
+    case CompressionPath::kGather:
+      break;
+  }
+  return "gather";
+}
+
+namespace compress {
+namespace {
+
+Status invalid(std::string why) {
+  return {ErrorCode::kInvalidArgument, std::move(why)};
+}
+
+struct Method {
+  std::string_view name;
+  std::string_view memory;                    // without CompressionOptions::memory
+  std::array<std::string_view, 4> options{};  // those that the method itself has
+  MadeCompressor (*make)(const CompressionOptions& options, bool has_memory) = nullptr;
+};
+
+// In alphabetical order.
+constexpr std::array kMethods = {
+    Method{
+        "bf16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kBFloat16); }},
+    Method{"dgc",
+           "dgc",
+           {"ratio", "k", "sampled", "warmup_steps"},
+           [](const CompressionOptions& options, bool) { return make_top_k(options); }},
+    Method{"efsign", "residual", {}, [](const CompressionOptions&, bool) { return make_ef_sign(); }},
+    Method{"fp16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kFloat16); }},
+    Method{"none", "none", {}, [](const CompressionOptions&, bool) { return make_identity(); }},
+    Method{"qsgd",
+           "none",
+           {"levels", "seed"},
+           [](const CompressionOptions& options, bool) { return make_levels("qsgd", options); }},
+    Method{"randomk", "residual", {"ratio", "k", "seed"}, &make_random_k},
+    Method{"signsgd", "none", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
+    Method{"terngrad",
+           "none",
+           {"seed"},
+           [](const CompressionOptions& options, bool) {
+             CompressionOptions one_level = options;
+             one_level.levels = 1;
+             return make_levels("terngrad", one_level);
+           }},
+    Method{"threshold",
+           "residual",
+           {"threshold"},
+           [](const CompressionOptions& options, bool) { return make_threshold(options); }},
+    Method{"topk",
+           "residual",
+           {"ratio", "k", "sampled", "warmup_steps"},
+           [](const CompressionOptions& options, bool) { return make_top_k(options); }},
+};
+
+constexpr std::array<std::pair<std::string_view, MemoryKind>, 3> kMemories = {
+    {{"none", MemoryKind::kNone}, {"residual", MemoryKind::kResidual}, {"dgc", MemoryKind::kDgc}}};
+constexpr std::array kPaths = {CompressionPath::kDense, CompressionPath::kUnion, CompressionPath::kGather};
+
+std::string quoted(std::string_view text) {
+  std::string result = "'";
+  result += text;
+  result += "'";
+  return result;
+}
+
+std::string list_of_methods() {
+  std::string list;
+  for (const Method& method : kMethods) {
+    if (!list.empty()) list += ", ";
+    list += method.name;
+  }
+  return list;
+}
+
+// Options with their values as text. `memory`: the memory that has the option; empty: methods have it.
+struct Option {
+  std::string_view name;
+  std::string_view memory;
+  std::string value;
+  std::string default_value;
+};
+
+std::string text_of(double value) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
+std::vector<Option> list_options(const CompressionOptions& o) {
+  const CompressionOptions standard;
+  return {{"ratio", "", text_of(o.ratio), text_of(standard.ratio)},
+          {"k", "", std::to_string(o.k), std::to_string(standard.k)},
+          {"sampled", "", o.sampled ? "true" : "false", "false"},
+          {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
+          {"warmup_steps", "", std::to_string(o.warmup_steps), std::to_string(standard.warmup_steps)},
+          {"levels", "", std::to_string(o.levels), std::to_string(standard.levels)},
+          {"seed", "", std::to_string(o.seed), std::to_string(standard.seed)},
+          {"decay", "residual", text_of(o.decay), text_of(standard.decay)},
+          {"momentum", "dgc", text_of(o.momentum), text_of(standard.momentum)},
+          {"clip_norm", "dgc", text_of(o.clip_norm), text_of(standard.clip_norm)}};
+}
+
+bool has_option(const Method* method, std::string_view memory, const Option& option) {
+  if (!option.memory.empty()) return option.memory == memory;
+  return method != nullptr &&
+         std::find(method->options.begin(), method->options.end(), option.name) != method->options.end();
+}
+
+// Options that nothing would read were meant for something else.
+Status check_unused(const Method* method, std::string_view name, std::string_view memory,
+                    const CompressionOptions& options) {
+  for (const Option& option : list_options(options)) {
+    if (option.value == option.default_value || has_option(method, memory, option)) continue;
+    return invalid(std::string(option.name) + " is " + option.value + ", but " +
+                   (option.memory.empty()
+                        ? "the method " + quoted(name)
+                        : "the memory " + quoted(memory) + " of the method " + quoted(name)) +
+                   " has no such option; leave it out");
+  }
+  return {};
+}
+
+Status check_ranges(const CompressionOptions& options) {
+  if (!(options.decay >= 0 && options.decay <= 1))
+    return invalid("decay is " + text_of(options.decay) + "; it must be between 0 and 1");
+  if (!(options.momentum >= 0 && options.momentum < 1))
+    return invalid("momentum is " + text_of(options.momentum) + "; it must be at least 0 and below 1");
+  if (!(options.clip_norm >= 0) || !std::isfinite(options.clip_norm))
+    return invalid("clip_norm is " + text_of(options.clip_norm) +
+                   "; it must be a positive number, or 0 for none");
+  if (options.k > 0 && options.warmup_steps > 0)
+    return invalid("k and warmup_steps are both set, but a warm-up lowers a share: use ratio instead of k");
+  return {};
+}
+
+// Combinations that would give wrong results.
+Status check_memory(const Compressor& compressor, std::string_view memory) {
+  const CompressionPromise promise = compressor.promise();
+  const std::string method = quoted(compressor.name());
+  if (memory == "none") {
+    if (!promise.needs_memory) return {};
+    return invalid("the method " + method +
+                   " needs a memory: without one, what it leaves out is lost for ever, and training "
+                   "does not converge; use memory 'residual'");
+  }
+  if (!promise.mean)
+    return invalid("the method " + method + " cannot use the memory " + quoted(memory) +
+                   ": its result is not a mean of what the ranks send, so nothing defines what remains; use "
+                   "memory 'none'");
+  if (!promise.biased)
+    return invalid(
+        "the method " + method + " cannot use the memory " + quoted(memory) +
+        ": it is unbiased, so its errors cancel out by themselves, and fed back they may grow; use "
+        "memory 'none'");
+  if (memory == "dgc" && promise.summability != Summability::kUnion)
+    return invalid("the method " + method +
+                   " cannot use the memory 'dgc', which clears the momentum of elements that were sent: its "
+                   "payload does not say which these are; use topk or threshold, or memory 'residual'");
+  return {};
+}
+
+Status check_path(const Compressor& compressor, CompressionPath path) {
+  const CompressionPromise promise = compressor.promise();
+  const std::string text = "the payloads of the method " + quoted(compressor.name()) +
+                           " (summability: " + std::string(summability_name(promise.summability)) +
+                           ") cannot take the path " + quoted(compression_path_name(path)) + ": ";
+  const bool is_union = promise.summability == Summability::kUnion;
+  const bool is_dense =
+      promise.summability == Summability::kInteger || promise.summability == Summability::kLinear;
+  switch (path) {
+    case CompressionPath::kDense:
+      if (is_dense) return {};
+      return invalid(text +
+                     (is_union
+                          ? "as long as the tensor and mostly zero, they would save nothing; use path 'union'"
+                          : "their sum means nothing; use path 'gather'"));
+    case CompressionPath::kUnion:
+      if (is_union) return {};
+      return invalid(text + "they have no zeros to leave out; use path " +
+                     (is_dense ? "'dense'" : "'gather'"));
+    case CompressionPath::kGather:
+      if (promise.late_residual)
+        return invalid(text + "what remains of a tensor follows from the sum of all; use path 'dense'");
+      if (!promise.mean)
+        return invalid(text + "its result is not the mean of what single payloads mean; use path 'dense'");
+      return {};
+  }
+  return invalid("path is none of CompressionPath");
+}
+
+CompressionPath default_path(Summability summability) {
+  switch (summability) {
+    case Summability::kInteger:
+    case Summability::kLinear:
+      return CompressionPath::kDense;
+    case Summability::kUnion:
+      return CompressionPath::kUnion;
+    case Summability::kNone:
+      break;
+  }
+  return CompressionPath::kGather;
+}
+
+class MadeCompression : public Compression, public std::enable_shared_from_this<MadeCompression> {
+ public:
+  MadeCompression(std::shared_ptr<const Compressor> compressor, const Method* method, MemoryKind memory,
+                  CompressionPath path, CompressionOptions options)
+      : compressor_(std::move(compressor)),
+        method_(method),
+        memory_(memory),
+        path_(path),
+        options_(std::move(options)) {}
+
+  const Compressor& compressor() const override { return *compressor_; }
+  CompressionPath path() const override { return path_; }
+  const CompressionOptions& options() const override { return options_; }
+  std::string describe() const override {
+    std::string text = options_.method;
+    for (const Option& option : list_options(options_)) {
+      if (!has_option(method_, options_.memory, option)) continue;
+      text += ' ';
+      text += option.name;
+      text += '=';
+      text += option.value;
+    }
+    return text + ", memory " + options_.memory + ", path " + options_.path;
+  }
+  std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks) const override {
+    const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks};
+    return make_tensor(compressor_, make_memory(memory_, options_, count), count, context);
+  }
+
+ private:
+  std::shared_ptr<const Compressor> compressor_;
+  const Method* method_;  // null: a compressor of the program
+  MemoryKind memory_;
+  CompressionPath path_;
+  CompressionOptions options_;
+};
+
+// `method` is null, or the compressor is made of it.
+Result<std::shared_ptr<const Compression>> make(const Method* method,
+                                                std::shared_ptr<const Compressor> compressor,
+                                                CompressionOptions options) {
+  if (options.memory.empty()) {
+    options.memory = method != nullptr                    ? method->memory
+                     : compressor->promise().needs_memory ? "residual"
+                                                          : "none";
+  }
+  const auto* const memory = std::find_if(kMemories.begin(), kMemories.end(),
+                                          [&](const auto& entry) { return entry.first == options.memory; });
+  if (memory == kMemories.end())
+    return invalid("memory is " + quoted(options.memory) + "; it must be 'none', 'residual' or 'dgc'");
+  if (method != nullptr && method->name == "dgc" && options.memory != "dgc")
+    return invalid("the method 'dgc' is topk with the memory 'dgc', and memory is " + quoted(options.memory) +
+                   "; leave memory out, or use the method 'topk'");
+  if (Status status = check_ranges(options); !status.ok()) return status;
+  if (compressor == nullptr) {
+    auto made = method->make(options, memory->second != MemoryKind::kNone);
+    if (!made.ok()) return made.status();
+    compressor = std::move(made).value();
+  }
+  options.method = method != nullptr ? method->name : compressor->name();
+  if (Status status = check_unused(method, options.method, options.memory, options); !status.ok())
+    return status;
+  if (Status status = check_memory(*compressor, options.memory); !status.ok()) return status;
+  CompressionPath path = default_path(compressor->promise().summability);
+  if (!options.path.empty()) {
+    const auto* const named = std::find_if(kPaths.begin(), kPaths.end(), [&](CompressionPath candidate) {
+      return compression_path_name(candidate) == options.path;
+    });
+    if (named == kPaths.end())
+      return invalid("path is " + quoted(options.path) + "; it must be 'dense', 'union' or 'gather'");
+    path = *named;
+  }
+  if (Status status = check_path(*compressor, path); !status.ok()) return status;
+  options.path = compression_path_name(path);
+  return std::shared_ptr<const Compression>(std::make_shared<MadeCompression>(
+      std::move(compressor), method, memory->second, path, std::move(options)));
+}
+
+}  // namespace
+}  // namespace compress
+
+std::vector<std::string_view> compression_methods() {
+  std::vector<std::string_view> names;
+  for (const auto& method : compress::kMethods) names.push_back(method.name);
+  return names;
+}
+
+Result<std::shared_ptr<const Compression>> Compression::make(const CompressionOptions& options) {
+  const auto* const method =
+      std::find_if(compress::kMethods.begin(), compress::kMethods.end(),
+                   [&](const compress::Method& candidate) { return candidate.name == options.method; });
+  if (method == compress::kMethods.end())
+    return compress::invalid("there is no compression method " + compress::quoted(options.method) +
+                             "; it must be one of " + compress::list_of_methods());
+  return compress::make(method, nullptr, options);
+}
+
+Result<std::shared_ptr<const Compression>> Compression::make(std::shared_ptr<const Compressor> compressor,
+                                                             const CompressionOptions& options) {
+  if (compressor == nullptr) return compress::invalid("the compressor is a null pointer");
+  return compress::make(nullptr, std::move(compressor), options);
+}
+
+}  // namespace netsum

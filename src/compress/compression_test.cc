@@ -1,0 +1,174 @@
+// What goes with what, and whether promises are kept.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <string>
+
+#include "src/compress/random.h"
+#include "src/compress/testing.h"
+
+namespace netsum::compress {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string refusal_of(const CompressionOptions& options) {
+  const auto compression = Compression::make(options);
+  if (compression.ok()) return "made " + (*compression)->describe();
+  EXPECT_EQ(compression.status().code(), ErrorCode::kInvalidArgument);
+  return compression.status().message();
+}
+
+TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
+  EXPECT_EQ(made({.method = "topk"})->describe(),
+            "topk ratio=0.01 k=0 sampled=false warmup_steps=0 decay=1, memory residual, path union");
+  EXPECT_EQ(
+      made({.method = "dgc", .ratio = 0.125, .momentum = 0.5})->describe(),
+      "dgc ratio=0.125 k=0 sampled=false warmup_steps=0 momentum=0.5 clip_norm=0, memory dgc, path union");
+  EXPECT_EQ(made({})->describe(), "none, memory none, path dense");
+  EXPECT_EQ(made({.method = "efsign"})->path(), CompressionPath::kDense);
+  EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
+  EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
+  EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
+  EXPECT_EQ(compression_methods().size(), 11u);
+}
+
+TEST(CompressionTest, UnknownNamesAreRefused) {
+  EXPECT_THAT(refusal_of({.method = "topp"}),
+              AllOf(HasSubstr("'topp'"), HasSubstr("qsgd, randomk, signsgd, terngrad, threshold, topk")));
+  EXPECT_THAT(refusal_of({.memory = "all"}),
+              HasSubstr("memory is 'all'; it must be 'none', 'residual' or 'dgc'"));
+  EXPECT_THAT(refusal_of({.path = "ring"}),
+              HasSubstr("path is 'ring'; it must be 'dense', 'union' or 'gather'"));
+}
+
+TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
+  EXPECT_THAT(refusal_of({.method = "topk", .path = "dense"}),
+              AllOf(HasSubstr("'topk'"), HasSubstr("summability: union"), HasSubstr("use path 'union'")));
+  EXPECT_THAT(refusal_of({.method = "randomk", .path = "union"}), HasSubstr("use path 'dense'"));
+  EXPECT_THAT(refusal_of({.method = "efsign", .path = "gather"}), HasSubstr("use path 'dense'"));
+  EXPECT_THAT(refusal_of({.method = "signsgd", .path = "gather"}), HasSubstr("use path 'dense'"));
+  EXPECT_THAT(refusal_of({.method = "topk", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "efsign", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "fp16", .memory = "dgc"}), HasSubstr("cannot use the memory 'dgc'"));
+  EXPECT_THAT(refusal_of({.method = "signsgd", .memory = "residual"}), HasSubstr("not a mean"));
+  EXPECT_THAT(refusal_of({.method = "none", .memory = "residual"}), HasSubstr("unbiased"));
+  EXPECT_THAT(refusal_of({.method = "dgc", .memory = "residual"}), HasSubstr("leave memory out"));
+}
+
+TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
+  for (const double ratio : {0.0, -1.0, 1.5, std::nan("")})
+    for (const char* const method : {"topk", "randomk", "dgc"})
+      EXPECT_THAT(refusal_of({.method = method, .ratio = ratio}), HasSubstr("above 0 and at most 1"));
+  for (const double threshold : {0.0, -0.5, 1e60, std::nan("")})
+    EXPECT_THAT(refusal_of({.method = "threshold", .threshold = threshold}),
+                HasSubstr("positive float32 number"));
+  for (const uint32_t levels : {0u, 32768u})
+    EXPECT_THAT(refusal_of({.method = "qsgd", .levels = levels}), HasSubstr("between 1 and 32767"));
+  EXPECT_THAT(refusal_of({.method = "topk", .decay = 1.5}), HasSubstr("decay is 1.5"));
+  EXPECT_THAT(refusal_of({.method = "dgc", .momentum = 1}), HasSubstr("momentum is 1"));
+  EXPECT_THAT(refusal_of({.method = "dgc", .clip_norm = -1}), HasSubstr("clip_norm is -1"));
+  EXPECT_THAT(refusal_of({.method = "topk", .k = 5, .warmup_steps = 3}), HasSubstr("use ratio instead of k"));
+}
+
+TEST(CompressionTest, OptionsThatNothingReadsAreRefused) {
+  EXPECT_THAT(refusal_of({.method = "fp16", .ratio = 0.5}),
+              HasSubstr("the method 'fp16' has no such option"));
+  EXPECT_THAT(refusal_of({.method = "topk", .threshold = 0.5}), HasSubstr("threshold is 0.5"));
+  EXPECT_THAT(refusal_of({.method = "topk", .momentum = 0.5}), HasSubstr("the memory 'residual'"));
+  EXPECT_THAT(refusal_of({.method = "dgc", .decay = 0.5}), HasSubstr("the memory 'dgc'"));
+}
+
+TEST(CompressionTest, RandomNumbersAreFunctionsOfTheirKey) {
+  EXPECT_EQ(Random({1, 2}).at(3), Random({1, 2}).at(3));
+  EXPECT_NE(Random({1, 2}).at(3), Random({2, 1}).at(3));
+  EXPECT_NE(Random({1, 2}).at(3), Random({1, 2}).at(4));
+  EXPECT_NE(Random({1}).at(0), Random({1, 0}).at(0));
+}
+
+TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
+  std::vector<CompressionOptions> all;
+  for (const std::string_view method : compression_methods())
+    all.push_back({.method = std::string(method), .threshold = method == "threshold" ? 0.25 : 0});
+  all.push_back({.method = "randomk", .memory = "none", .ratio = 0.2});
+  all.push_back({.method = "topk", .ratio = 0.3});
+  for (const CompressionOptions& options : all) {
+    const auto compression = made(options);
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      const Status status = check_promises(compression->compressor(), seed);
+      EXPECT_TRUE(status.ok()) << compression->describe() << ": " << status.to_string();
+    }
+  }
+}
+
+// Sends float32 and says something wrong about it.
+class Liar : public Compressor {
+ public:
+  enum class Lie { kNone, kSum, kBias, kResidual, kRepeat, kFinite };
+  explicit Liar(Lie lie) : lie_(lie) {}
+
+  std::string_view name() const override { return "liar"; }
+  CompressionPromise promise() const override {
+    return {.summability = Summability::kLinear,
+            .biased = lie_ != Lie::kBias,
+            .needs_memory = lie_ == Lie::kResidual};
+  }
+  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.count = count}; }
+  void compress(const CompressionContext& /*context*/, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const override {
+    auto* const sent = static_cast<float*>(payload);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float value = values[i];
+      sent[i] = value;
+      if (lie_ == Lie::kSum) sent[i] = value * std::fabs(value);
+      if (lie_ == Lie::kBias) sent[i] = 0.5f * value;
+      if (lie_ == Lie::kResidual) sent[i] = 0.5f * value;
+      if (lie_ == Lie::kRepeat) sent[i] = value * (1 + 1e-3f * static_cast<float>(++calls_ % 7));
+      if (lie_ == Lie::kFinite && !std::isfinite(value)) sent[i] = 0;
+      if (residual == nullptr) continue;
+      residual[i] = lie_ == Lie::kResidual || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
+    }
+  }
+  void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
+                  const void* payload, const float* /*side*/, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    const auto* const sums = static_cast<const float*>(payload);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = decoded(sums[i] / static_cast<float>(contributions));
+  }
+
+ private:
+  // The inverse of a square, which is not linear.
+  float decoded(float sent) const {
+    return lie_ == Lie::kSum ? std::copysign(std::sqrt(std::fabs(sent)), sent) : sent;
+  }
+
+  Lie lie_;
+  mutable uint32_t calls_ = 0;
+};
+
+TEST(PromisesTest, LiesAreFound) {
+  using Lie = Liar::Lie;
+  const auto told = [](Lie lie) { return check_promises(Liar(lie), 1).to_string(); };
+  EXPECT_EQ(told(Lie::kNone), "ok");
+  EXPECT_THAT(told(Lie::kSum), AllOf(HasSubstr("'liar'"), HasSubstr("does not decompress to the mean")));
+  EXPECT_THAT(told(Lie::kBias), HasSubstr("it is biased"));
+  EXPECT_THAT(told(Lie::kResidual), HasSubstr("not together the tensor"));
+  EXPECT_THAT(told(Lie::kRepeat), HasSubstr("gives another payload"));
+  EXPECT_THAT(told(Lie::kFinite), HasSubstr("not finite gets lost"));
+}
+
+TEST(PromisesTest, CompressorsOfProgramsAreChecked) {
+  const auto liar = std::make_shared<Liar>(Liar::Lie::kNone);
+  const auto compression = Compression::make(liar, {});
+  ASSERT_TRUE(compression.ok());
+  EXPECT_EQ((*compression)->describe(), "liar, memory none, path dense");
+  const auto refused = Compression::make(liar, {.path = "union"});
+  EXPECT_THAT(refused.status().message(), HasSubstr("use path 'dense'"));
+  EXPECT_THAT(Compression::make(liar, {.ratio = 0.5}).status().message(), HasSubstr("the method 'liar'"));
+  EXPECT_FALSE(Compression::make(nullptr, {}).ok());
+}
+
+}  // namespace
+}  // namespace netsum::compress

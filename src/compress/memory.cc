@@ -1,0 +1,91 @@
+#include "src/compress/memory.h"
+
+#include <cmath>
+
+#include "src/kernels/select.h"
+
+namespace netsum::compress {
+namespace {
+
+class NoMemory : public Memory {
+ public:
+  const float* compensate(const float* gradient, int /*ranks*/) override { return gradient; }
+  float* residual() override { return nullptr; }
+  std::vector<CompressionState> state() override { return {}; }
+};
+
+class Residual : public Memory {
+ public:
+  Residual(double decay, size_t count) : decay_(static_cast<float>(decay)), residual_(count, 0.0f) {}
+
+  const float* compensate(const float* gradient, int /*ranks*/) override {
+    kernels::accumulate(decay_, gradient, residual_.size(), residual_.data());
+    return residual_.data();
+  }
+  float* residual() override { return residual_.data(); }
+  std::vector<CompressionState> state() override { return {{"residual", residual_}}; }
+
+ private:
+  float decay_;
+  std::vector<float> residual_;
+};
+
+class Dgc : public Memory {
+ public:
+  Dgc(const CompressionOptions& options, size_t count)
+      : momentum_(static_cast<float>(options.momentum)),
+        clip_norm_(options.clip_norm),
+        velocity_(count, 0.0f),
+        residual_(count, 0.0f) {}
+
+  const float* compensate(const float* gradient, int ranks) override {
+    const float factor = clip_factor(gradient, ranks);
+    for (size_t i = 0; i < residual_.size(); ++i) {
+      velocity_[i] = momentum_ * velocity_[i] + factor * gradient[i];
+      residual_[i] += velocity_[i];
+    }
+    return residual_.data();
+  }
+  float* residual() override { return residual_.data(); }
+  void sent(const float* payload) override {
+    // What is not finite was sent as well, so the velocity stays finite.
+    for (size_t i = 0; i < velocity_.size(); ++i)
+      if (payload[i] != 0) velocity_[i] = 0;
+  }
+  std::vector<CompressionState> state() override {
+    return {{"velocity", velocity_}, {"residual", residual_}};
+  }
+
+ private:
+  float clip_factor(const float* gradient, int ranks) const {
+    if (clip_norm_ == 0) return 1;
+    double squares = 0;
+    for (size_t i = 0; i < residual_.size(); ++i)
+      squares += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+    const double limit = clip_norm_ / std::sqrt(static_cast<double>(ranks));
+    // A gradient that is not finite is passed on as it is.
+    const double norm = std::sqrt(squares);
+    return std::isfinite(norm) && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+  }
+
+  float momentum_;
+  double clip_norm_;
+  std::vector<float> velocity_;
+  std::vector<float> residual_;
+};
+
+}  // namespace
+
+std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count) {
+  switch (kind) {
+    case MemoryKind::kResidual:
+      return std::make_unique<Residual>(options.decay, count);
+    case MemoryKind::kDgc:
+      return std::make_unique<Dgc>(options, count);
+    case MemoryKind::kNone:
+      break;
+  }
+  return std::make_unique<NoMemory>();
+}
+
+}  // namespace netsum::compress

@@ -1,0 +1,36 @@
+// What a rank keeps of a tensor between steps.
+#ifndef NETSUM_SRC_COMPRESS_MEMORY_H_
+#define NETSUM_SRC_COMPRESS_MEMORY_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "netsum/compression.h"
+
+namespace netsum::compress {
+
+class Memory {
+ public:
+  virtual ~Memory() = default;
+
+  // Adds a gradient to what was kept. Returns what is to be compressed, which stays where it is until the next call.
+  virtual const float* compensate(const float* gradient, int ranks) = 0;
+  // Where the compressor leaves what it has not sent, which may be what compensate() returned; or null.
+  virtual float* residual() = 0;
+  // Of payloads that are as long as the tensor: what was sent.
+  virtual void sent(const float* /*payload*/) {}
+  virtual std::vector<CompressionState> state() = 0;
+};
+
+enum class MemoryKind : uint8_t { kNone, kResidual, kDgc };
+
+// "none"; "residual": m <- decay m + g, of which the residual stays (Seide et al., Interspeech 2014); "dgc": momentum
+// correction and factor masking, u <- momentum u + g, v <- v + u; where v is sent, both become 0 (Lin et al., ICLR 2018). The
+// gradient is first scaled to an L2 norm of at most clip_norm / sqrt(N), for each tensor by itself, since other tensors are
+// not known yet; the paper takes the norm over all of them.
+std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count);
+
+}  // namespace netsum::compress
+
+#endif  // NETSUM_SRC_COMPRESS_MEMORY_H_

@@ -1,0 +1,73 @@
+// The built-in compressors. Each function checks the options that its method has; the message of an error begins with the
+// name of the option. `has_memory`: the residual is kept, so a method that has a biased and an unbiased form takes the biased
+// one, which is a contraction: |x - C(x)|^2 <= (1 - d) |x|^2 with d > 0, the condition under which error feedback converges
+// (Karimireddy et al., ICML 2019). docs/compression.md has the formulas.
+#ifndef NETSUM_SRC_COMPRESS_METHODS_H_
+#define NETSUM_SRC_COMPRESS_METHODS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "netsum/compression.h"
+#include "src/kernels/kernels.h"
+
+namespace netsum::compress {
+
+using MadeCompressor = Result<std::shared_ptr<const Compressor>>;
+
+// "none": float32 as it is. "fp16", "bf16": rounded to nearest even; the relative error is at most 2^-11 and 2^-8. float16 has
+// values up to 65504 only, and loses relative precision below 2^-14; what is beyond becomes infinite.
+MadeCompressor make_identity();
+MadeCompressor make_half(DataType type);
+
+// "topk": the k elements with the largest magnitudes. Aji and Heafield, EMNLP 2017; Stich, Cordonnier and Jaggi, NeurIPS 2018:
+// a contraction with d = k / n. Of equal magnitudes, the elements in front are sent. Elements that are not finite are always
+// sent. With `sampled`, the number of elements is approximate.
+MadeCompressor make_top_k(const CompressionOptions& options);
+// "threshold": the elements of at least a given magnitude t. Strom, Interspeech 2015; Sahu et al., NeurIPS 2021: not a
+// contraction, but the error is absolutely bounded, |x - C(x)|^2 < n t^2.
+MadeCompressor make_threshold(const CompressionOptions& options);
+
+// "randomk": k random elements, the same on all ranks, so that their values alone travel and can be added. Stich et al. as
+// above. One element is chosen in each of k consecutive strata, whose sizes are n / k rounded down or up. With a memory: a
+// contraction in expectation with d = 1 / ceil(n / k). Without one, each value is multiplied by the size of its stratum,
+// which makes it unbiased: E C(x) = x, E |x - C(x)|^2 <= (ceil(n / k) - 1) |x|^2.
+MadeCompressor make_random_k(const CompressionOptions& options, bool has_memory);
+
+// "efsign": the signs, and one scale, the mean magnitude: C(x) = sign(x) |x|_1 / n. Karimireddy et al., ICML 2019: a contraction
+// with d = |x|_1^2 / (n |x|_2^2). A scale of each rank could not be added; so the ranks average their scales s_r to s, and
+// each takes s for its residual. Summed over N ranks, the residuals still contract:
+// sum_r |x_r - s sign(x_r)|^2 = sum_r |x_r|^2 - N n s^2.
+MadeCompressor make_ef_sign();
+// "signsgd": the sign of the sum of signs: +1, -1, or 0 where the votes are equal. Bernstein et al., ICML 2018.
+MadeCompressor make_sign_vote();
+
+// "qsgd": levels of a scale s that the ranks agree on, the largest magnitude on any rank; rounded up or down at random, so that
+// the expected value is x. Alistarh et al., NeurIPS 2017, with the maximum for the norm, and one scale instead of one for each
+// rank, whose levels could not be added. E C(x) = x; every element is off by less than s / levels, with a variance of at most
+// s^2 / (4 levels^2). "terngrad": one level: -s, 0 and s (Wen et al., NeurIPS 2017, without clipping).
+inline constexpr uint32_t kMostLevels = 32767;
+MadeCompressor make_levels(std::string_view name, const CompressionOptions& options);
+
+// How many of n elements k or a share are; 1 to n. 0 of 0.
+size_t elements_to_send(size_t n, uint64_t k, double ratio);
+// ratio and k of CompressionOptions.
+Status check_share(const CompressionOptions& options);
+
+inline bool all_finite(std::span<const float> values) {
+  return kernels::scan(DataType::kFloat32, values.data(), values.size(), 1).wide == 0;
+}
+// Clears what is not finite; returns whether there was any such element.
+inline bool clear_not_finite(float* values, size_t n) {
+  if (all_finite({values, n})) return false;
+  for (size_t i = 0; i < n; ++i)
+    if (!std::isfinite(values[i])) values[i] = 0;
+  return true;
+}
+
+}  // namespace netsum::compress
+
+#endif  // NETSUM_SRC_COMPRESS_METHODS_H_

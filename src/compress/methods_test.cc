@@ -1,0 +1,365 @@
+// Each method against a slow reference, and with unusual input.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "src/compress/fields.h"
+#include "src/compress/testing.h"
+#include "src/kernels/half.h"
+
+namespace netsum::compress {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+double squares(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+// By a stable sort.
+std::vector<float> slow_top_k(const std::vector<float>& values, size_t k) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::fabs(values[a]) > std::fabs(values[b]); });
+  std::vector<float> sent(values.size(), 0.0f);
+  for (size_t i = 0; i < k; ++i) sent[order[i]] = values[order[i]];
+  return sent;
+}
+
+CompressionOptions options_of(std::string_view method) {
+  CompressionOptions options{.method = std::string(method)};
+  if (method == "threshold") options.threshold = 0.5;
+  return options;
+}
+
+TEST(MethodsTest, TopKSendsTheLargestElementsAndKeepsTheOthers) {
+  for (const size_t n : {size_t{1}, size_t{2}, size_t{10}, size_t{999}, size_t{5000}}) {
+    for (const double ratio : {1e-9, 0.001, 0.01, 0.3, 1.0}) {
+      auto values = numbers(n, n);
+      // Many equal magnitudes, of both signs.
+      for (size_t i = 0; i < n; ++i)
+        if (i % 3 == 0) values[i] = i % 2 == 0 ? 0.125f : -0.125f;
+      const size_t k = std::max<size_t>(1, static_cast<size_t>(static_cast<double>(n) * ratio));
+      Rank rank(*made({.method = "topk", .ratio = ratio}), n);
+      rank.compress(values);
+      const auto expected = slow_top_k(values, k);
+      ASSERT_EQ(rank.payload<float>(), expected) << n << " " << ratio;
+      EXPECT_EQ(rank.decompress(), expected);
+      auto rest = values;
+      for (size_t i = 0; i < n; ++i) rest[i] -= expected[i];
+      ASSERT_EQ(rank.state("residual"), rest);
+      // The contraction.
+      EXPECT_LE(squares(rest),
+                (1 - static_cast<double>(k) / static_cast<double>(n)) * squares(values) * (1 + 1e-9));
+    }
+  }
+}
+
+TEST(MethodsTest, KMayBeAboveTheNumberOfElements) {
+  for (const char* const method : {"topk", "randomk"}) {
+    Rank rank(*made({.method = method, .k = 1'000'000}), 100);
+    rank.compress(numbers(100, 1));
+    EXPECT_EQ(rank.decompress(), numbers(100, 1)) << method;
+    EXPECT_THAT(rank.state("residual"), Each(0.0f));
+  }
+}
+
+TEST(MethodsTest, SampledTopKSendsAboutAsMany) {
+  constexpr size_t kCount = 1'000'000;
+  const auto values = numbers(kCount, 4);
+  Rank rank(*made({.method = "topk", .ratio = 0.05, .sampled = true}), kCount);
+  rank.compress(values);
+  const auto sent = rank.payload<float>();
+  const auto zeros = static_cast<double>(std::count(sent.begin(), sent.end(), 0.0f));
+  EXPECT_NEAR((kCount - zeros) / (0.05 * kCount), 1, 0.1);
+  const auto rest = rank.state("residual");
+  for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(sent[i] + rest[i], values[i]);
+}
+
+TEST(MethodsTest, TheShareOfAWarmUpFallsExponentially) {
+  constexpr size_t kCount = 100'000;
+  Rank rank(*made({.method = "topk", .ratio = 0.0025, .warmup_steps = 2}), kCount);
+  for (const long expected : {25'000L, 2'500L, 250L, 250L}) {
+    rank.compress(numbers(kCount, 8));
+    const auto sent = rank.payload<float>();
+    EXPECT_NEAR(static_cast<double>(static_cast<long>(kCount) - std::count(sent.begin(), sent.end(), 0.0f)),
+                static_cast<double>(expected), 1);
+  }
+}
+
+TEST(MethodsTest, ThresholdSendsWhatReachesIt) {
+  Rank rank(*made({.method = "threshold", .threshold = 0.5}), 5);
+  rank.compress({0.5f, -0.5f, 0.49999997f, 2.0f, -0.0f});
+  EXPECT_THAT(rank.payload<float>(), ElementsAre(0.5f, -0.5f, 0.0f, 2.0f, 0.0f));
+  EXPECT_THAT(rank.state("residual"), ElementsAre(0.0f, 0.0f, 0.49999997f, 0.0f, 0.0f));
+}
+
+TEST(MethodsTest, RandomKSendsTheSameElementsOnAllRanksAndOthersInEachStep) {
+  constexpr size_t kCount = 103;
+  constexpr int kSteps = 3000;
+  const auto compression = made({.method = "randomk", .memory = "none", .k = 10, .seed = 77});
+  std::vector<int> chosen(kCount, 0);
+  std::set<std::vector<float>> sets;
+  Rank one(*compression, kCount, 0, 2), other(*compression, kCount, 1, 2);
+  std::vector<float> ones(kCount, 1.0f);
+  for (int step = 0; step < kSteps; ++step) {
+    one.compress(ones);
+    other.compress(ones);
+    ASSERT_EQ(one.decompress(), other.decompress());
+    const auto values = one.decompress();
+    ASSERT_EQ(std::count(values.begin(), values.end(), 0.0f), static_cast<long>(kCount) - 10);
+    for (size_t i = 0; i < kCount; ++i) chosen[i] += values[i] != 0 ? 1 : 0;
+    sets.insert(values);
+  }
+  EXPECT_EQ(sets.size(), static_cast<size_t>(kSteps));
+  // Each in a stratum of 10 or 11: 6 standard deviations.
+  for (size_t i = 0; i < kCount; ++i) {
+    const double p = i < 33 ? 1.0 / 11 : 1.0 / 10;
+    EXPECT_NEAR(chosen[i], kSteps * p, 6 * std::sqrt(kSteps * p * (1 - p))) << i;
+  }
+}
+
+TEST(MethodsTest, RandomKWithAMemoryKeepsWhatItDoesNotSend) {
+  const auto values = numbers(1000, 2);
+  Rank rank(*made({.method = "randomk", .ratio = 0.1}), 1000);
+  rank.compress(values);
+  const auto sent = rank.decompress();
+  const auto rest = rank.state("residual");
+  EXPECT_EQ(std::count(sent.begin(), sent.end(), 0.0f), 900);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(sent[i] + rest[i], values[i]);
+}
+
+TEST(MethodsTest, HalvesAreRounded) {
+  const auto values = numbers(5000, 6);
+  for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
+    const bool is_float16 = type == DataType::kFloat16;
+    Rank rank(*made({.method = is_float16 ? "fp16" : "bf16", .memory = "residual"}), values.size());
+    rank.compress(values);
+    const auto sent = rank.decompress();
+    const auto rest = rank.state("residual");
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float expected = is_float16 ? kernels::float16_to_float(kernels::float_to_float16(values[i]))
+                                        : kernels::bfloat16_to_float(kernels::float_to_bfloat16(values[i]));
+      ASSERT_EQ(sent[i], expected);
+      ASSERT_EQ(rest[i], values[i] - expected);
+    }
+  }
+}
+
+TEST(MethodsTest, FieldsHoldTheSumsOfAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4, 7, 8, 15, 16, 63, 64, 511, 512}) {
+    for (const uint32_t largest : {1u, 3u, 15u, 254u}) {
+      if (static_cast<uint64_t>(largest) * static_cast<uint64_t>(ranks) >= uint64_t{1} << 31) continue;
+      const Fields fields(largest, ranks);
+      constexpr size_t kCount = 100;
+      std::vector<int32_t> sums(fields.lanes(kCount), 0), lanes(fields.lanes(kCount), -1);
+      std::vector<uint32_t> expected(kCount, 0);
+      for (int rank = 0; rank < ranks; ++rank) {
+        // The largest number everywhere, or beside zeros.
+        const auto number_of = [&](size_t i) { return rank % 2 == 0 || i % 2 == 0 ? largest : 0u; };
+        fields.pack(kCount, lanes.data(), number_of);
+        for (size_t i = 0; i < kCount; ++i) expected[i] += number_of(i);
+        for (size_t l = 0; l < lanes.size(); ++l) {
+          // A lane as large as this one on all ranks still fits: it needs no wide lanes.
+          ASSERT_LE(static_cast<int64_t>(lanes[l]) * ranks, std::numeric_limits<int32_t>::max());
+          sums[l] += lanes[l];
+        }
+      }
+      fields.unpack(kCount, sums.data(),
+                    [&](size_t i, uint32_t sum) { ASSERT_EQ(sum, expected[i]) << ranks; });
+    }
+  }
+  EXPECT_EQ(Fields(1, 4).per_lane(), 10u);
+  EXPECT_EQ(Fields(1, 8).per_lane(), 7u);
+}
+
+// The ranks of a vote, and the sums of their payloads.
+struct Votes {
+  Votes(const Compression& compression, const std::vector<std::vector<float>>& inputs) {
+    const int n = static_cast<int>(inputs.size());
+    for (int r = 0; r < n; ++r) {
+      ranks.emplace_back(compression, inputs[0].size(), r, n);
+      ranks.back().compress(inputs[static_cast<size_t>(r)]);
+      const auto lanes = ranks.back().payload<int32_t>();
+      sums.resize(lanes.size());
+      for (size_t i = 0; i < lanes.size(); ++i) sums[i] += lanes[i];
+      side += ranks.back().side()[0] / static_cast<float>(n);
+    }
+  }
+  std::vector<float> result(size_t rank) {
+    return ranks[rank].decompress(sums.data(), &side, static_cast<int>(ranks.size()));
+  }
+
+  std::vector<Rank> ranks;
+  std::vector<int32_t> sums;
+  float side = 0;
+};
+
+TEST(MethodsTest, EfSignSendsSignsOfOneScale) {
+  constexpr size_t kCount = 100;
+  for (const size_t n : {size_t{1}, size_t{2}, size_t{5}, size_t{8}}) {
+    std::vector<std::vector<float>> inputs;
+    for (size_t r = 0; r < n; ++r) inputs.push_back(numbers(kCount, 30 + r));
+    Votes votes(*made({.method = "efsign"}), inputs);
+    double scale = 0, before = 0, after = 0;
+    for (const auto& input : inputs) {
+      double sum = 0;
+      for (const float value : input) sum += std::fabs(value);
+      scale += sum / kCount / static_cast<double>(n);
+      before += squares(input);
+    }
+    for (size_t r = 0; r < n; ++r) {
+      const auto result = votes.result(r);
+      for (size_t i = 0; i < kCount; ++i) {
+        double signs = 0;
+        for (const auto& input : inputs) signs += std::copysign(1.0, input[i]);
+        ASSERT_NEAR(result[i], scale * signs / static_cast<double>(n), 1e-6);
+        ASSERT_NEAR(votes.ranks[r].state("residual")[i], inputs[r][i] - std::copysign(scale, inputs[r][i]),
+                    1e-6);
+      }
+      after += squares(votes.ranks[r].state("residual"));
+    }
+    EXPECT_NEAR(after, before - static_cast<double>(n * kCount) * scale * scale, 1e-5 * before);
+  }
+}
+
+TEST(MethodsTest, EfSignKeepsAllOfAStepThatIsNotFinite) {
+  Votes votes(*made({.method = "efsign"}), {{1.0f, -2.0f, kNaN}, {1.0f, 1.0f, 1.0f}});
+  EXPECT_TRUE(std::isnan(votes.result(0)[0]));
+  EXPECT_TRUE(std::isnan(votes.result(1)[2]));
+  EXPECT_THAT(votes.ranks[0].state("residual"), ElementsAre(1.0f, -2.0f, 0.0f));
+  EXPECT_THAT(votes.ranks[1].state("residual"), ElementsAre(1.0f, 1.0f, 1.0f));
+}
+
+TEST(MethodsTest, SignsAreCounted) {
+  Votes votes(*made({.method = "signsgd"}),
+              {{1.0f, -2.0f, 3.0f, 0.1f}, {-1.0f, -1.0f, 0.5f, -7.0f}, {1.0f, 9.0f, 0.0f, -1.0f}});
+  EXPECT_THAT(votes.result(0), ElementsAre(1.0f, -1.0f, 1.0f, -1.0f));
+  Votes tie(*made({.method = "signsgd"}), {{1.0f, -2.0f}, {-1.0f, -1.0f}});
+  EXPECT_THAT(tie.result(1), ElementsAre(0.0f, -1.0f));
+}
+
+TEST(MethodsTest, LevelsOfACommonScaleAreAdded) {
+  constexpr size_t kCount = 500;
+  for (const int ranks : {1, 2, 4, 8, 64}) {
+    for (const uint32_t levels : {1u, 4u, 127u, 32767u}) {
+      const auto compression = made({.method = "qsgd", .levels = levels});
+      std::vector<Rank> all;
+      std::vector<float> agreed = {0};
+      for (int r = 0; r < ranks; ++r) {
+        all.emplace_back(*compression, kCount, r, ranks);
+        float mine = 0;
+        all.back().tensor().agree(numbers(kCount, 50 + static_cast<uint64_t>(r)).data(), &mine);
+        agreed[0] = std::max(agreed[0], mine);
+      }
+      std::vector<int32_t> sums(all[0].tensor().shape().count, 0);
+      std::vector<double> mean(kCount, 0);
+      for (int r = 0; r < ranks; ++r) {
+        Rank& rank = all[static_cast<size_t>(r)];
+        const auto values = numbers(kCount, 50 + static_cast<uint64_t>(r));
+        rank.compress(values, agreed);
+        const auto lanes = rank.payload<int32_t>();
+        for (size_t i = 0; i < lanes.size(); ++i) sums[i] += lanes[i];
+        const auto mine = rank.decompress();
+        for (size_t i = 0; i < kCount; ++i) {
+          mean[i] += static_cast<double>(mine[i]) / ranks;
+          // One of the two levels beside the value.
+          const double level = static_cast<double>(mine[i]) / static_cast<double>(agreed[0]) * levels;
+          ASSERT_NEAR(level, std::round(level), 1e-2);
+          ASSERT_LT(std::fabs(mine[i] - values[i]), agreed[0] / static_cast<float>(levels) * 1.001f);
+        }
+      }
+      const auto result = all[0].decompress(sums.data(), nullptr, ranks);
+      for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(result[i], mean[i], 1e-6);
+    }
+  }
+}
+
+TEST(MethodsTest, RanksRoundIndependently) {
+  const auto compression = made({.method = "terngrad"});
+  Rank one(*compression, 1000, 0, 2), other(*compression, 1000, 1, 2);
+  const std::vector<float> values(1000, 0.5f), agreed = {1.0f};
+  float mine = 0;
+  one.tensor().agree(values.data(), &mine);
+  other.tensor().agree(values.data(), &mine);
+  EXPECT_EQ(mine, 0.5f);
+  one.compress(values, agreed);
+  other.compress(values, agreed);
+  const auto a = one.decompress(), b = other.decompress();
+  EXPECT_NE(a, b);
+  // Half of them are 1, within 6 standard deviations.
+  EXPECT_NEAR(static_cast<double>(std::count(a.begin(), a.end(), 1.0f)), 500, 95);
+}
+
+TEST(MethodsTest, ValuesThatAreLevelsStayExact) {
+  Rank rank(*made({.method = "qsgd", .levels = 4}), 7);
+  const std::vector<float> values = {1.0f, -1.0f, 0.75f, -0.5f, 0.25f, 0.0f, -0.0f};
+  for (int step = 0; step < 100; ++step) {
+    rank.compress(values);
+    ASSERT_EQ(rank.decompress(), values);
+  }
+}
+
+TEST(MethodsTest, TensorsOfAnySizeAndZerosAndConstants) {
+  for (const std::string_view method : compression_methods()) {
+    SCOPED_TRACE(method);
+    const auto compression = made(options_of(method));
+    for (const size_t n : {size_t{0}, size_t{1}, size_t{2}, size_t{1000}}) {
+      for (const float constant : {0.0f, -0.0f, 0.25f, -3.0f}) {
+        Rank rank(*compression, n);
+        for (int step = 0; step < 3; ++step) {
+          rank.compress(std::vector<float>(n, constant));
+          const auto sent = rank.decompress();
+          for (size_t i = 0; i < n; ++i) {
+            ASSERT_TRUE(std::isfinite(sent[i]));
+            // A vote has no zero.
+            if (constant == 0 && method != "signsgd") {
+              ASSERT_EQ(sent[i], 0);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// With any number of elements that are not finite, anywhere: the result tells, and the memory is finite.
+TEST(MethodsTest, NumbersThatAreNotFiniteArriveAndLeaveNothing) {
+  for (const std::string_view method : compression_methods()) {
+    SCOPED_TRACE(method);
+    const auto compression = made(options_of(method));
+    for (const size_t n : {size_t{1}, size_t{1000}}) {
+      for (const float special : {kNaN, kInfinity, -kInfinity}) {
+        for (const size_t how_many : {size_t{1}, n / 2 + 1, n}) {
+          Rank rank(*compression, n);
+          auto values = numbers(n, 9);
+          rank.compress(values);
+          rank.decompress();
+          for (size_t i = 0; i < how_many; ++i) values[n - 1 - i] = special;
+          rank.compress(values);
+          const auto sent = rank.decompress();
+          EXPECT_FALSE(
+              std::all_of(sent.begin(), sent.end(), [](float value) { return std::isfinite(value); }));
+          for (const CompressionState& part : rank.tensor().state())
+            for (const float value : part.values)
+              ASSERT_TRUE(std::isfinite(value)) << part.name << " " << special;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace netsum::compress

@@ -1,0 +1,98 @@
+// Methods that send signs, which the network counts: efsign, signsgd.
+#include <cmath>
+#include <limits>
+
+#include "src/compress/fields.h"
+#include "src/compress/methods.h"
+
+namespace netsum::compress {
+namespace {
+
+// A sign is a vote: 1 for +, also for +0, and 0 for -.
+class Signs : public Compressor {
+ public:
+  PayloadShape shape(size_t count, int ranks) const override {
+    return {.type = DataType::kInt32, .count = Fields(1, ranks).lanes(count), .side_values = 1};
+  }
+
+ protected:
+  static void pack(std::span<const float> values, int ranks, void* payload) {
+    Fields(1, ranks).pack(values.size(), static_cast<int32_t*>(payload),
+                          [&](size_t i) { return std::signbit(values[i]) ? 0u : 1u; });
+  }
+  // take(i, difference): how many more of `contributions` have voted + than -.
+  template <class Take>
+  static void unpack(size_t count, int ranks, int contributions, const void* payload, const Take& take) {
+    Fields(1, ranks).unpack(count, static_cast<const int32_t*>(payload), [&](size_t i, uint32_t votes) {
+      take(i, 2 * static_cast<int>(votes) - contributions);
+    });
+  }
+};
+
+class EfSign : public Signs {
+ public:
+  std::string_view name() const override { return "efsign"; }
+  CompressionPromise promise() const override {
+    return {
+        .summability = Summability::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
+  }
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* side) const override {
+    pack(values, context.ranks, payload);
+    double sum = 0;
+    for (const float value : values) sum += std::fabs(value);
+    // Not finite if any value is not, and then so is the mean of the ranks.
+    *side = values.empty() ? 0 : static_cast<float>(sum / static_cast<double>(values.size()));
+    if (residual == nullptr || residual == values.data()) return;
+    for (size_t i = 0; i < values.size(); ++i) residual[i] = values[i];
+  }
+  void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
+                  const float* side, int contributions, std::span<float> out,
+                  float* residual) const override {
+    const float scale = *side;
+    const float unit = scale / static_cast<float>(contributions);
+    unpack(out.size(), context.ranks, contributions, payload,
+           [&](size_t i, int difference) { out[i] = unit * static_cast<float>(difference); });
+    if (residual == nullptr) return;
+    if (!std::isfinite(scale)) {  // nothing useful has been sent: all of it remains
+      clear_not_finite(residual, out.size());
+      return;
+    }
+    for (size_t i = 0; i < out.size(); ++i) residual[i] -= std::copysign(scale, residual[i]);
+  }
+};
+
+class SignVote : public Signs {
+ public:
+  std::string_view name() const override { return "signsgd"; }
+  CompressionPromise promise() const override {
+    return {.summability = Summability::kInteger, .biased = true, .needs_memory = false, .mean = false};
+  }
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* /*residual*/, void* payload,
+                float* side) const override {
+    pack(values, context.ranks, payload);
+    // Signs cannot tell it.
+    *side = all_finite(values) ? 0 : std::numeric_limits<float>::quiet_NaN();
+  }
+  void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
+                  const float* side, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    unpack(out.size(), context.ranks, contributions, payload, [&](size_t i, int difference) {
+      out[i] = static_cast<float>((difference > 0) - (difference < 0)) + *side;
+    });
+  }
+};
+
+}  // namespace
+
+MadeCompressor make_ef_sign() {
+  return std::shared_ptr<const Compressor>(std::make_shared<EfSign>());
+}
+
+MadeCompressor make_sign_vote() {
+  return std::shared_ptr<const Compressor>(std::make_shared<SignVote>());
+}
+
+}  // namespace netsum::compress

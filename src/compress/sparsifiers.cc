@@ -1,0 +1,130 @@
+// Methods that send the elements of large magnitude: topk, threshold. Their payloads are as long as the tensor, and mostly zero.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "src/compress/methods.h"
+#include "src/kernels/select.h"
+
+namespace netsum::compress {
+namespace {
+
+// The share of the elements with which a warm-up begins (Lin et al., ICLR 2018).
+constexpr double kWarmupShare = 0.25;
+
+class Sparsifier : public Compressor {
+ public:
+  CompressionPromise promise() const override {
+    return {.summability = Summability::kUnion, .biased = true, .needs_memory = true};
+  }
+  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.count = count}; }
+  void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
+                  const void* payload, const float* /*side*/, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    const auto* const sums = static_cast<const float*>(payload);
+    if (contributions == 1) {
+      if (!out.empty()) std::memmove(out.data(), sums, out.size_bytes());
+      return;
+    }
+    for (size_t i = 0; i < out.size(); ++i) out[i] = sums[i] / static_cast<float>(contributions);
+  }
+};
+
+class TopK : public Sparsifier {
+ public:
+  explicit TopK(const CompressionOptions& options)
+      : k_(options.k),
+        ratio_(options.ratio),
+        sampled_(options.sampled),
+        warmup_steps_(options.warmup_steps) {}
+
+  std::string_view name() const override { return "topk"; }
+
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const override {
+    const size_t n = values.size();
+    if (n == 0) return;
+    auto* const sent = static_cast<float*>(payload);
+    const size_t k = k_ > 0 ? elements_to_send(n, k_, 1) : elements_to_send(n, 0, share_of(context.step));
+    if (sampled_) {
+      kernels::select(values.data(), n, kernels::sampled_magnitude(values.data(), n, k), sent, residual);
+      return;
+    }
+    const kernels::KthMagnitude kth = kernels::kth_magnitude(values.data(), n, k);
+    // Zeros need not be sent, and what is not finite must be.
+    if (kth.bits == 0 || kth.bits >= kernels::kInfinityBits || kth.above + kth.equal == k) {
+      const uint32_t least = std::clamp(kth.bits, 1u, kernels::kInfinityBits);
+      kernels::select(values.data(), n, least, sent, residual);
+      return;
+    }
+    kernels::select(values.data(), n, kth.bits + 1, sent, residual);
+    // Of equal elements, the first ones. The residual may have replaced the values, and still has these.
+    const float* const rest = residual != nullptr ? residual : values.data();
+    for (size_t i = 0, missing = k - kth.above; missing > 0; ++i) {
+      if (kernels::magnitude_bits(rest[i]) != kth.bits) continue;
+      sent[i] = rest[i];
+      if (residual != nullptr) residual[i] = 0;
+      --missing;
+    }
+  }
+
+ private:
+  double share_of(uint64_t step) const {
+    if (step >= warmup_steps_ || ratio_ >= kWarmupShare) return ratio_;
+    const double progress = static_cast<double>(step) / static_cast<double>(warmup_steps_);
+    return kWarmupShare * std::pow(ratio_ / kWarmupShare, progress);
+  }
+
+  uint64_t k_;
+  double ratio_;
+  bool sampled_;
+  uint64_t warmup_steps_;
+};
+
+class Threshold : public Sparsifier {
+ public:
+  explicit Threshold(float threshold) : bits_(kernels::magnitude_bits(threshold)) {}
+
+  std::string_view name() const override { return "threshold"; }
+  void compress(const CompressionContext& /*context*/, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const override {
+    kernels::select(values.data(), values.size(), bits_, static_cast<float*>(payload), residual);
+  }
+
+ private:
+  uint32_t bits_;
+};
+
+}  // namespace
+
+size_t elements_to_send(size_t n, uint64_t k, double ratio) {
+  if (n == 0) return 0;
+  if (k > 0) return static_cast<size_t>(std::min<uint64_t>(k, n));
+  return std::clamp<size_t>(static_cast<size_t>(static_cast<double>(n) * ratio), 1, n);
+}
+
+Status check_share(const CompressionOptions& options) {
+  if (options.ratio > 0 && options.ratio <= 1) return {};
+  return {ErrorCode::kInvalidArgument, "ratio is " + std::to_string(options.ratio) +
+                                           "; it must be above 0 and at most 1 (to send nothing, leave the "
+                                           "tensor out of the sum; to send all, "
+                                           "use the method none)"};
+}
+
+MadeCompressor make_top_k(const CompressionOptions& options) {
+  if (Status status = check_share(options); !status.ok()) return status;
+  return std::shared_ptr<const Compressor>(std::make_shared<TopK>(options));
+}
+
+MadeCompressor make_threshold(const CompressionOptions& options) {
+  const auto threshold = static_cast<float>(options.threshold);
+  if (!(threshold > 0) || !std::isfinite(threshold))
+    return Status(ErrorCode::kInvalidArgument,
+                  "threshold is " + std::to_string(options.threshold) +
+                      "; it must be a positive float32 number: elements of at least this magnitude are sent");
+  return std::shared_ptr<const Compressor>(std::make_shared<Threshold>(threshold));
+}
+
+}  // namespace netsum::compress

@@ -1,0 +1,117 @@
+#include "src/compress/tensor.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/assert.h"
+
+namespace netsum::compress {
+namespace {
+
+class Tensor : public CompressedTensor {
+ public:
+  Tensor(std::shared_ptr<const Compressor> compressor, std::unique_ptr<Memory> memory, size_t count,
+         const CompressionContext& context)
+      : compressor_(std::move(compressor)),
+        memory_(std::move(memory)),
+        count_(count),
+        context_(context),
+        is_union_(compressor_->promise().summability == Summability::kUnion),
+        late_(compressor_->promise().late_residual),
+        agreed_(compressor_->agreed_values(), 0.0f) {}
+
+  size_t count() const override { return count_; }
+  PayloadShape shape() const override { return compressor_->shape(count_, context_.ranks); }
+  size_t agreed_values() const override { return agreed_.size(); }
+
+  void agree(const float* gradient, float* mine) override {
+    NETSUM_ASSERT(values_ == nullptr);
+    values_ = memory_->compensate(gradient, context_.ranks);
+    compressor_->agree(context_, {values_, count_}, mine);
+  }
+
+  void compress(const float* gradient, const float* agreed, void* payload, float* side) override {
+    // With agreed values, agree() has added the memory.
+    NETSUM_ASSERT((values_ != nullptr) == !agreed_.empty() || count_ == 0);
+    // Without a memory, what agree() has seen is the caller's, and may be gone.
+    if (values_ == nullptr || memory_->residual() == nullptr)
+      values_ = memory_->compensate(gradient, context_.ranks);
+    std::copy_n(agreed, agreed_.size(), agreed_.begin());
+    compressor_->compress(context_, {values_, count_}, agreed_, memory_->residual(), payload, side);
+    if (is_union_) memory_->sent(static_cast<const float*>(payload));
+    values_ = nullptr;
+    ++context_.step;
+  }
+
+  void decompress(const void* payload, const float* side, int contributions, float* out) override {
+    NETSUM_ASSERT(context_.step > 0);
+    CompressionContext compressed = context_;
+    --compressed.step;
+    compressor_->decompress(compressed, agreed_, payload, side, contributions, {out, count_},
+                            late_ ? memory_->residual() : nullptr);
+  }
+
+  uint64_t step() const override { return context_.step; }
+  std::vector<CompressionState> state() override { return memory_->state(); }
+
+  Status restore(uint64_t step, std::span<const SavedCompressionState> saved) override {
+    const std::vector<CompressionState> mine = memory_->state();
+    if (saved.size() != mine.size())
+      return refused("has " + names_of(saved) + ", and this compression keeps " + names_of(mine));
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (saved[i].name != mine[i].name)
+        return refused("has " + names_of(saved) + ", and this compression keeps " + names_of(mine));
+      if (saved[i].values.size() != mine[i].values.size())
+        return refused("has a " + std::string(saved[i].name) + " of " +
+                       std::to_string(saved[i].values.size()) + " elements, and the tensor has " +
+                       std::to_string(mine[i].values.size()));
+    }
+    for (size_t i = 0; i < mine.size(); ++i)
+      std::copy(saved[i].values.begin(), saved[i].values.end(), mine[i].values.begin());
+    context_.step = step;
+    return {};
+  }
+
+  void scale_memory(float factor) override {
+    for (const CompressionState& part : memory_->state())
+      for (float& value : part.values) value *= factor;
+  }
+  void set_ranks(int rank, int ranks) override {
+    context_.rank = rank;
+    context_.ranks = ranks;
+  }
+
+ private:
+  static Status refused(const std::string& why) {
+    return {ErrorCode::kInvalidArgument, "the saved state " + why};
+  }
+  template <class Parts>
+  static std::string names_of(const Parts& parts) {
+    std::string names;
+    for (const auto& part : parts) {
+      if (!names.empty()) names += ", ";
+      names += part.name;
+    }
+    return names.empty() ? "no memory" : names;
+  }
+
+  std::shared_ptr<const Compressor> compressor_;
+  std::unique_ptr<Memory> memory_;
+  size_t count_;
+  CompressionContext context_;
+  bool is_union_, late_;
+  std::vector<float> agreed_;
+  const float* values_ = nullptr;  // between agree() and compress()
+};
+
+}  // namespace
+
+std::unique_ptr<CompressedTensor> make_tensor(std::shared_ptr<const Compressor> compressor,
+                                              std::unique_ptr<Memory> memory, size_t count,
+                                              const CompressionContext& context) {
+  return std::make_unique<Tensor>(std::move(compressor), std::move(memory), count, context);
+}
+
+}  // namespace netsum::compress

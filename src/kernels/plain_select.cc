@@ -1,0 +1,103 @@
+// The plain references of select.h, and its kernels that have no version in vectors.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "src/base/assert.h"
+#include "src/kernels/half.h"
+#include "src/kernels/select.h"
+
+namespace netsum::kernels {
+namespace {
+
+// The digits of a magnitude from the top: 11, 10 and 10 of its 31 bits.
+struct Digit {
+  int shift;
+  int bits;
+};
+constexpr std::array<Digit, 3> kDigits = {{{20, 11}, {10, 10}, {0, 10}}};
+
+constexpr size_t kLine = 64 / sizeof(float);
+constexpr size_t kEveryLine = 16;
+// Below so many sampled elements to send, the share would be off by more than 3 % on average.
+constexpr size_t kFewSamples = 1000;
+// Keys of the histogram: the exponent and 7 bits of the fraction, as in bfloat16.
+constexpr int kKeyShift = 16;
+constexpr size_t kKeys = size_t{1} << 15;
+
+}  // namespace
+
+KthMagnitude kth_magnitude(const float* values, size_t n, size_t k) {
+  NETSUM_ASSERT(k >= 1 && k <= n);
+  KthMagnitude result;
+  for (const Digit digit : kDigits) {
+    std::array<size_t, 2048> counts{};
+    // All bits above the digit are known from the passes before.
+    const uint32_t known = 0x7FFFFFFFu & ~((1u << (digit.shift + digit.bits)) - 1);
+    const uint32_t mask = (1u << digit.bits) - 1;
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t bits = magnitude_bits(values[i]);
+      if ((bits & known) == result.bits) ++counts[bits >> digit.shift & mask];
+    }
+    uint32_t value = mask;
+    while (result.above + counts[value] < k) result.above += counts[value--];
+    result.bits |= value << digit.shift;
+    result.equal = counts[value];
+  }
+  return result;
+}
+
+uint32_t sampled_magnitude(const float* values, size_t n, size_t k) {
+  NETSUM_ASSERT(k >= 1 && k <= n);
+  if (k / kEveryLine < kFewSamples)
+    return std::clamp<uint32_t>(kth_magnitude(values, n, k).bits, 1, kInfinityBits);
+  std::array<uint32_t, kKeys> counts{};
+  size_t samples = 0;
+  for (size_t line = 0; line < n; line += kLine * kEveryLine)
+    for (size_t i = line; i < std::min(line + kLine, n); ++i, ++samples)
+      ++counts[magnitude_bits(values[i]) >> kKeyShift];
+  const double wanted = static_cast<double>(k) * static_cast<double>(samples) / static_cast<double>(n);
+  double above = 0;
+  uint32_t key = kKeys - 1;
+  while (key > 0 && above + counts[key] < wanted) above += counts[key--];
+  // Values are taken as spread evenly over their key.
+  const double share = counts[key] == 0 ? 0 : std::min(1.0, (wanted - above) / counts[key]);
+  const double bits = (key + 1 - share) * (1 << kKeyShift);
+  return std::clamp(static_cast<uint32_t>(bits), 1u, kInfinityBits);
+}
+
+void accumulate(float decay, const float* values, size_t n, float* memory) {
+  if (decay == 1) {
+    for (size_t i = 0; i < n; ++i) memory[i] += values[i];
+  } else {
+    for (size_t i = 0; i < n; ++i) memory[i] = decay * memory[i] + values[i];
+  }
+}
+
+namespace plain {
+
+size_t select(const float* values, size_t n, uint32_t bits, float* sent, float* rest) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const float value = values[i];
+    const uint32_t magnitude = magnitude_bits(value);
+    const bool is_sent = magnitude >= bits;
+    sent[i] = is_sent ? value : 0.0f;
+    if (rest != nullptr) rest[i] = is_sent || magnitude >= kInfinityBits ? 0.0f : value;
+    count += is_sent ? 1 : 0;
+  }
+  return count;
+}
+
+void to_halves(DataType type, const float* values, size_t n, uint16_t* halves) {
+  for (size_t i = 0; i < n; ++i)
+    halves[i] = type == DataType::kFloat16 ? float_to_float16(values[i]) : float_to_bfloat16(values[i]);
+}
+
+void from_halves(DataType type, const uint16_t* halves, size_t n, float* values) {
+  for (size_t i = 0; i < n; ++i)
+    values[i] = type == DataType::kFloat16 ? float16_to_float(halves[i]) : bfloat16_to_float(halves[i]);
+}
+
+}  // namespace plain
+}  // namespace netsum::kernels

@@ -1,0 +1,392 @@
+"""Compressed gradients of DistributedDataParallel (docs/compression.md)."""
+
+import fnmatch
+import itertools
+import math
+
+import torch.distributed as dist
+from torch.futures import collect_all
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakTensorKeyDictionary
+
+import torch
+from netsum.torch import _C, _group, _hooks
+
+_VERSION = 1
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class Compression:
+    """How the gradients of a model are compressed, and what each rank keeps of them. The state of ``compression_hook``.
+
+    model: the model, perhaps in DistributedDataParallel. Only parameters that require gradients are looked at.
+    method: one of ``compression_methods()``, for all parameters that no rule excludes.
+    rules: pairs of a pattern and a setting, of which the first that matches a parameter counts. A pattern is a glob of names
+        ("*.bias"), or a function of name and parameter. A setting is a method or a dict of options; "none" leaves the
+        parameter uncompressed.
+    min_elements: parameters that no rule matches stay uncompressed if they have fewer elements, or fewer than two dimensions,
+        as biases and norms have.
+    group: the process group of the model; None: the default group.
+    grad_scaler: a GradScaler that scales the loss. When its scale changes, memories are scaled as well.
+    options: of the method: ratio, k, sampled, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
+
+    All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
+    """
+
+    def __init__(self, model, method, *, rules=(), min_elements=1024, group=None, grad_scaler=None, **options):
+        self._group = group if group is not None else dist.group.WORLD
+        self._scaler = grad_scaler
+        self._parameters = []
+        self._known = WeakTensorKeyDictionary()
+        self._plans = {}
+        ids = _hooks.ids_of(self._group)
+        module = model.module if isinstance(model, DistributedDataParallel) else model
+        settings = {"method": method, **options}
+        with _agreeing_on_errors(self._group) as agreement:
+            made = {}  # one compression for each setting
+            default = _make(settings, made)
+            for name, parameter in module.named_parameters():
+                if not parameter.requires_grad:
+                    continue
+                compression = _choose(name, parameter, rules, default, made, min_elements)
+                entry = _Parameter(ids.of([parameter])[0], name, parameter, compression, self._group)
+                self._parameters.append(entry)
+                self._known[parameter] = entry
+            agreement.append([(entry.name, tuple(entry.shape), entry.description) for entry in self._parameters])
+
+    def describe(self):
+        """Returns a line for each parameter: name, shape, compression."""
+        return "\n".join(f"{p.name} {list(p.shape)}: {p.description}" for p in self._parameters)
+
+    def state_dict(self):
+        """Returns what this rank keeps, as copies. Save it on every rank: each has its own."""
+        return {
+            "version": _VERSION,
+            "parameters": {entry.name: entry.saved() for entry in self._parameters if entry.compression is not None},
+        }
+
+    def load_state_dict(self, state):
+        """Continues from a state_dict(). Raises ValueError, before anything changes, if it is not of such a model."""
+        if state.get("version") != _VERSION:
+            raise ValueError(f"the compression state has version {state.get('version')}; this is version {_VERSION}")
+        mine = {entry.name: entry for entry in self._parameters if entry.compression is not None}
+        saved = state["parameters"]
+        missing, unknown = mine.keys() - saved.keys(), saved.keys() - mine.keys()
+        if missing or unknown:
+            raise ValueError(
+                "the compression state is of another model or has other rules: it lacks "
+                f"{', '.join(sorted(missing)) or 'nothing'}, and has {', '.join(sorted(unknown)) or 'nothing'} besides"
+            )
+        for name, entry in mine.items():
+            entry.check_saved(saved[name])
+        for name, entry in mine.items():
+            entry.restore(saved[name])
+
+    def _reduce(self, bucket):
+        buffer = bucket.buffer()
+        backend = _group.backend_of(self._group)
+        if buffer.layout != torch.strided:  # the gradients of a sparse embedding, which no method takes
+            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _average())
+            return collect_all([work.get_future()]).then(lambda done: _finish(done, buffer, ()))
+        entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
+        plan = self._plan(entries, buffer.dtype)
+        slices = _slices(bucket)
+        scale = self._scaler.get_scale() if self._scaler is not None else None
+        for part in plan.parts:
+            part.prepare(slices[part.index], scale)
+        plan.agree(backend)
+        for part in plan.parts:
+            part.compress()
+        futures = [work.get_future() for work in plan.start(backend, slices)]
+        parts = [(part, slices[part.index]) for part in plan.parts]
+        return collect_all(futures).then(lambda done: _finish(done, buffer, parts))
+
+    def _known_entry(self, parameter):
+        entry = self._known.get(parameter)
+        if entry is None:
+            raise RuntimeError(
+                f"a parameter of shape {list(parameter.shape)} is not one of those that the compression was created for: "
+                "call netsum.torch.compress() after the model has all its parameters"
+            )
+        return entry
+
+    def _plan(self, entries, dtype):
+        ids = frozenset(entry.id for entry in entries)
+        key = (dtype, *(entry.id for entry in entries))
+        if key not in self._plans:
+            # DDP makes new buckets after the first step; the older plans are then those of no bucket.
+            self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[1:])}
+            self._plans[key] = _Plan(entries, dtype)
+        return self._plans[key]
+
+
+def compression_hook(state, bucket):
+    """Averages a bucket of gradients, compressed: ``model.register_comm_hook(state, netsum.torch.compression_hook)``.
+
+    `state` is a Compression. Returns a future of the bucket's buffer.
+    """
+    return state._reduce(bucket)
+
+
+def compress(model, method, **settings):
+    """Compresses the gradients of a DistributedDataParallel model; returns the Compression.
+
+    For example ``compress(model, "topk", ratio=0.01)``. Call it on every rank, before the first backward pass. Settings are
+    those of Compression.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"compress() takes a DistributedDataParallel model, not {type(model).__name__}: wrap the model first"
+        )
+    state = Compression(model, method, group=settings.pop("group", model.process_group), **settings)
+    model.register_comm_hook(state, compression_hook)
+    return state
+
+
+def reshard_compression_states(states, world_size):
+    """Returns the states of `world_size` ranks that keep together what those of other ranks have kept.
+
+    states: the state_dict() of every old rank, in their order. What old rank r keeps goes to new rank r modulo `world_size`,
+    multiplied by the change of the number of ranks, because what a rank sends is divided by that number.
+    """
+    if not states or world_size < 1:
+        raise ValueError("there must be at least one state and one rank")
+    factor = world_size / len(states)
+    result = []
+    for rank in range(world_size):
+        own = states[rank::world_size]
+        parameters = {}
+        for name, first in states[0]["parameters"].items():
+            memory = {}
+            for part, values in first["memory"].items():
+                total = torch.zeros_like(values)
+                for state in own:
+                    total += state["parameters"][name]["memory"][part]
+                memory[part] = total * factor
+            parameters[name] = {**first, "memory": memory}
+        result.append({"version": _VERSION, "parameters": parameters})
+    return result
+
+
+class _Parameter:
+    """A parameter, and what this rank keeps of its gradients."""
+
+    def __init__(self, number, name, parameter, compression, group):
+        self.id = number
+        self.name = name
+        self.shape = parameter.shape
+        self.count = parameter.numel()
+        self.compression = compression
+        self.description = compression.describe() if compression is not None else "uncompressed"
+        self._group = group
+        self._tensor = None
+        self._scale = None  # of the loss, when the memory was written
+
+    @property
+    def tensor(self):
+        """Made when it is first used: a sparse gradient never needs it."""
+        if self._tensor is None:
+            rank, ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
+            self._tensor = self.compression.tensor(self.id, self.count, rank, ranks)
+        return self._tensor
+
+    def follow_scale(self, scale):
+        if scale is None:
+            return
+        if self._scale is not None and self._scale != scale:
+            self.tensor.scale_memory(scale / self._scale)
+        self._scale = scale
+
+    def saved(self):
+        return {
+            "compression": self.description,
+            "shape": list(self.shape),
+            "step": self.tensor.step,
+            "scale": self._scale,
+            "memory": self.tensor.state(),
+        }
+
+    def check_saved(self, saved):
+        if list(saved["shape"]) != list(self.shape):
+            raise ValueError(
+                f"the compression state has {self.name} with the shape {list(saved['shape'])}, and the model "
+                f"with {list(self.shape)}"
+            )
+        mine = self.tensor.state()
+        if saved["memory"].keys() != mine.keys() or any(v.numel() != self.count for v in saved["memory"].values()):
+            raise ValueError(
+                f"the compression state of {self.name} is one of '{saved['compression']}', and this is '{self.description}'"
+            )
+
+    def restore(self, saved):
+        self.tensor.restore(saved["step"], {name: v.contiguous() for name, v in saved["memory"].items()})
+        self._scale = saved["scale"]
+
+
+class _Part:
+    """A compressed parameter of a bucket, and the memory for its payload."""
+
+    def __init__(self, index, entry, dtype):
+        self.index = index
+        self.entry = entry
+        self.dtype, self.count, sides = entry.tensor.shape()
+        self.payload = None
+        self.side = torch.zeros(sides)
+        self.agreed = torch.zeros(entry.tensor.agreed_values)
+        self._values = None if dtype == torch.float32 else torch.empty(entry.count)
+        self._gradient = None
+        self._ranks = dist.get_world_size(entry._group)
+
+    def prepare(self, gradient, scale):
+        self.entry.follow_scale(scale)
+        self._gradient = gradient if self._values is None else self._values.copy_(gradient)
+        if self.agreed.numel() > 0:
+            self.entry.tensor.agree(self._gradient, self.agreed)
+
+    def compress(self):
+        self.entry.tensor.compress(self._gradient, self.agreed, self.payload, self.side)
+        self._gradient = None
+
+    def decompress(self, gradient):
+        contributions = 1 if self.dtype.is_floating_point else self._ranks
+        out = gradient if self._values is None else self._values
+        self.entry.tensor.decompress(self.payload, self.side, contributions, out)
+        if self._values is not None:
+            gradient.copy_(out)
+
+
+class _Plan:
+    """What travels for a bucket, and how: one operation for each element type, and one for all sparse payloads.
+
+    Belongs to the parameters that are in a bucket together; their memories do not.
+    """
+
+    def __init__(self, entries, dtype):
+        self._plain = [(index, entry.id) for index, entry in enumerate(entries) if entry.compression is None]
+        self._dtype = dtype
+        self.parts = [_Part(i, entry, dtype) for i, entry in enumerate(entries) if entry.compression is not None]
+        self._dense = {}  # by element type
+        self._union = None  # all sparse payloads, one behind the other
+        for path, payload_type in {(part.entry.compression.path, part.dtype) for part in self.parts}:
+            parts = [p for p in self.parts if p.entry.compression.path == path and p.dtype == payload_type]
+            memory = torch.zeros(sum(part.count for part in parts), dtype=payload_type)
+            for part, payload in zip(parts, memory.split([part.count for part in parts]), strict=True):
+                part.payload = payload
+            if path == "union":
+                self._union, self._union_id = memory, parts[0].entry.id
+            else:
+                self._dense[payload_type] = parts
+        self._sides = [side for part in self.parts for side in part.side.split(1) if side.numel() > 0]
+
+    def agree(self, backend):
+        """Waits for what the ranks must agree on before they compress; on the thread of the backward pass."""
+        agreed = [part.agreed for part in self.parts if part.agreed.numel() > 0]
+        if agreed:
+            options = dist.AllreduceCoalescedOptions()
+            options.reduceOp = dist.ReduceOp.MAX
+            backend.allreduce_coalesced(agreed, options).wait()
+
+    def start(self, backend, slices):
+        """Starts the operations, in an order that follows from the plan."""
+        for dtype in sorted({self._dtype, torch.float32, *self._dense}, key=str):
+            tensors, ids = [], []
+            if dtype == self._dtype:
+                tensors += [slices[index] for index, _ in self._plain]
+                ids += [number for _, number in self._plain]
+            for part in self._dense.get(dtype, ()):
+                tensors.append(part.payload)
+                ids.append(part.entry.id)
+            if dtype == torch.float32:
+                tensors += self._sides
+                ids += [0] * len(self._sides)
+            if tensors:
+                options = dist.AllreduceCoalescedOptions()
+                options.reduceOp = dist.ReduceOp.AVG if dtype.is_floating_point else dist.ReduceOp.SUM
+                yield backend.allreduce_identified(tensors, ids, options)
+        if self._union is not None:
+            yield backend.sparse_all_reduce(self._union, _C.SparseMode.ON, 1, self._union_id, _average())
+
+
+def _slices(bucket):
+    """The gradients as flat parts of the buffer, whatever their strides."""
+    buffer = bucket.buffer()
+    begin = buffer.storage_offset()
+    return [buffer.narrow(0, g.storage_offset() - begin, g.numel()) for g in bucket.gradients()]
+
+
+def _average():
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.AVG
+    return options
+
+
+def _finish(done, buffer, parts):
+    for one in done.value():
+        one.value()  # raises what went wrong
+    for part, gradient in parts:
+        part.decompress(gradient)
+    return buffer
+
+
+def _make(settings, made):
+    """The compression of a setting, or None if nothing is compressed."""
+    if isinstance(settings, str):
+        settings = {"method": settings}
+    if not isinstance(settings, dict):
+        raise TypeError(f"the setting of a rule must be a method or a dict of options, not {settings!r}")
+    key = repr(sorted(settings.items()))
+    if key not in made:
+        compression = _C.Compression(settings)
+        if compression.path == "gather":
+            raise ValueError("the path 'gather' is not implemented for PyTorch; leave path out")
+        made[key] = None if settings.get("method") == "none" else compression
+    return made[key]
+
+
+def _choose(name, parameter, rules, default, made, min_elements):
+    for pattern, settings in rules:
+        if pattern(name, parameter) if callable(pattern) else fnmatch.fnmatchcase(name, pattern):
+            compression = _make(settings, made)
+            if compression is not None and parameter.dtype not in _TYPES:
+                raise ValueError(
+                    f"a rule compresses {name}, which is {parameter.dtype}; only float32, bfloat16 and float16 can be"
+                )
+            return compression
+    if parameter.dtype not in _TYPES or parameter.dim() < 2 or math.prod(parameter.shape) < min_elements:
+        return None
+    return default
+
+
+class _agreeing_on_errors:
+    """Runs a block on all ranks. If it raises on any of them, or leaves different lists, all ranks raise."""
+
+    def __init__(self, group):
+        self._group = group
+        self._list = []
+
+    def __enter__(self):
+        return self._list
+
+    def __exit__(self, kind, error, _traceback):
+        if error is not None and not isinstance(error, Exception):
+            return False
+        mine = (None if error is None else f"{kind.__name__}: {error}", self._list)
+        everyone = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(everyone, mine, group=self._group)
+        if error is not None:
+            return False  # raised here as it is
+        for rank, (text, _) in enumerate(everyone):
+            if text is not None:
+                raise ValueError(f"compression: rank {rank} refused its settings: {text}")
+        for rank, (_, theirs) in enumerate(everyone):
+            if theirs != everyone[0][1]:
+                raise ValueError(f"compression: {_difference(rank, theirs[0], everyone[0][1][0])}")
+        return False
+
+
+def _difference(rank, theirs, first):
+    for a, b in itertools.zip_longest(theirs, first):
+        if a != b:
+            text = [f"{x[0]} {list(x[1])}: {x[2]}" if x is not None else "nothing more" for x in (a, b)]
+            return f"rank {rank} has '{text[0]}', and rank 0 has '{text[1]}'; all ranks must have the same settings"
+    return f"rank {rank} differs from rank 0"
