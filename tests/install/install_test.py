@@ -130,7 +130,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
-        run(["cmake", "--install", options.build, "--prefix", root / "first", "--component", "netsum"])
+        run(["cmake", "--install", options.build, "--prefix", root / "first"])
         # Nothing may depend on where it was first put.
         prefix = (root / "first").rename(root / "moved")
         programs = build_with_cmake(options, root / "cmake", prefix)

@@ -1,0 +1,51 @@
+"""HF Accelerate and PyTorch Lightning from PyPI train with netsum as with Gloo, by the scripts of examples/training."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples/training"
+LIMIT_S = 300
+
+
+def train(name, backend):
+    """Runs an example with two ranks; returns what it printed."""
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            EXAMPLES / name,
+            backend,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    return run.stdout
+
+
+def loss_in(text):
+    return float(re.search(r"\bloss (\d+\.\d+)", text).group(1))
+
+
+@pytest.mark.parametrize("name", ["with_accelerate.py", "with_lightning.py"])
+def test_trains(name):
+    said = train(name, "netsum")
+    assert "summed" in said, said
+    assert loss_in(said) < 0.5, "nothing was learned"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["with_accelerate.py", "with_lightning.py"])
+def test_trains_as_with_gloo(name):
+    assert loss_in(train(name, "netsum")) == pytest.approx(loss_in(train(name, "gloo")), rel=0.02, abs=0.001)
