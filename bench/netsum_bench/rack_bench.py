@@ -15,7 +15,6 @@ All ranks start an iteration at one instant, and it lasts until the last rank ha
 import contextlib
 import functools
 import sys
-import time
 
 from netsum_bench import rack_report
 from netsum_bench.figures import median
@@ -24,7 +23,7 @@ from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, need_ro
 from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
 from netsum_bench.records import load
-from netsum_bench.start_gate import TICKS_PER_S, machine_busy_ticks
+from netsum_bench.start_gate import idle_share
 from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, NetsumMpi, OpenMpi
 
 SYSTEMS = [
@@ -92,13 +91,6 @@ def open_systems(wanted, racks, stack, out, say):
         stack.callback(system.close)
         opened.append(system)
     return opened
-
-
-def idle_share(seconds=0.5):
-    """Processors busy while nothing is measured: seconds of processor time per second."""
-    before = machine_busy_ticks()
-    time.sleep(seconds)
-    return (machine_busy_ticks() - before) / TICKS_PER_S / seconds
 
 
 def measure_one(system, size, iterations, warmup, idle):

@@ -59,6 +59,20 @@ class Piece:
         return [*self.measures, *NOT_MEASURED]
 
 
+def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
+    """A piece of the training benchmark: one round with 8 workers."""
+    command = [PYTHON, "-m", "netsum_bench.training_bench", "--rounds", "1", "--models", model, "--workers", "8"]
+    return Piece(
+        name,
+        minutes,
+        [*command, *more, "--systems", systems],
+        ("model", "workers", "rate", "system"),
+        [*RACK, "torch"],
+        full,
+        True,
+    )
+
+
 # In order of importance.
 PIECES = [
     Piece(
@@ -113,48 +127,15 @@ PIECES = [
         (),
         True,
     ),
-    Piece(
-        "training",
-        4,
-        [
-            PYTHON,
-            "-m",
-            "netsum_bench.training_bench",
-            "--rounds",
-            "1",
-            "--models",
-            "lm",
-            "--workers",
-            "8",
-            "--systems",
-            "gloo,netsum-xdp",
-        ],
-        ("model", "workers", "rate", "system"),
-        [*RACK, "torch"],
-        ("--models", "digits,lm", "--workers", "4,8"),
-        True,
+    training("training", 4, "lm", "gloo,netsum-xdp", full=("--models", "digits,lm", "--workers", "4,8")),
+    training(
+        "fsdp",
+        6,
+        "lm",
+        "gloo-fsdp,gloo-fsdp-overlap,netsum-user-fsdp,netsum-user-fsdp-overlap",
+        ("--rates", "100mbit"),
     ),
-    Piece(
-        "recommender",
-        5,
-        [
-            PYTHON,
-            "-m",
-            "netsum_bench.training_bench",
-            "--rounds",
-            "1",
-            "--models",
-            "recommender",
-            "--workers",
-            "8",
-            "--systems",
-            "gloo,gloo-sparse,netsum-xdp,netsum-xdp-sparse",
-        ],
-        ("model", "workers", "rate", "system"),
-        [*RACK, "torch"],
-        ("--workers", "4,8"),
-        True,
-    ),
+    training("recommender", 5, "recommender", "gloo,gloo-sparse,netsum-xdp,netsum-xdp-sparse"),
     Piece(
         "loss",
         3,

@@ -17,6 +17,7 @@ All ranks start an iteration at one instant, and it lasts until the last rank ha
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 
 from netsum_bench import rack_report, sparse_report
@@ -38,7 +39,7 @@ from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
 from netsum_bench.records import load
 from netsum_bench.sparse_inputs import DENSITIES, OVERLAPS, SELECTIONS, UNITS, model_bytes
-from netsum_bench.start_gate import combine
+from netsum_bench.start_gate import combine, idle_share
 from netsum_bench.systems import OpenMpi, TorchRanks
 
 
@@ -62,6 +63,7 @@ SYSTEMS = {
     "openmpi-dense": System("openmpi", "dense", "dense", per_size=True),
 }
 PORTS = {"netsum": 29401, "gloo": 29402}
+LEAST_TIMED_MS = 100  # ticks are 10 ms
 MOST_S = 4  # a sparse all-reduce that the link alone needs longer for is left out
 QUICK_S, SLOW_S = 0.5, 2  # on the link: fewer iterations from here on
 
@@ -117,8 +119,9 @@ def cases(options, workers):
     ]
 
 
-def measure_one(rack, opened, system, case, number, link_s):
-    """A record of the case's time, counters and bytes on worker 0's link, or of why there is none."""
+def measure_one(rack, opened, system, case, number, link_s, idle):
+    """A record of the case's time, counters, bytes on worker 0's link and the machine's processor time for an iteration
+    without what it spends when idle (nothing where times are too short for the kernel's ticks), or of why there is none."""
     iterations, warmup = plan_iterations(system, link_s)
     up, down = rack.link_bytes()
     try:
@@ -127,11 +130,13 @@ def measure_one(rack, opened, system, case, number, link_s):
         return {"failed": str(problem)}
     up_after, down_after = rack.link_bytes()
     times = found.pop("times_ms")
-    found.pop("busy_s")
+    cpu_ms = max(0, found.pop("busy_s") * 1e3 - idle * sum(times)) / len(times)
     return {
         **found,
         "times_ms": times[warmup:],
         "first_ms": times[:warmup],
+        "cpu_ms": round(cpu_ms, 1) if sum(times) > LEAST_TIMED_MS else None,
+        "cores": os.cpu_count(),
         "link_up": round((up_after - up) / (iterations + warmup)),
         "link_down": round((down_after - down) / (iterations + warmup)),
     }
@@ -165,6 +170,7 @@ def run_place(options, workers, todo, run):
     with contextlib.ExitStack() as stack:
         rack = stack.enter_context(Rack(options.netsum, "sparse", workers, options.rate, 1500, options.dataplane))
         opened = open_backends(rack, options.systems, stack, lambda record: run.keep({**place, **record}))
+        idle = idle_share()
         for number, case in enumerate(todo, 1):
             if run.expired():
                 say(f"the budget of {options.budget:g} minutes is spent: {len(todo) - number + 1} cases left out")
@@ -183,7 +189,7 @@ def run_place(options, workers, todo, run):
                     continue
                 if system.how == "coo" and link_s > MOST_S:
                     continue
-                record = measure_one(rack, opened, system, case, number, link_s)
+                record = measure_one(rack, opened, system, case, number, link_s, idle)
                 if system.per_size:
                     sizes_done.add((name, case.count))
                 case_fields = dataclasses.asdict(case)

@@ -113,6 +113,7 @@ def index_table(records):
     cells, parts = Cells(records), []
     headings = ["elements, pattern, overlap", "density", "index bits per element of the union", "of the best levels"]
     headings += ["index, % of the dense tensor", "on, ms", "on / dense", "auto / dense", "first auto, ms"]
+    headings += ["processor time / cores, ms"]
     for heading, cases in sections(cells):
         rows = []
         for case in cases:
@@ -130,6 +131,7 @@ def index_table(records):
                     for ms in (cells.ms(case, "netsum-on"), cells.ms(case, "netsum-auto"))
                 ]
                 + [number(auto["first_ms"][0]) if auto and auto["first_ms"] else ""]
+                + [number(on["cpu_ms"] / on["cores"]) if on.get("cpu_ms") else ""]
             )
         parts.append(f"#### {heading}\n\n{markdown(headings, rows)}")
     return "\n\n".join(parts) or "*Nothing to compare yet.*"

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 import torch
 from netsum_bench.sparse_inputs import Case
-from netsum_bench.start_gate import StartGate
+from netsum_bench.start_gate import StartGate, machine_busy_ticks
 
 TIMEOUT_S = 240
 COUNTERS = ("sparse_operations", "sparse_dense", "sparse_sent_elements", "sparse_index_bytes")
@@ -82,10 +82,11 @@ def measure(rank, ranks, backend, gate, how, id, iterations, warmup, **fields):
             before = counters(backend)
         dist.barrier()
         gate.wait(iteration + 1, TIMEOUT_S)
+        busy = machine_busy_ticks()
         start = time.monotonic_ns()
         run(tensor, how, id)
         end = time.monotonic_ns()
-        stamps.append([start, end, 0, 0])
+        stamps.append([start, end, busy, machine_busy_ticks()])
         bad, checksum = check(case, tensor, expected, part)
         wrong += bad
         sums.append(checksum)

@@ -47,6 +47,13 @@ def machine_busy_ticks():
     return user + nice + system + irq + softirq
 
 
+def idle_share(seconds=0.5):
+    """Processors busy while nothing is measured: seconds of processor time per second."""
+    before = machine_busy_ticks()
+    time.sleep(seconds)
+    return (machine_busy_ticks() - before) / TICKS_PER_S / seconds
+
+
 def combine(ranks):
     """The one clock rule for all systems. `ranks`: what each rank reports of a measurement, {"wrong", "sums" (a checksum of
     each result), "stamps"}, a stamp being [start, end, busy before, busy after] of one timed iteration.

@@ -287,6 +287,7 @@ TABLES = {
     "one-host:headline": one_host_headline,
     "mpi": mpi,
     "training": training,
+    "fsdp": training,
     "recommender": training,
     "loss": loss_bench.table,
     "failures": failures,

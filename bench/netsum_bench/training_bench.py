@@ -1,6 +1,8 @@
 """The demo's two models and a recommender trained with Gloo and with netsum in virtual racks: step time, speed-up, the same loss.
 
 The recommender has a table of 200,000 items, whose gradient is a sparse tensor in the systems "-sparse", and otherwise dense.
+The systems "-fsdp" train the language model by FSDP2 (fully_shard) instead of DDP; in "-fsdp-overlap" it communicates while it
+computes, with a group of its own for reduce-scatters.
 
 For each number of workers, link rate and model the systems take turns, round by round, so that whatever else the
 machine does falls on all of them. Needs root.
@@ -10,6 +12,7 @@ machine does falls on all of them. Needs root.
   make bench-training BENCH_FLAGS="--workers 8 --models recommender --systems gloo,gloo-sparse,netsum-xdp,netsum-xdp-sparse"
 """
 
+import dataclasses
 import os
 import sys
 from types import SimpleNamespace
@@ -22,27 +25,47 @@ from netsum_bench.options import BenchmarkRun, make_parser, names_of, need_root,
 from netsum_bench.processes import Failed
 from netsum_bench.records import load
 
-SYSTEMS = {  # backend, aggregator, sparse gradients
-    "gloo": ("gloo", "xdp", False),
-    "gloo-sparse": ("gloo", "xdp", True),
-    "netsum-xdp": ("netsum", "xdp", False),
-    "netsum-user": ("netsum", "daemon", False),
-    "netsum-xdp-sparse": ("netsum", "xdp", True),
+
+@dataclasses.dataclass
+class System:
+    backend: str
+    aggregator: str = "xdp"
+    sparse: bool = False  # gradients of tables are sparse tensors
+    parallel: str = "ddp"  # of train.PARALLEL
+
+
+SYSTEMS = {
+    "gloo": System("gloo"),
+    "gloo-sparse": System("gloo", sparse=True),
+    "netsum-xdp": System("netsum"),
+    "netsum-user": System("netsum", "daemon"),
+    "netsum-xdp-sparse": System("netsum", sparse=True),
+    "gloo-fsdp": System("gloo", parallel="fsdp"),
+    "gloo-fsdp-overlap": System("gloo", parallel="fsdp-overlap"),
+    "netsum-user-fsdp": System("netsum", "daemon", parallel="fsdp"),
+    "netsum-user-fsdp-overlap": System("netsum", "daemon", parallel="fsdp-overlap"),
 }
 STEPS = {"digits": 60, "lm": 12, "recommender": 20}
 
 
 def trains(system, model):
-    return model == "recommender" or not SYSTEMS[system][2]
+    wants = SYSTEMS[system]
+    return (model == "recommender" or not wants.sparse) and (model == "lm" or not is_sharded(system))
+
+
+def is_sharded(system):
+    return SYSTEMS[system].parallel != "ddp"
 
 
 def train(options, model, workers, rate, system):
-    backend, aggregator, sparse = SYSTEMS[system]
+    how = SYSTEMS[system]
     folder = ROOT / "build/bench-training" / f"{model}-{workers}-{rate}-{system}"
     steps = options.steps or STEPS[model]
-    run = Run(model, backend, workers, steps, options.seed, folder, "rack", sparse=sparse)
+    run = Run(
+        model, how.backend, workers, steps, options.seed, folder, "rack", sparse=how.sparse, parallel=how.parallel
+    )
     children.clear(run)
-    with places.Rack(rate, aggregator, f"train{os.getpid()}").training(run) as starts:
+    with places.Rack(rate, how.aggregator, f"train{os.getpid()}").training(run) as starts:
         wall_s = children.run_training(run, starts, lambda progress, elapsed_s: None)
     return summary.summarise(run, wall_s, places.counters_in(folder / "aggregator.log"))
 
@@ -60,7 +83,8 @@ def record_of(system, rate, number, result):
         "allreduce_ms": result.allreduce_ms,
         "held_out_loss": result.held_out_loss,
         "accuracy_percent": result.accuracy_percent,
-        "sent_per_gradient_byte": result.sent_per_gradient_byte,
+        # The counters are those of one group, and FSDP2 can have two.
+        "sent_per_gradient_byte": None if is_sharded(system) else result.sent_per_gradient_byte,
         "retransmissions": result.retransmissions,
         "where": result.where,
         "losses": [round(loss, 7) for loss in result.losses],
@@ -68,13 +92,14 @@ def record_of(system, rate, number, result):
 
 
 def rows(records):
-    """One row per place, model and system: medians over its rounds, compared with the first system of the place."""
+    """One row per place, model and system: medians over its rounds, compared with the first system of the place, and those of
+    FSDP2 with the first of these."""
     groups = {}
     for record in records:
         if "step_ms" in record:
-            place = (record["model"], record["workers"], record["rate"])
+            place = (record["model"], record["workers"], record["rate"], is_sharded(record["system"]))
             groups.setdefault(place, {}).setdefault(record["system"], []).append(record)
-    for (model, workers, rate), systems in groups.items():
+    for (model, workers, rate, sharded), systems in groups.items():
         base = next(iter(systems.values()))
         base_run = SimpleNamespace(**base[0])  # which has what the demo compares of its runs
         for system, rounds in systems.items():
@@ -93,7 +118,7 @@ def rows(records):
                 "allreduce_speed_up": over("allreduce_ms", base) / over("allreduce_ms"),
                 "held_out_loss": rounds[0]["held_out_loss"],
                 "accuracy_percent": rounds[0]["accuracy_percent"],
-                "sent": median([r["sent_per_gradient_byte"] for r in rounds]),
+                "sent": None if sharded else median([r["sent_per_gradient_byte"] for r in rounds]),
                 "agrees": all(summary.compare(base_run, SimpleNamespace(**r)).agrees for r in rounds),
             }
 
@@ -126,7 +151,7 @@ def texts(row):
         f"{row['speed_up']:.2f}",
         f"{row['allreduce_ms']:.1f}",
         f"{row['allreduce_speed_up']:.2f}",
-        f"{row['sent']:.3f}",
+        "" if row["sent"] is None else f"{row['sent']:.3f}",
         f"{row['held_out_loss']:.4f}",
         f"{row['accuracy_percent']:.2f} %",
         "yes" if row["agrees"] else "NO",

@@ -135,7 +135,7 @@ def test_the_tables(tmp_path):
         record("gloo-dense", [200.0, 220.0, 210.0], dense),
         record("netsum-auto", [100.0], dense),
         record("netsum-auto", [10.0, 12.0, 11.0], sparse),
-        record("netsum-on", [5.0], sparse),
+        record("netsum-on", [5.0], sparse, cpu_ms=7.0, cores=2),
         record("netsum-dense", [100.0], sparse),
         record("gloo-coo", [55.0], sparse, wrong=3),
         {"rate": "100mbit", "workers": 8, "left_out": "openmpi", "failed": "no mpicc", "run": {}},
@@ -154,6 +154,7 @@ def test_the_tables(tmp_path):
     assert float(cell(second, "over the bound")) == pytest.approx(11 / bound, abs=0.01)
     [line] = [line for line in sparse_report.index_table(found).splitlines() if "zipf" in line]
     assert "0.050" in line and "0.110" in line, "the modes beside the dense all-reduce"
+    assert line.endswith("| 3.50 |"), "the processor time, divided by the cores"
     paths = [tmp_path / "a.svg", tmp_path / "b.svg"]
     for path in paths:
         sparse_report.write_plot(found, path)

@@ -1,10 +1,10 @@
-"""Trains two real models with Gloo and with netsum, side by side, and shows what each cost and gave.
+"""Trains three models with Gloo and with netsum, side by side, and shows what each cost and gave.
 
 As root it does so in a virtual rack, with shaped links and a switch that adds in the kernel; otherwise on this
 machine's loopback device, with a daemon that adds.
 
 examples:
-  python -m netsum_bench.demo                                  both models, both backends: three to four minutes on 2 cores
+  python -m netsum_bench.demo                                  all models, both backends: four minutes on 2 cores
   python -m netsum_bench.demo --quick                          the same with a fifth of the steps
   python -m netsum_bench.demo --models digits --steps 100      only the classifier, 100 steps
   python -m netsum_bench.demo --place loopback                 not in a rack, even as root
@@ -29,7 +29,10 @@ from netsum_bench.processes import Failed
 
 # Such that the whole takes three to four minutes. On loopback the language model's arithmetic takes most of the
 # time, in the rack its 20 MB of gradients per step do.
-STEPS = {"loopback": {"digits": 300, "lm": 80}, "rack": {"digits": 200, "lm": 20}}
+STEPS = {
+    "loopback": {"digits": 300, "lm": 80, "recommender": 60},
+    "rack": {"digits": 200, "lm": 20, "recommender": 60},
+}
 STALL_S = 120  # longer than any step, and than starting four workers on a slow machine
 PLAIN_INTERVAL_S = 5
 
@@ -47,6 +50,7 @@ class Run:
     place: str = "loopback"
     stall_s: int = STALL_S
     sparse: bool = False  # gradients of tables are sparse tensors
+    parallel: str = "ddp"  # of train.PARALLEL
 
     @property
     def title(self):
@@ -120,7 +124,7 @@ def run_demo(options):
     place = choose_place(options)
     runs = [
         Run(model, backend, options.workers, steps_for(model, place.name, options), options.seed,
-            options.output.resolve() / "runs" / f"{model}-{backend}", place.name)
+            options.output.resolve() / "runs" / f"{model}-{backend}", place.name, sparse=model == "recommender")
         for model in options.models
         for backend in options.backends
     ]  # fmt: skip
@@ -195,7 +199,8 @@ def parse_arguments(arguments=None):
         "--models",
         type=names_of(summary.TITLES),
         default=list(summary.TITLES),
-        help="comma-separated: digits (a classifier), lm (a language model); default both",
+        help="comma-separated: digits (a classifier), lm (a language model), recommender (with a table whose gradients "
+        "are sparse); default all",
     )
     parser.add_argument(
         "--backends",

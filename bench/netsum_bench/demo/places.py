@@ -125,6 +125,7 @@ def train_arguments(run):
         *("-m", "netsum_bench.demo.train", "--model", run.model, "--backend", run.backend, "--steps", run.steps),
         *("--seed", run.seed, "--run-dir", run.folder),
         *(("--sparse",) if run.sparse else ()),
+        *("--parallel", run.parallel),
     ]
 
 

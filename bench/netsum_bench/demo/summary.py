@@ -13,6 +13,12 @@ HELD_OUT_RELATIVE = 0.01
 HELD_OUT_ABSOLUTE = 0.02
 ACCURACY_POINTS = 1.0
 
+# Where Gloo sums, without and with sparse gradients.
+GLOO = {
+    False: "summed by the workers themselves, in Gloo's ring over TCP",
+    True: "summed by the workers themselves, which gather the rows of all workers over TCP",
+}
+
 
 @dataclasses.dataclass
 class Summary:
@@ -73,7 +79,7 @@ def summarise(run, wall_s, aggregator_counters):
         # The first steps allocate memory and rebuild DDP's buckets.
         step_ms=spread([s for rank in ranks for s in rank["step_s"][min(3, len(losses) - 1) :]]),
         allreduce_ms=spread([s for rank in ranks for s in rank["allreduce_s"]]),
-        where=ranks[0]["describe"] or "summed by the workers themselves, in Gloo's ring over TCP",
+        where=ranks[0]["describe"] or GLOO[run.sparse],
         wall_s=wall_s,
         aggregator=aggregator_counters,
         **traffic,
@@ -231,7 +237,7 @@ def step_noise(losses, window=9):
     return statistics.mean(residuals)
 
 
-TITLES = {"digits": "Digits", "lm": "Language model"}
+TITLES = {"digits": "Digits", "lm": "Language model", "recommender": "Recommender"}
 BACKENDS = {"gloo": "Gloo", "netsum": "netsum"}
 
 

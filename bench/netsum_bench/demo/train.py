@@ -21,6 +21,7 @@ from netsum_bench.demo import data, models, traffic
 from torch import nn
 
 ALLREDUCE_PROBES = 5
+PARALLEL = ("ddp", "fsdp", "fsdp-overlap")
 
 
 def main():
@@ -44,14 +45,15 @@ def run(options, rank, world_size):
         model, examples = models.DigitClassifier(), data.Digits(rank, world_size, options.seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     elif options.model == "recommender":
-        model, examples = models.Recommender(sparse=options.sparse), data.Clicks(rank, world_size, options.seed)
+        model = models.Recommender(sparse=options.sparse)
+        examples = data.Clicks(rank, world_size, options.seed)
         optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2)  # takes sparse gradients, too
     else:
         model = models.ByteLanguageModel()
         examples = data.StandardLibraryText(rank, world_size, options.seed)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
     progress = Progress(options, rank)
-    parallel = DistributedDataParallel(model)
+    parallel = make_parallel(model, options.parallel)
     dist.barrier()
 
     before = books(options.backend)
@@ -71,6 +73,25 @@ def run(options, rank, world_size):
         "netsum": after["netsum"] and {"before": before["netsum"], "after": after["netsum"]},
         "describe": after["describe"],
     }
+
+
+def make_parallel(model, how):
+    """The model for data-parallel training: by DDP, or by FSDP2 with one unit for each of its blocks. With "fsdp-overlap",
+    FSDP2 communicates while it computes, and reduce-scatters have a group of their own, so that they do not wait for
+    all-gathers; this works with any backend."""
+    if how == "ddp":
+        return DistributedDataParallel(model)
+    from torch.distributed.fsdp import fully_shard
+
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    if how == "fsdp-overlap":
+        import netsum.torch
+
+        netsum.torch.overlap_fsdp(model)
+        model.set_separate_reduce_scatter_group()
+    return model
 
 
 def train(parallel, optimizer, examples, options, progress):
@@ -153,6 +174,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["digits", "lm", "recommender"], required=True)
     parser.add_argument("--sparse", action="store_true", help="the recommender's gradients are sparse tensors")
+    parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="fsdp: only for lm")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
