@@ -31,7 +31,7 @@ WORLD_SIZE = 4
 DEADLINE_S = 120
 EXIT_DEADLINE_S = 30
 torch.set_num_threads(1)  # no pool of threads here, where the ranks are forked from; they share few cores anyway
-_CONTEXT = multiprocessing.get_context("fork")
+CONTEXT = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -68,8 +68,8 @@ def run_all_outcomes(function, *, world_size=WORLD_SIZE, backend="netsum", timeo
     with tempfile.TemporaryDirectory(prefix="netsum-test-", ignore_cleanup_errors=True) as folder:
         processes = []
         for rank in range(world_size):
-            receiver, sender = _CONTEXT.Pipe(duplex=False)
-            process = _CONTEXT.Process(
+            receiver, sender = CONTEXT.Pipe(duplex=False)
+            process = CONTEXT.Process(
                 target=_rank_main,
                 args=(function, rank, world_size, backend, timeout_s, envs[rank], f"{folder}/store", sender),
             )
@@ -142,8 +142,8 @@ def store_server():
 
     A store that a rank serves ends with that rank, while another may still wait for the answer to its last request.
     """
-    receiver, sender = _CONTEXT.Pipe(duplex=False)
-    process = _CONTEXT.Process(target=_serve_store, args=(sender,))
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_serve_store, args=(sender,))
     process.start()
     sender.close()
     try:

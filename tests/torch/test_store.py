@@ -14,11 +14,16 @@ import torch
 GROUPS = 50
 
 
-def number_of_keys(store):
+def meeting(size):
+    """A place where all ranks meet that leaves no keys, and that no group's end can fail."""
+    return ranks.CONTEXT.Barrier(size, timeout=ranks.DEADLINE_S)
+
+
+def number_of_keys(store, everybody):
     """While no rank is about to make the next group, nor to take the store away."""
-    dist.barrier()
+    everybody.wait()
     count = store.num_keys()
-    dist.barrier()
+    everybody.wait()
     return count
 
 
@@ -33,36 +38,42 @@ def make_and_destroy(count):
 
 @pytest.mark.parametrize("kind", ["tcp", "file"])
 def test_groups_leave_no_keys(store_port, kind):
+    everybody = meeting(2)
+
     def on_rank(rank):
         store = ranks.tcp_group(rank, store_port, world_size=2) if kind == "tcp" else _get_default_store()
-        before = number_of_keys(store)
+        before = number_of_keys(store, everybody)
         make_and_destroy(GROUPS if kind == "tcp" else 3)
-        return before, number_of_keys(store)
+        return before, number_of_keys(store, everybody)
 
     for before, after in ranks.run(on_rank, world_size=2):
         assert after == before
 
 
 def test_a_group_over_the_hosts_alone_leaves_no_keys(store_port):
+    everybody = meeting(2)
+
     def on_rank(rank):
         store = ranks.tcp_group(rank, store_port, world_size=2)
-        before = number_of_keys(store)
+        before = number_of_keys(store, everybody)
         netsum.torch._C.MAX_MEMBERS = 1
         group = dist.new_group()
         assert "hosts" in netsum.torch.describe(group)
-        return number_of_keys(store) - before
+        return number_of_keys(store, everybody) - before
 
     assert ranks.run(on_rank, world_size=2) == [0, 0]
 
 
 def test_a_regroup_leaves_only_its_list(store_port):
+    everybody = meeting(ranks.WORLD_SIZE)
+
     def on_rank(rank):
         store = ranks.tcp_group(rank, store_port)
         grown = []
         for _ in range(3):
-            before = number_of_keys(store)
+            before = number_of_keys(store, everybody)
             netsum.torch.regroup(gather_s=30.0)
-            grown.append(number_of_keys(store) - before)
+            grown.append(number_of_keys(store, everybody) - before)
         return grown
 
     # The list, for a rank that comes too late.
