@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ setup: ## Install the requirements (Debian packages, and Python packages in .ven
 build: setup ## Build the library, the command and the tests (PRESET=release|dev|asan|tsan)
 	@scripts/build.sh $(PRESET) $(JOBS)
 
-demo: setup ## Train two models with Gloo and with netsum, and compare them (as root in a virtual rack)
+demo: setup ## Train three models with Gloo and with netsum, and compare them (as root in a virtual rack)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.demo $(DEMO_FLAGS)
 
@@ -91,8 +91,14 @@ lint: setup ## Check formatting, include directions and documents; run ruff, and
 format: setup ## Format C, C++ and Python files with clang-format and ruff
 	@scripts/lint.sh --fix-format
 
+deb: build ## Make Debian packages of the library, the command and the plug-ins, in dist/
+	@scripts/make_deb.sh build/$(PRESET) dist
+
+wheel: setup ## Make a wheel of the Python package that runs on other machines, in dist/
+	@.venv/bin/python scripts/make_wheel.py dist
+
 install: build ## Install the library and the command under PREFIX=/usr/local
-	@cmake --install build/$(PRESET) --prefix $(PREFIX) --component netsum
+	@cmake --install build/$(PRESET) --prefix $(PREFIX)
 
 clean: ## Remove build results; keeps .venv
 	@rm -rf build dist demo-report

@@ -234,7 +234,7 @@ void Engine::finish_operations() {
     const InProgress ended = std::move(found->second);
     works_.erase(found);
     note_end(ended, completion, now_us);
-    if (ended.on_end) ended.on_end(completion.status, completion.chunk_map);
+    if (ended.on_end) ended.on_end(completion.status, completion.everywhere);
     ended.work->finish(completion.status);
   }
   completions_.clear();

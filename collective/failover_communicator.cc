@@ -34,9 +34,8 @@ struct FailoverCommunicator::Operation {
   std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
   size_t bytes = 0;
   std::shared_ptr<Work::State> outer = std::make_shared<Work::State>();
-  bool ended = false;                         // the caller has its result
-  uint64_t ended_in_session = 0;              // the latest session in which it has ended ...
-  std::shared_ptr<const ChunkMap> chunk_map;  // ... and how its chunks were distributed there
+  bool ended = false;             // the caller has its result
+  uint64_t ended_in_session = 0;  // the latest session in which it has ended
 
   Operation(OperationSpec operation_spec, milliseconds timeout_of_caller);
   OperationSpec spec_again();
@@ -177,8 +176,8 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
 void FailoverCommunicator::start(const OperationPtr& operation, OperationSpec spec) {
   const Work work = session_->submit(
       std::move(spec), operation->time_left(),
-      [this, operation, session_number = session_number_](const Status& status, const auto& chunk_map) {
-        on_ended(operation, session_number, status, chunk_map);
+      [this, operation, session_number = session_number_](const Status& status, uint64_t everywhere) {
+        on_ended(operation, session_number, status, everywhere);
       });
   operation->outer->wait_by(work);
 }
@@ -189,7 +188,7 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
 
 // On the thread that drives the session's engine.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
-                                    const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map) {
+                                    const Status& status, uint64_t everywhere) {
   if (!status.ok() && hooks_.failing) hooks_.failing();
   Status result = status;
   {
@@ -199,8 +198,7 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t sess
     if (status.ok()) {
       operation->ended = true;
       operation->ended_in_session = session_number;
-      operation->chunk_map = chunk_map;
-      if (of_this_session) release_finished();
+      if (of_this_session) release_finished(everywhere);
     } else {
       note_failure(session_number, status);
       // It is repeated in the next session, or ended when this one is closed.
@@ -214,17 +212,14 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t sess
   operation->outer->finish(result);
 }
 
-// Forgets what all ranks have finished.
-void FailoverCommunicator::release_finished() {
-  const auto at = [&](uint64_t number) -> const Operation& {
-    return *kept_[static_cast<size_t>(number - kept_.front()->number)];
-  };
-  while (ended_ < next_number_ && at(ended_).ended_in_session == session_number_) {
-    everywhere_->ended(at(ended_).bytes, *at(ended_).chunk_map);
-    ++ended_;
+// Forgets what all ranks have finished: of the session, the operations below number `everywhere` that have ended here.
+void FailoverCommunicator::release_finished(uint64_t everywhere) {
+  // The first operation of every session is its own.
+  const uint64_t known = first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);
+  while (!kept_.empty() && kept_.front()->number < known &&
+         kept_.front()->ended_in_session == session_number_) {
+    kept_.pop_front();
   }
-  const uint64_t known = first_of_session_ + everywhere_->count();
-  while (!kept_.empty() && kept_.front()->number < known) kept_.pop_front();
 }
 
 std::function<void(const Status&)> FailoverCommunicator::failure_callback() {
@@ -255,13 +250,8 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   session_ = std::move(session);
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
-  // The first operation of every session is its own.
-  everywhere_.emplace(
-      FinishedEverywhere::Slots{
-          .stripes = session_->stripes(), .scale = session_->scale_slots(), .payload_bytes = payload_bytes_},
-      1);
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
-  first_of_session_ = ended_ = kept_.empty() ? next_number_ : kept_.front()->number;
+  first_of_session_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
   // It may have failed before note_failure() accepted reports about it.
   if (const Status status = session_->status(); !status.ok()) note_failure(session_number_, status);

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "collective/communicator_base.h"
-#include "collective/finished_everywhere.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
 #include "netsum/communicator.h"
@@ -66,7 +65,7 @@ class FailoverCommunicator final : public CommunicatorBase {
   // With the lock:
   void start(const OperationPtr& operation, OperationSpec spec);
   void begin_with(std::unique_ptr<Session> session);
-  void release_finished();
+  void release_finished(uint64_t everywhere);
   void note_failure(uint64_t session_number, const Status& status);
   void count_end(const Operation& operation, const Status& status);
   OperationPtr first_due() const;
@@ -74,7 +73,7 @@ class FailoverCommunicator final : public CommunicatorBase {
 
   std::function<void(const Status&)> failure_callback();
   void on_ended(const OperationPtr& operation, uint64_t session_number, const Status& status,
-                const std::shared_ptr<const ChunkMap>& chunk_map);
+                uint64_t everywhere);
   void end_all();
   void supervise();
   void move_on(std::unique_ptr<Session> lost_session, const Status& why);
@@ -102,8 +101,6 @@ class FailoverCommunicator final : public CommunicatorBase {
   std::deque<OperationPtr> kept_;
   uint64_t next_number_ = 0;
   uint64_t first_of_session_ = 0;
-  uint64_t ended_ = 0;  // operations [first_of_session_, ended_) have ended in this session
-  std::optional<FinishedEverywhere> everywhere_;
 
   std::thread supervisor_;
 };

@@ -121,11 +121,11 @@ Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEn
     gradient_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
   spec.deadline_us = monotonic_us() + microseconds(timeout.count() > 0 ? bounded(timeout) : options_.timeout);
-  return path_->engine()->submit(std::move(spec), [this, counts, on_end = std::move(on_end)](
-                                                      const Status& status, const auto& chunk_map) {
-    if (counts) (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
-    if (on_end) on_end(status, chunk_map);
-  });
+  return path_->engine()->submit(
+      std::move(spec), [this, counts, on_end = std::move(on_end)](const Status& status, uint64_t everywhere) {
+        if (counts) (status.ok() ? completed_ : failed_).fetch_add(1, std::memory_order_relaxed);
+        if (on_end) on_end(status, everywhere);
+      });
 }
 
 Status Session::sum_one(std::chrono::milliseconds timeout) {

@@ -55,9 +55,6 @@ class Session {
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
   uint32_t payload_bytes() const { return first_membership().payload_bytes; }
-  uint32_t scale_slots() const { return first_membership().scale_slots; }
-  // Of a session whose ranks do not share memory.
-  size_t stripes() const { return path_->network().worker->stripe_count(); }
 
   // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, or on one that waits for an operation of this session, but

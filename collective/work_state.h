@@ -11,7 +11,6 @@
 
 #include "collective/driver_seat.h"
 #include "netsum/communicator.h"
-#include "src/worker/chunk_map.h"
 
 namespace netsum {
 
@@ -35,9 +34,9 @@ struct Work::State {
 };
 
 // Called with the status of an operation by the thread that drives the engine (its own, or one in Work::wait(); never within
-// submit()), after the engine's last access to the tensors and before the Work counts as done. `chunk_map` says which stripes
-// summed which chunks; null if the operation failed, or was not summed over the network. Must not block.
-using OnEnd = std::function<void(const Status& status, const std::shared_ptr<const ChunkMap>& chunk_map)>;
+// submit()), after the engine's last access to the tensors and before the Work counts as done. All ranks have finished the
+// operations below number `everywhere` that have ended here; 0: unknown. Must not block.
+using OnEnd = std::function<void(const Status& status, uint64_t everywhere)>;
 
 // An operation that ended before it was started.
 Work ended_work(const Status& status);

@@ -114,6 +114,7 @@ JobPlan random_job(Rng* rng, const Scenario& scenario, uint16_t index) {
   for (int rank = 0; rank < job.ranks; ++rank) job.hosts.push_back(rank);
   job.data_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4, 8, 16, 64}));
   job.scale_slots = static_cast<uint32_t>(pick(rng, {1, 2, 4}));
+  if (job.key.k0 / 4 % 2 == 0) job.scale_slots *= 8;  // enough to divide them (slot_layout.h)
   job.remove_after_us = static_cast<int64_t>(pick(rng, {0, 0, 100, 20'000}));
   for (uint64_t n = 1 + rng->below(6); n > 0; --n) job.operations.push_back(random_operation(rng, scenario));
   // Many short runs find more than few long ones, but some are long.

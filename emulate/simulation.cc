@@ -320,6 +320,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   }
   OperationReport& report = worker.report.operations[i];
   report.submitted = true;
+  worker.submitted.push_back(i);
   report.submitted_at_us = clock_.now_us();
   worker.deadlines_us[i] = worker.clock.local_us(clock_.now_us()) + plan->timeout_us;
   worker.core->submit(i, {.type = plan->type,
@@ -408,6 +409,7 @@ void Simulation::take_completions(size_t job_index, int rank) {
     report.status = completion.status;
     report.ended_at_us = report_.ended_at_us = clock_.now_us();
     check_completion(job_index, rank, completion.id);
+    if (!has_programs_) check_everywhere(job_index, completion.everywhere);
     --worker.pending;
   }
   if (completions.empty()) return;

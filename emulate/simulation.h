@@ -139,6 +139,7 @@ class Simulation {
     size_t pending = 0;  // operations that have not ended, and 1 for a program that is not done
     Program* program = nullptr;
     uint64_t program_operations = 0;  // submitted
+    std::vector<size_t> submitted;    // operations of the plan, by number; only without a program
     RankReport report;
     std::vector<int64_t> deadlines_us;                           // [operation], by its own clock
     std::vector<std::unique_ptr<OperationMemory>> own_memories;  // of overridden plans
@@ -152,6 +153,7 @@ class Simulation {
     bool started = false;
     uint64_t started_at_event = 0;
     bool removal_scheduled = false;
+    uint64_t everywhere = 0;  // operations below this number are known to have ended on all ranks
   };
 
   // simulation.cc: jobs, operations, packets.
@@ -200,6 +202,7 @@ class Simulation {
 
   // simulation_report.cc: what must hold.
   void check_completion(size_t job, int rank, size_t operation);
+  void check_everywhere(size_t job, uint64_t everywhere);
   void check_addressee(const OutPacket& packet);
   void check_at_end();
   void check_ending(size_t job, int rank, size_t operation);

@@ -55,6 +55,25 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   if (!wrong.empty()) violate(name_of_operation(job_index, rank, i) + ": " + wrong);
 }
 
+// What a rank concludes about the others. An operation without elements ends without them.
+void Simulation::check_everywhere(size_t job_index, uint64_t everywhere) {
+  JobRun& job = *jobs_[job_index];
+  for (; job.everywhere < everywhere; ++job.everywhere) {
+    for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+      const WorkerNode& worker = job.workers[rank];
+      const bool submitted = job.everywhere < worker.submitted.size();
+      const size_t operation = submitted ? worker.submitted[job.everywhere] : job.everywhere;
+      const std::vector<TensorPlan>& tensors = job.plan->operations[operation].tensors;
+      if (std::all_of(tensors.begin(), tensors.end(), [](const TensorPlan& t) { return t.count == 0; }))
+        continue;
+      const OperationReport& report = worker.report.operations[operation];
+      if (submitted && report.ended && report.status.ok()) continue;
+      violate("job " + std::to_string(job_index) + " operation " + std::to_string(job.everywhere) +
+              " counts as finished on all ranks, and rank " + std::to_string(rank) + " has not finished it");
+    }
+  }
+}
+
 // Jobs are isolated: an aggregator sends packets of a job to members of that job only.
 void Simulation::check_addressee(const OutPacket& packet) {
   netsum_fields fields;

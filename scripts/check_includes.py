@@ -23,6 +23,7 @@ DOORS = {
     "wire": [API],
     "src/kernels": [API, "src/base", "wire"],
     "src/sparse": [API, "src/base", "src/kernels"],
+    "src/compress": [API, "src/base", "src/kernels"],
     # What packets come and go as, and what decorates any driver. The drivers are folders of their own.
     "src/net": [API, "src/base"],
     "src/net/udp": [API, "src/base", "src/net"],
@@ -49,6 +50,7 @@ DOORS = {
         "aggregator/dataplane",
     ],
     "aggregator/xdp": [API, "src/base", "src/net", "src/net/udp", "wire", "aggregator/slot", "aggregator/dataplane"],
+    "aggregator/p4": ["src/base", "wire"],
     "aggregator/control": [
         API,
         "src/base",
@@ -68,6 +70,7 @@ DOORS = {
         "src/net/af_xdp",
         "src/worker",
         "src/sparse",
+        "src/compress",
         "src/host",
         "src/job",
         "src/control",

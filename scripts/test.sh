@@ -18,7 +18,7 @@ ctest_which=(--label-exclude '^soak$')
 command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
 torch_tests=(tests/torch)
 failure_tests=(tests/torch/test_{errors,exit,failures,store}.py)
-rack_tests=(tests/chaos bench)
+rack_tests=(tests/chaos tests/install tests/deploy bench)
 soak_tests=()
 case "$what" in
   all) ;;
@@ -126,7 +126,7 @@ if [ ${#command_tests[@]} -gt 0 ]; then
   run command "${pytest[@]}" "${command_tests[@]}" --junitxml "$results/command.xml"
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
-  step "Python package beside demo, benchmarks and chaos (pytest)"
+  step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
   run_beside torch "${pytest[@]}" -m "not soak" "${torch_tests[@]}" "${failure_tests[@]/#/--ignore=}" \
     --junitxml "$results/torch.xml"
   run_beside failures "${pytest[@]}" -m "not soak" "${failure_tests[@]}" --junitxml "$results/failures.xml"

@@ -51,7 +51,7 @@
 #define NETSUM_OP_OR 5
 #define NETSUM_OP_XOR 6
 
-#define NETSUM_FORMAT(op, lane) (((op) << 4) | (lane))
+#define NETSUM_FORMAT(op, lane) ((op)*16 + (lane)) /* P4 has no | for numbers without a width */
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)
 #define NETSUM_FORMAT_SUM_I16 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I16)
 #define NETSUM_FORMAT_SUM_I32 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I32)

@@ -34,8 +34,8 @@ namespace netsum {
 
 // The wire can tell two packets of one chunk apart (PART).
 inline constexpr size_t kMaxPackets = 2;
-// Scale groups hold so many chunks that their bytes fit a packet. Not less than this for a chunk: what ranks conclude
-// from the number of groups (finished_everywhere.h) depends on it. Groups without agreement hold as many as with it.
+// Scale groups hold so many chunks that their bytes fit a packet. Not less than this for a chunk. Groups without agreement
+// hold as many as with it.
 inline constexpr size_t kMinAgreedBytes = 2;
 
 // One packet of a chunk.

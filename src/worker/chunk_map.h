@@ -10,6 +10,7 @@
 #ifndef NETSUM_SRC_WORKER_CHUNK_MAP_H_
 #define NETSUM_SRC_WORKER_CHUNK_MAP_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -55,6 +56,15 @@ class ChunkMap {
   std::vector<std::vector<uint16_t>> places_;  // [stripe]: its positions in the period, ascending
   uint64_t signature_ = 0;
 };
+
+// An order of `count` chunks in which those of `parts` equal parts take turns, as a permutation: the chunk at place `n`.
+// Were parts sent one after the other, the link of one rank after the other would be loaded, of the rank that owns the part,
+// and an operation in the other direction would find one of them busy at any time.
+constexpr size_t take_turns(size_t n, size_t count, size_t parts) {
+  const size_t rows = count / parts, longer = count % parts;
+  const size_t part = n < rows * parts ? n % parts : n - rows * parts;
+  return part * rows + std::min(part, longer) + (n < rows * parts ? n / parts : rows);
+}
 
 }  // namespace netsum
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -109,6 +110,27 @@ TEST(ChunkMap, RandomWeightsKeepTheirSharesOnEveryStretch) {
       }
     }
     expect_lookups(map, rng.next(), rng.below(3 * length + 2));
+  }
+}
+
+TEST(TakeTurns, EveryChunkHasOnePlaceAndPartsFollowEachOther) {
+  for (size_t parts = 1; parts <= 9; ++parts) {
+    for (size_t count = 0; count <= 50; ++count) {
+      std::vector<size_t> order;
+      for (size_t n = 0; n < count; ++n) order.push_back(take_turns(n, count, parts));
+      // Part p has the chunks from starts[p] on.
+      std::vector<size_t> starts;
+      for (size_t part = 0, at = 0; part < parts; at += count / parts + (part++ < count % parts))
+        starts.push_back(at);
+      for (size_t n = 0; n < count; ++n) {
+        const auto next = std::upper_bound(starts.begin(), starts.end(), order[n]);
+        if (count >= parts) {
+          EXPECT_EQ(static_cast<size_t>(next - starts.begin()) - 1, n % parts) << count << " in " << parts;
+        }
+      }
+      std::sort(order.begin(), order.end());
+      for (size_t n = 0; n < count; ++n) EXPECT_EQ(order[n], n) << count << " in " << parts;
+    }
   }
 }
 

@@ -20,6 +20,10 @@ TensorView used_memory(const OperationSpec& spec, size_t i) {
 
 namespace {
 
+// Of how operations use slots (slot_layout.h), as a part of every signature: releases that differ in it do not sum together.
+// Change it with the layout.
+constexpr uint64_t kSlotLayout = 2;
+
 std::vector<TensorView> used_memory_of(const OperationSpec& spec) {
   std::vector<TensorView> views;
   views.reserve(spec.tensors.size());
@@ -55,7 +59,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
     hash = netsum_mix64(hash + tensor.count);
   }
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
-  // An all-reduce over equal stripes without parameters keeps the signature of earlier versions.
+  hash = netsum_mix64(hash + kSlotLayout);
   const uint64_t kind = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
   if (kind != 0) hash = netsum_mix64(hash + kind);
   if (role_.tag != 0) hash = netsum_mix64(hash + role_.tag);

@@ -72,7 +72,8 @@ class Operation {
   uint64_t number() const { return number_; }
   DataType type() const { return elements_.type(); }
   ReduceOp op() const { return op_; }
-  size_t count() const { return elements_.count(); }  // elements of all tensors together
+  bool moves_bytes() const { return type() == DataType::kByte; }  // otherwise it sums
+  size_t count() const { return elements_.count(); }              // elements of all tensors together
   int64_t deadline_us() const { return deadline_us_; }
   const Encoding& encoding() const { return *encoding_; }
   const Role& role() const { return role_; }
@@ -128,7 +129,8 @@ class Operation {
 
   // Chunks of scale groups (see stripe.h) that are not finished, over all stripes. The operation ends at 0.
   size_t chunks_left = 0;
-  uint64_t first_chunk = 0;  // its first chunk's number among those of all operations
+  uint64_t first_chunk =
+      0;  // its first chunk's number among those of all operations of its stream (slot_layout.h)
   OperationCourse course;
 
  private:

@@ -28,17 +28,24 @@ double largest_share(const ChunkMap& map) {
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
       key_(options.key, options.payload_bytes),
+      layout_(options.data_slots, options.scale_slots),
+      streams_(make_streams()),
       scale_groups_(options.scale_slots),
       slots_(options.data_slots + options.scale_slots),
-      urgent_(slots_.size()),
-      window_(options.data_slots, share_of(*options.chunk_map, options.index),
-              largest_share(*options.chunk_map)) {
+      urgent_(slots_.size()) {
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
   for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
   for (auto& payload : held_.payloads) payload.resize(options.payload_bytes);
   for (auto* lanes : {&zeros_, &own_, &total_}) lanes->resize(options.payload_bytes);
+}
+
+std::array<Stripe::Stream, SlotLayout::kStreams> Stripe::make_streams() const {
+  const double share = share_of(*options_.chunk_map, options_.index);
+  const double largest = largest_share(*options_.chunk_map);
+  return {Stream(layout_.data(SlotLayout::kSums), share, largest),
+          Stream(layout_.data(SlotLayout::kMoves), share, largest)};
 }
 
 void Stripe::change_state(uint32_t slot_index, SlotEvent event) {
@@ -56,7 +63,17 @@ const ChunkMap& Stripe::chunk_map_of(const Operation& operation) const {
 }
 
 size_t Stripe::chunk_index(const Operation& operation, size_t local) const {
-  return chunk_map_of(operation).chunk(operation.number(), options_.index, local);
+  const ChunkMap& map = chunk_map_of(operation);
+  if (has_parts(operation.role().collective)) {
+    const size_t chunks =
+        map.count(operation.number(), operation.chunks(options_.payload_bytes), options_.index);
+    local = take_turns(local, chunks, static_cast<size_t>(options_.world_size));
+  }
+  return map.chunk(operation.number(), options_.index, local);
+}
+
+uint64_t Stripe::progress(const Operation& operation, size_t local) const {
+  return operation.first_chunk + chunk_map_of(operation).chunk(operation.number(), options_.index, local);
 }
 
 Chunk Stripe::chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const {
@@ -88,8 +105,19 @@ void Stripe::enqueue(Operation* operation) {
       chunk_map_of(*operation)
           .count(operation->number(), operation->chunks(options_.payload_bytes), options_.index);
   if (chunks == 0) return;
-  queue_.push_back({operation, chunks});
+  const size_t number = stream_of(operation->moves_bytes());
+  Stream& stream = streams_[number];
+  stream.queue.push_back({operation, chunks});
+  stream.unproven.push_back({operation->number(), UINT64_MAX});
+  to_open_.push_back(number);
   operation->chunks_left += chunks;
+}
+
+uint64_t Stripe::first_unproven() const {
+  uint64_t first = UINT64_MAX;
+  for (const Stream& stream : streams_)
+    if (!stream.unproven.empty()) first = std::min(first, stream.unproven.front().operation);
+  return first;
 }
 
 void Stripe::on_tick(int64_t now_us) {
@@ -120,20 +148,25 @@ void Stripe::on_tick(int64_t now_us) {
   }
 }
 
+// The lowest unfinished step of data, or else the oldest scale group that waits: every live rank contributes to it. Ranks
+// may be missing from later steps only because their windows are smaller.
+const Stripe::Slot* Stripe::oldest_waiting(const Stream& stream) const {
+  if (stream.lowest_waiting < stream.next_sequence) return &slots_[stream.data.slot(stream.lowest_waiting)];
+  for (const auto* groups : {&stream.groups, &stream.early})
+    for (const uint32_t slot : *groups)
+      if (slots_[slot].state != SlotState::kIdle) return &slots_[slot];
+  return nullptr;
+}
+
 Stripe::Waiting Stripe::waiting(int64_t now_us) const {
-  // The lowest unfinished step of data, or else the oldest scale group that waits: every live rank contributes to it. Ranks
-  // may be missing from later steps only because their windows are smaller.
   const Slot* oldest = nullptr;
-  if (lowest_waiting_ < next_sequence_) {
-    oldest = &slots_[lowest_waiting_ % options_.data_slots];
-  } else {
-    for (uint64_t ago = std::min<uint64_t>(scale_groups_opened_, options_.scale_slots); ago > 0; --ago) {
-      oldest = &slots_[options_.data_slots + (scale_groups_opened_ - ago) % options_.scale_slots];
-      if (oldest->state != SlotState::kIdle) break;
-    }
+  for (const Stream& stream : streams_) {
+    const Slot* slot = oldest_waiting(stream);
+    if (slot == nullptr) continue;
+    if (oldest == nullptr || slot->step.operation->number() < oldest->step.operation->number()) oldest = slot;
   }
   Waiting result;
-  if (oldest == nullptr || oldest->state == SlotState::kIdle) return result;
+  if (oldest == nullptr) return result;
   result.operation = oldest->step.operation;
   result.answered = oldest->history.answered;
   result.contributed = oldest->history.contributed;

@@ -1,5 +1,6 @@
-// A worker's protocol with one stripe (one core of an aggregator, or one rank's embedded shard), without I/O. It handles
-// the operations in order, and of each the chunks of this stripe:
+// A worker's protocol with one stripe (one core of an aggregator, or one rank's embedded shard), without I/O. It handles the
+// operations of two streams (slot_layout.h), those of each in order and those of both at the same time, and of each operation
+// the chunks of this stripe:
 //
 //   scale group: consecutive chunks of one operation, as many as have their scanned bytes in one packet. The ranks first
 //     agree on these bytes (one small packet of 8-bit MAX lanes in a scale slot), then send the group's chunks. Scale
@@ -8,8 +9,11 @@
 //     data. Its packet has the elements as they are, goes to the scale slot, and is answered with their sum.
 //   nothing to agree on: if the encoding requires none, the lanes of a group's first chunk go to the scale slot, and those of
 //     the others are sent at once. So every group has a packet there, by which ranks in different operations are found.
-//   step: one packet of a chunk in a data slot. Step q of the stripe uses slot q % S in round q / S + 1, on every rank
+//   step: one packet of a chunk in a data slot. Step q of a stream uses its slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
+//   order: the first groups of all operations are opened in the order of the operations. The further groups of an operation,
+//     and all steps of data, follow the order of the operation's stream. A scale slot is used again when its group and all
+//     groups before that in their stream are finished. So a result in a scale slot proves that all ranks have finished them.
 //
 //   without lanes: a rank that has nothing to add to a step says so in a packet of 40 bytes. So does a rank to which alone the
 //     sum goes: it adds its own lanes when the sum of the others has arrived. What is sent again has lanes of zeros instead,
@@ -39,6 +43,7 @@
 #include "src/worker/chunk_map.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
+#include "src/worker/slot_layout.h"
 #include "src/worker/slot_state.h"
 #include "wire/codec.h"
 
@@ -120,16 +125,23 @@ class Stripe {
   // live until they are finished or the stripe is destroyed.
   void enqueue(Operation* operation);
 
-  // The number of the next chunk to send, by Operation::first_chunk; UINT64_MAX if there is none.
-  uint64_t next_chunk() const;
-  uint32_t window_packets() const { return window_.packets(); }
+  // The stream of an operation that moves bytes, or of one that sums.
+  size_t stream_of(bool moves_bytes) const {
+    return moves_bytes && layout_.divides() ? SlotLayout::kMoves : SlotLayout::kSums;
+  }
+  // The number of the next chunk of the stream to send, by Operation::first_chunk; UINT64_MAX if there is none.
+  uint64_t next_chunk(size_t stream) const;
+  uint32_t window_packets(size_t stream) const { return streams_[stream].window.packets(); }
 
+  // Of each stream, the first chunk whose data must not be sent yet.
+  using Limits = std::array<uint64_t, SlotLayout::kStreams>;
+  static constexpr Limits kNoLimits = {UINT64_MAX, UINT64_MAX};
   // Writes the next packet due, if any, to `frame` (room for a header and payload_bytes) and returns its
-  // size, or 0 if nothing is due now. Does not begin to send data of chunks from number `limit` on.
-  uint32_t next_packet(int64_t now_us, uint8_t* frame, uint64_t limit = UINT64_MAX);
+  // size, or 0 if nothing is due now.
+  uint32_t next_packet(int64_t now_us, uint8_t* frame, const Limits& limits = kNoLimits);
 
-  // Whether, at the last next_packet() that had nothing to send, only `limit` was in the way.
-  bool held_back() const { return held_back_; }
+  // Whether, at the last next_packet() that had nothing to send, only a limit was in the way of a stream.
+  bool held_back() const { return streams_[0].held_back || streams_[1].held_back; }
 
   // A parsed packet of this stripe with a valid tag. `payload` has fields.payload_bytes. Returns an error if the packet ends
   // the job. Finished scale groups reduce their operation's chunks_left.
@@ -137,6 +149,10 @@ class Stripe {
 
   // True once after on_packet() has finished the last scale group of some operation.
   bool take_operation_finished() { return std::exchange(operation_finished_, false); }
+
+  // The number of the first operation of which it is not known that all ranks have finished its chunks here; UINT64_MAX if
+  // there is none.
+  uint64_t first_unproven() const;
 
   // Time of the next on_tick() that could have something to do.
   int64_t next_tick_us() const { return next_tick_us_; }
@@ -176,8 +192,8 @@ class Stripe {
     uint8_t part = 0;       // kData: which packet of the chunk
     bool together = false;  // kData: as in ChunkPlan
     OwnLanes own = OwnLanes::kSent;
-    bool brief = false;        // this rank needs no lanes of the result
-    uint32_t scale_group = 0;  // index in scale_groups_
+    bool brief = false;       // this rank needs no lanes of the result
+    uint32_t scale_slot = 0;  // of its scale group
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
     Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst
     PacketPlan packet;   // kAgree and kValues: only format and payload_bytes
@@ -202,9 +218,17 @@ class Stripe {
     } history;
   };
 
-  enum class ScaleGroupState : uint8_t { kFree, kAgreeing, kReady };
+  // kFinished: groups before it in its stream are not.
+  enum class ScaleGroupState : uint8_t { kFree, kAgreeing, kReady, kFinished };
   struct ScaleGroup {
     Operation* operation = nullptr;
+    size_t stream = 0;
+    uint64_t number = 0;  // in the stream; set when all groups before it are open
+    // What its first result proves: all ranks have finished so many groups of that stream.
+    struct Proof {
+      size_t stream = 0;
+      uint64_t groups = 0;
+    } proof;
     ScaleGroupState state = ScaleGroupState::kFree;
     uint32_t in_scale_slot = 0;  // of its chunks, the first so many are summed in the scale slot
     size_t first_chunk = 0;      // local index: the stripe's chunks of the operation count from 0
@@ -217,18 +241,65 @@ class Stripe {
   struct Share {  // the stripe's chunks of an operation
     Operation* operation = nullptr;
     size_t chunks = 0;
+    size_t next_chunk = 0;  // not in a group yet
+    uint32_t groups = 0;    // opened
+    uint32_t early = 0;     // of them in Stream::early
   };
+
+  struct Stream {
+    Stream(const SlotRange& slots, double share, double largest_share)
+        : data(slots), window(slots.count, share, largest_share) {}
+
+    SlotRange data;
+    std::deque<Share> queue;  // operations with scale groups still to open
+    size_t begun = 0;         // of them, the first so many need no further opening slot
+    // Open scale groups in order, from number `retired` on, and those of operations behind the first of the queue.
+    std::deque<uint32_t> groups, early;
+    uint64_t retired = 0;
+    uint64_t further = 0;     // groups that were opened in the stream's own scale slots
+    uint64_t data_group = 0;  // whose chunks are being sent, or the next to open; not one without data slots
+    uint32_t data_chunk = 0;  // its next chunk
+    size_t data_agreed = 0;   // where that chunk's agreed bytes begin
+    uint8_t data_part = 0;    // that chunk's next packet
+    uint64_t next_sequence = 0;
+    uint64_t lowest_waiting = 0;    // all data steps below are finished
+    uint64_t highest_finished = 0;  // one above the highest finished data step
+    uint32_t in_flight = 0;
+    CongestionWindow window;
+    bool held_back = false;
+    int64_t gaps_looked_at_us = 0;
+    int64_t overtaken_noted_at_us = 0;
+    uint64_t reorder_packets = kMinReorderPackets;
+    // Operations that some rank may not have finished here: number, and number of the group after its last one (UINT64_MAX:
+    // not open yet).
+    struct Unproven {
+      uint64_t operation, end;
+    };
+    std::deque<Unproven> unproven;
+    size_t ends_known = 0;  // of `unproven`, the first so many
+
+    uint64_t next_group() const { return retired + groups.size(); }
+  };
+
+  std::array<Stream, SlotLayout::kStreams> make_streams() const;
 
   // Sending.
   uint32_t build_hello(int64_t now_us, uint8_t* frame);
   uint32_t build_urgent(int64_t now_us, uint8_t* frame);
-  bool open_scale_group(int64_t now_us);
-  Step agree_step(ScaleGroup* group);
-  Step values_step(ScaleGroup* group);
-  Step first_step(ScaleGroup* group);
+  // Starts the agreement of the next scale group, or the sum of what needs none, if a slot is free for it, and returns the
+  // slot; 0: none, or there is no group to open.
+  uint32_t open_scale_group(int64_t now_us);
+  bool opens_in(uint32_t slot) const;
+  void open_group(int64_t now_us, Stream* stream, Share* share, uint32_t slot);
+  void take_begun(Stream* stream);
+  bool sends_values(const Operation& operation) const;
+  Step agree_step(Share* share, ScaleGroup* group);
+  Step values_step(Share* share, ScaleGroup* group);
+  Step first_step(Share* share, ScaleGroup* group);
   // Moves on from scale groups and chunks that send no data.
-  void pass_without_data();
-  std::optional<Step> next_step(uint64_t limit);
+  void pass_without_data(Stream* stream);
+  std::optional<Step> next_step(Stream* stream, uint64_t limit);
+  uint32_t next_data_packet(int64_t now_us, uint8_t* frame, const Limits& limits);
   OwnLanes own_lanes_of(const Step& step) const;
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
@@ -251,15 +322,30 @@ class Stripe {
   const uint8_t* add_kept_lanes(const Step& step, const uint8_t* payload);
   void finish_step(const Step& step);
   void finish_group(ScaleGroup* group);
-  void look_for_gaps(int64_t now_us);
-  void note_overtaken();
+  // Frees the slots of finished groups, in the stream's order.
+  void retire_finished(Stream* stream);
+  void finish_data(const Slot& slot, int64_t now_us);
+  bool has_less_than_half(const Stream& stream) const;
+  void note_proof(const ScaleGroup::Proof& proof);
+  void look_for_gaps(Stream* stream, int64_t now_us);
+  void note_overtaken(const Stream& stream);
+  const Slot* oldest_waiting(const Stream& stream) const;
   void note_waiting(int64_t now_us);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
 
   std::vector<int> ranks_of(uint16_t member) const;
   const ChunkMap& chunk_map_of(const Operation& operation) const;
-  // The stripe's `local`-th chunk of the operation: its number in the operation.
+  // The chunk that the stripe handles as its `local`-th of the operation: its number in the operation. Those of different
+  // parts take turns, so that the ranks to whom the parts belong are loaded evenly.
   size_t chunk_index(const Operation& operation, size_t local) const;
+  // How far the stripe is in the operation when it has handled `local` chunks, as the number of a chunk.
+  uint64_t progress(const Operation& operation, size_t local) const;
+  Stream& stream_for(const Operation& operation) { return streams_[stream_of(operation.moves_bytes())]; }
+  ScaleGroup& group_in(uint32_t slot) { return scale_groups_[slot - options_.data_slots]; }
+  const ScaleGroup& group_in(uint32_t slot) const { return scale_groups_[slot - options_.data_slots]; }
+  const ScaleGroup& sending_group(const Stream& stream) const {
+    return group_in(stream.groups[stream.data_group - stream.retired]);
+  }
   // The chunk number `index` of the group, whose agreed bytes begin at `agreed` there.
   Chunk chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const;
   // Counts the steps of data of a group that is agreed on, and writes the results of chunks that need none.
@@ -268,23 +354,14 @@ class Stripe {
   const StripeOptions options_;
   const wire::PacketKey key_;
 
-  std::deque<Share> queue_;   // operations with scale groups still to open
-  size_t queue_chunk_ = 0;    // next chunk of queue_.front()
-  uint32_t queue_group_ = 0;  // scale groups of queue_.front() that have been opened
-  // Scale group t is scale_groups_[t % scale_slots], and is agreed on in the scale slot of that number.
-  std::vector<ScaleGroup> scale_groups_;
-  uint64_t scale_groups_opened_ = 0;
-  uint64_t data_group_ =
-      0;  // scale group whose chunks are being sent, or the next to open; not one without data slots
-  uint32_t data_chunk_ = 0;  // its next chunk
-  size_t data_agreed_ = 0;   // where that chunk's agreed bytes begin
-  uint8_t data_part_ = 0;    // that chunk's next packet
+  const SlotLayout layout_;
+  std::array<Stream, SlotLayout::kStreams> streams_;
+  size_t turn_ = 0;                       // the stream that sends data next
+  std::deque<size_t> to_open_;            // the streams of operations that need opening slots, in order
+  uint64_t opened_ = 0;                   // groups in opening slots
+  std::vector<ScaleGroup> scale_groups_;  // by scale slot
 
   std::vector<Slot> slots_;  // data slots, then scale slots
-  uint64_t next_sequence_ = 0;
-  uint64_t lowest_waiting_ = 0;    // all data steps below are finished
-  uint64_t highest_finished_ = 0;  // one above the highest finished data step
-  uint32_t in_flight_ = 0;
   // Ring of the slots that have a payload or a PROBE due, each at most once (Slot::queued), so its size suffices. It may
   // contain a slot whose step has ended since.
   std::vector<uint32_t> urgent_;
@@ -301,18 +378,13 @@ class Stripe {
   std::vector<uint8_t> zeros_;        // the lanes of results without lanes
   std::vector<uint8_t> own_, total_;  // of add_kept_lanes()
 
-  bool held_back_ = false;
   RoundTrip round_trip_;
-  CongestionWindow window_;
   bool operation_finished_ = false;
   int64_t next_tick_us_ = 0;
   int64_t last_heard_us_ = 0;
-  int64_t gaps_looked_at_us_ = 0;
-  int64_t overtaken_noted_at_us_ = 0;
   // How many later steps may finish before an open one is probed. Starts above the reordering within a burst and adapts to
   // the path: several CPUs that send results in bursts reorder by dozens.
   static constexpr uint64_t kMinReorderPackets = 8, kMaxReorderPackets = 128;
-  uint64_t reorder_packets_ = kMinReorderPackets;
   static constexpr uint32_t kProbesPerTick = 8;
   bool lost_since_tick_ = false;
   // A dozen HELLOs. Shorter than any deadline, so that the other ranks are told before their deadlines pass.

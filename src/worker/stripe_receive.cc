@@ -77,22 +77,48 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
     counters_.srtt_us.set(static_cast<uint64_t>(round_trip_.srtt_us()));
   }
   if (step.kind == StepKind::kData) {
-    --in_flight_;
-    if (!slot.history.resent)
-      window_.on_result(waits_in_queues(now_us));  // losses were reported to it when they were detected
-    if (slot.history.gap_probed && !slot.history.resent) {
-      reorder_packets_ = std::min(2 * reorder_packets_, kMaxReorderPackets);  // it was reordered, not lost
-    }
-    counters_.window_packets.set(window_.packets());
-    highest_finished_ = std::max(highest_finished_, slot.sequence + 1);
-    while (lowest_waiting_ < next_sequence_ &&
-           slots_[lowest_waiting_ % options_.data_slots].state == SlotState::kIdle) {
-      ++lowest_waiting_;
-    }
-    look_for_gaps(now_us);
+    finish_data(slot, now_us);
+  } else {
+    note_proof(group_in(step.scale_slot).proof);
   }
   finish_step(step);
   return Status();
+}
+
+void Stripe::finish_data(const Slot& slot, int64_t now_us) {
+  Stream& stream = stream_for(*slot.step.operation);
+  --stream.in_flight;
+  // Losses were reported to the window when they were detected.
+  if (!slot.history.resent) stream.window.on_result(waits_in_queues(now_us) && !has_less_than_half(stream));
+  if (slot.history.gap_probed && !slot.history.resent) {
+    // It was reordered, not lost.
+    stream.reorder_packets = std::min(2 * stream.reorder_packets, kMaxReorderPackets);
+  }
+  counters_.window_packets.set(stream.window.packets());
+  stream.highest_finished = std::max(stream.highest_finished, slot.sequence + 1);
+  while (stream.lowest_waiting < stream.next_sequence &&
+         slots_[stream.data.slot(stream.lowest_waiting)].state == SlotState::kIdle) {
+    ++stream.lowest_waiting;
+  }
+  look_for_gaps(&stream, now_us);
+}
+
+// The streams share the links in the ratio of their windows. The one that begins while the other fills a queue must not stay
+// behind it.
+bool Stripe::has_less_than_half(const Stream& stream) const {
+  const Stream& other =
+      streams_[&stream == &streams_[SlotLayout::kSums] ? SlotLayout::kMoves : SlotLayout::kSums];
+  return other.in_flight > 0 && stream.window.packets() < other.window.packets();
+}
+
+// All ranks have contributed, and a rank contributes to a scale slot again only when the group that used it before, and all
+// groups before that in their stream, are finished there.
+void Stripe::note_proof(const ScaleGroup::Proof& proof) {
+  Stream& stream = streams_[proof.stream];
+  while (stream.ends_known > 0 && stream.unproven.front().end <= proof.groups) {
+    stream.unproven.pop_front();
+    --stream.ends_known;
+  }
 }
 
 // Whether the time to the result that has arrived is one round trip, without waiting for a loss or a slow rank.
@@ -117,11 +143,11 @@ const uint8_t* Stripe::add_kept_lanes(const Step& step, const uint8_t* payload) 
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   if (step.kind == StepKind::kAgree) {
-    ScaleGroup& group = scale_groups_[step.scale_group];
+    ScaleGroup& group = group_in(step.scale_slot);
     std::memcpy(group.agreed.data(), payload, step.packet.payload_bytes);
     group.state = ScaleGroupState::kReady;
     group.steps_left = take_agreed(group);
-    pass_without_data();
+    pass_without_data(&streams_[group.stream]);
     if (group.steps_left == 0) finish_group(&group);
     return Status();
   }
@@ -153,33 +179,43 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
 
 void Stripe::finish_step(const Step& step) {
   if (step.kind == StepKind::kAgree) return;
-  ScaleGroup& group = scale_groups_[step.scale_group];
+  ScaleGroup& group = group_in(step.scale_slot);
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
   if (--group.steps_left == 0) finish_group(&group);
 }
 
 void Stripe::finish_group(ScaleGroup* group) {
-  group->state = ScaleGroupState::kFree;
+  group->state = ScaleGroupState::kFinished;
   NETSUM_ASSERT(group->operation->chunks_left >= group->chunks);
   group->operation->chunks_left -= group->chunks;
   if (group->operation->chunks_left == 0) operation_finished_ = true;
+  retire_finished(&streams_[group->stream]);
+}
+
+void Stripe::retire_finished(Stream* stream) {
+  pass_without_data(stream);
+  while (!stream->groups.empty() && group_in(stream->groups.front()).state == ScaleGroupState::kFinished) {
+    group_in(stream->groups.front()).state = ScaleGroupState::kFree;
+    stream->groups.pop_front();
+    ++stream->retired;
+  }
 }
 
 // Results arrive roughly in the order of sending, so a step that is still open while later ones finish has probably lost a
 // packet. Probe at once if many results have overtaken it; if few have, or if the answer is lost as well, one round trip
 // later. The timeout applies to steps that nothing has overtaken.
-void Stripe::look_for_gaps(int64_t now_us) {
-  if (lowest_waiting_ == highest_finished_) return;
+void Stripe::look_for_gaps(Stream* stream, int64_t now_us) {
+  if (stream->lowest_waiting == stream->highest_finished) return;
   const int64_t pause_us = static_cast<int64_t>(round_trip_.srtt_us());
-  if (now_us - overtaken_noted_at_us_ >= pause_us / 4) {
-    overtaken_noted_at_us_ = now_us;
-    note_overtaken();
+  if (now_us - stream->overtaken_noted_at_us >= pause_us / 4) {
+    stream->overtaken_noted_at_us = now_us;
+    note_overtaken(*stream);
   }
-  if (lowest_waiting_ + reorder_packets_ >= highest_finished_) return;
-  if (now_us - gaps_looked_at_us_ < pause_us / 4) return;
-  gaps_looked_at_us_ = now_us;
-  for (uint64_t q = lowest_waiting_; q + reorder_packets_ < highest_finished_; ++q) {
-    const uint32_t index = static_cast<uint32_t>(q % options_.data_slots);
+  if (stream->lowest_waiting + stream->reorder_packets >= stream->highest_finished) return;
+  if (now_us - stream->gaps_looked_at_us < pause_us / 4) return;
+  stream->gaps_looked_at_us = now_us;
+  for (uint64_t q = stream->lowest_waiting; q + stream->reorder_packets < stream->highest_finished; ++q) {
+    const uint32_t index = stream->data.slot(q);
     Slot& slot = slots_[index];
     if (slot.state != SlotState::kWaiting) continue;
     // Wait twice as long before the second probe: the answer to the first may be about to arrive.
@@ -190,9 +226,9 @@ void Stripe::look_for_gaps(int64_t now_us) {
   }
 }
 
-void Stripe::note_overtaken() {
-  for (uint64_t q = lowest_waiting_; q < highest_finished_; ++q) {
-    Slot& slot = slots_[q % options_.data_slots];
+void Stripe::note_overtaken(const Stream& stream) {
+  for (uint64_t q = stream.lowest_waiting; q < stream.highest_finished; ++q) {
+    Slot& slot = slots_[stream.data.slot(q)];
     if (slot.state == SlotState::kIdle) continue;
     const int64_t latest_us = std::max(slot.probed_at_us, slot.sent_at_us);
     slot.probe_at_us = std::min(slot.probe_at_us, latest_us + round_trip_.overtaken_us());
@@ -221,9 +257,11 @@ void Stripe::on_status(int64_t now_us, const netsum_fields& fields, const uint8_
   // No probe was sent since the retransmission: this answers an earlier one.
   if (slot.history.resent && slot.history.backoff == 0) return;
   // Without a PROBE, nothing was lost: an aggregator that cannot lengthen packets needs one with lanes for the result.
-  if (slot.history.backoff > 0) window_.on_loss();
-  counters_.window_packets.set(window_.packets());
-  if (slot.history.gap_probed) reorder_packets_ = std::max(reorder_packets_ / 2, kMinReorderPackets);
+  Stream& stream = stream_for(*slot.step.operation);
+  if (slot.history.backoff > 0) stream.window.on_loss();
+  counters_.window_packets.set(stream.window.packets());
+  if (slot.history.gap_probed)
+    stream.reorder_packets = std::max(stream.reorder_packets / 2, kMinReorderPackets);
   change_state(fields.slot, SlotEvent::kAgain);
   if (slot.history.backoff > 0) {
     lost_since_tick_ = true;

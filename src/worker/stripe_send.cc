@@ -8,17 +8,17 @@
 #include "src/worker/stripe.h"
 
 namespace netsum {
-uint64_t Stripe::next_chunk() const {
-  if (data_group_ < scale_groups_opened_) {
-    const ScaleGroup& group = scale_groups_[data_group_ % options_.scale_slots];
-    return group.operation->first_chunk + chunk_index(*group.operation, group.first_chunk + data_chunk_);
+uint64_t Stripe::next_chunk(size_t number) const {
+  const Stream& stream = streams_[number];
+  if (stream.data_group < stream.next_group()) {
+    const ScaleGroup& group = sending_group(stream);
+    return progress(*group.operation, group.first_chunk + stream.data_chunk);
   }
-  if (queue_.empty()) return UINT64_MAX;
-  const Operation& operation = *queue_.front().operation;
-  return operation.first_chunk + chunk_index(operation, queue_chunk_);
+  if (stream.queue.empty()) return UINT64_MAX;
+  return progress(*stream.queue.front().operation, stream.queue.front().next_chunk);
 }
 
-uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, uint64_t limit) {
+uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, const Limits& limits) {
   uint32_t size = 0;
   if (!welcomed()) {
     size = hello_due_ ? build_hello(now_us, frame) : 0;
@@ -26,18 +26,10 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, uint64_t limit) {
     size = build_urgent(now_us, frame);
   }
   if (size == 0 && welcomed()) {
-    // Data first: scanning the next scale group can wait until the window is full.
-    if (const std::optional<Step> step = next_step(limit)) {
-      const uint32_t slot = static_cast<uint32_t>(next_sequence_ % options_.data_slots);
-      slots_[slot].sequence = next_sequence_++;
-      ++in_flight_;
-      start(now_us, slot, *step);
-      if (step->operation->course.first_data_us == 0) step->operation->course.first_data_us = now_us;
-      size = build_contribution(now_us, slot, frame);
-    } else if (open_scale_group(now_us)) {
-      const uint64_t group = scale_groups_opened_ - 1;
-      const uint32_t slot = options_.data_slots + static_cast<uint32_t>(group % options_.scale_slots);
-      size = build_contribution(now_us, slot, frame);
+    // Data first: scanning the next scale group can wait until the windows are full.
+    size = next_data_packet(now_us, frame, limits);
+    if (size == 0) {
+      if (const uint32_t slot = open_scale_group(now_us)) size = build_contribution(now_us, slot, frame);
     }
   }
   if (size > 0) {
@@ -45,6 +37,23 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, uint64_t limit) {
     counters_.bytes_sent.add(size);
   }
   return size;
+}
+
+// The streams take turns, packet by packet, as far as their windows allow.
+uint32_t Stripe::next_data_packet(int64_t now_us, uint8_t* frame, const Limits& limits) {
+  for (size_t tried = 0; tried < SlotLayout::kStreams; ++tried) {
+    Stream& stream = streams_[turn_];
+    const std::optional<Step> step = next_step(&stream, limits[turn_]);
+    turn_ = (turn_ + 1) % SlotLayout::kStreams;
+    if (!step) continue;
+    const uint32_t slot = stream.data.slot(stream.next_sequence);
+    slots_[slot].sequence = stream.next_sequence++;
+    ++stream.in_flight;
+    start(now_us, slot, *step);
+    if (step->operation->course.first_data_us == 0) step->operation->course.first_data_us = now_us;
+    return build_contribution(now_us, slot, frame);
+  }
+  return 0;
 }
 
 netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
@@ -104,43 +113,92 @@ uint32_t Stripe::build_urgent(int64_t now_us, uint8_t* frame) {
   return 0;
 }
 
-// Starts the agreement of the next scale group, or the sum of what needs none, if its slot is free.
-bool Stripe::open_scale_group(int64_t now_us) {
-  if (queue_.empty() || scale_groups_opened_ - data_group_ == options_.scale_slots) return false;
-  const uint32_t index = static_cast<uint32_t>(scale_groups_opened_ % options_.scale_slots);
-  ScaleGroup& group = scale_groups_[index];
-  if (group.state != ScaleGroupState::kFree) return false;
-  const Share share = queue_.front();
-  group.operation = share.operation;
-  group.first_chunk = queue_chunk_;
+uint32_t Stripe::open_scale_group(int64_t now_us) {
+  if (!to_open_.empty() && opens_in(layout_.opening().slot(opened_))) {
+    Stream& stream = streams_[to_open_.front()];
+    const uint32_t slot = layout_.opening().slot(opened_++);
+    Share& share = stream.queue[stream.begun];
+    open_group(now_us, &stream, &share, slot);
+    const bool stays = !layout_.divides() || sends_values(*share.operation);
+    if (!stays || share.next_chunk == share.chunks) {
+      ++stream.begun;
+      to_open_.pop_front();
+      take_begun(&stream);
+    }
+    return slot;
+  }
+  for (size_t number = 0; number < SlotLayout::kStreams; ++number) {
+    Stream& stream = streams_[number];
+    if (stream.begun == 0 || stream.queue.empty()) continue;
+    const uint32_t slot = layout_.further(number).slot(stream.further);
+    if (!opens_in(slot)) continue;
+    ++stream.further;
+    open_group(now_us, &stream, &stream.queue.front(), slot);
+    take_begun(&stream);
+    return slot;
+  }
+  return 0;
+}
+
+bool Stripe::opens_in(uint32_t slot) const {
+  return group_in(slot).state == ScaleGroupState::kFree;
+}
+
+bool Stripe::sends_values(const Operation& operation) const {
+  return options_.sums_values && operation.can_send_values(options_.payload_bytes);
+}
+
+void Stripe::open_group(int64_t now_us, Stream* stream, Share* share, uint32_t slot) {
+  ScaleGroup& group = group_in(slot);
+  group.proof = {group.stream, group.operation == nullptr ? 0 : group.number + 1};
+  group.operation = share->operation;
+  group.stream = stream_of(share->operation->moves_bytes());
+  group.first_chunk = share->next_chunk;
   group.chunks = 0;
   group.in_scale_slot = 0;
-  Step step = !share.operation->encoding().agrees() ? first_step(&group)
-              : options_.sums_values && share.operation->can_send_values(options_.payload_bytes)
-                  ? values_step(&group)
-                  : agree_step(&group);
-  step.operation = share.operation;
-  step.scale_group = index;
-  ++scale_groups_opened_;
-  pass_without_data();
-  if (queue_chunk_ == share.chunks) {
-    queue_.pop_front();
-    queue_chunk_ = queue_group_ = 0;
+  Step step = !share->operation->encoding().agrees() ? first_step(share, &group)
+              : sends_values(*share->operation)      ? values_step(share, &group)
+                                                     : agree_step(share, &group);
+  step.operation = share->operation;
+  step.scale_slot = slot;
+  ++share->groups;
+  if (share == &stream->queue.front()) {
+    group.number = stream->next_group();
+    stream->groups.push_back(slot);
+    pass_without_data(stream);
+  } else {
+    stream->early.push_back(slot);
+    ++share->early;
   }
-  start(now_us, options_.data_slots + index, step);
+  start(now_us, slot, step);
   int64_t& first_us = step.kind == StepKind::kAgree ? step.operation->course.first_scale_us
                                                     : step.operation->course.first_data_us;
   if (first_us == 0) first_us = now_us;
-  return true;
 }
 
-Stripe::Step Stripe::agree_step(ScaleGroup* group) {
-  const Share& share = queue_.front();
-  const Operation& operation = *share.operation;
+// Goes on to the next operation of the queue when all groups of the first are open. The next one's may be open, too.
+void Stripe::take_begun(Stream* stream) {
+  while (!stream->queue.empty() && stream->queue.front().next_chunk == stream->queue.front().chunks) {
+    stream->unproven[stream->ends_known++].end = stream->next_group();
+    stream->queue.pop_front();
+    --stream->begun;
+    if (stream->queue.empty()) return;
+    for (uint32_t& early = stream->queue.front().early; early > 0; --early) {
+      const uint32_t slot = stream->early.front();
+      stream->early.pop_front();
+      group_in(slot).number = stream->next_group();
+      stream->groups.push_back(slot);
+    }
+    retire_finished(stream);
+  }
+}
+
+Stripe::Step Stripe::agree_step(Share* share, ScaleGroup* group) {
+  const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kAgreeing;
   size_t bytes = 0;
-  for (; queue_chunk_ < share.chunks; ++queue_chunk_, ++group->chunks) {
-    const Chunk chunk = operation.chunk(chunk_index(operation, queue_chunk_), options_.payload_bytes);
+  for (; share->next_chunk < share->chunks; ++share->next_chunk, ++group->chunks) {
+    const Chunk chunk = operation.chunk(chunk_index(operation, share->next_chunk), options_.payload_bytes);
     const size_t more = operation.agreed_bytes(chunk);
     NETSUM_ASSERT(more >= kMinAgreedBytes);
     if (bytes + more > options_.payload_bytes) break;
@@ -149,20 +207,20 @@ Stripe::Step Stripe::agree_step(ScaleGroup* group) {
   }
   NETSUM_ASSERT(group->chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
   Step step;
-  step.index = queue_group_++;
+  step.index = share->groups;
   step.packet.format = NETSUM_FORMAT_MAX_U8;
   step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
   std::fill_n(group->agreed.data() + bytes, step.packet.payload_bytes - bytes, uint8_t{0});
   return step;
 }
 
-Stripe::Step Stripe::values_step(ScaleGroup* group) {
-  const Operation& operation = *queue_.front().operation;
+Stripe::Step Stripe::values_step(Share* share, ScaleGroup* group) {
+  const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kReady;
   group->chunks = group->in_scale_slot = group->steps_left = 1;
   Step step;
   step.kind = StepKind::kValues;
-  step.index = static_cast<uint32_t>(chunk_index(operation, queue_chunk_++));
+  step.index = static_cast<uint32_t>(chunk_index(operation, share->next_chunk++));
   step.chunk = operation.chunk(step.index, options_.payload_bytes);
   step.packet.format = operation.encoding().value_format();
   step.packet.payload_bytes =
@@ -170,65 +228,68 @@ Stripe::Step Stripe::values_step(ScaleGroup* group) {
   return step;
 }
 
-Stripe::Step Stripe::first_step(ScaleGroup* group) {
-  const Share& share = queue_.front();
-  const Operation& operation = *share.operation;
+Stripe::Step Stripe::first_step(Share* share, ScaleGroup* group) {
+  const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kReady;
   const size_t most = options_.payload_bytes / kMinAgreedBytes;
-  group->chunks = group->steps_left = static_cast<uint32_t>(std::min(share.chunks - queue_chunk_, most));
+  group->chunks = group->steps_left =
+      static_cast<uint32_t>(std::min(share->chunks - share->next_chunk, most));
   group->in_scale_slot = 1;
   Step step;
   step.kind = StepKind::kFirst;
-  step.index = static_cast<uint32_t>(chunk_index(operation, queue_chunk_));
+  step.index = static_cast<uint32_t>(chunk_index(operation, share->next_chunk));
   step.chunk = operation.chunk(step.index, options_.payload_bytes);
   step.packet = operation.plan(step.chunk, options_.payload_bytes).packet[0];
-  queue_chunk_ += group->chunks;
+  share->next_chunk += group->chunks;
   return step;
 }
 
-void Stripe::pass_without_data() {
-  for (; data_group_ < scale_groups_opened_; ++data_group_, data_chunk_ = 0, data_agreed_ = 0) {
-    const ScaleGroup& group = scale_groups_[data_group_ % options_.scale_slots];
-    if (group.state == ScaleGroupState::kFree) continue;  // only zeros
+void Stripe::pass_without_data(Stream* stream) {
+  for (; stream->data_group < stream->next_group();
+       ++stream->data_group, stream->data_chunk = 0, stream->data_agreed = 0) {
+    const ScaleGroup& group = sending_group(*stream);
+    if (group.state == ScaleGroupState::kFinished) continue;  // only zeros, or all in the scale slot
     if (group.state == ScaleGroupState::kAgreeing) return;
-    data_chunk_ = std::max(data_chunk_, group.in_scale_slot);
-    for (; data_chunk_ < group.chunks; ++data_chunk_) {
-      const Chunk chunk = chunk_of(group, data_chunk_, data_agreed_);
+    stream->data_chunk = std::max(stream->data_chunk, group.in_scale_slot);
+    for (; stream->data_chunk < group.chunks; ++stream->data_chunk) {
+      const Chunk chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
       if (group.operation->plan(chunk, options_.payload_bytes).packets > 0) return;
-      data_agreed_ += group.operation->agreed_bytes(chunk);
+      stream->data_agreed += group.operation->agreed_bytes(chunk);
     }
   }
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
-std::optional<Stripe::Step> Stripe::next_step(uint64_t limit) {
-  held_back_ = false;
-  if (in_flight_ >= window_.packets() || next_sequence_ - lowest_waiting_ >= options_.data_slots) return {};
-  if (data_group_ == scale_groups_opened_) return {};
-  const uint32_t index = static_cast<uint32_t>(data_group_ % options_.scale_slots);
-  const ScaleGroup& group = scale_groups_[index];
+std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
+  stream->held_back = false;
+  if (stream->in_flight >= stream->window.packets() ||
+      stream->next_sequence - stream->lowest_waiting >= stream->data.count) {
+    return {};
+  }
+  if (stream->data_group == stream->next_group()) return {};
+  const ScaleGroup& group = sending_group(*stream);
   if (group.state != ScaleGroupState::kReady) return {};
 
   const Operation& operation = *group.operation;
+  stream->held_back = progress(operation, group.first_chunk + stream->data_chunk) >= limit;
+  if (stream->held_back) return {};
   Step step;
   step.operation = group.operation;
   step.kind = StepKind::kData;
-  step.scale_group = index;
-  step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + data_chunk_));
-  held_back_ = operation.first_chunk + step.index >= limit;
-  if (held_back_) return {};
-  step.chunk = chunk_of(group, data_chunk_, data_agreed_);
+  step.scale_slot = stream->groups[stream->data_group - stream->retired];
+  step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + stream->data_chunk));
+  step.chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
   const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);
-  step.part = data_part_;
+  step.part = stream->data_part;
   step.together = plan.together;
-  step.packet = plan.packet[data_part_];
-  if (plan.together && data_part_ == 0 && std::exchange(held_.busy, true)) return {};
+  step.packet = plan.packet[stream->data_part];
+  if (plan.together && stream->data_part == 0 && std::exchange(held_.busy, true)) return {};
 
-  if (++data_part_ == plan.packets) {
-    data_part_ = 0;
-    data_agreed_ += operation.agreed_bytes(step.chunk);
-    ++data_chunk_;
-    pass_without_data();
+  if (++stream->data_part == plan.packets) {
+    stream->data_part = 0;
+    stream->data_agreed += operation.agreed_bytes(step.chunk);
+    ++stream->data_chunk;
+    pass_without_data(stream);
   }
   return step;
 }
@@ -272,7 +333,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   } else if (step.own != OwnLanes::kSent) {
     std::memset(lanes, 0, fields.payload_bytes);
   } else if (step.kind == StepKind::kAgree) {
-    std::memcpy(lanes, scale_groups_[step.scale_group].agreed.data(), step.packet.payload_bytes);
+    std::memcpy(lanes, group_in(step.scale_slot).agreed.data(), step.packet.payload_bytes);
   } else if (step.kind == StepKind::kValues) {
     std::memset(lanes + step.packet.payload_bytes - 8, 0, 8);
     step.operation->copy_in(step.chunk.begin, step.chunk.count, lanes);

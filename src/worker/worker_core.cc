@@ -105,14 +105,14 @@ std::string WorkerCore::not_connected_reason() const {
 
 void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
-    completions_.push_back({id, status_, next_number_, {}, nullptr});
+    completions_.push_back({id, status_, next_number_});
   } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
     const Status unsupported(ErrorCode::kUnsupported,
                              std::string(collective_name(spec.role.collective)) + ": " +
                                  options_.lacks_words + " cannot combine lanes by " +
                                  std::string(reduce_op_name(spec.op)) + ": update it, or use sum or avg");
-    completions_.push_back({id, unsupported, next_number_, {}, nullptr});
-  } else if (!waiting_.empty() || !may_start()) {
+    completions_.push_back({id, unsupported, next_number_});
+  } else if (!waiting_.empty() || !may_start(spec)) {
     waiting_.push_back({id, std::move(spec)});
   } else {
     start(id, std::move(spec));
@@ -120,16 +120,18 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   }
 }
 
-bool WorkerCore::may_start() const {
+bool WorkerCore::may_start(const OperationSpec& spec) const {
   if (asks_for_shares() && next_number_ == asking_->effective) return false;
   if (!balancer_.has_value()) return true;
-  const Front now = front();
-  return now.first == UINT64_MAX || next_chunk_ - now.first < kAhead * now.windows;
+  const size_t stream = stripes_.front()->stream_of(spec.type == DataType::kByte);
+  const Front now = front(stream);
+  return now.first == UINT64_MAX || next_chunk_[stream] - now.first < kAhead * now.windows;
 }
 
 bool WorkerCore::start_waiting() {
-  const bool any = !waiting_.empty() && may_start();
-  while (!waiting_.empty() && may_start()) {
+  bool any = false;
+  while (!waiting_.empty() && may_start(waiting_.front().spec)) {
+    any = true;
     Submission next = std::move(waiting_.front());
     waiting_.pop_front();
     start(next.id, std::move(next.spec));
@@ -153,8 +155,9 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   if (operations_.empty()) next_stripe_ = static_cast<size_t>(options_.rank) % stripes_.size();
   NETSUM_ASSERT(operation->role().chunk_map->stripes() == stripes_.size());
   const size_t chunks = operation->chunks(stripes_.front()->options().payload_bytes);
-  operation->first_chunk = next_chunk_;
-  next_chunk_ += chunks;
+  uint64_t& next_chunk = next_chunk_[stripes_.front()->stream_of(operation->moves_bytes())];
+  operation->first_chunk = next_chunk;
+  next_chunk += chunks;
   period_.chunks += chunks;
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
   operations_.push_back({id, std::move(operation)});
@@ -193,29 +196,39 @@ void WorkerCore::note_shares() {
 
 // An operation ends with its last stripe, so a stripe that runs ahead only takes bandwidth from those behind it, on the
 // links that they share. Half of the packets that may be in flight is enough room for stripes whose results come in bursts.
-uint64_t WorkerCore::send_limit() const {
-  if (stripes_.size() == 1) return UINT64_MAX;
-  const Front now = front();
-  return now.first == UINT64_MAX ? now.first : now.first + now.windows / 2;
+Stripe::Limits WorkerCore::send_limits() const {
+  Stripe::Limits limits = Stripe::kNoLimits;
+  if (stripes_.size() == 1) return limits;
+  for (size_t stream = 0; stream < limits.size(); ++stream) {
+    const Front now = front(stream);
+    limits[stream] = now.first == UINT64_MAX ? now.first : now.first + now.windows / 2;
+  }
+  return limits;
 }
 
-WorkerCore::Front WorkerCore::front() const {
+WorkerCore::Front WorkerCore::front(size_t stream) const {
   Front now;
   for (const auto& stripe : stripes_) {
-    now.first = std::min(now.first, stripe->next_chunk());
-    now.windows += stripe->window_packets();
+    now.first = std::min(now.first, stripe->next_chunk(stream));
+    now.windows += stripe->window_packets(stream);
   }
   return now;
+}
+
+uint64_t WorkerCore::finished_everywhere() const {
+  uint64_t first = next_number_;
+  for (const auto& stripe : stripes_) first = std::min(first, stripe->first_unproven());
+  return first;
 }
 
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
   if (start_waiting()) complete_finished();  // operations without elements
-  const uint64_t limit = send_limit();
+  const Stripe::Limits limits = send_limits();
   if (balancer_.has_value()) {
     if (active_since_us_ != 0) period_.active_us += now_us - active_since_us_;
-    active_since_us_ = limit == UINT64_MAX ? 0 : now_us;
+    active_since_us_ = limits == Stripe::kNoLimits ? 0 : now_us;
   }
   for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
     const size_t index = next_stripe_;
@@ -223,7 +236,7 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
     next_stripe_ = (next_stripe_ + 1) % stripes_.size();
     while (outbox_.size() < kBurst) {
       uint8_t* frame = &frames_[outbox_.size() * frame_stride_];
-      const uint32_t size = stripe.next_packet(now_us, frame, limit);
+      const uint32_t size = stripe.next_packet(now_us, frame, limits);
       if (size == 0) break;
       outbox_.push_back({frame, size, stripe.options().address});
     }
@@ -301,7 +314,8 @@ int64_t WorkerCore::next_tick_us() const {
 }
 
 void WorkerCore::complete_finished() {
-  // Operations may finish out of order, because their chunks are on different stripes.
+  // Operations may finish out of order, because their chunks are on different stripes, or of different streams.
+  const uint64_t everywhere = finished_everywhere();
   for (auto it = operations_.begin(); it != operations_.end();) {
     if (it->operation->chunks_left > 0) {
       ++it;
@@ -309,8 +323,7 @@ void WorkerCore::complete_finished() {
     }
     const Operation& operation = *it->operation;
     if (it->id != kNoId) {
-      completions_.push_back(
-          {it->id, Status(), operation.number(), operation.course, operation.role().chunk_map});
+      completions_.push_back({it->id, Status(), operation.number(), operation.course, everywhere});
     } else {
       asking_->answered = true;
     }
@@ -330,11 +343,10 @@ void WorkerCore::fail(const Status& status) {
   status_ = status;
   for (const Pending& pending : operations_) {
     if (pending.id == kNoId) continue;
-    completions_.push_back(
-        {pending.id, status, pending.operation->number(), pending.operation->course, nullptr});
+    completions_.push_back({pending.id, status, pending.operation->number(), pending.operation->course});
   }
   for (const Submission& submission : waiting_)
-    completions_.push_back({submission.id, status, next_number_++, {}, nullptr});
+    completions_.push_back({submission.id, status, next_number_++});
   waiting_.clear();
   // The operations are not destroyed, because stripes still refer to them.
 }

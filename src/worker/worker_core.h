@@ -5,6 +5,7 @@
 #ifndef NETSUM_SRC_WORKER_WORKER_CORE_H_
 #define NETSUM_SRC_WORKER_WORKER_CORE_H_
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -70,7 +71,8 @@ class WorkerCore {
     Status status;
     uint64_t number = 0;  // of the operation, the same on every rank
     OperationCourse course;
-    std::shared_ptr<const ChunkMap> chunk_map;  // of the operation; null if it has not begun
+    // All ranks have finished the operations below this number that have ended here.
+    uint64_t everywhere = 0;
   };
   // Moves the completions since the last call to the end of `out`.
   void take_completions(std::vector<Completion>* out);
@@ -116,8 +118,8 @@ class WorkerCore {
 
   Stripe* stripe_from(const Address& from);
   // Not if the next operation needs weights that the ranks have not agreed on yet. And if the weights adapt, an operation
-  // starts only when few chunks are left to send, so that a measurement is of what came before.
-  bool may_start() const;
+  // starts only when few chunks of its stream are left to send, so that a measurement is of what came before.
+  bool may_start(const OperationSpec& spec) const;
   void start(uint64_t id, OperationSpec spec);
   bool start_waiting();  // false: none could start
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
@@ -126,14 +128,15 @@ class WorkerCore {
   void note_shares();
   void measure(size_t stripe, int64_t now_us);
   void complete_finished();
-  struct Front {
+  struct Front {  // of a stream
     uint64_t first =
         UINT64_MAX;        // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
     uint64_t windows = 0;  // of all stripes
   };
-  Front front() const;
-  // The first chunk that no stripe may send yet.
-  uint64_t send_limit() const;
+  Front front(size_t stream) const;
+  // Of each stream, the first chunk that no stripe may send yet.
+  Stripe::Limits send_limits() const;
+  uint64_t finished_everywhere() const;
   Status timeout_status(int64_t now_us, const Operation& operation) const;
 
   const WorkerOptions options_;
@@ -151,7 +154,7 @@ class WorkerCore {
   std::deque<Pending> operations_;
   std::deque<Submission> waiting_;  // may_start() was false
   uint64_t next_number_ = 0;
-  uint64_t next_chunk_ = 0;  // of the next operation, the first
+  std::array<uint64_t, SlotLayout::kStreams> next_chunk_{};  // by stream: of the next operation, the first
   std::vector<Completion> completions_;
   Status status_;
 

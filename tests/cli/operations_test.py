@@ -425,11 +425,12 @@ class OperationsTest(CommandTest):
     def test_the_service_file_is_in_order(self):
         if shutil.which("systemd-analyze") is None:
             pytest.skip("systemd-analyze is not installed")
-        # With a command that exists, as the file names where an installation would put netsum.
+        # With a command that exists: systemd searches /usr/local/bin and /usr/bin for netsum.
         text = (DEPLOY / "netsum-aggregator.service").read_text(encoding="utf-8")
         folder = self.write_file("").parent
         service = folder / "netsum-aggregator.service"
-        service.write_text(text.replace("/usr/local/bin/netsum", shutil.which("true")), encoding="utf-8")
+        command = f"ExecStart={shutil.which('true')} "
+        service.write_text(text.replace("ExecStart=netsum ", command), encoding="utf-8")
         verify = subprocess.run(
             ["systemd-analyze", "verify", str(service)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )

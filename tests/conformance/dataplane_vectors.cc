@@ -187,15 +187,27 @@ std::vector<Vector> load_vectors(const std::string& folder) {
   return vectors;
 }
 
+bool is_not_for(const DataplaneUnderTest& dataplane, const Bytes& packet) {
+  netsum_fields f{};
+  const int reason = netsum_parse(packet.data(), static_cast<uint32_t>(packet.size()), &f);
+  // The parser has read the flags of packets that break these two rules, too.
+  const bool read =
+      reason == NETSUM_DROP_NONE || reason == NETSUM_DROP_BAD_LENGTH || reason == NETSUM_DROP_BAD_FORMAT;
+  return read && !dataplane.takes(f);
+}
+
 ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane) {
   for (const VectorStep& step : vector.steps) {
     if (step.packet.size() > dataplane.largest_datagram())
       return {Outcome::kNotApplicable, "too long for it"};
+    if (is_not_for(dataplane, step.packet))
+      return {Outcome::kNotApplicable, "needs what it does not announce"};
   }
   if (vector.lengthens && *vector.lengthens != dataplane.lengthens())
     return {Outcome::kNotApplicable, "does otherwise with packets without lanes"};
   for (const VectorJob& job : vector.jobs) {
     if (job.sums_values && !dataplane.sums_values()) return {Outcome::kNotApplicable, "cannot sum values"};
+    if (job.parent && !dataplane.has_parents()) return {Outcome::kNotApplicable, "has no parents"};
     dataplane.install(job);
   }
   for (const VectorStart& start : vector.start) {

@@ -70,6 +70,11 @@ class DataplaneUnderTest {
   // Whether it answers packets without lanes by results with lanes. Others ask a member for a longer packet first. Vectors in
   // which this makes a difference say to which of both they apply.
   virtual bool lengthens() const { return true; }
+  // Vectors with jobs that have a parent do not apply to those that cannot.
+  virtual bool has_parents() const { return true; }
+  // Whether members of its jobs send packets like this: not if they need a capability that it does not announce. Vectors
+  // with others do not apply.
+  virtual bool takes(const netsum_fields& /*packet*/) const { return true; }
   // Packets refused so far, by drop_name(); zero counts may be left out.
   virtual std::map<std::string, uint64_t> drops() = 0;
 };
@@ -106,6 +111,9 @@ struct ReplayResult {
 };
 // `dataplane` must be fresh.
 ReplayResult replay(const Vector& vector, DataplaneUnderTest& dataplane);
+
+// Whether `packet` is one that takes() is false of.
+bool is_not_for(const DataplaneUnderTest& dataplane, const Bytes& packet);
 
 // All vectors, written from the rules of PROTOCOL.md and not by running a dataplane.
 std::vector<Vector> make_vectors();

@@ -11,12 +11,16 @@
 namespace netsum::conformance {
 namespace {
 
-constexpr uint32_t kPayload = 96;
 constexpr Peer kParent = 10;
 
 class Traffic {
  public:
-  Traffic(uint64_t seed, bool sums_values) : rng_(seed) {
+  Traffic(uint64_t seed, const DataplaneUnderTest& dataplane, uint32_t payload_bytes) : rng_(seed) {
+    netsum_fields without{};
+    without.type = NETSUM_TYPE_CONTRIBUTION;
+    without.format = NETSUM_FORMAT_SUM_I32;
+    without.flags = NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF;
+    takes_without_lanes_ = dataplane.takes(without);
     for (uint16_t index = 0; index < 2; ++index) {
       VectorJob job;
       job.job = static_cast<uint16_t>(index * 3 + 1);
@@ -25,9 +29,9 @@ class Traffic {
       job.members = static_cast<uint16_t>(1 + rng_.below(4));
       job.data_slots = 2;
       job.scale_slots = 1;
-      job.payload_bytes = kPayload - 32 * static_cast<uint32_t>(rng_.below(2));
-      job.sums_values = sums_values && index == 0;
-      if (index == 1) {  // sums of the second job go on to a parent
+      job.payload_bytes = payload_bytes - 32 * static_cast<uint32_t>(rng_.below(2));
+      job.sums_values = dataplane.sums_values() && index == 0;
+      if (index == 1 && dataplane.has_parents()) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
             .peer = kParent, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
       }
@@ -41,12 +45,13 @@ class Traffic {
   std::vector<std::pair<Peer, Bytes>> hellos() {
     std::vector<std::pair<Peer, Bytes>> all;
     const uint16_t first = static_cast<uint16_t>(rng_.below(jobs_[1].members));
-    if (rng_.chance(0.5)) all.push_back(hello(1, first));
-    if (rng_.chance(0.5)) {
+    const bool has_parent = jobs_[1].parent.has_value();
+    if (has_parent && rng_.chance(0.5)) all.push_back(hello(1, first));
+    if (has_parent && rng_.chance(0.5)) {
       all.push_back(parents_welcome(jobs_[1].payload_bytes - 8 * static_cast<uint32_t>(1 + rng_.below(4))));
       all.push_back(hello(1, first));
     }
-    all.push_back(parents_welcome(jobs_[1].payload_bytes));
+    if (has_parent) all.push_back(parents_welcome(jobs_[1].payload_bytes));
     for (size_t j = 0; j < jobs_.size(); ++j) {
       for (uint16_t m = 0; m < jobs_[j].members; ++m) {
         // Otherwise this one is a stranger. Whoever was not answered before repeats its HELLO, as the protocol demands.
@@ -82,10 +87,11 @@ class Traffic {
     if (f.slot == 2 ? f.round % 3 != 0 : f.round % 31 == 0) f.format = kValues[f.round / 3 % 4];
     f.payload_bytes = 8 * (1 + f.round * 7 % (jobs_[j].payload_bytes / 8));
     if (f.round % 5 == 0) f.flags = NETSUM_FLAG_PART;
-    if (!netsum_is_values(f.format) && rng_.chance(0.3)) leave_out_lanes(&f);
-    if (!netsum_is_values(f.format) && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_BRIEF;
+    const bool may_be_short = takes_without_lanes_ && !netsum_is_values(f.format);
+    if (may_be_short && rng_.chance(0.3)) leave_out_lanes(&f);
+    if (may_be_short && rng_.chance(0.3)) f.flags |= NETSUM_FLAG_BRIEF;
     Peer from = peer(j, m);
-    if (j == 1 && rng_.chance(0.3)) return parents(f);
+    if (j == 1 && jobs_[1].parent && rng_.chance(0.3)) return parents(f);
     if (rng_.chance(0.15)) {
       f.type = NETSUM_TYPE_PROBE;
       f.format = NETSUM_FORMAT_NONE;
@@ -217,6 +223,7 @@ class Traffic {
   }
 
   Rng rng_;
+  bool takes_without_lanes_ = true;
   std::vector<VectorJob> jobs_;
   std::vector<uint32_t> rounds_;  // by job and slot
 };
@@ -242,8 +249,8 @@ std::string describe(const std::vector<Reply>& replies) {
 }  // namespace
 
 std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& reference,
-                             DataplaneUnderTest& dataplane) {
-  Traffic traffic(seed, dataplane.sums_values());
+                             DataplaneUnderTest& dataplane, uint32_t payload_bytes) {
+  Traffic traffic(seed, dataplane, payload_bytes);
   for (const VectorJob& job : traffic.jobs()) {
     reference.install(job);
     dataplane.install(job);
@@ -252,6 +259,7 @@ std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& ref
   for (int i = 0; i < packets; ++i) {
     const auto [from, packet] =
         i < static_cast<int>(first.size()) ? first[static_cast<size_t>(i)] : traffic.next();
+    if (is_not_for(dataplane, packet)) continue;
     std::vector<Reply> expected = reference.feed(from, packet), got = dataplane.feed(from, packet);
     std::sort(expected.begin(), expected.end());
     std::sort(got.begin(), got.end());
@@ -269,6 +277,30 @@ std::string first_difference(uint64_t seed, int packets, DataplaneUnderTest& ref
     return text;
   }
   return "";
+}
+
+Vector record(uint64_t seed, int packets, DataplaneUnderTest& dataplane, uint32_t payload_bytes) {
+  Traffic traffic(seed, dataplane, payload_bytes);
+  Vector vector;
+  vector.name = "random_" + std::to_string(seed);
+  vector.description = "random packets";
+  vector.jobs = traffic.jobs();
+  for (const VectorJob& job : vector.jobs) dataplane.install(job);
+  std::vector<std::pair<Peer, Bytes>> first = traffic.hellos();
+  const std::string bad_check(wire::drop_name(NETSUM_DROP_BAD_CHECK));
+  for (int i = 0; i < packets; ++i) {
+    const auto [from, packet] =
+        i < static_cast<int>(first.size()) ? first[static_cast<size_t>(i)] : traffic.next();
+    if (is_not_for(dataplane, packet)) continue;
+    const uint64_t before = dataplane.drops()[bad_check];
+    VectorStep step{.what = describe(packet), .from = from, .packet = packet};
+    for (const Reply& reply : dataplane.feed(from, packet))
+      step.replies.push_back({.to = {reply.to}, .what = describe(reply.datagram), .packet = reply.datagram});
+    if (dataplane.drops()[bad_check] == before) vector.steps.push_back(std::move(step));
+  }
+  vector.drops = without_zeros(dataplane.drops());
+  vector.drops.erase(bad_check);
+  return vector;
 }
 
 std::vector<uint64_t> seeds(int count) {

@@ -39,7 +39,7 @@ BUGS = [
         "  if (found->ok()) opener_.end(std::move(*found).value(), failure);\n", "",
         ORDER + "AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks"),
     Bug("failover", "forgotten_early", "an operation is forgotten before all ranks are known to have finished it",
-        COMMUNICATOR, "first_of_session_ + everywhere_->count();", "ended_;", REPEATED),
+        COMMUNICATOR, "first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);", "next_number_;", REPEATED),
     Bug("failover", "one_too_many_dropped", "the first operation that a rank has not finished is not repeated", COMMUNICATOR,
         "kept_.front()->number < session_->completed())", "kept_.front()->number <= session_->completed())", REPEATED, hangs=True),
     Bug("failover", "further_than_it_is", "a rank says that it has finished what it has begun", COMMUNICATOR,

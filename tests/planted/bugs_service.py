@@ -4,7 +4,9 @@ from bug import Bug
 
 PROGRAM = "aggregator/xdp/netsum.bpf.c"
 ANSWERS = "aggregator/xdp/answers.bpf.h"
-EVERYWHERE = "collective/finished_everywhere.cc"
+STRIPE_SEND = "src/worker/stripe_send.cc"
+STRIPE_RECEIVE = "src/worker/stripe_receive.cc"
+WORKER = "src/worker/worker_core.cc"
 TABLE = "aggregator/control/job_table.cc"
 WAITING = "aggregator/control/parent_relay_waiting.cc"
 CHECKS = "aggregator/control/job_checks.cc"
@@ -56,16 +58,19 @@ XDP_BUGS = [
 ]
 
 FAILOVER_BUGS = [
-    Bug("failover", "turn_of_scales_early", "a turn of the scale slots is one step short", EVERYWHERE,
-        "all_[i] - operation[i] < slots_.scale)",
-        "all_[i] - operation[i] + 1 < slots_.scale)", "finished_everywhere_test"),
-    Bug("failover", "chunks_for_groups", "chunks of data count as steps in scale slots",
-        EVERYWHERE, "all_[stripe] += (share + group - 1) / group;", "all_[stripe] += share;",
-        "finished_everywhere_test"),
-    Bug("failover", "first_stripe_only", "an operation is finished everywhere once its first stripe has turned",
-        EVERYWHERE, "for (size_t i = 0; i < slots_.stripes; ++i) {\n    if (operation[i] > 0",
-        "for (size_t i = 0; i < 1; ++i) {\n    if (operation[i] > 0",
-        "finished_everywhere_test"),
+    Bug("failover", "turn_of_scales_early", "a result in a scale slot proves a group too much", STRIPE_SEND,
+        "group.operation == nullptr ? 0 : group.number + 1}", "group.operation == nullptr ? 0 : group.number + 2}",
+        "worker_stripe_streams_test"),
+    Bug("failover", "proof_for_the_other_stream", "a result in a scale slot proves something of the other stream", STRIPE_RECEIVE,
+        "Stream& stream = streams_[proof.stream];", "Stream& stream = streams_[1 - proof.stream];",
+        "worker_stripe_streams_test"),
+    Bug("failover", "groups_retire_early", "a scale slot is used again while groups before its own are unfinished", STRIPE_SEND,
+        "  return group_in(slot).state == ScaleGroupState::kFree;\n",
+        "  return group_in(slot).state == ScaleGroupState::kFree || group_in(slot).state == ScaleGroupState::kFinished;\n",
+        "worker_stripe_streams_test"),
+    Bug("failover", "first_stripe_only", "an operation is finished everywhere once it is on its first stripe", WORKER,
+        "  for (const auto& stripe : stripes_) first = std::min(first, stripe->first_unproven());\n",
+        "  first = std::min(first, stripes_.front()->first_unproven());\n", "sim_test *NothingIsWrong*"),
     Bug("failover", "furthest_rank_decides", "the rank that is furthest says where all go on", GRANTS,
         "grant.completed = std::min(grant.completed, member->completed);",
         "grant.completed = grant.completed + 1 == 0 ? member->completed : std::max(grant.completed, member->completed);",

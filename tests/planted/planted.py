@@ -27,6 +27,7 @@ import sys
 import time
 
 import bugs_collectives
+import bugs_compress
 import bugs_engine
 import bugs_failover
 import bugs_numbers
@@ -39,6 +40,7 @@ BUGS = [
     *bugs_protocol.BUGS,
     *bugs_collectives.BUGS,
     *bugs_sparse.BUGS,
+    *bugs_compress.BUGS,
     *bugs_numbers.BUGS,
     *bugs_service.BUGS,
     *bugs_failover.BUGS,

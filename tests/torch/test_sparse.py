@@ -254,14 +254,15 @@ def test_dense_tensors_with_zeros():
 class Recommender(torch.nn.Module):
     """A table with sparse gradients, a bag, and dense layers."""
 
-    def __init__(self, sparse):
+    def __init__(self, sparse, items=2000, columns=8):
         super().__init__()
-        self.table = torch.nn.Embedding(2000, 8, sparse=sparse)
+        self.used = torch.arange(8) < columns
+        self.table = torch.nn.Embedding(items, 8, sparse=sparse)
         self.bag = torch.nn.EmbeddingBag(500, 8, mode="sum", sparse=sparse)
         self.top = torch.nn.Linear(16, 1)
 
     def forward(self, items, history):
-        return self.top(torch.cat([self.table(items), self.bag(history)], dim=1))
+        return self.top(torch.cat([self.table(items) * self.used, self.bag(history)], dim=1))
 
 
 def sparse_hook(group, bucket):
@@ -274,22 +275,26 @@ SGD = functools.partial(torch.optim.SGD, lr=0.1)
 STEPS, BATCH = 4, 16
 
 
-def train(rank, world_size, sparse, hook=None, optimizer=SGD, **ddp_options):
-    """The parameters after some steps. With one rank, on the batches of all ranks."""
+def items_of(step, count):
+    return torch.randint(count, (BATCH * WORLD_SIZE,), generator=torch.Generator().manual_seed(100 + step))
+
+
+def train(rank, world_size, sparse, hook=None, optimizer=SGD, size=(), state_of=lambda model: None, **ddp_options):
+    """The parameters after some steps. With one rank, on the batches of all ranks. `size`: arguments of Recommender."""
     torch.manual_seed(1)
-    model = Recommender(sparse)
+    model = Recommender(sparse, *size)
     wrapped = DistributedDataParallel(model, **ddp_options) if world_size > 1 else model
     if hook is not None:
-        wrapped.register_comm_hook(None, hook)
+        wrapped.register_comm_hook(state_of(model), hook)
     tables = [parameter for name, parameter in model.named_parameters() if "top" not in name]
     optimizers = [optimizer(tables), SGD(model.top.parameters())]
     for step in range(STEPS):
         generator = torch.Generator().manual_seed(step)
-        items = torch.randint(2000, (BATCH * WORLD_SIZE,), generator=generator)
+        numbers = items_of(step, model.table.num_embeddings)
         history = torch.randint(500, (BATCH * WORLD_SIZE, 3), generator=generator)
         part = slice(BATCH * rank, BATCH * (rank + 1)) if world_size > 1 else slice(None)
         wrapped.zero_grad()
-        wrapped(items[part], history[part]).square().mean().backward()
+        wrapped(numbers[part], history[part]).square().mean().backward()
         for each in optimizers:
             each.step()
     return [parameter.detach().clone() for parameter in model.parameters()]
@@ -336,3 +341,27 @@ def test_the_hook_trains_dense_tables():
         return result
 
     check_training(ranks.run(on_rank), alone)
+
+
+@pytest.mark.parametrize("ddp_options", [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}])
+def test_the_hook_sends_the_rows_of_dense_tables(ddp_options):
+    size = (20_000, 2)  # items, and how many of a row's 8 elements have gradients
+    alone = ranks.run(lambda rank: train(rank, 1, False, size=size), world_size=1)[0]
+
+    def on_rank(rank):
+        state = netsum.torch.EmbeddingRows
+        result = train(rank, WORLD_SIZE, False, netsum.torch.sparse_ddp_hook, size=size, state_of=state, **ddp_options)
+        stats = netsum.torch.stats()
+        assert stats["sparse_operations"] == 2 * STEPS, "both tables, in every step"
+        rows = sum(items_of(step, 20_000).unique().numel() for step in range(STEPS))
+        bag = 500 * 8  # so small that it is sent as a dense tensor
+        assert stats["sparse_elements"] == STEPS * (20_000 * 8 + bag)
+        assert stats["sparse_sent_elements"] == rows * 8 + STEPS * bag, "whole rows"
+        return result
+
+    check_training(ranks.run(on_rank), alone)
+
+
+def test_rows_of_a_model_without_dense_tables_are_refused():
+    with pytest.raises(ValueError, match="EmbeddingRows: the model has no"):
+        netsum.torch.EmbeddingRows(Recommender(sparse=True))

@@ -18,6 +18,7 @@
 #include "netsum/communicator.h"
 #include "netsum/regroup.h"
 #include "netsum/version.h"
+#include "torch/src/compression.h"
 #include "torch/src/error.h"
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
@@ -282,4 +283,5 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_regroup(module);
   tb::bind_store(module);
   tb::bind_process_group(module);
+  tb::bind_compression(module);
 }

@@ -8,19 +8,26 @@ docs/pytorch.md.
 import torch.distributed as dist
 
 import torch  # noqa: F401  its libraries must be in the process before ours
-from netsum.torch import _group
-from netsum.torch._C import Error
-from netsum.torch._hooks import ddp_hook, sparse_ddp_hook
+from netsum.torch import _check_torch, _group  # noqa: F401  the check comes first
+from netsum.torch._C import Error, compression_methods
+from netsum.torch._compress import Compression, compress, compression_hook, reshard_compression_states
+from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
 __all__ = [
+    "Compression",
+    "EmbeddingRows",
     "Error",
+    "compress",
+    "compression_hook",
+    "compression_methods",
     "ddp_hook",
     "describe",
     "error",
     "overlap_fsdp",
     "regroup",
+    "reshard_compression_states",
     "sparse_all_reduce",
     "sparse_ddp_hook",
     "stats",
