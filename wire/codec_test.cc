@@ -51,6 +51,7 @@ std::vector<Sample> samples() {
       {"welcome", fields_of(NETSUM_TYPE_WELCOME, NETSUM_FORMAT_NONE, 72)},
       {"full packet", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I32, 1440)},
       {"contribution, 16-bit lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I16, 24)},
+      {"contribution, 8-bit lanes", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_SUM_I8, 24)},
       {"contribution, OR", fields_of(NETSUM_TYPE_CONTRIBUTION, NETSUM_FORMAT_OR_U64, 24)},
       {"result, maxima", fields_of(NETSUM_TYPE_RESULT, NETSUM_FORMAT_MAX_U32, 24, NETSUM_MEMBER_ALL)},
   };
@@ -220,9 +221,9 @@ TEST(Parse, NamesTheRuleThatIsBroken) {
       {NETSUM_DROP_BAD_LENGTH, 5, [](Frame* f) { f->resize(48); }},             // STATUS too long
       {NETSUM_DROP_BAD_LENGTH, 6, [](Frame* f) { f->resize(32); }},             // ERROR too short
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x00; }},            // no operation
-      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x11; }},            // SUM of 8-bit lanes
+      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x11; }},            // SUM of unsigned 8-bit lanes
       {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x24; }},            // MAX of 32-bit lanes
-      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x13; }},  // reserved: signed 8-bit lanes
+      {NETSUM_DROP_BAD_FORMAT, 0, [](Frame* f) { (*f)[2] = 0x18; }},  // SUM of unsigned 16-bit lanes
       {NETSUM_DROP_BAD_FORMAT, 4, [](Frame* f) { (*f)[2] = 0x14; }},  // PROBE with a format
       {NETSUM_DROP_NONE, 0, [](Frame* f) { f->resize(32 + 8928); }},  // exactly the limit
       {NETSUM_DROP_NONE, 7, [](Frame* f) { f->resize(32); }},         // HELLO without padding

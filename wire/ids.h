@@ -21,10 +21,11 @@
 #define NETSUM_TYPE_HELLO 6        /* worker -> aggregator: here I am; padded to the full packet size */
 #define NETSUM_TYPE_WELCOME 7      /* aggregator -> worker: the answer, of the same size */
 
-/* Lane widths, low nibble of `format`. 3 is kept for signed 8-bit lanes. */
+/* Lane widths, low nibble of `format`. */
 #define NETSUM_LANE_NONE 0
 #define NETSUM_LANE_U8 1
 #define NETSUM_LANE_I16 2
+#define NETSUM_LANE_I8 3
 #define NETSUM_LANE_I32 4
 #define NETSUM_LANE_I64 5
 #define NETSUM_LANE_U32 6
@@ -53,6 +54,7 @@
 
 #define NETSUM_FORMAT(op, lane) ((op)*16 + (lane)) /* P4 has no | for numbers without a width */
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)
+#define NETSUM_FORMAT_SUM_I8 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I8)
 #define NETSUM_FORMAT_SUM_I16 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I16)
 #define NETSUM_FORMAT_SUM_I32 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I32)
 #define NETSUM_FORMAT_SUM_I64 NETSUM_FORMAT(NETSUM_OP_SUM, NETSUM_LANE_I64)

@@ -148,6 +148,7 @@ NETSUM_INLINE void netsum_store64(void* p, uint64_t x) {
 NETSUM_INLINE uint32_t netsum_lane_bytes(uint8_t format) {
   switch (format & 15) {
     case NETSUM_LANE_U8:
+    case NETSUM_LANE_I8:
       return 1;
     case NETSUM_LANE_I16:
     case NETSUM_LANE_U16:

@@ -66,9 +66,9 @@ NETSUM_INLINE int netsum_is_words(uint8_t format) {
 /* Formats that a type may have. */
 NETSUM_INLINE int netsum_format_fits_type(uint8_t type, uint8_t format) {
   if (type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT) {
-    return format == NETSUM_FORMAT_SUM_I16 || format == NETSUM_FORMAT_SUM_I32 ||
-           format == NETSUM_FORMAT_SUM_I64 || format == NETSUM_FORMAT_MAX_U8 || netsum_is_words(format) ||
-           netsum_is_values(format);
+    return format == NETSUM_FORMAT_SUM_I8 || format == NETSUM_FORMAT_SUM_I16 ||
+           format == NETSUM_FORMAT_SUM_I32 || format == NETSUM_FORMAT_SUM_I64 ||
+           format == NETSUM_FORMAT_MAX_U8 || netsum_is_words(format) || netsum_is_values(format);
   }
   return format == NETSUM_FORMAT_NONE;
 }

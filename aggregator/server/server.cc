@@ -25,6 +25,7 @@
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
 #include "src/net/wake_event.h"
+#include "wire/ids.h"
 
 namespace netsum {
 namespace {
@@ -149,6 +150,7 @@ class UdpDataplane final : public Dataplane {
 
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
+    capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
     add_words(&capabilities);
     capabilities.set_no_lanes(true);
     capabilities.set_brief(true);

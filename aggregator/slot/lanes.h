@@ -24,6 +24,7 @@ NETSUM_INLINE uint64_t netsum_word_add(uint64_t x, uint64_t y, uint64_t top, uin
 }
 /* The top bits of the lanes of a SUM format. */
 NETSUM_INLINE uint64_t netsum_top_bits(uint8_t format) {
+  if (format == NETSUM_FORMAT_SUM_I8) return 0x8080808080808080ull;
   if (format == NETSUM_FORMAT_SUM_I16) return 0x8000800080008000ull;
   return format == NETSUM_FORMAT_SUM_I32 ? 0x8000000080000000ull : 0x8000000000000000ull;
 }

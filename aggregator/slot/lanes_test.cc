@@ -56,6 +56,7 @@ T larger(T x, T y) {
 }
 
 int naive(uint8_t format, std::vector<uint8_t>& acc, const std::vector<uint8_t>& in) {
+  if (format == NETSUM_FORMAT_SUM_I8) return naive_sum<int8_t, int32_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I16) return naive_sum<int16_t, int32_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I32) return naive_sum<int32_t, int64_t>(acc, in);
   if (format == NETSUM_FORMAT_SUM_I64) return naive_sum<int64_t, __int128>(acc, in);
@@ -70,10 +71,11 @@ int naive(uint8_t format, std::vector<uint8_t>& acc, const std::vector<uint8_t>&
 TEST(Lanes, AddAsTheNaiveLoopDoes) {
   Rng rng(1);
   int overflows = 0;
-  for (int round = 0; round < 18000; ++round) {
+  for (int round = 0; round < 20000; ++round) {
     const uint8_t formats[] = {NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
                                NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
-                               NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64};
+                               NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64,
+                               NETSUM_FORMAT_SUM_I8};
     const uint8_t format = formats[static_cast<size_t>(round) % std::size(formats)];
     const size_t bytes = round < 30 ? NETSUM_MAX_PAYLOAD - 8 * rng.below(2) : 8 * (1 + rng.below(12));
     const std::vector<uint8_t> start = random_bytes(rng, bytes), in = random_bytes(rng, bytes);

@@ -14,7 +14,7 @@ namespace netsum {
 namespace {
 
 constexpr uint32_t kPayload = 16;
-constexpr uint32_t kMaxLanes = 8;  // of 16 bits
+constexpr uint32_t kMaxLanes = kPayload;  // of 8 bits
 
 struct Network {
   double loss, duplicate, straggle;
@@ -24,7 +24,7 @@ struct Network {
 struct Scenario {
   uint16_t members;
   uint32_t slots, steps, first_round;
-  uint32_t lane_bytes;  // 2 or 4
+  uint32_t lane_bytes;  // 1, 2 or 4
   Network network;
 };
 
@@ -42,7 +42,7 @@ struct Packet {
 
 // The value that `member` contributes in lane `i` of `step`: 64 of them fit a lane.
 int32_t value_of(const Scenario& run, uint16_t member, uint32_t step, uint32_t i) {
-  const int32_t range = run.lane_bytes == 2 ? 1009 : 1000003;
+  const int32_t range = run.lane_bytes == 1 ? 3 : run.lane_bytes == 2 ? 1009 : 1000003;
   return static_cast<int32_t>((member + 1) * 7919u + step * 104729u + i * 31u) % range - range / 2;
 }
 int32_t sum_of(const Scenario& run, uint32_t step, uint32_t i) {
@@ -102,6 +102,7 @@ class Simulation {
   uint32_t lanes() const { return kPayload / run_.lane_bytes; }
   int32_t lane(const std::vector<uint8_t>& payload, uint32_t i) const {
     const uint8_t* at = &payload[run_.lane_bytes * i];
+    if (run_.lane_bytes == 1) return static_cast<int8_t>(*at);
     if (run_.lane_bytes == 4) return static_cast<int32_t>(netsum_load32(at));
     return static_cast<int16_t>(at[0] | at[1] << 8);
   }
@@ -111,6 +112,7 @@ class Simulation {
   netsum_fields fields_of(uint16_t m, uint32_t step, uint8_t type) const {
     netsum_fields f = bench_.contribution(m, round_of(step), step % run_.slots);
     f.type = type;
+    if (run_.lane_bytes == 1) f.format = NETSUM_FORMAT_SUM_I8;
     if (run_.lane_bytes == 2) f.format = NETSUM_FORMAT_SUM_I16;
     f.chunk = step;
     f.payload_bytes = type == NETSUM_TYPE_CONTRIBUTION ? kPayload : 0;
@@ -248,7 +250,7 @@ Scenario random_run(Rng& rng) {
   run.slots = static_cast<uint32_t>(1 + rng.below(3));
   run.steps = static_cast<uint32_t>(1 + rng.below(20));
   run.first_round = rng.chance(0.1) ? 0xFFFFFFFCu : 1;
-  run.lane_bytes = rng.chance(0.5) ? 2 : 4;
+  run.lane_bytes = 1u << rng.below(3);
   run.network.loss = rng.chance(0.3) ? 0 : 0.3 * rng.unit();
   run.network.duplicate = 0.3 * rng.unit();
   run.network.straggle = 0.2 * rng.unit();

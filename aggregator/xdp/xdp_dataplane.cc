@@ -47,6 +47,7 @@ class XdpDataplane final : public Dataplane {
 
   DataplaneLimits limits() const override {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
+    capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
     add_words(&capabilities);
     capabilities.set_no_lanes(true);
     capabilities.set_brief(true);

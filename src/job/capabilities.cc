@@ -56,6 +56,7 @@ std::string describe_format(uint32_t format) {
          " of " +
          name(format & 15,
               {{NETSUM_LANE_U8, "unsigned 8-bit"},
+               {NETSUM_LANE_I8, "8-bit"},
                {NETSUM_LANE_I16, "16-bit"},
                {NETSUM_LANE_I32, "32-bit"},
                {NETSUM_LANE_I64, "64-bit"},

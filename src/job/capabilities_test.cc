@@ -89,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         Lack{
             [](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT(9, NETSUM_LANE_I32)); },
             "operation 9 of 32-bit lanes"},
+        Lack{[](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT_SUM_I8); },
+             "SUM of 8-bit lanes"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT_OR_U64); },
              "OR of unsigned 64-bit lanes"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_formats(NETSUM_FORMAT_MAX_U16); },

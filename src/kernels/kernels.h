@@ -108,6 +108,7 @@ void sum_narrow(DataType type, int lane_bits, std::span<const uint8_t* const> in
 
 // --- In the aggregator
 // acc[i] += lanes[i], two's complement. Returns true if any lane overflowed.
+bool add_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
@@ -119,7 +120,7 @@ void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 // acc[i] |= lanes[i], acc[i] ^= lanes[i]. Lanes of all widths are the same here.
 void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
-// As add_lanesN for lanes of `lane_bytes` (2, 4 or 8), on `bytes` of them.
+// As add_lanesN for lanes of `lane_bytes` (1, 2, 4 or 8), on `bytes` of them.
 bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes);
 // What an aggregator does with lanes of `format` (NETSUM_FORMAT_* of wire/ids.h, no values): one of the above, on `bytes` of
 // them. Returns true if a lane overflowed.
@@ -177,6 +178,7 @@ bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
 void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
                        bool average, void* out);
+bool add_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);

@@ -412,15 +412,19 @@ TEST_P(KernelTest, AddLanesAgreesAndReportsOverflow) {
     const auto second = random_bytes(rng_, n * 8);
     GuardedBytes lanes(n * 8, n % 13);
     lanes.fill(second);
-    for (const size_t width : {2, 4, 8}) {
+    for (const size_t width : {1, 2, 4, 8}) {
       GuardedBytes expected(n * 8, n % 16);
       GuardedBytes actual(n * 8, n % 16);
       expected.fill(first);
       actual.fill(first);
-      const auto reference = width == 2   ? plain::add_lanes16
+      const auto reference = width == 1   ? plain::add_lanes8
+                             : width == 2 ? plain::add_lanes16
                              : width == 4 ? plain::add_lanes32
                                           : plain::add_lanes64;
-      const auto kernel = width == 2 ? add_lanes16 : width == 4 ? add_lanes32 : add_lanes64;
+      const auto kernel = width == 1   ? add_lanes8
+                          : width == 2 ? add_lanes16
+                          : width == 4 ? add_lanes32
+                                       : add_lanes64;
       const size_t count = n * 8 / width;
       const bool overflow = reference(expected.data(), lanes.data(), count);
       ASSERT_EQ(kernel(actual.data(), lanes.data(), count), overflow) << n;
@@ -431,15 +435,16 @@ TEST_P(KernelTest, AddLanesAgreesAndReportsOverflow) {
 
 template <typename T>
 void check_single_overflows(bool (*add_lanes)(uint8_t*, const uint8_t*, size_t)) {
-  for (size_t at = 0; at < 45; ++at) {
+  constexpr size_t kLanes = 85;  // more than a vector of the narrowest lanes
+  for (size_t at = 0; at < kLanes; ++at) {
     for (const int sign : {1, -1}) {
-      std::vector<T> acc(45, 1), lanes(45, -1);
+      std::vector<T> acc(kLanes, 1), lanes(kLanes, -1);
       acc[at] = sign > 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min();
       const auto overflows = [&](int by) {
         lanes[at] = static_cast<T>(by);
         auto sum = acc;
         return add_lanes(reinterpret_cast<uint8_t*>(sum.data()), reinterpret_cast<uint8_t*>(lanes.data()),
-                         45);
+                         kLanes);
       };
       ASSERT_TRUE(overflows(sign)) << at;
       ASSERT_FALSE(overflows(0)) << at;
@@ -449,6 +454,7 @@ void check_single_overflows(bool (*add_lanes)(uint8_t*, const uint8_t*, size_t))
 }
 
 TEST_P(KernelTest, AddLanesReportsASingleOverflowAnywhere) {
+  check_single_overflows<int8_t>(add_lanes8);
   check_single_overflows<int16_t>(add_lanes16);
   check_single_overflows<int32_t>(add_lanes32);
   check_single_overflows<int64_t>(add_lanes64);
@@ -494,6 +500,8 @@ TEST_P(KernelTest, CombineLanesAddsAndReportsOverflow) {
     EXPECT_EQ(sum, expected);
     return overflow;
   };
+  EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I8, int8_t{INT8_MAX}, int8_t{1}));
+  EXPECT_FALSE(overflows(NETSUM_FORMAT_SUM_I8, int8_t{INT8_MAX}, int8_t{-1}));
   EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I16, int16_t{INT16_MAX}, int16_t{1}));
   EXPECT_FALSE(overflows(NETSUM_FORMAT_SUM_I16, int16_t{INT16_MAX}, int16_t{-1}));
   EXPECT_TRUE(overflows(NETSUM_FORMAT_SUM_I32, int32_t{INT32_MIN}, int32_t{-1}));

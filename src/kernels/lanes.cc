@@ -46,6 +46,9 @@ HWY_INLINE bool add(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return !hn::AllFalse(d, hn::Lt(overflow, hn::Zero(d)));
 }
 
+bool add8(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add<int8_t>(acc, lanes, n);
+}
 bool add16(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return add<int16_t>(acc, lanes, n);
 }
@@ -167,6 +170,7 @@ HWY_AFTER_NAMESPACE();
 namespace netsum::kernels {
 namespace {
 
+HWY_EXPORT(add8);
 HWY_EXPORT(add16);
 HWY_EXPORT(add32);
 HWY_EXPORT(add64);
@@ -183,6 +187,10 @@ HWY_EXPORT(join_halves);
 
 }  // namespace
 
+bool add_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(add8)(acc, lanes, n);
+}
+
 bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return HWY_DYNAMIC_DISPATCH(add16)(acc, lanes, n);
 }
@@ -197,6 +205,8 @@ bool add_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n) {
 
 bool add_lanes(size_t lane_bytes, uint8_t* acc, const uint8_t* lanes, size_t bytes) {
   switch (lane_bytes) {
+    case 1:
+      return add_lanes8(acc, lanes, bytes);
     case 2:
       return add_lanes16(acc, lanes, bytes / 2);
     case 4:
@@ -228,6 +238,8 @@ void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes) {
 
 bool combine_lanes(uint8_t format, uint8_t* acc, const uint8_t* lanes, size_t bytes) {
   switch (format) {
+    case NETSUM_FORMAT_SUM_I8:
+      return add_lanes(1, acc, lanes, bytes);
     case NETSUM_FORMAT_SUM_I16:
       return add_lanes(2, acc, lanes, bytes);
     case NETSUM_FORMAT_SUM_I32:

@@ -237,6 +237,9 @@ void from_wide_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t ex
   }
 }
 
+bool add_lanes8(uint8_t* acc, const uint8_t* lanes, size_t n) {
+  return add_lanes<int8_t>(acc, lanes, n);
+}
 bool add_lanes16(uint8_t* acc, const uint8_t* lanes, size_t n) {
   return add_lanes<int16_t>(acc, lanes, n);
 }

@@ -197,7 +197,7 @@ Vector malformed() {
   byte("type 15", 1, 0x2F, "bad_type");
   byte("an unknown flag", 3, 0x08, "bad_flags");
   byte("the maximum of 32-bit lanes, which nobody knows", 2, 0x24, "bad_format");
-  byte("signed 8-bit lanes, kept for later", 2, 0x13, "bad_format");
+  byte("the sum of unsigned 16-bit lanes, which nobody knows", 2, 0x18, "bad_format");
   w.feed(0, "a RESULT, which an aggregator does not take", w.result(kFirst, lanes32({1, 2})));
   w.expect_drop("bad_type");
   w.feed(0, "a STATUS", w.status(0, kFirst, 1, false)).expect_drop("bad_type");
@@ -354,6 +354,37 @@ Vector narrow() {
   w.contribute(1, third, lanes16({0, 0, 0, 0}));
   w.contribute(2, third, lanes16({0, 0, 0, 0}));
   w.expect_result_for_all(third, lanes16({-32768, 32767, -1, 0}));
+  return w.done();
+}
+
+Vector bytes() {
+  VectorWriter w("byte_lanes", "8-bit lanes: no carry crosses into a neighbour, and overflow is flagged", 3);
+  w.everybody_says_hello();
+  const Round r{.slot = 0, .round = 1, .chunk = 5, .format = NETSUM_FORMAT_SUM_I8};
+  w.contribute(0, r, lanes8({1, -1, 0, -1, 100, -128, 0, 7, -42, 42, 42, -42, 0, 0, -1, 1}));
+  w.contribute(2, r, lanes8({2, 1, 1, -1, -100, 127, -1, 0, -43, 43, 43, -43, 127, -128, -1, 1}));
+  w.contribute(1, r, lanes8({3, 1, -1, -1, 5, 1, 2, -7, -43, 42, 42, -43, 0, 0, -1, 1}),
+               "carries stay within their lanes");
+  w.expect_result_for_all(r, lanes8({6, 1, 0, -3, 5, 0, 1, 0, -128, 127, 127, -128, 127, -128, -3, 3}));
+  Round second = r, flagged = r, third = r;
+  second.round = flagged.round = 2;
+  flagged.flags = NETSUM_FLAG_OVERFLOW;
+  w.contribute(0, second, lanes8({0, 127, 0, 0, 0, 0, 0, 0}));
+  w.contribute(1, second, lanes8({0, 1, 0, 0, 0, 0, 0, 0}),
+               "one lane passes its range, its neighbours do not notice");
+  w.contribute(2, second, lanes8({5, 0, 5, 5, 5, 5, 5, 5}));
+  w.expect_result_for_all(flagged, lanes8({5, -128, 5, 5, 5, 5, 5, 5}));
+  third.round = flagged.round = 3;
+  w.contribute(0, third, lanes8({0, 0, 0, 0, 0, 0, 0, -128}));
+  w.contribute(1, third, lanes8({0, 0, 0, 0, 0, 0, 0, -1}), "the last lane passes its range");
+  w.contribute(2, third, lanes8({1, 1, 1, 1, 1, 1, 1, 0}));
+  w.expect_result_for_all(flagged, lanes8({1, 1, 1, 1, 1, 1, 1, 127}));
+  Round mixed = r, other = r;
+  mixed.round = other.round = 4;
+  other.format = NETSUM_FORMAT_SUM_I16;
+  w.contribute(0, mixed, lanes8({1, 2, 3, 4, 5, 6, 7, 8}));
+  w.contribute(1, other, lanes16({1, 2, 3, 4}), "lanes of another width");
+  w.expect({0, 1, 2}, "an error that blames member 1, one frame for all", w.error(other, 1));
   return w.done();
 }
 
@@ -828,6 +859,7 @@ std::vector<Vector> make_vectors() {
                              two_jobs(),
                              overflow(),
                              narrow(),
+                             bytes(),
                              wide(),
                              scales(),
                              probes(),

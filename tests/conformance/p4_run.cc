@@ -43,6 +43,7 @@ bool P4Run::takes(const netsum_fields& packet) const {
   if ((packet.flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) != 0) return false;
   switch (packet.format) {
     case NETSUM_FORMAT_NONE:
+    case NETSUM_FORMAT_SUM_I8:
     case NETSUM_FORMAT_SUM_I16:
     case NETSUM_FORMAT_SUM_I32:
     case NETSUM_FORMAT_SUM_I64:

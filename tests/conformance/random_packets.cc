@@ -75,9 +75,9 @@ class Traffic {
     f.type = NETSUM_TYPE_CONTRIBUTION;
     // Each round has its format and length, so that members agree most of the time.
     static constexpr uint8_t kFormats[] = {
-        NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64,
-        NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64,
-        NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32, NETSUM_FORMAT_MAX_U64};
+        NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8,
+        NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64, NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
+        NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_SUM_I8};
     f.format = kFormats[f.round % std::size(kFormats)];
     // In the scale slot, mostly.
     static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32),

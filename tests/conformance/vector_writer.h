@@ -21,6 +21,9 @@ struct Round {
   uint8_t flags = 0;
 };
 
+inline Bytes lanes8(const std::vector<int8_t>& values) {
+  return Bytes(values.begin(), values.end());
+}
 inline Bytes lanes16(const std::vector<int16_t>& values) {
   Bytes payload(values.size() * 2);
   for (size_t i = 0; i < values.size(); ++i) {

@@ -34,9 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool is_words =
       (fields.format >= 0x26 && fields.format <= 0x28) || fields.format == 0x57 || fields.format == 0x67;
   const bool has_lanes = fields.type == NETSUM_TYPE_CONTRIBUTION || fields.type == NETSUM_TYPE_RESULT;
-  require(has_lanes == (fields.format == NETSUM_FORMAT_SUM_I16 || fields.format == NETSUM_FORMAT_SUM_I32 ||
-                        fields.format == NETSUM_FORMAT_SUM_I64 || fields.format == NETSUM_FORMAT_MAX_U8 ||
-                        is_words || is_values));
+  require(has_lanes == (fields.format == NETSUM_FORMAT_SUM_I8 || fields.format == NETSUM_FORMAT_SUM_I16 ||
+                        fields.format == NETSUM_FORMAT_SUM_I32 || fields.format == NETSUM_FORMAT_SUM_I64 ||
+                        fields.format == NETSUM_FORMAT_MAX_U8 || is_words || is_values));
   require(has_lanes || fields.format == NETSUM_FORMAT_NONE);
   require(!has_lanes || fields.payload_bytes > 0);
   const bool no_lanes = (fields.flags & NETSUM_FLAG_NO_LANES) != 0;

@@ -208,6 +208,9 @@ class Model {
   void add(Round* round, const uint8_t* lanes) const {
     const uint32_t bytes = lane_bytes_of(round->identity);
     switch (round->identity.format) {
+      case NETSUM_FORMAT_SUM_I8:
+        round->overflow |= add_lanes<int8_t>(round->lanes, lanes, bytes);
+        return;
       case NETSUM_FORMAT_SUM_I16:
         round->overflow |= add_lanes<int16_t>(round->lanes, lanes, bytes);
         return;
@@ -258,7 +261,8 @@ void require(bool holds) {
 
 constexpr uint8_t kFormats[] = {NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I64,
                                 NETSUM_FORMAT_MAX_U8,  NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64,
-                                NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32, NETSUM_FORMAT_MAX_U64};
+                                NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32, NETSUM_FORMAT_MAX_U64,
+                                NETSUM_FORMAT_SUM_I8};
 
 // What an input's first two bytes say.
 struct Setting {

@@ -47,6 +47,8 @@ KERNEL_BUGS = [
         "  *overflow |= (x ^ sum) & (y ^ sum);", "  *overflow = (x ^ sum) & (y ^ sum);", "lanes_test"),
     Bug("kernels", "bpf_carry_into_neighbour", "BPF's 16-bit lanes carry into their neighbours", BPF_LANES,
         "SUM_I16) return 0x8000800080008000ull;", "SUM_I16) return 0x8000000080008000ull;", "lanes_test"),
+    Bug("kernels", "bpf_bytes_carry_into_neighbour", "BPF's 8-bit lanes carry into their neighbours", BPF_LANES,
+        "SUM_I8) return 0x8080808080808080ull;", "SUM_I8) return 0x8080808000808080ull;", "lanes_test"),
     Bug("kernels", "bpf_maxima_of_other_lanes", "BPF's maxima of 32 bits are those of 64 bits", BPF_LANES,
         "  return format == NETSUM_FORMAT_MAX_U32 ? 0x8000000080000000ull : 0x8000000000000000ull;\n}\n\n/* x OR y",
         "  return 0x8000000000000000ull;\n}\n\n/* x OR y", "lanes_test"),

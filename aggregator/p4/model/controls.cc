@@ -31,6 +31,8 @@ Format format_of(uint8_t format) {
   constexpr uint64_t k8 = 0x8080808080808080, k16 = 0x8000800080008000, k32 = 0x8000000080000000,
                      k64 = 0x8000000000000000;
   switch (format) {
+    case NETSUM_FORMAT_SUM_I8:
+      return {true, false, NETSUM_P4_COMBINE_SUM, k8, 7};
     case NETSUM_FORMAT_SUM_I16:
       return {true, false, NETSUM_P4_COMBINE_SUM, k16, 15};
     case NETSUM_FORMAT_SUM_I32:

@@ -26,6 +26,7 @@ control Format(inout headers_t h, inout metadata_t m) {
     actions = { lanes; element_values; NoAction; }
     default_action = NoAction();
     const entries = {
+      NETSUM_FORMAT_SUM_I8: lanes(NETSUM_P4_COMBINE_SUM, TOP_BITS_8, 7);
       NETSUM_FORMAT_SUM_I16: lanes(NETSUM_P4_COMBINE_SUM, TOP_BITS_16, 15);
       NETSUM_FORMAT_SUM_I32: lanes(NETSUM_P4_COMBINE_SUM, TOP_BITS_32, 31);
       NETSUM_FORMAT_SUM_I64: lanes(NETSUM_P4_COMBINE_SUM, TOP_BITS_64, 63);
