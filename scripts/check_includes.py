@@ -32,7 +32,8 @@ DOORS = {
     "src/job": [API, "src/base", "wire"],
     "src/control": [API, "src/base", "src/net", "src/job", "wire"],
     "src/encoding": [API, "src/base", "src/kernels", "wire"],
-    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/net", "wire"],
+    "src/verify": [API, "src/base", "src/kernels", "wire"],
+    "src/worker": [API, "src/base", "src/kernels", "src/encoding", "src/verify", "src/net", "wire"],
     "src/host": [API, "src/base", "src/kernels", "src/encoding", "src/worker", "wire"],
     # Of the worker the limits of the weights that the planner makes.
     "src/plan": [API, "src/base", "src/job", "src/worker"],

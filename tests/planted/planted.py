@@ -34,6 +34,7 @@ import bugs_numbers
 import bugs_protocol
 import bugs_service
 import bugs_sparse
+import bugs_verify
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUGS = [
@@ -45,6 +46,7 @@ BUGS = [
     *bugs_service.BUGS,
     *bugs_failover.BUGS,
     *bugs_engine.BUGS,
+    *bugs_verify.BUGS,
 ]
 BUILD_DEADLINE_S = 600
 SKIPPED = 77  # the exit status when all bugs that were tried were found, but some could not be tried
