@@ -229,6 +229,12 @@ TEST_P(CollectivesTest, TagsAndBarriersAreCompared) {
     expect_mismatch(communicator.broadcast(std::span(&buffer, 1), 0, {.tag = tag}));
   });
   PlacedJob(GetParam()).run([&](Communicator& communicator) {
+    int32_t one = 1;
+    const uint32_t tag = communicator.rank() == 2 ? 1 : 0;
+    expect_mismatch(
+        communicator.all_reduce(TensorView{&one, &one, 1}, {.type = DataType::kInt32, .tag = tag}));
+  });
+  PlacedJob(GetParam()).run([&](Communicator& communicator) {
     int32_t one = 1;  // as large as a barrier
     expect_mismatch(communicator.rank() == 2
                         ? communicator.start_barrier(seconds(60))

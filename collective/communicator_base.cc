@@ -64,6 +64,7 @@ Work CommunicatorBase::sum(Collective collective, std::span<const TensorView> te
   spec.op = options.op;
   spec.tensors.assign(tensors.begin(), tensors.end());
   spec.role = make_role(collective, root, rank());
+  spec.role.tag = options.tag;
   spec.one_tensor = collective == Collective::kReduceScatter;
   return submit_here(std::move(spec), options.timeout);
 }

@@ -19,7 +19,7 @@ class Regression(lightning.LightningModule):
     def training_step(self, batch, _):
         inputs, targets = batch
         loss = torch.nn.functional.mse_loss(self.layers(inputs), targets)
-        self.log("loss", loss, on_step=False, on_epoch=True)
+        self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
         return loss
 
     def configure_optimizers(self):

@@ -133,6 +133,8 @@ struct ReduceOptions {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
+  // What the caller does with inputs or results besides, in its own numbers. Ranks compare it.
+  uint32_t tag = 0;
 };
 using AllReduceOptions = ReduceOptions;
 

@@ -56,7 +56,7 @@ struct Role {
   Collective collective = Collective::kAllReduce;
   // What else all ranks must agree on, such as the root. Ranks compare it, too.
   uint32_t parameter = 0;
-  uint32_t tag = 0;  // CollectiveOptions::tag; ranks compare it as well
+  uint32_t tag = 0;  // CollectiveOptions::tag or ReduceOptions::tag; ranks compare it as well
   // Which ranks contribute their inputs. Those of the others count as zeros, and may be null.
   Ranks contributors = Ranks::every();
   // Which ranks get the result in their outputs. The others acknowledge and discard it, and their outputs may be null;

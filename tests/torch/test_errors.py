@@ -86,6 +86,12 @@ DIFFERENT_CALLS = {
     "operator of reduce_scatter": lambda odd: dist.reduce_scatter_single(
         torch.empty(100), torch.ones(WORLD_SIZE * 100), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
     ),
+    "integers summed or averaged": lambda odd: dist.all_reduce(
+        torch.ones(100, dtype=torch.int64), op=dist.ReduceOp.AVG if odd else dist.ReduceOp.SUM
+    ),
+    "a factor or none": lambda odd: dist.all_reduce(
+        torch.ones(100), op=dist.ReduceOp.PREMUL_SUM(0.5) if odd else dist.ReduceOp.SUM
+    ),
     "minimum or maximum": lambda odd: dist.all_reduce(
         torch.ones(100), op=dist.ReduceOp.MIN if odd else dist.ReduceOp.MAX
     ),

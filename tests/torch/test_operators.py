@@ -1,4 +1,5 @@
-"""Minima, maxima and bitwise reductions in the network: Gloo's bits, NaN and zeros, and which types Gloo reduces."""
+"""Minima, maxima, bitwise reductions and averages of integers in the network: Gloo's bits, NaN and zeros, fractions, and
+which types Gloo reduces."""
 
 import math
 
@@ -107,6 +108,55 @@ def test_zeros_and_layouts():
         assert not tensor.any()
         empty = torch.empty(0, dtype=torch.int32)
         dist.all_reduce(empty, op=ReduceOp.BXOR)
+
+    ranks.run(on_rank)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("size", [WORLD_SIZE, 3])
+def test_averages_of_integers_lose_their_fractions(dtype, size):
+    """As NCCL's: the exact sum, divided towards zero."""
+
+    def on_rank(rank):
+        group = dist.new_group(list(range(size)))
+        if rank >= size:
+            return
+        least, greatest = torch.iinfo(dtype).min // (2 * size), torch.iinfo(dtype).max // (2 * size)
+        generator = torch.Generator().manual_seed(7)
+        of_ranks = [
+            torch.randint(least, greatest, (size * 750,), dtype=dtype, generator=generator) for _ in range(size)
+        ]
+        for r, values in enumerate(of_ranks):
+            values[:20] = torch.arange(-10, 10) * (1 if r == 0 else 0)  # sums of both signs that do not divide
+        mine = of_ranks[rank]
+        mean = torch.stack(of_ranks).sum(0, dtype=dtype).div(size, rounding_mode="trunc")
+        part = slice(rank * 750, (rank + 1) * 750)
+        options = {"op": ReduceOp.AVG, "group": group}
+
+        averaged = mine.clone()
+        dist.all_reduce(averaged, **options)
+        assert torch.equal(averaged, mean)
+        every_third = mine.repeat_interleave(3)[::3]
+        dist.all_reduce(every_third, **options)
+        assert torch.equal(every_third, mean)
+        averaged = mine.clone()
+        dist.reduce(averaged, dst=2, **options)
+        assert torch.equal(averaged, mean if rank == 2 else mine)
+        averaged = torch.empty(750, dtype=dtype)
+        dist.reduce_scatter_single(averaged, mine, **options)
+        assert torch.equal(averaged, mean[part])
+        averaged.zero_()
+        dist.reduce_scatter(averaged, list(mine.split(750)), **options)
+        assert torch.equal(averaged, mean[part])
+        memory = mine.clone()
+        several = [memory[:1], memory[1:2000], memory[1:2000], memory[2000:]]  # one of them twice
+        dist.all_reduce_coalesced(several, **options)
+        assert torch.equal(memory, mean)
+        averaged = mine.clone()
+        netsum.torch.sparse_all_reduce(averaged, **options)
+        assert torch.equal(averaged, mean)
+        assert torch.equal(mine, of_ranks[rank]), "an input has changed"
+        assert calls("gloo", group) == {}
 
     ranks.run(on_rank)
 

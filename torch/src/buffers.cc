@@ -77,7 +77,9 @@ Status Buffers::prepare(std::optional<double> factor) {
 void Buffers::copy_back() {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   for (Item& item : items_) {
-    if (item.writes && !item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
+    if (!item.writes) continue;
+    if (divisor_ != 1) item.buffer.div_(divisor_, "trunc");
+    if (!item.tensor.is_same(item.buffer)) item.tensor.copy_(item.buffer);
   }
   if (last_step_) last_step_();
 }

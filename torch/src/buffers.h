@@ -36,6 +36,12 @@ class Buffers {
     must_copy_back_ = true;
   }
 
+  // copy_back() divides the results, of an integer type, and drops the fractions.
+  void set_divisor(int64_t divisor) {
+    divisor_ = divisor;
+    must_copy_back_ = true;
+  }
+
   // Makes the copies. To be called once, when all tensors have been added. All inputs are multiplied by `factor`, in
   // copies. kInvalidArgument: a result has several elements at one place in memory (expand()), where only one fits.
   Status prepare(std::optional<double> factor = {});
@@ -72,6 +78,7 @@ class Buffers {
   bool results_overlap() const;
 
   std::vector<Item> items_;
+  int64_t divisor_ = 1;
   std::function<void()> last_step_;
   bool must_copy_back_ = false;
 };

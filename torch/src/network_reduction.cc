@@ -47,8 +47,6 @@ std::optional<ReduceOp> network_operator(c10d::ReduceOp::RedOpType op) {
 // Whether the library computes the operator for the type (docs/numerics.md).
 bool is_defined(ReduceOp op, DataType type) {
   switch (op) {
-    case ReduceOp::kAvg:
-      return is_floating(type);
     case ReduceOp::kBitAnd:
     case ReduceOp::kBitOr:
     case ReduceOp::kBitXor:
@@ -77,11 +75,17 @@ std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>&
   const auto op_type = static_cast<c10d::ReduceOp::RedOpType>(op);
   const auto network_op = network_operator(op_type);
   if (!network_op || !is_defined(*network_op, *network)) return std::nullopt;
-  NetworkReduction reduction{.options = {.type = *network, .op = *network_op}, .factor = std::nullopt};
+  NetworkReduction reduction;
+  reduction.options = {.type = *network, .op = *network_op};
   if (op_type == c10d::ReduceOp::PREMUL_SUM) {
     if (!is_floating(*network)) return std::nullopt;
     reduction.factor = factor_of(op);
+  } else if (op_type == c10d::ReduceOp::AVG && !is_floating(*network)) {
+    reduction.options.op = ReduceOp::kSum;
+    reduction.divides = true;
   }
+  // Otherwise a rank with SUM could take part.
+  if (reduction.options.op == ReduceOp::kSum) reduction.options.tag = static_cast<uint32_t>(op_type);
   return reduction;
 }
 

@@ -16,6 +16,8 @@ namespace netsum::torch_backend {
 struct NetworkReduction {
   ReduceOptions options;
   std::optional<double> factor;  // by which the inputs are multiplied first (PREMUL_SUM)
+  // The results are then divided by the number of ranks, and lose their fractions, as in NCCL (AVG of integers).
+  bool divides = false;
 };
 
 // nullopt: the hosts must reduce them.

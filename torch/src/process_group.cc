@@ -162,9 +162,10 @@ int ProcessGroupNetsum::checked_root(const Call& call, int64_t root) const {
 c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, Buffers buffers,
                                                              std::vector<Tensors> results,
                                                              const Tensors& profiled,
-                                                             std::optional<double> factor) {
+                                                             const NetworkReduction& reduction) {
   const CallId id{.call = call, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
-  if (const Status refusal = buffers.prepare(factor); !refusal.ok())
+  if (reduction.divides) buffers.set_divisor(getSize());
+  if (const Status refusal = buffers.prepare(reduction.factor); !refusal.ok())
     throw BackendError(id.to_string(), refusal);
   {
     const std::lock_guard lock(mutex_);

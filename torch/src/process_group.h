@@ -140,7 +140,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   // A call in the network: counts it, prepares the buffers, and throws if they cannot be used. The operations then use
   // CollectiveWork::buffers().
   c10::intrusive_ptr<CollectiveWork> begin(const Call& call, Buffers buffers, std::vector<Tensors> results,
-                                           const Tensors& profiled, std::optional<double> factor = {});
+                                           const Tensors& profiled, const NetworkReduction& reduction = {});
   // Ends `work` when the operations have ended.
   c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<CollectiveWork> work,
                                         const std::vector<Work>& operations);

@@ -123,7 +123,7 @@ WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& c
   reduction.options.timeout = timeout_or_default(timeout);
   Buffers buffers;
   for (const at::Tensor& tensor : tensors) buffers.add_in_place(tensor);
-  auto work = begin(call, std::move(buffers), {tensors}, tensors, reduction.factor);
+  auto work = begin(call, std::move(buffers), {tensors}, tensors, reduction);
   std::vector<TensorView> views;
   for (size_t i = 0; i < tensors.size(); ++i) {
     views.push_back({.input = work->buffers().input(i),
@@ -144,7 +144,7 @@ WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const bool receives = root == getRank();
   Buffers buffers;
   const size_t index = receives ? buffers.add_in_place(tensors[0]) : buffers.add_input(tensors[0]);
-  auto work = begin(kReduce, std::move(buffers), {tensors}, tensors, reduction->factor);
+  auto work = begin(kReduce, std::move(buffers), {tensors}, tensors, *reduction);
   const TensorView view{.input = work->buffers().input(index),
                         .output = receives ? work->buffers().output(index) : nullptr,
                         .count = work->buffers().count(index)};
@@ -170,7 +170,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
     parts.push_back(r == own ? add_pair(&buffers, inputs[0][r], outputs[0])
                              : Indices{.input = buffers.add_input(inputs[0][r])});
   }
-  auto work = begin(call, std::move(buffers), {outputs}, inputs[0], reduction->factor);
+  auto work = begin(call, std::move(buffers), {outputs}, inputs[0], *reduction);
   std::vector<TensorView> views;
   for (size_t r = 0; r < parts.size(); ++r) {
     views.push_back({.input = work->buffers().input(parts[r].input),
@@ -210,7 +210,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, cons
     buffers.add_input(inputs[i]);
     buffers.add_output(outputs[i]);
   }
-  auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction.factor);
+  auto work = begin(call, std::move(buffers), {outputs}, inputs, reduction);
   std::vector<Work> operations;
   std::vector<TensorView> views(static_cast<size_t>(getSize()));
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -31,7 +31,10 @@ at::ScalarType reduced_type(at::ScalarType type) {
 std::optional<NetworkReduction> rows_reduction(at::ScalarType type, const c10d::ReduceOp& op) {
   const bool is_linear = op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
   if (type == at::kComplexFloat && !is_linear) return std::nullopt;
-  return network_reduction({at::empty({0}, reduced_type(type))}, op);
+  auto reduction = network_reduction({at::empty({0}, reduced_type(type))}, op);
+  if (reduction && reduction->divides)
+    reduction.reset();  // the library makes the result, which Buffers would divide
+  return reduction;
 }
 
 // A sparse tensor as the rows of a table, and what becomes of the result.
@@ -174,10 +177,10 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                     "; it must be at least one element");
   Tensors tensors = {tensor};
   const auto reduction = network_reduction(tensors, opts.reduceOp);
-  if (!comm || !reduction) return allreduce(tensors, opts);
+  if (!comm || !reduction || reduction->divides) return allreduce(tensors, opts);
   Buffers buffers;
   buffers.add_in_place(tensor);
-  auto work = begin(kDenseAllReduce, std::move(buffers), {tensors}, tensors, reduction->factor);
+  auto work = begin(kDenseAllReduce, std::move(buffers), {tensors}, tensors, *reduction);
   const SparseOptions options{.type = reduction->options.type,
                               .op = reduction->options.op,
                               .mode = mode,
