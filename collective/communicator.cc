@@ -8,6 +8,7 @@
 
 #include "collective/communicator_base.h"
 #include "collective/failover_communicator.h"
+#include "collective/process_communicator.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
 #include "collective/tensor_check.h"
@@ -202,10 +203,17 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   for (auto* timeout :
        {&usable.connect_timeout, &usable.timeout, &usable.liveness_timeout, &usable.failover_timeout})
     *timeout = bounded(*timeout);
-  if (usable.on_failure == FailurePolicy::kFailover) return FailoverCommunicator::connect(usable);
-  auto communicator = std::make_unique<PlainCommunicator>(usable);
-  if (Status status = communicator->connect(); !status.ok()) return status;
-  return std::unique_ptr<Communicator>(std::move(communicator));
+  std::unique_ptr<CommunicatorBase> connected;
+  if (usable.on_failure == FailurePolicy::kFailover) {
+    auto communicator = FailoverCommunicator::connect(usable);
+    if (!communicator.ok()) return communicator.status();
+    connected = std::move(communicator).value();
+  } else {
+    auto communicator = std::make_unique<PlainCommunicator>(usable);
+    if (Status status = communicator->connect(); !status.ok()) return status;
+    connected = std::move(communicator);
+  }
+  return std::unique_ptr<Communicator>(std::make_unique<ProcessCommunicator>(std::move(connected)));
 }
 
 }  // namespace netsum

@@ -107,8 +107,8 @@ FailoverCommunicator::FailoverCommunicator(const CommunicatorOptions& options, F
         return without_memory;
       }()) {}
 
-Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const CommunicatorOptions& options,
-                                                                    FailoverHooks hooks) {
+Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const CommunicatorOptions& options,
+                                                                        FailoverHooks hooks) {
   std::unique_ptr<FailoverCommunicator> communicator(new FailoverCommunicator(options, std::move(hooks)));
   if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
   auto session = communicator->opener_.connect(communicator->failure_callback());
@@ -118,7 +118,7 @@ Result<std::unique_ptr<Communicator>> FailoverCommunicator::connect(const Commun
     const std::lock_guard lock(communicator->mutex_);
     communicator->begin_with(std::move(session).value());
   }
-  return std::unique_ptr<Communicator>(std::move(communicator));
+  return std::unique_ptr<CommunicatorBase>(std::move(communicator));
 }
 
 FailoverCommunicator::~FailoverCommunicator() {

@@ -38,8 +38,8 @@ struct FailoverHooks {
 class FailoverCommunicator final : public CommunicatorBase {
  public:
   // `options` are checked.
-  static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options,
-                                                       FailoverHooks hooks = {});
+  static Result<std::unique_ptr<CommunicatorBase>> connect(const CommunicatorOptions& options,
+                                                           FailoverHooks hooks = {});
   ~FailoverCommunicator() override;
 
   int rank() const override { return opener_.rank(); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/communicator_base.h"
+#include "collective/process_communicator.h"
 #include "collective/tensor_check.h"
 #include "src/base/rng.h"
 #include "src/sparse/tensor.h"
@@ -117,16 +118,17 @@ std::string CommunicatorBase::describe_sparse() const {
 
 // All communicators are of this class: Communicator::connect() is the only way to one.
 Work sparse_all_reduce(Communicator& communicator, const TensorView& tensor, const SparseOptions& options) {
-  return dynamic_cast<CommunicatorBase&>(communicator).sparse_all_reduce(tensor, options);
+  return dynamic_cast<ProcessCommunicator&>(communicator).sparse_all_reduce(tensor, options);
 }
 
 Work sparse_all_reduce(Communicator& communicator, const CooView& input, CooAllocator allocate,
                        const SparseOptions& options) {
-  return dynamic_cast<CommunicatorBase&>(communicator).sparse_all_reduce(input, std::move(allocate), options);
+  return dynamic_cast<ProcessCommunicator&>(communicator)
+      .sparse_all_reduce(input, std::move(allocate), options);
 }
 
 SparseStats sparse_stats(const Communicator& communicator) {
-  return dynamic_cast<const CommunicatorBase&>(communicator).sparse_stats();
+  return dynamic_cast<const ProcessCommunicator&>(communicator).sparse_stats();
 }
 
 }  // namespace netsum

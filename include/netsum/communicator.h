@@ -4,6 +4,9 @@
 // Threads: any thread may call any method, except during regroup(). All ranks must submit the same operations in the
 // same order (as in MPI, NCCL and c10d), so a caller with several threads must order its submissions.
 //
+// Processes: a communicator belongs to the process that has connected it. In a child that was forked since then, all calls
+// that return an error fail with kAborted, and neither abort() nor the destructor touches the job.
+//
 // Errors are returned as Status or Result, or by the Work of an operation; nothing throws. A failed operation, unless
 // it was refused for its arguments, breaks the communicator: later operations fail with the same error until
 // regroup() succeeds.

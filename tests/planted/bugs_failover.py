@@ -62,5 +62,8 @@ BUGS = [
         "(world_size + 1) / 2", "1", "job_spec_test RegroupRuleTest.*"),
     Bug("failover", "too_few_regroup", "ranks continue before as many have come as are needed", "src/job/regroup.cc",
         "  if (arrived < min_members_) return std::nullopt;\n", "", "job_spec_test RegroupRuleTest.*"),
+    Bug("failover", "children_use_it", "a forked child uses the communicator of its parent",
+        "collective/process_communicator.cc", "  return getpid() != process_;", "  return process_ == 0;",
+        "forked_communicator_test ForkedCommunicator.*", hangs=True),
 ]
 # fmt: on

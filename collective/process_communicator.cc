@@ -1,0 +1,59 @@
+#include "collective/process_communicator.h"
+
+#include <unistd.h>
+
+#include "collective/work_state.h"
+
+namespace netsum {
+
+ProcessCommunicator::ProcessCommunicator(std::unique_ptr<CommunicatorBase> communicator)
+    : process_(getpid()), communicator_(std::move(communicator)) {}
+
+// In a child, joining the threads would never end.
+ProcessCommunicator::~ProcessCommunicator() {
+  if (is_forked()) [[maybe_unused]]
+    auto* const left = communicator_.release();
+}
+
+SparseStats ProcessCommunicator::sparse_stats() const {
+  return is_forked() ? SparseStats{} : communicator_->sparse_stats();
+}
+
+void ProcessCommunicator::abort(const std::string& reason) {
+  if (!is_forked()) communicator_->abort(reason);
+}
+
+Result<Regrouped> ProcessCommunicator::regroup(const RegroupOptions& options) {
+  if (is_forked()) return refusal();
+  return communicator_->regroup(options);
+}
+
+Status ProcessCommunicator::status() const {
+  return is_forked() ? refusal() : communicator_->status();
+}
+
+CommunicatorStats ProcessCommunicator::stats() const {
+  return is_forked() ? CommunicatorStats{} : communicator_->stats();
+}
+
+std::string ProcessCommunicator::describe() const {
+  return is_forked() ? "not connected: " + refusal().to_string() : communicator_->describe();
+}
+
+bool ProcessCommunicator::is_forked() const {
+  return getpid() != process_;
+}
+
+Status ProcessCommunicator::refusal() const {
+  return Status(
+      ErrorCode::kAborted,
+      "the communicator belongs to process " + std::to_string(process_) + ", from which this one (" +
+          std::to_string(getpid()) +
+          ") was forked after it had connected: connect in the process that calls, or start it by exec");
+}
+
+Work ProcessCommunicator::ended(const Status& status) {
+  return ended_work(status);
+}
+
+}  // namespace netsum
