@@ -1,6 +1,7 @@
 #include "nccl/harness.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -198,10 +199,33 @@ void Board::meet(int which, int ranks) {
   while (counters[which] < ranks) sched_yield();
 }
 
+Board& Board::open(const char* path) {
+  const int file = ::open(path, O_RDWR | O_CLOEXEC);
+  require(file >= 0 && ftruncate(file, sizeof(Board)) == 0, std::string("the file ") + path);
+  void* const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  require(memory != MAP_FAILED, "its memory");
+  close(file);
+  return *static_cast<Board*>(memory);
+}
+
 void require(bool good, const std::string& what) {
   if (good) return;
   std::fprintf(stderr, "wrong: %s\nlogged:\n%s", what.c_str(), log_text().c_str());
   std::_Exit(1);
+}
+
+void* join_collective(const CollNetApi& api, Board& board, int rank, int ranks, int which) {
+  require(api.init() == kSuccess, "init");
+  void* listener = nullptr;
+  require(api.listen(board.handles[which][rank], &listener) == kSuccess, "listen");
+  board.meet(20 + 2 * which, ranks);
+  std::vector<void*> handles;
+  for (int r = 0; r < ranks; ++r) handles.push_back(board.handles[which][r]);
+  void* comm = nullptr;
+  require(api.connect(handles.data(), ranks, rank, listener, &comm) == kSuccess && comm != nullptr,
+          "connect");
+  require(api.close_listen(listener) == kSuccess, "close_listen");
+  return comm;
 }
 
 std::vector<int> run_ranks(int ranks, const std::function<void(Board&, int rank)>& body) {

@@ -58,6 +58,8 @@ struct Board {
   std::atomic<int> counters[64];
   // Waits until `ranks` have come here, for the counter `which`.
   void meet(int which, int ranks);
+  // That of ranks which are no children of one process, in a file that is empty at first.
+  static Board& open(const char* path);
 };
 
 // Runs `body` for each rank in a process of its own. Returns what each of them ended with: 0 if all its checks
@@ -65,6 +67,9 @@ struct Board {
 std::vector<int> run_ranks(int ranks, const std::function<void(Board&, int rank)>& body);
 // Ends this rank's process with a message unless `good`.
 void require(bool good, const std::string& what);
+
+// Makes the CollNet of all ranks as NCCL does. `which`: different for each that the ranks of a board make.
+void* join_collective(const CollNetApi& api, Board& board, int rank, int ranks, int which = 0);
 
 // Polls the request as NCCL's proxy thread does, until it is done or fails; `limit_s` bounds a hang.
 Result finish(Result (*test)(void*, int*, int*), void* request, int* bytes, double limit_s = 30);

@@ -184,20 +184,6 @@ TEST(Nccl, StrayConnectionsAndOtherVersionsAreRefused) {
 
 // --- Collectives --------------------------------------------------------------------------------------------
 
-void* join_collective(const CollNetApi& api, Board& board, int rank, int ranks, int which = 0) {
-  require(api.init() == kSuccess, "init");
-  void* listener = nullptr;
-  require(api.listen(board.handles[which][rank], &listener) == kSuccess, "listen");
-  board.meet(20 + 2 * which, ranks);
-  std::vector<void*> handles;
-  for (int r = 0; r < ranks; ++r) handles.push_back(board.handles[which][r]);
-  void* comm = nullptr;
-  require(api.connect(handles.data(), ranks, rank, listener, &comm) == kSuccess && comm != nullptr,
-          "connect");
-  require(api.close_listen(listener) == kSuccess, "close_listen");
-  return comm;
-}
-
 // All-reduces of numbers of type T, many of them outstanding, in place and not, from unaligned memory.
 template <typename T>
 void sum(const CollNetApi& api, void* comm, int rank, int ranks, int type) {

@@ -113,8 +113,8 @@ DOORS = {
         "aggregator/core",
         "aggregator/dataplane",
     ],
-    # A benchmark drives a dataplane as its conformance test does.
-    "bench": [API, "src", "wire", "aggregator", "tests/conformance", "tools/measure"],
+    # Benchmarks drive a dataplane as its conformance test does, and the plug-in of NCCL as its test does.
+    "bench": [API, "src", "wire", "aggregator", "nccl", "tests/conformance", "tools/measure"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
 TESTS_ALSO = ["src/base", "src/kernels", "wire"]

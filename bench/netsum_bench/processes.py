@@ -16,8 +16,8 @@ class Failed(Exception):
 PROBLEMS = (Failed, OSError, ValueError, LookupError, subprocess.SubprocessError)
 
 
-def start(command):
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(command, env=None):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 @contextlib.contextmanager

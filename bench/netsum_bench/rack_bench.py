@@ -24,7 +24,7 @@ from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
 from netsum_bench.records import load
 from netsum_bench.start_gate import idle_share
-from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, NetsumMpi, OpenMpi
+from netsum_bench.systems import SMALL, Gloo, GlooRanks, Netsum, NetsumMpi, NetsumNccl, OpenMpi
 
 SYSTEMS = [
     "netsum-user",
@@ -37,7 +37,7 @@ SYSTEMS = [
     "gloo-bfloat16",
 ]
 # When asked for; AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
-MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast", "netsum-mpi"]
+MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast", "netsum-mpi", "netsum-nccl"]
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 1}
 FULL = {"workers": "8,4,2,16", "sizes": "4Ki,64Ki,1Mi,16Mi,64Mi"}
 LEAST_ITERATIONS = 7  # of each system in each cell, over all rounds
@@ -79,6 +79,7 @@ def open_systems(wanted, racks, stack, out, say):
         "gloo-bfloat16": lambda: Gloo(racks["user"], "bfloat16", gloo_ranks()),
         "openmpi": lambda: OpenMpi(racks["user"]),
         "netsum-mpi": lambda: NetsumMpi(racks["user"]),
+        "netsum-nccl": lambda: NetsumNccl(racks["user"]),
     }
     opened = []
     for name in wanted:

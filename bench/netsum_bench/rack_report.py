@@ -11,6 +11,7 @@ SYSTEMS = {
     "netsum-xdp": ("netsum, XDP", "in the switch", "#2ca02c"),
     "netsum-user": ("netsum, daemon", "in the switch", "#1f77b4"),
     "netsum-mpi": ("netsum, daemon, by MPI_Allreduce", "in the switch", "#aec7e8"),
+    "netsum-nccl": ("netsum, daemon, by NCCL's CollNet table", "in the switch", "#98df8a"),
     "netsum-user-multicast": ("netsum, daemon, multicast", "in the switch", "#7f7f7f"),
     "netsum-xdp-af_xdp": ("netsum, XDP; workers by AF_XDP", "in the switch", "#8c564b"),
     "netsum-user-af_xdp": ("netsum, daemon; workers by AF_XDP", "in the switch", "#e377c2"),

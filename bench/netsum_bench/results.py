@@ -73,6 +73,23 @@ def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
     )
 
 
+def door(name, minutes, systems, measures):
+    """A piece of the rack benchmark: all-reduces of 8 workers through a plug-in, beside the C++ API."""
+    command = [
+        PYTHON,
+        "-m",
+        "netsum_bench.rack_bench",
+        "--workers",
+        "8",
+        "--rates",
+        "100mbit",
+        "--sizes",
+        "4Ki,1Mi,16Mi",
+    ]
+    key = ("rate", "workers", "bytes", "system")
+    return Piece(name, minutes, [*command, "--systems", systems], key, [*RACK, *measures], (), True)
+
+
 # In order of importance.
 PIECES = [
     Piece(
@@ -106,27 +123,8 @@ PIECES = [
         True,
     ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
-    Piece(
-        "mpi",
-        3.5,
-        [
-            PYTHON,
-            "-m",
-            "netsum_bench.rack_bench",
-            "--workers",
-            "8",
-            "--rates",
-            "100mbit",
-            "--sizes",
-            "4Ki,1Mi,16Mi",
-            "--systems",
-            "netsum-user,netsum-mpi,openmpi",
-        ],
-        ("rate", "workers", "bytes", "system"),
-        [*RACK, "mpi"],
-        (),
-        True,
-    ),
+    door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi", ["mpi"]),
+    door("nccl", 2, "netsum-user,netsum-nccl", ["nccl"]),
     training("training", 4, "lm", "gloo,netsum-xdp", full=("--models", "digits,lm", "--workers", "4,8")),
     training(
         "fsdp",

@@ -321,6 +321,49 @@ class OpenMpi(Tuned):
         self.folder.cleanup()
 
 
+def plugin_environment(rack):
+    """What makes a plug-in of netsum sum at the rack's aggregator."""
+    return {
+        "NETSUM_AGGREGATOR": rack.status()["aggregators"][0]["address"],
+        "NETSUM_MTU": str(rack.mtu),
+        "NETSUM_SHARED_MEMORY": "0",
+    }
+
+
+class NetsumNccl:
+    """The plug-in of NCCL, driven by the harness of its tests, with the rack's aggregator."""
+
+    name = "netsum-nccl"
+
+    def __init__(self, rack):
+        self.rack = rack
+        self.program = pathlib.Path(rack.netsum).parents[2] / "nccl/nccl_all_reduce"
+        if not self.program.exists():
+            raise Failed(f"the plug-in of NCCL was not built: there is no {self.program}")
+        self.environment = plugin_environment(rack)
+
+    def calibrate(self, _plan):
+        return {}
+
+    def measure(self, size, iterations, warmup):
+        workers = self.rack.workers
+        with gate_file(workers) as gate, tempfile.NamedTemporaryFile(prefix="netsum-board-") as board:
+            ranks = [
+                start(
+                    self.rack.inside(w, self.program, board.name, gate, w, workers, size, iterations, warmup),
+                    env={**os.environ, **self.environment},
+                )
+                for w in range(workers)
+            ]
+            reports = [json.loads(out) for out in finish(ranks)]
+        if "summed in the network by 1 aggregator" not in reports[0]["log"]:
+            raise Failed(f"{self.name} was to be measured, but it is: {reports[0]['log']}")
+        return combine(reports)
+
+    def close(self):
+        pass
+
+
 class NetsumMpi(OpenMpi):
     """The same program, whose MPI_Allreduce the component of Open MPI passes to netsum, with the rack's aggregator."""
 
@@ -331,11 +374,7 @@ class NetsumMpi(OpenMpi):
         if not component.exists():
             raise Failed(f"the component of Open MPI was not built: there is no {component}")
         super().__init__(rack)
-        self.environment = {
-            "NETSUM_AGGREGATOR": rack.status()["aggregators"][0]["address"],
-            "NETSUM_MTU": str(rack.mtu),
-            "NETSUM_SHARED_MEMORY": "0",
-        }
+        self.environment = plugin_environment(rack)
         path = f"SYS_DEFAULT:{component.parent}"
         self.component = ["--mca", "mca_base_component_path", path, "--mca", "coll_netsum_enable", "1"]
         self.component += [part for name in self.environment for part in ("-x", name)]

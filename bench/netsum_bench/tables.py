@@ -98,26 +98,21 @@ def papers(records):
     return markdown(["links", "size", "netsum", *(f"{n} workers" for n in (2, 4, 8, 16))], rows, 3)
 
 
+def side_by_side(records, systems):
+    """Of each place and size that all systems have measured: its name, and the medians of the systems."""
+    cells = rack_report.cells(records)
+    for rate, workers, size in sorted({key[:3] for key in cells}, key=lambda key: key[2]):
+        times = [(best(cells, rate, workers, size, [system]) or (None,))[0] for system in systems]
+        if None not in times:
+            yield f"{workers} ranks, {rate_text(rate)}, {size_text(size)}", times
+
+
 def mpi(records):
     """MPI_Allreduce by the component, beside the C++ API and Open MPI's own."""
-    cells = rack_report.cells(records)
-    rows = []
-    for rate, workers, size in sorted({key[:3] for key in cells}, key=lambda key: key[2]):
-        times = [
-            (best(cells, rate, workers, size, [system]) or (None,))[0]
-            for system in ("netsum-user", "netsum-mpi", "openmpi")
-        ]
-        if None in times:
-            continue
-        api, component, open_mpi = times
-        rows.append(
-            [
-                f"{workers} ranks, {rate_text(rate)}, {size_text(size)}",
-                *map(number, times),
-                f"{component / api:.2f}",
-                f"{open_mpi / component:.2f}",
-            ]
-        )
+    rows = [
+        [place, *map(number, times), f"{times[1] / times[0]:.2f}", f"{times[2] / times[1]:.2f}"]
+        for place, times in side_by_side(records, ("netsum-user", "netsum-mpi", "openmpi"))
+    ]
     headings = [
         "ms",
         "`netsum bench` (C++)",
@@ -127,6 +122,15 @@ def mpi(records):
         "Open MPI / component",
     ]
     return markdown(headings, rows)
+
+
+def nccl(records):
+    """An all-reduce through the CollNet table, beside the C++ API."""
+    rows = [
+        [place, *map(number, times), f"{times[1] / times[0]:.2f}"]
+        for place, times in side_by_side(records, ("netsum-user", "netsum-nccl"))
+    ]
+    return markdown(["ms", "`netsum bench` (C++)", "CollNet table, harness", "CollNet / C++"], rows)
 
 
 def training(records):
@@ -286,6 +290,7 @@ TABLES = {
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
     "mpi": mpi,
+    "nccl": nccl,
     "training": training,
     "fsdp": training,
     "recommender": training,

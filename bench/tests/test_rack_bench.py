@@ -319,6 +319,23 @@ def test_a_small_run(tmp_path):
     assert "netsum-bench" not in namespaces()
 
 
+@needs_root
+def test_a_small_run_of_plug_ins(tmp_path):
+    assert NETSUM.exists()
+    output = tmp_path / "rack.jsonl"
+    wanted = {"netsum-user", "netsum-mpi", "netsum-nccl"}
+    flags = ["--workers", "2", "--rates", "1gbit", "--sizes", "4Ki,5Mi", "--rounds", "1"]
+    run = run_module("rack_bench", *flags, "--systems", ",".join(wanted), "--output", output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    measured = [r for r in records.load(output) if "round" in r]
+    assert {(r["system"], r["bytes"]) for r in measured} == {(s, b) for s in wanted for b in (4096, 5 << 20)}
+    for record in measured:
+        assert record["wrong"] == 0 and len(record["times_ms"]) >= 7, record
+        # The data once over the link, and little else: it was summed in the network.
+        assert record["bytes"] < record["link_up"] < 1.2 * record["bytes"] or record["bytes"] == 4096, record
+    assert tables.nccl(records.load(output)).count("| 2 ranks, links of 1 Gbit/s") == 2
+
+
 def test_collectives_are_compared_with_their_bounds():
     found = [
         record(system, times, bytes=16 << 20, collective=collective, **more)
