@@ -68,9 +68,11 @@ Status compressed_all_reduce(Communicator& communicator, const Compression& comp
   float* const numbers = buffers.numbers.data();
   if (agreed_values > 0) {
     tensor.agree(input, numbers);
+    const ReduceOp op =
+        compression.compressor().agreement() == Agreement::kMax ? ReduceOp::kMax : ReduceOp::kAvg;
     const Status status = communicator
                               .all_reduce({.input = numbers, .output = numbers, .count = agreed_values},
-                                          {.op = ReduceOp::kMax, .timeout = timeout})
+                                          {.op = op, .timeout = timeout})
                               .wait();
     if (!status.ok()) return status;
   }

@@ -191,6 +191,13 @@ PIECES = [
         True,
         True,
     ),
+    Piece(
+        "thresholds",
+        3,
+        [PYTHON, "-m", "netsum_bench.thresholds_bench"],
+        ("model", "method", "ratio"),
+        ["src/compress", "src/kernels", "bench/netsum_bench/demo"],
+    ),
     Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
     Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]

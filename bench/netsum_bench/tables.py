@@ -7,6 +7,7 @@ from pandas import Categorical, DataFrame, Series, json_normalize
 
 from netsum_bench import (
     collectives_bench,
+    compression_report,
     loss_bench,
     profile,
     rack_report,
@@ -299,6 +300,7 @@ TABLES = {
     "jobs": jobs,
     "floods": floods,
     "profile": profile.tables,
+    "thresholds": compression_report.thresholds_table,
     "micro:kernels": kernels,
     "micro:tags": tags,
     "micro:planner": planner,

@@ -55,6 +55,16 @@ struct CompressionContext {
   uint64_t step = 0;    // counts the compressions of this tensor; equal on all ranks
   int rank = 0;
   int ranks = 1;
+  // Of a tensor that is a matrix, row by row: its rows, which divide the number of its elements.
+  size_t rows = 1;
+  // What the compressor keeps of this tensor from step to step: Compressor::state_values() numbers, 0 at first.
+  std::span<float> state = {};
+};
+
+// How the numbers of all ranks become those that they agree on.
+enum class Agreement : uint8_t {
+  kMax = 0,
+  kMean = 1,
 };
 
 struct PayloadShape {
@@ -64,19 +74,24 @@ struct PayloadShape {
   size_t side_values = 0;
 };
 
-// A method. Objects have no state and may be shared by tensors and threads: all that lasts is in a CompressedTensor, and
-// random numbers are functions of the context. Programs may derive their own. check_promises() tests one.
+// A method. Objects have no state and may be shared by tensors and threads: all that lasts is in a CompressedTensor, which
+// passes it in the context, and random numbers are functions of the context. Programs may derive their own. check_promises() tests one.
 class NETSUM_EXPORT Compressor {
  public:
   virtual ~Compressor() = default;
 
   virtual std::string_view name() const = 0;
   virtual CompressionPromise promise() const = 0;
-  // Of a tensor of `count` elements. Must not depend on values.
-  virtual PayloadShape shape(size_t count, int ranks) const = 0;
+  // Of a tensor of `count` elements. Must depend on nothing of the context but `ranks` and `rows`.
+  virtual PayloadShape shape(const CompressionContext& context, size_t count) const = 0;
 
-  // How many numbers the ranks agree on before they compress, by the maximum over the ranks, such as a common scale. 0: none.
-  virtual size_t agreed_values() const { return 0; }
+  // How many numbers the compressor keeps of a tensor, such as what it has found out about it. Everything else is a function of
+  // the arguments. The numbers are saved and restored, but not scaled with a memory.
+  virtual size_t state_values(const CompressionContext& /*context*/, size_t /*count*/) const { return 0; }
+
+  // How many numbers the ranks agree on before they compress, such as a common scale. 0: none.
+  virtual size_t agreed_values(const CompressionContext& /*context*/, size_t /*count*/) const { return 0; }
+  virtual Agreement agreement() const { return Agreement::kMax; }
   // This rank's agreed_values() numbers.
   virtual void agree(const CompressionContext& /*context*/, std::span<const float> /*values*/,
                      float* /*mine*/) const {}
@@ -103,12 +118,15 @@ struct CompressionOptions {
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // topk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
+  // topk, sidco, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
   double ratio = 0.01;
-  // topk, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
+  // topk, sidco, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
+  // sidco: the distribution of magnitudes that is assumed: "exponential"; "pareto", the generalised Pareto distribution; or
+  // "gamma", with the generalised Pareto distribution in later stages.
+  std::string fit = "exponential";
   // threshold: elements of at least this magnitude are sent. Above 0.
   double threshold = 0;
   // Memory "residual": by what the residual is multiplied in every step; 0 to 1.
@@ -129,10 +147,12 @@ struct CompressionOptions {
 // The names for CompressionOptions::method, in alphabetical order.
 NETSUM_EXPORT std::vector<std::string_view> compression_methods();
 
-// A part of the state of a tensor, such as its residual: count numbers.
+// A part of the state of a tensor, such as its residual.
 struct CompressionState {
   std::string_view name;
   std::span<float> values;
+  // A memory has a number for each element, in the unit of the gradients. Otherwise it is the compressor's (name "compressor").
+  bool is_memory = true;
 };
 struct SavedCompressionState {
   std::string_view name;
@@ -150,7 +170,7 @@ class NETSUM_EXPORT CompressedTensor {
   virtual size_t agreed_values() const = 0;
 
   // The first step's part for methods with agreed values: adds the memory, and writes this rank's numbers. The caller combines
-  // them by the maximum.
+  // them as Compressor::agreement() says.
   virtual void agree(const float* gradient, float* mine) = 0;
   // Takes count() numbers. `agreed` may be null if there are no agreed values, `side` if there are no side values.
   virtual void compress(const float* gradient, const float* agreed, void* payload, float* side) = 0;
@@ -185,8 +205,10 @@ class NETSUM_EXPORT Compression {
   // Equal if and only if two built-in compressions compute the same; ranks compare it.
   virtual std::string describe() const = 0;
 
-  // `id` identifies the tensor, equal on all ranks and different for each tensor.
-  virtual std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks) const = 0;
+  // `id` identifies the tensor, equal on all ranks and different for each tensor. `rows`: of a tensor that is a matrix, for the
+  // methods that see one in it; it must divide `count`.
+  virtual std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks,
+                                                   size_t rows = 1) const = 0;
 };
 
 // Tests on random numbers, and on numbers that are not finite, whether a compressor keeps its promises: that sums of payloads

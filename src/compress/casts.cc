@@ -15,7 +15,9 @@ class Identity : public Compressor {
   CompressionPromise promise() const override {
     return {.summability = Summability::kLinear, .biased = false, .needs_memory = false};
   }
-  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.count = count}; }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.count = count};
+  }
 
   void compress(const CompressionContext& /*context*/, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,
@@ -45,7 +47,9 @@ class Half : public Compressor {
   CompressionPromise promise() const override {
     return {.summability = Summability::kLinear, .biased = true, .needs_memory = false};
   }
-  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.type = type_, .count = count}; }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.type = type_, .count = count};
+  }
 
   void compress(const CompressionContext& /*context*/, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "src/base/assert.h"
 #include "src/compress/memory.h"
 #include "src/compress/methods.h"
 #include "src/compress/tensor.h"
@@ -69,6 +70,10 @@ constexpr std::array kMethods = {
            {"levels", "seed"},
            [](const CompressionOptions& options, bool) { return make_levels("qsgd", options); }},
     Method{"randomk", "residual", {"ratio", "k", "seed"}, &make_random_k},
+    Method{"sidco",
+           "residual",
+           {"ratio", "k", "fit"},
+           [](const CompressionOptions& options, bool) { return make_sidco(options); }},
     Method{"signsgd", "none", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
     Method{"terngrad",
            "none",
@@ -127,6 +132,7 @@ std::vector<Option> list_options(const CompressionOptions& o) {
   return {{"ratio", "", text_of(o.ratio), text_of(standard.ratio)},
           {"k", "", std::to_string(o.k), std::to_string(standard.k)},
           {"sampled", "", o.sampled ? "true" : "false", "false"},
+          {"fit", "", o.fit, standard.fit},
           {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
           {"warmup_steps", "", std::to_string(o.warmup_steps), std::to_string(standard.warmup_steps)},
           {"levels", "", std::to_string(o.levels), std::to_string(standard.levels)},
@@ -261,8 +267,10 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
     }
     return text + ", memory " + options_.memory + ", path " + options_.path;
   }
-  std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks) const override {
-    const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks};
+  std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks,
+                                           size_t rows) const override {
+    NETSUM_ASSERT(rows > 0 && count % rows == 0);
+    const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks, .rows = rows};
     return make_tensor(compressor_, make_memory(memory_, options_, count), count, context);
   }
 

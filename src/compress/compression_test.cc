@@ -31,12 +31,13 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 11u);
+  EXPECT_EQ(compression_methods().size(), 12u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
-  EXPECT_THAT(refusal_of({.method = "topp"}),
-              AllOf(HasSubstr("'topp'"), HasSubstr("qsgd, randomk, signsgd, terngrad, threshold, topk")));
+  EXPECT_THAT(
+      refusal_of({.method = "topp"}),
+      AllOf(HasSubstr("'topp'"), HasSubstr("qsgd, randomk, sidco, signsgd, terngrad, threshold, topk")));
   EXPECT_THAT(refusal_of({.memory = "all"}),
               HasSubstr("memory is 'all'; it must be 'none', 'residual' or 'dgc'"));
   EXPECT_THAT(refusal_of({.path = "ring"}),
@@ -114,7 +115,9 @@ class Liar : public Compressor {
             .biased = lie_ != Lie::kBias,
             .needs_memory = lie_ == Lie::kResidual};
   }
-  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.count = count}; }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.count = count};
+  }
   void compress(const CompressionContext& /*context*/, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,
                 float* /*side*/) const override {

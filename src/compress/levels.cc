@@ -19,11 +19,11 @@ class Levels : public Compressor {
   CompressionPromise promise() const override {
     return {.summability = Summability::kInteger, .biased = false, .needs_memory = false};
   }
-  PayloadShape shape(size_t count, int ranks) const override {
-    return {.type = DataType::kInt32, .count = fields(ranks).lanes(count)};
+  PayloadShape shape(const CompressionContext& context, size_t count) const override {
+    return {.type = DataType::kInt32, .count = fields(context.ranks).lanes(count)};
   }
 
-  size_t agreed_values() const override { return 1; }
+  size_t agreed_values(const CompressionContext& /*context*/, size_t /*count*/) const override { return 1; }
   void agree(const CompressionContext& /*context*/, std::span<const float> values,
              float* mine) const override {
     float largest = 0;

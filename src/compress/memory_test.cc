@@ -106,7 +106,7 @@ TEST(MemoryTest, AStateOfAnotherTensorOrMethodIsRefusedAndChangesNothing) {
   const std::vector<float> other_size(kCount - 1, 1.0f), same_size(kCount, 1.0f);
   Status status = rank.tensor().restore(9, std::vector<SavedCompressionState>{{"residual", other_size}});
   EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr("299 elements"), HasSubstr("300")));
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("299 numbers"), HasSubstr("300")));
   status = rank.tensor().restore(
       9, std::vector<SavedCompressionState>{{"velocity", same_size}, {"residual", same_size}});
   EXPECT_THAT(status.message(), AllOf(HasSubstr("velocity, residual"), HasSubstr("keeps residual")));

@@ -25,11 +25,18 @@ MadeCompressor make_half(DataType type);
 
 // "topk": the k elements with the largest magnitudes. Aji and Heafield, EMNLP 2017; Stich, Cordonnier and Jaggi, NeurIPS 2018:
 // a contraction with d = k / n. Of equal magnitudes, the elements in front are sent. Elements that are not finite are always
-// sent. With `sampled`, the number of elements is approximate.
+// sent. With `sampled`, the number of elements is approximate where a sample is large enough, and otherwise exact.
 MadeCompressor make_top_k(const CompressionOptions& options);
 // "threshold": the elements of at least a given magnitude t. Strom, Interspeech 2015; Sahu et al., NeurIPS 2021: not a
 // contraction, but the error is absolutely bounded, |x - C(x)|^2 < n t^2.
 MadeCompressor make_threshold(const CompressionOptions& options);
+
+// "sidco": the elements of at least a threshold, which follows from the moments of the magnitudes. Abdelmoniem et al., MLSys 2021. A
+// stage takes the magnitudes above the threshold of the stage before as distributed exponentially, or by a generalised Pareto or a gamma
+// distribution, and finds the threshold that a share of them exceeds. The first of M stages passes 25 %, and each other one
+// (4 k / n)^(1 / (M - 1)). M changes every 5 steps if on average more or less than k elements were sent, by more than 20 %. The number of elements is
+// approximate: no contraction is promised, but at least the largest element is sent, so d >= 1 / n. Zeros are not part of the sample.
+MadeCompressor make_sidco(const CompressionOptions& options);
 
 // "randomk": k random elements, the same on all ranks, so that their values alone travel and can be added. Stich et al. as
 // above. One element is chosen in each of k consecutive strata, whose sizes are n / k rounded down or up. With a memory: a

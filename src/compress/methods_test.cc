@@ -88,6 +88,15 @@ TEST(MethodsTest, SampledTopKSendsAboutAsMany) {
   for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(sent[i] + rest[i], values[i]);
 }
 
+TEST(MethodsTest, SampledTopKSendsEqualElements) {
+  constexpr size_t kCount = 500'000;
+  Rank rank(*made({.method = "topk", .ratio = 0.1, .sampled = true}), kCount);
+  rank.compress(std::vector<float>(kCount, 0.5f));
+  const auto sent = rank.payload<float>();
+  EXPECT_EQ(std::count(sent.begin(), sent.end(), 0.5f), 50'000);
+  EXPECT_EQ(std::count(sent.begin(), sent.begin() + 50'000, 0.5f), 50'000);
+}
+
 TEST(MethodsTest, TheShareOfAWarmUpFallsExponentially) {
   constexpr size_t kCount = 100'000;
   Rank rank(*made({.method = "topk", .ratio = 0.0025, .warmup_steps = 2}), kCount);

@@ -16,7 +16,11 @@ namespace compress {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr std::array<size_t, 4> kSizes = {1, 7, 64, 1000};
+struct Size {
+  size_t count;
+  size_t rows;
+};
+constexpr std::array<Size, 4> kSizes = {{{1, 1}, {7, 1}, {64, 8}, {1000, 25}}};
 constexpr uint64_t kTensor = 5;
 // An unbiased method is averaged over so many steps. The average may be off by so many standard deviations, and by a share of the
 // largest number that was sent, because rare large numbers may be missing (the empirical Bernstein bound, for e^-18).
@@ -56,13 +60,21 @@ struct Payload {
 // The ranks of one step.
 class Step {
  public:
-  Step(const Compressor& compressor, const std::vector<Values>& inputs, uint64_t step)
-      : compressor_(compressor), step_(step), ranks_(static_cast<int>(inputs.size())) {
-    agreed_.assign(compressor.agreed_values(), 0.0f);
+  Step(const Compressor& compressor, const std::vector<Values>& inputs, size_t rows, uint64_t step)
+      : compressor_(compressor), rows_(rows), step_(step), ranks_(static_cast<int>(inputs.size())) {
+    const size_t count = inputs[0].size();
+    states_.resize(inputs.size());
+    for (Values& state : states_) state.assign(compressor.state_values(context(0), count), 0.0f);
+    agreed_.assign(compressor.agreed_values(context(0), count), 0.0f);
     Values mine(agreed_.size());
+    const bool is_mean = compressor.agreement() == Agreement::kMean;
     for (int rank = 0; rank < ranks_; ++rank) {
       compressor.agree(context(rank), inputs[static_cast<size_t>(rank)], mine.data());
       for (size_t i = 0; i < mine.size(); ++i) {
+        if (is_mean) {
+          agreed_[i] += mine[i] / static_cast<float>(ranks_);
+          continue;
+        }
         const bool is_larger = std::isnan(mine[i]) || mine[i] > agreed_[i];  // NaN stays: nothing is larger
         if (rank == 0 || is_larger) agreed_[i] = mine[i];
       }
@@ -111,11 +123,16 @@ class Step {
 
  private:
   CompressionContext context(int rank) const {
-    return {.tensor = kTensor, .step = step_, .rank = rank, .ranks = ranks_};
+    return {.tensor = kTensor,
+            .step = step_,
+            .rank = rank,
+            .ranks = ranks_,
+            .rows = rows_,
+            .state = states_[static_cast<size_t>(rank)]};
   }
   void compress(const Values& input, int rank) {
     Payload payload;
-    payload.shape = compressor_.shape(input.size(), ranks_);
+    payload.shape = compressor_.shape(context(rank), input.size());
     payload.bytes.resize(payload.shape.count * size_of(payload.shape.type));
     payload.side.resize(payload.shape.side_values);
     Values residual(input.size(), -1);
@@ -126,8 +143,10 @@ class Step {
   }
 
   const Compressor& compressor_;
+  size_t rows_;
   uint64_t step_;
   int ranks_;
+  mutable std::vector<Values> states_;
   Values agreed_;
   std::vector<Payload> payloads_;
   std::vector<Values> residuals_;
@@ -168,10 +187,11 @@ class Check {
       : compressor_(compressor), promise_(compressor.promise()), random_({seed}) {}
 
   Status run() const {
-    for (const size_t n : kSizes) {
+    for (const auto [n, rows] : kSizes) {
       std::vector<Values> inputs;
       for (uint64_t rank = 0; rank < kRanks; ++rank) inputs.push_back(random_values(random_, n, rank));
-      for (const Status& status : {repeatable(inputs), residuals(inputs), sums(inputs), not_finite(inputs)})
+      for (const Status& status :
+           {repeatable(inputs, rows), residuals(inputs, rows), sums(inputs, rows), not_finite(inputs, rows)})
         if (!status.ok()) return status;
     }
     return promise_.biased ? Status() : unbiased(random_values(random_, 64, 0));
@@ -184,8 +204,8 @@ class Check {
                                              std::to_string(n) + " elements)"};
   }
 
-  Status repeatable(const std::vector<Values>& inputs) const {
-    const Step one(compressor_, inputs, 1), other(compressor_, inputs, 1);
+  Status repeatable(const std::vector<Values>& inputs, size_t rows) const {
+    const Step one(compressor_, inputs, rows, 1), other(compressor_, inputs, rows, 1);
     for (int rank = 0; rank < kRanks; ++rank)
       if (one.payload(rank).bytes != other.payload(rank).bytes ||
           one.payload(rank).side != other.payload(rank).side)
@@ -193,10 +213,10 @@ class Check {
     return {};
   }
 
-  Status residuals(const std::vector<Values>& inputs) const {
+  Status residuals(const std::vector<Values>& inputs, size_t rows) const {
     if (!promise_.mean || !promise_.biased) return {};  // nothing keeps them
     const Values& input = inputs[0];
-    Step step(compressor_, {input}, 1);
+    Step step(compressor_, {input}, rows, 1);
     Values& residual = step.residual(0);
     Values sum = step.decompressed(step.payload(0), step.payload(0).side, 1,
                                    promise_.late_residual ? residual.data() : nullptr);
@@ -206,9 +226,9 @@ class Check {
     return {};
   }
 
-  Status sums(const std::vector<Values>& inputs) const {
+  Status sums(const std::vector<Values>& inputs, size_t rows) const {
     if (promise_.summability == Summability::kNone || !promise_.mean) return {};
-    const Step step(compressor_, inputs, 1);
+    const Step step(compressor_, inputs, rows, 1);
     const Values side = step.mean_side();
     Values mean(inputs[0].size(), 0.0f);
     double scale = 0;
@@ -231,14 +251,14 @@ class Check {
     return {};
   }
 
-  Status not_finite(const std::vector<Values>& inputs) const {
+  Status not_finite(const std::vector<Values>& inputs, size_t rows) const {
     if (promise_.summability == Summability::kNone) return {};
     for (const float special :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
           -std::numeric_limits<float>::infinity()}) {
       std::vector<Values> bad = inputs;
       bad[1].back() = special;
-      Step step(compressor_, bad, 1);
+      Step step(compressor_, bad, rows, 1);
       if (is_finite(step.result())) return broken("a value that is not finite gets lost", inputs[0].size());
       if (promise_.mean && promise_.biased && !promise_.late_residual && !is_finite(step.residual(1)))
         return broken("a residual is not finite", inputs[0].size());
@@ -251,7 +271,7 @@ class Check {
     std::vector<double> sum(n, 0), squares(n, 0);
     double largest = 0;
     for (int s = 0; s < kSteps; ++s) {
-      const Step step(compressor_, {input}, static_cast<uint64_t>(s));
+      const Step step(compressor_, {input}, 1, static_cast<uint64_t>(s));
       const Values value = step.result();
       for (size_t i = 0; i < n; ++i) {
         sum[i] += value[i];

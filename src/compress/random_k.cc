@@ -18,7 +18,7 @@ class RandomK : public Compressor {
   CompressionPromise promise() const override {
     return {.summability = Summability::kLinear, .biased = !unbiased_, .needs_memory = !unbiased_};
   }
-  PayloadShape shape(size_t count, int /*ranks*/) const override {
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = elements_to_send(count, k_, ratio_)};
   }
 

@@ -11,8 +11,8 @@ namespace {
 // A sign is a vote: 1 for +, also for +0, and 0 for -.
 class Signs : public Compressor {
  public:
-  PayloadShape shape(size_t count, int ranks) const override {
-    return {.type = DataType::kInt32, .count = Fields(1, ranks).lanes(count), .side_values = 1};
+  PayloadShape shape(const CompressionContext& context, size_t count) const override {
+    return {.type = DataType::kInt32, .count = Fields(1, context.ranks).lanes(count), .side_values = 1};
   }
 
  protected:

@@ -1,9 +1,9 @@
-// Methods that send the elements of large magnitude: topk, threshold. Their payloads are as long as the tensor, and mostly zero.
+// Methods that send the elements of large magnitude: topk, threshold.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "src/compress/methods.h"
+#include "src/compress/sparsifier.h"
 #include "src/kernels/select.h"
 
 namespace netsum::compress {
@@ -11,24 +11,6 @@ namespace {
 
 // The share of the elements with which a warm-up begins (Lin et al., ICLR 2018).
 constexpr double kWarmupShare = 0.25;
-
-class Sparsifier : public Compressor {
- public:
-  CompressionPromise promise() const override {
-    return {.summability = Summability::kUnion, .biased = true, .needs_memory = true};
-  }
-  PayloadShape shape(size_t count, int /*ranks*/) const override { return {.count = count}; }
-  void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
-                  const void* payload, const float* /*side*/, int contributions, std::span<float> out,
-                  float* /*residual*/) const override {
-    const auto* const sums = static_cast<const float*>(payload);
-    if (contributions == 1) {
-      if (!out.empty()) std::memmove(out.data(), sums, out.size_bytes());
-      return;
-    }
-    for (size_t i = 0; i < out.size(); ++i) out[i] = sums[i] / static_cast<float>(contributions);
-  }
-};
 
 class TopK : public Sparsifier {
  public:
@@ -48,8 +30,9 @@ class TopK : public Sparsifier {
     auto* const sent = static_cast<float*>(payload);
     const size_t k = k_ > 0 ? elements_to_send(n, k_, 1) : elements_to_send(n, 0, share_of(context.step));
     if (sampled_) {
-      kernels::select(values.data(), n, kernels::sampled_magnitude(values.data(), n, k), sent, residual);
-      return;
+      // If nothing reaches it, as where all elements are equal, the exact one decides; the values are still there.
+      const uint32_t bits = kernels::sampled_magnitude(values.data(), n, k);
+      if (bits > 0 && kernels::select(values.data(), n, bits, sent, residual) > 0) return;
     }
     const kernels::KthMagnitude kth = kernels::kth_magnitude(values.data(), n, k);
     // Zeros need not be sent, and what is not finite must be.

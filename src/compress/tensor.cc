@@ -17,13 +17,16 @@ class Tensor : public CompressedTensor {
       : compressor_(std::move(compressor)),
         memory_(std::move(memory)),
         count_(count),
+        state_(compressor_->state_values(context, count), 0.0f),
         context_(context),
         is_union_(compressor_->promise().summability == Summability::kUnion),
         late_(compressor_->promise().late_residual),
-        agreed_(compressor_->agreed_values(), 0.0f) {}
+        agreed_(compressor_->agreed_values(context, count), 0.0f) {
+    context_.state = state_;
+  }
 
   size_t count() const override { return count_; }
-  PayloadShape shape() const override { return compressor_->shape(count_, context_.ranks); }
+  PayloadShape shape() const override { return compressor_->shape(context_, count_); }
   size_t agreed_values() const override { return agreed_.size(); }
 
   void agree(const float* gradient, float* mine) override {
@@ -54,10 +57,14 @@ class Tensor : public CompressedTensor {
   }
 
   uint64_t step() const override { return context_.step; }
-  std::vector<CompressionState> state() override { return memory_->state(); }
+  std::vector<CompressionState> state() override {
+    std::vector<CompressionState> parts = memory_->state();
+    if (!state_.empty()) parts.push_back({"compressor", state_, false});
+    return parts;
+  }
 
   Status restore(uint64_t step, std::span<const SavedCompressionState> saved) override {
-    const std::vector<CompressionState> mine = memory_->state();
+    const std::vector<CompressionState> mine = state();
     if (saved.size() != mine.size())
       return refused("has " + names_of(saved) + ", and this compression keeps " + names_of(mine));
     for (size_t i = 0; i < mine.size(); ++i) {
@@ -65,7 +72,7 @@ class Tensor : public CompressedTensor {
         return refused("has " + names_of(saved) + ", and this compression keeps " + names_of(mine));
       if (saved[i].values.size() != mine[i].values.size())
         return refused("has a " + std::string(saved[i].name) + " of " +
-                       std::to_string(saved[i].values.size()) + " elements, and the tensor has " +
+                       std::to_string(saved[i].values.size()) + " numbers, and the tensor has " +
                        std::to_string(mine[i].values.size()));
     }
     for (size_t i = 0; i < mine.size(); ++i)
@@ -81,6 +88,7 @@ class Tensor : public CompressedTensor {
   void set_ranks(int rank, int ranks) override {
     context_.rank = rank;
     context_.ranks = ranks;
+    agreed_.resize(compressor_->agreed_values(context_, count_));
   }
 
  private:
@@ -100,6 +108,7 @@ class Tensor : public CompressedTensor {
   std::shared_ptr<const Compressor> compressor_;
   std::unique_ptr<Memory> memory_;
   size_t count_;
+  std::vector<float> state_;
   CompressionContext context_;
   bool is_union_, late_;
   std::vector<float> agreed_;

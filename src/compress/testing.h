@@ -32,8 +32,8 @@ inline std::vector<float> numbers(size_t n, uint64_t seed) {
 // One tensor of one rank, with memory for its payload.
 class Rank {
  public:
-  Rank(const Compression& compression, size_t count, int rank = 0, int ranks = 1)
-      : tensor_(compression.tensor(1, count, rank, ranks)) {
+  Rank(const Compression& compression, size_t count, int rank = 0, int ranks = 1, size_t rows = 1)
+      : tensor_(compression.tensor(1, count, rank, ranks, rows)) {
     const PayloadShape shape = tensor_->shape();
     payload_.resize(shape.count * size_of(shape.type));
     side_.resize(shape.side_values);

@@ -18,9 +18,8 @@ struct Digit {
 constexpr std::array<Digit, 3> kDigits = {{{20, 11}, {10, 10}, {0, 10}}};
 
 constexpr size_t kLine = 64 / sizeof(float);
-constexpr size_t kEveryLine = 16;
-// Below so many sampled elements to send, the share would be off by more than 3 % on average.
-constexpr size_t kFewSamples = 1000;
+constexpr size_t kMostStride = 16;
+constexpr size_t kSamplesAbove = 16'000;
 // Keys of the histogram: the exponent and 7 bits of the fraction, as in bfloat16.
 constexpr int kKeyShift = 16;
 constexpr size_t kKeys = size_t{1} << 15;
@@ -49,13 +48,17 @@ KthMagnitude kth_magnitude(const float* values, size_t n, size_t k) {
 
 uint32_t sampled_magnitude(const float* values, size_t n, size_t k) {
   NETSUM_ASSERT(k >= 1 && k <= n);
-  if (k / kEveryLine < kFewSamples)
-    return std::clamp<uint32_t>(kth_magnitude(values, n, k).bits, 1, kInfinityBits);
+  const size_t stride = std::min(kMostStride, k / kSamplesAbove);
+  if (stride < 2) return 0;
   std::array<uint32_t, kKeys> counts{};
   size_t samples = 0;
-  for (size_t line = 0; line < n; line += kLine * kEveryLine)
-    for (size_t i = line; i < std::min(line + kLine, n); ++i, ++samples)
-      ++counts[magnitude_bits(values[i]) >> kKeyShift];
+  const size_t lines = (n + kLine - 1) / kLine;
+  for (size_t first = 0; first < lines; first += stride) {
+    // A random line, because every stride-th might be the same columns of a matrix. The constant is 2^64 over the golden ratio.
+    const size_t line = first + ((first + 1) * 0x9E3779B97F4A7C15u >> 32) % std::min(stride, lines - first);
+    const size_t end = std::min((line + 1) * kLine, n);
+    for (size_t i = line * kLine; i < end; ++i, ++samples) ++counts[magnitude_bits(values[i]) >> kKeyShift];
+  }
   const double wanted = static_cast<double>(k) * static_cast<double>(samples) / static_cast<double>(n);
   double above = 0;
   uint32_t key = kKeys - 1;

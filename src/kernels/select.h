@@ -29,8 +29,10 @@ struct KthMagnitude {
 // 1 <= k <= n.
 KthMagnitude kth_magnitude(const float* values, size_t n, size_t k);
 
-// A magnitude, at least 1 and at most that of infinity, that about k of the n values reach: by a histogram of the values in
-// every 16th line of 64 bytes, in which it interpolates. Exact where there are too few values for a sample.
+// A magnitude, at least 1 and at most that of infinity, that about k of the n values reach: by a histogram, in which it
+// interpolates, of the values in a random one of every `stride` lines of 64 bytes. The stride is at most 16, and such that 16 000 of the
+// values that reach it are in the sample: the number is off by less than 5 %, also if the values of a line are alike. 0 where that
+// would be all values.
 uint32_t sampled_magnitude(const float* values, size_t n, size_t k);
 
 // sent[i] = values[i] if its magnitude is `bits` (at least 1) or more, otherwise 0. rest[i] = values[i] if it is finite and was

@@ -6,6 +6,8 @@ COMPRESSION = "src/compress/compression.cc"
 SPARSIFIERS = "src/compress/sparsifiers.cc"
 RANDOM_K = "src/compress/random_k.cc"
 SIGNS = "src/compress/signs.cc"
+SIDCO = "src/compress/sidco.cc"
+SIDCO_THRESHOLD = "compress_test SidcoTest.SendsWhatPassesTheThresholdOfTheFittedDistribution"
 MEMORY = "src/compress/memory.cc"
 TENSOR = "src/compress/tensor.cc"
 PROMISES = "src/compress/promises.cc"
@@ -25,6 +27,25 @@ BUGS = [
         "      if (residual != nullptr) residual[i] = 0;\n", "", TOP_K),
     Bug("compress", "infinities_are_not_sent", "top-k sends k elements also where more are not finite", SPARSIFIERS,
         "kth.bits >= kernels::kInfinityBits || ", "", NOT_FINITE),
+    Bug("compress", "later_stages_pass_as_many", "every stage of sidco passes a quarter", SIDCO,
+        "std::pow(share / kFirstShare, 1.0 / (count - 1))", "kFirstShare", SIDCO_THRESHOLD),
+    Bug("compress", "pareto_without_variance", "sidco's Pareto distribution is an exponential one", SIDCO,
+        "std::fabs(shape) < kNear", "shape < 10", SIDCO_THRESHOLD),
+    Bug("compress", "stages_do_not_change", "sidco keeps one stage", SIDCO,
+        "std::fabs(average - 1) > kTolerance", "std::fabs(average - 1) > 1e9",
+        "compress_test SidcoTest.StagesAreAddedUntilTheNumberIsRight"),
+    Bug("compress", "fitted_threshold_above_all", "a fitted threshold may be above all elements", SIDCO,
+        "std::clamp(threshold, 0.0, static_cast<double>(largest))", "std::max(threshold, 0.0)",
+        "compress_test SidcoTest.AtLeastTheLargestElementIsSent"),
+    Bug("compress", "stages_are_not_saved", "what a compressor keeps is not part of the state", TENSOR,
+        "    if (!state_.empty()) parts.push_back", "    if (false) parts.push_back",
+        "compress_test SidcoTest.StagesAreSavedAndRestored"),
+    Bug("compress", "nothing_reaches_the_sample", "sampled top-k sends nothing of equal elements", SPARSIFIERS,
+        "sent, residual) > 0) return;", "sent, residual) + 1 > 0) return;",
+        "compress_test MethodsTest.SampledTopKSendsEqualElements"),
+    Bug("compress", "the_same_columns", "a sample has every 16th line of a matrix", PLAIN,
+        "first + ((first + 1) * 0x9E3779B97F4A7C15u >> 32) % std::min(stride, lines - first)", "first",
+        "kernels_test SampledMagnitudeTest.PassesAboutAsManyValuesAsWanted"),
     Bug("compress", "random_k_of_the_rank", "each rank chooses random elements of its own", RANDOM_K,
         "random({seed_, context.tensor, context.step});",
         "random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});",
@@ -47,7 +68,7 @@ BUGS = [
         "context.step, static_cast<uint64_t>(context.rank)});", "context.step, 0});",
         "compress_test MethodsTest.RanksRoundIndependently"),
     Bug("compress", "scale_of_the_rank", "ranks do not agree on a scale", API,
-        "{.op = ReduceOp::kMax, .timeout = timeout})", "{.op = ReduceOp::kMin, .timeout = timeout})",
+        "Agreement::kMax ? ReduceOp::kMax", "Agreement::kMax ? ReduceOp::kMin",
         "compression_collective_test *LevelsOfACommonScale*"),
     Bug("compress", "sign_keeps_a_nan", "a step that is not finite poisons the residual", SIGNS,
         "if (!std::isfinite(scale)) {", "if (false) {", "compress_test MethodsTest.EfSignKeepsAllOfAStepThatIsNotFinite"),
@@ -78,7 +99,7 @@ BUGS = [
     Bug("compress", "unread_options", "options that nothing reads are accepted", COMPRESSION,
         "option.value == option.default_value || ", "true || ", "compress_test CompressionTest.OptionsThatNothingReadsAreRefused"),
     Bug("compress", "lies_about_sums", "the check of promises adds nothing up", PROMISES,
-        "repeatable(inputs), residuals(inputs), sums(inputs), ", "repeatable(inputs), residuals(inputs), ", LIES),
+        "residuals(inputs, rows), sums(inputs, rows), ", "residuals(inputs, rows), ", LIES),
     Bug("compress", "lies_about_bias", "the check of promises accepts what is biased", PROMISES,
         "return promise_.biased ? Status() : ", "return true ? Status() : ", LIES),
     Bug("compress", "not_finite_stays", "what is not finite stays in the residual", SELECT,

@@ -133,7 +133,7 @@ def test_gradients_are_those_of_the_method(method):
 
 def test_all_that_the_ranks_have_had_arrives_or_remains():
     def on_rank(rank):
-        for method in ("topk", "randomk", "efsign"):
+        for method in ("topk", "randomk", "efsign", "sidco"):
             model = wrapped(Chosen())
             state = netsum.torch.compress(model, method)
             arrived, had = ({name: torch.zeros(SHAPES[name]) for name in COMPRESSED} for _ in range(2))
@@ -405,7 +405,7 @@ def test_sparse_embeddings_are_averaged():
 
 def test_a_restored_state_continues_with_the_same_bits():
     def on_rank(rank):
-        for method in ("topk", "randomk", "efsign", "dgc"):
+        for method in ("topk", "randomk", "efsign", "dgc", "sidco"):
             model, restored = wrapped(Chosen()), wrapped(Chosen())
             state = netsum.torch.compress(model, method)
             for step in range(3):
@@ -467,6 +467,12 @@ def test_states_of_other_ranks_keep_the_sum():
                 assert torch.allclose(before, after, atol=1e-6)
         if rank == 0:
             state.load_state_dict(netsum.torch.reshard_compression_states(states, 1)[0])
+        # What the compressor has found out is not added up.
+        stages = torch.tensor([3.0, -1.0, 0.5, 0.25])
+        for one in states:
+            one["parameters"]["deep.weight"]["memory"]["compressor"] = stages
+        for one in netsum.torch.reshard_compression_states(states, 6):
+            assert torch.equal(one["parameters"]["deep.weight"]["memory"]["compressor"], stages)
 
     ranks.run(on_rank)
 

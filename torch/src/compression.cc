@@ -67,6 +67,8 @@ CompressionOptions options_of(const py::dict& given) {
       set(options.k, name, value, "a whole number that is not negative");
     } else if (name == "sampled") {
       set(options.sampled, name, value, "a bool");
+    } else if (name == "fit") {
+      set(options.fit, name, value, "a name");
     } else if (name == "threshold") {
       set(options.threshold, name, value, "a number");
     } else if (name == "decay") {
@@ -84,7 +86,7 @@ CompressionOptions options_of(const py::dict& given) {
     } else {
       throw py::type_error(
           "compression has no option '" + name +
-          "'; it has method, memory, path, ratio, k, sampled, threshold, decay, momentum, clip_norm, "
+          "'; it has method, memory, path, ratio, k, sampled, fit, threshold, decay, momentum, clip_norm, "
           "warmup_steps, levels and seed");
     }
   }
@@ -96,8 +98,8 @@ using CompressionPtr = std::shared_ptr<const Compression>;
 // A tensor, and the compression that it needs.
 class Tensor {
  public:
-  Tensor(CompressionPtr compression, uint64_t id, size_t count, int rank, int ranks)
-      : compression_(std::move(compression)), tensor_(compression_->tensor(id, count, rank, ranks)) {}
+  Tensor(CompressionPtr compression, uint64_t id, size_t count, int rank, int ranks, size_t rows)
+      : compression_(std::move(compression)), tensor_(compression_->tensor(id, count, rank, ranks, rows)) {}
 
   py::tuple shape() const {
     const PayloadShape shape = tensor_->shape();
@@ -201,10 +203,12 @@ void bind_compression(py::module_& module) {
       .def("describe", [](const Handle& handle) { return handle.compression->describe(); })
       .def(
           "tensor",
-          [](const Handle& handle, uint64_t id, size_t count, int rank, int ranks) {
-            return std::make_unique<Tensor>(handle.compression, id, count, rank, ranks);
+          [](const Handle& handle, uint64_t id, size_t count, int rank, int ranks, size_t rows) {
+            TORCH_CHECK_VALUE(rows > 0 && count % rows == 0, "a tensor of ", count, " elements has no ", rows,
+                              " rows");
+            return std::make_unique<Tensor>(handle.compression, id, count, rank, ranks, rows);
           },
-          py::arg("id"), py::arg("count"), py::arg("rank"), py::arg("ranks"));
+          py::arg("id"), py::arg("count"), py::arg("rank"), py::arg("ranks"), py::arg("rows") = 1);
   py::class_<Tensor>(module, "CompressedTensor")
       .def("shape", &Tensor::shape)
       .def_property_readonly("agreed_values", &Tensor::agreed_values)

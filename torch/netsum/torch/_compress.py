@@ -13,6 +13,7 @@ import torch
 from netsum.torch import _C, _group, _hooks
 
 _VERSION = 1
+_OF_THE_COMPRESSOR = "compressor"  # the part of a state that is no memory
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -28,7 +29,7 @@ class Compression:
         as biases and norms have.
     group: the process group of the model; None: the default group.
     grad_scaler: a GradScaler that scales the loss. When its scale changes, memories are scaled as well.
-    options: of the method: ratio, k, sampled, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
+    options: of the method: ratio, k, sampled, fit, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
@@ -147,7 +148,8 @@ def reshard_compression_states(states, world_size):
     """Returns the states of `world_size` ranks that keep together what those of other ranks have kept.
 
     states: the state_dict() of every old rank, in their order. What old rank r keeps goes to new rank r modulo `world_size`,
-    multiplied by the change of the number of ranks, because what a rank sends is divided by that number.
+    multiplied by the change of the number of ranks, because what a rank sends is divided by that number. What a compressor has
+    found out about a tensor, such as its number of stages, all new ranks have from the first old one.
     """
     if not states or world_size < 1:
         raise ValueError("there must be at least one state and one rank")
@@ -159,6 +161,9 @@ def reshard_compression_states(states, world_size):
         for name, first in states[0]["parameters"].items():
             memory = {}
             for part, values in first["memory"].items():
+                if part == _OF_THE_COMPRESSOR:
+                    memory[part] = values.clone()
+                    continue
                 total = torch.zeros_like(values)
                 for state in own:
                     total += state["parameters"][name]["memory"][part]
@@ -187,7 +192,8 @@ class _Parameter:
         """Made when it is first used: a sparse gradient never needs it."""
         if self._tensor is None:
             rank, ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
-            self._tensor = self.compression.tensor(self.id, self.count, rank, ranks)
+            rows = self.shape[0] if len(self.shape) > 1 and self.count > 0 else 1
+            self._tensor = self.compression.tensor(self.id, self.count, rank, ranks, rows)
         return self._tensor
 
     def follow_scale(self, scale):
@@ -213,7 +219,7 @@ class _Parameter:
                 f"with {list(self.shape)}"
             )
         mine = self.tensor.state()
-        if saved["memory"].keys() != mine.keys() or any(v.numel() != self.count for v in saved["memory"].values()):
+        if {part: v.numel() for part, v in saved["memory"].items()} != {part: v.numel() for part, v in mine.items()}:
             raise ValueError(
                 f"the compression state of {self.name} is one of '{saved['compression']}', and this is '{self.description}'"
             )

@@ -1,0 +1,187 @@
+// A threshold from the moments of a distribution that is fitted in stages: sidco.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "src/compress/methods.h"
+#include "src/compress/sparsifier.h"
+#include "src/kernels/select.h"
+
+namespace netsum::compress {
+namespace {
+
+enum class Fit : uint8_t { kExponential, kPareto, kGamma };
+
+// The share that passes the first of several stages.
+constexpr double kFirstShare = 0.25;
+// The number of stages is looked at every so many steps, and changed if so far off.
+constexpr uint64_t kPeriod = 5;
+constexpr double kTolerance = 0.2;
+// A distribution this near to an exponential one, or to a constant, is taken as such: the formulas divide by the distance.
+constexpr double kNear = 1e-6;
+
+// Of the magnitudes above a threshold, less the threshold.
+struct Moments {
+  double mean = 0;
+  double variance = 0;
+  double mean_log = 0;  // only if wanted
+};
+
+Moments moments_of(const float* magnitudes, size_t n, double threshold, bool with_log) {
+  double sum = 0, squares = 0, logs = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double excess = magnitudes[i] - threshold;
+    sum += excess;
+    squares += excess * excess;
+  }
+  if (with_log)
+    for (size_t i = 0; i < n; ++i) logs += std::log(magnitudes[i]);
+  const auto count = static_cast<double>(n);
+  const double mean = sum / count;
+  return {mean, std::max(0.0, squares / count - mean * mean), logs / count};
+}
+
+// By how much a share of the distribution exceeds the threshold of its stage, with the moments as those of the sample.
+double exponential_quantile(const Moments& moments, double share) {
+  return -moments.mean * std::log(share);
+}
+double pareto_quantile(const Moments& moments, double share) {
+  const double squares = moments.mean * moments.mean;
+  if (moments.variance <= kNear * squares) return moments.mean;
+  const double ratio = squares / moments.variance;
+  const double shape = (ratio - 1) / 2;
+  if (std::fabs(shape) < kNear) return exponential_quantile(moments, share);
+  return moments.mean * (ratio + 1) / 2 * (1 - std::pow(share, shape)) / shape;
+}
+// With the approximations of the shape and of the tail that the paper uses.
+double gamma_quantile(const Moments& moments, double share) {
+  const double s = std::log(moments.mean) - moments.mean_log;
+  if (s <= kNear) return moments.mean;
+  const double shape = (3 - s + std::sqrt((s - 3) * (s - 3) + 24 * s)) / (12 * s);
+  return -moments.mean / shape * (std::log(share) + std::lgamma(shape));
+}
+
+class Sidco : public Sparsifier {
+ public:
+  Sidco(const CompressionOptions& options, Fit fit) : k_(options.k), ratio_(options.ratio), fit_(fit) {}
+
+  std::string_view name() const override { return "sidco"; }
+  size_t state_values(const CompressionContext& /*context*/, size_t /*count*/) const override {
+    return sizeof(Stages) / sizeof(float);
+  }
+
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const override {
+    const size_t n = values.size();
+    if (n == 0) return;
+    // Zeros have nothing to send, and what is not finite is sent anyway. The payload is the scratch memory.
+    auto* const sent = static_cast<float*>(payload);
+    size_t usable = 0;
+    float largest = 0;
+    for (const float value : values) {
+      const float magnitude = std::fabs(value);
+      const bool is_usable = magnitude > 0 && std::isfinite(magnitude);
+      sent[usable] = magnitude;
+      usable += is_usable ? 1 : 0;
+      if (is_usable && magnitude > largest) largest = magnitude;
+      if (usable == n) break;
+    }
+    const size_t k = std::min(elements_to_send(n, k_, ratio_), usable);
+    Stages stages = load(context);
+    double threshold = 0;
+    if (k < usable)
+      threshold = fitted(sent, usable, static_cast<double>(k) / static_cast<double>(usable), stages);
+    // At least the largest is sent: otherwise nothing ever might be.
+    const double bounded = std::clamp(threshold, 0.0, static_cast<double>(largest));
+    const uint32_t bits = std::max(1u, kernels::magnitude_bits(static_cast<float>(bounded)));
+    const size_t passed = kernels::select(values.data(), n, bits, sent, residual);
+    if (k > 0 && k < usable) {
+      adapt(context.step, static_cast<double>(passed) / static_cast<double>(k),
+            most_stages(static_cast<double>(k) / static_cast<double>(usable)), stages);
+      store(context, stages);
+    }
+  }
+
+ private:
+  // What is kept of a tensor.
+  struct Stages {
+    float count = 0;  // 0: as at first, 1
+    float direction = 0;
+    float sum = 0;             // of passed over wanted elements, in this period
+    float previous_error = 0;  // of the period before
+  };
+  static Stages load(const CompressionContext& context) {
+    const auto& state = context.state;
+    Stages stages{state[0], state[1], state[2], state[3]};
+    if (stages.count < 1) stages = {1, 1, 0, 0};
+    return stages;
+  }
+  static void store(const CompressionContext& context, const Stages& stages) {
+    context.state[0] = stages.count;
+    context.state[1] = stages.direction;
+    context.state[2] = stages.sum;
+    context.state[3] = stages.previous_error;
+  }
+
+  static float most_stages(double share) {
+    return share >= kFirstShare ? 1.0f : static_cast<float>(std::ceil(-std::log2(share)));
+  }
+
+  // More stages pass more of some distributions and less of others. So the direction is kept while it helps.
+  static void adapt(uint64_t step, double passed_over_wanted, float most, Stages& stages) {
+    stages.sum += static_cast<float>(passed_over_wanted);
+    if ((step + 1) % kPeriod != 0) return;
+    const double average = static_cast<double>(stages.sum) / kPeriod;
+    stages.sum = 0;
+    const auto error = static_cast<float>(std::fabs(std::log(std::max(average, 1e-3))));
+    if (std::fabs(average - 1) > kTolerance) {
+      if (stages.previous_error > 0 && error > stages.previous_error) stages.direction = -stages.direction;
+      const float next = stages.count + stages.direction;
+      if (next < 1 || next > most) stages.direction = -stages.direction;
+      stages.count = std::clamp(stages.count + stages.direction, 1.0f, most);
+    }
+    stages.previous_error = error;
+  }
+
+  // The threshold of the last stage. Overwrites the magnitudes.
+  double fitted(float* magnitudes, size_t n, double share, const Stages& stages) const {
+    const int count = static_cast<int>(std::min(stages.count, most_stages(share)));
+    const double later = count > 1 ? std::pow(share / kFirstShare, 1.0 / (count - 1)) : 0;
+    double threshold = 0;
+    for (int stage = 0; stage < count; ++stage) {
+      const double of_stage = count == 1 ? share : stage == 0 ? kFirstShare : later;
+      const bool is_gamma = fit_ == Fit::kGamma && stage == 0;
+      const Moments moments = moments_of(magnitudes, n, threshold, is_gamma);
+      threshold += is_gamma                    ? gamma_quantile(moments, of_stage)
+                   : fit_ == Fit::kExponential ? exponential_quantile(moments, of_stage)
+                                               : pareto_quantile(moments, of_stage);
+      if (stage + 1 == count) break;
+      size_t above = 0;
+      for (size_t i = 0; i < n; ++i) {
+        magnitudes[above] = magnitudes[i];
+        above += magnitudes[i] > threshold ? 1 : 0;
+      }
+      if (above == 0) break;
+      n = above;
+    }
+    return threshold;
+  }
+
+  uint64_t k_;
+  double ratio_;
+  Fit fit_;
+};
+
+}  // namespace
+
+MadeCompressor make_sidco(const CompressionOptions& options) {
+  if (Status status = check_share(options); !status.ok()) return status;
+  for (const auto& [name, fit] : {std::pair("exponential", Fit::kExponential),
+                                  std::pair("pareto", Fit::kPareto), std::pair("gamma", Fit::kGamma)})
+    if (options.fit == name) return std::shared_ptr<const Compressor>(std::make_shared<Sidco>(options, fit));
+  return Status(ErrorCode::kInvalidArgument,
+                "fit is '" + options.fit + "'; it must be 'exponential', 'pareto' or 'gamma'");
+}
+
+}  // namespace netsum::compress

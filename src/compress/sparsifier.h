@@ -1,0 +1,33 @@
+// What methods have in common that send elements as they are: their payloads are as long as the tensor, and mostly zero.
+#ifndef NETSUM_SRC_COMPRESS_SPARSIFIER_H_
+#define NETSUM_SRC_COMPRESS_SPARSIFIER_H_
+
+#include <cstring>
+
+#include "netsum/compression.h"
+
+namespace netsum::compress {
+
+class Sparsifier : public Compressor {
+ public:
+  CompressionPromise promise() const override {
+    return {.summability = Summability::kUnion, .biased = true, .needs_memory = true};
+  }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.count = count};
+  }
+  void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
+                  const void* payload, const float* /*side*/, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    const auto* const sums = static_cast<const float*>(payload);
+    if (contributions == 1) {
+      if (!out.empty()) std::memmove(out.data(), sums, out.size_bytes());
+      return;
+    }
+    for (size_t i = 0; i < out.size(); ++i) out[i] = sums[i] / static_cast<float>(contributions);
+  }
+};
+
+}  // namespace netsum::compress
+
+#endif  // NETSUM_SRC_COMPRESS_SPARSIFIER_H_
