@@ -25,6 +25,7 @@ using netsum::c_api::last_error;
 using netsum::c_api::read_struct;
 
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
+static_assert(NETSUM_WRONG_SUM == static_cast<int>(ErrorCode::kWrongSum));
 static_assert(NETSUM_INT64 == static_cast<int>(netsum::DataType::kInt64));
 static_assert(NETSUM_AVG == static_cast<int>(netsum::ReduceOp::kAvg));
 static_assert(NETSUM_MIN == static_cast<int>(netsum::ReduceOp::kMin));

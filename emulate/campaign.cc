@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace netsum::emulate {
@@ -17,6 +18,12 @@ constexpr uint64_t EventCounters::*kEventCounters[] = {
     &EventCounters::partitions,     &EventCounters::slow_links,         &EventCounters::pauses,
     &EventCounters::worker_crashes, &EventCounters::aggregator_crashes, &EventCounters::aggregator_restarts,
     &EventCounters::jobs_started,   &EventCounters::jobs_on_used_hosts};
+
+void add_lies(const LieCounters& more, LieCounters* sum) {
+  for (size_t kind = 0; kind < sum->told.size(); ++kind) sum->told[kind] += more.told[kind];
+  sum->wrong_refused += more.wrong_refused;
+  sum->false_scales += more.false_scales;
+}
 
 bool fails(uint64_t seed, const ScenarioLimits& limits) {
   return !run_seed(seed, limits).violations.empty();
@@ -78,8 +85,10 @@ void Tally::add(const Report& report) {
   for (const auto counter : kNetworkCounters) network.*counter += report.network.*counter;
   for (const auto counter : kEventCounters) events.*counter += report.events.*counter;
   retransmissions += report.retransmissions();
+  add_lies(report.lies, &lies);
   for (const auto& ranks : report.jobs) {
     for (const RankReport& rank : ranks) {
+      sums_verified += rank.sums_verified;
       for (const OperationReport& operation : rank.operations) {
         if (!operation.ended) continue;
         if (operation.status.ok()) {
@@ -97,8 +106,14 @@ void Tally::add(const Tally& other) {
   for (const auto counter : kNetworkCounters) network.*counter += other.network.*counter;
   for (const auto counter : kEventCounters) events.*counter += other.events.*counter;
   retransmissions += other.retransmissions;
+  add_lies(other.lies, &lies);
+  sums_verified += other.sums_verified;
   succeeded += other.succeeded;
   for (const auto& [code, count] : other.failed) failed[code] += count;
+}
+
+uint64_t Tally::lies_told() const {
+  return std::accumulate(lies.told.begin(), lies.told.end(), uint64_t{0});
 }
 
 std::string describe(const Tally& tally) {
@@ -115,10 +130,14 @@ std::string describe(const Tally& tally) {
                 " aggregator restarts\n"
                 "jobs        %" PRIu64 ", of them %" PRIu64
                 " restarts or changes of membership, on the hosts of a former job\n"
+                "verified    %" PRIu64 " sums; %" PRIu64 " false results sent, %" PRIu64
+                " refused when they arrived, %" PRIu64
+                " of false scales noticed when they were confirmed\n"
                 "operations  %" PRIu64 " summed right",
                 n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
                 tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
                 e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts,
+                tally.sums_verified, tally.lies_told(), tally.lies.wrong_refused, tally.lies.false_scales,
                 tally.succeeded);
   std::string result = text;
   for (const auto& [code, count] : tally.failed) {

@@ -21,12 +21,15 @@ struct Tally {
   uint64_t runs = 0;
   NetworkCounters network;
   EventCounters events;
+  LieCounters lies;
+  uint64_t sums_verified = 0;
   uint64_t retransmissions = 0;
   uint64_t succeeded = 0;                // operations, of each rank
   std::map<ErrorCode, uint64_t> failed;  // operations that failed because of a lost rank or aggregator
 
   void add(const Report& report);
   void add(const Tally& other);
+  uint64_t lies_told() const;  // of all kinds
 };
 
 // Several lines, ending with a newline.

@@ -268,6 +268,7 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
     scenario->stripe_weights.resize(static_cast<size_t>(scenario->aggregators));
   }
   if (!(limits.faults & kHierarchy)) scenario->racks = 0;
+  if (!(limits.faults & kLies)) scenario->lies = {};
   std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
   std::vector<JobPlan> jobs;
   for (size_t j = 0; j < scenario->jobs.size(); ++j) {
@@ -287,7 +288,7 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
   for (JobPlan& job : scenario->jobs) limit_job(limits, &job);
 }
 
-// A job that is affected by a crash or has a short deadline may fail, but only in these ways. All others must succeed,
+// A job that is affected by a crash or a lie, or has a short deadline, may fail, but only in these ways. All others must succeed,
 // whatever happens to their packets and to other jobs.
 void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
   for (size_t j = 0; j < scenario->jobs.size(); ++j) {
@@ -298,7 +299,7 @@ void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
         });
     const bool hurry = rng->chance(0.1) && (faults & kDeadline);
     const int64_t timeout_us = static_cast<int64_t>(pick(rng, {100'000, 500'000, 2'000'000}));
-    job.ending = crash || hurry ? Ending::kSuccessOrLoss : Ending::kSuccess;
+    job.ending = crash || hurry || scenario->lies.probability > 0 ? Ending::kSuccessOrLoss : Ending::kSuccess;
     // The slowest successes (one slot, a fifth of the packets lost on each of four hops) take ten minutes;
     // much longer than that is a hang.
     constexpr int64_t kHangUs = 3'600'000'000;
@@ -362,11 +363,19 @@ void random_roles(uint64_t seed, Scenario* scenario) {
   }
 }
 
+// In one of three runs, all jobs verify their sums; in half of these, aggregators lie.
+void random_lies(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0005ull);
+  if (rng.chance(0.67)) return;
+  for (JobPlan& job : scenario->jobs) job.verifies_sums = true;
+  if (rng.chance(0.5)) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
+}
+
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
     {kLoss, "loss"},     {kDuplicate, "duplicate"},   {kReorder, "reorder"},     {kLate, "late"},
     {kDamage, "damage"}, {kBandwidth, "bandwidth"},   {kPartition, "partition"}, {kPause, "pause"},
     {kCrash, "crash"},   {kDrift, "drift"},           {kDeadline, "deadline"},   {kStraggler, "straggler"},
-    {kJobs, "jobs"},     {kMembership, "membership"}, {kHierarchy, "hierarchy"}};
+    {kJobs, "jobs"},     {kMembership, "membership"}, {kHierarchy, "hierarchy"}, {kLies, "lies"}};
 
 }  // namespace
 
@@ -427,6 +436,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.stripe_weights = random_weights(seed, scenario.aggregators);
   random_balance(seed, &scenario);
   random_roles(seed, &scenario);
+  random_lies(seed, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);
   return scenario;

@@ -82,6 +82,8 @@ std::string describe(const Scenario& scenario) {
   }
   if (scenario.balance_period > 0)
     result += ", corrected every " + std::to_string(scenario.balance_period) + " chunks";
+  if (scenario.lies.probability > 0)
+    result += ", lies about " + std::to_string(scenario.lies.probability) + " of the sums";
   if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;
@@ -94,6 +96,7 @@ std::string describe(const Scenario& scenario) {
         job.job, job.epoch, job.ranks, job.lane_bits, job.data_slots, job.scale_slots, job.operations.size(),
         elements);
     result += text;
+    if (job.verifies_sums) result += ", verified";
     if (job.sums_values) result += ", values";
     if (!job.takes_no_lanes) result += ", contributions always with lanes";
     if (!job.takes_brief) result += ", results always with lanes";

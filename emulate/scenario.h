@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emulate/liar.h"
 #include "emulate/network.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
@@ -52,7 +53,7 @@ inline constexpr int64_t kNever = -1;
 enum class Ending : uint8_t {
   kAny,
   kSuccess,
-  kSuccessOrLoss,  // or with the error of somebody gone: timeout, peer lost, aggregator lost
+  kSuccessOrLoss,  // or with the error of somebody gone: timeout, peer lost, aggregator lost; or of one who lies: wrong sum
 };
 
 Role role_of(const OperationPlan& plan, int rank);
@@ -67,6 +68,7 @@ struct JobPlan {
   bool sums_values = false;        // aggregators take values; not in racks
   bool takes_no_lanes = true;      // aggregators take contributions without lanes ...
   bool takes_brief = true;         // ... and leave out those of results
+  bool verifies_sums = false;      // as StripeOptions::sum_key; then none of the three above counts
   int lane_bits = 0;               // as in CommunicatorOptions
   int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
   int64_t remove_after_us = 0;     // from its end until the aggregators forget it
@@ -115,6 +117,7 @@ struct Scenario {
   LinkOptions worker_down;
   LinkOptions aggregator_up;
   LinkOptions aggregator_down;
+  Lies lies;  // of all aggregators. Only if all jobs verify their sums
   std::vector<JobPlan> jobs;
   std::vector<FaultEvent> events;
 

@@ -55,7 +55,13 @@ Address Simulation::address_of(size_t job, int rank) const {
 }
 
 Simulation::Simulation(const Scenario& scenario)
-    : scenario_(scenario), network_(&clock_, netsum_mix64(scenario.seed + 1)), coming_(scenario.events) {
+    : scenario_(scenario),
+      network_(&clock_, netsum_mix64(scenario.seed + 1)),
+      liar_(netsum_mix64(scenario.seed + 2), scenario.lies),
+      coming_(scenario.events) {
+  NETSUM_ASSERT(scenario_.lies.probability == 0 ||
+                std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(),
+                            [](const JobPlan& plan) { return plan.verifies_sums; }));
   orderly_ = std::none_of(scenario_.jobs.begin(), scenario_.jobs.end(),
                           [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
   // Room for all jobs, wherever earlier jobs have left free slots.
@@ -87,8 +93,8 @@ Simulation::Simulation(const Scenario& scenario)
     }
     for (size_t i = 0; i < plan.operations.size(); ++i) {
       const uint64_t seed = netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + i));
-      job->memories.push_back(std::make_unique<OperationMemory>(
-          plan.operations[i], plan.ranks, plan.lane_bits, scenario_.payload_bytes, seed));
+      job->memories.push_back(std::make_unique<OperationMemory>(plan.operations[i], plan.ranks,
+                                                                plan.lane_bits, lane_room(plan), seed));
     }
     jobs_.push_back(std::move(job));
   }
@@ -198,7 +204,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.scale_slots = plan.scale_slots;
   job.payload_bytes = scenario_.payload_bytes;
   const int racks = scenario_.racks_of(plan);
-  job.sums_values = plan.sums_values && racks == 0;
+  job.sums_values = plan.sums_values && racks == 0 && !plan.verifies_sums;
   for (int rank = 0; rank < plan.ranks; ++rank)
     job.members += rack >= 0 && scenario_.rack_of(plan, rank) == rack;
   if (rack < 0) job.members = static_cast<uint16_t>(racks > 0 ? racks : plan.ranks);
@@ -246,6 +252,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.sums_values = job.sums_values;
     stripe.takes_no_lanes = plan.takes_no_lanes;
     stripe.takes_brief = plan.takes_brief;
+    if (plan.verifies_sums) stripe.sum_key = verify::sum_key(plan.key, plan.epoch, static_cast<size_t>(i));
     uint16_t members = 0;
     for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {
       stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);
@@ -315,7 +322,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   if (!overrides.empty() && overrides[i] != nullptr) {
     plan = overrides[i];
     worker.own_memories.push_back(std::make_unique<OperationMemory>(
-        *plan, job.plan->ranks, job.plan->lane_bits, scenario_.payload_bytes, i));
+        *plan, job.plan->ranks, job.plan->lane_bits, lane_room(*job.plan), i));
     memory = worker.own_memories.back().get();
   }
   OperationReport& report = worker.report.operations[i];
@@ -336,7 +343,11 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
 void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
   WorkerNode& worker = worker_node(job, rank);
   if (keep_if_paused(&worker.pause, packet)) return;
-  worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);
+  if (scenario_.jobs[job].verifies_sums) {
+    judge(job, rank, packet);
+  } else {
+    worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);
+  }
   drive(job, rank);
 }
 
@@ -413,12 +424,18 @@ void Simulation::take_completions(size_t job_index, int rank) {
     --worker.pending;
   }
   if (completions.empty()) return;
+  if (const Status& status = worker.core->status(); status.code() == ErrorCode::kWrongSum)
+    clock_.at(clock_.now_us(), [this, job_index, status] { tell(job_index, status); });
   remove_done_jobs();
   start_due_jobs();
 }
 
 void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packet) {
   if (keep_if_paused(&node->pause, packet)) return;
+  netsum_fields fields;
+  if (scenario_.lies.probability > 0 && netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
+      fields.type == NETSUM_TYPE_CONTRIBUTION)
+    liar_.hear(Liar::round_of(index_of(*node), fields), fields, packet.data + NETSUM_HEADER_BYTES);
   node->core->on_packet(clock_.now_us(), packet);
   if (++node->gathered == AggregatorCore::kMaxBurst) flush(node);
   if (node->flush_scheduled) return;
@@ -433,7 +450,13 @@ void Simulation::flush(AggregatorNode* node) {
   if (node->core == nullptr || clock_.now_us() < node->pause.until_us) return;
   for (const OutPacket& packet : node->core->outbox()) {
     check_addressee(packet);
-    send(node->address, packet);
+    netsum_fields fields;
+    netsum_parse(packet.data, packet.size, &fields);
+    if (fields.type == NETSUM_TYPE_RESULT) {
+      send_result(*node, packet, fields);
+    } else {
+      send(node->address, packet);
+    }
   }
   node->core->clear();
   node->gathered = 0;

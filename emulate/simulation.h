@@ -3,6 +3,7 @@
 #ifndef NETSUM_EMULATE_SIMULATION_H_
 #define NETSUM_EMULATE_SIMULATION_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,8 @@
 #include "aggregator/core/aggregator_core.h"
 #include "emulate/checker.h"
 #include "emulate/clock.h"
+#include "emulate/judge.h"
+#include "emulate/liar.h"
 #include "emulate/network.h"
 #include "emulate/scenario.h"
 #include "netsum/status.h"
@@ -36,6 +39,8 @@ struct RankReport {
   uint64_t retransmissions = 0;
   uint64_t probes = 0;
   uint64_t dropped = 0;
+  uint64_t sums_verified = 0;
+  uint64_t sums_refused = 0;
   uint64_t window_packets = 0;  // of stripe 0, at the end
   uint64_t srtt_us = 0;         // of stripe 0, at the end
 };
@@ -52,11 +57,20 @@ struct EventCounters {
   uint64_t jobs_on_used_hosts = 0;  // of them: restarts and changes of membership
 };
 
+// Of a lying aggregator.
+struct LieCounters {
+  std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told{};
+  uint64_t wrong_refused = 0;
+  uint64_t false_scales =
+      0;  // results that ranks have taken at first; all are noticed when they are confirmed
+};
+
 struct Report {
   std::vector<std::string> violations;        // of what must hold in every run, faults or not
   std::vector<std::vector<RankReport>> jobs;  // [job][rank]
   NetworkCounters network;
   EventCounters events;
+  LieCounters lies;
   uint64_t trace_hash = 0;
   int64_t ended_at_us = 0;  // when the last operation ended
 
@@ -88,6 +102,10 @@ class Simulation {
   // The machine is gone from then on. Its operations need not end.
   void stop_worker(size_t job, int rank, int64_t at_us);
   void stop_aggregator(int index, int64_t at_us);
+  // Alters results before they leave, in addition to Scenario::lies; true: it has. Only if all jobs verify their sums.
+  void set_result(std::function<bool(netsum_fields* fields, uint8_t* payload)> alter) {
+    alter_ = std::move(alter);
+  }
   // Anything else that happens during the run.
   void at(int64_t at_us, VirtualClock::Event event) { clock_.at(at_us, std::move(event)); }
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
@@ -178,6 +196,9 @@ class Simulation {
   void aggregator_received(AggregatorNode* node, const InPacket& packet);
   void create_aggregator(AggregatorNode* node);
   void flush(AggregatorNode* node);
+  int index_of(const AggregatorNode& node) const { return static_cast<int>(&node - aggregators_.data()); }
+  // Of each payload, the bytes for lanes.
+  uint32_t lane_room(const JobPlan& plan) const;
   void send(const Address& from, const OutPacket& packet);
   WorkerNode& worker_node(size_t job, int rank) { return jobs_[job]->workers[static_cast<size_t>(rank)]; }
   Address address_of(size_t job, int rank) const;
@@ -185,6 +206,10 @@ class Simulation {
   size_t node_index(int rack, int stripe) const {
     return static_cast<size_t>(scenario_.aggregators * (1 + rack) + stripe);
   }
+
+  // simulation_lies.cc: lying aggregators, and what ranks do with their results.
+  void send_result(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields);
+  void judge(size_t job, int rank, const InPacket& packet);
 
   // simulation_events.cc: faults of nodes.
   void apply_events();
@@ -215,6 +240,9 @@ class Simulation {
   uint32_t slots_ = 0;  // of an aggregator
   VirtualClock clock_;
   Network network_;
+  std::function<bool(netsum_fields*, uint8_t*)> alter_;
+  Liar liar_;
+  Judge judge_;
   bool tracing_ = false;
   uint64_t events_done_ = 0;
   std::vector<FaultEvent> coming_;

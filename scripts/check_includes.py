@@ -108,6 +108,7 @@ DOORS = {
         "src/base",
         "src/kernels",
         "src/net",
+        "src/verify",
         "src/worker",
         "wire",
         "aggregator/core",

@@ -49,7 +49,8 @@ typedef enum netsum_code {
   NETSUM_RESOURCE_EXHAUSTED = 11,
   NETSUM_ADDRESS_IN_USE = 12,
   NETSUM_ABORTED = 13,
-  NETSUM_INTERNAL = 14
+  NETSUM_INTERNAL = 14,
+  NETSUM_WRONG_SUM = 15
 } netsum_code;
 
 /* Equal to netsum::DataType (without kByte) and netsum::ReduceOp. NETSUM_AVG is for floating-point types only, the bitwise

@@ -30,6 +30,7 @@ enum class ErrorCode : int32_t {
   kAddressInUse = 12,       // another process listens on the port
   kAborted = 13,            // the communicator was aborted or closed
   kInternal = 14,           // a bug in netsum
+  kWrongSum = 15,           // verified sums: an aggregator, or the way to it, has altered a result
 };
 
 // "ok", "timeout", ...: stable names, used in messages, JSON and the control protocol. NUL-terminated.

@@ -34,6 +34,8 @@ std::string_view error_name(ErrorCode code) {
       return "aborted";
     case ErrorCode::kInternal:
       return "internal";
+    case ErrorCode::kWrongSum:
+      return "wrong_sum";
   }
   return "unknown";
 }

@@ -33,6 +33,7 @@ grpc::StatusCode rpc_code(ErrorCode code) {
     case ErrorCode::kOverflow:
     case ErrorCode::kAddressInUse:
     case ErrorCode::kAborted:
+    case ErrorCode::kWrongSum:
       return grpc::StatusCode::ABORTED;
     case ErrorCode::kInternal:
       break;
@@ -53,7 +54,7 @@ control::Event::Failed to_failed(const Status& status) {
 Status from_failed(const control::Event::Failed& failed) {
   ErrorCode code = ErrorCode::kInternal;
   if (failed.code() > static_cast<int>(ErrorCode::kOk) &&
-      failed.code() < static_cast<int>(ErrorCode::kInternal))
+      failed.code() <= static_cast<int>(ErrorCode::kWrongSum))
     code = static_cast<ErrorCode>(failed.code());
   return {code, printable(failed.message(), kMessageBytes), failed.rank() < 0 ? kNoRank : failed.rank()};
 }

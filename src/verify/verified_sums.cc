@@ -1,5 +1,6 @@
 #include "src/verify/verified_sums.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -46,12 +47,16 @@ uint32_t tag_bytes(size_t lane_bytes, int ranks) {
   return static_cast<uint32_t>((limbs(lane_bytes, ranks) * lane_bytes + 7) / 8 * 8);
 }
 
-netsum_key sum_key(const netsum_key& job_secret, size_t stripe) {
+uint32_t room_for_lanes(uint32_t payload_bytes, int ranks) {
+  return payload_bytes - std::max({tag_bytes(2, ranks), tag_bytes(4, ranks), tag_bytes(8, ranks)});
+}
+
+netsum_key sum_key(const netsum_key& job_secret, uint16_t epoch, size_t stripe) {
   uint64_t halves[2];
   for (size_t i = 0; i < 2; ++i) {
     netsum_sip s = netsum_sip_begin(&job_secret);
     netsum_sip_word(&s, kKeyLabels[i]);
-    netsum_sip_word(&s, stripe);
+    netsum_sip_word(&s, uint64_t{epoch} << 32 | stripe);
     halves[i] = netsum_sip_end(&s, 0, 16);
   }
   return {halves[0], halves[1]};

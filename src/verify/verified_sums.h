@@ -39,9 +39,11 @@ struct SumId {
 
 // Bytes behind the lanes that the tag takes, a multiple of 8. 0: lanes of this width cannot carry the tags of so many ranks.
 uint32_t tag_bytes(size_t lane_bytes, int ranks);
+// What a payload of `payload_bytes` has left for lanes of 16 bits or more.
+uint32_t room_for_lanes(uint32_t payload_bytes, int ranks);
 
 // The key for the sums of one stripe of the job whose secret this is: `stripe` counts as for packet keys.
-netsum_key sum_key(const netsum_key& job_secret, size_t stripe);
+netsum_key sum_key(const netsum_key& job_secret, uint16_t epoch, size_t stripe);
 
 class VerifiedSums {
  public:

@@ -1,4 +1,5 @@
-// Construction, queueing and timers of a stripe. Sending: stripe_send.cc; receiving: stripe_receive.cc.
+// Construction, queueing and timers of a stripe. Sending: stripe_send.cc; receiving: stripe_receive.cc; verified sums:
+// stripe_verify.cc.
 #include "src/worker/stripe.h"
 
 #include <algorithm>
@@ -23,11 +24,20 @@ double largest_share(const ChunkMap& map) {
   return largest;
 }
 
+std::unique_ptr<const verify::VerifiedSums> make_sums(const StripeOptions& options) {
+  if (!options.sum_key.has_value()) return nullptr;
+  return std::make_unique<verify::VerifiedSums>(*options.sum_key, options.rank, options.world_size,
+                                                options.payload_bytes);
+}
+
 }  // namespace
 
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
       key_(options.key, options.payload_bytes),
+      sums_(make_sums(options)),
+      lane_room_(sums_ != nullptr ? verify::room_for_lanes(options.payload_bytes, options.summands)
+                                  : options.payload_bytes),
       layout_(options.data_slots, options.scale_slots),
       streams_(make_streams()),
       scale_groups_(options.scale_slots),
@@ -36,7 +46,9 @@ Stripe::Stripe(const StripeOptions& options)
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
+  NETSUM_ASSERT(sums_ == nullptr || !(options.sums_values || options.takes_no_lanes || options.takes_brief));
   for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
+  for (ScaleGroup& group : scale_groups_) group.own.resize(sums_ != nullptr ? options.payload_bytes : 0);
   for (auto& payload : held_.payloads) payload.resize(options.payload_bytes);
   for (auto* lanes : {&zeros_, &own_, &total_}) lanes->resize(options.payload_bytes);
 }
@@ -65,8 +77,7 @@ const ChunkMap& Stripe::chunk_map_of(const Operation& operation) const {
 size_t Stripe::chunk_index(const Operation& operation, size_t local) const {
   const ChunkMap& map = chunk_map_of(operation);
   if (has_parts(operation.role().collective)) {
-    const size_t chunks =
-        map.count(operation.number(), operation.chunks(options_.payload_bytes), options_.index);
+    const size_t chunks = map.count(operation.number(), operation.chunks(lane_room_), options_.index);
     local = take_turns(local, chunks, static_cast<size_t>(options_.world_size));
   }
   return map.chunk(operation.number(), options_.index, local);
@@ -78,7 +89,7 @@ uint64_t Stripe::progress(const Operation& operation, size_t local) const {
 
 Chunk Stripe::chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const {
   const Operation& operation = *group.operation;
-  Chunk chunk = operation.chunk(chunk_index(operation, group.first_chunk + index), options_.payload_bytes);
+  Chunk chunk = operation.chunk(chunk_index(operation, group.first_chunk + index), lane_room_);
   chunk.agreed = &group.agreed[agreed];
   return chunk;
 }
@@ -89,7 +100,7 @@ uint32_t Stripe::take_agreed(const ScaleGroup& group) {
   size_t agreed = 0;
   for (uint32_t i = 0; i < group.chunks; ++i) {
     const Chunk chunk = chunk_of(group, i, agreed);
-    const uint32_t packets = operation.plan(chunk, options_.payload_bytes).packets;
+    const uint32_t packets = operation.plan(chunk, lane_room_).packets;
     if (packets == 0) {
       operation.decode_zeros(chunk);
       counters_.zero_chunks.add();
@@ -102,8 +113,7 @@ uint32_t Stripe::take_agreed(const ScaleGroup& group) {
 
 void Stripe::enqueue(Operation* operation) {
   const size_t chunks =
-      chunk_map_of(*operation)
-          .count(operation->number(), operation->chunks(options_.payload_bytes), options_.index);
+      chunk_map_of(*operation).count(operation->number(), operation->chunks(lane_room_), options_.index);
   if (chunks == 0) return;
   const size_t number = stream_of(operation->moves_bytes());
   Stream& stream = streams_[number];

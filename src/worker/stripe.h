@@ -19,6 +19,10 @@
 //     sum goes: it adds its own lanes when the sum of the others has arrived. What is sent again has lanes of zeros instead,
 //     because the answer to it has room for those of the result. A rank that needs no lanes of a result says so, and gets none.
 //
+//   verified sums: the lanes of every sum carry a tag (src/verify), and a result whose tag is wrong is not taken: the stripe asks
+//     for it again. Maxima carry none. So the ranks confirm them, before they send data: in a sum, in the next round of the
+//     scale slot, they count by which ranks each maximum is reached. Its tag proves that all ranks have the same maxima.
+//
 // The operation's encoding (src/encoding/encoding.h) determines these bytes and packets. Nothing is stored for
 // retransmission: a packet is encoded again from the caller's tensor, which only its own result overwrites.
 //
@@ -40,6 +44,7 @@
 #include "src/base/histogram.h"
 #include "src/encoding/encoding.h"
 #include "src/net/address.h"
+#include "src/verify/verified_sums.h"
 #include "src/worker/chunk_map.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
@@ -63,12 +68,16 @@ struct StripeOptions {
   bool takes_no_lanes = false;  // the aggregator takes contributions without lanes
   bool takes_brief = false;     // the aggregator can leave out the lanes of a member's result
   uint32_t payload_bytes = 1440;
+  // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, takes_no_lanes or
+  // takes_brief; and the operations are sums, or move bytes.
+  std::optional<netsum_key> sum_key;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.
   std::vector<uint16_t> member_of_rank;
   // Set by the WorkerCore:
   int rank = 0;
   int world_size = 1;
+  int summands = 1;                                                           // as WorkerOptions::summands
   uint16_t member = 0;                                                        // of the rank
   uint32_t index = 0;                                                         // of this stripe
   std::shared_ptr<const ChunkMap> chunk_map = std::make_shared<ChunkMap>(1);  // in which `index` counts
@@ -97,8 +106,10 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
-  Counter share;        // of the chunks, in parts of kWholeShare
-  Counter zero_chunks;  // that all ranks agreed are zero: no data was sent for them
+  Counter share;          // of the chunks, in parts of kWholeShare
+  Counter zero_chunks;    // that all ranks agreed are zero: no data was sent for them
+  Counter sums_verified;  // results with a right tag
+  Counter sums_refused;   // results with a wrong tag, and maxima that were no maxima
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
   Counter srtt_us;
@@ -118,6 +129,8 @@ class Stripe {
 
   const StripeOptions& options() const { return options_; }
   const wire::PacketKey& key() const { return key_; }
+  // Of each payload, the bytes for lanes. The others are for tags.
+  uint32_t lane_room() const { return lane_room_; }
   const StripeCounters& counters() const { return counters_; }
   StripeCounters& counters() { return counters_; }
 
@@ -179,7 +192,8 @@ class Stripe {
   Waiting waiting(int64_t now_us) const;
 
  private:
-  enum class StepKind : uint8_t { kAgree, kData, kValues, kFirst };  // kFirst: lanes in a scale slot
+  // kFirst: lanes in a scale slot. kConfirm: follows kAgree where sums are verified.
+  enum class StepKind : uint8_t { kAgree, kConfirm, kData, kValues, kFirst };
   // What becomes of this rank's lanes.
   enum class OwnLanes : uint8_t {
     kSent,
@@ -189,14 +203,14 @@ class Stripe {
   struct Step {
     Operation* operation = nullptr;
     StepKind kind = StepKind::kAgree;
-    uint8_t part = 0;       // kData: which packet of the chunk
+    uint8_t part = 0;       // kData: which packet of the chunk; kConfirm: of the maxima
     bool together = false;  // kData: as in ChunkPlan
     OwnLanes own = OwnLanes::kSent;
     bool brief = false;       // this rank needs no lanes of the result
     uint32_t scale_slot = 0;  // of its scale group
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
     Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst
-    PacketPlan packet;   // kAgree and kValues: only format and payload_bytes
+    PacketPlan packet;   // without tag. kData, kFirst: all fields; otherwise only format and payload_bytes
   };
 
   struct Slot {
@@ -215,6 +229,7 @@ class Stripe {
       bool answered = false;     // a STATUS has arrived
       uint64_t contributed = 0;  // the members that STATUS packets named
       uint32_t backoff = 0;      // PROBEs since the payload was sent
+      uint32_t refused = 0;      // results after which the stripe has asked again
     } history;
   };
 
@@ -236,6 +251,11 @@ class Stripe {
     uint32_t steps_left = 0;
     // The bytes of its chunks, contiguous: this rank's while agreeing, then the agreed ones.
     std::vector<uint8_t> agreed;
+    // Verified sums: this rank's bytes while the agreed ones are confirmed, how many of these are, and their digest (0: there
+    // are none).
+    std::vector<uint8_t> own;
+    uint32_t agreed_bytes = 0, confirmed_bytes = 0;
+    uint64_t digest = 0;
   };
 
   struct Share {  // the stripe's chunks of an operation
@@ -303,6 +323,7 @@ class Stripe {
   OwnLanes own_lanes_of(const Step& step) const;
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
+  uint32_t next_confirmation(int64_t now_us, uint8_t* frame);
   void start(int64_t now_us, uint32_t slot_index, const Step& step);
   netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
   // The only function that changes a slot's state. Queues a slot that has a packet due.
@@ -320,6 +341,7 @@ class Stripe {
   Status deliver(const Step& step, const uint8_t* payload);
   // The lanes of a result and this rank's, which it has kept; null: a sum passed the range of its lane.
   const uint8_t* add_kept_lanes(const Step& step, const uint8_t* payload);
+  void take_agreement(ScaleGroup* group);
   void finish_step(const Step& step);
   void finish_group(ScaleGroup* group);
   // Frees the slots of finished groups, in the stream's order.
@@ -332,6 +354,19 @@ class Stripe {
   const Slot* oldest_waiting(const Stream& stream) const;
   void note_waiting(int64_t now_us);
   void schedule(int64_t at_us) { next_tick_us_ = std::min(next_tick_us_, at_us); }
+
+  // Verified sums: stripe_verify.cc.
+  bool carries_tag(const Step& step) const;
+  uint32_t payload_bytes_of(const Step& step) const;
+  verify::SumId sum_id(uint32_t slot_index) const;
+  bool is_right(uint32_t slot_index, const uint8_t* payload) const;
+  // The result is not taken: asks for it again or, if that has not helped, returns an error.
+  Status refuse(uint32_t slot_index);
+  Status wrong_sum(const Step& step, const std::string& what) const;
+  void begin_confirmation(const Step& step, const uint8_t* maxima);
+  static void write_counts(const ScaleGroup& group, uint32_t payload_bytes, uint8_t* lanes);
+  Status take_counts(const Step& step, const uint8_t* lanes);
+  uint32_t confirmed_at_once() const { return lane_room_ / 16 * 8; }  // bytes; each is counted in 16 bits
 
   std::vector<int> ranks_of(uint16_t member) const;
   const ChunkMap& chunk_map_of(const Operation& operation) const;
@@ -353,6 +388,9 @@ class Stripe {
 
   const StripeOptions options_;
   const wire::PacketKey key_;
+  const std::unique_ptr<const verify::VerifiedSums> sums_;  // null: sums are not verified
+  const uint32_t lane_room_;
+  std::deque<uint32_t> to_confirm_;  // scale slots whose next round is one of kConfirm
 
   const SlotLayout layout_;
   std::array<Stream, SlotLayout::kStreams> streams_;
@@ -386,6 +424,8 @@ class Stripe {
   // the path: several CPUs that send results in bursts reorder by dozens.
   static constexpr uint64_t kMinReorderPackets = 8, kMaxReorderPackets = 128;
   static constexpr uint32_t kProbesPerTick = 8;
+  // How often a wrong result is asked for again. A fault on the way back, or in this host, does not repeat itself.
+  static constexpr uint32_t kMostRefusals = 3;
   bool lost_since_tick_ = false;
   // A dozen HELLOs. Shorter than any deadline, so that the other ranks are told before their deadlines pass.
   static constexpr int64_t kMulticastTimeoutUs = 2'000'000;

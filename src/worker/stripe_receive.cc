@@ -53,13 +53,19 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   Slot& slot = slots_[fields.slot];
   const Step step = slot.step;
   const uint8_t part = step.part > 0 ? NETSUM_FLAG_PART : 0;
-  if (netsum_full_bytes(&fields) != step.packet.payload_bytes || fields.chunk != step.index ||
+  if (netsum_full_bytes(&fields) != payload_bytes_of(step) || fields.chunk != step.index ||
       fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");
   }
   const uint8_t* lanes = (fields.flags & NETSUM_FLAG_NO_LANES) != 0 ? zeros_.data() : payload;
+  if (sums_ != nullptr) {
+    // No sum of members without faults passes the range of its lanes.
+    if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || !is_right(fields.slot, lanes))
+      return refuse(fields.slot);
+    counters_.sums_verified.add(carries_tag(step) ? 1 : 0);
+  }
   if (step.own == OwnLanes::kKept && !step.brief) lanes = add_kept_lanes(step, lanes);
   if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr) {
     return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
@@ -142,15 +148,17 @@ const uint8_t* Stripe::add_kept_lanes(const Step& step, const uint8_t* payload) 
 }
 
 Status Stripe::deliver(const Step& step, const uint8_t* payload) {
+  if (step.kind == StepKind::kAgree && sums_ != nullptr) {
+    begin_confirmation(step, payload);
+    return Status();
+  }
   if (step.kind == StepKind::kAgree) {
     ScaleGroup& group = group_in(step.scale_slot);
     std::memcpy(group.agreed.data(), payload, step.packet.payload_bytes);
-    group.state = ScaleGroupState::kReady;
-    group.steps_left = take_agreed(group);
-    pass_without_data(&streams_[group.stream]);
-    if (group.steps_left == 0) finish_group(&group);
+    take_agreement(&group);
     return Status();
   }
+  if (step.kind == StepKind::kConfirm) return take_counts(step, payload);
   if (step.kind == StepKind::kValues) {
     step.operation->copy_out(payload, step.chunk.begin, step.chunk.count);
     return Status();
@@ -169,7 +177,7 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   }
   // The packets of a chunk that is decoded together may arrive in any order.
   const PacketPlan packet =
-      step.together ? step.operation->plan(step.chunk, options_.payload_bytes).packet[0] : step.packet;
+      step.together ? step.operation->plan(step.chunk, lane_room_).packet[0] : step.packet;
   if (step.operation->decode(step.chunk, packet, payloads)) return Status();
   return Status(ErrorCode::kOverflow, step.operation->describe() + ": the exact sum of an element of [" +
                                           std::to_string(packet.begin) + ", " +
@@ -177,8 +185,16 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
                                           ") does not fit the type");
 }
 
+// The bytes of its chunks are what all ranks have agreed on.
+void Stripe::take_agreement(ScaleGroup* group) {
+  group->state = ScaleGroupState::kReady;
+  group->steps_left = take_agreed(*group);
+  pass_without_data(&streams_[group->stream]);
+  if (group->steps_left == 0) finish_group(group);
+}
+
 void Stripe::finish_step(const Step& step) {
-  if (step.kind == StepKind::kAgree) return;
+  if (step.kind == StepKind::kAgree || step.kind == StepKind::kConfirm) return;
   ScaleGroup& group = group_in(step.scale_slot);
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
   if (--group.steps_left == 0) finish_group(&group);

@@ -25,6 +25,7 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, const Limits& limit
   } else if (urgent_count_ > 0) {
     size = build_urgent(now_us, frame);
   }
+  if (size == 0 && welcomed()) size = next_confirmation(now_us, frame);
   if (size == 0 && welcomed()) {
     // Data first: scanning the next scale group can wait until the windows are full.
     size = next_data_packet(now_us, frame, limits);
@@ -156,6 +157,7 @@ void Stripe::open_group(int64_t now_us, Stream* stream, Share* share, uint32_t s
   group.first_chunk = share->next_chunk;
   group.chunks = 0;
   group.in_scale_slot = 0;
+  group.digest = 0;
   Step step = !share->operation->encoding().agrees() ? first_step(share, &group)
               : sends_values(*share->operation)      ? values_step(share, &group)
                                                      : agree_step(share, &group);
@@ -196,16 +198,17 @@ void Stripe::take_begun(Stream* stream) {
 Stripe::Step Stripe::agree_step(Share* share, ScaleGroup* group) {
   const Operation& operation = *share->operation;
   group->state = ScaleGroupState::kAgreeing;
+  const size_t limit = sums_ != nullptr ? confirmed_at_once() : lane_room_;
   size_t bytes = 0;
   for (; share->next_chunk < share->chunks; ++share->next_chunk, ++group->chunks) {
-    const Chunk chunk = operation.chunk(chunk_index(operation, share->next_chunk), options_.payload_bytes);
+    const Chunk chunk = operation.chunk(chunk_index(operation, share->next_chunk), lane_room_);
     const size_t more = operation.agreed_bytes(chunk);
     NETSUM_ASSERT(more >= kMinAgreedBytes);
-    if (bytes + more > options_.payload_bytes) break;
+    if (group->chunks > 0 && bytes + more > limit) break;
+    NETSUM_ASSERT(bytes + more <= lane_room_);  // of one chunk (Encoding::agreed_bytes)
     operation.scan(chunk, &group->agreed[bytes]);
     bytes += more;
   }
-  NETSUM_ASSERT(group->chunks > 0);  // the bytes of one chunk always fit (Encoding::agreed_bytes)
   Step step;
   step.index = share->groups;
   step.packet.format = NETSUM_FORMAT_MAX_U8;
@@ -221,7 +224,7 @@ Stripe::Step Stripe::values_step(Share* share, ScaleGroup* group) {
   Step step;
   step.kind = StepKind::kValues;
   step.index = static_cast<uint32_t>(chunk_index(operation, share->next_chunk++));
-  step.chunk = operation.chunk(step.index, options_.payload_bytes);
+  step.chunk = operation.chunk(step.index, lane_room_);
   step.packet.format = operation.encoding().value_format();
   step.packet.payload_bytes =
       static_cast<uint32_t>((step.chunk.count * size_of(operation.type()) + 7) / 8 * 8);
@@ -238,8 +241,8 @@ Stripe::Step Stripe::first_step(Share* share, ScaleGroup* group) {
   Step step;
   step.kind = StepKind::kFirst;
   step.index = static_cast<uint32_t>(chunk_index(operation, share->next_chunk));
-  step.chunk = operation.chunk(step.index, options_.payload_bytes);
-  step.packet = operation.plan(step.chunk, options_.payload_bytes).packet[0];
+  step.chunk = operation.chunk(step.index, lane_room_);
+  step.packet = operation.plan(step.chunk, lane_room_).packet[0];
   share->next_chunk += group->chunks;
   return step;
 }
@@ -253,7 +256,7 @@ void Stripe::pass_without_data(Stream* stream) {
     stream->data_chunk = std::max(stream->data_chunk, group.in_scale_slot);
     for (; stream->data_chunk < group.chunks; ++stream->data_chunk) {
       const Chunk chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
-      if (group.operation->plan(chunk, options_.payload_bytes).packets > 0) return;
+      if (group.operation->plan(chunk, lane_room_).packets > 0) return;
       stream->data_agreed += group.operation->agreed_bytes(chunk);
     }
   }
@@ -279,7 +282,7 @@ std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
   step.scale_slot = stream->groups[stream->data_group - stream->retired];
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + stream->data_chunk));
   step.chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
-  const ChunkPlan plan = operation.plan(step.chunk, options_.payload_bytes);
+  const ChunkPlan plan = operation.plan(step.chunk, lane_room_);
   step.part = stream->data_part;
   step.together = plan.together;
   step.packet = plan.packet[stream->data_part];
@@ -321,7 +324,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   ++step.operation->course.packets;
   uint8_t* lanes = frame + NETSUM_HEADER_BYTES;
   netsum_fields fields = fields_of(slot_index, NETSUM_TYPE_CONTRIBUTION);
-  fields.payload_bytes = step.packet.payload_bytes;
+  fields.payload_bytes = payload_bytes_of(step);
   fields.format = step.packet.format;
   fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
   if (step.brief) fields.flags |= NETSUM_FLAG_BRIEF;
@@ -334,12 +337,15 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
     std::memset(lanes, 0, fields.payload_bytes);
   } else if (step.kind == StepKind::kAgree) {
     std::memcpy(lanes, group_in(step.scale_slot).agreed.data(), step.packet.payload_bytes);
+  } else if (step.kind == StepKind::kConfirm) {
+    write_counts(group_in(step.scale_slot), step.packet.payload_bytes, lanes);
   } else if (step.kind == StepKind::kValues) {
     std::memset(lanes + step.packet.payload_bytes - 8, 0, 8);
     step.operation->copy_in(step.chunk.begin, step.chunk.count, lanes);
   } else {
     step.operation->encode(step.chunk, step.packet, lanes);
   }
+  if (carries_tag(step)) sums_->write_tag(sum_id(slot_index), lanes);
   slot.sent_at_us = now_us;
   slot.probe_at_us = now_us + round_trip_.timeout_us();
   schedule(slot.probe_at_us);

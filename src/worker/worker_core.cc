@@ -59,6 +59,8 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     stripe.names = options_.names;
     // An aggregator sums one input of each of its members.
     stripe.sums_values &= options_.summands == options.world_size;
+    stripe.summands = options_.summands;
+    if (stripe.sum_key.has_value()) stripe.sums_values = stripe.takes_no_lanes = stripe.takes_brief = false;
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;
@@ -106,6 +108,13 @@ std::string WorkerCore::not_connected_reason() const {
 void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
     completions_.push_back({id, status_, next_number_});
+  } else if (verifies_sums() && travels_as_words(spec.op)) {
+    const Status unsupported(ErrorCode::kUnsupported,
+                             std::string(collective_name(spec.role.collective)) + ": " +
+                                 std::string(reduce_op_name(spec.op)) +
+                                 " is no sum, and this job verifies all results: use sum or avg, or join "
+                                 "without verified sums");
+    completions_.push_back({id, unsupported, next_number_});
   } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
     const Status unsupported(ErrorCode::kUnsupported,
                              std::string(collective_name(spec.role.collective)) + ": " +
@@ -154,7 +163,7 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   // Ranks that began with the same stripe would all send to one place at once, while the links of the others are idle.
   if (operations_.empty()) next_stripe_ = static_cast<size_t>(options_.rank) % stripes_.size();
   NETSUM_ASSERT(operation->role().chunk_map->stripes() == stripes_.size());
-  const size_t chunks = operation->chunks(stripes_.front()->options().payload_bytes);
+  const size_t chunks = operation->chunks(stripes_.front()->lane_room());
   uint64_t& next_chunk = next_chunk_[stripes_.front()->stream_of(operation->moves_bytes())];
   operation->first_chunk = next_chunk;
   next_chunk += chunks;

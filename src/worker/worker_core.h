@@ -53,7 +53,8 @@ class WorkerCore {
   std::string not_connected_reason() const;
 
   // Starts an operation; `id` comes back in its completion. Deadline in the time base of `now_us`. An operation that the
-  // aggregators cannot combine ends with kUnsupported, on all ranks alike.
+  // aggregators cannot combine, or whose result cannot be verified though the job demands it, ends with kUnsupported, on all
+  // ranks alike.
   void submit(uint64_t id, OperationSpec spec);
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay
@@ -89,6 +90,7 @@ class WorkerCore {
   const Counter& share_changes() const { return share_changes_; }
   size_t stripe_count() const { return stripes_.size(); }
   const Stripe& stripe(size_t index) const { return *stripes_[index]; }
+  bool verifies_sums() const { return stripes_.front()->options().sum_key.has_value(); }
 
  private:
   struct Pending {

@@ -91,5 +91,31 @@ TEST(WorkerCore, ReductionsThatAnAggregatorCannotCombineAreRefused) {
   EXPECT_FALSE(core.idle());
 }
 
+TEST(WorkerCore, AJobThatVerifiesItsSumsRefusesWhatIsNoSum) {
+  WorkerOptions options;
+  options.world_size = 2;
+  options.stripes.resize(1);
+  options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
+  options.stripes[0].sum_key = netsum_key{1, 2};
+  options.stripes[0].sums_values = options.stripes[0].takes_no_lanes = options.stripes[0].takes_brief = true;
+  WorkerCore core(options);
+  EXPECT_TRUE(core.verifies_sums());
+  int32_t element = 1;
+  std::vector<WorkerCore::Completion> completions;
+  core.submit(7, {.type = DataType::kInt32, .op = ReduceOp::kMax, .tensors = {{&element, &element, 1}}});
+  core.take_completions(&completions);
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].id, 7u);
+  EXPECT_EQ(completions[0].status.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(completions[0].status.message(),
+            "all_reduce: max is no sum, and this job verifies all results: use sum or avg, or join without "
+            "verified "
+            "sums");
+  EXPECT_TRUE(core.idle());
+  EXPECT_TRUE(core.status().ok());
+  core.submit(8, {.type = DataType::kInt32, .tensors = {{&element, &element, 1}}, .deadline_us = 1000});
+  EXPECT_FALSE(core.idle());
+}
+
 }  // namespace
 }  // namespace netsum

@@ -111,9 +111,9 @@ NO_LANES_BUGS = [
     Bug("worker", "asked_is_lost", "a window shrinks because an aggregator asks for lanes", RECEIVE,
         "  if (slot.history.backoff > 0) stream.window.on_loss();", "  stream.window.on_loss();", "worker_stripe_lanes_test"),
     Bug("worker", "length_of_no_lanes_unchecked", "a result without lanes may be of another length", RECEIVE,
-        "  if (netsum_full_bytes(&fields) != step.packet.payload_bytes || fields.chunk",
+        "  if (netsum_full_bytes(&fields) != payload_bytes_of(step) || fields.chunk",
         "  if (((fields.flags & NETSUM_FLAG_NO_LANES) == 0 &&\n"
-        "       netsum_full_bytes(&fields) != step.packet.payload_bytes) || fields.chunk",
+        "       netsum_full_bytes(&fields) != payload_bytes_of(step)) || fields.chunk",
         "worker_stripe_lanes_test"),
 ]
 
@@ -325,7 +325,7 @@ WORKER_BUGS = [
         "if (chunk.count == 0 && all_zero(agreed, blocks(chunk))) {",
         "sim_traffic_test Traffic.NoDataIsSentForChunksThatAreZeroOnAllRanks"),
     Bug("worker", "groups_of_zeros_stay", "a scale group of zeros only is not finished", RECEIVE,
-        "    if (group.steps_left == 0) finish_group(&group);\n    return Status();", "    return Status();",
+        "  if (group->steps_left == 0) finish_group(group);\n}", "}",
         "sim_traffic_test Traffic.NoDataIsSentForChunksThatAreZeroOnAllRanks"),
     Bug("worker", "foreign_status", "a STATUS to another member is obeyed", RECEIVE,
         "  if (fields.member != options_.member) {", "  if (false) {", "worker_stripe_test"),

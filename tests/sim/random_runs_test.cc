@@ -56,11 +56,14 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
   // The runs met with everything that they are there for.
   EXPECT_GT(tally.network.cut_off, runs / 10);
   EXPECT_GT(tally.network.tail_dropped, 0u);
+  for (size_t kind = 0; kind < tally.lies.told.size(); ++kind)
+    EXPECT_GT(tally.lies.told[kind], runs / 100) << name_of(static_cast<Lie>(kind));
   for (const uint64_t count :
        {tally.events.partitions, tally.events.slow_links, tally.events.pauses, tally.events.worker_crashes,
         tally.events.aggregator_crashes, tally.events.aggregator_restarts, tally.events.jobs_on_used_hosts,
         tally.failed[ErrorCode::kTimeout], tally.failed[ErrorCode::kPeerLost],
-        tally.failed[ErrorCode::kAggregatorLost]}) {
+        tally.failed[ErrorCode::kAggregatorLost], tally.failed[ErrorCode::kWrongSum],
+        tally.lies.wrong_refused, tally.lies.false_scales}) {
     EXPECT_GT(count, runs / 100);
   }
 }
@@ -68,7 +71,7 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
 // Without crashes and deadlines there is no excuse: every operation of every rank succeeds.
 TEST_F(RandomRuns, EverySumIsRightUnlessSomebodyIsGone) {
   ScenarioLimits limits;
-  limits.faults = kAllFaults & ~kCrash & ~kDeadline;
+  limits.faults = kAllFaults & ~kCrash & ~kDeadline & ~kLies;
   for (uint64_t seed = first_seed; seed < first_seed + runs / 20; ++seed) {
     running_seed = seed;
     ASSERT_EQ(run_seed(seed, limits).first_problem(), "") << rerun_line(seed, limits);

@@ -1,0 +1,204 @@
+// Verified sums: aggregators that lie, one kind of lie at a time, and what they cannot do. random_runs_test.cc has all of them
+// at random, beside all other faults.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "emulate/simulation.h"
+
+namespace netsum::emulate {
+namespace {
+
+constexpr auto kKinds = static_cast<int>(Lie::kCount);
+
+OperationPlan operation(DataType type, Content content, size_t count, int ranks) {
+  OperationPlan plan;
+  plan.type = type;
+  plan.content = content;
+  plan.tensors = {{count, true}, {count / 3, false}};
+  plan.submit_at_us.assign(static_cast<size_t>(ranks), 0);
+  return plan;
+}
+
+// Sums in narrow and wide lanes of all widths, zeros, and bytes that are moved. Two jobs of different epochs at the same
+// time, so that there are contributions of another one.
+Scenario scenario_of(int ranks) {
+  Scenario scenario = quiet_scenario(ranks, DataType::kFloat32, 16 * 40, 0);
+  scenario.aggregators = 2;
+  JobPlan& job = scenario.jobs[0];
+  job.verifies_sums = true;
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kInt32, DataType::kInt64})
+    for (const Content content : {Content::kPlain, Content::kSpecial, Content::kZeros})
+      job.operations.push_back(operation(type, content, 500, ranks));
+  // Chunks with scales of two packets' counts: each element is a tensor.
+  OperationPlan many = operation(DataType::kBFloat16, Content::kPlain, 0, ranks);
+  many.tensors.assign(60, {1, false});
+  job.operations.push_back(many);
+  OperationPlan moved = operation(DataType::kByte, Content::kPlain, 2000, ranks);
+  moved.collective = Collective::kBroadcast;
+  moved.root = ranks - 1;
+  job.operations.push_back(moved);
+  JobPlan other = job;
+  other.job = 1;
+  other.key.k0 ^= 77;
+  scenario.jobs.push_back(other);
+  return scenario;
+}
+
+void let_fail(Scenario* scenario) {
+  for (JobPlan& job : scenario->jobs) job.ending = Ending::kSuccessOrLoss;
+}
+
+uint64_t told(const Report& report) {
+  uint64_t sum = 0;
+  for (const uint64_t lies : report.lies.told) sum += lies;
+  return sum;
+}
+
+TEST(Lies, WithoutThemEverySumIsVerifiedAndNoneIsRefused) {
+  for (const int ranks : {1, 2, 5, 16, 17}) {
+    for (const int racks : {0, 2}) {
+      Scenario scenario = scenario_of(ranks);
+      scenario.racks = racks;
+      scenario.worker_up.loss = scenario.worker_down.loss = 0.02;
+      scenario.worker_down.duplicate = 0.05;
+      const Report report = Simulation(scenario).run();
+      ASSERT_EQ(report.first_problem(), "") << ranks;
+      for (const RankReport& rank : report.jobs[0]) {
+        EXPECT_GT(rank.sums_verified, 500u);
+        EXPECT_EQ(rank.sums_refused, 0u);
+      }
+    }
+  }
+}
+
+// A kind at a time, about one sum in ten. No wrong sum is delivered, and none that is right refused: the simulation compares
+// every result with the truth.
+TEST(Lies, NoneIsBelieved) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    uint64_t lies = 0, refused = 0;
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+      Scenario scenario = scenario_of(3);
+      scenario.seed = seed;
+      scenario.racks = seed % 3 == 0 ? 2 : 0;
+      scenario.lies = {.probability = 0.02, .kind = static_cast<Lie>(kind)};
+      let_fail(&scenario);
+      const Report report = Simulation(scenario).run();
+      ASSERT_TRUE(report.violations.empty())
+          << name_of(static_cast<Lie>(kind)) << ": " << report.violations.front();
+      lies += told(report);
+      refused += report.lies.wrong_refused;
+    }
+    EXPECT_GT(lies, 10u) << name_of(static_cast<Lie>(kind));
+    EXPECT_GT(refused, 5u) << name_of(static_cast<Lie>(kind));
+  }
+}
+
+// A fault that does not repeat itself costs a retransmission. (False scales end the job: what a rank has agreed on, it has.)
+TEST(Lies, WhatIsRightThreeTimesLaterIsTaken) {
+  for (const Lie kind : {Lie::kFlippedBit, Lie::kDoubled, Lie::kOverflow}) {
+    Scenario scenario = quiet_scenario(3, DataType::kByte, 4000, 2);
+    scenario.jobs[0].verifies_sums = true;
+    for (OperationPlan& plan : scenario.jobs[0].operations) {
+      plan.collective = Collective::kBroadcast;
+      plan.content = Content::kPlain;
+    }
+    scenario.lies = {.probability = 0.5, .kind = kind, .times = 3};
+    const Report report = Simulation(scenario).run();
+    ASSERT_EQ(report.first_problem(), "") << name_of(kind);
+    EXPECT_GT(report.lies.wrong_refused, 30u);
+    EXPECT_GE(report.retransmissions(), report.lies.wrong_refused);
+  }
+}
+
+// The fourth time is once too often. All ranks are told.
+TEST(Lies, WhatStaysWrongEndsTheJobWithAnErrorThatSaysWhere) {
+  Scenario scenario = quiet_scenario(3, DataType::kByte, 400, 1);
+  scenario.jobs[0].verifies_sums = true;
+  scenario.jobs[0].operations[0].collective = Collective::kBroadcast;
+  scenario.lies = {.probability = 1, .kind = Lie::kOffByOne, .times = 4};
+  let_fail(&scenario);
+  const Report report = Simulation(scenario).run();
+  ASSERT_TRUE(report.violations.empty()) << report.violations.front();
+  for (const RankReport& rank : report.jobs[0]) {
+    const Status& status = rank.operations[0].status;
+    EXPECT_EQ(status.code(), ErrorCode::kWrongSum);
+    EXPECT_THAT(status.message(), testing::HasSubstr("broadcast #0"));
+    EXPECT_THAT(status.message(), testing::HasSubstr("10.0.255.0:5152 (stripe 0"));
+  }
+}
+
+// Scales that no rank has are found when the ranks count who has them, before data is sent.
+TEST(Lies, ScalesThatAreTooLargeAreFoundBeforeDataIsSent) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Scenario scenario = quiet_scenario(3, DataType::kFloat32, 16 * 400, 1);
+    scenario.seed = seed;
+    scenario.jobs[0].verifies_sums = true;
+    scenario.jobs[0].operations[0].content = Content::kWideRange;
+    let_fail(&scenario);
+    Simulation simulation(scenario);
+    bool raised = false, data = false;
+    simulation.set_filter([&](const Address&, const OutPacket& packet) {
+      netsum_fields fields;
+      netsum_parse(packet.data, packet.size, &fields);
+      data |= fields.type == NETSUM_TYPE_CONTRIBUTION && fields.format == NETSUM_FORMAT_SUM_I32;
+      raised |= fields.type == NETSUM_TYPE_RESULT && fields.format == NETSUM_FORMAT_MAX_U8;
+      return true;
+    });
+    simulation.set_result([seed](netsum_fields* fields, uint8_t* payload) {
+      if (fields->format != NETSUM_FORMAT_MAX_U8) return false;
+      uint8_t& scale = payload[seed % fields->payload_bytes];
+      scale = static_cast<uint8_t>(scale + 1);
+      return true;
+    });
+    const Report report = simulation.run();
+    ASSERT_TRUE(report.violations.empty()) << report.violations.front();
+    EXPECT_TRUE(raised);
+    EXPECT_FALSE(data);
+    for (const RankReport& rank : report.jobs[0])
+      EXPECT_EQ(rank.operations[0].status.code(), ErrorCode::kWrongSum);
+  }
+}
+
+// As above, with scales whose counts need two packets: those of the second.
+TEST(Lies, AllScalesOfAGroupAreCounted) {
+  for (const uint32_t at : {0u, 22u, 24u, 46u}) {
+    Scenario scenario = quiet_scenario(3, DataType::kBFloat16, 0, 1);
+    scenario.jobs[0].verifies_sums = true;
+    scenario.jobs[0].operations[0].tensors.assign(24, {1, false});
+    let_fail(&scenario);
+    Simulation simulation(scenario);
+    simulation.set_result([at](netsum_fields* fields, uint8_t* payload) {
+      if (fields->format != NETSUM_FORMAT_MAX_U8) return false;
+      EXPECT_EQ(fields->payload_bytes, 48u);
+      ++payload[at];
+      return true;
+    });
+    const Report report = simulation.run();
+    ASSERT_TRUE(report.violations.empty()) << report.violations.front();
+    for (const RankReport& rank : report.jobs[0])
+      EXPECT_EQ(rank.operations[0].status.code(), ErrorCode::kWrongSum) << at;
+  }
+}
+
+// Scales that are those of one rank, but not of the other, whose elements are larger.
+TEST(Lies, ScalesBelowThoseOfARankAreRefusedByIt) {
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, 1, 1);
+  scenario.jobs[0].verifies_sums = true;
+  let_fail(&scenario);
+  Simulation simulation(scenario);
+  const float small = 1, large = 1000;
+  simulation.memory(0, 0).set_input(0, 0, &small);
+  simulation.memory(0, 0).set_input(1, 0, &large);
+  simulation.set_result([](netsum_fields* fields, uint8_t* payload) {
+    if (fields->format != NETSUM_FORMAT_MAX_U8) return false;
+    payload[0] = 127;  // that of 1
+    return true;
+  });
+  const Report report = simulation.run();
+  ASSERT_TRUE(report.violations.empty()) << report.violations.front();
+  EXPECT_EQ(report.jobs[0][1].operations[0].status.code(), ErrorCode::kWrongSum);
+  EXPECT_EQ(report.jobs[0][1].sums_refused, 4u);
+}
+
+}  // namespace
+}  // namespace netsum::emulate
