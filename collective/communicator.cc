@@ -64,9 +64,14 @@ Status check(const CommunicatorOptions& options) {
   if (options.slots < 1 || options.slots > 1024 || (options.slots & (options.slots - 1)) != 0) {
     return invalid("slots is " + std::to_string(options.slots) + "; it must be a power of two, 1 to 1024");
   }
-  if (options.lane_bits != 0 && options.lane_bits != 16 && options.lane_bits != 32) {
+  if (options.lane_bits != 0 && options.lane_bits != 8 && options.lane_bits != 16 &&
+      options.lane_bits != 32) {
     return invalid("lane_bits is " + std::to_string(options.lane_bits) +
-                   "; it must be 0 (automatic), 16 or 32");
+                   "; it must be 0 (automatic), 8, 16 or 32");
+  }
+  if (options.lane_bits == 8 && options.world_size > kernels::kMaxMembers8) {
+    return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
+                   std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");
   }
   if (options.lane_bits == 16 && options.world_size > kernels::kMaxMembers16) {
     return invalid("lane_bits is 16 and world_size is " + world + "; 16 bits hold sums of at most " +

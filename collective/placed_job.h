@@ -41,8 +41,9 @@ class PlacedJob {
   }
 
   // Calls `body` on every rank, in a thread of its own.
-  void run(const std::function<void(Communicator&)>& body) {
+  void run(const std::function<void(Communicator&)>& body, int lane_bits = 0) {
     CommunicatorOptions options;
+    options.lane_bits = lane_bits;
     options.job = "placed";
     // On a busy machine.
     options.timeout = options.connect_timeout = options.liveness_timeout = std::chrono::seconds(60);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "src/base/rng.h"
 #include "src/kernels/half.h"
@@ -81,6 +82,7 @@ int narrow_lane_bits(DataType type, int ranks, int wanted) {
   if (type == DataType::kInt64) return 64;
   if (type == DataType::kByte) return 8;
   const bool half = type == DataType::kBFloat16 || type == DataType::kFloat16;
+  if (wanted == 8 && (half || type == DataType::kFloat32)) return 8;
   return half && ranks <= 16 && wanted != 32 ? 16 : 32;
 }
 
@@ -288,14 +290,20 @@ double OperationMemory::result(int rank, size_t i) const {
   return load_float(plan_.type, element, 0);
 }
 
-// Blocks end with their chunk and with their tensor; the parts of a reduce-scatter are pieces of one tensor.
+// Blocks end with their chunk and with their tensor; the parts of a reduce-scatter are pieces of one tensor. In 8-bit lanes a
+// chunk has at most one block for every two elements: tensors that begin before there is room for another share the last.
 std::vector<std::pair<size_t, size_t>> OperationMemory::blocks() const {
   std::vector<std::pair<size_t, size_t>> blocks;
   size_t begin = 0;
+  size_t of_chunk = 0,
+         last = 0;  // tensors of the chunk before this one, and the number of the last block in the chunk
   for (const TensorPlan& tensor : plan_.tensors) {
     for (const size_t end = begin + tensor.count; begin < end;) {
       const size_t next = std::min((begin / chunk_ + 1) * chunk_, end);
-      if (plan_.collective == Collective::kReduceScatter && begin % chunk_ != 0)
+      if (begin % chunk_ == 0) of_chunk = last = 0;
+      const size_t number = std::min(of_chunk++, begin % chunk_ / 2);
+      const bool shares = lane_bits_ == 8 && begin % chunk_ != 0 && number == std::exchange(last, number);
+      if (shares || (plan_.collective == Collective::kReduceScatter && begin % chunk_ != 0))
         blocks.back().second = next;
       else
         blocks.emplace_back(begin, next);
@@ -307,6 +315,7 @@ std::vector<std::pair<size_t, size_t>> OperationMemory::blocks() const {
 
 // Such that the largest element, rounded, times the ranks fits the lane.
 int OperationMemory::quantum_bits() const {
+  if (lane_bits_ == 8) return 7 - log2_ceil(ranks_);  // the largest are limited instead
   const int significant = lane_bits_ == 16 ? 11 : 24;
   int bits = lane_bits_ - 1 - log2_ceil(ranks_);
   const double largest = std::nearbyint(std::ldexp(1 - std::ldexp(1.0, -significant), bits));
@@ -334,7 +343,9 @@ void OperationMemory::expect_floats(size_t begin, size_t end) const {
     for (int rank = 0; rank < ranks_; ++rank) {
       const double x = input_value(rank, i);
       if (std::isfinite(x)) {
-        sum += exponent == 0 ? 0 : static_cast<int64_t>(std::nearbyint(std::ldexp(x, -quantum)));
+        double quanta = exponent == 0 ? 0 : std::nearbyint(std::ldexp(x, -quantum));
+        if (lane_bits_ == 8) quanta = std::clamp<double>(quanta, -(127 / ranks_), 127 / ranks_);
+        sum += static_cast<int64_t>(quanta);
       } else {
         specials += x;
       }
@@ -379,8 +390,11 @@ std::string OperationMemory::check_bound() const {
         if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
       }
     }
-    // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank.
-    const long double half_quantum = std::ldexp(std::max(2 * largest, 0x1p-125L), -(quantum_bits() + 1));
+    // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank, or one where 8-bit lanes limit the
+    // largest.
+    const bool limits = lane_bits_ == 8 && std::has_single_bit(static_cast<unsigned>(ranks_));
+    const long double most =
+        std::ldexp(std::max(2 * largest, 0x1p-125L), -(quantum_bits() + (limits ? 0 : 1)));
     for (size_t i = begin; i < end; ++i) {
       long double sum = 0;
       for (int rank = 0; rank < ranks_; ++rank) sum += input_value(rank, i);
@@ -393,10 +407,10 @@ std::string OperationMemory::check_bound() const {
         continue;
       }
       const long double bound =
-          ranks_ * half_quantum / divisor + 2 * precision.relative * std::fabs(truth) + precision.absolute;
+          ranks_ * most / divisor + 2 * precision.relative * std::fabs(truth) + precision.absolute;
       // The sum of an average passes through binary32, so it may leave the range before the division.
       const bool may_overflow =
-          std::fabs(sum) + ranks_ * half_quantum >= precision.largest * (1 - precision.relative);
+          std::fabs(sum) + ranks_ * most >= precision.largest * (1 - precision.relative);
       if (!(std::fabs(got - truth) <= bound) && !may_overflow) {
         return "element " + std::to_string(i) + " is off by more than the error bound";
       }

@@ -95,19 +95,19 @@ typedef struct netsum_work netsum_work; /* an operation in progress */
 
 /* netsum::CommunicatorOptions describes each option in detail (options.h). Times are in milliseconds. */
 typedef struct netsum_comm_options {
-  size_t struct_size;               /* sizeof(netsum_comm_options) */
-  int rank;                         /* 0 to world_size - 1 */
-  int world_size;                   /* 1 to 512 */
-  const char* job;                  /* the same on every rank; NULL: "default" */
-  const char* token;                /* shared secret of the job's ranks; NULL: none */
-  const char* aggregator_token;     /* required by an aggregator that was started with one; NULL: none */
-  const char* aggregators;          /* comma-separated "host:port"; NULL or "": embedded shards */
-  const char* root;                 /* "host:port" at which rank 0 listens; required for embedded shards */
-  int64_t connect_timeout_ms;       /* 0: default, 30 000 */
-  int64_t timeout_ms;               /* deadline of an operation; 0: default, 30 000 */
-  int mtu;                          /* largest IP packet in bytes; 0: default, 1500 */
-  int no_shared_memory;             /* 1: ranks on one host do not sum in shared memory */
-  int lane_bits;                    /* wire bits of bfloat16 and float16 elements: 16, 32; 0: automatic */
+  size_t struct_size;           /* sizeof(netsum_comm_options) */
+  int rank;                     /* 0 to world_size - 1 */
+  int world_size;               /* 1 to 512 */
+  const char* job;              /* the same on every rank; NULL: "default" */
+  const char* token;            /* shared secret of the job's ranks; NULL: none */
+  const char* aggregator_token; /* required by an aggregator that was started with one; NULL: none */
+  const char* aggregators;      /* comma-separated "host:port"; NULL or "": embedded shards */
+  const char* root;             /* "host:port" at which rank 0 listens; required for embedded shards */
+  int64_t connect_timeout_ms;   /* 0: default, 30 000 */
+  int64_t timeout_ms;           /* deadline of an operation; 0: default, 30 000 */
+  int mtu;                      /* largest IP packet in bytes; 0: default, 1500 */
+  int no_shared_memory;         /* 1: ranks on one host do not sum in shared memory */
+  int lane_bits; /* wire bits of elements: 16 or 32 (bfloat16, float16), 8 (also float32); 0: automatic */
   const char* metrics_address;      /* "host:port" at which to serve metrics; NULL or "": none */
   const char* trace_path;           /* trace file to write at the end; NULL or "": none */
   int64_t liveness_timeout_ms;      /* 0: default, 5000; negative: never */

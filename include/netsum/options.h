@@ -138,10 +138,12 @@ struct CommunicatorOptions {
   // A thread that waits for packets or for ranks of its host watches for up to 50 us, while that has paid lately, before it
   // sleeps. It yields its core meanwhile. False: it sleeps at once, which saves energy; small operations take longer.
   bool spin = true;
-  // Bits per element on the wire for bfloat16 and float16; the same on every rank. 16: half the bytes; fixed point
+  // Bits per element on the wire; the same on every rank. For bfloat16 and float16, 16: half the bytes; fixed point
   // with 11 to 15 bits below the largest magnitude of a block, for at most 16 ranks. 32: 21 to 31 bits, for
-  // tensors whose small elements matter beside large ones. 0: 16 for at most 16 ranks, otherwise 32. Other types
-  // always have 32 bits (int64: 64). Error bounds: docs/numerics.md.
+  // tensors whose small elements matter beside large ones. 0: 16 for at most 16 ranks, otherwise 32. float32 has 32
+  // bits with all of these. 8, for all three types: a quarter of float32's bytes, with 1 to 7 bits below the largest
+  // magnitude (4 with 8 ranks), for at most 64 ranks and gradients whose error is fed back; only with aggregators that
+  // add such lanes. int32 always has 32 bits, int64 64. Error bounds: docs/numerics.md.
   int lane_bits = 0;
 
   // Every rank drops different packets. CommunicatorStats::drops counts them as "injected".

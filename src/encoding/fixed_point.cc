@@ -19,7 +19,8 @@ namespace {
 constexpr uint16_t kVersion = 2;
 
 uint8_t format_of(size_t lane_bytes) {
-  return lane_bytes == 2   ? NETSUM_FORMAT_SUM_I16
+  return lane_bytes == 1   ? NETSUM_FORMAT_SUM_I8
+         : lane_bytes == 2 ? NETSUM_FORMAT_SUM_I16
          : lane_bytes == 4 ? NETSUM_FORMAT_SUM_I32
                            : NETSUM_FORMAT_SUM_I64;
 }
@@ -50,11 +51,12 @@ uint16_t FixedPoint::signature() const {
 }
 
 std::string FixedPoint::describe() const {
-  return size_of(type_) == 2 ? "in " + std::to_string(8 * narrow_bytes_) + "-bit lanes" : "";
+  return size_of(type_) == 2 || narrow_bytes_ == 1 ? "in " + std::to_string(8 * narrow_bytes_) + "-bit lanes"
+                                                   : "";
 }
 
 int FixedPoint::max_members() const {
-  return narrow_bytes_ == 2 ? kernels::kMaxMembers16 : kMaxRanks;
+  return narrow_bytes_ == 1 ? kernels::kMaxMembers8 : narrow_bytes_ == 2 ? kernels::kMaxMembers16 : kMaxRanks;
 }
 
 uint8_t FixedPoint::value_format() const {
@@ -62,38 +64,35 @@ uint8_t FixedPoint::value_format() const {
 }
 
 size_t FixedPoint::blocks(const Elements& chunk) const {
-  return separates_tensors() ? chunk.runs() : chunk.count > 0 ? 1 : 0;
+  if (!separates_tensors()) return chunk.count > 0 ? 1 : 0;
+  return narrow_bytes_ == 1 ? std::min(chunk.runs(), (chunk.count + 1) / 2) : chunk.runs();
 }
 
 size_t FixedPoint::scan(const Elements& chunk, uint8_t* bytes) const {
-  kernels::BlockScale block;
-  size_t size = 0;
+  const size_t size = agreed_bytes(chunk);
+  std::memset(bytes, 0, size);
   chunk.for_each_run([&](const Run& run) {
-    if (separates_tensors()) block = {};
+    uint8_t* const block = bytes + 2 * block_of(run);
     const auto add = [&](const uint8_t* input) {
       const kernels::BlockScale scale = kernels::scan(type_, input, run.count, members_);
-      block.exponent = std::max(block.exponent, scale.exponent);
-      block.wide = std::max(block.wide, scale.wide);
+      block[0] = std::max(block[0], scale.exponent);
+      block[1] = std::max(block[1], scale.wide);
     };
-    if (run.input != nullptr) {
-      add(run.input);
-      chunk.for_each_more_input(run, add);
-    }
-    uint8_t* to = bytes + 2 * block_of(run);
-    to[0] = block.exponent;
-    to[1] = block.wide;
-    size = 2 * block_of(run) + 2;
+    if (run.input == nullptr) return;
+    add(run.input);
+    chunk.for_each_more_input(run, add);
   });
   return size;
 }
 
 PacketPlan FixedPoint::packet_of(Layout layout, size_t begin, size_t count) const {
-  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
-  return {.format = format_of(lane_bytes),
+  const size_t lane_bytes = lane_bytes_of(layout);
+  const size_t bytes = layout == kMarks ? (count + 3) / 4 : count * lane_bytes;
+  return {.format = layout == kMarks ? uint8_t{NETSUM_FORMAT_OR_U64} : format_of(lane_bytes),
           .layout = layout,
           .begin = begin,
           .count = count,
-          .payload_bytes = static_cast<uint32_t>((count * lane_bytes + 7) / 8 * 8)};
+          .payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8)};
 }
 
 ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_t payload_bytes) const {
@@ -107,6 +106,11 @@ ChunkPlan FixedPoint::plan(const Elements& chunk, const uint8_t* agreed, uint32_
     plan.together = true;
     plan.packet[0] = packet_of(kLowHalves, chunk.begin, chunk.count);
     plan.packet[1] = packet_of(kHighHalves, chunk.begin, chunk.count);
+  } else if (narrow_bytes_ == 1) {
+    plan.packets = 2;
+    plan.together = true;
+    plan.packet[0] = packet_of(kFinite, chunk.begin, chunk.count);
+    plan.packet[1] = packet_of(kMarks, chunk.begin, chunk.count);
   } else {
     const size_t first = std::min(chunk.count, payload_bytes / wide_bytes_);
     plan.packet[0] = packet_of(kWide, chunk.begin, first);
@@ -129,7 +133,8 @@ void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const Pack
   const Elements part{chunk.sequence, packet.begin, packet.count};
   const auto layout = static_cast<Layout>(packet.layout);
   if (type_ == DataType::kInt64) return encode_int64(part, layout, payload);
-  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  if (layout == kMarks) return encode_marks(part, packet, payload);
+  const size_t lane_bytes = lane_bytes_of(layout);
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
   part.for_each_run([&](const Run& run) {
     uint8_t* const to = payload + run.done * lane_bytes;
@@ -144,10 +149,24 @@ void FixedPoint::encode(const Elements& chunk, const uint8_t* agreed, const Pack
   });
 }
 
+void FixedPoint::encode_marks(const Elements& chunk, const PacketPlan& packet, uint8_t* payload) const {
+  std::memset(payload, 0, packet.payload_bytes);
+  chunk.for_each_run([&](const Run& run) {
+    const auto mark = [&](const uint8_t* input) {
+      kernels::mark_specials(type_, input, run.count, run.done, payload);
+    };
+    if (run.input == nullptr) return;
+    mark(run.input);
+    chunk.for_each_more_input(run, mark);
+  });
+}
+
 // Direct calls: a pointer to the kernel would cost a second indirect call per block.
 void FixedPoint::to_lanes(Layout layout, const uint8_t* input, size_t count, uint8_t exponent,
                           uint8_t* lanes) const {
-  if (layout == kNarrow && narrow_bytes_ == 4)
+  if (narrow_bytes_ == 1)
+    kernels::to_lanes8(type_, input, count, exponent, members_, lanes);
+  else if (layout == kNarrow && narrow_bytes_ == 4)
     kernels::to_lanes32(type_, input, count, exponent, members_, lanes);
   else if (layout == kNarrow)
     kernels::to_lanes16(type_, input, count, exponent, members_, lanes);
@@ -159,9 +178,11 @@ void FixedPoint::to_lanes(Layout layout, const uint8_t* input, size_t count, uin
 
 bool FixedPoint::from_lanes(Layout layout, const uint8_t* lanes, size_t count, uint8_t exponent,
                             uint8_t* output) const {
-  if (layout == kWide && wide_bytes_ == 8)
+  if (narrow_bytes_ == 1)
+    kernels::from_lanes8(type_, lanes, count, exponent, members_, average_, output);
+  else if (layout == kWide && wide_bytes_ == 8)
     return kernels::from_lanes64(type_, lanes, count, exponent, members_, average_, output);
-  if (layout == kWide)
+  else if (layout == kWide)
     kernels::from_wide_lanes32(type_, lanes, count, exponent, members_, average_, output);
   else if (narrow_bytes_ == 4)
     kernels::from_lanes32(type_, lanes, count, exponent, members_, average_, output);
@@ -192,12 +213,13 @@ bool FixedPoint::decode(const Elements& chunk, const uint8_t* agreed, const Pack
   const auto layout = static_cast<Layout>(packet.layout);
   if (type_ == DataType::kInt64) return decode_int64(part, layout, payloads);
   const uint8_t* bytes = bytes_of(chunk, agreed, packet);
-  const size_t lane_bytes = layout == kNarrow ? narrow_bytes_ : wide_bytes_;
+  const size_t lane_bytes = lane_bytes_of(layout);
   bool fits = true;
   part.for_each_run([&](const Run& run) {
     if (run.output == nullptr) return;
     fits &= from_lanes(layout, payloads[0] + run.done * lane_bytes, run.count, bytes[2 * block_of(run)],
                        run.output);
+    if (layout == kFinite) kernels::put_specials(type_, payloads[1], run.done, run.count, run.output);
   });
   return fits;
 }

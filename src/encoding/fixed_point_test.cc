@@ -70,7 +70,19 @@ TEST(FixedPoint, LaneWidthFollowsTypeAndMembersAndIsSigned) {
     EXPECT_EQ(encoding(type, 2, 0).signature(), encoding(type, 2, 16).signature());
     EXPECT_NE(encoding(type, 2, 0).signature(), encoding(type, 2, 32).signature());
   }
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
+    EXPECT_EQ(encoding(type, 64, 8).narrow_lane_bytes(), 1u);
+    EXPECT_EQ(encoding(type, 64, 8).chunk_elements(1440), 1440u);
+    EXPECT_EQ(encoding(type, 64, 8).max_members(), 64);
+    EXPECT_EQ(encoding(type, 2, 8).value_format(), NETSUM_FORMAT_NONE)
+        << "small operations have no other way";
+    EXPECT_EQ(encoding(type, 2, 8).describe(), "in 8-bit lanes");
+    EXPECT_NE(encoding(type, 2, 8).signature(), encoding(type, 2, 0).signature());
+    EXPECT_NE(encoding(type, 2, 8).signature(), encoding(type, 2, 32).signature());
+  }
   EXPECT_EQ(encoding(DataType::kFloat32, 2, 16).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(encoding(DataType::kInt32, 2, 8).narrow_lane_bytes(), 4u);
+  EXPECT_EQ(encoding(DataType::kInt32, 2, 8).signature(), encoding(DataType::kInt32, 2, 0).signature());
   EXPECT_EQ(encoding(DataType::kInt32, 2, 16).narrow_lane_bytes(), 4u);
   EXPECT_EQ(encoding(DataType::kInt64, 2, 16).narrow_lane_bytes(), 8u);
 }
@@ -94,6 +106,64 @@ TEST(FixedPoint, SixteenBitLanesRunAcrossTensors) {
   EXPECT_TRUE(trial.decode(1, 4, infinite, wide));
   EXPECT_EQ(std::vector<uint16_t>(output, output + 5),
             (std::vector<uint16_t>{0x3F80, 0xBF00, 0, 0x3E80, 0x7F80}));
+}
+
+TEST(FixedPoint, EightBitLanesRunAcrossTensorsAndHaveMarksBeside) {
+  // With 4 members a unit is 2^-4 at exponent 127 and 2^-3 at 128, and no lane is further from 0 than 31.
+  const float input[7] = {1.0f, -1.999f, 0.03f, 2.0f, -INFINITY, NAN, INFINITY};
+  float output[7] = {};
+  const Trial trial(DataType::kFloat32, ReduceOp::kAvg, 4, {{input, output, 3}, {input + 3, output + 3, 4}},
+                    8);
+  const uint8_t finite[] = {127, 0, 128, 0};
+  int8_t lanes[8] = {0, 0, 0, 0, 77};
+  trial.encode(0, 4, finite, lanes);
+  EXPECT_EQ(std::vector<int8_t>(lanes, lanes + 5), (std::vector<int8_t>{16, -31, 0, 16, 77}));
+  for (auto& lane : lanes) lane = static_cast<int8_t>(lane * 4);
+  EXPECT_TRUE(trial.decode(0, 4, finite, lanes));
+  EXPECT_EQ(std::vector<float>(output, output + 5), (std::vector<float>{1.0f, -1.9375f, 0, 2.0f, 0}));
+
+  const uint8_t agreed[] = {127, 0, 128, 1};
+  const ChunkPlan plan = trial.plan(0, 7, agreed);
+  ASSERT_EQ(plan.packets, 2);
+  EXPECT_TRUE(plan.together);
+  EXPECT_EQ(plan.packet[0].format, NETSUM_FORMAT_SUM_I8);
+  EXPECT_EQ(plan.packet[0].payload_bytes, 8u);
+  EXPECT_EQ(plan.packet[1].format, NETSUM_FORMAT_OR_U64);
+  EXPECT_EQ(plan.packet[1].payload_bytes, 8u) << "two bits for each element";
+  EXPECT_EQ(trial.plan(0, 7, agreed).packet[1].begin, 0u);
+  const Elements chunk{&trial.sequence, 0, 7};
+  uint8_t marks[8];
+  std::fill_n(marks, 8, uint8_t{0xFF});
+  trial.encoding.encode(chunk, agreed, plan.packet[0], reinterpret_cast<uint8_t*>(lanes));
+  trial.encoding.encode(chunk, agreed, plan.packet[1], marks);
+  EXPECT_EQ(Bytes(marks, marks + 8), (Bytes{0, 0b01'11'10, 0, 0, 0, 0, 0, 0}));
+  EXPECT_TRUE(
+      trial.encoding.decode(chunk, agreed, plan.packet[0], {reinterpret_cast<const uint8_t*>(lanes), marks}));
+  EXPECT_EQ(std::vector<float>(output, output + 5),
+            (std::vector<float>{0.25f, -0.484375f, 0, 0.5f, -INFINITY}));
+  EXPECT_TRUE(std::isnan(output[5]));
+  EXPECT_EQ(output[6], INFINITY);
+  EXPECT_FALSE(trial.encoding.sum(chunk, agreed, plan.packet[0])) << "there is no such pass";
+}
+
+// A payload has no room for two bytes for each element of it.
+TEST(FixedPoint, TensorsOfOneElementShareScalesOf8BitLanes) {
+  std::vector<float> input(64, 1.0f), output(64);
+  std::vector<TensorView> tensors;
+  for (size_t i = 0; i < 64; ++i) tensors.push_back({&input[i], &output[i], 1});
+  input[2] = 4.0f;
+  const Trial all(DataType::kFloat32, ReduceOp::kSum, 2, tensors, 8);
+  const Bytes scales = all.scan(0, 64);
+  ASSERT_EQ(scales.size(), 64u);
+  EXPECT_EQ(Bytes(scales.begin(), scales.begin() + 6), (Bytes{127, 0, 129, 0, 127, 0}));
+  EXPECT_EQ(all.scan(1, 63).size(), 64u) << "the last one has a block of its own";
+  // Beside larger tensors, each has its own.
+  const Trial three(DataType::kFloat32, ReduceOp::kSum, 2,
+                    {{&input[0], &output[0], 2}, {&input[2], &output[2], 1}, {&input[3], &output[3], 1}}, 8);
+  EXPECT_EQ(three.scan(0, 4), (Bytes{127, 0, 129, 0})) << "the third begins before there is room for three";
+  const Trial larger(DataType::kFloat32, ReduceOp::kSum, 2,
+                     {{&input[8], &output[8], 4}, {&input[2], &output[2], 1}, {&input[3], &output[3], 1}}, 8);
+  EXPECT_EQ(larger.scan(0, 6), (Bytes{127, 0, 129, 0, 127, 0}));
 }
 
 TEST(FixedPoint, LanesRunAcrossTensorsAndSkipEmptyOnes) {
@@ -289,8 +359,8 @@ Bytes sum_by_lanes(DataType type, ReduceOp op, int lane_bits, const std::vector<
     for (const Trial& trial : trials) {
       Bytes lanes(packet.payload_bytes);
       trial.encoding.encode({&trial.sequence, 0, count}, agreed.data(), packet, lanes.data());
-      const size_t lane_bytes = netsum_lane_bytes(packet.format);
-      const bool overflow = kernels::add_lanes(lane_bytes, sums[part].data(), lanes.data(), lanes.size());
+      const bool overflow =
+          kernels::combine_lanes(packet.format, sums[part].data(), lanes.data(), lanes.size());
       EXPECT_FALSE(overflow);
     }
     if (plan.together) continue;
@@ -323,6 +393,51 @@ Bytes random_elements(Rng* rng, DataType type, size_t count) {
     std::memcpy(&bytes[i * size_of(type)], &bits, size_of(type));
   }
   return bytes;
+}
+
+// The ranks of one host sum in one pass, and those of several hosts by lanes.
+TEST(FixedPoint, OnePassSumsToTheSameBitsAs8BitLanes) {
+  Rng rng(20261123);
+  int passes = 0, marked = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    const DataType type =
+        std::array{DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}[rng.below(3)];
+    const ReduceOp op = rng.chance(0.5) ? ReduceOp::kAvg : ReduceOp::kSum;
+    const auto members = static_cast<size_t>(std::array{1, 2, 3, 8, 16, 64}[rng.below(6)]);
+    const size_t count = 1 + rng.below(1440);
+    std::vector<Bytes> inputs;
+    for (size_t member = 0; member < members; ++member) inputs.push_back(random_elements(&rng, type, count));
+    bool fits = false;
+    const Bytes expected = sum_by_lanes(type, op, 8, inputs, &fits);
+    ASSERT_TRUE(fits);
+
+    const FixedPoint encoding(type, op, static_cast<int>(members), 8);
+    Bytes output(inputs[0].size());
+    std::vector<const void*> more;
+    for (size_t member = 1; member < members; ++member) more.push_back(inputs[member].data());
+    const TensorSequence sequence(type, {{inputs[0].data(), output.data(), count}}, more);
+    const Elements chunk{&sequence, 0, count};
+    uint8_t agreed[2];
+    ASSERT_EQ(encoding.scan(chunk, agreed), 2u);
+    const ChunkPlan plan = encoding.plan(chunk, agreed, 1440);
+    if (plan.packets == 0) continue;
+    if (encoding.sum(chunk, agreed, plan.packet[0])) {
+      ++passes;
+    } else {
+      ++marked;
+      Bytes payloads[2];
+      for (size_t part = 0; part < plan.packets; ++part) {
+        payloads[part].resize(plan.packet[part].payload_bytes, 0xFF);
+        std::fill(payloads[part].end() - 8, payloads[part].end(), uint8_t{0});
+        encoding.encode(chunk, agreed, plan.packet[part], payloads[part].data());
+      }
+      ASSERT_TRUE(encoding.decode(chunk, agreed, plan.packet[0], {payloads[0].data(), payloads[1].data()}));
+    }
+    ASSERT_EQ(output, expected) << "trial " << trial << ", type " << static_cast<int>(type) << ", " << members
+                                << " members, " << count << " elements";
+  }
+  EXPECT_GT(passes, 100);
+  EXPECT_GT(marked, 100);
 }
 
 TEST(FixedPoint, ValuesSumToTheSameBitsAsLanes) {

@@ -132,6 +132,12 @@ bool combines_words(const Capabilities& can) {
   return has_formats(formats_that(netsum_is_words), can);
 }
 
+void add_lanes8(Capabilities* needs) {
+  *needs->mutable_formats() = formats_of(*needs);
+  needs->add_formats(NETSUM_FORMAT_SUM_I8);
+  needs->add_formats(NETSUM_FORMAT_OR_U64);
+}
+
 void add_values(Capabilities* can) {
   add_formats(formats_that(netsum_is_values), can);
 }

@@ -16,6 +16,9 @@ Capabilities standard_capabilities(uint32_t payload_bytes);
 void add_words(Capabilities* can);
 // Whether the formats include all formats of words.
 bool combines_words(const Capabilities& can);
+// Adds what 8-bit lanes need to the needs of a job: their sums, and ORs of marks (src/encoding/fixed_point.h). The standard
+// formats that floating-point types then do not need remain, for other types.
+void add_lanes8(Capabilities* needs);
 // Adds the formats of element values.
 void add_values(Capabilities* can);
 // Whether the formats include all formats of values.

@@ -59,6 +59,18 @@ TEST(Capabilities, AMissingFormatOfValuesIsNamed) {
               HasSubstr("needs sums of values (format 49)"));
 }
 
+TEST(Capabilities, JobsWith8BitLanesNeedSumsAndMarks) {
+  Capabilities needs, can = standard_capabilities(1440);
+  add_lanes8(&needs);
+  EXPECT_THAT(check_needs(job_that_needs(needs), can, kWho).message(), HasSubstr("SUM of 8-bit lanes"));
+  can.add_formats(NETSUM_FORMAT_SUM_I8);
+  EXPECT_THAT(check_needs(job_that_needs(needs), can, kWho).message(), HasSubstr("OR of unsigned 64-bit"));
+  add_words(&can);
+  EXPECT_TRUE(check_needs(job_that_needs(needs), can, kWho).ok());
+  can.mutable_formats()->erase(can.mutable_formats()->begin() + 1);
+  EXPECT_THAT(check_needs(job_that_needs(needs), can, kWho).message(), HasSubstr("SUM of 32-bit lanes"));
+}
+
 struct Lack {
   void (*change)(Capabilities* needs, Capabilities* can);
   const char* says;

@@ -37,7 +37,7 @@ constexpr Field kFields[] = {
     {JobSpec::kMinMembersFieldNumber, "min_members"},
     {JobSpec::kGatherMsFieldNumber, "gather_ms"},
     {JobSpec::kWhenFullFieldNumber, "when_full"},
-    {JobSpec::kNeedsFieldNumber, "needs"},
+    {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
     {JobSpec::kSharesFieldNumber, "shares"},
 };
 

@@ -31,9 +31,11 @@ struct Scale {
     const int s = quantum_bits(members, lane_bits) + 126 - exponent;
     first = power_of_two(s / 2);
     second = power_of_two(s - s / 2);
+    limit = static_cast<float>(largest_lane8(members));
   }
   float first = 0;
   float second = 0;
+  float limit = 0;  // of 8-bit lanes
 };
 
 template <class DF>
@@ -41,14 +43,28 @@ HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise(DF df, hn::VFromD<DF> x, 
   return nearest_int(df, hn::Mul(hn::Mul(x, hn::Set(df, scale.first)), hn::Set(df, scale.second)));
 }
 
-// Lane: int32_t or int16_t.
+// For 8-bit lanes. Clamping before rounding gives the same, because the limit is an integer. A NaN gives 0 on every target,
+// and an infinity the limit.
+template <class DF>
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise_clamped(DF df, hn::VFromD<DF> x, const Scale& scale) {
+  const auto quanta = hn::Mul(hn::Mul(x, hn::Set(df, scale.first)), hn::Set(df, scale.second));
+  const auto number = hn::IfThenElseZero(hn::Eq(quanta, quanta), quanta);
+  return nearest_int(df, hn::Clamp(number, hn::Set(df, -scale.limit), hn::Set(df, scale.limit)));
+}
+
+template <int kLaneBits, class DF>
+HWY_INLINE hn::VFromD<hn::RebindToSigned<DF>> quantise_narrow(DF df, hn::VFromD<DF> x, const Scale& scale) {
+  return kLaneBits == 8 ? quantise_clamped(df, x, scale) : quantise(df, x, scale);
+}
+
+// Lane: int32_t, int16_t or int8_t.
 template <DataType kType, typename Lane>
 void floats_to_lanes(const uint8_t* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   const hn::ScalableTag<float> df;
   const hn::Rebind<Lane, decltype(df)> d_lane;
   const Scale scale(exponent, members, 8 * sizeof(Lane));
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
-    const auto q = quantise(df, load_floats<kType>(df, from), scale);
+    const auto q = quantise_narrow<8 * sizeof(Lane)>(df, load_floats<kType>(df, from), scale);
     if constexpr (sizeof(Lane) == 4) {
       store(q, d_lane, to);
     } else {
@@ -150,20 +166,21 @@ HWY_INLINE hn::VFromD<DF> scaled(DF df, hn::VFromD<hn::RebindToSigned<DF>> sum, 
   return step == 0 ? hn::Zero(df) : hn::Mul(hn::ConvertTo(df, sum), hn::Set(df, step));
 }
 
-// With 16-bit lanes all is exact in floats: sums have 15 bits, quanta are multiples of 2^-140.
-template <DataType kType>
-void lanes16_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
-                       uint8_t* out) {
+// With lanes of 16 and 8 bits all is exact in floats: sums have 15 bits, quanta are multiples of 2^-140. Lane: int16_t or
+// int8_t.
+template <DataType kType, typename Lane>
+void short_lanes_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                           uint8_t* out) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<int16_t, decltype(df)> di16;
+  const hn::Rebind<Lane, decltype(df)> d_lane;
   const Averager averager(members, average);
-  const auto step = static_cast<float>(quantum(exponent, members, 16));
+  const auto step = static_cast<float>(quantum(exponent, members, 8 * sizeof(Lane)));
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
-    const auto sum = hn::PromoteTo(di, load(di16, from));
+    const auto sum = hn::PromoteTo(di, load(d_lane, from));
     store_floats<kType>(df, averager(df, scaled(df, sum, step)), to);
   };
-  for_each_vector<2, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
+  for_each_vector<sizeof(Lane), size_of(kType)>(n, hn::Lanes(df), lanes, out, body);
 }
 
 template <DataType kType>
@@ -277,15 +294,15 @@ bool lanes64_to_int32(const uint8_t* lanes, size_t n, uint8_t* out) {
 // --- Several inputs to their sum
 
 // Quantised and added in registers, so that no lanes are stored.
-template <DataType kType>
+template <DataType kType, int kLaneBits>
 void sum_floats(const uint8_t* const* inputs, size_t count, size_t n, uint8_t exponent, int members,
-                int lane_bits, bool average, uint8_t* out) {
+                bool average, uint8_t* out) {
   constexpr size_t kBytes = size_of(kType);
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  const Scale scale(exponent, members, lane_bits);
+  const Scale scale(exponent, members, kLaneBits);
   const Averager averager(members, average);
-  const auto step = static_cast<float>(quantum(exponent, members, lane_bits));
+  const auto step = static_cast<float>(quantum(exponent, members, kLaneBits));
   const auto finish = [&](hn::VFromD<hn::RebindToSigned<decltype(df)>> sum, uint8_t* to)
                           HWY_ATTR { store_floats<kType>(df, averager(df, scaled(df, sum, step)), to); };
   size_t done = 0;
@@ -293,8 +310,8 @@ void sum_floats(const uint8_t* const* inputs, size_t count, size_t n, uint8_t ex
     const size_t first = done * kBytes, second = (done + lanes) * kBytes;
     auto a = hn::Zero(hn::RebindToSigned<decltype(df)>()), b = a;
     for (size_t i = 0; i < count; ++i) {
-      a = hn::Add(a, quantise(df, load_floats<kType>(df, inputs[i] + first), scale));
-      b = hn::Add(b, quantise(df, load_floats<kType>(df, inputs[i] + second), scale));
+      a = hn::Add(a, quantise_narrow<kLaneBits>(df, load_floats<kType>(df, inputs[i] + first), scale));
+      b = hn::Add(b, quantise_narrow<kLaneBits>(df, load_floats<kType>(df, inputs[i] + second), scale));
     }
     finish(a, out + first);
     finish(b, out + second);
@@ -305,12 +322,20 @@ void sum_floats(const uint8_t* const* inputs, size_t count, size_t n, uint8_t ex
     auto sum = hn::Zero(hn::RebindToSigned<decltype(df)>());
     for (size_t i = 0; i < count; ++i) {
       std::memcpy(last, inputs[i] + done * kBytes, rest);
-      sum = hn::Add(sum, quantise(df, load_floats<kType>(df, last), scale));
+      sum = hn::Add(sum, quantise_narrow<kLaneBits>(df, load_floats<kType>(df, last), scale));
     }
     finish(sum, last);
     std::memcpy(out + done * kBytes, last, rest);
     done += rest / kBytes;
   }
+}
+
+template <DataType kType>
+void sum_floats(const uint8_t* const* inputs, size_t count, size_t n, uint8_t exponent, int members,
+                int lane_bits, bool average, uint8_t* out) {
+  if (lane_bits == 8) return sum_floats<kType, 8>(inputs, count, n, exponent, members, average, out);
+  if (lane_bits == 16) return sum_floats<kType, 16>(inputs, count, n, exponent, members, average, out);
+  sum_floats<kType, 32>(inputs, count, n, exponent, members, average, out);
 }
 
 template <typename T>
@@ -360,6 +385,24 @@ void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exp
   floats_to_lanes<DataType::kFloat16, int32_t>(in, n, exponent, members, lanes);
 }
 
+void elements_to_lanes8(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                        uint8_t* lanes) {
+  if (type == DataType::kFloat32)
+    return floats_to_lanes<DataType::kFloat32, int8_t>(in, n, exponent, members, lanes);
+  if (type == DataType::kBFloat16)
+    return floats_to_lanes<DataType::kBFloat16, int8_t>(in, n, exponent, members, lanes);
+  floats_to_lanes<DataType::kFloat16, int8_t>(in, n, exponent, members, lanes);
+}
+
+void lanes8_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                        bool average, uint8_t* out) {
+  if (type == DataType::kFloat32)
+    return short_lanes_to_floats<DataType::kFloat32, int8_t>(lanes, n, exponent, members, average, out);
+  if (type == DataType::kBFloat16)
+    return short_lanes_to_floats<DataType::kBFloat16, int8_t>(lanes, n, exponent, members, average, out);
+  short_lanes_to_floats<DataType::kFloat16, int8_t>(lanes, n, exponent, members, average, out);
+}
+
 void elements_to_lanes16(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
                          uint8_t* lanes) {
   if (type == DataType::kBFloat16)
@@ -370,8 +413,8 @@ void elements_to_lanes16(DataType type, const uint8_t* in, size_t n, uint8_t exp
 void lanes16_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
                          bool average, uint8_t* out) {
   if (type == DataType::kBFloat16)
-    return lanes16_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
-  lanes16_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
+    return short_lanes_to_floats<DataType::kBFloat16, int16_t>(lanes, n, exponent, members, average, out);
+  short_lanes_to_floats<DataType::kFloat16, int16_t>(lanes, n, exponent, members, average, out);
 }
 
 void elements_to_wide_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
@@ -429,6 +472,8 @@ HWY_AFTER_NAMESPACE();
 namespace netsum::kernels {
 namespace {
 
+HWY_EXPORT(elements_to_lanes8);
+HWY_EXPORT(lanes8_to_elements);
 HWY_EXPORT(elements_to_lanes16);
 HWY_EXPORT(lanes16_to_elements);
 HWY_EXPORT(elements_to_wide_lanes32);
@@ -478,6 +523,20 @@ void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
   NETSUM_ASSERT(fits_lanes16(type, members));
   const FloatMode mode;
   HWY_DYNAMIC_DISPATCH(lanes16_to_elements)
+  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+}
+
+void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes8(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_lanes8)(type, bytes(in), n, exponent, members, lanes);
+}
+
+void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                 void* out) {
+  NETSUM_ASSERT(fits_lanes8(type, members));
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(lanes8_to_elements)
   (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
 }
 

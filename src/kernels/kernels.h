@@ -33,11 +33,13 @@ constexpr int significant_bits(int lane_bits) {
 
 // Elements are below 2^quantum_bits quanta, and `members` of them sum below 2^(lane_bits - 1). Where elements
 // have more significant bits than that, rounding can lift them to 2^quantum_bits: a number of members that is
-// a power of two then has one bit less. (With binary32: 256 and 512.)
+// a power of two then has one bit less. (With binary32: 256 and 512.) With 8 bits it has not, because lanes are
+// limited to largest_lane8() instead: what half a quantum more costs the largest elements, all others gain twice.
 constexpr int quantum_bits(int members, int lane_bits = 32) {
   int log2_members = 0;
   while ((1 << log2_members) < members) ++log2_members;
   const int bits = lane_bits - 1 - log2_members;
+  if (lane_bits == 8) return bits;
   const bool rounds_up = bits < significant_bits(lane_bits);
   return rounds_up && (1 << log2_members) == members ? bits - 1 : bits;
 }
@@ -50,10 +52,23 @@ constexpr bool fits_lanes16(DataType type, int members) {
   return size_of(type) == 2 && members <= kMaxMembers16;
 }
 
+// Floating-point types may travel in 8-bit lanes up to so many members: then quantum_bits is 1 at least, and no element
+// that is a power of two and the largest of its block becomes 0.
+inline constexpr int kMaxMembers8 = 64;
+static_assert(quantum_bits(kMaxMembers8, 8) == 1);
+constexpr bool fits_lanes8(DataType type, int members) {
+  return is_floating(type) && members <= kMaxMembers8;
+}
+// `members` of this magnitude sum to at most 127.
+constexpr int largest_lane8(int members) {
+  return 127 / members;
+}
+
 // Width of the lanes in which blocks of `type` travel, but for wide ones. `wanted` as
 // CommunicatorOptions::lane_bits.
 constexpr int narrow_lane_bits(DataType type, int members, int wanted) {
   if (type == DataType::kInt64) return 64;
+  if (wanted == 8 && fits_lanes8(type, members)) return 8;
   return wanted != 32 && fits_lanes16(type, members) ? 16 : 32;
 }
 
@@ -74,6 +89,18 @@ void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
 void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
+
+// --- Narrow (8-bit) lanes: float32, bfloat16, float16; members <= kMaxMembers8
+// As above, with quantum_bits of 8-bit lanes, and no further from 0 than largest_lane8(). Every sum is exact in binary32.
+// Blocks with NaN or Inf travel in the same lanes, in which these have any value, and in marks.
+void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                 void* out);
+// The marks of elements that are not finite: element i has bits 2i and 2i + 1 of `marks`, set if some rank has +Inf and -Inf
+// there. A NaN counts as both, whose sum it is. Adds those of `n` elements, the first of which is number `first`.
+void mark_specials(DataType type, const void* in, size_t n, size_t first, uint8_t* marks);
+// Writes the marked ones of `n` elements, the first of which is number `first`.
+void put_specials(DataType type, const uint8_t* marks, size_t first, size_t n, void* out);
 
 // --- Wide (64-bit) lanes: blocks whose narrow lanes would have 32 bits
 // Floating point with NaN or Inf: bits 0-33 quantised value (signed; 0 for a non-finite element), then counts
@@ -172,6 +199,9 @@ void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
 void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);
+void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
+void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                 void* out);
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes);
 bool from_lanes64(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out);

@@ -72,7 +72,12 @@ struct Quanta {
 
   int64_t quantise(float x) const {
     if (exponent == 0) return 0;
-    return static_cast<int64_t>(std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent())));
+    double quanta = std::nearbyint(std::ldexp(static_cast<double>(x), -quantum_exponent()));
+    if (lane_bits == 8) {
+      const double limit = largest_lane8(members);
+      quanta = std::isnan(x) ? 0 : std::clamp(quanta, -limit, limit);
+    }
+    return static_cast<int64_t>(quanta);
   }
 
   float dequantise(int64_t sum, bool average) const {
@@ -184,6 +189,23 @@ void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
   const Quanta quanta{exponent, members, 16};
   for (size_t i = 0; i < n; ++i) {
     store_float(type, out, i, quanta.dequantise(load<int16_t>(lanes, i), average));
+  }
+}
+
+void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  NETSUM_ASSERT(fits_lanes8(type, members));
+  const Quanta quanta{exponent, members, 8};
+  for (size_t i = 0; i < n; ++i) {
+    store(lanes, i, static_cast<int8_t>(quanta.quantise(load_float(type, in, i))));
+  }
+}
+
+void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                 void* out) {
+  NETSUM_ASSERT(fits_lanes8(type, members));
+  const Quanta quanta{exponent, members, 8};
+  for (size_t i = 0; i < n; ++i) {
+    store_float(type, out, i, quanta.dequantise(load<int8_t>(lanes, i), average));
   }
 }
 

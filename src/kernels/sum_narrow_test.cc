@@ -18,14 +18,19 @@ std::vector<uint8_t> sum_by_lanes(DataType type, int lane_bits, const std::vecto
     for (const GuardedBytes& input : inputs) plain::add_lanes64(sum.data(), input.data(), n);
     return sum;
   }
-  const bool halves = lane_bits == 16;
+  const auto to = lane_bits == 8 ? plain::to_lanes8 : lane_bits == 16 ? plain::to_lanes16 : plain::to_lanes32;
+  const auto add = lane_bits == 8    ? plain::add_lanes8
+                   : lane_bits == 16 ? plain::add_lanes16
+                                     : plain::add_lanes32;
+  const auto from = lane_bits == 8    ? plain::from_lanes8
+                    : lane_bits == 16 ? plain::from_lanes16
+                                      : plain::from_lanes32;
   std::vector<uint8_t> sum(n * 4), lanes(n * 4);
   for (const GuardedBytes& input : inputs) {
-    (halves ? plain::to_lanes16 : plain::to_lanes32)(type, input.data(), n, exponent, members, lanes.data());
-    (halves ? plain::add_lanes16 : plain::add_lanes32)(sum.data(), lanes.data(), n);
+    to(type, input.data(), n, exponent, members, lanes.data());
+    add(sum.data(), lanes.data(), n);
   }
-  (halves ? plain::from_lanes16 : plain::from_lanes32)(type, sum.data(), n, exponent, members, average,
-                                                       out.data());
+  from(type, sum.data(), n, exponent, members, average, out.data());
   return out;
 }
 
@@ -35,8 +40,9 @@ class SumNarrowTest : public TargetTest {};
 
 TEST_P(SumNarrowTest, SumNarrowGivesTheBitsOfLanes) {
   for (const DataType type : kAllTypes) {
-    for (const int lane_bits : {16, 32}) {
+    for (const int lane_bits : {8, 16, 32}) {
       for (const int members : {1, 2, 7, 16, 130, 512}) {
+        if (lane_bits == 8 && !fits_lanes8(type, members)) continue;
         if (lane_bits == 16 && !fits_lanes16(type, members)) continue;
         const size_t count = std::min(members, 9);
         for (const size_t n : interesting_sizes()) {

@@ -78,6 +78,22 @@ Reduced reduce16(DataType type, const Blocks& blocks, bool average) {
   return result;
 }
 
+// The same of 8-bit lanes.
+Reduced reduce8(DataType type, const Blocks& blocks, bool average) {
+  const int members = static_cast<int>(blocks.size());
+  const size_t n = blocks[0].size() / size_of(type);
+  Reduced result{.out = std::vector<uint8_t>(blocks[0].size()), .scale = agree(type, blocks)};
+  std::vector<uint8_t> sum(n), lanes(n), marks((n + 3) / 4);
+  for (const auto& block : blocks) {
+    to_lanes8(type, block.data(), n, result.scale.exponent, members, lanes.data());
+    result.overflow |= add_lanes8(sum.data(), lanes.data(), n);
+    mark_specials(type, block.data(), n, 0, marks.data());
+  }
+  from_lanes8(type, sum.data(), n, result.scale.exponent, members, average, result.out.data());
+  if (result.scale.wide) put_specials(type, marks.data(), 0, n, result.out.data());
+  return result;
+}
+
 }  // namespace
 
 uint64_t test_seed() {
@@ -169,6 +185,7 @@ float element(DataType type, const uint8_t* base, size_t index) {
 }
 
 Reduced reduce(DataType type, const Blocks& blocks, bool average, int lane_bits) {
+  if (lane_bits == 8) return reduce8(type, blocks, average);
   if (lane_bits == 16) return reduce16(type, blocks, average);
   const int members = static_cast<int>(blocks.size());
   const size_t n = blocks[0].size() / size_of(type);

@@ -228,8 +228,8 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
 
   if ((o.slots & (o.slots - 1)) != 0)
     in.refuse("NETSUM_SLOTS", std::to_string(o.slots), "must be a power of two, such as 256");
-  if (o.lane_bits != 0 && o.lane_bits != 16 && o.lane_bits != 32)
-    in.refuse("NETSUM_LANE_BITS", std::to_string(o.lane_bits), "must be 16, 32, or 0 for automatic");
+  if (o.lane_bits != 0 && o.lane_bits != 8 && o.lane_bits != 16 && o.lane_bits != 32)
+    in.refuse("NETSUM_LANE_BITS", std::to_string(o.lane_bits), "must be 8, 16, 32, or 0 for automatic");
   if (hierarchy_ && aggregators_.empty())
     in.set_problem("NETSUM_HIERARCHY=1: set NETSUM_AGGREGATOR to the aggregator of this rank's rack");
   if (o.failover != 0 && aggregators_.empty())

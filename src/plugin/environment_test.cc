@@ -109,7 +109,7 @@ TEST(Environment, InvalidValuesAreNamed) {
       {{{"NETSUM_MTU", "100"}}, "NETSUM_MTU=\"100\": must be a whole number from 144 to 9000"},
       {{{"NETSUM_MTU", "1500x"}}, "NETSUM_MTU"},
       {{{"NETSUM_SLOTS", "100"}}, "must be a power of two"},
-      {{{"NETSUM_LANE_BITS", "8"}}, "must be 16, 32, or 0"},
+      {{{"NETSUM_LANE_BITS", "12"}}, "must be 8, 16, 32, or 0"},
       {{{"NETSUM_SHARES", "some"}}, "must be auto or planned or off"},
       {{{"NETSUM_LINK_RATE", "fast"}}, "must be a rate"},
       {{{"NETSUM_LINK_RATE", "1gbyte"}}, "must be a rate"},

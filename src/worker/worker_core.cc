@@ -115,6 +115,13 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
                                  " is no sum, and this job verifies all results: use sum or avg, or join "
                                  "without verified sums");
     completions_.push_back({id, unsupported, next_number_});
+  } else if (verifies_sums() && options_.encoding.lane_bits == 8 && is_floating(spec.type)) {
+    const Status unsupported(
+        ErrorCode::kUnsupported,
+        std::string(collective_name(spec.role.collective)) +
+            ": 8-bit lanes have marks of what is not finite, which are no sums, and this job "
+            "verifies all results: set lane_bits to 0, 16 or 32, or join without verified sums");
+    completions_.push_back({id, unsupported, next_number_});
   } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
     const Status unsupported(ErrorCode::kUnsupported,
                              std::string(collective_name(spec.role.collective)) + ": " +

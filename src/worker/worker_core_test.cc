@@ -117,5 +117,26 @@ TEST(WorkerCore, AJobThatVerifiesItsSumsRefusesWhatIsNoSum) {
   EXPECT_FALSE(core.idle());
 }
 
+TEST(WorkerCore, AJobThatVerifiesItsSumsRefuses8BitLanes) {
+  WorkerOptions options;
+  options.world_size = 2;
+  options.stripes.resize(1);
+  options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
+  options.stripes[0].sum_key = netsum_key{1, 2};
+  options.encoding.lane_bits = 8;
+  WorkerCore core(options);
+  float number = 1;
+  int32_t integer = 1;
+  std::vector<WorkerCore::Completion> completions;
+  core.submit(7, {.type = DataType::kFloat32, .tensors = {{&number, &number, 1}}});
+  core.take_completions(&completions);
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].status.code(), ErrorCode::kUnsupported);
+  EXPECT_NE(completions[0].status.message().find("set lane_bits to 0, 16 or 32"), std::string::npos);
+  EXPECT_TRUE(core.status().ok());
+  core.submit(8, {.type = DataType::kInt32, .tensors = {{&integer, &integer, 1}}, .deadline_us = 1000});
+  EXPECT_FALSE(core.idle()) << "integers do not travel in such lanes";
+}
+
 }  // namespace
 }  // namespace netsum

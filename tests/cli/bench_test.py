@@ -126,6 +126,16 @@ class BenchTest(CommandTest):
                 for rank in report["ranks"]:
                     assert least < rank["payload_share"] < most, rank["payload_share"]
 
+    def test_8_bit_lanes_take_one_byte_for_each_element(self):
+        for dtype, element_bytes in (("float32", 4), ("bfloat16", 2), ("float16", 2)):
+            for op in ("sum", "avg"):
+                report = self.bench("--workers", 2, "--with-aggregator", "--dtype", dtype, "--op", op, "--lane-bits", 8)
+                assert report["verified"], report["first_wrong"]
+                assert report["lane_bits"] == 8
+                for rank in report["ranks"]:
+                    assert 0.9 * element_bytes < rank["payload_share"] < element_bytes, rank["payload_share"]
+        assert self.bench("--workers", 2, "--dtype", "int32", "--lane-bits", 8)["lane_bits"] == 32
+
     def test_ranks_of_other_lane_widths_are_told_so(self):
         root = f"127.0.0.1:{free_port()}"
         ranks = [

@@ -7,6 +7,9 @@ LANES = "src/kernels/lanes.cc"
 SCAN = "src/kernels/scan.cc"
 PLAIN = "src/kernels/plain.cc"
 ORDERED = "src/kernels/ordered.cc"
+KERNELS = "src/kernels/kernels.h"
+SPECIALS = "src/kernels/specials.cc"
+FIXED_POINT = "src/encoding/fixed_point.cc"
 WORD_LANES = "src/encoding/word_lanes.cc"
 BPF_LANES = "aggregator/slot/lanes.h"
 HOST = "src/host/host_core.cc"
@@ -62,6 +65,26 @@ KERNEL_BUGS = [
     Bug("kernels", "nan_is_below_infinity", "a NaN keeps its place among the numbers", ORDERED,
         "    if ((bits & ~kSign<Word>) > infinity) return static_cast<Word>(~Word{0});\n", "    (void)infinity;\n",
         "kernels_test"),
+    Bug("kernels", "8_bit_lanes_not_limited", "the largest elements of 8-bit lanes are not limited", CONVERT,
+        "hn::Clamp(number, hn::Set(df, -scale.limit), hn::Set(df, scale.limit))", "number", "kernels_test"),
+    Bug("kernels", "nan_is_a_large_number", "a NaN travels in 8-bit lanes as what the instruction set makes of it", CONVERT,
+        "hn::IfThenElseZero(hn::Eq(quanta, quanta), quanta);", "quanta;", "kernels_test"),
+    Bug("kernels", "8_bit_sum_one_too_large", "8-bit lanes leave room for sums of 128", KERNELS,
+        "  return 127 / members;", "  return 128 / members;", "kernels_test"),
+    Bug("kernels", "8_bit_lanes_waste_a_bit", "8-bit lanes of 2, 4, 8 ... members have one bit less", KERNELS,
+        "  if (lane_bits == 8) return bits;\n", "", "kernels_test"),
+    Bug("kernels", "marks_of_another_element", "marks are counted from each tensor's first element", SPECIALS,
+        "specials.mark_of(x) << (first + i) % 4 * 2", "specials.mark_of(x) << i % 4 * 2", "numerics_test"),
+    Bug("kernels", "marks_of_the_first_input", "of several inputs only the first one's NaN are marked", FIXED_POINT,
+        "    chunk.for_each_more_input(run, mark);\n", "", "encoding_test"),
+    Bug("kernels", "marks_not_looked_at", "8-bit lanes lose NaN and infinities", FIXED_POINT,
+        "    if (layout == kFinite) kernels::put_specials", "    if (layout == kMarks) kernels::put_specials",
+        "sim_named_test *8Bit*"),
+    Bug("kernels", "scales_beyond_the_payload", "each tensor of one element has a scale in 8-bit lanes", "src/encoding/fixed_point.h",
+        "std::min(run.index, run.done / 2)", "run.index", "encoding_test"),
+    Bug("kernels", "8_bit_needs_not_said", "ranks with 8-bit lanes do not say what they need",
+        "collective/job_membership.cc", "if (options.lane_bits == 8) add_lanes8(", "if (options.lane_bits == 80) add_lanes8(",
+        "lanes8_test"),
     Bug("kernels", "minimum_is_maximum", "a minimum is not complemented", WORD_LANES,
         "complement_(op == ReduceOp::kMin || op", "complement_(op", "encoding_test"),
     Bug("kernels", "and_of_ones_is_zero", "chunks of ones everywhere become zeros", WORD_LANES,

@@ -41,6 +41,24 @@ TEST(NamedRuns, LossOfEachPacketOfTheFirstWindowIsRepaired) {
   }
 }
 
+// More tensors than there is room for scales of 8-bit lanes, with NaN and infinities among them.
+TEST(NamedRuns, ManySmallTensorsTravelIn8BitLanes) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16}) {
+    for (const Content content : {Content::kWideRange, Content::kSpecial, Content::kExtremes}) {
+      for (const int ranks : {2, 3, 8}) {
+        Scenario scenario = quiet_scenario(ranks, type, 1);
+        scenario.jobs[0].lane_bits = 8;
+        OperationPlan& operation = scenario.jobs[0].operations[0];
+        operation.content = content;
+        for (size_t i = 0; i < 300; ++i)
+          operation.tensors.push_back({i % 100 < 70 ? 1 : i % 5 * 13, i % 2 == 0});
+        ASSERT_EQ(Simulation(scenario).run().first_problem(), "")
+            << data_type_name(type) << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
 TEST(NamedRuns, LossOfEachResultIsRepairedByOneContribution) {
   for (int lost = 0; lost < 24; ++lost) {
     Scenario scenario = quiet_scenario(3, DataType::kInt32, 16 * 40);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "emulate/simulation.h"
@@ -70,6 +71,37 @@ TEST(Traffic, NoDataIsSentForChunksThatAreZeroOnAllRanks) {
     EXPECT_EQ(simulation.run().first_problem(), "");
     EXPECT_EQ(data, 2 * kChunks) << "of the first and the last operation";
   }
+}
+
+// UDP payload bytes that rank 0 sends and receives for 16 MiB of float32.
+std::pair<uint64_t, uint64_t> bytes_of_16_mib(int lane_bits) {
+  constexpr size_t kCount = size_t{4} << 20;
+  Scenario scenario = quiet_scenario(2, DataType::kFloat32, kCount);
+  scenario.payload_bytes = 1440;
+  scenario.jobs[0].data_slots = 256;
+  scenario.jobs[0].lane_bits = lane_bits;
+  Simulation simulation(scenario);
+  const Address rank = Simulation::worker_address(0, 0);
+  uint64_t sent = 0, received = 0;
+  simulation.set_filter([&](const Address& from, const OutPacket& packet) {
+    if (from == rank) sent += packet.size;
+    if (packet.to == rank) received += packet.size;
+    return true;
+  });
+  EXPECT_EQ(simulation.run().first_problem(), "");
+  return {sent, received};
+}
+
+TEST(Traffic, EightBitLanesTakeAQuarterOfTheBytesOfFloat32) {
+  const auto [sent32, received32] = bytes_of_16_mib(32);
+  const auto [sent8, received8] = bytes_of_16_mib(8);
+  EXPECT_GT(static_cast<double>(sent32), 3.9 * static_cast<double>(sent8));
+  EXPECT_GT(static_cast<double>(received32), 3.9 * static_cast<double>(received8));
+  // One byte for each element, 32 of header for each 1440, and as many packets of scales as 720 chunks need.
+  constexpr uint64_t kElements = uint64_t{4} << 20, kChunks = (kElements + 1439) / 1440;
+  constexpr uint64_t kScales = 2 * kChunks + ((kChunks + 719) / 720) * 32;
+  constexpr uint64_t kHello = 2 * (1440 + 32);
+  EXPECT_LE(sent8, kElements + 7 + kChunks * 32 + kScales + 8 * ((kChunks + 719) / 720) + kHello);
 }
 
 TEST(Traffic, WithoutLossEveryPayloadIsSentOnceAndNothingIsAsked) {

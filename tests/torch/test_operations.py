@@ -145,6 +145,41 @@ def test_half_types_keep_to_the_documented_error(dtype, unit, lane_bits, bits_of
     assert all(torch.equal(result, results[0]) for result in results)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_8_bit_lanes_keep_to_the_documented_error(dtype):
+    count = 10_000
+
+    def on_rank(rank):
+        generator = torch.Generator().manual_seed(6)
+        values = [torch.randn(count, generator=generator).to(dtype) for _ in range(WORLD_SIZE)]
+        values[1][123] = math.inf
+        values[0][5000] = math.nan
+        before = netsum.torch.stats()["bytes_sent"]
+        tensor = values[rank].clone()
+        dist.all_reduce(tensor)
+        votes = torch.full((count,), 1.0 if rank == 0 else -1.0, dtype=dtype)
+        dist.all_reduce(votes)
+        sent = netsum.torch.stats()["bytes_sent"] - before
+
+        exact = torch.stack(values).double().sum(0)
+        finite = exact.isfinite()
+        assert torch.equal(tensor[~finite].isnan(), exact[~finite].isnan())
+        assert torch.equal(tensor[~finite].isinf(), exact[~finite].isinf())
+        largest = torch.stack(values).double().abs().nan_to_num(posinf=0).amax(0)
+        largest = torch.cat([part.amax().expand(len(part)) for part in largest.split(1440)])
+        quantum = 2.0 ** (largest.log2().floor() + 1 - (7 - math.ceil(math.log2(WORLD_SIZE))))
+        bound = WORLD_SIZE * quantum + 2.0**-8 * (exact.abs() + WORLD_SIZE * quantum)
+        error = (tensor.double() - exact).abs()
+        assert torch.all(error[finite] <= bound[finite]), (error / bound)[finite].amax()
+        assert torch.equal(votes, torch.full((count,), 2.0 - WORLD_SIZE, dtype=dtype))
+        return tensor, sent
+
+    results = ranks.run(on_rank, env={"NETSUM_LANE_BITS": "8", "NETSUM_SHARED_MEMORY": "0"})
+    for tensor, sent in results:
+        assert torch.equal(tensor.nan_to_num(), results[0][0].nan_to_num())
+        assert sent > 0
+
+
 def test_many_in_flight():
     def on_rank(rank):
         generator = torch.Generator().manual_seed(7)

@@ -133,7 +133,7 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_SLOTS", "100"),
         ("NETSUM_PACKET_IO", "tcp"),
         ("NETSUM_SLOTS", "2048"),
-        ("NETSUM_LANE_BITS", "8"),
+        ("NETSUM_LANE_BITS", "12"),
         ("NETSUM_LANE_BITS", "wide"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
         ("NETSUM_CONNECT_TIMEOUT", "nan"),

@@ -135,8 +135,10 @@ void BenchCommand::declare_what() {
   if (sums(settings_.collective)) {
     add_choice(*app_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
     app_->add_option("--lane-bits", settings_.lane_bits,
-                     "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32")
-        ->check(CLI::IsMember({0, 16, 32}))
+                     "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32. 8: "
+                     "for these "
+                     "and float32, up to 64 ranks")
+        ->check(CLI::IsMember({0, 8, 16, 32}))
         ->capture_default_str();
   }
   app_->add_option("--iterations", settings_.iterations, "Timed iterations")

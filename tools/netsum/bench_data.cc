@@ -141,7 +141,8 @@ BenchData::Tolerance BenchData::tolerance(TensorId id) const {
   // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale.
   const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
-  double error = world_size_ * quantum / 2;
+  // 8-bit lanes limit the largest elements, by a whole quantum at most.
+  double error = world_size_ * quantum * (lane_bits == 8 ? 1 : 0.5);
   if (op_ == ReduceOp::kAvg) error /= world_size_;
   // The sum is rounded to the type: half a unit in the last place. An average is first rounded to binary32 and divided
   // there.

@@ -95,8 +95,8 @@ def from_environment(environ=os.environ):
     )
     if settings.slots & (settings.slots - 1):
         raise ValueError(f"NETSUM_SLOTS={settings.slots}: must be a power of two, such as 256")
-    if settings.lane_bits not in (0, 16, 32):
-        raise ValueError(f"NETSUM_LANE_BITS={settings.lane_bits}: must be 16, 32, or 0 for automatic")
+    if settings.lane_bits not in (0, 8, 16, 32):
+        raise ValueError(f"NETSUM_LANE_BITS={settings.lane_bits}: must be 8, 16, 32, or 0 for automatic")
     if settings.hierarchy and not settings.aggregators:
         raise ValueError("NETSUM_HIERARCHY=1: set NETSUM_AGGREGATOR to the aggregator of this rank's rack")
     if settings.on_failure == "failover" and not settings.aggregators:
