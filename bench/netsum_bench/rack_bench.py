@@ -37,7 +37,15 @@ SYSTEMS = [
     "gloo-bfloat16",
 ]
 # When asked for; AF_XDP only on unshaped links. (In XDP each worker has a port of its own, so multicast saves nothing.)
-MORE_SYSTEMS = ["netsum-user-af_xdp", "netsum-xdp-af_xdp", "netsum-user-multicast", "netsum-mpi", "netsum-nccl"]
+MORE_SYSTEMS = [
+    "netsum-user-lanes8",
+    "netsum-xdp-lanes8",
+    "netsum-user-af_xdp",
+    "netsum-xdp-af_xdp",
+    "netsum-user-multicast",
+    "netsum-mpi",
+    "netsum-nccl",
+]
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 1}
 FULL = {"workers": "8,4,2,16", "sizes": "4Ki,64Ki,1Mi,16Mi,64Mi"}
 LEAST_ITERATIONS = 7  # of each system in each cell, over all rounds
@@ -74,6 +82,8 @@ def open_systems(wanted, racks, stack, out, say):
         "netsum-user-af_xdp": lambda: Netsum(racks["user"], packet_io="af_xdp"),
         "netsum-xdp-af_xdp": lambda: Netsum(racks["xdp"], packet_io="af_xdp"),
         "netsum-user-multicast": lambda: Netsum(racks["multicast"]),
+        "netsum-user-lanes8": lambda: Netsum(racks["user"], lane_bits=8),
+        "netsum-xdp-lanes8": lambda: Netsum(racks["xdp"], lane_bits=8),
         "netsum-user-bfloat16": lambda: Netsum(racks["user"], dtype="bfloat16"),
         "gloo": lambda: Gloo(racks["user"], ranks=gloo_ranks()),
         "gloo-bfloat16": lambda: Gloo(racks["user"], "bfloat16", gloo_ranks()),

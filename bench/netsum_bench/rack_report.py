@@ -10,6 +10,8 @@ from netsum_bench.figures import markdown, median, number, spread
 SYSTEMS = {
     "netsum-xdp": ("netsum, XDP", "in the switch", "#2ca02c"),
     "netsum-user": ("netsum, daemon", "in the switch", "#1f77b4"),
+    "netsum-xdp-lanes8": ("netsum, XDP, 8-bit lanes", "in the switch", "#c5b0d5"),
+    "netsum-user-lanes8": ("netsum, daemon, 8-bit lanes", "in the switch", "#9edae5"),
     "netsum-mpi": ("netsum, daemon, by MPI_Allreduce", "in the switch", "#aec7e8"),
     "netsum-nccl": ("netsum, daemon, by NCCL's CollNet table", "in the switch", "#98df8a"),
     "netsum-user-multicast": ("netsum, daemon, multicast", "in the switch", "#7f7f7f"),

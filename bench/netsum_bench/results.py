@@ -74,7 +74,7 @@ def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
 
 
 def door(name, minutes, systems, measures):
-    """A piece of the rack benchmark: all-reduces of 8 workers through a plug-in, beside the C++ API."""
+    """A piece of the rack benchmark: all-reduces of 8 workers through a plug-in or with an option, beside the usual way."""
     command = [
         PYTHON,
         "-m",
@@ -124,6 +124,7 @@ PIECES = [
     ),
     Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
     door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi", ["mpi"]),
+    door("lanes8", 6, "netsum-user,netsum-xdp,netsum-user-lanes8,netsum-xdp-lanes8,gloo,openmpi", []),
     door("nccl", 2, "netsum-user,netsum-nccl", ["nccl"]),
     training("training", 4, "lm", "gloo,netsum-xdp", full=("--models", "digits,lm", "--workers", "4,8")),
     training(

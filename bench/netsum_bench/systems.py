@@ -32,19 +32,20 @@ def spare_host(rack):
 class Netsum:
     """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
     "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
-    the workers share."""
+    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones."""
 
     setting = ""
     collective = "allreduce"
 
-    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp"):
+    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0):
         if packet_io == "af_xdp" and rack.rate != "none":
             raise Failed("AF_XDP would go past the shaping of the links")
-        self.rack, self.dtype, self.packet_io, self.place = rack, dtype, packet_io, place
+        self.rack, self.dtype, self.packet_io, self.place, self.lane_bits = rack, dtype, packet_io, place, lane_bits
         kind = {"switch": rack.dataplane, "memory": "memory"}.get(place, place)
         self.name = (
             f"netsum-{kind}"
             + ("" if dtype == "float32" else f"-{dtype}")
+            + (f"-lanes{lane_bits}" if lane_bits else "")
             + ("" if packet_io == "udp" else f"-{packet_io}")
             + ("-multicast" if rack.multicast else "")
         )
@@ -74,6 +75,7 @@ class Netsum:
                 warmup,
                 "--dtype",
                 self.dtype,
+                *(("--lane-bits", self.lane_bits) if self.lane_bits else ()),
                 "--mtu",
                 self.rack.mtu,
                 "--timeout",

@@ -134,6 +134,24 @@ def nccl(records):
     return markdown(["ms", "`netsum bench` (C++)", "CollNet table, harness", "CollNet / C++"], rows)
 
 
+def lanes8(records):
+    """float32 in 8-bit lanes, beside 32-bit ones and the fastest peer."""
+    cells = rack_report.cells(records)
+    rows = []
+    for rate, workers, size in sorted({key[:3] for key in cells}, key=lambda key: key[2]):
+        for dataplane in ("netsum-xdp", "netsum-user"):
+            wide, narrow, peer = (
+                best(cells, rate, workers, size, systems) for systems in ([dataplane], [f"{dataplane}-lanes8"], PEERS)
+            )
+            if not (wide and narrow and peer):
+                continue
+            where = f"{rack_report.SYSTEMS[dataplane][0]}, {workers} workers, {rate_text(rate)}, {size_text(size)}"
+            times = map(number, (wide[0], narrow[0], peer[0]))
+            rows.append([where, *times, f"{wide[0] / narrow[0]:.2f}", f"{peer[0] / narrow[0]:.2f}"])
+    headings = ["ms", "32-bit lanes", "8-bit lanes", "fastest peer", "32-bit / 8-bit", "peer / 8-bit"]
+    return markdown(headings, rows) if rows else "*Nothing to compare yet.*"
+
+
 def training(records):
     return training_bench.table(records)
 
@@ -292,6 +310,7 @@ TABLES = {
     "one-host:headline": one_host_headline,
     "mpi": mpi,
     "nccl": nccl,
+    "lanes8": lanes8,
     "training": training,
     "fsdp": training,
     "recommender": training,

@@ -336,6 +336,20 @@ def test_a_small_run_of_plug_ins(tmp_path):
     assert tables.nccl(records.load(output)).count("| 2 ranks, links of 1 Gbit/s") == 2
 
 
+@needs_root
+def test_a_small_run_of_8_bit_lanes(tmp_path):
+    assert NETSUM.exists()
+    output = tmp_path / "rack.jsonl"
+    wanted = {"netsum-user", "netsum-user-lanes8", "gloo"}
+    flags = ["--workers", "2", "--rates", "1gbit", "--sizes", "5Mi", "--rounds", "1"]
+    run = run_module("rack_bench", *flags, "--systems", ",".join(wanted), "--output", output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    up = {r["system"]: r["link_up"] for r in records.load(output) if "round" in r and r["wrong"] == 0}
+    assert up.keys() == wanted
+    assert up["netsum-user"] > 3.4 * up["netsum-user-lanes8"], up  # frames have other headers, too
+    assert tables.lanes8(records.load(output)).count("| netsum, daemon, 2 workers, links of 1 Gbit/s, 5 MiB |") == 1
+
+
 def test_collectives_are_compared_with_their_bounds():
     found = [
         record(system, times, bytes=16 << 20, collective=collective, **more)
