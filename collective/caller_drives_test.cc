@@ -252,14 +252,14 @@ TEST_F(CallerDrivesTest, ThreadsThatWaitInAllWaysAllEnd) {
 }
 
 TEST(DriverSeatTest, TheWatchdogWakesTheEnginesThread) {
-  DriverSeat seat(nullptr);
+  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
   seat.leave(false);
   seat.watch(monotonic_us());
   seat.sleep();  // hangs without
 }
 
 TEST(DriverSeatTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
-  DriverSeat seat(nullptr);
+  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
   EXPECT_FALSE(seat.call());
   seat.leave(false);
   seat.sleep();  // hangs without
@@ -268,11 +268,11 @@ TEST(DriverSeatTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
 }
 
 TEST(DriverSeatTest, CallersAreExpectedOnlyWhileNearlyAllWait) {
-  DriverSeat seat(nullptr);
+  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
   EXPECT_FALSE(seat.callers_wait());
   const auto operation = [&](bool waited) {
-    seat.note_submission();
-    if (waited) seat.note_prompt_wait();
+    seat.score().note_submission();
+    if (waited) seat.score().note_prompt_wait();
   };
   for (int i = 0; i < 100; ++i) operation(true);
   EXPECT_TRUE(seat.callers_wait());

@@ -23,6 +23,7 @@ namespace {
 
 // With a shorter timeout, a late timer would be a false alarm.
 constexpr int64_t kLeastLivenessMs = 20;
+constexpr int kMaxEngineThreads = 64;
 
 Status invalid(const std::string& message) {
   return Status(ErrorCode::kInvalidArgument, message);
@@ -63,6 +64,10 @@ Status check(const CommunicatorOptions& options) {
   }
   if (options.slots < 1 || options.slots > 1024 || (options.slots & (options.slots - 1)) != 0) {
     return invalid("slots is " + std::to_string(options.slots) + "; it must be a power of two, 1 to 1024");
+  }
+  if (options.engine_threads < 0 || options.engine_threads > kMaxEngineThreads) {
+    return invalid("engine_threads is " + std::to_string(options.engine_threads) + "; it must be 1 to " +
+                   std::to_string(kMaxEngineThreads) + ", or 0 (automatic)");
   }
   if (options.lane_bits != 0 && options.lane_bits != 8 && options.lane_bits != 16 &&
       options.lane_bits != 32) {

@@ -39,8 +39,10 @@ Status DataPath::open_network(Deadline deadline) {
 Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                          std::function<void(const Status&)> on_failed, Deadline deadline) {
   worker.encoding.lane_bits = options_.user.lane_bits;
-  auto path = open_path(memberships, std::move(worker), payload_bytes, options_.user, options_.shard,
-                        std::move(on_failed), options_.placement.shares_memory() ? nullptr : options_.trace);
+  const bool shares_memory = options_.placement.shares_memory();
+  const size_t ranks_here = shares_memory ? options_.placement.local_ranks().size() : 1;
+  auto path = open_path(memberships, std::move(worker), payload_bytes, options_.user, ranks_here,
+                        options_.shard, std::move(on_failed), shares_memory ? nullptr : options_.trace);
   if (!path.ok()) return path.status();
   network_ = std::move(path).value();
   options_.failures->attach(network_.engine.get());
@@ -54,12 +56,11 @@ void DataPath::watch_results(const Memberships& memberships) {
   const int root_rank = options_.user.aggregators.empty() ? options_.shard->root_rank() : kNoRank;
   for (size_t i = 0; i < memberships.size(); ++i) {
     std::vector<const Counter*> results;
-    for (size_t stripe = 0; stripe < network_.stripes.size(); ++stripe) {
-      const JobStripe& one = network_.stripes[stripe];
+    for (const NetworkPath::OneStripe& one : network_.stripes) {
       if (one.membership != i) continue;
       const StripeInfo& info = memberships[i]->membership().stripes[one.number];
       if (!info.embedded || (root_rank != kNoRank && info.owner_rank == root_rank))
-        results.push_back(&network_.worker->stripe(stripe).counters().results);
+        results.push_back(&one.stripe->counters().results);
     }
     const auto witness = [results] {
       uint64_t sum = 0;

@@ -4,8 +4,6 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
-#include <algorithm>
-
 namespace netsum {
 namespace {
 
@@ -16,14 +14,15 @@ void clear(int fd) {
 
 }  // namespace
 
-DriverSeat::DriverSeat(Engine* engine)
+DriverSeat::DriverSeat(EngineThread* engine, std::shared_ptr<CallerScore> score)
     : engine_(engine),
+      score_(std::move(score)),
       bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       can_sleep_(bell_.valid() && timer_.valid()) {}
 
-Engine* DriverSeat::take_or_call() {
-  if (Engine* engine = take()) return engine;
+EngineThread* DriverSeat::take_or_call() {
+  if (EngineThread* engine = take()) return engine;
   called_.store(true, std::memory_order_seq_cst);
   return take();
 }
@@ -63,11 +62,6 @@ void DriverSeat::watch(int64_t now_us) {
   watchdog_due_us_.store(now_us + kWatchdogUs, std::memory_order_seq_cst);
   const itimerspec in{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kWatchdogUs * 1'000}};
   timerfd_settime(timer_.get(), 0, &in, nullptr);
-}
-
-void DriverSeat::add_to_score(int change) {
-  const int score = score_.load(std::memory_order_relaxed) + change;
-  score_.store(std::clamp(score, 0, kMost), std::memory_order_relaxed);
 }
 
 }  // namespace netsum

@@ -9,14 +9,39 @@
 #ifndef NETSUM_COLLECTIVE_DRIVER_SEAT_H_
 #define NETSUM_COLLECTIVE_DRIVER_SEAT_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "src/base/file_descriptor.h"
 
 namespace netsum {
 
-class Engine;
+class EngineThread;
+
+// Whether callers have lately waited for their operations at once. The threads of an engine share it. Any thread.
+class CallerScore {
+ public:
+  // Of each operation: that it was submitted and, if so, that a caller soon waited for it.
+  void note_submission() { add(-kCost); }
+  void note_prompt_wait() { add(kCost + 1); }
+  bool callers_wait() const { return score_.load(std::memory_order_relaxed) >= kEnough; }
+  // After a submission: whether they do no longer.
+  bool callers_go_on() const { return score_.load(std::memory_order_relaxed) < kEnough - kCost; }
+
+ private:
+  // One operation without a waiter takes three with one, because it may be late by the watchdog's time.
+  static constexpr int kCost = 3, kEnough = 8, kMost = 16;
+
+  void add(int change) {
+    const int score = score_.load(std::memory_order_relaxed) + change;
+    score_.store(std::clamp(score, 0, kMost), std::memory_order_relaxed);
+  }
+
+  std::atomic<int> score_{0};  // an estimate: a lost update does not matter
+};
 
 class DriverSeat {
  public:
@@ -26,12 +51,12 @@ class DriverSeat {
   static constexpr int64_t kPromptUs = 200;
 
   // The engine's thread has the seat.
-  explicit DriverSeat(Engine* engine);
+  DriverSeat(EngineThread* engine, std::shared_ptr<CallerScore> score);
 
   // Null: another thread has the seat. The engine exists until leave().
-  Engine* take() { return taken_.exchange(true, std::memory_order_seq_cst) ? nullptr : engine_; }
+  EngineThread* take() { return taken_.exchange(true, std::memory_order_seq_cst) ? nullptr : engine_; }
   // As take(). If it returns null, the driver passes the seat on to the engine's thread when it leaves.
-  Engine* take_or_call();
+  EngineThread* take_or_call();
   // `needs_engine`: operations are in progress, or there is something that only the engine's thread does.
   void leave(bool needs_engine);
 
@@ -47,29 +72,28 @@ class DriverSeat {
   // that.
   void watch(int64_t now_us);
 
-  // Of each operation: that it was submitted and, if so, that a caller soon waited for it.
-  void note_submission() { add_to_score(-kCost); }
-  void note_prompt_wait() { add_to_score(kCost + 1); }
+  CallerScore& score() { return *score_; }
   // Whether the engine's thread may expect callers to drive.
-  bool callers_wait() const { return can_sleep_ && score_.load(std::memory_order_relaxed) >= kEnough; }
-  // After a submission: whether they do no longer.
-  bool callers_go_on() const { return score_.load(std::memory_order_relaxed) < kEnough - kCost; }
+  bool callers_wait() const { return can_sleep_ && score_->callers_wait(); }
 
  private:
-  // One operation without a waiter takes three with one, because it may be late by the watchdog's time.
-  static constexpr int kCost = 3, kEnough = 8, kMost = 16;
-
   void ring();
-  void add_to_score(int change);
 
-  Engine* const engine_;
+  EngineThread* const engine_;
+  const std::shared_ptr<CallerScore> score_;
   std::atomic<bool> taken_{true};
   std::atomic<bool> called_{false};
-  std::atomic<int> score_{0};  // an estimate: a lost update does not matter
-
   FileDescriptor bell_, timer_;
   const bool can_sleep_;                     // the descriptors could be made
   std::atomic<int64_t> watchdog_due_us_{0};  // 0: it is not set
+};
+
+// An engine thread's part of an operation, which a caller who waits for the operation may drive.
+struct DrivablePart {
+  std::shared_ptr<DriverSeat> seat;
+  int64_t submitted_us = 0;
+  std::atomic<bool> awaited = false;  // a caller has begun to wait
+  std::atomic<bool> ended = false;
 };
 
 }  // namespace netsum

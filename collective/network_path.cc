@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "collective/engine_threads.h"
 #include "collective/worker_io.h"
 #include "src/job/capabilities.h"
+#include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/codec.h"
 #include "wire/mtu.h"
@@ -42,15 +44,20 @@ std::string who_lacks_words(const std::vector<const Membership*>& memberships) {
   return "";
 }
 
-// The multicast groups of results, on the interfaces that lead to the aggregators.
-Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes) {
+// The multicast groups of the results of the stripes that `is_one` selects, on the interfaces that lead to the aggregators.
+template <typename IsOne>
+Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes, IsOne is_one) {
   std::vector<MulticastMembership> groups;
-  for (const StripeOptions& stripe : stripes) {
-    if (!stripe.multicast_group.valid()) continue;
+  for (size_t i = 0; i < stripes.size(); ++i) {
+    const StripeOptions& stripe = stripes[i];
+    if (!is_one(i) || !stripe.multicast_group.valid()) continue;
     Result<Address> local = local_address_towards(stripe.address);
     if (!local.ok()) return local.status();
-    const MulticastMembership membership{stripe.multicast_group, *local};
-    if (std::find(groups.begin(), groups.end(), membership) == groups.end()) groups.push_back(membership);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const MulticastMembership& other) {
+      return other.multicast_group == stripe.multicast_group && other.interface == *local;
+    });
+    if (group == groups.end()) group = groups.insert(group, {stripe.multicast_group, *local, {}});
+    group->sources.push_back(stripe.address);
   }
   return groups;
 }
@@ -63,18 +70,71 @@ std::string describe(const std::vector<MulticastMembership>& groups) {
   return text;
 }
 
+EngineThreads threads_for(const WorkerOptions& worker, const CommunicatorOptions& options, size_t ranks_here,
+                          const Address& remote) {
+  EngineThreads::Wanted wanted;
+  wanted.asked = options.engine_threads;
+  wanted.stripes = worker.stripes.size();
+  wanted.cores = usable_cores();
+  wanted.ranks_here = ranks_here;
+  wanted.one_queue = options.packet_io == PacketIoKind::kAfXdp;
+  wanted.link_bps = options.link_rate_bps;
+  if (wanted.link_bps == 0) {
+    const Result<Address> local = local_address_towards(remote);
+    const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
+    if (reported.ok()) wanted.link_bps = *reported;
+  }
+  return EngineThreads::choose(wanted);
+}
+
+void add_note(const std::string& more, std::string* note) {
+  if (!note->empty() && !more.empty()) *note += "; ";
+  *note += more;
+}
+
+// Makes the cores, among which the worker's stripes are divided, and their packet I/O.
+Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
+                  const CommunicatorOptions& options, NetworkPath* path,
+                  std::vector<std::unique_ptr<EngineCore>>* cores) {
+  const auto group = std::make_shared<CoreGroup>(divide_stripes(worker.stripe_weights, count));
+  worker.group = group;
+  const auto all_groups = groups_of(worker.stripes, [](size_t) { return true; });
+  if (!all_groups.ok()) return all_groups.status();
+  path->note = describe(*all_groups);
+  for (worker.core = 0; worker.core < group->cores(); ++worker.core) {
+    auto groups = groups_of(worker.stripes, [&](size_t i) { return group->core_of(i) == worker.core; });
+    if (!groups.ok()) return groups.status();
+    InjectedFaults faults = options.inject;
+    faults.seed += static_cast<uint64_t>(worker.rank) + (uint64_t{worker.core} << 32);
+    const uint32_t max_packet = NETSUM_HEADER_BYTES + worker.stripes.front().payload_bytes;
+    Result<WorkerIo> io = open_worker_io(options.packet_io, remote, max_packet, std::move(groups).value(),
+                                         faults, options.spin);
+    if (!io.ok()) return io.status();
+    if (worker.core == 0) add_note(io->note, &path->note);
+    if (io->faults != nullptr) path->faults.push_back(io->faults);
+    auto core = std::make_unique<NetworkCore>(std::move(io->io), worker);
+    path->workers.push_back(&core->worker());
+    for (size_t i = 0; i < core->worker().stripe_count(); ++i) {
+      const Stripe& stripe = core->worker().stripe(i);
+      path->stripes[stripe.options().index].stripe = &stripe;
+    }
+    cores->push_back(std::move(core));
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
-                              const CommunicatorOptions& options, Shard* shard,
+                              const CommunicatorOptions& options, size_t ranks_here, Shard* shard,
                               std::function<void(const Status&)> on_failed, TraceLog* trace) {
   NetworkPath path;
   std::vector<const Membership*> all;
   for (const auto& control : memberships) all.push_back(&control->membership());
   Result<std::vector<JobStripe>> stripes = job_stripes(all);
   if (!stripes.ok()) return stripes.status();
-  path.stripes = std::move(stripes).value();
-  for (const JobStripe& one : path.stripes) {
+  for (const JobStripe& one : *stripes) {
+    path.stripes.push_back({one});
     Result<StripeOptions> stripe = stripe_options(*all[one.membership], one.number, worker.rank);
     if (!stripe.ok()) return stripe.status();
     if (stripe->local && shard != nullptr) {
@@ -101,20 +161,13 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
-  Result<std::vector<MulticastMembership>> groups = groups_of(worker.stripes);
-  if (!groups.ok()) return groups.status();
-  InjectedFaults faults = options.inject;
-  faults.seed += static_cast<uint64_t>(worker.rank);
-  Result<WorkerIo> io = open_worker_io(options.packet_io, remote, NETSUM_HEADER_BYTES + first.payload_bytes,
-                                       *groups, faults, options.spin);
-  if (!io.ok()) return io.status();
-  path.note = describe(*groups);
-  if (!path.note.empty() && !io->note.empty()) path.note += "; ";
-  path.note += io->note;
-  path.faults = io->faults;
-  auto core = std::make_unique<NetworkCore>(std::move(io->io), worker);
-  path.worker = &core->worker();
-  path.engine = std::make_unique<Engine>(std::move(core), std::move(on_failed), trace);
+  const EngineThreads threads = threads_for(worker, options, ranks_here, remote);
+  std::vector<std::unique_ptr<EngineCore>> cores;
+  if (Status status = open_cores(std::move(worker), threads.count, remote, options, &path, &cores);
+      !status.ok())
+    return status;
+  add_note(threads.note, &path.note);
+  path.engine = std::make_unique<Engine>(std::move(cores), std::move(on_failed), trace);
   return path;
 }
 

@@ -1,4 +1,5 @@
-// The data path of a job over the network: its stripes, the packet I/O, and the engine.
+// The data path of a job over the network: its stripes, and the engine whose threads they are divided among, each with
+// packet I/O of its own.
 #ifndef NETSUM_COLLECTIVE_NETWORK_PATH_H_
 #define NETSUM_COLLECTIVE_NETWORK_PATH_H_
 
@@ -20,18 +21,21 @@ namespace netsum {
 
 struct NetworkPath {
   std::unique_ptr<Engine> engine;
-  const WorkerCore* worker = nullptr;  // the engine's, for its counters
-  std::vector<JobStripe> stripes;      // the worker's, in its order
-  ShardJob shard_job;                  // where a shard takes part
-  std::string note;                    // for describe(): how packets travel; empty if by default
-  const LossyIo* faults = nullptr;     // lives as long as the engine; null: none are injected
+  struct OneStripe : JobStripe {
+    const Stripe* stripe = nullptr;  // the engine's, for its counters
+  };
+  std::vector<OneStripe> stripes;
+  std::vector<const WorkerCore*> workers;  // the engine's, one for each thread
+  ShardJob shard_job;                      // where a shard takes part
+  std::string note;  // for describe(): how packets travel, and by how many threads; empty if by default
+  std::vector<const LossyIo*> faults;  // live as long as the engine; empty: none are injected
 };
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker` and their
-// weights follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `trace` as
-// Engine's.
+// weights follow from the memberships. A `payload_bytes` other than 0 is used in place of the one granted. `ranks_here`: that
+// use the link and the cores of this host. `trace` as Engine's.
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
-                              const CommunicatorOptions& options, Shard* shard,
+                              const CommunicatorOptions& options, size_t ranks_here, Shard* shard,
                               std::function<void(const Status&)> on_failed, TraceLog* trace);
 
 }  // namespace netsum

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/test_job.h"
@@ -40,6 +41,8 @@ class PlacedJob {
     for (size_t i = 0; i < aggregators[static_cast<size_t>(place)]; ++i) add();
   }
 
+  // Of every rank, before it connects.
+  void edit(std::function<void(CommunicatorOptions&)> how) { edit_ = std::move(how); }
   // Calls `body` on every rank, in a thread of its own.
   void run(const std::function<void(Communicator&)>& body, int lane_bits = 0) {
     CommunicatorOptions options;
@@ -59,6 +62,7 @@ class PlacedJob {
         [&](CommunicatorOptions& mine) {
           if (place_ == Place::kTwoHosts) mine.host = mine.rank % 2 == 0 ? "even" : "odd";
           mine.aggregators = aggregators_of(mine.rank);
+          if (edit_) edit_(mine);
         });
   }
 
@@ -87,6 +91,7 @@ class PlacedJob {
   }
 
   const Place place_;
+  std::function<void(CommunicatorOptions&)> edit_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;
   std::vector<std::string> addresses_;  // of all, also those that have ended
 };

@@ -28,12 +28,14 @@ struct Script {
   std::deque<std::pair<uint64_t, Status>> ends;  // operations to complete with the next burst
   Status own_failure;                            // with the next burst
   std::deque<uint64_t> submitted;
+  std::vector<uint32_t> tags;     // of all that were given to the core
   OperationSpec latest_spec;      // of the latest of them
   std::deque<std::string> calls;  // of fail(), and of on_failed
   int handled = 0;
   int idle_waits = 0;                 // waits without a time to wait
   std::thread::id submitter, driver;  // who has called submit() and advance() last
   bool echoes = false;                // every operation ends with the next burst, which comes at once
+  bool has_no_part = false;           // every operation ends when it is submitted
 
   void change(const std::function<void()>& how) {
     const std::lock_guard lock(mutex);
@@ -52,9 +54,11 @@ class ScriptedCore final : public EngineCore {
 
   void submit(uint64_t id, OperationSpec spec) override {
     if (!status_.ok()) return completions_.push_back({id, status_, id, {}});
+    if (ends_at_once(spec)) return completions_.push_back({id, Status(), id, {}, id});
     deadlines_.emplace_back(id, spec.deadline_us);
     const std::lock_guard lock(script_->mutex);
     script_->submitted.push_back(id);
+    script_->tags.push_back(spec.role.tag);
     script_->submitter = std::this_thread::get_id();
     if (script_->echoes) {
       script_->ends.emplace_back(id, Status());
@@ -112,6 +116,13 @@ class ScriptedCore final : public EngineCore {
   bool idle() const override { return deadlines_.empty(); }
 
  private:
+  bool ends_at_once(const OperationSpec& spec) {
+    const std::lock_guard lock(script_->mutex);
+    if (!script_->has_no_part) return false;
+    script_->tags.push_back(spec.role.tag);
+    script_->changed.notify_all();
+    return true;
+  }
   void end(uint64_t id, const Status& status) {
     std::erase_if(deadlines_, [id](const auto& operation) { return operation.first == id; });
     completions_.push_back({id, status, id, {}});

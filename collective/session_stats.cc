@@ -43,19 +43,19 @@ void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stat
 }
 
 void add_network_stats(const NetworkPath& network, const Shard* shard, CommunicatorStats* stats) {
-  const WorkerCore& worker = *network.worker;
-  const int ip_family = worker.stripe(0).options().address.family;
+  const int ip_family = network.stripes.front().stripe->options().address.family;
   const auto overhead = static_cast<uint64_t>(wire::overhead_bytes(ip_family));
   std::set<int> waits_for;
   Drops drops{};
-  for (size_t i = 0; i < worker.stripe_count(); ++i)
-    add_stripe(worker.stripe(i), overhead, stats, &drops, &waits_for);
-  stats->share_changes = worker.share_changes().get();
+  for (const NetworkPath::OneStripe& one : network.stripes)
+    add_stripe(*one.stripe, overhead, stats, &drops, &waits_for);
+  stats->share_changes = network.workers.front()->share_changes().get();
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
   }
-  if (network.faults != nullptr) {
-    const uint64_t lost = network.faults->receive_counters().lost.get();
+  if (!network.faults.empty()) {
+    uint64_t lost = 0;
+    for (const LossyIo* faults : network.faults) lost += faults->receive_counters().lost.get();
     stats->drops.push_back({"injected", lost});
     stats->packets_dropped += lost;
   }
@@ -71,11 +71,11 @@ std::string describe_network(const PathDescription& what) {
   const std::string note = network.note.empty() ? "" : "; " + network.note;
   const std::string& plan = what.job.front()->membership().plan.text();
   std::string shares = plan.empty() ? "" : "; " + plan;
-  if (const uint64_t changes = network.worker->share_changes().get(); changes > 0)
+  if (const uint64_t changes = network.workers.front()->share_changes().get(); changes > 0)
     shares +=
         "; the shares have been corrected " + std::to_string(changes) + (changes == 1 ? " time" : " times");
   if (what.aggregators.empty()) {
-    return "summed by " + std::to_string(network.worker->stripe_count()) +
+    return "summed by " + std::to_string(network.stripes.size()) +
            " embedded shards, each in a different rank: " +
            (what.why_shards.empty() ? "no aggregator is configured" : what.why_shards) + shares + note;
   }

@@ -1,4 +1,4 @@
-#include "collective/engine.h"
+#include "collective/engine_thread.h"
 #include "collective/work_state.h"
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -21,27 +21,24 @@ void Work::State::finish(const Status& result) {
 }
 
 void Work::State::wait_by(const Work& inner) {
-  const State& other = *inner.state_;
   const std::lock_guard lock(mutex);
-  seat = other.seat;
-  submitted_us = other.submitted_us;
+  part = inner.state_->part;
 }
 
 void Work::State::drive(int64_t deadline_us) {
-  std::shared_ptr<DriverSeat> drivers;
-  int64_t since_us = 0;
+  std::shared_ptr<DrivablePart> mine;
   {
     const std::lock_guard lock(mutex);
-    drivers = seat;
-    since_us = submitted_us;
+    mine = part;
   }
-  if (drivers == nullptr) return;
+  if (mine == nullptr) return;
   const int64_t now_us = monotonic_us();
   if (now_us >= deadline_us) return;
-  if (now_us - since_us <= DriverSeat::kPromptUs && !awaited.exchange(true)) drivers->note_prompt_wait();
-  if (done) return;
-  Engine* const engine = drivers->take_or_call();
-  if (engine != nullptr) engine->drive(*this, deadline_us);
+  if (now_us - mine->submitted_us <= DriverSeat::kPromptUs && !mine->awaited.exchange(true))
+    mine->seat->score().note_prompt_wait();
+  if (done || mine->ended) return;
+  EngineThread* const engine = mine->seat->take_or_call();
+  if (engine != nullptr) engine->drive(*mine, done, deadline_us);
 }
 
 Work ended_work(const Status& status) {

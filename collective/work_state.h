@@ -21,10 +21,8 @@ struct Work::State {
   Status status;
   std::function<void(const Status&)> callback;
 
-  // Of the engine that runs the operation; null: a thread that waits cannot drive it.
-  std::shared_ptr<DriverSeat> seat;
-  int64_t submitted_us = 0;
-  std::atomic<bool> awaited = false;
+  // Of the operation; null: a thread that waits cannot drive it.
+  std::shared_ptr<DrivablePart> part;
 
   // From now on, who waits for this drives the engine of `inner`, whose end ends this operation, too.
   void wait_by(const Work& inner);

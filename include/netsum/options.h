@@ -138,6 +138,13 @@ struct CommunicatorOptions {
   // A thread that waits for packets or for ranks of its host watches for up to 50 us, while that has paid lately, before it
   // sleeps. It yields its core meanwhile. False: it sleeps at once, which saves energy; small operations take longer.
   bool spin = true;
+  // Threads that send and receive, 0 to 64. The stripes (cores of aggregators, embedded shards) are divided among them, and
+  // each has a socket of its own. One thread carries 7 to 10 Gbit/s. More than there are stripes are not started, and
+  // Communicator::describe() warns of that, and of more than there are processor cores. 0: as many as the link's rate needs
+  // at 8 Gbit/s each, at most half of the processor cores that this process may use (of which the ranks of one host that
+  // share memory each have a part); one if the rate is unknown. One is the default, because the program needs the other cores.
+  // Ranks may differ.
+  int engine_threads = 1;
   // Bits per element on the wire; the same on every rank. For bfloat16 and float16, 16: half the bytes; fixed point
   // with 11 to 15 bits below the largest magnitude of a block, for at most 16 ranks. 32: 21 to 31 bits, for
   // tensors whose small elements matter beside large ones. 0: 16 for at most 16 ranks, otherwise 32. float32 has 32

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "netsum/status.h"
 #include "src/net/address.h"
@@ -30,8 +31,8 @@ class MulticastRange {
 struct MulticastMembership {
   Address multicast_group;  // with the port that its packets are sent to
   Address interface;        // where they arrive: a local address of that interface
-
-  bool operator==(const MulticastMembership&) const = default;
+  // Only packets from these addresses arrive: other threads receive those of the others. Empty: all.
+  std::vector<Address> sources;
 };
 
 }  // namespace netsum

@@ -23,11 +23,13 @@ ShareBalancer::ShareBalancer(std::span<const uint32_t> weights)
   normalize();
 }
 
-std::vector<int32_t> ShareBalancer::measurement(std::span<const int64_t> held_us, int64_t active_us) {
+std::vector<int32_t> ShareBalancer::measurement(std::span<const int64_t> held_us,
+                                                std::span<const int64_t> active_us) {
   std::vector<int32_t> elements(held_us.size() + 1);
-  if (active_us <= 0) return elements;
+  if (*std::min_element(active_us.begin(), active_us.end()) <= 0) return elements;
   for (size_t i = 0; i < held_us.size(); ++i) {
-    elements[i] = static_cast<int32_t>(std::clamp<int64_t>(held_us[i] * kThousand / active_us, 0, kThousand));
+    elements[i] =
+        static_cast<int32_t>(std::clamp<int64_t>(held_us[i] * kThousand / active_us[i], 0, kThousand));
   }
   elements[held_us.size()] = 1;
   return elements;

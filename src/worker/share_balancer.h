@@ -26,9 +26,10 @@ class ShareBalancer {
   // One weight per stripe, above 0; at least two.
   explicit ShareBalancer(std::span<const uint32_t> weights);
 
-  // What a rank has measured: the elements to be summed over all ranks. `held_us` by stripe: the part of `active_us` in
-  // which it was held back. 0 `active_us`: the rank has measured nothing.
-  static std::vector<int32_t> measurement(std::span<const int64_t> held_us, int64_t active_us);
+  // What a rank has measured: the elements to be summed over all ranks. By stripe: the part of `active_us` in which it was
+  // held back. 0 `active_us` of a stripe: the rank has measured nothing.
+  static std::vector<int32_t> measurement(std::span<const int64_t> held_us,
+                                          std::span<const int64_t> active_us);
 
   // The sums of all ranks' measurements. Returns true if the weights have changed.
   bool take(std::span<const int32_t> sums);

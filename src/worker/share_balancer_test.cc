@@ -44,7 +44,8 @@ class Network {
       const double spare = 1 - now[i] * cost_[i] / worst;
       held_us.push_back(static_cast<int64_t>(std::min(0.95, spare * 20) * kActiveUs));
     }
-    std::vector<int32_t> sums = ShareBalancer::measurement(held_us, kActiveUs);
+    std::vector<int32_t> sums =
+        ShareBalancer::measurement(held_us, std::vector<int64_t>(held_us.size(), kActiveUs));
     for (int32_t& sum : sums) sum *= ranks;
     return sums;
   }
@@ -60,8 +61,13 @@ class Network {
 
 TEST(ShareBalancer, AMeasurementSaysForWhichPartOfTheTimeAStripeIsHeldBack) {
   const std::vector<int64_t> held_us = {0, 250, 1000, 1001};
-  EXPECT_THAT(ShareBalancer::measurement(held_us, 1000), ElementsAre(0, 250, 1000, 1000, 1));
-  EXPECT_THAT(ShareBalancer::measurement(held_us, 0), ElementsAre(0, 0, 0, 0, 0));
+  const auto measurement = [&](std::vector<int64_t> active_us) {
+    return ShareBalancer::measurement(held_us, active_us);
+  };
+  EXPECT_THAT(measurement({1000, 1000, 1000, 1000}), ElementsAre(0, 250, 1000, 1000, 1));
+  EXPECT_THAT(measurement({1000, 500, 4000, 2002}), ElementsAre(0, 500, 250, 500, 1)) << "by different cores";
+  EXPECT_THAT(measurement({0, 0, 0, 0}), ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_THAT(measurement({1000, 1000, 0, 1000}), ElementsAre(0, 0, 0, 0, 0)) << "one core has nothing";
 }
 
 TEST(ShareBalancer, RanksThatHaveMeasuredNothingChangeNothing) {

@@ -31,6 +31,8 @@ WorkerOptions with_defaults(WorkerOptions options) {
   if (options.summands == 0) options.summands = options.world_size;
   for (int rank = static_cast<int>(options.names.size()); rank < options.world_size; ++rank)
     options.names.push_back(rank);
+  if (options.group == nullptr)
+    options.group = std::make_shared<CoreGroup>(std::vector<size_t>(options.stripes.size(), 0));
   return options;
 }
 
@@ -41,8 +43,9 @@ std::string seconds(int64_t us) {
 
 }  // namespace
 
-WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(options)) {
-  NETSUM_ASSERT(!options.stripes.empty());
+WorkerCore::WorkerCore(const WorkerOptions& options)
+    : options_(with_defaults(options)), group_(*options_.group) {
+  NETSUM_ASSERT(!options.stripes.empty() && options.stripes.size() == group_.stripes());
   NETSUM_ASSERT(options.world_size >= 1 && options.world_size <= kMaxRanks);
   NETSUM_ASSERT(options.rank >= 0 && options.rank < options.world_size);
   NETSUM_ASSERT(options.stripe_weights.empty() || options.stripe_weights.size() == options.stripes.size());
@@ -64,13 +67,13 @@ WorkerCore::WorkerCore(const WorkerOptions& options) : options_(with_defaults(op
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;
-    stripes_.push_back(std::make_unique<Stripe>(stripe));
+    if (group_.core_of(i) == options.core) stripes_.push_back(std::make_unique<Stripe>(stripe));
   }
+  NETSUM_ASSERT(!stripes_.empty());
   const std::vector<uint32_t>& weights = options.stripe_weights;
   if (options.balance_period > 0 && weights.size() > 1 &&
       std::count(weights.begin(), weights.end(), 0u) == 0) {
     balancer_.emplace(weights);
-    period_.held_us.resize(weights.size());
     looked_at_us_.resize(weights.size());
   }
   note_shares();
@@ -141,7 +144,8 @@ bool WorkerCore::may_start(const OperationSpec& spec) const {
   if (!balancer_.has_value()) return true;
   const size_t stream = stripes_.front()->stream_of(spec.type == DataType::kByte);
   const Front now = front(stream);
-  return now.first == UINT64_MAX || next_chunk_[stream] - now.first < kAhead * now.windows;
+  // Other cores may have started operations that this one has not, and be further.
+  return now.first == UINT64_MAX || next_chunk_[stream] < now.first + kAhead * now.windows;
 }
 
 bool WorkerCore::start_waiting() {
@@ -162,14 +166,14 @@ void WorkerCore::start(uint64_t id, OperationSpec spec) {
           std::make_unique<Operation>(next_number_++, std::move(spec), options_.summands, options_.encoding));
   ++period_.operations;
   const bool long_enough =
-      period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * stripes_.size();
+      period_.operations >= kPeriodOperations && period_.chunks >= options_.balance_period * group_.stripes();
   if (balancer_.has_value() && !asking_.has_value() && long_enough) ask_for_shares();
 }
 
 void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   // Ranks that began with the same stripe would all send to one place at once, while the links of the others are idle.
   if (operations_.empty()) next_stripe_ = static_cast<size_t>(options_.rank) % stripes_.size();
-  NETSUM_ASSERT(operation->role().chunk_map->stripes() == stripes_.size());
+  NETSUM_ASSERT(operation->role().chunk_map->stripes() == group_.stripes());
   const size_t chunks = operation->chunks(stripes_.front()->lane_room());
   uint64_t& next_chunk = next_chunk_[stripes_.front()->stream_of(operation->moves_bytes())];
   operation->first_chunk = next_chunk;
@@ -180,11 +184,11 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
 }
 
 void WorkerCore::ask_for_shares() {
-  asking_ = Asking{.effective = next_number_ + kLead};
-  measured_ = ShareBalancer::measurement(period_.held_us, period_.active_us);
+  asking_ = Asking{.effective = next_number_ + kLead, .ask = group_.ask(asked_++)};
+  std::vector<int32_t>& measured = asking_->ask->measured;
   OperationSpec spec;
   spec.type = DataType::kInt32;
-  spec.tensors = {{measured_.data(), measured_.data(), measured_.size()}};
+  spec.tensors = {{measured.data(), measured.data(), measured.size()}};
   spec.role.collective = Collective::kShares;
   spec.role.chunk_map = chunk_map_;
   spec.deadline_us = INT64_MAX;  // operations that wait for it have theirs
@@ -193,28 +197,30 @@ void WorkerCore::ask_for_shares() {
 }
 
 void WorkerCore::take_shares() {
-  NETSUM_ASSERT(asking_->answered);
-  asking_.reset();
-  if (balancer_->take(measured_)) {
+  NETSUM_ASSERT(asking_->ask->answered());
+  if (balancer_->take(asking_->ask->measured)) {
     chunk_map_ = std::make_shared<ChunkMap>(balancer_->weights());
     share_changes_.add();
     note_shares();
   }
-  period_ = {.held_us = std::vector<int64_t>(stripes_.size())};
+  asking_.reset();
+  period_ = {};
+  for (const auto& stripe : stripes_) group_.held_us(stripe->options().index).set(0);
+  group_.active_us(options_.core).set(0);
 }
 
 void WorkerCore::note_shares() {
-  for (size_t i = 0; i < stripes_.size(); ++i) {
-    const size_t length = chunk_map_->period().size();
-    stripes_[i]->counters().share.set(chunk_map_->count(0, length, i) * kWholeShare / length);
-  }
+  const size_t length = chunk_map_->period().size();
+  for (const auto& stripe : stripes_)
+    stripe->counters().share.set(chunk_map_->count(0, length, stripe->options().index) * kWholeShare /
+                                 length);
 }
 
 // An operation ends with its last stripe, so a stripe that runs ahead only takes bandwidth from those behind it, on the
 // links that they share. Half of the packets that may be in flight is enough room for stripes whose results come in bursts.
 Stripe::Limits WorkerCore::send_limits() const {
   Stripe::Limits limits = Stripe::kNoLimits;
-  if (stripes_.size() == 1) return limits;
+  if (group_.stripes() == 1) return limits;
   for (size_t stream = 0; stream < limits.size(); ++stream) {
     const Front now = front(stream);
     limits[stream] = now.first == UINT64_MAX ? now.first : now.first + now.windows / 2;
@@ -222,7 +228,12 @@ Stripe::Limits WorkerCore::send_limits() const {
   return limits;
 }
 
-WorkerCore::Front WorkerCore::front(size_t stream) const {
+Front WorkerCore::front(size_t stream) const {
+  group_.note(options_.core, stream, own_front(stream));
+  return group_.front(stream);
+}
+
+Front WorkerCore::own_front(size_t stream) const {
   Front now;
   for (const auto& stripe : stripes_) {
     now.first = std::min(now.first, stripe->next_chunk(stream));
@@ -243,8 +254,9 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   if (start_waiting()) complete_finished();  // operations without elements
   const Stripe::Limits limits = send_limits();
   if (balancer_.has_value()) {
-    if (active_since_us_ != 0) period_.active_us += now_us - active_since_us_;
-    active_since_us_ = limits == Stripe::kNoLimits ? 0 : now_us;
+    if (active_since_us_ != 0)
+      group_.active_us(options_.core).add(static_cast<uint64_t>(now_us - active_since_us_));
+    active_since_us_ = has_data_to_send() ? now_us : 0;
   }
   for (size_t tried = 0; tried < stripes_.size() && outbox_.size() < kBurst; ++tried) {
     const size_t index = next_stripe_;
@@ -256,15 +268,29 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
       if (size == 0) break;
       outbox_.push_back({frame, size, stripe.options().address});
     }
-    if (balancer_.has_value()) measure(index, now_us);
+    if (balancer_.has_value()) measure(stripe, now_us);
   }
+  look_again_us_ = outbox_.empty() && waits_for_other_cores() ? now_us + kLookAgainUs : INT64_MAX;
   return outbox_;
 }
 
-void WorkerCore::measure(size_t stripe, int64_t now_us) {
-  int64_t& looked_at_us = looked_at_us_[stripe];
-  if (looked_at_us != 0) period_.held_us[stripe] += now_us - looked_at_us;
-  looked_at_us = stripes_[stripe]->held_back() ? now_us : 0;
+bool WorkerCore::has_data_to_send() const {
+  return own_front(SlotLayout::kSums).first != UINT64_MAX ||
+         own_front(SlotLayout::kMoves).first != UINT64_MAX;
+}
+
+// Or perhaps for the slowest of its own stripes.
+bool WorkerCore::waits_for_other_cores() const {
+  if (group_.cores() == 1) return false;
+  return !waiting_.empty() || std::any_of(stripes_.begin(), stripes_.end(),
+                                          [](const auto& stripe) { return stripe->held_back(); });
+}
+
+void WorkerCore::measure(const Stripe& stripe, int64_t now_us) {
+  const size_t index = stripe.options().index;
+  int64_t& looked_at_us = looked_at_us_[index];
+  if (looked_at_us != 0) group_.held_us(index).add(static_cast<uint64_t>(now_us - looked_at_us));
+  looked_at_us = stripe.held_back() ? now_us : 0;
 }
 
 Stripe* WorkerCore::stripe_from(const Address& from) {
@@ -320,7 +346,7 @@ void WorkerCore::on_tick(int64_t now_us) {
 
 int64_t WorkerCore::next_tick_us() const {
   if (!status_.ok()) return INT64_MAX;
-  int64_t next = INT64_MAX;
+  int64_t next = look_again_us_;
   if (!operations_.empty() || !connected()) {
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }
@@ -341,7 +367,8 @@ void WorkerCore::complete_finished() {
     if (it->id != kNoId) {
       completions_.push_back({it->id, Status(), operation.number(), operation.course, everywhere});
     } else {
-      asking_->answered = true;
+      asking_->here = false;
+      asking_->ask->end();
     }
     it = operations_.erase(it);
   }

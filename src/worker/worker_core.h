@@ -16,6 +16,7 @@
 
 #include "netsum/status.h"
 #include "src/net/packet_io.h"
+#include "src/worker/core_group.h"
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
 #include "src/worker/stripe.h"
@@ -41,6 +42,9 @@ struct WorkerOptions {
   // The weights follow what the ranks measure (share_balancer.h) in periods of this many chunks for each stripe, if there
   // are several stripes and each has a weight. 0: they stay as they are. Equal on all ranks.
   uint64_t balance_period = 0;
+  // This core handles those of the stripes that are number `core`'s in this group. Null: all.
+  std::shared_ptr<CoreGroup> group;
+  size_t core = 0;
 };
 
 class WorkerCore {
@@ -82,12 +86,13 @@ class WorkerCore {
   void fail(const Status& status);
   const Status& status() const { return status_; }
   // No operation that was submitted is in progress.
-  bool idle() const { return waiting_.empty() && operations_.size() == (asks_for_shares() ? 1u : 0u); }
-  // An operation of the ranks' own is in progress.
-  bool asks_for_shares() const { return asking_.has_value() && !asking_->answered; }
+  bool idle() const { return waiting_.empty() && operations_.size() == (asks_here() ? 1u : 0u); }
+  // An operation of the ranks' own is in progress, here or at another core of the group.
+  bool asks_for_shares() const { return asking_.has_value() && !asking_->ask->answered(); }
 
   // How often the weights have changed. Any thread.
   const Counter& share_changes() const { return share_changes_; }
+  // Of the stripes that this core handles.
   size_t stripe_count() const { return stripes_.size(); }
   const Stripe& stripe(size_t index) const { return *stripes_[index]; }
   bool verifies_sums() const { return stripes_.front()->options().sum_key.has_value(); }
@@ -107,15 +112,16 @@ class WorkerCore {
   struct Period {
     uint64_t operations = 0;
     uint64_t chunks = 0;
-    int64_t active_us = 0;         // in which data was due
-    std::vector<int64_t> held_us;  // by stripe
   };
   struct Asking {
     uint64_t effective = 0;  // the number of the first operation with the new weights
-    bool answered = false;
+    std::shared_ptr<CoreGroup::Ask> ask;
+    bool here = true;  // its operation has not ended here
   };
   static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
-  static constexpr uint64_t kAhead = 2;          // windows
+  static constexpr uint64_t kAhead = 2;  // windows
+  // After which a core that waits for another one of its group looks how far that has come.
+  static constexpr int64_t kLookAgainUs = 50;
   static constexpr uint64_t kNoId = UINT64_MAX;  // of the ranks' own operations
 
   Stripe* stripe_from(const Address& from);
@@ -128,13 +134,13 @@ class WorkerCore {
   void ask_for_shares();
   void take_shares();
   void note_shares();
-  void measure(size_t stripe, int64_t now_us);
+  bool has_data_to_send() const;
+  bool waits_for_other_cores() const;
+  void measure(const Stripe& stripe, int64_t now_us);
   void complete_finished();
-  struct Front {  // of a stream
-    uint64_t first =
-        UINT64_MAX;        // the chunk furthest behind, by Operation::first_chunk; UINT64_MAX: all are sent
-    uint64_t windows = 0;  // of all stripes
-  };
+  bool asks_here() const { return asking_.has_value() && asking_->here; }
+  Front own_front(size_t stream) const;
+  // Of all cores, after telling them this one's.
   Front front(size_t stream) const;
   // Of each stream, the first chunk that no stripe may send yet.
   Stripe::Limits send_limits() const;
@@ -142,14 +148,16 @@ class WorkerCore {
   Status timeout_status(int64_t now_us, const Operation& operation) const;
 
   const WorkerOptions options_;
+  CoreGroup& group_;
   std::shared_ptr<const ChunkMap> chunk_map_;
   std::vector<std::unique_ptr<Stripe>> stripes_;
   std::optional<ShareBalancer> balancer_;  // only if the weights adapt
   Period period_;
   std::optional<Asking> asking_;
-  std::vector<int32_t> measured_;      // the tensor of the operation that asks
-  std::vector<int64_t> looked_at_us_;  // by stripe, while it is held back; 0: it is not
+  uint64_t asked_ = 0;                 // so often
+  std::vector<int64_t> looked_at_us_;  // by stripe of the job, while it is held back; 0: it is not
   int64_t active_since_us_ = 0;        // 0: no data is due
+  int64_t look_again_us_ = INT64_MAX;  // by collect(): whether other cores have come on
   Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs

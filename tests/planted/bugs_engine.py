@@ -2,7 +2,8 @@
 
 from bug import Bug
 
-ENGINE = "collective/engine.cc"
+ENGINE = "collective/engine_thread.cc"
+PARTS = "collective/engine.cc"
 CHECKS = "collective/tensor_check.cc"
 C_API = "collective/c_api.cc"
 
@@ -31,4 +32,28 @@ BUGS = [
         "collective/c_api_support.h",
         "    if (bytes[i] == 0) continue;\n", "    if (bytes[i] != 1000) continue;\n",
         "c_abi_test CAbiTest.AProgramOfALaterVersionConnectsIfItUsesNothingNew"),
+    Bug("engine", "parts_unordered", "threads that submit at the same time give their operations to the cores in different orders",
+        PARTS, "  if (threads_.size() > 1) order.lock();\n", "",
+        "engine_threads_test PartsTest.AllCoresGetTheOperationsOfAllThreadsInOneOrder"),
+    Bug("engine", "first_part_ends_all", "an operation ends with its first part", "collective/running_operation.cc",
+        "  return --left_ == 0;\n", "  return left_-- == all_;\n",
+        "engine_threads_test PartsTest.AnOperationEndsWithItsLastPart"),
+    Bug("engine", "a_part_failed_alone", "the failure of one core leaves the others to their deadlines", PARTS,
+        "    if (other != index) threads_[other]->fail(status);\n", "    if (other == index) threads_[other]->fail(status);\n",
+        "engine_threads_test PartsTest.TheFailureOfOneCoreEndsAllAndIsReportedOnce", hangs=True),
+    Bug("engine", "parts_reported_each", "every core that fails is reported", PARTS,
+        "  if (!reported_.exchange(true)) on_failed_(status);\n", "  on_failed_(status);\n  on_failed_(status);\n",
+        "engine_threads_test PartsTest.TheFailureOfOneCoreEndsAllAndIsReportedOnce"),
+    Bug("engine", "ended_within_submit", "an operation without parts ends within submit(), whose caller may hold a lock",
+        ENGINE, "    ended_.push_back(operation);\n", "    events_.on_ended(*operation);\n",
+        "engine_threads_test PartsTest.NothingEndsWithinSubmit", hangs=True),
+    Bug("engine", "behind_is_too_far", "a core that is behind another one never starts its operation", "src/worker/worker_core.cc",
+        "next_chunk_[stream] < now.first + kAhead * now.windows", "next_chunk_[stream] - now.first < kAhead * now.windows",
+        "worker_core_group_test CoresTest.ACoreStartsWhatAnotherOneIsAheadIn"),
+    Bug("engine", "answer_at_one_core", "a core takes corrected weights before they have come", "src/worker/core_group.cc",
+        "  latest_->left = cores();\n", "  latest_->left = 1;\n",
+        "worker_core_group_test CoreGroup.AllCoresAskWithWhatAllHaveMeasured"),
+    Bug("engine", "held_back_for_good", "a core that waits for another one does not look again", "src/worker/worker_core.cc",
+        "  int64_t next = look_again_us_;\n", "  int64_t next = INT64_MAX;\n",
+        "worker_core_group_test CoresTest.ACoreThatWaitsForAnotherOneLooksAgain"),
 ]

@@ -99,6 +99,30 @@ Status join_group(int fd, const MulticastMembership& membership) {
   return Status(ErrorCode::kInvalidArgument, what + std::strerror(error));
 }
 
+// The kernel runs it on each datagram from its UDP header on: 0 drops it. Five instructions for each source, of 4096.
+Status take_only_from(int fd, const MulticastMembership& membership) {
+  std::vector<sock_filter> filter;
+  for (const Address& source : membership.sources) {
+    uint32_t ip = 0;
+    std::memcpy(&ip, source.ip.data(), sizeof ip);
+    filter.insert(
+        filter.end(),
+        {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(SKF_NET_OFF) + 12),
+         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(ip), 0, 3), BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 0),
+         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, source.port, 0, 1), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)});
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
+  sock_fprog program;
+  std::memset(&program, 0, sizeof program);  // its padding, too: memcheck looks at all that the kernel gets
+  program.len = static_cast<unsigned short>(filter.size());
+  program.filter = filter.data();
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) return Status();
+  return Status(ErrorCode::kUnsupported,
+                "UDP socket of multicast group " + membership.multicast_group.to_string() +
+                    ": the kernel takes no filter of " + std::to_string(membership.sources.size()) +
+                    " senders: " + std::strerror(errno));
+}
+
 // Local address and offloads, once the socket is bound.
 Status finish_open(const UdpIoOptions& options, const Address& bound, UdpSocket* out) {
   sockaddr_storage name{};
@@ -171,6 +195,8 @@ Result<UdpSocket> open_multicast_socket(const MulticastMembership& membership, c
   const socklen_t size = membership.multicast_group.to_sockaddr(&name);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&name), size) != 0)
     return open_error(membership.multicast_group, errno);
+  if (!membership.sources.empty())
+    if (const Status status = take_only_from(fd, membership); !status.ok()) return status;
   if (const Status status = join_group(fd, membership); !status.ok()) return status;
   if (const Status status = finish_open(options, membership.multicast_group, &out); !status.ok())
     return status;

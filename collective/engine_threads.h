@@ -1,0 +1,33 @@
+// How many threads run the engine of the network.
+#ifndef NETSUM_COLLECTIVE_ENGINE_THREADS_H_
+#define NETSUM_COLLECTIVE_ENGINE_THREADS_H_
+
+#include <cstddef>
+#include <string>
+
+namespace netsum {
+
+struct EngineThreads {
+  // What one thread sends and receives, in bits per second each: 7 to 10 Gbit/s were measured (docs/profile.md).
+  static constexpr double kRateOfOne = 8e9;
+
+  struct Wanted {
+    int asked = 1;           // CommunicatorOptions::engine_threads
+    size_t stripes = 1;      // each is one thread's
+    size_t cores = 1;        // that this process may use
+    size_t ranks_here = 1;   // that share the cores and the link
+    double link_bps = 0;     // 0: unknown
+    bool one_queue = false;  // the packet I/O serves one thread
+  };
+  static EngineThreads choose(const Wanted& wanted);
+
+  size_t count = 1;
+  std::string note;  // for describe(); empty if one thread was asked for
+};
+
+// Of the machine, those that this process may use.
+size_t usable_cores();
+
+}  // namespace netsum
+
+#endif  // NETSUM_COLLECTIVE_ENGINE_THREADS_H_

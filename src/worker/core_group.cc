@@ -1,0 +1,67 @@
+#include "src/worker/core_group.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "src/base/assert.h"
+#include "src/worker/share_balancer.h"
+
+namespace netsum {
+
+CoreGroup::CoreGroup(std::vector<size_t> core_of_stripe)
+    : core_of_(std::move(core_of_stripe)),
+      cores_(*std::max_element(core_of_.begin(), core_of_.end()) + 1),
+      held_us_(core_of_.size()) {}
+
+void CoreGroup::note(size_t core, size_t stream, const Front& front) {
+  Core::Stream& mine = cores_[core].streams[stream];
+  mine.first.store(front.first, std::memory_order_relaxed);
+  mine.windows.store(front.windows, std::memory_order_relaxed);
+}
+
+Front CoreGroup::front(size_t stream) const {
+  Front all;
+  for (const Core& core : cores_) {
+    all.first = std::min(all.first, core.streams[stream].first.load(std::memory_order_relaxed));
+    all.windows += core.streams[stream].windows.load(std::memory_order_relaxed);
+  }
+  return all;
+}
+
+// A core comes to a number when all cores have the answer to the one before.
+std::shared_ptr<CoreGroup::Ask> CoreGroup::ask(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (number < asked_) return latest_;
+  NETSUM_ASSERT(number == asked_);
+  ++asked_;
+  latest_ = std::make_shared<Ask>();
+  latest_->left = cores();
+  std::vector<int64_t> held, active;
+  for (size_t stripe = 0; stripe < stripes(); ++stripe) {
+    held.push_back(static_cast<int64_t>(held_us_[stripe].get()));
+    active.push_back(static_cast<int64_t>(active_us(core_of_[stripe]).get()));
+  }
+  latest_->measured = ShareBalancer::measurement(held, active);
+  return latest_;
+}
+
+std::vector<size_t> divide_stripes(std::span<const uint32_t> weights, size_t cores) {
+  cores = std::clamp<size_t>(cores, 1, weights.size());
+  std::vector<size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return weights[a] > weights[b]; });
+  // The largest first, each to the core that has the least; of those, to the one with the fewest stripes, so that none of
+  // weight 0 leave a core without.
+  std::vector<std::pair<uint64_t, size_t>> has(cores);
+  std::vector<size_t> core_of(weights.size());
+  for (const size_t stripe : order) {
+    const auto least = std::min_element(has.begin(), has.end());
+    core_of[stripe] = static_cast<size_t>(least - has.begin());
+    least->first += weights[stripe];
+    ++least->second;
+  }
+  return core_of;
+}
+
+}  // namespace netsum
