@@ -49,7 +49,7 @@ class Fixture {
       BitSet set = sets_[i];
       std::vector<uint8_t> values(sets_[i].count() * sizeof(float) + Tensor::kSlackBytes);
       state.ResumeTiming();
-      tensor_->unpack(segments_[i], std::move(set), std::move(values));
+      tensor_->unpack(segments_[i], &set, &values);
       benchmark::ClobberMemory();
     }
   }

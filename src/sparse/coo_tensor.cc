@@ -74,7 +74,7 @@ class CooTensor final : public Tensor {
   uint64_t count() override { return sorted_.size(); }
   void find(const Segment& segment, BitSet* set) override;
   bool pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const override;
-  void unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) override;
+  void unpack(const Segment& segment, BitSet* set, std::vector<uint8_t>* values) override;
   Status finish() override;
   const TensorView* dense() const override { return nullptr; }
   const Status& status() const override { return status_; }
@@ -178,8 +178,8 @@ bool CooTensor::pack(const Segment& segment, const BitSet& set, const BitSet& ow
   });
 }
 
-void CooTensor::unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) {
-  parts_.push_back({segment.begin, std::move(set), std::move(values)});
+void CooTensor::unpack(const Segment& segment, BitSet* set, std::vector<uint8_t>* values) {
+  parts_.push_back({segment.begin, std::exchange(*set, {}), std::exchange(*values, {})});
 }
 
 Status CooTensor::finish() {

@@ -35,7 +35,7 @@ class DenseTensor final : public Tensor {
   uint64_t count() override;
   void find(const Segment& segment, BitSet* set) override;
   bool pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const override;
-  void unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) override;
+  void unpack(const Segment& segment, BitSet* set, std::vector<uint8_t>* values) override;
   Status finish() override { return {}; }
   const TensorView* dense() const override { return &view_; }
   const Status& status() const override { return status_; }
@@ -132,9 +132,10 @@ void DenseTensor::clear_around(const Segment& segment, const BitSet& set) {
   clear_until(segment.end);
 }
 
-void DenseTensor::unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) {
+void DenseTensor::unpack(const Segment& segment, BitSet* sums, std::vector<uint8_t>* values) {
+  const BitSet& set = *sums;
   if (view_.input != view_.output || negative_zeros_) clear_around(segment, set);
-  const uint8_t* from = values.data();
+  const uint8_t* from = values->data();
   uint8_t* const begin = output() + segment.begin * unit_ * element_;
   for (size_t i = 0; i < set.size(); ++i) {
     const uint64_t first = set.numbers[i] << kWordShift;

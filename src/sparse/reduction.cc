@@ -13,12 +13,13 @@ namespace {
 
 // Smaller tensors are not worth the round trips of an index.
 constexpr double kLeastAutoBytes = 64 << 10;
-constexpr double kMostSegments = 64;
-// Of a dense tensor for a segment; but the expected traffic of a segment is not less than this because of it.
-constexpr double kScanBytes = 8 << 20;
+// Nothing travels while the first segment is scanned, and nothing but its index until that is complete. So segments are smaller
+// than Settings::segment_bytes where there are few, but not smaller than this.
+constexpr double kFineSegments = 16;
 constexpr double kLeastSegmentBytes = 64 << 10;
-// What a level costs beside its bits: about a round trip at 100 Mbit/s.
-constexpr double kLevelCost = 24'000;
+constexpr double kMostSegments = 64;
+// What a level costs beside its bits: about a round trip, 1 ms at 100 Mbit/s or 10 us at 10 Gbit/s.
+constexpr double kLevelCost = 100'000;
 // Values of so many segments may be in flight or not yet stored.
 constexpr size_t kSegmentsInFlight = 3;
 
@@ -115,7 +116,9 @@ void Reduction::read_count() {
     phase_ = Phase::kPlan;
     return;
   }
-  tensor_->unpack({0, shape_.positions}, {}, {});
+  BitSet nothing;
+  std::vector<uint8_t> no_values;
+  tensor_->unpack({0, shape_.positions}, &nothing, &no_values);
   if (shape_.positions > 0) profile_->learn(shape_, {}, 0, 0);
   end_issuing();
 }
@@ -130,10 +133,8 @@ void Reduction::plan() {
   levels_ = Levels::choose(shape_.positions, expected, kLevelCost / shape_.bit_cost);
   const double bytes =
       expected.blocks[0] * shape_.unit_bytes + levels_.bits(shape_.positions, expected) * shape_.bit_cost / 8;
-  double parts = bytes / settings_.segment_bytes;
-  // Scanning one segment of a dense tensor, too, goes on while another one travels.
-  if (tensor_->dense() != nullptr)
-    parts = std::max(parts, std::min(shape_.dense_bytes() / kScanBytes, bytes / kLeastSegmentBytes));
+  const double parts =
+      std::max(bytes / settings_.segment_bytes, std::min(bytes / kLeastSegmentBytes, kFineSegments));
   const auto segments = static_cast<uint64_t>(std::clamp(parts, 1.0, kMostSegments));
   const uint64_t whole = uint64_t{1} << std::max(levels_.shifts.front(), kWordShift);
   segment_units_ = ((shape_.positions + segments - 1) / segments + whole - 1) / whole * whole;
@@ -193,11 +194,26 @@ bool Reduction::can_begin_turn() const {
 
 Reduction::Part& Reduction::part(size_t number) {
   if (number == first_part_ + parts_.size()) {
+    if (spare_parts_.empty()) {
+      parts_.emplace_back();
+    } else {
+      parts_.push_back(std::move(spare_parts_.back()));
+      spare_parts_.pop_back();
+    }
     const uint64_t begin = number * segment_units_;
-    parts_.push_back({.segment = {begin, std::min(begin + segment_units_, shape_.positions)}});
+    parts_.back().begin({begin, std::min(begin + segment_units_, shape_.positions)});
     parts_.back().levels.reserve(levels_.shifts.size());
   }
   return parts_[number - first_part_];
+}
+
+void Reduction::Part::begin(const Segment& other) {
+  segment = other;
+  levels.clear();
+  blocks.clear();
+  values_issued = false;
+  index_operation.reset();
+  value_operation.reset();
 }
 
 const SubOperation* Reduction::issue_level(Part* part, size_t number) {
@@ -248,7 +264,8 @@ const SubOperation* Reduction::issue_values(Part* part) {
   occupancy_.add(part->united);
   part->values_issued = true;
   const size_t elements = tensor_->elements(part->segment, part->united);
-  part->values.resize(elements * size_of(tensor_->type()) + Tensor::kSlackBytes);
+  const size_t bytes = elements * size_of(tensor_->type()) + Tensor::kSlackBytes;
+  if (part->values.size() < bytes) part->values.resize(bytes);
   if (!tensor_->pack(part->segment, part->united, part->own, part->values.data())) {
     break_off();
     return nullptr;
@@ -293,7 +310,8 @@ void Reduction::take_results() {
   while (status_.ok() && !parts_.empty() && parts_.front().values_issued &&
          has_ended(parts_.front().value_operation)) {
     Part& part = parts_.front();
-    tensor_->unpack(part.segment, std::move(part.united), std::move(part.values));
+    tensor_->unpack(part.segment, &part.united, &part.values);
+    spare_parts_.push_back(std::move(part));
     parts_.pop_front();
     ++first_part_;
   }

@@ -49,8 +49,8 @@ struct Settings {
   int rank = 0;
   int ranks = 1;
   bool combines_bits = true;  // false: ranks can only add (or_by_sum.h)
-  // Of a segment: so large that its values travel for longer than the index of the next one takes to come back, and so small
-  // that the first index, during which nothing else travels, is a small part.
+  // Of a segment of a large tensor: so large that its values travel for longer than the index of the next one takes to come
+  // back. Those of small tensors are smaller.
   double segment_bytes = 512 << 10;
 };
 
@@ -89,9 +89,12 @@ class Reduction {
     std::vector<std::vector<uint64_t>> blocks;  // [level]: set on any rank
     std::vector<uint64_t> words;                // the bits of the last level
     std::vector<int32_t> lanes;                 // the same for or_by_sum.h
-    std::vector<uint8_t> values;
+    std::vector<uint8_t> values;                // perhaps with room behind them
     bool values_issued = false;
     std::optional<uint64_t> index_operation, value_operation;  // the last ones
+
+    // For another segment, in the same memory.
+    void begin(const Segment& other);
   };
 
   bool has_ended(const std::optional<uint64_t>& number) const { return !number || ended_[*number]; }
@@ -138,6 +141,8 @@ class Reduction {
   bool in_turn_ = false;    // what it depends on has ended
   std::deque<Part> parts_;  // segments from number first_part_ on
   size_t first_part_ = 0;
+  std::vector<Part>
+      spare_parts_;      // whose memory the next segments use: fresh memory costs a page fault per 4 KiB
   Occupancy occupancy_;  // of the union
   SparseStats stats_;
 };

@@ -300,7 +300,7 @@ TEST(ReductionTest, AutoLeavesDenseTensorsAloneAndComesBack) {
 
 // The byte model of docs/sparse.md: values of the union, and an index of so many bits for each of its elements.
 TEST(ReductionTest, BytesAreThoseOfTheModel) {
-  constexpr size_t kElements = 1'000'000;
+  constexpr size_t kElements = 4'000'000;
   const struct { double density, most_bits; } kCases[] = {{0.03, 16}, {0.01, 16}, {0.001, 32}};
   for (const auto& one : kCases) {
     Rng rng(9);
@@ -359,6 +359,29 @@ TEST(ReductionTest, SegmentsOverlap) {
   EXPECT_EQ(values.size(), 3u) << "as many as may be in flight";
   for (const SubOperation& operation : values) reductions[0].ended(operation.number);
   EXPECT_NE(reductions[0].next(), nullptr);
+}
+
+// The first segment travels alone, so small tensors have small segments; but a segment is worth its round trips.
+TEST(ReductionTest, SegmentsOfSmallTensorsAreSmall) {
+  constexpr size_t kElements = 400'000;
+  const struct {
+    double density;
+    long segments;
+  } kCases[] = {{0.01, 1}, {0.2, 5}, {1, 16}};
+  for (const auto& one : kCases) {
+    Rng rng(3);
+    Job job(&rng);
+    std::vector<Profile> profiles(1);
+    std::vector<DenseRank> ranks(1);
+    ranks[0].in.assign(kElements, 0);
+    for (float& x : ranks[0].in)
+      if (rng.chance(one.density)) x = 1;
+    const auto operations = check_dense(&job, &ranks, {.mode = SparseMode::kOn}, 1, &profiles);
+    EXPECT_EQ(
+        std::count_if(operations.begin(), operations.end(), [](auto& o) { return o.kind == Kind::kValues; }),
+        one.segments)
+        << one.density;
+  }
 }
 
 TEST(ReductionTest, RanksThatDifferHaveOtherParameters) {

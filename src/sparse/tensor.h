@@ -42,8 +42,9 @@ class Tensor {
   // Returns false if they do not include them. `values` has kSlackBytes of room behind the elements.
   static constexpr size_t kSlackBytes = 64;
   virtual bool pack(const Segment& segment, const BitSet& set, const BitSet& own, uint8_t* values) const = 0;
-  // Takes the sums of these units. Called once for each segment, in order, unless the whole is summed at once.
-  virtual void unpack(const Segment& segment, BitSet set, std::vector<uint8_t> values) = 0;
+  // Stores the sums of these units, or takes them away. Called once for each segment, in order, unless the whole is summed at
+  // once.
+  virtual void unpack(const Segment& segment, BitSet* set, std::vector<uint8_t>* values) = 0;
   // Called after the last unpack().
   virtual Status finish() = 0;
 

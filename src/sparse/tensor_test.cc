@@ -51,7 +51,7 @@ CooResult alone(const Coo& coo, uint64_t rows, size_t row_elements = 1) {
   EXPECT_EQ(tensor->count(), set.count());
   std::vector<uint8_t> values(tensor->elements(all, set) * 4 + Tensor::kSlackBytes);
   EXPECT_TRUE(tensor->pack(all, set, set, values.data()));
-  tensor->unpack(all, set, values);
+  tensor->unpack(all, &set, &values);
   EXPECT_TRUE(tensor->finish().ok());
   return result;
 }
@@ -79,7 +79,7 @@ TEST(CooTensorTest, AddsDuplicatesOfHalfTypesAndIntegers) {
     tensor->find({0, 2}, &set);
     std::vector<uint8_t> packed(8 + Tensor::kSlackBytes);
     EXPECT_TRUE(tensor->pack({0, 2}, set, set, packed.data()));
-    tensor->unpack({0, 2}, set, packed);
+    tensor->unpack({0, 2}, &set, &packed);
     return tensor->finish();
   };
   const uint16_t bfloats[] = {kernels::float_to_bfloat16(1.5f), kernels::float_to_bfloat16(2)};
@@ -122,7 +122,8 @@ TEST(CooTensorTest, AnAllocatorWithoutMemoryIsAnError) {
   const auto tensor = make_coo_tensor(coo.view(4), DataType::kFloat32, [](size_t) { return CooMemory{}; });
   BitSet set;
   set.add(1);
-  tensor->unpack({0, 4}, set, std::vector<uint8_t>(4 + Tensor::kSlackBytes));
+  std::vector<uint8_t> values(4 + Tensor::kSlackBytes);
+  tensor->unpack({0, 4}, &set, &values);
   EXPECT_EQ(tensor->finish().code(), ErrorCode::kResourceExhausted);
 }
 
@@ -157,7 +158,7 @@ TEST(DenseTensorTest, WritesZerosWhereNothingTravelled) {
       tensor->find(all, &set);
       std::vector<uint8_t> values(tensor->elements(all, set) * 4 + Tensor::kSlackBytes);
       ASSERT_TRUE(tensor->pack(all, set, set, values.data()));
-      tensor->unpack(all, set, values);
+      tensor->unpack(all, &set, &values);
       for (size_t i = 0; i < in.size(); ++i) EXPECT_FALSE(std::signbit(to[i])) << i;
       EXPECT_THAT(std::vector<float>(to, to + 5), ElementsAre(0, 0, 1, 2, 0));
     }
