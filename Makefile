@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-compression bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ bench-sparse: build ## Measure sparse all-reduces in a rack, compared with dense
 bench-training: setup ## Train the demo's models and a recommender with Gloo and netsum in racks: 4 and 8 workers, 100 Mbit/s and 1 Gbit/s
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.training_bench $(BENCH_FLAGS)
+
+bench-compression: setup ## Train with every method of compression in racks, beside PyTorch's hooks on Gloo (root; hours; BENCH_FLAGS=--quick: minutes)
+	@scripts/install_wheel.sh
+	@.venv/bin/python -m netsum_bench.compression_bench $(BENCH_FLAGS)
 
 bench-thresholds: setup ## Count what thresholds of compression let pass, on the gradients of trained models (three minutes)
 	@scripts/install_wheel.sh

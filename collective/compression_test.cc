@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = PlacedJob::kRanks;
 constexpr int kSteps = 3;
 constexpr size_t kCount = 5000;
+constexpr size_t kRows = 50;
 
 class CompressionTest : public testing::TestWithParam<Place> {};
 
@@ -61,6 +62,12 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "fp16", .memory = "residual"},
       {.method = "bf16", .memory = "residual", .path = "gather"},
       {.method = "efsign"},
+      {.method = "onebit"},
+      {.method = "int8"},
+      {.method = "int4", .rotated = true},
+      {.method = "thc", .block = 512},
+      {.method = "blocktopk", .ratio = 0.05, .block = 64},
+      {.method = "powersgd"},
   };
   for (const CompressionOptions& options : methods) {
     const auto compression = made(options);
@@ -70,7 +77,7 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
     std::vector<std::vector<float>> first(kSteps);
     job.run([&](Communicator& communicator) {
       const int rank = communicator.rank();
-      const auto tensor = compression->tensor(7, kCount, rank, kRanks);
+      const auto tensor = compression->tensor(7, kCount, rank, kRanks, kRows);
       CompressionBuffers buffers;
       for (int step = 0; step < kSteps; ++step) {
         const auto input = gradient(rank, step);
@@ -88,7 +95,7 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       }
       const std::lock_guard lock(mutex);
       for (const CompressionState& part : tensor->state())
-        for (size_t i = 0; i < kCount; ++i) totals.residuals[i] += part.values[i];
+        for (size_t i = 0; part.is_memory && i < kCount; ++i) totals.residuals[i] += part.values[i];
     });
     for (size_t i = 0; i < kCount; ++i)
       ASSERT_NEAR(totals.received[i] + totals.residuals[i], totals.gradients[i],

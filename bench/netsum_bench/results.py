@@ -193,6 +193,15 @@ PIECES = [
         True,
     ),
     Piece(
+        "compression",
+        40,
+        [PYTHON, "-m", "netsum_bench.compression_bench", "--workers", "8", "--rates", "100mbit,1gbit"],
+        ("rate", "model", "workers", "seed", "system"),
+        [*RACK, "torch"],
+        ("--workers", "4,8", "--rates", "100mbit,1gbit,none"),
+        True,
+    ),
+    Piece(
         "thresholds",
         3,
         [PYTHON, "-m", "netsum_bench.thresholds_bench"],

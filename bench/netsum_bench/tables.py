@@ -319,6 +319,8 @@ TABLES = {
     "jobs": jobs,
     "floods": floods,
     "profile": profile.tables,
+    "compression": compression_report.table,
+    "compression:plot": lambda _: "![Held-out loss against the time of training](data/compression.svg)",
     "thresholds": compression_report.thresholds_table,
     "micro:kernels": kernels,
     "micro:tags": tags,
@@ -328,4 +330,4 @@ TABLES = {
 }
 
 # Of the pieces that have one: writes it to the path, from the records.
-PLOTS = {"sparse": sparse_report.write_plot}
+PLOTS = {"sparse": sparse_report.write_plot, "compression": compression_report.write_plot}

@@ -114,16 +114,22 @@ struct CompressionOptions {
   // compression_methods() lists them.
   std::string method = "none";
   // What is kept of what was not sent: "none"; "residual", which is added to the next tensor (error feedback); "dgc", the
-  // residual with momentum correction of Deep Gradient Compression. Empty: the method's own.
+  // residual with momentum correction of Deep Gradient Compression; "momentum", which is sent instead of the gradient. Empty: the method's own.
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // topk, sidco, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
+  // topk, sidco, blocktopk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
   double ratio = 0.01;
-  // topk, sidco, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
+  // topk, sidco, blocktopk, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
+  // int8, int4, thc: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
+  uint32_t block = 256;
+  // int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
+  bool rotated = false;
+  // powersgd: the rank of the matrix that is sent, 1 to 1024; at most the number of rows or columns.
+  uint32_t rank = 4;
   // sidco: the distribution of magnitudes that is assumed: "exponential"; "pareto", the generalised Pareto distribution; or
   // "gamma", with the generalised Pareto distribution in later stages.
   std::string fit = "exponential";
@@ -131,7 +137,7 @@ struct CompressionOptions {
   double threshold = 0;
   // Memory "residual": by what the residual is multiplied in every step; 0 to 1.
   double decay = 1;
-  // Memory "dgc": the momentum, at least 0 and below 1. The optimizer must then have none.
+  // Memories "dgc" and "momentum": the momentum, at least 0 and below 1. The optimizer must then have none.
   double momentum = 0.9;
   // Memory "dgc": the gradient of a tensor is scaled down to this L2 norm, divided by the square root of the number of
   // ranks. 0: not at all.

@@ -58,13 +58,34 @@ struct Method {
 constexpr std::array kMethods = {
     Method{
         "bf16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kBFloat16); }},
+    Method{"blocktopk",
+           "residual",
+           {"ratio", "k", "block"},
+           [](const CompressionOptions& options, bool) { return make_block_top_k(options); }},
     Method{"dgc",
            "dgc",
            {"ratio", "k", "sampled", "warmup_steps"},
            [](const CompressionOptions& options, bool) { return make_top_k(options); }},
     Method{"efsign", "residual", {}, [](const CompressionOptions&, bool) { return make_ef_sign(); }},
     Method{"fp16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kFloat16); }},
+    Method{"int4",
+           "residual",
+           {"block", "rotated", "seed"},
+           [](const CompressionOptions& options, bool has_memory) {
+             return make_integers("int4", options, has_memory);
+           }},
+    Method{"int8",
+           "residual",
+           {"block", "rotated", "seed"},
+           [](const CompressionOptions& options, bool has_memory) {
+             return make_integers("int8", options, has_memory);
+           }},
     Method{"none", "none", {}, [](const CompressionOptions&, bool) { return make_identity(); }},
+    Method{"onebit", "residual", {}, [](const CompressionOptions&, bool) { return make_one_bit(); }},
+    Method{"powersgd",
+           "residual",
+           {"rank", "seed"},
+           [](const CompressionOptions& options, bool) { return make_power_sgd(options); }},
     Method{"qsgd",
            "none",
            {"levels", "seed"},
@@ -75,6 +96,7 @@ constexpr std::array kMethods = {
            {"ratio", "k", "fit"},
            [](const CompressionOptions& options, bool) { return make_sidco(options); }},
     Method{"signsgd", "none", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
+    Method{"signum", "momentum", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
     Method{"terngrad",
            "none",
            {"seed"},
@@ -82,6 +104,12 @@ constexpr std::array kMethods = {
              CompressionOptions one_level = options;
              one_level.levels = 1;
              return make_levels("terngrad", one_level);
+           }},
+    Method{"thc",
+           "residual",
+           {"block", "seed"},
+           [](const CompressionOptions& options, bool has_memory) {
+             return make_integers("thc", options, has_memory);
            }},
     Method{"threshold",
            "residual",
@@ -93,8 +121,11 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool) { return make_top_k(options); }},
 };
 
-constexpr std::array<std::pair<std::string_view, MemoryKind>, 3> kMemories = {
-    {{"none", MemoryKind::kNone}, {"residual", MemoryKind::kResidual}, {"dgc", MemoryKind::kDgc}}};
+constexpr std::array<std::pair<std::string_view, MemoryKind>, 4> kMemories = {
+    {{"none", MemoryKind::kNone},
+     {"residual", MemoryKind::kResidual},
+     {"dgc", MemoryKind::kDgc},
+     {"momentum", MemoryKind::kMomentum}}};
 constexpr std::array kPaths = {CompressionPath::kDense, CompressionPath::kUnion, CompressionPath::kGather};
 
 std::string quoted(std::string_view text) {
@@ -132,6 +163,9 @@ std::vector<Option> list_options(const CompressionOptions& o) {
   return {{"ratio", "", text_of(o.ratio), text_of(standard.ratio)},
           {"k", "", std::to_string(o.k), std::to_string(standard.k)},
           {"sampled", "", o.sampled ? "true" : "false", "false"},
+          {"block", "", std::to_string(o.block), std::to_string(standard.block)},
+          {"rotated", "", o.rotated ? "true" : "false", "false"},
+          {"rank", "", std::to_string(o.rank), std::to_string(standard.rank)},
           {"fit", "", o.fit, standard.fit},
           {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
           {"warmup_steps", "", std::to_string(o.warmup_steps), std::to_string(standard.warmup_steps)},
@@ -139,6 +173,7 @@ std::vector<Option> list_options(const CompressionOptions& o) {
           {"seed", "", std::to_string(o.seed), std::to_string(standard.seed)},
           {"decay", "residual", text_of(o.decay), text_of(standard.decay)},
           {"momentum", "dgc", text_of(o.momentum), text_of(standard.momentum)},
+          {"momentum", "momentum", text_of(o.momentum), text_of(standard.momentum)},
           {"clip_norm", "dgc", text_of(o.clip_norm), text_of(standard.clip_norm)}};
 }
 
@@ -151,8 +186,13 @@ bool has_option(const Method* method, std::string_view memory, const Option& opt
 // Options that nothing would read were meant for something else.
 Status check_unused(const Method* method, std::string_view name, std::string_view memory,
                     const CompressionOptions& options) {
-  for (const Option& option : list_options(options)) {
-    if (option.value == option.default_value || has_option(method, memory, option)) continue;
+  const std::vector<Option> all = list_options(options);
+  for (const Option& option : all) {
+    // Two memories may have an option of the same name.
+    const bool is_read = std::any_of(all.begin(), all.end(), [&](const Option& other) {
+      return other.name == option.name && has_option(method, memory, other);
+    });
+    if (option.value == option.default_value || is_read) continue;
     return invalid(std::string(option.name) + " is " + option.value + ", but " +
                    (option.memory.empty()
                         ? "the method " + quoted(name)
@@ -184,6 +224,14 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
     return invalid("the method " + method +
                    " needs a memory: without one, what it leaves out is lost for ever, and training "
                    "does not converge; use memory 'residual'");
+  }
+  // What it keeps is not what was not sent.
+  if (memory == "momentum") {
+    if (compressor.name() == "signsgd") return {};
+    return invalid(
+        "the method " + method +
+        " cannot use the memory 'momentum': only signs of a momentum are a method, 'signum'; let the "
+        "optimizer have the momentum");
   }
   if (!promise.mean)
     return invalid("the method " + method + " cannot use the memory " + quoted(memory) +
@@ -294,7 +342,8 @@ Result<std::shared_ptr<const Compression>> make(const Method* method,
   const auto* const memory = std::find_if(kMemories.begin(), kMemories.end(),
                                           [&](const auto& entry) { return entry.first == options.memory; });
   if (memory == kMemories.end())
-    return invalid("memory is " + quoted(options.memory) + "; it must be 'none', 'residual' or 'dgc'");
+    return invalid("memory is " + quoted(options.memory) +
+                   "; it must be 'none', 'residual', 'dgc' or 'momentum'");
   if (method != nullptr && method->name == "dgc" && options.memory != "dgc")
     return invalid("the method 'dgc' is topk with the memory 'dgc', and memory is " + quoted(options.memory) +
                    "; leave memory out, or use the method 'topk'");

@@ -31,15 +31,15 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 12u);
+  EXPECT_EQ(compression_methods().size(), 19u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
-  EXPECT_THAT(
-      refusal_of({.method = "topp"}),
-      AllOf(HasSubstr("'topp'"), HasSubstr("qsgd, randomk, sidco, signsgd, terngrad, threshold, topk")));
+  EXPECT_THAT(refusal_of({.method = "topp"}),
+              AllOf(HasSubstr("'topp'"),
+                    HasSubstr("qsgd, randomk, sidco, signsgd, signum, terngrad, thc, threshold, topk")));
   EXPECT_THAT(refusal_of({.memory = "all"}),
-              HasSubstr("memory is 'all'; it must be 'none', 'residual' or 'dgc'"));
+              HasSubstr("memory is 'all'; it must be 'none', 'residual', 'dgc' or 'momentum'"));
   EXPECT_THAT(refusal_of({.path = "ring"}),
               HasSubstr("path is 'ring'; it must be 'dense', 'union' or 'gather'"));
 }
@@ -56,6 +56,10 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "signsgd", .memory = "residual"}), HasSubstr("not a mean"));
   EXPECT_THAT(refusal_of({.method = "none", .memory = "residual"}), HasSubstr("unbiased"));
   EXPECT_THAT(refusal_of({.method = "dgc", .memory = "residual"}), HasSubstr("leave memory out"));
+  EXPECT_THAT(refusal_of({.method = "topk", .memory = "momentum"}), HasSubstr("a method, 'signum'"));
+  EXPECT_THAT(refusal_of({.method = "powersgd", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "thc", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "onebit", .path = "gather"}), HasSubstr("use path 'dense'"));
 }
 
 TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
@@ -67,6 +71,15 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
                 HasSubstr("positive float32 number"));
   for (const uint32_t levels : {0u, 32768u})
     EXPECT_THAT(refusal_of({.method = "qsgd", .levels = levels}), HasSubstr("between 1 and 32767"));
+  for (const uint32_t block : {0u, 4097u})
+    for (const char* const method : {"int8", "int4", "thc", "blocktopk"})
+      EXPECT_THAT(refusal_of({.method = method, .block = block}), HasSubstr("between 1 and 4096"));
+  EXPECT_THAT(refusal_of({.method = "thc", .block = 48}), HasSubstr("power of two"));
+  EXPECT_THAT(refusal_of({.method = "int8", .block = 48, .rotated = true}), HasSubstr("power of two"));
+  for (const uint32_t rank : {0u, 1025u})
+    EXPECT_THAT(refusal_of({.method = "powersgd", .rank = rank}), HasSubstr("between 1 and 1024"));
+  EXPECT_THAT(refusal_of({.method = "sidco", .fit = "normal"}),
+              HasSubstr("'exponential', 'pareto' or 'gamma'"));
   EXPECT_THAT(refusal_of({.method = "topk", .decay = 1.5}), HasSubstr("decay is 1.5"));
   EXPECT_THAT(refusal_of({.method = "dgc", .momentum = 1}), HasSubstr("momentum is 1"));
   EXPECT_THAT(refusal_of({.method = "dgc", .clip_norm = -1}), HasSubstr("clip_norm is -1"));
@@ -94,6 +107,12 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
     all.push_back({.method = std::string(method), .threshold = method == "threshold" ? 0.25 : 0});
   all.push_back({.method = "randomk", .memory = "none", .ratio = 0.2});
   all.push_back({.method = "topk", .ratio = 0.3});
+  all.push_back({.method = "blocktopk", .ratio = 0.3, .block = 7});
+  for (const char* const method : {"int8", "int4"}) {
+    all.push_back({.method = method, .memory = "none", .block = 16});
+    all.push_back({.method = method, .block = 16, .rotated = true});
+    all.push_back({.method = method, .memory = "none", .block = 16, .rotated = true});
+  }
   for (const CompressionOptions& options : all) {
     const auto compression = made(options);
     for (uint64_t seed = 1; seed <= 5; ++seed) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "src/compress/methods.h"
 #include "src/kernels/select.h"
 
 namespace netsum::compress {
@@ -47,10 +48,10 @@ class Dgc : public Memory {
     return residual_.data();
   }
   float* residual() override { return residual_.data(); }
-  void sent(const float* payload) override {
+  void compressed(const float* sent) override {
     // What is not finite was sent as well, so the velocity stays finite.
     for (size_t i = 0; i < velocity_.size(); ++i)
-      if (payload[i] != 0) velocity_[i] = 0;
+      if (sent[i] != 0) velocity_[i] = 0;
   }
   std::vector<CompressionState> state() override {
     return {{"velocity", velocity_}, {"residual", residual_}};
@@ -74,6 +75,25 @@ class Dgc : public Memory {
   std::vector<float> residual_;
 };
 
+class Momentum : public Memory {
+ public:
+  Momentum(const CompressionOptions& options, size_t count)
+      : momentum_(static_cast<float>(options.momentum)), average_(count, 0.0f) {}
+
+  const float* compensate(const float* gradient, int /*ranks*/) override {
+    for (size_t i = 0; i < average_.size(); ++i)
+      average_[i] = momentum_ * average_[i] + (1 - momentum_) * gradient[i];
+    return average_.data();
+  }
+  float* residual() override { return nullptr; }
+  void compressed(const float* /*sent*/) override { clear_not_finite(average_.data(), average_.size()); }
+  std::vector<CompressionState> state() override { return {{"momentum", average_}}; }
+
+ private:
+  float momentum_;
+  std::vector<float> average_;
+};
+
 }  // namespace
 
 std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count) {
@@ -82,6 +102,8 @@ std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& o
       return std::make_unique<Residual>(options.decay, count);
     case MemoryKind::kDgc:
       return std::make_unique<Dgc>(options, count);
+    case MemoryKind::kMomentum:
+      return std::make_unique<Momentum>(options, count);
     case MemoryKind::kNone:
       break;
   }

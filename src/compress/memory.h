@@ -18,17 +18,18 @@ class Memory {
   virtual const float* compensate(const float* gradient, int ranks) = 0;
   // Where the compressor leaves what it has not sent, which may be what compensate() returned; or null.
   virtual float* residual() = 0;
-  // Of payloads that are as long as the tensor: what was sent.
-  virtual void sent(const float* /*payload*/) {}
+  // After each compression. `sent`: the payload, if it is as long as the tensor; otherwise null.
+  virtual void compressed(const float* /*sent*/) {}
   virtual std::vector<CompressionState> state() = 0;
 };
 
-enum class MemoryKind : uint8_t { kNone, kResidual, kDgc };
+enum class MemoryKind : uint8_t { kNone, kResidual, kDgc, kMomentum };
 
 // "none"; "residual": m <- decay m + g, of which the residual stays (Seide et al., Interspeech 2014); "dgc": momentum
 // correction and factor masking, u <- momentum u + g, v <- v + u; where v is sent, both become 0 (Lin et al., ICLR 2018). The
 // gradient is first scaled to an L2 norm of at most clip_norm / sqrt(N), for each tensor by itself, since other tensors are
-// not known yet; the paper takes the norm over all of them.
+// not known yet; the paper takes the norm over all of them. "momentum": m <- momentum m + (1 - momentum) g is what is compressed, of
+// which nothing is taken away (Signum: Bernstein et al., ICML 2018).
 std::unique_ptr<Memory> make_memory(MemoryKind kind, const CompressionOptions& options, size_t count);
 
 }  // namespace netsum::compress

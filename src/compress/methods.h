@@ -49,6 +49,10 @@ MadeCompressor make_random_k(const CompressionOptions& options, bool has_memory)
 // each takes s for its residual. Summed over N ranks, the residuals still contract:
 // sum_r |x_r - s sign(x_r)|^2 = sum_r |x_r|^2 - N n s^2.
 MadeCompressor make_ef_sign();
+// "onebit": the signs, and two scales, the mean of the elements that are not negative and that of the others. Seide et al., Interspeech
+// 2014, where every column has two of its own. As above, the scales s+ and s- are those of all ranks together, so the residuals
+// contract: sum_r |x_r - s|^2 = sum_r |x_r|^2 - N n (p s+^2 + (1 - p) s-^2), where p is the share of +.
+MadeCompressor make_one_bit();
 // "signsgd": the sign of the sum of signs: +1, -1, or 0 where the votes are equal. Bernstein et al., ICML 2018.
 MadeCompressor make_sign_vote();
 
@@ -58,6 +62,27 @@ MadeCompressor make_sign_vote();
 // s^2 / (4 levels^2). "terngrad": one level: -s, 0 and s (Wen et al., NeurIPS 2017, without clipping).
 inline constexpr uint32_t kMostLevels = 32767;
 MadeCompressor make_levels(std::string_view name, const CompressionOptions& options);
+
+// "blocktopk": the blocks whose norms have the largest means over the ranks: all ranks send the same. ARC-top-k (arXiv 2510.26709) and others
+// choose them in this way. On one rank a contraction with d = k / n.
+MadeCompressor make_block_top_k(const CompressionOptions& options);
+
+// "powersgd": a matrix P Q^T of low rank. Vogels, Karimireddy and Jaggi, NeurIPS 2019. The ranks average P = M Q, with the Q
+// of the step before (a warm start), make its columns orthonormal, and average Q = M^T P. What remains, (I - P P^T) M, is never
+// longer than M. Tensors of one row are sent as they are.
+inline constexpr uint32_t kMostRank = 1024;
+MadeCompressor make_power_sgd(const CompressionOptions& options);
+
+// "int8", "int4": integers of up to 127 and 7 on either side of zero, for each block of a scale of its own, the largest magnitude s on any
+// rank. With a memory, rounded to nearest: no element is off by more than s / 254 or s / 14. Without one, rounded at random:
+// E C(x) = x, and no element is off by more than twice as much. With `rotated`, Hadamard's matrix and random signs spread every
+// element over its block first (Suresh et al., ICML 2017), which makes blocks with outliers more even.
+// "thc": THC with uniform levels (Li et al., NSDI 2024): rotated blocks, whose elements are then near a normal distribution, cut
+// off at 2.15 standard deviations, and rounded at random to 4 bits. The scale is the largest on any rank. The paper takes the
+// norm of the tensor; here every block has its own.
+inline constexpr size_t kMostBlock = 4096;
+Status check_block(const CompressionOptions& options);
+MadeCompressor make_integers(std::string_view name, const CompressionOptions& options, bool has_memory);
 
 // How many of n elements k or a share are; 1 to n. 0 of 0.
 size_t elements_to_send(size_t n, uint64_t k, double ratio);

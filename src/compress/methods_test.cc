@@ -21,12 +21,6 @@ using ::testing::ElementsAre;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-double squares(const std::vector<float>& values) {
-  double sum = 0;
-  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
-  return sum;
-}
-
 // By a stable sort.
 std::vector<float> slow_top_k(const std::vector<float>& values, size_t k) {
   std::vector<size_t> order(values.size());
@@ -194,34 +188,13 @@ TEST(MethodsTest, FieldsHoldTheSumsOfAnyNumberOfRanks) {
   EXPECT_EQ(Fields(1, 8).per_lane(), 7u);
 }
 
-// The ranks of a vote, and the sums of their payloads.
-struct Votes {
-  Votes(const Compression& compression, const std::vector<std::vector<float>>& inputs) {
-    const int n = static_cast<int>(inputs.size());
-    for (int r = 0; r < n; ++r) {
-      ranks.emplace_back(compression, inputs[0].size(), r, n);
-      ranks.back().compress(inputs[static_cast<size_t>(r)]);
-      const auto lanes = ranks.back().payload<int32_t>();
-      sums.resize(lanes.size());
-      for (size_t i = 0; i < lanes.size(); ++i) sums[i] += lanes[i];
-      side += ranks.back().side()[0] / static_cast<float>(n);
-    }
-  }
-  std::vector<float> result(size_t rank) {
-    return ranks[rank].decompress(sums.data(), &side, static_cast<int>(ranks.size()));
-  }
-
-  std::vector<Rank> ranks;
-  std::vector<int32_t> sums;
-  float side = 0;
-};
-
 TEST(MethodsTest, EfSignSendsSignsOfOneScale) {
   constexpr size_t kCount = 100;
   for (const size_t n : {size_t{1}, size_t{2}, size_t{5}, size_t{8}}) {
     std::vector<std::vector<float>> inputs;
     for (size_t r = 0; r < n; ++r) inputs.push_back(numbers(kCount, 30 + r));
-    Votes votes(*made({.method = "efsign"}), inputs);
+    Job job(*made({.method = "efsign"}), kCount, static_cast<int>(n));
+    const auto result = job.step(inputs);
     double scale = 0, before = 0, after = 0;
     for (const auto& input : inputs) {
       double sum = 0;
@@ -230,34 +203,35 @@ TEST(MethodsTest, EfSignSendsSignsOfOneScale) {
       before += squares(input);
     }
     for (size_t r = 0; r < n; ++r) {
-      const auto result = votes.result(r);
       for (size_t i = 0; i < kCount; ++i) {
         double signs = 0;
         for (const auto& input : inputs) signs += std::copysign(1.0, input[i]);
         ASSERT_NEAR(result[i], scale * signs / static_cast<double>(n), 1e-6);
-        ASSERT_NEAR(votes.ranks[r].state("residual")[i], inputs[r][i] - std::copysign(scale, inputs[r][i]),
+        ASSERT_NEAR(job.rank(r).state("residual")[i], inputs[r][i] - std::copysign(scale, inputs[r][i]),
                     1e-6);
       }
-      after += squares(votes.ranks[r].state("residual"));
+      after += squares(job.rank(r).state("residual"));
     }
     EXPECT_NEAR(after, before - static_cast<double>(n * kCount) * scale * scale, 1e-5 * before);
   }
 }
 
-TEST(MethodsTest, EfSignKeepsAllOfAStepThatIsNotFinite) {
-  Votes votes(*made({.method = "efsign"}), {{1.0f, -2.0f, kNaN}, {1.0f, 1.0f, 1.0f}});
-  EXPECT_TRUE(std::isnan(votes.result(0)[0]));
-  EXPECT_TRUE(std::isnan(votes.result(1)[2]));
-  EXPECT_THAT(votes.ranks[0].state("residual"), ElementsAre(1.0f, -2.0f, 0.0f));
-  EXPECT_THAT(votes.ranks[1].state("residual"), ElementsAre(1.0f, 1.0f, 1.0f));
+TEST(MethodsTest, SignsKeepAllOfAStepThatIsNotFinite) {
+  for (const char* const method : {"efsign", "onebit"}) {
+    Job job(*made({.method = method}), 3, 2);
+    const auto result = job.step({{1.0f, -2.0f, kNaN}, {1.0f, 1.0f, 1.0f}});
+    EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[2])) << method;
+    EXPECT_THAT(job.rank(0).state("residual"), ElementsAre(1.0f, -2.0f, 0.0f));
+    EXPECT_THAT(job.rank(1).state("residual"), ElementsAre(1.0f, 1.0f, 1.0f));
+  }
 }
 
 TEST(MethodsTest, SignsAreCounted) {
-  Votes votes(*made({.method = "signsgd"}),
-              {{1.0f, -2.0f, 3.0f, 0.1f}, {-1.0f, -1.0f, 0.5f, -7.0f}, {1.0f, 9.0f, 0.0f, -1.0f}});
-  EXPECT_THAT(votes.result(0), ElementsAre(1.0f, -1.0f, 1.0f, -1.0f));
-  Votes tie(*made({.method = "signsgd"}), {{1.0f, -2.0f}, {-1.0f, -1.0f}});
-  EXPECT_THAT(tie.result(1), ElementsAre(0.0f, -1.0f));
+  const auto compression = made({.method = "signsgd"});
+  EXPECT_THAT(Job(*compression, 4, 3)
+                  .step({{1.0f, -2.0f, 3.0f, 0.1f}, {-1.0f, -1.0f, 0.5f, -7.0f}, {1.0f, 9.0f, 0.0f, -1.0f}}),
+              ElementsAre(1.0f, -1.0f, 1.0f, -1.0f));
+  EXPECT_THAT(Job(*compression, 2, 2).step({{1.0f, -2.0f}, {-1.0f, -1.0f}}), ElementsAre(0.0f, -1.0f));
 }
 
 TEST(MethodsTest, LevelsOfACommonScaleAreAdded) {
@@ -334,7 +308,7 @@ TEST(MethodsTest, TensorsOfAnySizeAndZerosAndConstants) {
           for (size_t i = 0; i < n; ++i) {
             ASSERT_TRUE(std::isfinite(sent[i]));
             // A vote has no zero.
-            if (constant == 0 && method != "signsgd") {
+            if (constant == 0 && !method.starts_with("sign")) {
               ASSERT_EQ(sent[i], 0);
             }
           }

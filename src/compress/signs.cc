@@ -1,4 +1,4 @@
-// Methods that send signs, which the network counts: efsign, signsgd.
+// Methods that send signs, which the network counts: efsign, onebit, signsgd.
 #include <cmath>
 #include <limits>
 
@@ -63,6 +63,59 @@ class EfSign : public Signs {
   }
 };
 
+class OneBit : public Signs {
+ public:
+  std::string_view name() const override { return "onebit"; }
+  CompressionPromise promise() const override {
+    return {
+        .summability = Summability::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
+  }
+  // The sum of what is not negative, that of the rest, and how many are not negative, each divided by the number of elements: their
+  // means over the ranks give the scales of all elements together.
+  PayloadShape shape(const CompressionContext& context, size_t count) const override {
+    PayloadShape shape = Signs::shape(context, count);
+    shape.side_values = 3;
+    return shape;
+  }
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* side) const override {
+    pack(values, context.ranks, payload);
+    double positive = 0, negative = 0, count = 0;
+    for (const float value : values) {
+      const bool is_negative = std::signbit(value);
+      positive += is_negative ? 0 : value;
+      negative += is_negative ? value : 0;
+      count += is_negative ? 0 : 1;
+    }
+    const double n = values.empty() ? 1 : static_cast<double>(values.size());
+    side[0] = static_cast<float>(positive / n);
+    side[1] = static_cast<float>(negative / n);
+    side[2] = static_cast<float>(count / n);
+    if (residual == nullptr || residual == values.data()) return;
+    for (size_t i = 0; i < values.size(); ++i) residual[i] = values[i];
+  }
+  void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
+                  const float* side, int contributions, std::span<float> out,
+                  float* residual) const override {
+    const float plus = quotient(side[0], side[2]), minus = quotient(side[1], 1 - side[2]);
+    const float middle = (plus + minus) / 2;
+    const float unit = (plus - minus) / 2 / static_cast<float>(contributions);
+    unpack(out.size(), context.ranks, contributions, payload,
+           [&](size_t i, int difference) { out[i] = middle + unit * static_cast<float>(difference); });
+    if (residual == nullptr) return;
+    if (!std::isfinite(plus) || !std::isfinite(minus)) {  // nothing useful has been sent: all of it remains
+      clear_not_finite(residual, out.size());
+      return;
+    }
+    for (size_t i = 0; i < out.size(); ++i) residual[i] -= std::signbit(residual[i]) ? minus : plus;
+  }
+
+ private:
+  // 0 of nothing; the share may then be off by what the network has rounded.
+  static float quotient(float sum, float share) { return sum == 0 || share <= 0 ? sum : sum / share; }
+};
+
 class SignVote : public Signs {
  public:
   std::string_view name() const override { return "signsgd"; }
@@ -89,6 +142,10 @@ class SignVote : public Signs {
 
 MadeCompressor make_ef_sign() {
   return std::shared_ptr<const Compressor>(std::make_shared<EfSign>());
+}
+
+MadeCompressor make_one_bit() {
+  return std::shared_ptr<const Compressor>(std::make_shared<OneBit>());
 }
 
 MadeCompressor make_sign_vote() {

@@ -43,7 +43,7 @@ class Tensor : public CompressedTensor {
       values_ = memory_->compensate(gradient, context_.ranks);
     std::copy_n(agreed, agreed_.size(), agreed_.begin());
     compressor_->compress(context_, {values_, count_}, agreed_, memory_->residual(), payload, side);
-    if (is_union_) memory_->sent(static_cast<const float*>(payload));
+    memory_->compressed(is_union_ ? static_cast<const float*>(payload) : nullptr);
     values_ = nullptr;
     ++context_.step;
   }

@@ -77,6 +77,67 @@ class Rank {
   std::vector<float> side_;
 };
 
+// All ranks of one tensor, summed as the network does.
+class Job {
+ public:
+  Job(const Compression& compression, size_t count, int ranks, size_t rows = 1)
+      : agreement_(compression.compressor().agreement()) {
+    for (int r = 0; r < ranks; ++r) ranks_.emplace_back(compression, count, r, ranks, rows);
+  }
+
+  // What all ranks get; fails if it is not the same.
+  std::vector<float> step(const std::vector<std::vector<float>>& inputs) {
+    const auto n = static_cast<float>(ranks_.size());
+    std::vector<float> agreed, mine(ranks_[0].tensor().agreed_values());
+    for (size_t r = 0; r < ranks_.size() && !mine.empty(); ++r) {
+      ranks_[r].tensor().agree(inputs[r].data(), mine.data());
+      if (agreed.empty()) agreed.assign(mine.size(), agreement_ == Agreement::kMax ? -INFINITY : 0);
+      for (size_t i = 0; i < mine.size(); ++i) {
+        if (agreement_ == Agreement::kMean) {
+          agreed[i] += mine[i] / n;
+        } else if (std::isnan(mine[i]) || mine[i] > agreed[i]) {
+          agreed[i] = mine[i];
+        }
+      }
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r].compress(inputs[r], agreed);
+    std::vector<float> side(ranks_[0].side().size(), 0.0f);
+    for (const Rank& rank : ranks_)
+      for (size_t i = 0; i < side.size(); ++i) side[i] += rank.side()[i] / n;
+    return ranks_[0].tensor().shape().type == DataType::kInt32
+               ? received<int32_t>(side, static_cast<int>(ranks_.size()))
+               : received<float>(side, 1);
+  }
+  Rank& rank(size_t r) { return ranks_[r]; }
+
+ private:
+  template <typename T>
+  std::vector<float> received(const std::vector<float>& side, int contributions) {
+    std::vector<T> sums(ranks_[0].tensor().shape().count, 0);
+    for (const Rank& rank : ranks_) {
+      const auto payload = rank.payload<T>();
+      for (size_t i = 0; i < sums.size(); ++i)
+        sums[i] +=
+            contributions > 1 || ranks_.size() == 1 ? payload[i] : payload[i] / static_cast<T>(ranks_.size());
+    }
+    auto out = ranks_[0].decompress(sums.data(), side.data(), contributions);
+    for (size_t r = 1; r < ranks_.size(); ++r) {
+      const auto other = ranks_[r].decompress(sums.data(), side.data(), contributions);
+      EXPECT_EQ(std::memcmp(other.data(), out.data(), out.size() * sizeof(float)), 0) << "rank " << r;
+    }
+    return out;
+  }
+
+  Agreement agreement_;
+  std::vector<Rank> ranks_;
+};
+
+inline double squares(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
 }  // namespace netsum::compress
 
 #endif  // NETSUM_SRC_COMPRESS_TESTING_H_

@@ -8,6 +8,10 @@ RANDOM_K = "src/compress/random_k.cc"
 SIGNS = "src/compress/signs.cc"
 SIDCO = "src/compress/sidco.cc"
 SIDCO_THRESHOLD = "compress_test SidcoTest.SendsWhatPassesTheThresholdOfTheFittedDistribution"
+POWER_SGD = "src/compress/power_sgd.cc"
+POWER_SGD_TEST = "compress_test PowerSgdTest.RanksAverageBothFactorsAndKeepTheRest"
+INTEGERS = "src/compress/integers.cc"
+INTEGERS_TEST = "compress_test IntegersTest.EveryBlockIsRoundedToLevelsOfItsLargestMagnitude"
 MEMORY = "src/compress/memory.cc"
 TENSOR = "src/compress/tensor.cc"
 PROMISES = "src/compress/promises.cc"
@@ -46,6 +50,34 @@ BUGS = [
     Bug("compress", "the_same_columns", "a sample has every 16th line of a matrix", PLAIN,
         "first + ((first + 1) * 0x9E3779B97F4A7C15u >> 32) % std::min(stride, lines - first)", "first",
         "kernels_test SampledMagnitudeTest.PassesAboutAsManyValuesAsWanted"),
+    Bug("compress", "factors_not_orthonormal", "powersgd uses P as the ranks have averaged it", POWER_SGD,
+        "    orthonormalize(p, f.rows, f.rank);\n", "", POWER_SGD_TEST),
+    Bug("compress", "not_the_mean_of_q", "powersgd decodes another Q than the mean of the ranks", POWER_SGD,
+        "    for (size_t i = 0; i < f.q_values(); ++i) last[i] = q[i] / static_cast<float>(contributions);\n",
+        "    for (size_t i = 0; i < f.q_values(); ++i) last[i] = q[i] / static_cast<float>(contributions) * (1 + i % 2);\n",
+        POWER_SGD_TEST),
+    Bug("compress", "no_new_start", "powersgd stays at zero after a tensor of zeros", POWER_SGD,
+        "column[i] = 2 * random.unit(c * f.columns + i) - 1", "column[i] = 0 * random.unit(i)",
+        "compress_test PowerSgdTest.*"),
+    Bug("compress", "nan_stays_in_a_factor", "powersgd never recovers from a NaN", POWER_SGD,
+        "if (!all_finite({last, f.q_values()}))", "if (false)",
+        "compress_test PowerSgdTest.AfterZerosAndAfterNumbersThatAreNotFiniteItFindsTheMatrixAgain"),
+    Bug("compress", "one_scale_for_all_blocks", "an outlier makes the levels of all blocks coarse", INTEGERS,
+        "const float scale = agreed[b];", "const float scale = *std::max_element(agreed.begin(), agreed.end());",
+        INTEGERS_TEST),
+    Bug("compress", "halves_up", "integers are rounded up", INTEGERS,
+        "std::nearbyint(exact)", "std::ceil(exact)", INTEGERS_TEST),
+    Bug("compress", "not_rotated_back", "a rotated block is not rotated back", INTEGERS,
+        "  void unrotate(size_t b, const Random& sign, float* block) const {\n    if (!is_rotated_) return;",
+        "  void unrotate(size_t b, const Random& sign, float* block) const {\n    if (is_rotated_) return;",
+        "compress_test IntegersTest.*"),
+    Bug("compress", "blocks_of_the_rank", "block top-k compares the norms of one rank", "src/compress/block_top_k.cc",
+        "Agreement::kMean", "Agreement::kMax", "compress_test BlockTopKTest.*"),
+    Bug("compress", "means_of_means", "onebit averages the scales of the ranks, whatever they belong to", SIGNS,
+        "side[0] = static_cast<float>(positive / n);",
+        "side[0] = static_cast<float>(positive / count * side[2]);", "compress_test OneBitTest.*"),
+    Bug("compress", "signum_without_momentum", "signum sends the signs of the gradient", MEMORY,
+        "momentum_ * average_[i] + (1 - momentum_) * gradient[i]", "gradient[i]", "compress_test SignumTest.*"),
     Bug("compress", "random_k_of_the_rank", "each rank chooses random elements of its own", RANDOM_K,
         "random({seed_, context.tensor, context.step});",
         "random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});",
@@ -71,12 +103,12 @@ BUGS = [
         "Agreement::kMax ? ReduceOp::kMax", "Agreement::kMax ? ReduceOp::kMin",
         "compression_collective_test *LevelsOfACommonScale*"),
     Bug("compress", "sign_keeps_a_nan", "a step that is not finite poisons the residual", SIGNS,
-        "if (!std::isfinite(scale)) {", "if (false) {", "compress_test MethodsTest.EfSignKeepsAllOfAStepThatIsNotFinite"),
+        "if (!std::isfinite(scale)) {", "if (false) {", "compress_test MethodsTest.SignsKeepAllOfAStepThatIsNotFinite"),
     Bug("compress", "residual_without_the_scale", "the residual of a sign lacks the agreed scale", SIGNS,
         "residual[i] -= std::copysign(scale, residual[i])", "residual[i] -= std::copysign(unit, residual[i])",
         "compress_test MethodsTest.EfSignSendsSignsOfOneScale"),
     Bug("compress", "momentum_not_masked", "the momentum of elements that were sent stays", MEMORY,
-        "if (payload[i] != 0) velocity_[i] = 0;", "(void)payload[i];", "compress_test MemoryTest.DgcCorrectsMomentumAndMasks"),
+        "if (sent[i] != 0) velocity_[i] = 0;", "(void)sent[i];", "compress_test MemoryTest.DgcCorrectsMomentumAndMasks"),
     Bug("compress", "clipped_for_one_rank", "the norm of a clipped gradient does not depend on the ranks", MEMORY,
         "clip_norm_ / std::sqrt(static_cast<double>(ranks))", "clip_norm_ / (0.0 * ranks + 1)",
         "compress_test MemoryTest.DgcClipsTheGradientOfARank"),

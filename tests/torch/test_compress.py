@@ -133,7 +133,7 @@ def test_gradients_are_those_of_the_method(method):
 
 def test_all_that_the_ranks_have_had_arrives_or_remains():
     def on_rank(rank):
-        for method in ("topk", "randomk", "efsign", "sidco"):
+        for method in ("topk", "randomk", "efsign", "sidco", "powersgd", "int8", "thc", "blocktopk", "onebit"):
             model = wrapped(Chosen())
             state = netsum.torch.compress(model, method)
             arrived, had = ({name: torch.zeros(SHAPES[name]) for name in COMPRESSED} for _ in range(2))
@@ -182,7 +182,7 @@ def batch(rank, step):
     return x, torch.stack([x.sum(1), x[:, 0], -x[:, 1]], dim=1)
 
 
-def train(rank, method, steps, *, momentum=0.9, accumulate=1, **options):
+def train(rank, method, steps, /, *, momentum=0.9, accumulate=1, **options):
     model = DistributedDataParallel(make_model(), bucket_cap_mb=0.05)
     if method is not None:
         netsum.torch.compress(model, method, **options)
@@ -208,6 +208,9 @@ def train(rank, method, steps, *, momentum=0.9, accumulate=1, **options):
         ("dgc", {"ratio": 0.1, "warmup_steps": 20}, 0.5),
         ("efsign", {}, 0.5),
         ("qsgd", {"levels": 7}, 0.5),
+        ("int4", {"rotated": True}, 0.5),
+        ("powersgd", {"rank": 2}, 0.5),
+        ("blocktopk", {"ratio": 0.1, "block": 20}, 0.5),
     ],
 )
 def test_training_ends_near_the_uncompressed_loss(method, options, margin):
@@ -245,6 +248,34 @@ def test_accumulated_gradients_are_compressed_once():
     ranks.run(on_rank, world_size=2)
 
 
+def test_power_sgd_sees_the_matrix():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        state = netsum.torch.compress(model, "powersgd", rank=1)
+        weight = torch.outer(torch.arange(1.0, 31.0), torch.arange(1.0, 51.0).cos())
+        gradients = {**gradient_of(rank, 0), "wide.weight": weight * (rank + 1)}
+        averaged = backward(model, gradients)["wide.weight"]
+        assert torch.allclose(averaged, weight * 1.5, rtol=1e-4, atol=1e-3)
+        saved = state.state_dict()["parameters"]["wide.weight"]["memory"]
+        assert saved["compressor"].numel() == 30 + 50
+        assert saved["residual"].abs().max() < 1e-2
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_times_and_buckets_are_counted():
+    def on_rank(rank):
+        model = DistributedDataParallel(Chosen())
+        state = netsum.torch.compress(model, "topk")
+        assert state.stats() == {"buckets": 0, "encode_s": 0.0, "decode_s": 0.0}
+        for step in range(3):
+            backward(model, gradient_of(rank, step))
+        counts = state.stats()
+        assert counts["buckets"] == 3 and counts["encode_s"] > 0 and counts["decode_s"] > 0
+
+    ranks.run(on_rank, world_size=2)
+
+
 def test_state_is_that_of_the_parameter_whatever_its_bucket():
     """DDP makes other buckets after the first step; here they differ besides between two models of the same parameters."""
 
@@ -264,7 +295,10 @@ def test_state_is_that_of_the_parameter_whatever_its_bucket():
     ranks.run(on_rank, world_size=2)
 
 
-@pytest.mark.parametrize("method", ["topk", "efsign", "randomk", "fp16", "signsgd", "qsgd"])
+@pytest.mark.parametrize(
+    "method",
+    ["topk", "efsign", "randomk", "fp16", "signsgd", "qsgd", "powersgd", "int8", "blocktopk", "onebit", "signum"],
+)
 def test_grad_scaler_skips_the_step_on_every_rank(method):
     def on_rank(rank):
         model = DistributedDataParallel(make_model())
@@ -405,14 +439,14 @@ def test_sparse_embeddings_are_averaged():
 
 def test_a_restored_state_continues_with_the_same_bits():
     def on_rank(rank):
-        for method in ("topk", "randomk", "efsign", "dgc", "sidco"):
+        for method in ("topk", "randomk", "efsign", "dgc", "sidco", "powersgd"):
             model, restored = wrapped(Chosen()), wrapped(Chosen())
             state = netsum.torch.compress(model, method)
             for step in range(3):
                 backward(model, gradient_of(rank, step))
             saved = state.state_dict()
             # Parameters of a group are numbered in order, and random elements depend on the number.
-            if method == "randomk":
+            if method in ("randomk", "powersgd"):
                 restored = model
                 for step in range(3, STEPS):
                     expected = backward(model, gradient_of(rank, step))

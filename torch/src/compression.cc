@@ -67,6 +67,12 @@ CompressionOptions options_of(const py::dict& given) {
       set(options.k, name, value, "a whole number that is not negative");
     } else if (name == "sampled") {
       set(options.sampled, name, value, "a bool");
+    } else if (name == "block") {
+      set(options.block, name, value, "a whole number that is not negative");
+    } else if (name == "rotated") {
+      set(options.rotated, name, value, "a bool");
+    } else if (name == "rank") {
+      set(options.rank, name, value, "a whole number that is not negative");
     } else if (name == "fit") {
       set(options.fit, name, value, "a name");
     } else if (name == "threshold") {
@@ -84,10 +90,10 @@ CompressionOptions options_of(const py::dict& given) {
     } else if (name == "seed") {
       set(options.seed, name, value, "a whole number that is not negative");
     } else {
-      throw py::type_error(
-          "compression has no option '" + name +
-          "'; it has method, memory, path, ratio, k, sampled, fit, threshold, decay, momentum, clip_norm, "
-          "warmup_steps, levels and seed");
+      throw py::type_error("compression has no option '" + name +
+                           "'; it has method, memory, path, ratio, k, sampled, block, rotated, rank, fit, "
+                           "threshold, decay, momentum, clip_norm, "
+                           "warmup_steps, levels and seed");
     }
   }
   return options;
@@ -109,6 +115,7 @@ class Tensor {
   }
 
   size_t agreed_values() const { return tensor_->agreed_values(); }
+  bool agrees_on_means() const { return compression_->compressor().agreement() == Agreement::kMean; }
   void agree(const at::Tensor& gradient, const at::Tensor& mine) {
     check("gradient", gradient, at::kFloat, tensor_->count());
     check("agreed values", mine, at::kFloat, tensor_->agreed_values());
@@ -212,6 +219,7 @@ void bind_compression(py::module_& module) {
   py::class_<Tensor>(module, "CompressedTensor")
       .def("shape", &Tensor::shape)
       .def_property_readonly("agreed_values", &Tensor::agreed_values)
+      .def_property_readonly("agrees_on_means", &Tensor::agrees_on_means)
       .def("agree", &Tensor::agree, py::arg("gradient"), py::arg("mine"))
       .def("compress", &Tensor::compress, py::arg("gradient"), py::arg("agreed"), py::arg("payload"),
            py::arg("side"))

@@ -51,6 +51,7 @@ class Run:
     stall_s: int = STALL_S
     sparse: bool = False  # gradients of tables are sparse tensors
     parallel: str = "ddp"  # of train.PARALLEL
+    more: tuple = ()  # further flags of train
 
     @property
     def title(self):

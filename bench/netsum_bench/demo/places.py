@@ -126,6 +126,7 @@ def train_arguments(run):
         *("--seed", run.seed, "--run-dir", run.folder),
         *(("--sparse",) if run.sparse else ()),
         *("--parallel", run.parallel),
+        *run.more,
     ]
 
 

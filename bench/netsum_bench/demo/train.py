@@ -7,6 +7,7 @@ import argparse
 import ctypes
 import datetime
 import json
+import math
 import os
 import pathlib
 import signal
@@ -21,6 +22,10 @@ from netsum_bench.demo import data, models, traffic
 from torch import nn
 
 ALLREDUCE_PROBES = 5
+REDUCTION_PROBES, REDUCTION_WARM_UP = (
+    8,
+    3,
+)  # DDP makes other buckets after the first step, and PyTorch's PowerSGD waits for them
 PARALLEL = ("ddp", "fsdp", "fsdp-overlap")
 
 
@@ -43,7 +48,9 @@ def main():
 def run(options, rank, world_size):
     if options.model == "digits":
         model, examples = models.DigitClassifier(), data.Digits(rank, world_size, options.seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        # The memory "dgc" has the momentum already.
+        momentum = 0.0 if options.compression and options.compression["method"] == "dgc" else 0.9
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
     elif options.model == "recommender":
         model = models.Recommender(sparse=options.sparse)
         examples = data.Clicks(rank, world_size, options.seed)
@@ -54,13 +61,15 @@ def run(options, rank, world_size):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
     progress = Progress(options, rank)
     parallel = make_parallel(model, options.parallel)
+    reduction = compress(parallel, options)
     dist.barrier()
 
     before = books(options.backend)
-    losses, step_s = train(parallel, optimizer, examples, options, progress)
+    losses, step_s, curve = train(parallel, optimizer, examples, options, progress)
     after = books(options.backend)
 
     probes = time_allreduce(models.parameter_count(model))
+    reduction_probes = time_reduction(model, options) if reduction or options.hook else None
     held_out = evaluate(model, examples)
     return {
         "parameters": models.parameter_count(model),
@@ -68,6 +77,8 @@ def run(options, rank, world_size):
         "losses": losses,
         "step_s": step_s,
         "allreduce_s": probes,
+        "reduction": reduction_probes,
+        "curve": curve,
         "held_out": held_out,
         "tcp": traffic.difference(after["tcp"], before["tcp"]),
         "netsum": after["netsum"] and {"before": before["netsum"], "after": after["netsum"]},
@@ -94,10 +105,66 @@ def make_parallel(model, how):
     return model
 
 
+def compress(parallel, options):
+    """Registers what compresses the gradients, if anything does; returns netsum's Compression."""
+    if options.compression:
+        import netsum.torch
+
+        return netsum.torch.compress(parallel, **options.compression)
+    if options.hook == "fp16":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif options.hook == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        # It needs two steps without it, in which DDP makes its buckets.
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return None
+
+
+class Replay(nn.Module):
+    """Has the parameters of a model, and chosen gradients: a backward pass that computes hardly anything."""
+
+    def __init__(self, model):
+        super().__init__()
+        self._gradients = [torch.randn_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+        self.copies = nn.ParameterList(nn.Parameter(p.detach().clone()) for p in model.parameters())
+
+    def forward(self):
+        return sum((p * g).sum() for p, g in zip(self.copies, self._gradients, strict=True))
+
+
+def time_reduction(model, options):
+    """Seconds for the reduction of the last gradients as in a step, on idle workers, and of these for encoding and decoding."""
+    parallel = DistributedDataParallel(Replay(model))
+    reduction = compress(parallel, options)
+    seconds = []
+    for probe in range(REDUCTION_PROBES):
+        if probe == REDUCTION_WARM_UP and reduction:
+            before = reduction.stats()
+        parallel.zero_grad()
+        loss = parallel()
+        dist.barrier()
+        start = time.perf_counter()
+        loss.backward()
+        seconds.append(time.perf_counter() - start)
+    found = {"s": seconds[REDUCTION_WARM_UP:]}
+    if reduction:
+        after = reduction.stats()
+        for part in ("encode_s", "decode_s"):
+            found[part] = (after[part] - before[part]) / (REDUCTION_PROBES - REDUCTION_WARM_UP)
+    return found
+
+
 def train(parallel, optimizer, examples, options, progress):
-    losses, step_s = [], []
+    """Returns the losses and seconds of all steps, and where it was evaluated: steps, seconds of training, and what was found."""
+    losses, step_s, curve = [], [], []
     batches = examples.train_batches()
-    for step in range(1, options.steps + 1):
+    steps, step = options.steps, 0
+    while step < steps:
+        step += 1
         start = time.perf_counter()
         inputs, targets = next(batches)
         optimizer.zero_grad()
@@ -109,7 +176,20 @@ def train(parallel, optimizer, examples, options, progress):
         step_s.append(time.perf_counter() - start)
         losses.append(loss.item())
         progress.report(step, losses[-1])
-    return losses, step_s
+        if step == options.steps and options.seconds is not None:
+            steps += further_steps(step_s, options.seconds, options.most_steps)
+        if options.evaluate_every and (step % options.evaluate_every == 0 or step in (options.steps, steps)):
+            curve.append({"step": step, "s": sum(step_s), **evaluate(getattr(parallel, "module", parallel), examples)})
+    return losses, step_s, curve
+
+
+def further_steps(step_s, seconds, most):
+    """How many more steps fill the time, by the clock of rank 0."""
+    median = sorted(step_s)[len(step_s) // 2]
+    wanted = math.ceil(max(0.0, seconds - sum(step_s)) / median)
+    number = torch.tensor([min(wanted, max(0, most - len(step_s)))])
+    dist.broadcast(number, 0)
+    return int(number.item())
 
 
 def loss_of(logits, targets):
@@ -175,6 +255,11 @@ def parse_arguments():
     parser.add_argument("--model", choices=["digits", "lm", "recommender"], required=True)
     parser.add_argument("--sparse", action="store_true", help="the recommender's gradients are sparse tensors")
     parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="fsdp: only for lm")
+    parser.add_argument("--compression", type=json.loads, help="settings of netsum.torch.compress(), as JSON")
+    parser.add_argument("--hook", choices=["fp16", "powersgd"], help="of PyTorch, instead")
+    parser.add_argument("--evaluate-every", type=int, default=0, help="steps; the time that it takes does not count")
+    parser.add_argument("--seconds", type=float, help="train on after the last step until so many have passed")
+    parser.add_argument("--most-steps", type=int, default=1_000_000, help="of training on")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,8 +1,10 @@
 """Compressed gradients of DistributedDataParallel (docs/compression.md)."""
 
+import contextlib
 import fnmatch
 import itertools
 import math
+import time
 
 import torch.distributed as dist
 from torch.futures import collect_all
@@ -29,7 +31,7 @@ class Compression:
         as biases and norms have.
     group: the process group of the model; None: the default group.
     grad_scaler: a GradScaler that scales the loss. When its scale changes, memories are scaled as well.
-    options: of the method: ratio, k, sampled, fit, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
+    options: of the method: ratio, k, sampled, block, rotated, rank, fit, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
@@ -40,6 +42,7 @@ class Compression:
         self._parameters = []
         self._known = WeakTensorKeyDictionary()
         self._plans = {}
+        self._stats = {"buckets": 0, "encode_s": 0.0, "decode_s": 0.0}
         ids = _hooks.ids_of(self._group)
         module = model.module if isinstance(model, DistributedDataParallel) else model
         settings = {"method": method, **options}
@@ -58,6 +61,14 @@ class Compression:
     def describe(self):
         """Returns a line for each parameter: name, shape, compression."""
         return "\n".join(f"{p.name} {list(p.shape)}: {p.description}" for p in self._parameters)
+
+    def stats(self):
+        """Returns this rank's counts since the start, as a dict.
+
+        buckets: that were reduced. encode_s, decode_s: seconds of processor time of the backward pass's thread, and of the thread
+        that ends a reduction.
+        """
+        return dict(self._stats)
 
     def state_dict(self):
         """Returns what this rank keeps, as copies. Save it on every rank: each has its own."""
@@ -88,19 +99,38 @@ class Compression:
         backend = _group.backend_of(self._group)
         if buffer.layout != torch.strided:  # the gradients of a sparse embedding, which no method takes
             work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _average())
-            return collect_all([work.get_future()]).then(lambda done: _finish(done, buffer, ()))
+            return collect_all([work.get_future()]).then(lambda done: self._finish(done, buffer, ()))
         entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
         plan = self._plan(entries, buffer.dtype)
         slices = _slices(bucket)
         scale = self._scaler.get_scale() if self._scaler is not None else None
-        for part in plan.parts:
-            part.prepare(slices[part.index], scale)
+        self._stats["buckets"] += 1
+        with self._timed("encode_s"):
+            for part in plan.parts:
+                part.prepare(slices[part.index], scale)
         plan.agree(backend)
-        for part in plan.parts:
-            part.compress()
+        with self._timed("encode_s"):
+            for part in plan.parts:
+                part.compress()
         futures = [work.get_future() for work in plan.start(backend, slices)]
         parts = [(part, slices[part.index]) for part in plan.parts]
-        return collect_all(futures).then(lambda done: _finish(done, buffer, parts))
+        return collect_all(futures).then(lambda done: self._finish(done, buffer, parts))
+
+    @contextlib.contextmanager
+    def _timed(self, name):
+        begin = time.thread_time()
+        try:
+            yield
+        finally:
+            self._stats[name] += time.thread_time() - begin
+
+    def _finish(self, done, buffer, parts):
+        for one in done.value():
+            one.value()  # raises what went wrong
+        with self._timed("decode_s"):
+            for part, gradient in parts:
+                part.decompress(gradient)
+        return buffer
 
     def _known_entry(self, parameter):
         entry = self._known.get(parameter)
@@ -286,11 +316,16 @@ class _Plan:
 
     def agree(self, backend):
         """Waits for what the ranks must agree on before they compress; on the thread of the backward pass."""
-        agreed = [part.agreed for part in self.parts if part.agreed.numel() > 0]
-        if agreed:
-            options = dist.AllreduceCoalescedOptions()
-            options.reduceOp = dist.ReduceOp.MAX
-            backend.allreduce_coalesced(agreed, options).wait()
+        agreeing = [part for part in self.parts if part.agreed.numel() > 0]
+        works = []
+        for means, operator in ((False, dist.ReduceOp.MAX), (True, dist.ReduceOp.AVG)):
+            agreed = [part.agreed for part in agreeing if part.entry.tensor.agrees_on_means == means]
+            if agreed:
+                options = dist.AllreduceCoalescedOptions()
+                options.reduceOp = operator
+                works.append(backend.allreduce_coalesced(agreed, options))
+        for work in works:
+            work.wait()
 
     def start(self, backend, slices):
         """Starts the operations, in an order that follows from the plan."""
@@ -324,14 +359,6 @@ def _average():
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.AVG
     return options
-
-
-def _finish(done, buffer, parts):
-    for one in done.value():
-        one.value()  # raises what went wrong
-    for part, gradient in parts:
-        part.decompress(gradient)
-    return buffer
 
 
 def _make(settings, made):
