@@ -5,9 +5,13 @@ file(STRINGS ${debian_folder}/changelog newest_change LIMIT_COUNT 1)
 if(NOT newest_change MATCHES "^netsum \\(${PROJECT_VERSION}\\) ")
   message(FATAL_ERROR "the first entry of cmake/debian/changelog is not of version ${PROJECT_VERSION}: ${newest_change}")
 endif()
-set(debian_changelog ${PROJECT_BINARY_DIR}/package/changelog.gz)
-file(ARCHIVE_CREATE OUTPUT ${debian_changelog} PATHS ${debian_folder}/changelog
-  FORMAT raw COMPRESSION GZip COMPRESSION_LEVEL 9 MTIME 0)
+# Debian asks for compressed documents, without a time in them.
+set(debian_made ${PROJECT_BINARY_DIR}/package)
+foreach(document changelog netsum.1)
+  execute_process(COMMAND gzip -9nc ${debian_folder}/${document} OUTPUT_FILE ${debian_made}/${document}.gz
+    COMMAND_ERROR_IS_FATAL ANY)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${debian_folder}/${document})
+endforeach()
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME netsum)
@@ -41,8 +45,12 @@ macro(debian_package component)
   if(NOT ARG_NAME STREQUAL "netsum")
     set(CPACK_DEBIAN_${upper}_PACKAGE_SOURCE netsum)
   endif()
-  install(FILES ${debian_folder}/copyright ${debian_changelog} DESTINATION share/doc/${ARG_NAME}
+  install(FILES ${debian_folder}/copyright ${debian_made}/changelog.gz DESTINATION share/doc/${ARG_NAME}
     COMPONENT ${component} EXCLUDE_FROM_ALL)
+  if(EXISTS ${debian_folder}/overrides/${ARG_NAME})
+    install(FILES ${debian_folder}/overrides/${ARG_NAME} DESTINATION share/lintian/overrides
+      COMPONENT ${component} EXCLUDE_FROM_ALL)
+  endif()
 endmacro()
 
 # The number is that of the library's SONAME. Before 1.0 every version may change the ABI.
@@ -50,8 +58,9 @@ debian_package(library NAME libnetsum${PROJECT_VERSION_MAJOR} SECTION libs DESCR
 "library that sums gradients inside the network
 The all-reduces and other collectives of distributed training, summed by
 aggregators in the network, by the hosts, or in shared memory.")
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS_POLICY "=")
+file(WRITE ${debian_made}/shlibs
+  "libnetsum ${PROJECT_VERSION_MAJOR} libnetsum${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})\n")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${debian_made}/shlibs ${debian_folder}/triggers)
 
 debian_package(development NAME libnetsum-dev SECTION libdevel DEPENDS library DESCRIPTION
 "development files of the library that sums gradients inside the network
@@ -68,6 +77,7 @@ netsum-aggregator, which is not started when the package is installed.")
   set(CPACK_DEBIAN_COMMAND_PACKAGE_CONTROL_EXTRA ${scripts}/postinst ${scripts}/prerm ${scripts}/postrm)
   install(FILES ${PROJECT_SOURCE_DIR}/deploy/netsum-aggregator-xdp.conf ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
     DESTINATION share/doc/netsum/examples COMPONENT command EXCLUDE_FROM_ALL)
+  install(FILES ${debian_made}/netsum.1.gz DESTINATION share/man/man1 COMPONENT command EXCLUDE_FROM_ALL)
 endif()
 
 if(TARGET mca_coll_netsum AND NETSUM_OMPI_COMPONENTS)

@@ -97,12 +97,32 @@ def test_packages_have_what_debian_asks_for(packages):
         assert f"libnetsum0 (= {VERSION})" in output_of("dpkg-deb", "-f", packages[name], "Depends")
 
 
+def test_lintian_finds_nothing(packages):
+    """But what cmake/debian/overrides explains."""
+    lintian = shutil.which("lintian")
+    assert lintian, "lintian is in scripts/packages.txt: run make setup"
+    checked = subprocess.run(
+        [lintian, "--fail-on", "error,warning", "--tag-display-limit", "0", *packages.values()],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 def test_command_and_daemon(root, packages):
     refused = root.try_to_run("dpkg", "--install", f"/tmp/{packages['netsum'].name}")
     assert refused.returncode != 0
     assert "dependency problems" in refused.stdout, "the root has what netsum depends on before it is added"
     install(root, packages, "netsum")
     assert f"netsum {VERSION} " in root.run("netsum", "version")
+    page = (SOURCE / "cmake/debian/netsum.1").read_text(encoding="utf-8")
+    subcommands = root.run("netsum", "--help").partition("Subcommands:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(subcommands) >= 8
+    for line in subcommands:
+        name, what = line.split(maxsplit=1)
+        assert f".TP\n.B {name}\n{what}.\n" in page, "the manual page is not what --help says"
     sums = root.run_script(SUMS)
     assert '"verified": true' in sums, sums
     unit = (root.path / "usr/lib/systemd/system/netsum-aggregator.service").read_text(encoding="utf-8")
