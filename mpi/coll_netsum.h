@@ -163,6 +163,11 @@ void netsum_requests_close(void);
   }
 
 /* --- reductions.c --- */
+enum { kEverybody = -1 };
+/* Starts a reduction whose result is for the rank `root`, or for kEverybody. */
+netsum_start netsum_start_reduction(netsum_module* module, const char* collective, bool blocking,
+                                    const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
+                                    int root, netsum_operation* operation);
 /* Waits until all ranks have come here, at most 30 s. */
 void netsum_wait_for_all(netsum_module* module);
 

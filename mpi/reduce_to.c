@@ -6,26 +6,6 @@
 
 /* --- Reduce --- */
 
-static netsum_start start_reduce(netsum_module* module, const char* collective, bool blocking,
-                                 const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
-                                 int root, netsum_operation* operation) {
-  netsum_reduction reduction;
-  const char* reason = netsum_map_reduction(type, op, &reduction);
-  const netsum_start decision =
-      netsum_decide(module, collective, blocking, (size_t)count * type->super.size, reason);
-  if (decision != kStarted) return decision;
-  memset(operation, 0, sizeof(*operation));
-  const void* data = sbuf == MPI_IN_PLACE ? rbuf : sbuf;
-  const netsum_tensor tensor = {.input = netsum_input_of(&reduction, data, (size_t)count, operation),
-                                .output = module->rank == root ? rbuf : NULL,
-                                .count = (size_t)count};
-  if (tensor.input == NULL && count > 0)
-    return netsum_cannot(module, collective, operation, OMPI_ERR_OUT_OF_RESOURCE);
-  return netsum_submitted(
-      module, collective, operation,
-      netsum_reduce(module->comm, &tensor, 1, root, &reduction.options, &operation->work));
-}
-
 int netsum_mpi_reduce(const void* sbuf, void* rbuf, int count, struct ompi_datatype_t* type,
                       struct ompi_op_t* op, int root, struct ompi_communicator_t* comm,
                       mca_coll_base_module_t* base) {
@@ -33,7 +13,7 @@ int netsum_mpi_reduce(const void* sbuf, void* rbuf, int count, struct ompi_datat
   netsum_module* module = (netsum_module*)base;
   netsum_operation operation;
   NETSUM_FINISH(
-      start_reduce(module, kName, true, sbuf, rbuf, count, type, op, root, &operation),
+      netsum_start_reduction(module, kName, true, sbuf, rbuf, count, type, op, root, &operation),
       netsum_operation_wait(module, kName, &operation),
       module->below.coll_reduce(sbuf, rbuf, count, type, op, root, comm, module->below.coll_reduce_module))
 }
@@ -44,7 +24,7 @@ int netsum_mpi_ireduce(const void* sbuf, void* rbuf, int count, struct ompi_data
   static const char kName[] = "MPI_Ireduce";
   netsum_module* module = (netsum_module*)base;
   netsum_operation operation;
-  NETSUM_FINISH(start_reduce(module, kName, false, sbuf, rbuf, count, type, op, root, &operation),
+  NETSUM_FINISH(netsum_start_reduction(module, kName, false, sbuf, rbuf, count, type, op, root, &operation),
                 netsum_operation_request(module, kName, &operation, request),
                 module->below.coll_ireduce(sbuf, rbuf, count, type, op, root, comm, request,
                                            module->below.coll_ireduce_module))

@@ -4,9 +4,9 @@
 
 #include "mpi/coll_netsum.h"
 
-static netsum_start start_allreduce(netsum_module* module, const char* collective, bool blocking,
+netsum_start netsum_start_reduction(netsum_module* module, const char* collective, bool blocking,
                                     const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
-                                    netsum_operation* operation) {
+                                    int root, netsum_operation* operation) {
   netsum_reduction reduction;
   const char* reason = netsum_map_reduction(type, op, &reduction);
   const netsum_start decision =
@@ -15,13 +15,15 @@ static netsum_start start_allreduce(netsum_module* module, const char* collectiv
   memset(operation, 0, sizeof(*operation));
   const void* data = sbuf == MPI_IN_PLACE ? rbuf : sbuf;
   const netsum_tensor tensor = {.input = netsum_input_of(&reduction, data, (size_t)count, operation),
-                                .output = rbuf,
+                                .output = root == kEverybody || root == module->rank ? rbuf : NULL,
                                 .count = (size_t)count};
   if (tensor.input == NULL && count > 0)
     return netsum_cannot(module, collective, operation, OMPI_ERR_OUT_OF_RESOURCE);
   return netsum_submitted(
       module, collective, operation,
-      netsum_all_reduce_tensors(module->comm, &tensor, 1, &reduction.options, &operation->work));
+      root == kEverybody
+          ? netsum_all_reduce_tensors(module->comm, &tensor, 1, &reduction.options, &operation->work)
+          : netsum_reduce(module->comm, &tensor, 1, root, &reduction.options, &operation->work));
 }
 
 int netsum_mpi_allreduce(const void* sbuf, void* rbuf, int count, struct ompi_datatype_t* type,
@@ -31,7 +33,7 @@ int netsum_mpi_allreduce(const void* sbuf, void* rbuf, int count, struct ompi_da
   netsum_module* module = (netsum_module*)base;
   netsum_operation operation;
   NETSUM_FINISH(
-      start_allreduce(module, kName, true, sbuf, rbuf, count, type, op, &operation),
+      netsum_start_reduction(module, kName, true, sbuf, rbuf, count, type, op, kEverybody, &operation),
       netsum_operation_wait(module, kName, &operation),
       module->below.coll_allreduce(sbuf, rbuf, count, type, op, comm, module->below.coll_allreduce_module))
 }
@@ -42,10 +44,11 @@ int netsum_mpi_iallreduce(const void* sbuf, void* rbuf, int count, struct ompi_d
   static const char kName[] = "MPI_Iallreduce";
   netsum_module* module = (netsum_module*)base;
   netsum_operation operation;
-  NETSUM_FINISH(start_allreduce(module, kName, false, sbuf, rbuf, count, type, op, &operation),
-                netsum_operation_request(module, kName, &operation, request),
-                module->below.coll_iallreduce(sbuf, rbuf, count, type, op, comm, request,
-                                              module->below.coll_iallreduce_module))
+  NETSUM_FINISH(
+      netsum_start_reduction(module, kName, false, sbuf, rbuf, count, type, op, kEverybody, &operation),
+      netsum_operation_request(module, kName, &operation, request),
+      module->below.coll_iallreduce(sbuf, rbuf, count, type, op, comm, request,
+                                    module->below.coll_iallreduce_module))
 }
 
 /* The sum of one number, which shows that all ranks have come. netsum_barrier() would not let MPI make progress

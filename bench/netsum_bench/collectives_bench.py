@@ -17,10 +17,8 @@ from netsum_bench.options import (
     BenchmarkRun,
     make_parser,
     names_of,
-    need_netsum,
-    need_root,
-    new_output,
     parse_size,
+    ready_for_racks,
     say,
 )
 from netsum_bench.processes import PROBLEMS
@@ -234,11 +232,7 @@ def parse_arguments():
     parser.add_argument("--systems", type=names_of(WANTED), default=WANTED, help="default: all")
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     options = parser.parse_args()
-    need_root(parser)
-    need_netsum(parser, options)
-    if options.output is None:
-        options.output = new_output("collectives")
-    return options
+    return ready_for_racks(parser, options, "collectives")
 
 
 def main():

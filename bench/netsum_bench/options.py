@@ -79,6 +79,15 @@ def need_netsum(parser, options):
         parser.exit(3, f"{parser.prog}: there is no {options.netsum}: run make build, or name it by --netsum\n")
 
 
+def ready_for_racks(parser, options, name):
+    """Ends the program unless racks can be made; without --output the records go to a new file of this name. Returns `options`."""
+    need_root(parser)
+    need_netsum(parser, options)
+    if options.output is None:
+        options.output = new_output(name)
+    return options
+
+
 class BenchmarkRun:
     """A run of a benchmark: its records go to the output, its failures are kept, and its budget may be spent."""
 

@@ -19,7 +19,13 @@ import sys
 from netsum_bench import rack_report
 from netsum_bench.figures import median
 from netsum_bench.machine import ROOT
-from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, need_root, new_output, parse_size, say
+from netsum_bench.options import (
+    BenchmarkRun,
+    make_parser,
+    parse_size,
+    ready_for_racks,
+    say,
+)
 from netsum_bench.processes import PROBLEMS
 from netsum_bench.rack import Rack
 from netsum_bench.records import load
@@ -203,11 +209,7 @@ def parse_arguments():
     unknown = set(options.systems.split(",")) - set(SYSTEMS + MORE_SYSTEMS)
     if unknown:
         parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
-    need_root(parser)
-    need_netsum(parser, options)
-    if options.output is None:
-        options.output = new_output("rack")
-    return options
+    return ready_for_racks(parser, options, "rack")
 
 
 def main():

@@ -21,11 +21,9 @@ from netsum_bench.options import (
     BenchmarkRun,
     make_parser,
     names_of,
-    need_netsum,
-    need_root,
-    new_output,
     parse_rate,
     parse_size,
+    ready_for_racks,
     say,
 )
 from netsum_bench.processes import PROBLEMS, Failed
@@ -262,11 +260,7 @@ def parse_arguments():
     options = parser.parse_args()
     if options.rate == "none":
         parser.error("--rate none: without a rate there is nothing to plan")
-    need_root(parser)
-    need_netsum(parser, options)
-    if options.output is None:
-        options.output = new_output("shares")
-    return options
+    return ready_for_racks(parser, options, "shares")
 
 
 def main():

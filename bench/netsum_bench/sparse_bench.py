@@ -27,12 +27,10 @@ from netsum_bench.options import (
     BenchmarkRun,
     make_parser,
     names_of,
-    need_netsum,
-    need_root,
-    new_output,
     number_from,
     parse_rate,
     parse_size,
+    ready_for_racks,
     say,
 )
 from netsum_bench.processes import PROBLEMS
@@ -220,11 +218,7 @@ def parse_arguments():
         parser.error(f"--workers: {error}")
     if options.count is not None and (options.count < max(UNITS.values()) or options.count % max(UNITS.values())):
         parser.error(f"--count must be a multiple of {max(UNITS.values())}")
-    need_root(parser)
-    need_netsum(parser, options)
-    if options.output is None:
-        options.output = new_output("sparse")
-    return options
+    return ready_for_racks(parser, options, "sparse")
 
 
 def main():

@@ -1,13 +1,10 @@
 /* All-reduces and barriers of MPI: types, operators, counts, communicators, requests and threads. The program does not
  * know of netsum. Its sums are exact in any order. */
 #include <limits.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "tests/mpi/checks.h"
-
-static int rank, size;
 
 static long long number(size_t i, int of_rank, int round) {
   return (long long)((i * 7 + (size_t)of_rank * 13 + (size_t)round) % 1000) - 300;
@@ -190,25 +187,8 @@ static void* sum_in_thread(void* comm) {
   return NULL;
 }
 
-static void threads(void) {
-  enum { kThreads = 3 };
-  MPI_Comm comms[kThreads];
-  pthread_t thread[kThreads];
-  for (int t = 0; t < kThreads; ++t) MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]);
-  for (int t = 0; t < kThreads; ++t) pthread_create(&thread[t], NULL, sum_in_thread, &comms[t]);
-  for (int t = 0; t < kThreads; ++t) {
-    void* problem = NULL;
-    pthread_join(thread[t], &problem);
-    CHECK(problem == NULL);
-  }
-  for (int t = 0; t < kThreads; ++t) MPI_Comm_free(&comms[t]);
-}
-
 int main(int argc, char** argv) {
-  int provided;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int threaded = begin(&argc, &argv, MPI_THREAD_MULTIPLE);
   /* The first collective is not blocking: it must not wait for the other ranks. */
   int one = 1, sum = 0;
   MPI_Request first;
@@ -225,7 +205,7 @@ int main(int argc, char** argv) {
   if (argc == 1 || strcmp(argv[1], "short") != 0) {
     communicators();
     requests(MPI_COMM_WORLD);
-    if (provided == MPI_THREAD_MULTIPLE) threads();
+    if (threaded) in_threads(sum_in_thread);
   }
   CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS);
   return finish();

@@ -7,11 +7,8 @@
 #include "tests/mpi/checks.h"
 
 int main(int argc, char** argv) {
-  int rank, size;
-  MPI_Init(&argc, &argv);
+  begin(&argc, &argv, MPI_THREAD_SINGLE);
   const char* fault = argc > 1 ? argv[1] : "";
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   int in[100], out[100];
   for (int i = 0; i < 100; ++i) in[i] = 1;

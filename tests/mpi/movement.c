@@ -1,12 +1,9 @@
 /* The collectives of MPI that move bytes: roots, counts, types with and without gaps, in place or not, blocking or not. The
  * program does not know of netsum. */
-#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "tests/mpi/checks.h"
-
-static int rank, size;
 
 static double element(int of_rank, size_t i) {
   return of_rank * 1e6 + (double)i + 0.125;
@@ -244,25 +241,8 @@ static void* move_in_thread(void* of) {
   return NULL;
 }
 
-static void threads(void) {
-  enum { kThreads = 3 };
-  MPI_Comm comms[kThreads];
-  pthread_t thread[kThreads];
-  for (int t = 0; t < kThreads; ++t) MPI_Comm_dup(MPI_COMM_WORLD, &comms[t]);
-  for (int t = 0; t < kThreads; ++t) pthread_create(&thread[t], NULL, move_in_thread, &comms[t]);
-  for (int t = 0; t < kThreads; ++t) {
-    void* problem = NULL;
-    pthread_join(thread[t], &problem);
-    CHECK(problem == NULL);
-  }
-  for (int t = 0; t < kThreads; ++t) MPI_Comm_free(&comms[t]);
-}
-
 int main(int argc, char** argv) {
-  int provided;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int threaded = begin(&argc, &argv, MPI_THREAD_MULTIPLE);
   const MPI_Comm comm = MPI_COMM_WORLD;
   /* The first collective, in which the communicator joins. */
   all_gathers(comm, 3, 0, 1);
@@ -281,7 +261,7 @@ int main(int argc, char** argv) {
   }
   for (int root = 0; root < size; ++root) scatters_of_vectors(comm, root);
   if (argc == 1 || strcmp(argv[1], "short") != 0) {
-    if (provided == MPI_THREAD_MULTIPLE) threads();
+    if (threaded) in_threads(move_in_thread);
   }
   return finish();
 }

@@ -5,8 +5,6 @@
 
 #include "tests/mpi/checks.h"
 
-static int rank, size;
-
 static void finish_request(MPI_Request* request) {
   CHECK(MPI_Wait(request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
 }
@@ -132,9 +130,7 @@ static void operators(MPI_Comm comm) {
 }
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  begin(&argc, &argv, MPI_THREAD_SINGLE);
   const MPI_Comm comm = MPI_COMM_WORLD;
   MPI_Barrier(comm); /* the communicator joins */
   for (int way = 0; way < 4; ++way) {
