@@ -28,8 +28,7 @@ double union_of_random_sets(const Shape& shape, uint64_t stored) {
 }
 
 bool Profile::wants_count() {
-  if (!known_) return true;
-  if (!dense_) return false;
+  if (!dense_) return !known_;
   return dense_operations_++ % kCountPeriod == kCountPeriod - 1;
 }
 
@@ -38,7 +37,10 @@ bool Profile::prefers_dense(const Shape& shape, uint64_t stored) {
     if (known_) return false;
     // The union is at least what a rank has on average, and the index is at least nothing.
     const double least = static_cast<double>(stored) / shape.ranks * shape.unit_bytes;
-    return least > kWorthwhile * shape.dense_bytes();
+    if (least <= kWorthwhile * shape.dense_bytes()) return false;
+    dense_ = true;
+    stored_ = static_cast<double>(stored);
+    return true;
   }
   if (stored == 0) return true;
   const auto now = static_cast<double>(stored);

@@ -38,7 +38,7 @@ class Profile {
 
  private:
   bool known_ = false;
-  bool dense_ = false;             // the index cost more than it spared
+  bool dense_ = false;             // the index cost more than it spared, or would have
   Occupancy occupancy_;            // of the last union
   double stored_ = 0;              // when the tensor turned out to be dense; 0: not counted
   uint32_t dense_operations_ = 0;  // since then

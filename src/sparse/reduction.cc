@@ -89,13 +89,15 @@ const SubOperation* Reduction::issue_count() {
     count_[1] = 1;
     count_[2] = settings_.rank + 1;
   } else {
-    count_[0] = static_cast<int64_t>(tensor_->count());
+    const uint64_t units = tensor_->count();
+    count_[0] = static_cast<int64_t>(units);
+    count_[4] = units == shape_.positions ? 1 : 0;
   }
   return issue(Kind::kCount, DataType::kInt64, ReduceOp::kSum, {count_.data(), count_.data(), count_.size()});
 }
 
 void Reduction::read_count() {
-  const auto [stored, invalid, invalid_ranks, overflows] = count_;
+  const auto [stored, invalid, invalid_ranks, overflows, full] = count_;
   if (invalid + overflows > 0) {
     Status status = tensor_->status();
     if (status.ok() && invalid == 1) {
@@ -113,7 +115,9 @@ void Reduction::read_count() {
   }
   stored_ = static_cast<uint64_t>(stored);
   if (stored_ > 0) {
-    phase_ = Phase::kPlan;
+    // Where a rank has everything, the union is known.
+    const bool needs_no_index = full > 0 && tensor_->dense() != nullptr && settings_.mode == SparseMode::kOn;
+    phase_ = needs_no_index ? Phase::kDense : Phase::kPlan;
     return;
   }
   BitSet nothing;

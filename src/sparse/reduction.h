@@ -129,8 +129,8 @@ class Reduction {
   uint64_t in_flight_ = 0;
   bool finished_ = false;
 
-  // Units; ranks with invalid input, and the sum of their numbers + 1; ranks with an overflow.
-  std::array<int64_t, 4> count_ = {};
+  // Units; ranks with invalid input, and the sum of their numbers + 1; ranks with an overflow; ranks with all units.
+  std::array<int64_t, 5> count_ = {};
   uint64_t stored_ = 0;  // units of all ranks together; 0: not counted
 
   Levels levels_;

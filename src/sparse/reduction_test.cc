@@ -276,6 +276,11 @@ TEST(ReductionTest, AutoLeavesDenseTensorsAloneAndComesBack) {
   auto operations = run(1);
   EXPECT_EQ(operations.size(), 2u) << "a count, and the whole";
   EXPECT_EQ(count(operations, Kind::kDense), 1);
+  EXPECT_EQ(run(1).size(), 1u) << "it is not counted each time";
+  int counted = 0;
+  for (int i = 0; i < 32; ++i) counted += static_cast<int>(count(run(1), Kind::kCount));
+  EXPECT_EQ(counted, 2);
+  profiles.assign(2, {});
   operations = run(0.9);  // might have been the same places on both ranks, so it is tried
   EXPECT_EQ(count(operations, Kind::kDense), 0);
   int dense = 0;
@@ -361,13 +366,32 @@ TEST(ReductionTest, SegmentsOverlap) {
   EXPECT_NE(reductions[0].next(), nullptr);
 }
 
+TEST(ReductionTest, WhereARankHasEverythingNoIndexTravels) {
+  Rng rng(4);
+  Job job(&rng);
+  std::vector<Profile> profiles(2);
+  std::vector<DenseRank> ranks(2);
+  const auto run = [&](size_t zeros) {
+    ranks[0].in.assign(20'000, 3);
+    std::fill_n(ranks[0].in.begin(), zeros, 0.0f);
+    ranks[1].in.assign(20'000, 0);
+    SparseStats stats;
+    check_dense(&job, &ranks, {.mode = SparseMode::kOn}, 1, &profiles, &stats);
+    return stats;
+  };
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(run(0).index_bytes, 0u);
+  EXPECT_EQ(run(0).dense, 1u);
+  EXPECT_GT(run(1).index_bytes, 0u) << "all but one is not everything";
+  EXPECT_EQ(run(19'000).sent_elements, 1'000u);
+}
+
 // The first segment travels alone, so small tensors have small segments; but a segment is worth its round trips.
 TEST(ReductionTest, SegmentsOfSmallTensorsAreSmall) {
   constexpr size_t kElements = 400'000;
   const struct {
     double density;
     long segments;
-  } kCases[] = {{0.01, 1}, {0.2, 5}, {1, 16}};
+  } kCases[] = {{0.01, 1}, {0.2, 5}, {0.99, 16}};
   for (const auto& one : kCases) {
     Rng rng(3);
     Job job(&rng);
