@@ -228,3 +228,23 @@ def run_script(text, *arguments, launcher=(), env=None):
             env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
             check=False,
         )
+
+
+def scaled_steps(scaler, model, optimizer, batches, loss_of):
+    """Trains with a GradScaler on (x, y) of `batches`; returns for each step whether it moved the weights, and the scale after it."""
+    history = []
+    for x, y in batches:
+        before = [p.detach().clone() for p in model.parameters()]
+        scaler.scale(loss_of(model(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+        history.append((moved, scaler.get_scale()))
+    return history
+
+
+def with_infinity(batches, step):
+    """The batches, those of a step with targets that make its gradients overflow."""
+    for index, (x, y) in enumerate(batches):
+        yield x, y * torch.inf if index == step else y

@@ -1,6 +1,8 @@
 """Compressed gradients of DistributedDataParallel: against slow references, saved and restored, refused where wrong."""
 
 import contextlib
+import pathlib
+import re
 
 import netsum.torch
 import pytest
@@ -305,18 +307,10 @@ def test_grad_scaler_skips_the_step_on_every_rank(method):
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         state = netsum.torch.compress(model, method, grad_scaler=scaler, min_elements=0)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        history = []
-        for step in range(4):
-            x, y = batch(rank, step)
-            if step == 1 and rank == 1:
-                y = y * torch.inf
-            before = [p.detach().clone() for p in model.parameters()]
-            scaler.scale(nn.functional.mse_loss(model(x), y)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad()
-            moved = any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
-            history.append((moved, scaler.get_scale()))
+        batches = (batch(rank, step) for step in range(4))
+        if rank == 1:
+            batches = ranks.with_infinity(batches, 1)
+        history = ranks.scaled_steps(scaler, model, optimizer, batches, nn.functional.mse_loss)
         for saved in state.state_dict()["parameters"].values():
             assert all(values.isfinite().all() for values in saved["memory"].values())
         return history
@@ -418,6 +412,95 @@ def test_rules_choose_by_name_and_size():
         assert [line for line in state.describe().splitlines() if "topk" in line] == [
             line for line in state.describe().splitlines() if line.split()[0] in COMPRESSED
         ]
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_rules_choose_by_the_kind_of_module():
+    def on_rank(rank):
+        model = nn.Sequential(nn.Embedding(100, 20), nn.Conv1d(20, 20, 3), nn.Linear(20, 100), nn.LayerNorm(100))
+        state = netsum.torch.Compression(
+            model, "topk", rules=[(nn.Embedding, "bf16"), (nn.Conv1d, "none")], min_elements=0
+        )
+        described = dict(line.split(": ", 1) for line in state.describe().splitlines())
+        assert described["0.weight [100, 20]"].startswith("bf16")
+        assert described["1.weight [20, 20, 3]"] == described["1.bias [20]"] == "uncompressed"
+        assert described["2.weight [100, 20]"].startswith("topk")
+        assert described["3.weight [100]"] == "uncompressed"
+
+    ranks.run(on_rank, world_size=2)
+
+
+def example_of_the_documentation():
+    """The class of docs/pytorch.md."""
+    text = (pathlib.Path(__file__).parents[2] / "docs/pytorch.md").read_text(encoding="utf-8")
+    [source] = re.findall(
+        r"```python\n(class \w+\(netsum\.torch\.Compressor\):.*?)\nnetsum\.torch\.check", text, re.DOTALL
+    )
+    names = {"netsum": netsum, "torch": torch}
+    exec(source, names)
+    return names["Alternate"]
+
+
+def test_a_compressor_in_python():
+    alternate = example_of_the_documentation()()
+    netsum.torch.check_compressor(alternate)
+
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        state = netsum.torch.compress(model, alternate, decay=0.5)
+        assert "Alternate, memory residual, path dense" in state.describe()
+        kept = {name: torch.zeros(2, torch.Size(SHAPES[name]).numel()) for name in COMPRESSED}
+        for step in range(4):
+            everyone = [gradient_of(r, step) for r in range(2)]
+            averaged = backward(model, everyone[rank])
+            for name in COMPRESSED:
+                kept[name] = 0.5 * kept[name] + torch.stack([g[name].flatten() for g in everyone])
+                expected = torch.zeros_like(kept[name][0])
+                expected[step % 2 :: 2] = kept[name][:, step % 2 :: 2].mean(0)
+                kept[name][:, step % 2 :: 2] = 0
+                assert torch.allclose(averaged[name].flatten(), expected, atol=1e-6), (name, step)
+        saved = state.state_dict()["parameters"]["wide.weight"]["memory"]["residual"]
+        assert torch.allclose(saved, kept["wide.weight"][rank], atol=1e-6)
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_compressors_in_python_that_are_wrong_are_refused():
+    alternate = example_of_the_documentation()
+
+    class Square(alternate):
+        def compress(self, values, payload, context):
+            super().compress(values * values.abs(), payload, context)
+
+        def decompress(self, payload, contributions, out, context):
+            super().decompress(payload.sign() * payload.abs().sqrt(), contributions, out, context)
+
+    class Halves(alternate):
+        def shape(self, count, context):
+            return torch.float64, count
+
+    class Unknown(alternate):
+        summability = "any"
+
+    class Failing(alternate):
+        def compress(self, values, payload, context):
+            raise RuntimeError("out of ideas")
+
+    with pytest.raises(ValueError, match="'Square' breaks a promise: summability is linear"):
+        netsum.torch.check_compressor(Square())
+    with pytest.raises(ValueError, match="Halves has payloads of a type"):
+        netsum.torch.check_compressor(Halves())
+    with pytest.raises(ValueError, match="'linear', 'integer' or 'union'"):
+        netsum.torch.check_compressor(Unknown())
+
+    def on_rank(rank):
+        with pytest.raises(ValueError, match="cannot take the path 'union'"):
+            netsum.torch.Compression(Chosen(), alternate(), path="union")
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, Failing())
+        with pytest.raises(RuntimeError, match="out of ideas"):
+            backward(model, gradient_of(rank, 0))
 
     ranks.run(on_rank, world_size=2)
 

@@ -11,29 +11,12 @@
 #include <vector>
 
 #include "netsum/compression.h"
+#include "torch/src/python_compressor.h"
 
 namespace netsum::torch_backend {
 namespace {
 
 namespace py = pybind11;
-
-at::ScalarType scalar_type(DataType type) {
-  switch (type) {
-    case DataType::kFloat32:
-      return at::kFloat;
-    case DataType::kBFloat16:
-      return at::kBFloat16;
-    case DataType::kFloat16:
-      return at::kHalf;
-    case DataType::kInt32:
-      return at::kInt;
-    case DataType::kInt64:
-      return at::kLong;
-    case DataType::kByte:
-      break;
-  }
-  return at::kByte;
-}
 
 void check(const char* what, const at::Tensor& tensor, at::ScalarType type, size_t count) {
   TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type &&
@@ -188,8 +171,11 @@ struct Handle {
   CompressionPtr compression;
 };
 
-Handle make_handle(const py::dict& options) {
-  auto made = Compression::make(options_of(options));
+// `compressor`: netsum.torch.Compressor, or None for a method.
+Handle make_handle(const py::dict& options, const py::object& compressor) {
+  auto made = compressor.is_none()
+                  ? Compression::make(options_of(options))
+                  : Compression::make(make_python_compressor(compressor), options_of(options));
   if (!made.ok()) throw py::value_error(made.status().message());
   return {std::move(made).value()};
 }
@@ -202,8 +188,17 @@ void bind_compression(py::module_& module) {
     for (const std::string_view name : compression_methods()) names.emplace_back(name);
     return names;
   });
+  module.def(
+      "check_compressor",
+      [](const py::object& compressor, uint64_t seed) {
+        const Status status = check_promises(*make_python_compressor(compressor), seed);
+        if (!status.ok()) throw py::value_error(status.message());
+      },
+      py::arg("compressor"), py::arg("seed") = 1,
+      "Tests on random numbers whether a compressor keeps what it promises; raises ValueError with the "
+      "promise that it breaks.");
   py::class_<Handle>(module, "Compression")
-      .def(py::init(&make_handle), py::arg("options"))
+      .def(py::init(&make_handle), py::arg("options"), py::arg("compressor") = py::none())
       .def_property_readonly(
           "path",
           [](const Handle& handle) { return std::string(compression_path_name(handle.compression->path())); })

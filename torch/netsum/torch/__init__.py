@@ -9,16 +9,19 @@ import torch.distributed as dist
 
 import torch  # noqa: F401  its libraries must be in the process before ours
 from netsum.torch import _check_torch, _group  # noqa: F401  the check comes first
-from netsum.torch._C import Error, compression_methods
+from netsum.torch._C import Error, check_compressor, compression_methods
 from netsum.torch._compress import Compression, compress, compression_hook, reshard_compression_states
+from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
 __all__ = [
     "Compression",
+    "Compressor",
     "EmbeddingRows",
     "Error",
+    "check_compressor",
     "compress",
     "compression_hook",
     "compression_methods",

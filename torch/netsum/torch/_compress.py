@@ -7,12 +7,12 @@ import math
 import time
 
 import torch.distributed as dist
-from torch.futures import collect_all
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import torch
-from netsum.torch import _C, _group, _hooks
+from netsum.torch import _C, _group, _hooks, _reductions
+from netsum.torch._compressor import Compressor
 
 _VERSION = 1
 _OF_THE_COMPRESSOR = "compressor"  # the part of a state that is no memory
@@ -23,10 +23,10 @@ class Compression:
     """How the gradients of a model are compressed, and what each rank keeps of them. The state of ``compression_hook``.
 
     model: the model, perhaps in DistributedDataParallel. Only parameters that require gradients are looked at.
-    method: one of ``compression_methods()``, for all parameters that no rule excludes.
+    method: one of ``compression_methods()`` or a Compressor, for all parameters that no rule excludes.
     rules: pairs of a pattern and a setting, of which the first that matches a parameter counts. A pattern is a glob of names
-        ("*.bias"), or a function of name and parameter. A setting is a method or a dict of options; "none" leaves the
-        parameter uncompressed.
+        ("*.bias"), a class of modules (nn.Embedding) whose own parameters it matches, or a function of name and parameter. A
+        setting is a method or a dict of options; "none" leaves the parameter uncompressed.
     min_elements: parameters that no rule matches stay uncompressed if they have fewer elements, or fewer than two dimensions,
         as biases and norms have.
     group: the process group of the model; None: the default group.
@@ -49,10 +49,12 @@ class Compression:
         with _agreeing_on_errors(self._group) as agreement:
             made = {}  # one compression for each setting
             default = _make(settings, made)
+            modules = dict(module.named_modules())
             for name, parameter in module.named_parameters():
                 if not parameter.requires_grad:
                     continue
-                compression = _choose(name, parameter, rules, default, made, min_elements)
+                owner = modules[name.rpartition(".")[0]]
+                compression = _choose(name, parameter, owner, rules, default, made, min_elements)
                 entry = _Parameter(ids.of([parameter])[0], name, parameter, compression, self._group)
                 self._parameters.append(entry)
                 self._known[parameter] = entry
@@ -98,8 +100,8 @@ class Compression:
         buffer = bucket.buffer()
         backend = _group.backend_of(self._group)
         if buffer.layout != torch.strided:  # the gradients of a sparse embedding, which no method takes
-            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _average())
-            return collect_all([work.get_future()]).then(lambda done: self._finish(done, buffer, ()))
+            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _reductions.options_of())
+            return _reductions.future_of([work], bucket)
         entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
         plan = self._plan(entries, buffer.dtype)
         slices = _slices(bucket)
@@ -112,9 +114,7 @@ class Compression:
         with self._timed("encode_s"):
             for part in plan.parts:
                 part.compress()
-        futures = [work.get_future() for work in plan.start(backend, slices)]
-        parts = [(part, slices[part.index]) for part in plan.parts]
-        return collect_all(futures).then(lambda done: self._finish(done, buffer, parts))
+        return _reductions.future_of(plan.start(backend, slices), bucket, lambda: self._finish(plan, slices))
 
     @contextlib.contextmanager
     def _timed(self, name):
@@ -124,13 +124,10 @@ class Compression:
         finally:
             self._stats[name] += time.thread_time() - begin
 
-    def _finish(self, done, buffer, parts):
-        for one in done.value():
-            one.value()  # raises what went wrong
+    def _finish(self, plan, slices):
         with self._timed("decode_s"):
-            for part, gradient in parts:
-                part.decompress(gradient)
-        return buffer
+            for part in plan.parts:
+                part.decompress(slices[part.index])
 
     def _known_entry(self, parameter):
         entry = self._known.get(parameter)
@@ -321,9 +318,7 @@ class _Plan:
         for means, operator in ((False, dist.ReduceOp.MAX), (True, dist.ReduceOp.AVG)):
             agreed = [part.agreed for part in agreeing if part.entry.tensor.agrees_on_means == means]
             if agreed:
-                options = dist.AllreduceCoalescedOptions()
-                options.reduceOp = operator
-                works.append(backend.allreduce_coalesced(agreed, options))
+                works.append(backend.allreduce_coalesced(agreed, _reductions.coalesced_options_of(operator)))
         for work in works:
             work.wait()
 
@@ -341,11 +336,10 @@ class _Plan:
                 tensors += self._sides
                 ids += [0] * len(self._sides)
             if tensors:
-                options = dist.AllreduceCoalescedOptions()
-                options.reduceOp = dist.ReduceOp.AVG if dtype.is_floating_point else dist.ReduceOp.SUM
-                yield backend.allreduce_identified(tensors, ids, options)
+                operator = dist.ReduceOp.AVG if dtype.is_floating_point else dist.ReduceOp.SUM
+                yield backend.allreduce_identified(tensors, ids, _reductions.coalesced_options_of(operator))
         if self._union is not None:
-            yield backend.sparse_all_reduce(self._union, _C.SparseMode.ON, 1, self._union_id, _average())
+            yield backend.sparse_all_reduce(self._union, _C.SparseMode.ON, 1, self._union_id, _reductions.options_of())
 
 
 def _slices(bucket):
@@ -355,30 +349,32 @@ def _slices(bucket):
     return [buffer.narrow(0, g.storage_offset() - begin, g.numel()) for g in bucket.gradients()]
 
 
-def _average():
-    options = dist.AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.AVG
-    return options
-
-
 def _make(settings, made):
     """The compression of a setting, or None if nothing is compressed."""
-    if isinstance(settings, str):
+    if isinstance(settings, str | Compressor):
         settings = {"method": settings}
     if not isinstance(settings, dict):
         raise TypeError(f"the setting of a rule must be a method or a dict of options, not {settings!r}")
     key = repr(sorted(settings.items()))
     if key not in made:
-        compression = _C.Compression(settings)
+        options = dict(settings)
+        own = options.pop("method") if isinstance(options.get("method"), Compressor) else None
+        compression = _C.Compression(options, own)
         if compression.path == "gather":
             raise ValueError("the path 'gather' is not implemented for PyTorch; leave path out")
         made[key] = None if settings.get("method") == "none" else compression
     return made[key]
 
 
-def _choose(name, parameter, rules, default, made, min_elements):
+def _matches(pattern, name, parameter, owner):
+    if isinstance(pattern, type):
+        return isinstance(owner, pattern)
+    return pattern(name, parameter) if callable(pattern) else fnmatch.fnmatchcase(name, pattern)
+
+
+def _choose(name, parameter, owner, rules, default, made, min_elements):
     for pattern, settings in rules:
-        if pattern(name, parameter) if callable(pattern) else fnmatch.fnmatchcase(name, pattern):
+        if _matches(pattern, name, parameter, owner):
             compression = _make(settings, made)
             if compression is not None and parameter.dtype not in _TYPES:
                 raise ValueError(

@@ -4,10 +4,9 @@ import itertools
 import weakref
 
 import torch.distributed as dist
-from torch.futures import collect_all
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from netsum.torch import _group
+from netsum.torch import _group, _reductions
 from netsum.torch._C import SparseMode
 from torch import nn
 
@@ -42,11 +41,10 @@ def ddp_hook(group, bucket):
     of the model, or None for the default group. Returns a future of the bucket's buffer.
     """
     group = group if group is not None else dist.group.WORLD
-    options = dist.AllreduceCoalescedOptions()
-    options.reduceOp = dist.ReduceOp.AVG
     ids = ids_of(group).of(bucket.parameters())
+    options = _reductions.coalesced_options_of()
     work = _group.backend_of(group).allreduce_identified(bucket.gradients(), ids, options)
-    return work.get_future().then(lambda done: _sum_in(done, bucket))
+    return _reductions.future_of([work], bucket)
 
 
 class EmbeddingRows:
@@ -93,30 +91,17 @@ def sparse_ddp_hook(state, bucket):
     group = group if group is not None else dist.group.WORLD
     ids = ids_of(group)
     backend = _group.backend_of(group)
-    average = dist.AllreduceOptions()
-    average.reduceOp = dist.ReduceOp.AVG
+    average = _reductions.options_of()
     if rows is None or bucket.buffer().is_sparse:
         number = ids.of(bucket.parameters())[0]
         work = backend.sparse_all_reduce(bucket.buffer(), SparseMode.AUTO, 1, number, average)
-        return work.get_future().then(lambda done: _sum_in(done, bucket))
+        return _reductions.future_of([work], bucket)
     tables, others = rows.split(bucket)
     works = []
     if others:  # first: operations after a sparse one wait until its index is known
         parameters, gradients = zip(*others, strict=True)
-        options = dist.AllreduceCoalescedOptions()
-        options.reduceOp = dist.ReduceOp.AVG
+        options = _reductions.coalesced_options_of()
         works.append(backend.allreduce_identified(gradients, ids.of(parameters), options))
     for parameter, gradient, length in tables:
         works.append(backend.sparse_all_reduce(gradient, SparseMode.AUTO, length, ids.of([parameter])[0], average))
-    return collect_all([work.get_future() for work in works]).then(lambda all_done: _sums_in(all_done, bucket))
-
-
-def _sum_in(done, bucket):
-    done.value()  # raises what went wrong
-    return bucket.buffer()
-
-
-def _sums_in(all_done, bucket):
-    for done in all_done.value():
-        done.value()
-    return bucket.buffer()
+    return _reductions.future_of(works, bucket)

@@ -1,0 +1,39 @@
+"""Compressors that users write in Python."""
+
+import torch
+
+
+class Compressor:
+    """A method of compression. Derive from it, and pass an object to ``netsum.torch.compress(model, MyMethod())``.
+
+    summability: what may be done with the payloads of all ranks: "linear" (numbers that may be added), "integer" (int32 that may
+        be added), or "union" (as "linear"; as long as the tensor, and mostly zero).
+    biased: the expected value of what arrives is not what was compressed. Otherwise, no memory is kept.
+    needs_memory: training does not converge unless what was not sent is kept for later steps.
+    name: ranks compare it, so it must contain all that they must have in common.
+
+    Methods must be functions of their arguments: nothing that they do may depend on earlier calls. Random numbers come from a
+    generator that is seeded by the context. A value that is not finite must make the result not finite somewhere.
+    ``netsum.torch.check_compressor()`` tests all of this. A context has `tensor`, a number of the parameter, and `step`, `rank`,
+    `ranks` and `rows`.
+    """
+
+    summability = "linear"
+    biased = True
+    needs_memory = True
+
+    @property
+    def name(self):
+        return type(self).__name__
+
+    def shape(self, count, context):
+        """Returns the type (float32, bfloat16, float16; int32 for "integer") and number of elements of a tensor's payload."""
+        return torch.float32, count
+
+    def compress(self, values, payload, context):
+        """Writes the payload of the values, a float32 tensor of one dimension, which must not be changed."""
+        raise NotImplementedError
+
+    def decompress(self, payload, contributions, out, context):
+        """Writes the mean that the ranks have sent: `payload` is the sum of those of `contributions` ranks."""
+        raise NotImplementedError

@@ -1,0 +1,121 @@
+#include "torch/src/python_compressor.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace netsum::torch_backend {
+namespace {
+
+namespace py = pybind11;
+
+constexpr std::array kTypes = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16, DataType::kInt32};
+
+class PythonCompressor : public Compressor {
+ public:
+  explicit PythonCompressor(const py::object& object)
+      : object_(object), name_(object.attr("name").cast<std::string>()) {
+    const auto summability = object.attr("summability").cast<std::string>();
+    promise_.summability = Summability::kNone;
+    for (const Summability one : {Summability::kInteger, Summability::kLinear, Summability::kUnion})
+      if (summability == summability_name(one)) promise_.summability = one;
+    if (promise_.summability == Summability::kNone)
+      throw py::value_error("the compressor " + name_ + " has the summability '" + summability +
+                            "'; it must be 'linear', 'integer' or 'union'");
+    promise_.biased = object.attr("biased").cast<bool>();
+    promise_.needs_memory = object.attr("needs_memory").cast<bool>();
+    context_type_ = py::module_::import("types").attr("SimpleNamespace");
+  }
+  ~PythonCompressor() override {
+    const py::gil_scoped_acquire locked;
+    object_ = py::object();
+    context_type_ = py::object();
+  }
+  PythonCompressor(const PythonCompressor&) = delete;
+  PythonCompressor& operator=(const PythonCompressor&) = delete;
+
+  std::string_view name() const override { return name_; }
+  CompressionPromise promise() const override { return promise_; }
+  PayloadShape shape(const CompressionContext& context, size_t count) const override {
+    const py::gil_scoped_acquire locked;
+    const auto shape = object_.attr("shape")(count, python_of(context)).cast<py::tuple>();
+    const auto wanted = shape[0].cast<at::ScalarType>();
+    for (const DataType type : kTypes) {
+      const bool is_integer = type == DataType::kInt32;
+      if (scalar_type(type) == wanted && is_integer == (promise_.summability == Summability::kInteger))
+        return {.type = type, .count = shape[1].cast<size_t>()};
+    }
+    throw py::value_error("the compressor " + name_ + " has payloads of a type that cannot be summed as '" +
+                          std::string(summability_name(promise_.summability)) +
+                          "': use torch.int32 for 'integer', otherwise torch.float32, bfloat16 or float16");
+  }
+
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> agreed, float* residual, void* payload, float* side) const override {
+    const py::gil_scoped_acquire locked;
+    const PayloadShape of_payload = shape(context, values.size());
+    object_.attr("compress")(tensor_of(values.data(), values.size()), tensor_of(payload, of_payload),
+                             python_of(context));
+    if (residual == nullptr || !promise_.biased) return;
+    const at::Tensor sent = at::empty({static_cast<int64_t>(values.size())});
+    decompress(context, agreed, payload, side, 1, {sent.mutable_data_ptr<float>(), values.size()}, nullptr);
+    const float* const part = sent.const_data_ptr<float>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float rest = values[i] - part[i];
+      residual[i] = std::isfinite(rest) ? rest : 0;
+    }
+  }
+  void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
+                  const float* /*side*/, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    const py::gil_scoped_acquire locked;
+    object_.attr("decompress")(tensor_of(payload, shape(context, out.size())), contributions,
+                               tensor_of(out.data(), out.size()), python_of(context));
+  }
+
+ private:
+  py::object python_of(const CompressionContext& context) const {
+    return context_type_(py::arg("tensor") = context.tensor, py::arg("step") = context.step,
+                         py::arg("rank") = context.rank, py::arg("ranks") = context.ranks,
+                         py::arg("rows") = context.rows);
+  }
+  static at::Tensor tensor_of(const void* data, const PayloadShape& shape) {
+    return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(shape.count)},
+                         scalar_type(shape.type));
+  }
+  static at::Tensor tensor_of(const float* data, size_t count) { return tensor_of(data, {.count = count}); }
+
+  py::object object_;
+  std::string name_;
+  CompressionPromise promise_;
+  py::object context_type_;
+};
+
+}  // namespace
+
+at::ScalarType scalar_type(DataType type) {
+  switch (type) {
+    case DataType::kFloat32:
+      return at::kFloat;
+    case DataType::kBFloat16:
+      return at::kBFloat16;
+    case DataType::kFloat16:
+      return at::kHalf;
+    case DataType::kInt32:
+      return at::kInt;
+    case DataType::kInt64:
+      return at::kLong;
+    case DataType::kByte:
+      break;
+  }
+  return at::kByte;
+}
+
+std::shared_ptr<const Compressor> make_python_compressor(const py::object& object) {
+  return std::make_shared<PythonCompressor>(object);
+}
+
+}  // namespace netsum::torch_backend
