@@ -111,3 +111,13 @@ def write_plot(records, path):
             axes.grid(alpha=0.3)
             axes.legend(fontsize=6)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def cost_table(records):
+    """Of the microbenchmark: seconds of a core for a gigabyte of float32."""
+    found = {}
+    for record in records:
+        if record["benchmark"] == "compression":
+            found.setdefault(record["case"], []).append(1e9 / record["bytes_per_second"])
+    rows = [[case, range_text(seconds, "{:.2f}")] for case, seconds in found.items()]
+    return markdown(["method", "s per GB and core"], rows)

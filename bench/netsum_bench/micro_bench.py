@@ -1,4 +1,4 @@
-"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, the XDP program (as root). Adds what they
+"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, compression, the XDP program (as root). Adds what they
 say as records.
 
 .venv/bin/python -m netsum_bench.micro_bench --output FILE [--benchmarks planner]
@@ -21,6 +21,7 @@ TARGETS = {
     "planner": "netsum_plan_bench",
     "memory": "netsum_local_sum_bench",
     "sparse": "netsum_sparse_bench",
+    "compression": "netsum_compress_bench",
     "xdp": "xdp_bench",
 }
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")

@@ -327,6 +327,7 @@ TABLES = {
     "micro:planner": planner,
     "micro:xdp": xdp,
     "micro:sparse": sparse_steps,
+    "micro:compression": compression_report.cost_table,
 }
 
 # Of the pieces that have one: writes it to the path, from the records.

@@ -16,6 +16,12 @@ namespace {
 // thc: where a normal distribution is cut off, in standard deviations: 1/32 of it is beyond.
 constexpr double kClipDeviations = 2.1539;
 
+// To the nearest integer, halves to the even one, for magnitudes below 2^22: std::nearbyint() is a call.
+float nearest(float value) {
+  constexpr float kShift = 0x1.8p23f;
+  return (value + kShift) - kShift;
+}
+
 // y = H D x / sqrt(n) and back, in place: D are random signs, H Hadamard's matrix of n = 2^k rows. Lengths stay.
 void hadamard(float* x, size_t n) {
   for (size_t half = 1; half < n; half *= 2)
@@ -79,19 +85,22 @@ class Integers : public Compressor {
     const Random random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});
     const auto levels = static_cast<float>(levels_);
     std::array<float, kMostBlock> block;
+    size_t b = 0, at = 0;  // the block, and the element in it
     fields(context).pack(travelling(values.size()), static_cast<int32_t*>(payload), [&](size_t i) {
-      const size_t b = i / block_, at = i % block_;
       if (at == 0) load(values, b, sign, block.data());
       const float scale = agreed[b];
       uint32_t code = levels_;
       if (std::isfinite(scale) && scale > 0) {
         const float exact = std::clamp(block[at] / scale * levels, -levels, levels);
-        const float rounded = is_nearest_ ? std::nearbyint(exact) : std::floor(exact + random.unit(i));
+        const float rounded = is_nearest_ ? nearest(exact) : std::floor(exact + random.unit(i));
         code = static_cast<uint32_t>(std::min(rounded, levels) + levels);
       }
       block[at] = decoded(static_cast<int64_t>(code) - levels_, agreed[b], 1);
-      if (residual != nullptr && at + 1 == size_of_block(values.size(), b))
-        keep(values, b, sign, block.data(), std::isfinite(scale), residual);
+      if (++at == size_of_block(values.size(), b)) {
+        if (residual != nullptr) keep(values, b, sign, block.data(), std::isfinite(scale), residual);
+        ++b;
+        at = 0;
+      }
       return code;
     });
   }
@@ -102,14 +111,16 @@ class Integers : public Compressor {
     const Random sign = signs(context);
     const int64_t zero = static_cast<int64_t>(levels_) * contributions;
     std::array<float, kMostBlock> block;
+    size_t b = 0, at = 0;
     fields(context).unpack(travelling(out.size()), static_cast<const int32_t*>(payload),
-                           [&](size_t i, uint32_t sum) {
-                             const size_t b = i / block_, at = i % block_;
+                           [&](size_t /*i*/, uint32_t sum) {
                              block[at] = decoded(static_cast<int64_t>(sum) - zero, agreed[b], contributions);
-                             if (at + 1 != size_of_block(out.size(), b)) return;
+                             if (++at != size_of_block(out.size(), b)) return;
                              unrotate(b, sign, block.data());
                              const size_t size = std::min(block_, out.size() - b * block_);
                              std::copy_n(block.data(), size, out.data() + b * block_);
+                             ++b;
+                             at = 0;
                            });
   }
 
@@ -127,8 +138,11 @@ class Integers : public Compressor {
     return Random({~seed_, context.tensor, context.step});
   }
   void flip(size_t b, const Random& sign, float* block) const {
-    for (size_t i = 0; i < block_; ++i)
-      if ((sign.at(b * block_ + i) & 1) != 0) block[i] = -block[i];
+    for (size_t begin = 0; begin < block_; begin += 64) {
+      const uint64_t bits = sign.at(b * ((block_ + 63) / 64) + begin / 64);
+      for (size_t i = begin; i < std::min(begin + 64, block_); ++i)
+        block[i] = (bits >> (i - begin) & 1) != 0 ? -block[i] : block[i];
+    }
   }
   // What is rounded of a block. Returns its size.
   size_t load(std::span<const float> values, size_t b, const Random& sign, float* block) const {

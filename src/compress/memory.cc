@@ -23,6 +23,7 @@ class Residual : public Memory {
     kernels::accumulate(decay_, gradient, residual_.size(), residual_.data());
     return residual_.data();
   }
+  const float* decay() const override { return &decay_; }
   float* residual() override { return residual_.data(); }
   std::vector<CompressionState> state() override { return {{"residual", residual_}}; }
 

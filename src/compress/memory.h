@@ -16,6 +16,8 @@ class Memory {
 
   // Adds a gradient to what was kept. Returns what is to be compressed, which stays where it is until the next call.
   virtual const float* compensate(const float* gradient, int ranks) = 0;
+  // Of a memory that is decay * memory + gradient, and then what remains of it: the decay. Otherwise null.
+  virtual const float* decay() const { return nullptr; }
   // Where the compressor leaves what it has not sent, which may be what compensate() returned; or null.
   virtual float* residual() = 0;
   // After each compression. `sent`: the payload, if it is as long as the tensor; otherwise null.

@@ -82,6 +82,34 @@ TEST(MethodsTest, SampledTopKSendsAboutAsMany) {
   for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(sent[i] + rest[i], values[i]);
 }
 
+// Whether memory and gradient are added first, or while elements are selected.
+TEST(MethodsTest, SampledTopKKeepsWhatItDoesNotSendInEveryStep) {
+  constexpr size_t kCount = 400'000;
+  Rank rank(*made({.method = "topk", .ratio = 0.1, .sampled = true, .decay = 0.5}), kCount);
+  std::vector<float> memory(kCount, 0.0f);
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto gradient = numbers(kCount, step);
+    rank.compress(gradient);
+    const auto sent = rank.payload<float>();
+    float least_sent = INFINITY, most_kept = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      memory[i] = 0.5f * memory[i] + gradient[i];
+      if (sent[i] != 0) {
+        ASSERT_EQ(sent[i], memory[i]);
+        least_sent = std::min(least_sent, std::fabs(sent[i]));
+        memory[i] = 0;
+        ++count;
+      }
+      most_kept = std::max(most_kept, std::fabs(memory[i]));
+    }
+    ASSERT_EQ(rank.state("residual"), memory);
+    EXPECT_GE(least_sent, most_kept);
+    EXPECT_NEAR(static_cast<double>(count), 0.1 * kCount, 0.005 * kCount);
+  }
+  EXPECT_EQ(rank.tensor().step(), 3u);
+}
+
 TEST(MethodsTest, SampledTopKSendsEqualElements) {
   constexpr size_t kCount = 500'000;
   Rank rank(*made({.method = "topk", .ratio = 0.1, .sampled = true}), kCount);

@@ -16,6 +16,12 @@ class Sparsifier : public Compressor {
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = count};
   }
+  // Of decay * memory + gradient, where the residual becomes the new memory: in fewer passes than to add them first. Returns false, and
+  // changes nothing, where that is no gain.
+  virtual bool compress_added(float /*decay*/, std::span<const float> /*gradient*/, float* /*memory*/,
+                              const CompressionContext& /*context*/, float* /*payload*/) const {
+    return false;
+  }
   void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
                   const void* payload, const float* /*side*/, int contributions, std::span<float> out,
                   float* /*residual*/) const override {

@@ -28,7 +28,7 @@ class TopK : public Sparsifier {
     const size_t n = values.size();
     if (n == 0) return;
     auto* const sent = static_cast<float*>(payload);
-    const size_t k = k_ > 0 ? elements_to_send(n, k_, 1) : elements_to_send(n, 0, share_of(context.step));
+    const size_t k = wanted(context, n);
     if (sampled_) {
       // If nothing reaches it, as where all elements are equal, the exact one decides; the values are still there.
       const uint32_t bits = kernels::sampled_magnitude(values.data(), n, k);
@@ -52,7 +52,22 @@ class TopK : public Sparsifier {
     }
   }
 
+  bool compress_added(float decay, std::span<const float> gradient, float* memory,
+                      const CompressionContext& context, float* payload) const override {
+    const size_t n = gradient.size();
+    if (!sampled_ || n == 0) return false;
+    const size_t k = wanted(context, n);
+    const uint32_t bits = kernels::sampled_magnitude_added(decay, gradient.data(), memory, n, k);
+    if (bits == 0) return false;
+    if (kernels::select_added(decay, gradient.data(), n, bits, payload, memory) == 0)
+      compress(context, {memory, n}, {}, memory, payload, nullptr);  // which now is the sum
+    return true;
+  }
+
  private:
+  size_t wanted(const CompressionContext& context, size_t n) const {
+    return k_ > 0 ? elements_to_send(n, k_, 1) : elements_to_send(n, 0, share_of(context.step));
+  }
   double share_of(uint64_t step) const {
     if (step >= warmup_steps_ || ratio_ >= kWarmupShare) return ratio_;
     const double progress = static_cast<double>(step) / static_cast<double>(warmup_steps_);
@@ -74,6 +89,11 @@ class Threshold : public Sparsifier {
                 std::span<const float> /*agreed*/, float* residual, void* payload,
                 float* /*side*/) const override {
     kernels::select(values.data(), values.size(), bits_, static_cast<float*>(payload), residual);
+  }
+  bool compress_added(float decay, std::span<const float> gradient, float* memory,
+                      const CompressionContext& /*context*/, float* payload) const override {
+    kernels::select_added(decay, gradient.data(), gradient.size(), bits_, payload, memory);
+    return true;
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/base/assert.h"
+#include "src/compress/sparsifier.h"
 
 namespace netsum::compress {
 namespace {
@@ -15,6 +16,7 @@ class Tensor : public CompressedTensor {
   Tensor(std::shared_ptr<const Compressor> compressor, std::unique_ptr<Memory> memory, size_t count,
          const CompressionContext& context)
       : compressor_(std::move(compressor)),
+        sparsifier_(dynamic_cast<const Sparsifier*>(compressor_.get())),
         memory_(std::move(memory)),
         count_(count),
         state_(compressor_->state_values(context, count), 0.0f),
@@ -36,6 +38,12 @@ class Tensor : public CompressedTensor {
   }
 
   void compress(const float* gradient, const float* agreed, void* payload, float* side) override {
+    if (sparsifier_ != nullptr && memory_->decay() != nullptr &&
+        sparsifier_->compress_added(*memory_->decay(), {gradient, count_}, memory_->residual(), context_,
+                                    static_cast<float*>(payload))) {
+      ++context_.step;
+      return;
+    }
     // With agreed values, agree() has added the memory.
     NETSUM_ASSERT((values_ != nullptr) == !agreed_.empty() || count_ == 0);
     // Without a memory, what agree() has seen is the caller's, and may be gone.
@@ -106,6 +114,7 @@ class Tensor : public CompressedTensor {
   }
 
   std::shared_ptr<const Compressor> compressor_;
+  const Sparsifier* sparsifier_;  // the compressor, or null
   std::unique_ptr<Memory> memory_;
   size_t count_;
   std::vector<float> state_;

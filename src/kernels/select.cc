@@ -41,6 +41,30 @@ size_t select_values(const float* values, size_t n, uint32_t bits, float* sent, 
   return count + plain::select(values + i, n - i, bits, sent + i, rest == nullptr ? nullptr : rest + i);
 }
 
+size_t select_of_sums(float decay, const float* values, size_t n, uint32_t bits, float* sent, float* memory) {
+  const hn::ScalableTag<float> df;
+  const hn::ScalableTag<int32_t> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto factor = hn::Set(df, decay);
+  const auto magnitude_mask = hn::Set(d, 0x7FFFFFFF);
+  const auto below = hn::Set(d, static_cast<int32_t>(bits - 1));
+  const auto infinity_or_nan = hn::Set(d, static_cast<int32_t>(kInfinityBits - 1));
+  size_t count = 0;
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    // Rounded twice, as by accumulate().
+    const auto kept = hn::Mul(factor, load(df, bytes_of(memory + i)));
+    const auto value = hn::BitCast(d, hn::Add(kept, load(df, bytes_of(values + i))));
+    const auto magnitude = hn::And(value, magnitude_mask);
+    const auto is_sent = hn::Gt(magnitude, below);
+    store(hn::IfThenElseZero(is_sent, value), d, bytes_of(sent + i));
+    const auto is_gone = hn::Or(is_sent, hn::Gt(magnitude, infinity_or_nan));
+    store(hn::IfThenZeroElse(is_gone, value), d, bytes_of(memory + i));
+    count += hn::CountTrue(d, is_sent);
+  }
+  return count + plain::select_added(decay, values + i, n - i, bits, sent + i, memory + i);
+}
+
 template <DataType kType>
 void values_to_halves(const float* values, size_t n, uint16_t* halves) {
   const hn::ScalableTag<float> df;
@@ -87,6 +111,7 @@ namespace netsum::kernels {
 namespace {
 
 HWY_EXPORT(select_values);
+HWY_EXPORT(select_of_sums);
 HWY_EXPORT(floats_to_halves);
 HWY_EXPORT(halves_to_floats);
 
@@ -94,6 +119,10 @@ HWY_EXPORT(halves_to_floats);
 
 size_t select(const float* values, size_t n, uint32_t bits, float* sent, float* rest) {
   return HWY_DYNAMIC_DISPATCH(select_values)(values, n, bits, sent, rest);
+}
+
+size_t select_added(float decay, const float* values, size_t n, uint32_t bits, float* sent, float* memory) {
+  return HWY_DYNAMIC_DISPATCH(select_of_sums)(decay, values, n, bits, sent, memory);
 }
 
 void to_halves(DataType type, const float* values, size_t n, uint16_t* halves) {

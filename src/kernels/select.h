@@ -39,6 +39,11 @@ uint32_t sampled_magnitude(const float* values, size_t n, size_t k);
 // not sent, otherwise 0. `rest` may be null; `sent` or `rest` may be `values`. Returns how many were sent.
 size_t select(const float* values, size_t n, uint32_t bits, float* sent, float* rest);
 
+// The same of x[i] = decay * memory[i] + values[i], in one pass: sent[i] = x[i] or 0, and memory[i] is what rest[i] would be. The bits are those of
+// accumulate() and then select().
+size_t select_added(float decay, const float* values, size_t n, uint32_t bits, float* sent, float* memory);
+uint32_t sampled_magnitude_added(float decay, const float* values, const float* memory, size_t n, size_t k);
+
 // memory[i] = decay * memory[i] + values[i]. The compiler's vectors are as fast as memory, so there is no version by hand.
 void accumulate(float decay, const float* values, size_t n, float* memory);
 
@@ -48,6 +53,7 @@ void from_halves(DataType type, const uint16_t* halves, size_t n, float* values)
 
 namespace plain {
 size_t select(const float* values, size_t n, uint32_t bits, float* sent, float* rest);
+size_t select_added(float decay, const float* values, size_t n, uint32_t bits, float* sent, float* memory);
 void to_halves(DataType type, const float* values, size_t n, uint16_t* halves);
 void from_halves(DataType type, const uint16_t* halves, size_t n, float* values);
 }  // namespace plain

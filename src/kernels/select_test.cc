@@ -56,6 +56,29 @@ TEST_P(SelectTest, SelectsAsThePlainReference) {
   }
 }
 
+// The sum is rounded as by accumulate(), and NaN may have other bits.
+TEST_P(SelectTest, SelectsOfSumsAsThePlainReference) {
+  for (size_t n = 0; n < 300; n += n < 70 ? 1 : 13) {
+    const auto values = values_of(n, rng_), memory = values_of(n, rng_);
+    for (const float decay : {1.0f, 0.3f, 0.0f}) {
+      for (const uint32_t bits : {1u, 0x3F800000u, kInfinityBits, 0x80000000u}) {
+        std::vector<float> sent(n), rest = memory, two_passes(n), expected_rest = memory;
+        const size_t count = select_added(decay, values.data(), n, bits, sent.data(), rest.data());
+        accumulate(decay, values.data(), n, expected_rest.data());
+        EXPECT_EQ(count, select(expected_rest.data(), n, bits, two_passes.data(), expected_rest.data()));
+        for (size_t i = 0; i < n; ++i) {
+          ASSERT_EQ(std::isnan(sent[i]), std::isnan(two_passes[i]));
+          if (!std::isnan(sent[i])) ASSERT_EQ(bits_of({sent[i]}), bits_of({two_passes[i]}));
+        }
+        ASSERT_EQ(bits_of(rest), bits_of(expected_rest));
+        auto plain_rest = memory;
+        EXPECT_EQ(plain::select_added(decay, values.data(), n, bits, sent.data(), plain_rest.data()), count);
+        ASSERT_EQ(bits_of(plain_rest), bits_of(expected_rest));
+      }
+    }
+  }
+}
+
 TEST_P(SelectTest, ConvertsAsThePlainReference) {
   for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
     for (size_t n = 0; n < 300; n += n < 70 ? 1 : 13) {
@@ -129,6 +152,16 @@ TEST(SampledMagnitudeTest, PassesAboutAsManyValuesAsWanted) {
           << shape << " " << share;
     }
   }
+}
+
+TEST(SampledMagnitudeTest, OfSumsIsThatOfTheSums) {
+  Rng rng(9);
+  std::vector<float> values(500'000), memory(values.size());
+  for (float& value : values) value = static_cast<float>(rng.unit());
+  for (float& value : memory) value = static_cast<float>(rng.unit());
+  const uint32_t bits = sampled_magnitude_added(0.5f, values.data(), memory.data(), values.size(), 100'000);
+  accumulate(0.5f, values.data(), values.size(), memory.data());
+  EXPECT_EQ(bits, sampled_magnitude(memory.data(), memory.size(), 100'000));
 }
 
 TEST(SampledMagnitudeTest, ThereIsNoSampleOfFewValues) {

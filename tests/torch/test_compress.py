@@ -449,7 +449,7 @@ def test_a_compressor_in_python():
     def on_rank(rank):
         model = wrapped(Chosen())
         state = netsum.torch.compress(model, alternate, decay=0.5)
-        assert "Alternate, memory residual, path dense" in state.describe()
+        assert "Alternate decay=0.5, memory residual, path dense" in state.describe()
         kept = {name: torch.zeros(2, torch.Size(SHAPES[name]).numel()) for name in COMPRESSED}
         for step in range(4):
             everyone = [gradient_of(r, step) for r in range(2)]

@@ -1,0 +1,69 @@
+// What compression costs a processor: compressing a large tensor with its memory, and decompressing the payload. The tensor does not
+// fit a cache.
+//
+// bytes_per_second counts the tensor's bytes once.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "netsum/compression.h"
+#include "src/base/assert.h"
+#include "src/base/rng.h"
+
+namespace netsum {
+namespace {
+
+constexpr size_t kElements = size_t{16} << 20;
+constexpr size_t kRows = 4096;
+constexpr int kRanks = 8;
+
+void compress(benchmark::State& state, const CompressionOptions& options) {
+  auto compression = Compression::make(options);
+  NETSUM_ASSERT(compression.ok());
+  const auto tensor = (*compression)->tensor(1, kElements, 0, kRanks, kRows);
+  const PayloadShape shape = tensor->shape();
+  Rng rng(1);
+  std::vector<float> gradient(kElements), out(kElements);
+  for (float& x : gradient) x = static_cast<float>(std::pow(2 * rng.unit() - 1, 5));
+  std::vector<std::byte> payload(shape.count * size_of(shape.type));
+  std::vector<float> agreed(tensor->agreed_values()), side(shape.side_values);
+  for (auto _ : state) {
+    if (!agreed.empty()) tensor->agree(gradient.data(), agreed.data());
+    tensor->compress(gradient.data(), agreed.data(), payload.data(), side.data());
+    tensor->decompress(payload.data(), side.data(), shape.type == DataType::kInt32 ? kRanks : 1, out.data());
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kElements * sizeof(float)));
+}
+
+const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
+    {"fp16", {.method = "fp16"}},
+    {"topk, 1 %", {.method = "topk", .ratio = 0.01}},
+    {"topk, 1 %, sampled", {.method = "topk", .ratio = 0.01, .sampled = true}},
+    {"dgc, 1 %, sampled", {.method = "dgc", .ratio = 0.01, .sampled = true}},
+    {"sidco, 1 %", {.method = "sidco", .ratio = 0.01}},
+    {"threshold", {.method = "threshold", .threshold = 0.9}},
+    {"blocktopk, 1 %", {.method = "blocktopk", .ratio = 0.01}},
+    {"randomk, 1 %", {.method = "randomk", .ratio = 0.01}},
+    {"int8", {.method = "int8"}},
+    {"int4, rotated", {.method = "int4", .rotated = true}},
+    {"thc", {.method = "thc", .block = 1024}},
+    {"efsign", {.method = "efsign"}},
+    {"onebit", {.method = "onebit"}},
+    {"powersgd, rank 4", {.method = "powersgd"}},
+};
+
+}  // namespace
+}  // namespace netsum
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  for (const auto& [name, options] : netsum::kCases)
+    benchmark::RegisterBenchmark(name.c_str(), &netsum::compress, options)->Unit(benchmark::kMillisecond);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
