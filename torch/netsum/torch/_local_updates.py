@@ -1,0 +1,127 @@
+"""Schedules that average weights now and then, instead of gradients in every step: local SGD and DiLoCo."""
+
+import copy
+
+from torch.nn.parallel import DistributedDataParallel
+
+import torch
+from netsum.torch._compress import Compression
+from torch import nn
+
+
+class LocalUpdates:
+    """Ranks train by themselves, and every so many steps average how far they have come.
+
+    model: not in DistributedDataParallel; its weights must be the same on all ranks.
+    every: steps between two averages of a parameter.
+    outer: makes an optimizer of a list of parameters, which takes the mean change of the weights, with the sign reversed, as a
+        gradient. None: the mean itself (local SGD; Stich, ICLR 2019). DiLoCo (Douillard et al., 2023) has
+        ``lambda p: torch.optim.SGD(p, lr=0.7, momentum=0.9, nesterov=True)``.
+    fragments: the parameters are averaged in so many parts, one after the other, at steps that are spread evenly (Streaming
+        DiLoCo; Douillard et al., 2025; here without delay), so that no step waits for all of them. At most `every`.
+    method, settings: how the changes are compressed, as for Compression; by default not at all.
+
+    Call step() after every optimizer.step(), on all ranks. Buffers, such as those of batch norms, are not averaged. If a change is not
+    finite on any rank, all ranks go back to the weights of their last average.
+    """
+
+    def __init__(self, model, *, every, outer=None, fragments=1, method="none", **settings):
+        if isinstance(model, DistributedDataParallel):
+            raise TypeError(
+                "LocalUpdates takes a model without DistributedDataParallel, which would average all gradients"
+            )
+        if not 1 <= fragments <= every:
+            raise ValueError(f"fragments is {fragments}; it must be between 1 and every, which is {every}")
+        self._every = every
+        self._steps = 0
+        self.compression = Compression(model, method, **settings)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        size = -(-len(parameters) // fragments) if parameters else 1
+        parts = [parameters[i : i + size] for i in range(0, len(parameters), size)]
+        self._fragments = [_Fragment(part, outer) for part in parts]
+
+    def step(self):
+        """Counts a step; averages the fragments whose turn it is."""
+        self._steps += 1
+        for index, fragment in enumerate(self._fragments):
+            turn = self._every * (index + 1) // len(self._fragments)
+            if (self._steps - turn) % self._every == 0:
+                fragment.average(self.compression)
+
+    def state_dict(self):
+        """Returns what this rank keeps. Save it on every rank, beside the model and its optimizer."""
+        return {
+            "steps": self._steps,
+            "fragments": [fragment.saved() for fragment in self._fragments],
+            "compression": self.compression.state_dict(),
+        }
+
+    def load_state_dict(self, state):
+        """Continues from a state_dict() for the same model and settings; raises ValueError if it is of others."""
+        shapes = [[list(anchor.shape) for anchor in saved["anchors"]] for saved in state["fragments"]]
+        mine = [[list(anchor.shape) for anchor in fragment.anchors] for fragment in self._fragments]
+        if shapes != mine:
+            raise ValueError(f"the state has fragments of the shapes {shapes}, and the model {mine}")
+        self.compression.load_state_dict(state["compression"])
+        self._steps = state["steps"]
+        for fragment, saved in zip(self._fragments, state["fragments"], strict=True):
+            fragment.restore(saved)
+
+
+class _Fragment:
+    """Parameters that are averaged together. Their anchors are the weights that all ranks had after the last average."""
+
+    def __init__(self, parameters, outer):
+        self._parameters = parameters
+        self.anchors = [nn.Parameter(p.detach().clone()) for p in parameters]
+        self._outer = outer(self.anchors) if outer is not None else torch.optim.SGD(self.anchors, lr=1.0)
+        self._buckets = [
+            _Changes([i for i, p in enumerate(parameters) if p.dtype == dtype], parameters)
+            for dtype in dict.fromkeys(p.dtype for p in parameters)
+        ]
+
+    @torch.no_grad()
+    def average(self, compression):
+        futures = []
+        for bucket in self._buckets:
+            for index, change in zip(bucket.indices, bucket.gradients(), strict=True):
+                torch.sub(self.anchors[index], self._parameters[index], out=change)
+            futures.append(compression._reduce(bucket))
+        for future in futures:
+            future.wait()
+        if all(bucket.buffer().isfinite().all() for bucket in self._buckets):
+            for bucket in self._buckets:
+                for index, change in zip(bucket.indices, bucket.gradients(), strict=True):
+                    self.anchors[index].grad = change
+            self._outer.step()
+        for parameter, anchor in zip(self._parameters, self.anchors, strict=True):
+            parameter.copy_(anchor)
+
+    def saved(self):
+        return {"anchors": [a.detach().clone() for a in self.anchors], "outer": copy.deepcopy(self._outer.state_dict())}
+
+    @torch.no_grad()
+    def restore(self, saved):
+        for anchor, values in zip(self.anchors, saved["anchors"], strict=True):
+            anchor.copy_(values)
+        self._outer.load_state_dict(saved["outer"])
+
+
+class _Changes:
+    """The changes of parameters of one type in one piece of memory; Compression takes it for a bucket of DDP."""
+
+    def __init__(self, indices, parameters):
+        self.indices = indices
+        self._parameters = [parameters[index] for index in indices]
+        self._buffer = torch.empty(sum(p.numel() for p in self._parameters), dtype=self._parameters[0].dtype)
+        parts = self._buffer.split([p.numel() for p in self._parameters])
+        self._changes = [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
+
+    def buffer(self):
+        return self._buffer
+
+    def gradients(self):
+        return self._changes
+
+    def parameters(self):
+        return self._parameters
