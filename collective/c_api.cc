@@ -99,6 +99,9 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: shares is none of netsum_shares");
   if (in->shares != NETSUM_SHARES_DEFAULT)
     out->shares = static_cast<netsum::Shares>(in->shares - NETSUM_SHARES_OFF);
+  if (in->verify < NETSUM_VERIFY_PACKET || in->verify > NETSUM_VERIFY_BOTH)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: verify is none of netsum_verify");
+  out->verify = static_cast<netsum::Verify>(in->verify);
   return Status();
 }
 
@@ -192,6 +195,8 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats, const netsum::SparseSt
   out.retransmissions = stats.retransmissions;
   out.probes = stats.probes;
   out.share_changes = stats.share_changes;
+  out.sums_verified = stats.sums_verified;
+  out.sums_refused = stats.sums_refused;
   out.zero_chunks = stats.zero_chunks;
   out.packets_dropped = stats.packets_dropped;
   out.stripes = stats.stripes.size();

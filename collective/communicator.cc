@@ -11,7 +11,6 @@
 #include "collective/process_communicator.h"
 #include "collective/session.h"
 #include "collective/session_opener.h"
-#include "collective/tensor_check.h"
 #include "collective/work_state.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
@@ -78,6 +77,10 @@ Status check(const CommunicatorOptions& options) {
     return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
                    std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");
   }
+  if (options.lane_bits == 8 && options.verify == Verify::kBoth)
+    return invalid(
+        "lane_bits is 8 and verify is kBoth; sums in 8 bits cannot be verified: set lane_bits to 0, 16 or "
+        "32");
   if (options.lane_bits == 16 && options.world_size > kernels::kMaxMembers16) {
     return invalid("lane_bits is 16 and world_size is " + world + "; 16 bits hold sums of at most " +
                    std::to_string(kernels::kMaxMembers16) + " ranks: set lane_bits to 0 or 32");
@@ -176,7 +179,7 @@ Status PlainCommunicator::status() const {
 
 Work PlainCommunicator::submit(OperationSpec spec, std::chrono::milliseconds timeout) {
   const auto session = this->session();
-  const Status refusal = session != nullptr ? check_operation(spec, session->payload_bytes()) : status();
+  const Status refusal = session != nullptr ? session->check(spec) : status();
   if (!refusal.ok()) return ended_work(refusal);
   return session->submit(std::move(spec), timeout);
 }

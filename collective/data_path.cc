@@ -99,7 +99,7 @@ Status DataPath::open_shared_memory(Deadline deadline) {
   }
   auto core = std::make_unique<SharedMemoryCore>(
       SharedMemoryCore::Options{placement, options_.user.world_size, options_.user.lane_bits,
-                                membership.payload_bytes, options_.user.spin},
+                                lane_room(options_.user, membership), options_.user.spin},
       std::move(segment).value(), network_.engine.get());
   host_counters_ = &core->counters();
   host_engine_ = std::make_unique<Engine>(std::move(core), options_.on_failed, options_.trace);

@@ -19,8 +19,9 @@ constexpr milliseconds kFirstDwell{400}, kLongestDwell{3'200};
 // For all data paths to answer, once all ranks have joined.
 constexpr milliseconds kPathPatience{5'000};
 
+// An aggregator whose sums are wrong is of no more use than one that is gone.
 bool is_loss(const Status& status) {
-  return status.code() == ErrorCode::kAggregatorLost;
+  return status.code() == ErrorCode::kAggregatorLost || status.code() == ErrorCode::kWrongSum;
 }
 
 }  // namespace
@@ -358,6 +359,9 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
   std::vector<std::vector<std::string>> places = {options_.aggregators};
   for (const std::string& fallback : options_.fallback_aggregators)
     places.push_back(fallback == kHosts ? std::vector<std::string>{} : std::vector<std::string>{fallback});
+  // One whose sums were wrong is not used again, unless there is no other.
+  if (why.code() == ErrorCode::kWrongSum) distrusted_.insert(place_);
+  const bool any_trusted = distrusted_.size() < places.size();
   uint64_t completed = 0, oldest_kept = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -369,7 +373,8 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
   const Clock::time_point deadline = deadline_after(options_.failover_timeout);
   Status last = why;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
-    for (const auto& place : places) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (any_trusted && distrusted_.contains(i)) continue;
       {
         const std::lock_guard lock(mutex_);
         if (stop_ || !failure_.ok()) return Status(ErrorCode::kAborted, "the communicator was closed");
@@ -381,10 +386,12 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
                           " ms; the last attempt ended with: " + last.to_string(),
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
-      auto session = opener_.move({place, completed, join_deadline,
+      auto session = opener_.move({places[i], completed, join_deadline,
                                    std::min(join_deadline + kPathPatience, deadline), failure_callback()});
       last = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
-      if (last.ok()) return session;
+      if (!last.ok()) continue;
+      place_ = i;
+      return session;
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,9 +91,12 @@ class FailoverCommunicator final : public CommunicatorBase {
   std::unique_ptr<Session> session_;  // null while there is none
   uint64_t session_number_ = 0;       // of the latest session
   uint32_t payload_bytes_ = 0;        // of every session
-  Status failure_;                    // permanent until regroup()
-  std::optional<Status> lost_;        // why the supervisor has to look for another aggregator
-  bool moving_ = false;               // the supervisor is looking
+  // Of the aggregators, and then the fallback ones: where the session is, and where sums were wrong. By the thread that searches.
+  size_t place_ = 0;
+  std::set<size_t> distrusted_;
+  Status failure_;              // permanent until regroup()
+  std::optional<Status> lost_;  // why the supervisor has to look for another aggregator
+  bool moving_ = false;         // the supervisor is looking
   bool stop_ = false;
   int reports_ = 0;  // calls of abort() that use session_ without the lock
   uint64_t failovers_ = 0;

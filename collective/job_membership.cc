@@ -5,6 +5,7 @@
 
 #include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
+#include "src/verify/verified_sums.h"
 
 namespace netsum {
 
@@ -28,6 +29,7 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   job.set_slots(static_cast<uint32_t>(options.slots));
   job.set_when_full(static_cast<uint32_t>(options.when_full));
   job.set_shares(static_cast<uint32_t>(options.shares));
+  job.set_verify(static_cast<uint32_t>(options.verify));
   if (options.lane_bits == 8) add_lanes8(job.mutable_needs());
   job.set_succeeds(member.succession.succeeds);
   job.set_min_members(static_cast<uint32_t>(member.succession.min_members));
@@ -114,6 +116,11 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     join.job.set_min_members(0);
   }
   return Status();
+}
+
+uint32_t lane_room(const CommunicatorOptions& options, const Membership& membership) {
+  if (options.verify == Verify::kPacket) return membership.payload_bytes;
+  return verify::room_for_lanes(membership.payload_bytes, options.world_size);
 }
 
 void report_failure(const Memberships& memberships, const Status& status) {

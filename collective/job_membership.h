@@ -46,6 +46,9 @@ struct JobMember {
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 
+// Of each packet of the job, the bytes for lanes.
+uint32_t lane_room(const CommunicatorOptions& options, const Membership& membership);
+
 // Tells all members that the job has failed. Waits at most a second per aggregator.
 void report_failure(const Memberships& memberships, const Status& status);
 

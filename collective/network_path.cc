@@ -8,13 +8,14 @@
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
+#include "src/verify/verified_sums.h"
 #include "wire/codec.h"
 #include "wire/mtu.h"
 
 namespace netsum {
 namespace {
 
-Result<StripeOptions> stripe_options(const Membership& membership, size_t number, int rank) {
+Result<StripeOptions> stripe_options(const Membership& membership, size_t number, int rank, Verify verify) {
   const StripeInfo& info = membership.stripes[number];
   const Result<Address> address = Address::parse(info.endpoint);
   if (!address.ok()) return address.status();
@@ -24,6 +25,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.job = info.job;
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
+  if (verify == Verify::kBoth) stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
@@ -135,7 +137,8 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   if (!stripes.ok()) return stripes.status();
   for (const JobStripe& one : *stripes) {
     path.stripes.push_back({one});
-    Result<StripeOptions> stripe = stripe_options(*all[one.membership], one.number, worker.rank);
+    Result<StripeOptions> stripe =
+        stripe_options(*all[one.membership], one.number, worker.rank, options.verify);
     if (!stripe.ok()) return stripe.status();
     if (stripe->local && shard != nullptr) {
       Result<ShardJob> installed = shard->install(*all[one.membership], one.number, worker.world_size);
@@ -146,6 +149,11 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripes.push_back(std::move(stripe).value());
     worker.stripe_weights.push_back(one.weight);
   }
+  // The aggregators below a parent have secrets of their own.
+  if (options.verify == Verify::kBoth && !all.front()->member_of_rank.empty())
+    return Status(ErrorCode::kUnsupported, "verified sums need an aggregator that all ranks join, and " +
+                                               options.aggregators.front() +
+                                               " has a parent: set verify to kPacket (NETSUM_VERIFY=packet)");
   if (all.front()->plan.adapts()) worker.balance_period = kBalancePeriod;
   worker.lacks_words = who_lacks_words(all);
   const StripeOptions& first = worker.stripes.front();

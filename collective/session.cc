@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collective/session_stats.h"
+#include "collective/tensor_check.h"
 #include "src/base/clock.h"
 #include "src/base/timeout.h"
 #include "src/job/capabilities.h"
@@ -110,6 +111,15 @@ Status Session::for_other_ranks(const Status& status) const {
 void Session::on_engine_failure(const Status& status) {
   report(for_other_ranks(status));
   if (on_failure_) on_failure_(status);
+}
+
+Status Session::check(const OperationSpec& spec) const {
+  if (Status status = check_operation(spec, payload_bytes()); !status.ok()) return status;
+  // Not all ranks of a host have a part in the network.
+  const Placement& placement = path_->placement();
+  const bool in_network = !placement.shares_memory() || placement.hosts.size() > 1;
+  return options_.verify == Verify::kBoth && in_network ? check_verifiable(spec, options_.lane_bits)
+                                                        : Status();
 }
 
 Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end) {

@@ -54,9 +54,12 @@ class Session {
   uint64_t succession_id() const { return first_membership().succession_id; }
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
-  uint32_t payload_bytes() const { return first_membership().payload_bytes; }
+  // Of each packet, the bytes for lanes.
+  uint32_t payload_bytes() const { return lane_room(options_, first_membership()); }
 
-  // Starts an operation that has passed check_operation() (tensor_check.h). `timeout` runs from now; 0: that of the
+  // Why the operation cannot be submitted, or ok. The same on all ranks.
+  Status check(const OperationSpec& spec) const;
+  // Starts an operation that has passed check(). `timeout` runs from now; 0: that of the
   // communicator. `on_end` is called on a thread of the session, or on one that waits for an operation of this session, but
   // never within this call, so it may take a lock that the caller holds.
   Work submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end = {});

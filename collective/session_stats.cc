@@ -30,6 +30,8 @@ void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stat
   stats->retransmissions += counters.retransmissions.get();
   stats->probes += counters.probes.get();
   stats->zero_chunks += counters.zero_chunks.get();
+  stats->sums_verified += counters.sums_verified.get();
+  stats->sums_refused += counters.sums_refused.get();
   stats->packets_dropped += counters.dropped.get();
   stats->srtt_us = std::max(stats->srtt_us, static_cast<double>(counters.srtt_us.get()));
   stats->stripes.push_back(std::move(one));
@@ -68,7 +70,8 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
 
 std::string describe_network(const PathDescription& what) {
   const NetworkPath& network = what.path.network();
-  const std::string note = network.note.empty() ? "" : "; " + network.note;
+  std::string note = network.workers.front()->verifies_sums() ? "; the ranks verify every sum" : "";
+  if (!network.note.empty()) note += "; " + network.note;
   const std::string& plan = what.job.front()->membership().plan.text();
   std::string shares = plan.empty() ? "" : "; " + plan;
   if (const uint64_t changes = network.workers.front()->share_changes().get(); changes > 0)

@@ -69,6 +69,7 @@ DOORS = {
         "src/net",
         "src/net/udp",
         "src/net/af_xdp",
+        "src/verify",
         "src/worker",
         "src/sparse",
         "src/compress",

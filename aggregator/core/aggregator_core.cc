@@ -41,6 +41,7 @@ uint32_t AggregatorCore::slot_bytes(uint32_t payload_bytes) {
 
 AggregatorCore::AggregatorCore(const Limits& limits)
     : limits_(limits),
+      faults_(limits.seed),
       frame_stride_(frame_stride(limits.payload_bytes)),
       rate_(netsum_rate_of(limits.job_packets_per_s)),
       jobs_(static_cast<size_t>(limits.max_jobs)),
@@ -355,10 +356,17 @@ AggregatorCore::Frame AggregatorCore::result_of(const Job& job, uint16_t job_ind
   return {frame, finish_frame(result, job.key, frame)};
 }
 
+void AggregatorCore::flip_a_bit(uint32_t slot, uint32_t bank) {
+  const uint64_t bit = faults_.below(8 * uint64_t{slots_[slot].rounds[bank].payload_bytes});
+  uint8_t& byte = frame_of(slot, bank)[NETSUM_HEADER_BYTES + bit / 8];
+  byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+}
+
 void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank) {
   const netsum_round& round = slots_[slot].rounds[bank];
   if (round.overflow) counters_.overflows.add();
   counters_.rounds_completed.add();
+  if (limits_.flipped_bits > 0 && faults_.chance(limits_.flipped_bits)) flip_a_bit(slot, bank);
   const uint64_t all = netsum_all_members(job.rules.members);
   const uint64_t brief = netsum_without_lanes(&round) & all;
   const Frame frame = result_of(job, job_index, slot, slots_[slot].current, brief == all);

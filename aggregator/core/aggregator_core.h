@@ -21,6 +21,7 @@
 #include "aggregator/slot/slot.h"
 #include "netsum/status.h"
 #include "src/base/counter.h"
+#include "src/base/rng.h"
 #include "src/net/packet_io.h"
 #include "wire/codec.h"
 
@@ -40,6 +41,8 @@ class AggregatorCore {
     uint32_t slots = 4096;
     uint32_t payload_bytes = 1440;
     uint64_t job_packets_per_s = 0;  // JobQuota::packets_per_s
+    double flipped_bits = 0;         // as InjectedFaults
+    uint64_t seed = 1;               // of these
   };
   // Allocates everything: slots x 2 x (payload + header), jobs x 2 x payload for their keys, plus tables.
   explicit AggregatorCore(const Limits& limits);
@@ -113,6 +116,7 @@ class AggregatorCore {
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.
+  void flip_a_bit(uint32_t slot, uint32_t bank);
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
   struct Frame {
     const uint8_t* data;
@@ -130,6 +134,7 @@ class AggregatorCore {
   void reply(const uint8_t* frame, uint32_t size, const Peer& to);
 
   const Limits limits_;
+  Rng faults_;
   const uint32_t frame_stride_;
   const netsum_rate rate_;  // of each job
   std::vector<Job> jobs_;

@@ -326,7 +326,9 @@ Result<std::unique_ptr<Stripe>> open_stripe(const UdpDataplaneOptions& options, 
   const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
                                       .slots = options.slots_per_stripe,
                                       .payload_bytes = options.payload_bytes,
-                                      .job_packets_per_s = options.quota.packets_per_s};
+                                      .job_packets_per_s = options.quota.packets_per_s,
+                                      .flipped_bits = faults.flipped_bits,
+                                      .seed = faults.seed};
   return std::make_unique<Stripe>(port, std::move(faulty).value(), limits);
 }
 

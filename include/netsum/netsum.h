@@ -90,6 +90,9 @@ typedef enum netsum_shares {
   NETSUM_SHARES_PLANNED = 3 /* by a plan that holds until the job ends */
 } netsum_shares;
 
+/* Equal to netsum::Verify. */
+typedef enum netsum_verify { NETSUM_VERIFY_PACKET = 0, NETSUM_VERIFY_BOTH = 1 } netsum_verify;
+
 typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
 typedef struct netsum_work netsum_work; /* an operation in progress */
 
@@ -132,6 +135,7 @@ typedef struct netsum_comm_options {
   double link_rate_bps; /* of this host's link, bits per second; 0: what its interface reports */
   netsum_shares shares; /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
   int no_spin;          /* 1: threads that wait sleep at once, which saves energy */
+  netsum_verify verify; /* what protects the sums; the same on every rank; 0: NETSUM_VERIFY_PACKET */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */
@@ -199,6 +203,8 @@ typedef struct netsum_stats {
   uint64_t sparse_sent_elements;
   uint64_t sparse_index_bytes;
   uint64_t sparse_spared_bytes;
+  uint64_t sums_verified;
+  uint64_t sums_refused;
 } netsum_stats;
 
 /* Equal to netsum::SparseMode. */

@@ -59,6 +59,16 @@ enum class Shares {
   kPlanned,  // as kAuto, but the plan holds until the job ends
 };
 
+// What protects the sums of a job.
+enum class Verify {
+  kPacket,  // every packet carries a keyed tag, which aggregators verify and make: they are trusted to add right
+  // Besides, every sum carries a tag that only the ranks make and verify: a wrong sum is never delivered, whether an aggregator,
+  // its memory or a device on the way is to blame (docs/security.md#verified-sums). Only sums, means and collectives that move
+  // bytes; others are refused with kUnsupported. Scales take a second round trip, and payloads have 16 to 24 bytes less room. Not
+  // in a hierarchy of aggregators, and not with lane_bits 8.
+  kBoth,
+};
+
 // Fault injection, for tests only.
 struct InjectedFaults {
   // Probability, 0 to 1, with which a received packet is dropped before parsing. 0 has no cost.
@@ -66,6 +76,9 @@ struct InjectedFaults {
   // With the same seed and the same packets, the same packets are dropped. Ignored by DataplaneKind::kXdp, because
   // the kernel's random numbers cannot be seeded.
   uint64_t seed = 1;
+  // Aggregators with DataplaneKind::kUser only: probability, 0 to 1, with which one bit of a sum's lanes is flipped in the slot's
+  // memory before the sum is tagged.
+  double flipped_bits = 0;
 };
 
 struct CommunicatorOptions {
@@ -94,6 +107,7 @@ struct CommunicatorOptions {
   TlsOptions tls;
   WhenFull when_full = WhenFull::kFail;  // the same on every rank
   Shares shares = Shares::kAuto;         // the same on every rank
+  Verify verify = Verify::kPacket;       // the same on every rank
   // Rate of this host's link in bits per second, in each direction: 1e3 to 1e14. 0: the speed that its interface reports
   // or, if it reports none, that of the slowest other rank.
   double link_rate_bps = 0;

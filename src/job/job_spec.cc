@@ -39,6 +39,7 @@ constexpr Field kFields[] = {
     {JobSpec::kWhenFullFieldNumber, "when_full"},
     {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
     {JobSpec::kSharesFieldNumber, "shares"},
+    {JobSpec::kVerifyFieldNumber, "verify"},
 };
 
 const Field* find_field(int number) {

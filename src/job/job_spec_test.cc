@@ -70,7 +70,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mismatch{[](JobSpec& job) { job.set_min_members(2); },
                  "with min_members 0, and this rank asks for 2"},
         Mismatch{[](JobSpec& job) { job.set_gather_ms(9); }, "with gather_ms 0, and this rank asks for 9"},
-        Mismatch{[](JobSpec& job) { job.set_when_full(1); }, "with when_full 0, and this rank asks for 1"}));
+        Mismatch{[](JobSpec& job) { job.set_when_full(1); }, "with when_full 0, and this rank asks for 1"},
+        Mismatch{[](JobSpec& job) { job.set_verify(1); }, "with verify 0, and this rank asks for 1"}));
 
 TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
   EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),

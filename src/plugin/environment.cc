@@ -216,6 +216,7 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   const int shares = in.choice("NETSUM_SHARES", {"auto", "planned", "off"});
   constexpr netsum_shares kShares[] = {NETSUM_SHARES_AUTO, NETSUM_SHARES_PLANNED, NETSUM_SHARES_OFF};
   o.shares = kShares[shares];
+  o.verify = static_cast<netsum_verify>(in.choice("NETSUM_VERIFY", {"packet", "both"}));
   o.link_rate_bps = in.rate("NETSUM_LINK_RATE");
   o.connect_timeout_ms = milliseconds(in.seconds("NETSUM_CONNECT_TIMEOUT", 30));
   const int64_t liveness = milliseconds(in.seconds("NETSUM_LIVENESS_TIMEOUT", 5, true));
@@ -249,7 +250,8 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
              {"NETSUM_ON_FAILURE", o.failover != 0 ? "failover" : "fail"},
              {"NETSUM_FALLBACK_AGGREGATORS", fallback_aggregators_},
              {"NETSUM_WHEN_FULL", std::to_string(static_cast<int>(o.when_full))},
-             {"NETSUM_SHARES", std::to_string(shares)}};
+             {"NETSUM_SHARES", std::to_string(shares)},
+             {"NETSUM_VERIFY", std::to_string(static_cast<int>(o.verify))}};
   return in.problem();
 }
 

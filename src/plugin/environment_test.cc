@@ -57,6 +57,7 @@ TEST(Environment, EveryVariableIsRead) {
                            {"NETSUM_HOST", "rack-1"},
                            {"NETSUM_LANE_BITS", "32"},
                            {"NETSUM_SHARES", "planned"},
+                           {"NETSUM_VERIFY", "both"},
                            {"NETSUM_LINK_RATE", "2.5 Gbit"},
                            {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
                            {"NETSUM_TLS_CA", path},
@@ -85,6 +86,7 @@ TEST(Environment, EveryVariableIsRead) {
   EXPECT_STREQ(o.host, "rack-1");
   EXPECT_EQ(o.lane_bits, 32);
   EXPECT_EQ(o.shares, NETSUM_SHARES_PLANNED);
+  EXPECT_EQ(o.verify, NETSUM_VERIFY_BOTH);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
   EXPECT_STREQ(o.bind_address, "10.0.0.1");
   EXPECT_STREQ(o.tls_ca_cert, "PEM text");

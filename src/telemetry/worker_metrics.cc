@@ -36,6 +36,9 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
           stats.share_changes);
   counter("netsum_worker_zero_chunks_total",
           "Chunks for which no data was sent, because they were zero on all ranks", stats.zero_chunks);
+  counter("netsum_worker_sums_verified_total", "Results whose sums have been verified", stats.sums_verified);
+  counter("netsum_worker_sums_refused_total", "Results with wrong sums, which were not taken",
+          stats.sums_refused);
   for (const CommunicatorStats::Drop& drop : stats.drops) {
     page->counter("netsum_worker_packets_dropped_total", "Packets dropped, by the rule that they broke",
                   with("reason", drop.reason), static_cast<double>(drop.packets));

@@ -43,6 +43,19 @@ std::string seconds(int64_t us) {
 
 }  // namespace
 
+Status check_verifiable(const OperationSpec& spec, int lane_bits) {
+  if (lane_bits == 8 && is_floating(spec.type))
+    return Status(ErrorCode::kUnsupported,
+                  std::string(collective_name(spec.role.collective)) +
+                      ": 8-bit lanes have marks of what is not finite, which are no sums, and this job "
+                      "verifies all results: set lane_bits to 0, 16 or 32, or join without verified sums");
+  if (!travels_as_words(spec.op)) return Status();
+  return Status(ErrorCode::kUnsupported, std::string(collective_name(spec.role.collective)) + ": " +
+                                             std::string(reduce_op_name(spec.op)) +
+                                             " is no sum, and this job verifies all results: use sum or "
+                                             "avg, or join without verified sums");
+}
+
 WorkerCore::WorkerCore(const WorkerOptions& options)
     : options_(with_defaults(options)), group_(*options_.group) {
   NETSUM_ASSERT(!options.stripes.empty() && options.stripes.size() == group_.stripes());
@@ -111,20 +124,9 @@ std::string WorkerCore::not_connected_reason() const {
 void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   if (!status_.ok()) {
     completions_.push_back({id, status_, next_number_});
-  } else if (verifies_sums() && travels_as_words(spec.op)) {
-    const Status unsupported(ErrorCode::kUnsupported,
-                             std::string(collective_name(spec.role.collective)) + ": " +
-                                 std::string(reduce_op_name(spec.op)) +
-                                 " is no sum, and this job verifies all results: use sum or avg, or join "
-                                 "without verified sums");
-    completions_.push_back({id, unsupported, next_number_});
-  } else if (verifies_sums() && options_.encoding.lane_bits == 8 && is_floating(spec.type)) {
-    const Status unsupported(
-        ErrorCode::kUnsupported,
-        std::string(collective_name(spec.role.collective)) +
-            ": 8-bit lanes have marks of what is not finite, which are no sums, and this job "
-            "verifies all results: set lane_bits to 0, 16 or 32, or join without verified sums");
-    completions_.push_back({id, unsupported, next_number_});
+  } else if (const Status unverifiable = check_verifiable(spec, options_.encoding.lane_bits);
+             verifies_sums() && !unverifiable.ok()) {
+    completions_.push_back({id, unverifiable, next_number_});
   } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
     const Status unsupported(ErrorCode::kUnsupported,
                              std::string(collective_name(spec.role.collective)) + ": " +

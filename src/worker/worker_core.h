@@ -47,6 +47,9 @@ struct WorkerOptions {
   size_t core = 0;
 };
 
+// Why the results of the operation cannot be verified (kUnsupported), or ok. `lane_bits` as in CommunicatorOptions.
+Status check_verifiable(const OperationSpec& spec, int lane_bits);
+
 class WorkerCore {
  public:
   explicit WorkerCore(const WorkerOptions& options);

@@ -52,6 +52,7 @@ def test_all_set(tmp_path):
         "NETSUM_FALLBACK_AGGREGATORS": "",
         "NETSUM_WHEN_FULL": "fail",
         "NETSUM_SHARES": "auto",
+        "NETSUM_VERIFY": "packet",
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
@@ -71,6 +72,7 @@ def test_settings_become_options_of_the_communicator():
             "NETSUM_SPIN": "0",
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_SHARES": "off",
+            "NETSUM_VERIFY": "both",
             "NETSUM_LINK_RATE": "1gbit",
             "NETSUM_LIVENESS_TIMEOUT": "2.5",
             "NETSUM_ON_FAILURE": "failover",
@@ -87,6 +89,7 @@ def test_settings_become_options_of_the_communicator():
     assert (options.aggregators, options.fallback_aggregators) == (["a:1", "b:2"], ["c:3"])
     assert (options.aggregator_token, options.slots, options.mtu) == ("secret", 64, 1500)
     assert (options.packet_io, options.shares) == (_C.PacketIoKind.AF_XDP, _C.Shares.OFF)
+    assert options.verify == _C.Verify.BOTH
     assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
     assert not options.shared_memory and not options.spin and options.link_rate_bps == 1e9
     assert options.liveness_timeout == datetime.timedelta(seconds=2.5)
@@ -145,6 +148,7 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_FAILOVER_TIMEOUT", "0"),
         ("NETSUM_WHEN_FULL", "never"),
         ("NETSUM_SHARES", "half"),
+        ("NETSUM_VERIFY", "sum"),
         ("NETSUM_LINK_RATE", "0mbit"),
         ("NETSUM_LINK_RATE", "100"),
         ("NETSUM_LINK_RATE", "1.2.3mbit"),

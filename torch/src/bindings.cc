@@ -77,6 +77,7 @@ void bind_options(py::module_& module) {
       .value("OFF", Shares::kOff)
       .value("AUTO", Shares::kAuto)
       .value("PLANNED", Shares::kPlanned);
+  py::enum_<Verify>(module, "Verify").value("PACKET", Verify::kPacket).value("BOTH", Verify::kBoth);
   py::enum_<SparseMode>(module, "SparseMode")
       .value("AUTO", SparseMode::kAuto)
       .value("ON", SparseMode::kOn)
@@ -112,6 +113,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("host", &CommunicatorOptions::host)
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
       .def_readwrite("shares", &CommunicatorOptions::shares)
+      .def_readwrite("verify", &CommunicatorOptions::verify)
       .def_readwrite("link_rate_bps", &CommunicatorOptions::link_rate_bps)
       .def_readwrite("inject", &CommunicatorOptions::inject)
       .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
@@ -150,6 +152,8 @@ py::dict to_dict(const CommunicatorStats& stats, const SparseStats& sparse) {
   result["retransmissions"] = stats.retransmissions;
   result["probes"] = stats.probes;
   result["share_changes"] = stats.share_changes;
+  result["sums_verified"] = stats.sums_verified;
+  result["sums_refused"] = stats.sums_refused;
   result["zero_chunks"] = stats.zero_chunks;
   result["packets_dropped"] = stats.packets_dropped;
   result["srtt_us"] = stats.srtt_us;

@@ -24,6 +24,7 @@ class Settings:
     host: str = ""
     lane_bits: int = 0
     shares: str = "auto"  # or "planned": as auto, but fixed; or "off": equal shares
+    verify: str = "packet"  # or "both": the ranks verify every sum, too
     link_rate_bps: float = 0.0  # of this host's link; 0: what its interface reports
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
@@ -53,6 +54,7 @@ class Settings:
             "NETSUM_FALLBACK_AGGREGATORS": ",".join(self.fallback_aggregators),
             "NETSUM_WHEN_FULL": self.when_full,
             "NETSUM_SHARES": self.shares,
+            "NETSUM_VERIFY": self.verify,
         }
 
     def _same_aggregators(self):
@@ -77,6 +79,7 @@ def from_environment(environ=os.environ):
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
         shares=_choice(environ, "NETSUM_SHARES", ("auto", "planned", "off")),
+        verify=_choice(environ, "NETSUM_VERIFY", ("packet", "both")),
         link_rate_bps=_rate(environ, "NETSUM_LINK_RATE"),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),

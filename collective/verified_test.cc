@@ -1,0 +1,237 @@
+// Verified sums from connect() to the error: on all data paths, with an aggregator that flips bits, and by failover.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "collective/test_job.h"
+#include "netsum/sparse.h"
+#include "src/base/rng.h"
+
+namespace netsum {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kFlips = 0.02;
+
+// Of whose sums one in fifty has a flipped bit, but none of the first fifty: the ranks can connect.
+std::unique_ptr<Aggregator> start_faulty_aggregator() {
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.in_switch = true;
+  options.inject.flipped_bits = kFlips;
+  const auto right_at_first = [](uint64_t seed) {
+    Rng rng(seed);
+    for (int sum = 0; sum < 50; ++sum)
+      if (rng.chance(kFlips)) return false;
+    return true;
+  };
+  while (!right_at_first(options.inject.seed)) ++options.inject.seed;
+  auto aggregator = Aggregator::start(options);
+  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
+  return aggregator.ok() ? std::move(aggregator).value() : nullptr;
+}
+
+CommunicatorOptions options_for(const std::string& aggregator) {
+  CommunicatorOptions options;
+  options.job = "verified";
+  options.verify = Verify::kBoth;
+  options.shared_memory = false;
+  if (aggregator.empty()) {
+    options.root = "127.0.0.1:0";
+  } else {
+    options.aggregators = {aggregator};
+  }
+  return options;
+}
+
+// Sums numbers whose sums are exact. *right becomes false if one is wrong.
+Status sum_exact(Communicator& communicator, size_t count, bool* right) {
+  const int world = communicator.world_size();
+  std::vector<float> data(count);
+  for (size_t i = 0; i < count; ++i)
+    data[i] = static_cast<float>(communicator.rank() + static_cast<int>(i % 100));
+  const Status status = communicator.all_reduce(TensorView{data.data(), data.data(), count}, {}).wait();
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < count; ++i)
+    *right &= data[i] == static_cast<float>(world * (world - 1) / 2 + world * static_cast<int>(i % 100));
+  return status;
+}
+
+// Indices of what is not zero, and bytes, are sums as well.
+void sum_sparse_and_broadcast(Communicator& communicator) {
+  std::vector<float> values(50'000);
+  for (size_t i = 0; i < values.size(); i += 500) values[i] = static_cast<float>(communicator.rank() + 1);
+  Status status = sparse_all_reduce(communicator, TensorView{values.data(), values.data(), values.size()},
+                                    {.mode = SparseMode::kOn})
+                      .wait();
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const int world = communicator.world_size();
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], i % 500 == 0 ? static_cast<float>(world * (world + 1) / 2) : 0.0f) << i;
+
+  std::vector<uint8_t> bytes(30'001, static_cast<uint8_t>(communicator.rank()));
+  const BufferView buffer{bytes.data(), bytes.data(), bytes.size()};
+  status = communicator.broadcast(std::span(&buffer, 1), world - 1, {}).wait();
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  ASSERT_EQ(bytes, std::vector<uint8_t>(bytes.size(), static_cast<uint8_t>(world - 1)));
+}
+
+void expect_verified(const CommunicatorOptions& options, int ranks,
+                     const std::function<void(CommunicatorOptions&)>& edit = nullptr) {
+  run_ranks(
+      ranks, options,
+      [](int, std::unique_ptr<Communicator>& communicator) {
+        for (const size_t count : {size_t{1}, size_t{356}, size_t{357}, size_t{5'000}, size_t{300'000}})
+          sum_and_check(*communicator, count);
+        sum_sparse_and_broadcast(*communicator);
+        EXPECT_THAT(communicator->describe(), HasSubstr("the ranks verify every sum"));
+        const CommunicatorStats stats = communicator->stats();
+        EXPECT_GT(stats.sums_verified, 100u);
+        EXPECT_EQ(stats.sums_refused, 0u);
+      },
+      edit);
+}
+
+TEST(VerifiedSums, AtAnAggregator) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  expect_verified(options_for(aggregator->control_address()), 3);
+}
+
+TEST(VerifiedSums, ByEmbeddedShards) {
+  expect_verified(options_for(""), 3);
+}
+
+TEST(VerifiedSums, BetweenHostsOfSeveralRanks) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  CommunicatorOptions options = options_for(aggregator->control_address());
+  options.shared_memory = true;
+  expect_verified(options, 4, [](CommunicatorOptions& mine) { mine.host = std::to_string(mine.rank / 2); });
+}
+
+// On all ranks, also on those that have no part in the network; and the job goes on.
+TEST(VerifiedSums, WhatIsNoSumIsRefused) {
+  const auto aggregator = start_aggregator_at("127.0.0.1:0");
+  for (const bool shared_memory : {false, true}) {
+    CommunicatorOptions options = options_for(aggregator->control_address());
+    options.shared_memory = shared_memory;
+    run_ranks(
+        3, options,
+        [](int, std::unique_ptr<Communicator>& communicator) {
+          int32_t element = 1;
+          const TensorView view{&element, &element, 1};
+          const Status status =
+              communicator->all_reduce(view, {.type = DataType::kInt32, .op = ReduceOp::kMax}).wait();
+          EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+          EXPECT_THAT(status.message(), HasSubstr("verifies all results"));
+          sum_and_check(*communicator, 10);
+        },
+        [](CommunicatorOptions& mine) { mine.host = std::to_string(mine.rank / 2); });
+  }
+}
+
+TEST(VerifiedSums, LanesOf8BitsAreRefused) {
+  CommunicatorOptions options = options_for("127.0.0.1:1");
+  options.lane_bits = 8;
+  const auto communicator = Communicator::connect(options);
+  EXPECT_EQ(communicator.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(communicator.status().message(), HasSubstr("lane_bits is 8 and verify is kBoth"));
+}
+
+// Its ranks would not have a common secret.
+TEST(VerifiedSums, AHierarchyIsRefused) {
+  const auto spine = start_aggregator_at("127.0.0.1:0");
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.parent = spine->control_address();
+  auto rack = Aggregator::start(options);
+  ASSERT_TRUE(rack.ok()) << rack.status().to_string();
+  const auto communicator = Communicator::connect(options_for((*rack)->control_address()));
+  EXPECT_EQ(communicator.status().code(), ErrorCode::kUnsupported) << communicator.status().to_string();
+  EXPECT_THAT(communicator.status().message(), HasSubstr("has a parent"));
+}
+
+TEST(VerifiedSums, RanksThatDifferInItAreTold) {
+  auto aggregator = start_aggregator_at("127.0.0.1:0");
+  const std::string address = aggregator->control_address();
+  std::vector<Status> ends(2);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      CommunicatorOptions options = options_for(address);
+      options.rank = static_cast<int>(rank);
+      options.world_size = 2;
+      if (rank == 1) options.verify = Verify::kPacket;
+      ends[rank] = Communicator::connect(options).status();
+      // The other one need not wait for longer.
+      if (ends[rank].code() == ErrorCode::kInvalidArgument) aggregator.reset();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const size_t refused = ends[0].code() == ErrorCode::kInvalidArgument ? 0 : 1;
+  EXPECT_EQ(ends[refused].code(), ErrorCode::kInvalidArgument) << ends[refused].to_string();
+  EXPECT_THAT(ends[refused].message(), HasSubstr("was created with verify "));
+  EXPECT_FALSE(ends[1 - refused].ok());
+}
+
+// The same fault without verified sums: some sums are wrong, and nobody knows.
+TEST(VerifiedSums, WithoutThemFlippedBitsAreDelivered) {
+  const auto aggregator = start_faulty_aggregator();
+  CommunicatorOptions options = options_for(aggregator->control_address());
+  options.verify = Verify::kPacket;
+  std::atomic<int> wrong = 0;
+  run_ranks(2, options, [&](int, std::unique_ptr<Communicator>& communicator) {
+    EXPECT_THAT(communicator->describe(), Not(HasSubstr("verify")));
+    for (int i = 0; i < 40; ++i) {
+      bool right = true;
+      if (!sum_exact(*communicator, 5'000, &right).ok()) return;
+      wrong += right ? 0 : 1;
+    }
+  });
+  EXPECT_GT(wrong, 0);
+}
+
+TEST(VerifiedSums, AFlippedBitIsFoundAndSaidWhere) {
+  const auto aggregator = start_faulty_aggregator();
+  std::mutex mutex;
+  std::vector<Status> ends;
+  run_ranks(3, options_for(aggregator->control_address()),
+            [&](int, std::unique_ptr<Communicator>& communicator) {
+              Status status;
+              bool right = true;
+              for (int i = 0; i < 1'000 && status.ok(); ++i) status = sum_exact(*communicator, 5'000, &right);
+              EXPECT_TRUE(right);
+              const std::lock_guard lock(mutex);
+              ends.push_back(status);
+            });
+  ASSERT_EQ(ends.size(), 3u);
+  for (const Status& status : ends) {
+    EXPECT_EQ(status.code(), ErrorCode::kWrongSum) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("by the aggregator at 127.0.0.1:"));
+    EXPECT_THAT(status.message(), HasSubstr("(stripe 0, "));
+  }
+}
+
+// The job moves to the hosts, once, though the aggregator is still there.
+TEST(VerifiedSums, FailoverLeavesAnAggregatorWhoseSumsAreWrong) {
+  const auto aggregator = start_faulty_aggregator();
+  CommunicatorOptions options = options_for(aggregator->control_address());
+  options.root = "127.0.0.1:0";
+  options.on_failure = FailurePolicy::kFailover;
+  options.fallback_aggregators = {"hosts"};
+  run_ranks(3, options, [](int rank, std::unique_ptr<Communicator>& communicator) {
+    bool right = true;
+    for (int i = 0; i < 40; ++i) {
+      const Status status = sum_exact(*communicator, 5'000, &right);
+      ASSERT_TRUE(status.ok()) << "rank " << rank << ": " << status.to_string();
+    }
+    EXPECT_TRUE(right);
+    EXPECT_EQ(communicator->stats().failovers, 1u);
+    EXPECT_THAT(communicator->describe(), HasSubstr("embedded shards"));
+  });
+}
+
+}  // namespace
+}  // namespace netsum
