@@ -177,6 +177,7 @@ std::string flags_of(uint64_t seed, const ScenarioLimits& limits) {
   for (const auto& [name, value] : numbers) {
     if (value != INT_MAX) flags += std::string(" --max-") + name + " " + std::to_string(value);
   }
+  if (limits.lying) flags += " --lying";
   return flags;
 }
 

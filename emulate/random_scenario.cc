@@ -364,14 +364,14 @@ void random_roles(uint64_t seed, Scenario* scenario) {
 }
 
 // In one of three runs, all jobs verify their sums; in half of these, aggregators lie.
-void random_lies(uint64_t seed, Scenario* scenario) {
+void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0005ull);
-  if (rng.chance(0.67)) return;
+  if (rng.chance(0.67) && !always) return;
   for (JobPlan& job : scenario->jobs) {
     job.verifies_sums = true;
     if (job.lane_bits == 8) job.lane_bits = 0;  // which cannot be verified
   }
-  if (rng.chance(0.5)) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
+  if (rng.chance(0.5) || always) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
@@ -439,7 +439,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.stripe_weights = random_weights(seed, scenario.aggregators);
   random_balance(seed, &scenario);
   random_roles(seed, &scenario);
-  random_lies(seed, &scenario);
+  random_lies(seed, limits.lying, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);
   return scenario;

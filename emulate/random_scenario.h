@@ -47,6 +47,7 @@ struct ScenarioLimits {
   int operations = INT_MAX;  // of a job
   int events = INT_MAX;
   int elements = INT_MAX;  // of a tensor
+  bool lying = false;      // in every run all jobs verify their sums, and aggregators lie
 };
 
 // Every job says how it may end (JobPlan::ending).

@@ -3,7 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
+#include "emulate/campaign.h"
 #include "emulate/simulation.h"
+#include "src/base/soak.h"
 
 namespace netsum::emulate {
 namespace {
@@ -125,6 +130,26 @@ TEST(Lies, WhatStaysWrongEndsTheJobWithAnErrorThatSaysWhere) {
     EXPECT_THAT(status.message(), testing::HasSubstr("broadcast #0"));
     EXPECT_THAT(status.message(), testing::HasSubstr("10.0.255.0:5152 (stripe 0"));
   }
+}
+
+// Random runs beside all other faults, each with aggregators that lie. `netsum simulate --lying` does the same with flags.
+TEST(Lies, NoneIsBelievedInRandomRuns) {
+  const char* wanted = std::getenv("NETSUM_SIM_RUNS");
+  const uint64_t runs = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : soak() ? 200'000 : 500;
+  const char* first = std::getenv("NETSUM_SIM_SEED");
+  const uint64_t first_seed = first != nullptr ? std::strtoull(first, nullptr, 10) : 1;
+  Tally tally;
+  for (uint64_t seed = first_seed; seed < first_seed + runs; ++seed) {
+    const Report report = run_seed(seed, {.lying = true});
+    ASSERT_TRUE(report.violations.empty())
+        << report.violations.front() << "\nrerun: netsum simulate " << flags_of(seed, {.lying = true});
+    tally.add(report);
+  }
+  std::printf("%s", describe(tally).c_str());
+  EXPECT_GT(tally.lies_told(), 2 * runs);
+  EXPECT_GT(tally.lies.wrong_refused, runs);
+  EXPECT_GT(tally.lies.false_scales, runs / 20);
+  EXPECT_GT(tally.sums_verified, 10 * runs);
 }
 
 // Scales that no rank has are found when the ranks count who has them, before data is sent.

@@ -48,6 +48,8 @@ class SimulateCommand : public Subcommand {
     app_->add_option("--faults", faults_,
                      "all, none, or a list of " + emulate::fault_names(emulate::kAllFaults))
         ->capture_default_str();
+    app_->add_flag("--lying", limits_.lying,
+                   "Only runs in which all jobs verify their sums, and aggregators lie");
     app_->add_flag("--trace", trace_, "Print a trace of every packet to standard error (one run only)");
     app_->add_flag("--twice", twice_, "Run every seed twice and compare the packets");
     const std::pair<const char*, int*> numbers[] = {{"jobs", &limits_.jobs},
@@ -63,7 +65,8 @@ class SimulateCommand : public Subcommand {
     }
     app_->footer(
         "Examples:\n  netsum simulate --runs 20000\n  netsum simulate --seed 1234 --trace\n"
-        "  netsum simulate --runs 1000000 --faults loss,late,partition\n\n"
+        "  netsum simulate --runs 1000000 --faults loss,late,partition\n"
+        "  netsum simulate --runs 1000000 --lying\n\n"
         "Exit status: 0 nothing wrong; 1 a run was wrong, and the last line replays it; 2 bad flags.");
   }
 
