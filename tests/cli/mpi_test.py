@@ -132,6 +132,12 @@ class TestMpi(CommandTest):
         assert run.stdout.count("MPI_ERR_OTHER") == (2 if fault == "dies" else 3), run.stdout + run.stderr
         assert re.search(rf"netsum: MPI_\w+ of MPI_COMM_WORLD failed on rank \d: {words}", run.stderr), run.stderr
 
+    def test_calls_after_finalize_are_refused(self, programs):
+        run = mpirun(2, programs / "faults", "finalized")
+        assert run.returncode != 0
+        assert "MPI_Allreduce() function was called after MPI_FINALIZE" in run.stderr, run.stdout + run.stderr
+        assert "Signal:" not in run.stderr, run.stderr
+
 
 class TestMpiInARack(RackCommandTest):
     def test_over_tcp_between_hosts(self, programs):

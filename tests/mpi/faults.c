@@ -1,4 +1,5 @@
-/* Mistakes and failures: they must end with errors, and not hang. faults counts|overflow|dies|roots|collectives|sizes */
+/* Mistakes and failures: they must end with errors, and not hang. faults counts|overflow|dies|roots|collectives|
+ * sizes|finalized */
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   if (strcmp(fault, "dies") == 0 && rank == 1) raise(SIGKILL);
   const int count = strcmp(fault, "counts") == 0 && rank == 1 ? 50 : 100;
   int result = MPI_SUCCESS, all[640];
+  if (strcmp(fault, "finalized") == 0) MPI_Finalize(); /* what follows ends the program */
   if (strcmp(fault, "roots") == 0)
     result = MPI_Bcast(in, 100, MPI_INT, rank == 1, MPI_COMM_WORLD);
   else if (strcmp(fault, "collectives") == 0 && rank == 1)
