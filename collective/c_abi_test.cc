@@ -16,6 +16,7 @@
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(CAbiTest, AProgramInC11UsesEveryFunction) {
   const char* const problem = netsum_c11_program();
@@ -68,6 +69,24 @@ TEST(CAbiTest, SizesThatNoVersionHasAreRefused) {
     EXPECT_EQ(options.connect(), NETSUM_INVALID_ARGUMENT);
     EXPECT_THAT(netsum_last_error(), HasSubstr("struct_size is " + std::to_string(size) + ": set it to"));
   }
+}
+
+TEST(CAbiTest, EngineThreadsAreOneUnlessAskedFor) {
+  const auto description_with = [](int threads) {
+    Options options(sizeof(netsum_comm_options));
+    options->engine_threads = threads;
+    netsum_comm* comm = nullptr;
+    if (netsum_comm_connect(options.operator->(), &comm) != NETSUM_OK)
+      return std::string(netsum_last_error());
+    const std::string text = netsum_comm_describe(comm);
+    netsum_comm_close(comm);
+    return text;
+  };
+  EXPECT_THAT(description_with(0), Not(HasSubstr("engine thread")));
+  EXPECT_THAT(description_with(-1), HasSubstr("1 engine thread (automatically)"));
+  EXPECT_THAT(description_with(2), HasSubstr("WARNING: 2 were asked for, and 1 stripe can be divided"));
+  EXPECT_THAT(description_with(-2), HasSubstr("engine_threads is -2"));
+  EXPECT_THAT(description_with(65), HasSubstr("engine_threads is 65"));
 }
 
 TEST(CAbiTest, ValuesThatNoEnumHasAreRefused) {

@@ -93,6 +93,11 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
   out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
   out->spin = in->no_spin == 0;
+  if (in->engine_threads < -1)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: engine_threads is " +
+                                                   std::to_string(in->engine_threads) +
+                                                   "; it must be -1 to 64");
+  if (in->engine_threads != 0) out->engine_threads = in->engine_threads == -1 ? 0 : in->engine_threads;
   out->inject = {.loss = in->inject_loss, .seed = in->inject_seed};
   out->link_rate_bps = in->link_rate_bps;
   if (in->shares < NETSUM_SHARES_DEFAULT || in->shares > NETSUM_SHARES_PLANNED)

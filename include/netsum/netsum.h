@@ -136,6 +136,7 @@ typedef struct netsum_comm_options {
   netsum_shares shares; /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
   int no_spin;          /* 1: threads that wait sleep at once, which saves energy */
   netsum_verify verify; /* what protects the sums; the same on every rank; 0: NETSUM_VERIFY_PACKET */
+  int engine_threads;   /* that send and receive, up to 64; 0: default, 1; -1: as many as the link needs */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

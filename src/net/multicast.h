@@ -32,7 +32,7 @@ struct MulticastMembership {
   Address multicast_group;  // with the port that its packets are sent to
   Address interface;        // where they arrive: a local address of that interface
   // Only packets from these addresses arrive: other threads receive those of the others. Empty: all.
-  std::vector<Address> sources;
+  std::vector<Address> sources = {};
 };
 
 }  // namespace netsum

@@ -210,6 +210,8 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   o.mtu = static_cast<int>(in.integer("NETSUM_MTU", 1500, 144, 9000));
   o.slots = static_cast<int>(in.integer("NETSUM_SLOTS", 256, 1, 1024));
   o.packet_io = static_cast<netsum_packet_io>(in.choice("NETSUM_PACKET_IO", {"udp", "af_xdp"}));
+  const auto threads = static_cast<int>(in.integer("NETSUM_ENGINE_THREADS", 1, 0, 64));
+  o.engine_threads = threads == 0 ? -1 : threads;
   o.no_spin = in.integer("NETSUM_SPIN", 1, 0, 1) == 0 ? 1 : 0;
   o.no_shared_memory = in.integer("NETSUM_SHARED_MEMORY", 1, 0, 1) == 0 ? 1 : 0;
   o.lane_bits = static_cast<int>(in.integer("NETSUM_LANE_BITS", 0, 0, 32));

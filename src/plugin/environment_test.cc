@@ -53,6 +53,7 @@ TEST(Environment, EveryVariableIsRead) {
                            {"NETSUM_SLOTS", "64"},
                            {"NETSUM_PACKET_IO", "af_xdp"},
                            {"NETSUM_SPIN", "0"},
+                           {"NETSUM_ENGINE_THREADS", "0"},
                            {"NETSUM_SHARED_MEMORY", "0"},
                            {"NETSUM_HOST", "rack-1"},
                            {"NETSUM_LANE_BITS", "32"},
@@ -82,6 +83,7 @@ TEST(Environment, EveryVariableIsRead) {
   EXPECT_EQ(o.slots, 64);
   EXPECT_EQ(o.packet_io, NETSUM_IO_AF_XDP);
   EXPECT_EQ(o.no_spin, 1);
+  EXPECT_EQ(o.engine_threads, -1) << "automatic";
   EXPECT_EQ(o.no_shared_memory, 1);
   EXPECT_STREQ(o.host, "rack-1");
   EXPECT_EQ(o.lane_bits, 32);

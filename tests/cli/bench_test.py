@@ -51,6 +51,17 @@ class BenchTest(CommandTest):
         assert command.status == 2
         assert "--op" in command.text("err")
 
+    def test_engine_threads(self):
+        report = self.bench("--workers", 3, "--engine-threads", 2)
+        assert report["verified"]
+        assert "; 2 engine threads" in report["summed_by"]
+        report = self.bench("--workers", 2, "--with-aggregator", "--engine-threads", 4)
+        assert report["verified"]
+        assert "1 engine thread, WARNING: 4 were asked for, and 1 stripe can be divided" in report["summed_by"]
+        command = self.run_command("bench", "allreduce", "--workers", 2, "--engine-threads", 65)
+        assert command.status == 2
+        assert "--engine-threads" in command.text("err")
+
     def test_private_aggregator(self):
         report = self.bench("--workers", 2, "--with-aggregator")
         assert report["verified"]

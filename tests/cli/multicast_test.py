@@ -63,14 +63,14 @@ class MulticastRackTest(RackCommandTest):
             for w in range(WORKERS)
         ]
 
-    def sums_with_one_packet_for_all(self, *flags):
+    def sums_with_one_packet_for_all(self, *flags, flags_of_ranks=()):
         self.up("--workers", WORKERS + 1)
         # veth takes redirected frames only where the other end polls, which GRO makes it do.
         self.change("sw", "ethtool", "-K", f"w{SERVER}", "gro", "on")
         daemon = self.start_spare_server(*flags)
         links = [("sw", f"w{SERVER}"), *((f"w{w}", "eth0") for w in range(WORKERS))]
         before = [self.received_bytes(*link) for link in links]
-        reports = self.reports_of(self.start_ranks())
+        reports = self.reports_of(self.start_ranks(*flags_of_ranks))
         after = [self.received_bytes(*link) for link in links]
         for report in reports:
             assert "results by multicast to 239.1.2." in report["summed_by"]
@@ -90,6 +90,9 @@ class MulticastRackTest(RackCommandTest):
 
     def test_the_daemon_sends_each_result_once(self):
         self.sums_with_one_packet_for_all("--cores", 2)
+
+    def test_each_engine_thread_receives_from_its_stripe(self):
+        self.sums_with_one_packet_for_all("--cores", 2, flags_of_ranks=("--engine-threads", 2))
 
     def test_xdp_sends_each_result_once(self):
         self.sums_with_one_packet_for_all("--dataplane", "xdp", "--interfaces", "eth0")

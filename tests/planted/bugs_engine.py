@@ -56,4 +56,10 @@ BUGS = [
     Bug("engine", "held_back_for_good", "a core that waits for another one does not look again", "src/worker/worker_core.cc",
         "  int64_t next = look_again_us_;\n", "  int64_t next = INT64_MAX;\n",
         "worker_core_group_test CoresTest.ACoreThatWaitsForAnotherOneLooksAgain"),
+    Bug("engine", "results_of_other_threads", "a thread receives the multicast results of all stripes", "src/net/udp/socket.cc",
+        "  if (!membership.sources.empty())\n", "  if (membership.sources.size() > 1000)\n",
+        "udp_io_test UdpIoTest.AGroupsSocketTakesOnlyWhatItsSourcesSend"),
+    Bug("engine", "threads_not_automatic", "the C ABI takes automatic engine threads for one", C_API,
+        "in->engine_threads == -1 ? 0 : in->engine_threads", "in->engine_threads == -1 ? 1 : in->engine_threads",
+        "c_abi_test CAbiTest.EngineThreadsAreOneUnlessAskedFor"),
 ]

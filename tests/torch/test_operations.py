@@ -492,6 +492,26 @@ def test_checking_layer_of_pytorch():
 
 
 @pytest.mark.network
+def test_engine_threads():
+    """Two threads on some ranks: the results are the same, and describe() says how many there are."""
+
+    def on_rank(rank):
+        works, sums = [], [torch.full((count,), float(rank)) for count in (1, 100_000, 7, 300_000)]
+        for one in sums:
+            works.append(dist.all_reduce(one, async_op=True))
+        for work in works:
+            work.wait()
+        return [(one[0].item(), one[-1].item()) for one in sums], "engine thread" in netsum.torch.describe()
+
+    envs = [
+        {"NETSUM_SHARED_MEMORY": "0", "NETSUM_ENGINE_THREADS": str(1 + rank % 2)} for rank in range(ranks.WORLD_SIZE)
+    ]
+    results = ranks.run(on_rank, env=envs)
+    expected = float(sum(range(ranks.WORLD_SIZE)))
+    assert [sums for sums, _ in results] == [[(expected, expected)] * 4] * ranks.WORLD_SIZE
+    assert [said for _, said in results] == [rank % 2 == 1 for rank in range(ranks.WORLD_SIZE)]
+
+
 def test_more_ranks_than_an_aggregator_takes():
     """Two racks of 33 ranks below a parent; each rank names its rack's aggregator."""
     world_size = 66

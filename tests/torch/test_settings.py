@@ -70,6 +70,7 @@ def test_settings_become_options_of_the_communicator():
             "NETSUM_SLOTS": "64",
             "NETSUM_PACKET_IO": "af_xdp",
             "NETSUM_SPIN": "0",
+            "NETSUM_ENGINE_THREADS": "3",
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_SHARES": "off",
             "NETSUM_VERIFY": "both",
@@ -91,6 +92,7 @@ def test_settings_become_options_of_the_communicator():
     assert (options.packet_io, options.shares) == (_C.PacketIoKind.AF_XDP, _C.Shares.OFF)
     assert options.verify == _C.Verify.BOTH
     assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
+    assert options.engine_threads == 3
     assert not options.shared_memory and not options.spin and options.link_rate_bps == 1e9
     assert options.liveness_timeout == datetime.timedelta(seconds=2.5)
     assert (options.metrics_address, options.trace_path) == ("127.0.0.1:9470", "/tmp/{job}{rank}")

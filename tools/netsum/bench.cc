@@ -211,6 +211,12 @@ void BenchCommand::declare_where() {
                    "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
       ->envname("NETSUM_SPIN")
       ->capture_default_str();
+  app_->add_option(
+          "--engine-threads", options_.engine_threads,
+          "Threads that send and receive, among which the stripes are divided; 0: as many as the link needs")
+      ->check(CLI::Range(0, 64))
+      ->envname("NETSUM_ENGINE_THREADS")
+      ->capture_default_str();
   declare_inject_flags(*app_, options_.inject, "NETSUM_INJECT_LOSS");
   options_.shared_memory = false;  // measure the network, also on one machine
   app_->add_flag("--shared-memory", options_.shared_memory,

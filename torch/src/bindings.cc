@@ -109,6 +109,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("slots", &CommunicatorOptions::slots)
       .def_readwrite("packet_io", &CommunicatorOptions::packet_io)
       .def_readwrite("spin", &CommunicatorOptions::spin)
+      .def_readwrite("engine_threads", &CommunicatorOptions::engine_threads)
       .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
       .def_readwrite("host", &CommunicatorOptions::host)
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)

@@ -217,6 +217,38 @@ size_t exchange(PacketIo* from, PacketIo* to, size_t count, uint32_t size) {
   return received;
 }
 
+TEST(UdpIoTest, AGroupsSocketTakesOnlyWhatItsSourcesSend) {
+  UdpIoOptions options;
+  options.multicast_ttl = 1;
+  const std::unique_ptr<PacketIo> senders[] = {open_loopback(options), open_loopback(options),
+                                               open_loopback(options)};
+  UdpIoOptions member;
+  member.multicast_groups = {{at("239.77.255.1:0"), at("127.0.0.1:0"), {}}};
+  Address group = at("239.77.255.1:0");
+  group.port = senders[0]->local_address().port;
+  member.multicast_groups[0].multicast_group = group;
+  member.multicast_groups[0].sources = {senders[0]->local_address(), senders[2]->local_address()};
+  const std::unique_ptr<PacketIo> receiver = open_loopback(member);
+
+  std::vector<uint8_t> bytes(1000);
+  std::array<size_t, 3> from{};
+  for (const auto& sender : senders) {
+    const std::vector<OutPacket> burst(20, {bytes.data(), 1000, group});
+    sender->send(burst);
+  }
+  std::array<InPacket, 64> got;
+  // The senders send in turn, so what the second has sent comes before the last of the third.
+  for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+       from[2] < 20 && monotonic_us() < deadline_us;) {
+    receiver->wait(100'000);
+    const size_t n = receiver->receive(got);
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t one = 0; one < 3; ++one) from[one] += got[i].from == senders[one]->local_address() ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(from, (std::array<size_t, 3>{20, 0, 20}));
+}
+
 TEST(UdpIoTest, EverySocketInAGroupGetsWhatIsSentToIt) {
   UdpIoOptions options;
   options.multicast_ttl = 1;

@@ -20,6 +20,7 @@ class Settings:
     slots: int = 256
     packet_io: str = "udp"  # or "af_xdp"; ranks may differ
     spin: bool = True
+    engine_threads: int = 1  # 0: as many as the link needs; ranks may differ
     shared_memory: bool = True
     host: str = ""
     lane_bits: int = 0
@@ -75,6 +76,7 @@ def from_environment(environ=os.environ):
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
         spin=_integer(environ, "NETSUM_SPIN", default=1, low=0, high=1) == 1,
+        engine_threads=_integer(environ, "NETSUM_ENGINE_THREADS", default=1, low=0, high=64),
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
