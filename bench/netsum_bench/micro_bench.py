@@ -1,5 +1,5 @@
-"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, compression, the XDP program (as root). Adds what they
-say as records.
+"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, compression, engine threads, the XDP
+program (as root). Adds what they say as records.
 
 .venv/bin/python -m netsum_bench.micro_bench --output FILE [--benchmarks planner]
 """
@@ -20,6 +20,7 @@ TARGETS = {
     "tags": "netsum_tag_bench",
     "planner": "netsum_plan_bench",
     "memory": "netsum_local_sum_bench",
+    "engine": "netsum_engine_bench",
     "sparse": "netsum_sparse_bench",
     "compression": "netsum_compress_bench",
     "xdp": "xdp_bench",

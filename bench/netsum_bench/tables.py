@@ -247,6 +247,15 @@ def tags(records):
     return markdown(["", "ns of CPU per packet"], [[TAGS.get(case, case), text] for case, text in cells.items()])
 
 
+def engine(records):
+    frame = DataFrame([r for r in records if r["benchmark"] == "engine"])
+    frame["threads"] = frame["case"].str.extract(r"/(\d+)/", expand=False).astype(int)
+    speeds = frame.groupby("threads")["bytes_per_second"]
+    one = speeds.median()[1]
+    rows = [[str(threads), range_text(of / 1e9, "{:.2f}"), f"{of.median() / one:.2f}"] for threads, of in speeds]
+    return markdown(["engine threads", "GB/s of tensor", "times one thread"], rows)
+
+
 def planner(records):
     frame = DataFrame([r for r in records if r["benchmark"] == "planner"])
     rows = []
@@ -325,6 +334,7 @@ TABLES = {
     "micro:kernels": kernels,
     "micro:tags": tags,
     "micro:planner": planner,
+    "micro:engine": engine,
     "micro:xdp": xdp,
     "micro:sparse": sparse_steps,
     "micro:compression": compression_report.cost_table,
