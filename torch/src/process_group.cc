@@ -176,7 +176,7 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
 
 WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
                                    const std::vector<Work>& operations) {
-  work->set_operations(operations.size());
+  work->set_operations(operations);
   for (const Work& operation : operations) {
     // The callback passes its reference on, so that the engine thread never releases the last one.
     operation.on_done([ending = work, inbox = completion_.inbox()](const Status& status) mutable {

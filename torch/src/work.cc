@@ -1,11 +1,14 @@
 #include "torch/src/work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "torch/src/error.h"
 
 namespace netsum::torch_backend {
 namespace {
+
+constexpr std::chrono::hours kLongest{24 * 365};
 
 c10::intrusive_ptr<c10::ivalue::Future> new_future(size_t lists) {
   auto type = c10::ListType::create(c10::TensorType::get());
@@ -56,6 +59,23 @@ void CollectiveWork::end_on_completion() {
   } else {
     future_->markCompleted(c10::IValue(results_.empty() ? Tensors() : results_.front()));
   }
+}
+
+// As the base class, but a small operation is carried out by this thread meanwhile. It has ended for the base class when its
+// callback has run, perhaps on another thread.
+bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  if (timeout == kNoTimeout) {
+    for (const netsum::Work& operation : operations_) (void)operation.wait();
+    return Work::wait(kNoTimeout);
+  }
+  const Clock::time_point deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
+  const auto left = [&] {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()),
+                    std::chrono::milliseconds(1));
+  };
+  for (const netsum::Work& operation : operations_) (void)operation.wait(left());
+  return Work::wait(left());
 }
 
 std::vector<at::Tensor> CollectiveWork::result() {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "netsum/communicator.h"
 #include "netsum/status.h"
 #include "torch/src/buffers.h"
 
@@ -37,8 +39,9 @@ struct CallId {
 // Keeps the tensors alive until the call has ended. Results that are copies are copied back before the work counts as
 // completed.
 //
-// A call consists of one or more operations of the library. When all have ended, the work ends in two steps: on the engine
-// thread, which must be fast, then on the completion thread, where the future's callbacks may take Python's lock.
+// A call consists of one or more operations of the library. When all have ended, the work ends in two steps: on the thread
+// that drives the engine, which must be fast, then on the completion thread, where the future's callbacks may take Python's
+// lock. A thread in wait() drives the engine itself, if the library lets it (Work::wait()).
 class CollectiveWork : public c10d::Work {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -49,12 +52,16 @@ class CollectiveWork : public c10d::Work {
 
   const Buffers& buffers() const { return buffers_; }
 
-  // To be called before the first operation can end.
-  void set_operations(size_t count) { operations_left_ = count; }
+  // To be called before callbacks call end_on_engine().
+  void set_operations(const std::vector<netsum::Work>& operations) {
+    operations_ = operations;
+    operations_left_ = operations.size();
+  }
   // One operation has ended. Returns whether it was the last; end_on_completion() must then follow.
   bool end_on_engine(const Status& status);
   void end_on_completion();
 
+  bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return id_.sequence; }
@@ -64,6 +71,7 @@ class CollectiveWork : public c10d::Work {
   Buffers buffers_;
   const std::vector<Tensors> results_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::vector<netsum::Work> operations_;
   std::mutex
       ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller
   size_t operations_left_ = 0;  // guarded by ending_mutex_
