@@ -115,8 +115,8 @@ DOORS = {
         "aggregator/core",
         "aggregator/dataplane",
     ],
-    # Benchmarks drive a dataplane as its conformance test does, and the plug-in of NCCL as its test does.
-    "bench": [API, "src", "wire", "aggregator", "nccl", "tests/conformance", "tools/measure"],
+    # Benchmarks drive a dataplane as its conformance test does, the plug-in of NCCL as its test does, and an engine.
+    "bench": [API, "src", "wire", "aggregator", "collective", "nccl", "tests/conformance", "tools/measure"],
     "tests": [API, "src", "wire", "aggregator", "emulate", "tools", "tests"],
 }
 TESTS_ALSO = ["src/base", "src/kernels", "wire"]
