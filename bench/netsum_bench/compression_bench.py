@@ -183,9 +183,9 @@ def main():
     turns = [
         {"model": model, "workers": int(workers), "rate": rate, "seed": int(seed), "system": system}
         for rate in options.rates.split(",")
-        for model in options.models
         for workers in reversed(options.workers.split(","))
-        for seed in options.seeds.split(",")
+        for seed in options.seeds.split(",")  # so that a budget that is spent leaves out seeds, not models
+        for model in options.models
         for system in options.systems
         if trains(system, model)
     ]

@@ -4,7 +4,7 @@ Every table of figures in docs/*.md and README.md stands between two marks, <!--
 written from the records in docs/data/*.jsonl: by commit, machine, command and date. Nothing else writes there. Records are
 added measurement by measurement, so a run that is interrupted loses nothing; what is measured again replaces the old.
 
-  make results                          every piece, in order of importance (root; about 45 minutes)
+  make results                          every piece, in order of importance (root; two to three hours)
   make results ONLY=rack,one-host       these pieces
   make results BUDGET=10                what fits into so many minutes
   make results ONLY=rack FULL=1         with 16 workers and 64 MiB
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from netsum_bench import tables
+from netsum_bench import compression_bench, tables
 from netsum_bench.machine import ROOT, git
 from netsum_bench.records import compact, latest, load
 
@@ -34,6 +34,7 @@ NOT_MEASURED = [
     ":(exclude)*.md",
 ]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
+COMPRESSION = "netsum,gloo,gloo-fp16,gloo-powersgd,netsum-bf16,netsum-topk-1%,netsum-dgc-1%,netsum-powersgd,netsum-int4,netsum-efsign"
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
 
@@ -194,11 +195,21 @@ PIECES = [
     ),
     Piece(
         "compression",
-        40,
-        [PYTHON, "-m", "netsum_bench.compression_bench", "--workers", "8", "--rates", "100mbit,1gbit"],
+        60,
+        [
+            PYTHON,
+            "-m",
+            "netsum_bench.compression_bench",
+            "--workers",
+            "8",
+            "--rates",
+            "100mbit",
+            "--systems",
+            COMPRESSION,
+        ],
         ("rate", "model", "workers", "seed", "system"),
         [*RACK, "torch"],
-        ("--workers", "4,8", "--rates", "100mbit,1gbit,none"),
+        ("--workers", "4,8", "--rates", "100mbit,1gbit,none", "--systems", ",".join(compression_bench.SYSTEMS)),
         True,
     ),
     Piece(
