@@ -15,7 +15,7 @@ namespace {
 constexpr double kLeastAutoBytes = 64 << 10;
 // Nothing travels while the first segment is scanned, and nothing but its index until that is complete. So segments are smaller
 // than Settings::segment_bytes where there are few, but not smaller than this.
-constexpr double kFineSegments = 16;
+constexpr double kFineSegments = 48;
 constexpr double kLeastSegmentBytes = 64 << 10;
 constexpr double kMostSegments = 64;
 // What a level costs beside its bits: about a round trip, 1 ms at 100 Mbit/s or 10 us at 10 Gbit/s.
