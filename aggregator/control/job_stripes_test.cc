@@ -205,7 +205,7 @@ TEST_F(JobTableTest, MembersThatNeedDifferentThingsHearWhatDiffers) {
   MemberRequest other = member_request(1, 2);
   other.job.mutable_needs()->set_max_members(2);
   EXPECT_THAT(jobs.join(0, other).status().message(),
-              HasSubstr("was created with needs 0, and this rank asks for other"));
+              HasSubstr("was created with needs (lane_bits) 0, and this rank asks for other"));
 }
 
 TEST_F(JobTableTest, ARackThatCannotSumTheJobIsNamed) {

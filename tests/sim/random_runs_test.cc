@@ -57,7 +57,7 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
   EXPECT_GT(tally.network.cut_off, runs / 10);
   EXPECT_GT(tally.network.tail_dropped, 0u);
   for (size_t kind = 0; kind < tally.lies.told.size(); ++kind)
-    EXPECT_GT(tally.lies.told[kind], runs / 100) << name_of(static_cast<Lie>(kind));
+    EXPECT_GT(tally.lies.told[kind], runs / 500) << name_of(static_cast<Lie>(kind));
   for (const uint64_t count :
        {tally.events.partitions, tally.events.slow_links, tally.events.pauses, tally.events.worker_crashes,
         tally.events.aggregator_crashes, tally.events.aggregator_restarts, tally.events.jobs_on_used_hosts,
