@@ -512,6 +512,7 @@ def test_engine_threads():
     assert [said for _, said in results] == [rank % 2 == 1 for rank in range(ranks.WORLD_SIZE)]
 
 
+@pytest.mark.network
 def test_more_ranks_than_an_aggregator_takes():
     """Two racks of 33 ranks below a parent; each rank names its rack's aggregator."""
     world_size = 66
