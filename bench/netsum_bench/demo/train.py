@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import signal
+import sys
 import time
 
 import torch.distributed as dist
@@ -22,10 +23,8 @@ from netsum_bench.demo import data, models, traffic
 from torch import nn
 
 ALLREDUCE_PROBES = 5
-REDUCTION_PROBES, REDUCTION_WARM_UP = (
-    8,
-    3,
-)  # DDP makes other buckets after the first step, and PyTorch's PowerSGD waits for them
+# DDP makes other buckets after the first step, and PyTorch's PowerSGD waits for them.
+REDUCTION_PROBES, REDUCTION_WARM_UP = 8, 3
 PARALLEL = ("ddp", "fsdp", "fsdp-overlap")
 
 
@@ -43,6 +42,10 @@ def main():
         (options.run_dir / f"rank{rank}.json").write_text(json.dumps(result))
     finally:
         dist.destroy_process_group()
+    # With Gloo, Python's shutdown rarely ends in an abort ("terminate called without an active exception").
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def run(options, rank, world_size):
