@@ -20,7 +20,7 @@ def run_time_ns():
     """Returns by thread how long it has run."""
     times = {}
     for task in pathlib.Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             times[int(task.name)] = int((task / "schedstat").read_text().split()[0])
     return times
 
