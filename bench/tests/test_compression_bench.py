@@ -1,27 +1,7 @@
 """The benchmark of compression: its table and plot, and a small real run."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
-import pytest
+from bench_harness import needs_package, needs_root, run_module
 from netsum_bench import compression_bench, compression_report, records
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("netsum") is None, reason="the Python package is not installed: scripts/install_wheel.sh"
-)
-
-
-def run_bench(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "netsum_bench.compression_bench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
 
 
 def record(system, step_s, losses, seed=1, **more):
@@ -88,7 +68,7 @@ def test_the_time_of_the_others_is_that_of_the_base():
 
 
 def test_the_base_comes_first():
-    done = run_bench("--systems", "gloo,netsum")
+    done = run_module("compression_bench", "--systems", "gloo,netsum")
     assert done.returncode == 2 and "must begin with netsum" in done.stderr
 
 
@@ -97,7 +77,8 @@ def test_the_base_comes_first():
 def test_a_small_run(tmp_path):
     output = tmp_path / "compression.jsonl"
     systems = "netsum,gloo-fp16,netsum-topk-1%,netsum-fp16"
-    done = run_bench(
+    done = run_module(
+        "compression_bench",
         *("--models", "digits", "--workers", 2, "--rates", "none", "--seeds", 1, "--steps", 24),
         *("--systems", systems, "--output", output),
     )

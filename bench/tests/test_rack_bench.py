@@ -1,11 +1,10 @@
 """The benchmarks themselves: the clock rule, the arithmetic of the tables, and small real runs."""
 
-import os
 import subprocess
-import sys
 import threading
 
 import pytest
+from bench_harness import needs_root, run_module
 from netsum_bench import (
     collectives_bench,
     loss_bench,
@@ -23,17 +22,6 @@ from netsum_bench import (
 )
 
 NETSUM = machine.ROOT / "build/release/tools/netsum/netsum"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-
-
-def run_module(module, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", f"netsum_bench.{module}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
 
 
 def namespaces():

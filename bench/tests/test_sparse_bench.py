@@ -1,32 +1,16 @@
 """The sparse benchmark: its tensors, the arithmetic of its models and tables, and a small real run."""
 
-import importlib.util
 import itertools
 import math
-import os
 import subprocess
-import sys
 
 import numpy
 import pytest
+from bench_harness import needs_package, needs_root, run_module
 from netsum_bench import machine, rack_report, records, sparse_bench, sparse_inputs, sparse_report
 from netsum_bench.sparse_inputs import Case, index_bits
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="virtual racks need root")
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("netsum") is None, reason="the Python package is not installed: scripts/install_wheel.sh"
-)
 RANKS, COUNT = 4, 1 << 18
-
-
-def run_bench(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "netsum_bench.sparse_bench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
 
 
 def masks(case, iteration=0):
@@ -167,7 +151,7 @@ def test_bad_arguments():
         (("--systems", "nccl"), "'nccl' is none of"),
         (("--workers", "1"), "not a number from 2"),
     ):
-        refused = run_bench(*bad)
+        refused = run_module("sparse_bench", *bad)
         assert refused.returncode == 2 and why in refused.stderr, refused.stderr
 
 
@@ -176,7 +160,7 @@ def test_bad_arguments():
 def test_a_small_run(tmp_path):
     output = tmp_path / "sparse.jsonl"
     flags = ["--workers", "2", "--rate", "1gbit", "--count", "256Ki", "--densities", "1,0.01", "--overlaps", "random"]
-    run = run_bench(*flags, "--patterns", "element,zipf", "--selection", "full", "--output", output)
+    run = run_module("sparse_bench", *flags, "--patterns", "element,zipf", "--selection", "full", "--output", output)
     assert run.returncode == 0, run.stdout + run.stderr
     measured = [r for r in records.load(output) if "system" in r]
     assert all(r["wrong"] == 0 and len(r["times_ms"]) >= 3 for r in measured)
@@ -195,5 +179,5 @@ def test_a_small_run(tmp_path):
 @needs_root
 def test_a_spent_budget_ends_the_run(tmp_path):
     assert (machine.ROOT / "build/release/tools/netsum/netsum").exists()
-    run = run_bench("--budget", "0", "--output", tmp_path / "sparse.jsonl")
+    run = run_module("sparse_bench", "--budget", "0", "--output", tmp_path / "sparse.jsonl")
     assert run.returncode == 0 and "WRONG" not in run.stdout, run.stdout + run.stderr

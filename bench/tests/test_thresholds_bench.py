@@ -1,31 +1,14 @@
 """The benchmark of thresholds: a small real run, and its table."""
 
-import importlib.util
-import subprocess
-import sys
-
-import pytest
+from bench_harness import needs_package, run_module
 from netsum_bench import compression_report, records
-
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("netsum") is None, reason="the Python package is not installed: scripts/install_wheel.sh"
-)
-
-
-def run_bench(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "netsum_bench.thresholds_bench", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 @needs_package
 def test_exact_and_sampled_thresholds_pass_what_is_wanted(tmp_path):
     output = tmp_path / "thresholds.jsonl"
-    done = run_bench("--models", "digits", "--steps", 16, "--ratios", "0.1,0.001", "--output", output)
+    flags = ("--models", "digits", "--steps", 16, "--ratios", "0.1,0.001", "--output", output)
+    done = run_module("thresholds_bench", *flags, limit_s=300)
     assert done.returncode == 0, done.stderr
     found = {(r["method"], r["ratio"]): r for r in records.load(output)}
     assert len(found) == 10
@@ -43,5 +26,5 @@ def test_exact_and_sampled_thresholds_pass_what_is_wanted(tmp_path):
 
 
 def test_steps_that_do_not_count_are_refused():
-    done = run_bench("--steps", 10)
+    done = run_module("thresholds_bench", "--steps", 10, limit_s=300)
     assert done.returncode == 2 and "--steps must be more than 10" in done.stderr
