@@ -210,6 +210,16 @@ void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
   }
 }
 
+template <DataType kType, typename Lane>
+void lanes_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
+                     uint8_t* out) {
+  if constexpr (sizeof(Lane) == 4) {
+    lanes32_to_floats<kType>(lanes, n, exponent, members, average, out);
+  } else {
+    short_lanes_to_floats<kType, Lane>(lanes, n, exponent, members, average, out);
+  }
+}
+
 // The result where counts of +Inf and -Inf lie next to each other from bit 0 of `counts`.
 template <int kCountBits, class DF>
 HWY_INLINE hn::VFromD<DF> with_specials(DF df, hn::VFromD<DF> value,
@@ -374,47 +384,50 @@ void sum_elements(DataType type, const uint8_t* const* inputs, size_t count, siz
   }
 }
 
-// --- One entry per direction and width: a dispatch costs as much as a few vectors of work
+// --- One entry per direction and kind of lanes: a dispatch costs as much as a few vectors of work
 
-void elements_to_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
-                         uint8_t* lanes) {
-  if (type == DataType::kFloat32)
-    return floats_to_lanes<DataType::kFloat32, int32_t>(in, n, exponent, members, lanes);
-  if (type == DataType::kBFloat16)
-    return floats_to_lanes<DataType::kBFloat16, int32_t>(in, n, exponent, members, lanes);
-  floats_to_lanes<DataType::kFloat16, int32_t>(in, n, exponent, members, lanes);
+// float32 never travels in 16-bit lanes.
+template <typename Lane>
+constexpr bool carries_float32() {
+  return sizeof(Lane) != 2;
 }
 
-void elements_to_lanes8(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
-                        uint8_t* lanes) {
-  if (type == DataType::kFloat32)
-    return floats_to_lanes<DataType::kFloat32, int8_t>(in, n, exponent, members, lanes);
+template <typename Lane>
+void elements_to_lanes(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
+                       uint8_t* lanes) {
+  if constexpr (carries_float32<Lane>()) {
+    if (type == DataType::kFloat32)
+      return floats_to_lanes<DataType::kFloat32, Lane>(in, n, exponent, members, lanes);
+  }
   if (type == DataType::kBFloat16)
-    return floats_to_lanes<DataType::kBFloat16, int8_t>(in, n, exponent, members, lanes);
-  floats_to_lanes<DataType::kFloat16, int8_t>(in, n, exponent, members, lanes);
+    return floats_to_lanes<DataType::kBFloat16, Lane>(in, n, exponent, members, lanes);
+  floats_to_lanes<DataType::kFloat16, Lane>(in, n, exponent, members, lanes);
 }
 
-void lanes8_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
-                        bool average, uint8_t* out) {
-  if (type == DataType::kFloat32)
-    return short_lanes_to_floats<DataType::kFloat32, int8_t>(lanes, n, exponent, members, average, out);
+template <typename Lane>
+void lanes_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                       bool average, uint8_t* out) {
+  if constexpr (carries_float32<Lane>()) {
+    if (type == DataType::kFloat32)
+      return lanes_to_floats<DataType::kFloat32, Lane>(lanes, n, exponent, members, average, out);
+  }
   if (type == DataType::kBFloat16)
-    return short_lanes_to_floats<DataType::kBFloat16, int8_t>(lanes, n, exponent, members, average, out);
-  short_lanes_to_floats<DataType::kFloat16, int8_t>(lanes, n, exponent, members, average, out);
+    return lanes_to_floats<DataType::kBFloat16, Lane>(lanes, n, exponent, members, average, out);
+  lanes_to_floats<DataType::kFloat16, Lane>(lanes, n, exponent, members, average, out);
 }
 
-void elements_to_lanes16(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
-                         uint8_t* lanes) {
-  if (type == DataType::kBFloat16)
-    return floats_to_lanes<DataType::kBFloat16, int16_t>(in, n, exponent, members, lanes);
-  floats_to_lanes<DataType::kFloat16, int16_t>(in, n, exponent, members, lanes);
+void elements_to_narrow_lanes(DataType type, int lane_bits, const uint8_t* in, size_t n, uint8_t exponent,
+                              int members, uint8_t* lanes) {
+  if (lane_bits == 8) return elements_to_lanes<int8_t>(type, in, n, exponent, members, lanes);
+  if (lane_bits == 16) return elements_to_lanes<int16_t>(type, in, n, exponent, members, lanes);
+  elements_to_lanes<int32_t>(type, in, n, exponent, members, lanes);
 }
 
-void lanes16_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
-                         bool average, uint8_t* out) {
-  if (type == DataType::kBFloat16)
-    return short_lanes_to_floats<DataType::kBFloat16, int16_t>(lanes, n, exponent, members, average, out);
-  short_lanes_to_floats<DataType::kFloat16, int16_t>(lanes, n, exponent, members, average, out);
+void narrow_lanes_to_elements(DataType type, int lane_bits, const uint8_t* lanes, size_t n, uint8_t exponent,
+                              int members, bool average, uint8_t* out) {
+  if (lane_bits == 8) return lanes_to_elements<int8_t>(type, lanes, n, exponent, members, average, out);
+  if (lane_bits == 16) return lanes_to_elements<int16_t>(type, lanes, n, exponent, members, average, out);
+  lanes_to_elements<int32_t>(type, lanes, n, exponent, members, average, out);
 }
 
 void elements_to_wide_lanes32(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
@@ -429,17 +442,6 @@ void wide_lanes32_to_elements(DataType type, const uint8_t* lanes, size_t n, uin
   if (type == DataType::kBFloat16)
     return wide_lanes32_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
   wide_lanes32_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
-}
-
-void lanes32_to_elements(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
-                         bool average, uint8_t* out) {
-  if (type == DataType::kFloat32) {
-    lanes32_to_floats<DataType::kFloat32>(lanes, n, exponent, members, average, out);
-  } else if (type == DataType::kBFloat16) {
-    lanes32_to_floats<DataType::kBFloat16>(lanes, n, exponent, members, average, out);
-  } else {
-    lanes32_to_floats<DataType::kFloat16>(lanes, n, exponent, members, average, out);
-  }
 }
 
 void elements_to_lanes64(DataType type, const uint8_t* in, size_t n, uint8_t exponent, int members,
@@ -472,14 +474,10 @@ HWY_AFTER_NAMESPACE();
 namespace netsum::kernels {
 namespace {
 
-HWY_EXPORT(elements_to_lanes8);
-HWY_EXPORT(lanes8_to_elements);
-HWY_EXPORT(elements_to_lanes16);
-HWY_EXPORT(lanes16_to_elements);
+HWY_EXPORT(elements_to_narrow_lanes);
+HWY_EXPORT(narrow_lanes_to_elements);
 HWY_EXPORT(elements_to_wide_lanes32);
 HWY_EXPORT(wide_lanes32_to_elements);
-HWY_EXPORT(elements_to_lanes32);
-HWY_EXPORT(lanes32_to_elements);
 HWY_EXPORT(elements_to_lanes64);
 HWY_EXPORT(lanes64_to_elements);
 HWY_EXPORT(sum_elements);
@@ -493,13 +491,25 @@ void copy(void* to, const void* from, size_t count) {
   if (count != 0) std::memcpy(to, from, count);
 }
 
+void floats_to_lanes(DataType type, int lane_bits, const void* in, size_t n, uint8_t exponent, int members,
+                     uint8_t* lanes) {
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(elements_to_narrow_lanes)(type, lane_bits, bytes(in), n, exponent, members, lanes);
+}
+
+void lanes_to_floats(DataType type, int lane_bits, const uint8_t* lanes, size_t n, uint8_t exponent,
+                     int members, bool average, void* out) {
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(narrow_lanes_to_elements)
+  (type, lane_bits, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+}
+
 }  // namespace
 
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(type != DataType::kInt64);
   if (type == DataType::kInt32) return copy(lanes, in, n * 4);
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(elements_to_lanes32)(type, bytes(in), n, exponent, members, lanes);
+  floats_to_lanes(type, 32, in, n, exponent, members, lanes);
 }
 
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
@@ -507,37 +517,29 @@ void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponen
   NETSUM_ASSERT(type != DataType::kInt64);
   NETSUM_ASSERT(is_floating(type) || !average);
   if (type == DataType::kInt32) return copy(out, lanes, n * 4);
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(lanes32_to_elements)
-  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+  lanes_to_floats(type, 32, lanes, n, exponent, members, average, out);
 }
 
 void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(fits_lanes16(type, members));
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(elements_to_lanes16)(type, bytes(in), n, exponent, members, lanes);
+  floats_to_lanes(type, 16, in, n, exponent, members, lanes);
 }
 
 void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out) {
   NETSUM_ASSERT(fits_lanes16(type, members));
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(lanes16_to_elements)
-  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+  lanes_to_floats(type, 16, lanes, n, exponent, members, average, out);
 }
 
 void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(fits_lanes8(type, members));
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(elements_to_lanes8)(type, bytes(in), n, exponent, members, lanes);
+  floats_to_lanes(type, 8, in, n, exponent, members, lanes);
 }
 
 void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                  void* out) {
   NETSUM_ASSERT(fits_lanes8(type, members));
-  const FloatMode mode;
-  HWY_DYNAMIC_DISPATCH(lanes8_to_elements)
-  (type, lanes, n, exponent, members, average, static_cast<uint8_t*>(out));
+  lanes_to_floats(type, 8, lanes, n, exponent, members, average, out);
 }
 
 void to_wide_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {

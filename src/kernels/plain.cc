@@ -87,6 +87,24 @@ struct Quanta {
   }
 };
 
+// Blocks without NaN or Inf, in narrow lanes of the type Lane.
+template <typename Lane>
+void floats_to_lanes(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
+  const Quanta quanta{exponent, members, 8 * sizeof(Lane)};
+  for (size_t i = 0; i < n; ++i) {
+    store(lanes, i, static_cast<Lane>(quanta.quantise(load_float(type, in, i))));
+  }
+}
+
+template <typename Lane>
+void lanes_to_floats(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members,
+                     bool average, void* out) {
+  const Quanta quanta{exponent, members, 8 * sizeof(Lane)};
+  for (size_t i = 0; i < n; ++i) {
+    store_float(type, out, i, quanta.dequantise(load<Lane>(lanes, i), average));
+  }
+}
+
 // A wide lane of a block with NaN or Inf: the value in the low `value_bits`, then the counts of +Inf and
 // -Inf.
 struct WideLayout {
@@ -153,60 +171,37 @@ BlockScale scan(DataType type, const void* in, size_t n, int members) {
 
 void to_lanes32(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(type != DataType::kInt64);
-  const Quanta quanta{exponent, members, 32};
-  for (size_t i = 0; i < n; ++i) {
-    const int64_t lane =
-        type == DataType::kInt32 ? load<int32_t>(in, i) : quanta.quantise(load_float(type, in, i));
-    store(lanes, i, static_cast<int32_t>(lane));
-  }
+  if (is_floating(type)) return floats_to_lanes<int32_t>(type, in, n, exponent, members, lanes);
+  for (size_t i = 0; i < n; ++i) store(lanes, i, load<int32_t>(in, i));
 }
 
 void from_lanes32(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out) {
   NETSUM_ASSERT(type != DataType::kInt64);
-  const Quanta quanta{exponent, members, 32};
-  for (size_t i = 0; i < n; ++i) {
-    const auto lane = load<int32_t>(lanes, i);
-    if (type == DataType::kInt32) {
-      store(out, i, lane);
-    } else {
-      store_float(type, out, i, quanta.dequantise(lane, average));
-    }
-  }
+  if (is_floating(type)) return lanes_to_floats<int32_t>(type, lanes, n, exponent, members, average, out);
+  for (size_t i = 0; i < n; ++i) store(out, i, load<int32_t>(lanes, i));
 }
 
 void to_lanes16(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(fits_lanes16(type, members));
-  const Quanta quanta{exponent, members, 16};
-  for (size_t i = 0; i < n; ++i) {
-    store(lanes, i, static_cast<int16_t>(quanta.quantise(load_float(type, in, i))));
-  }
+  floats_to_lanes<int16_t>(type, in, n, exponent, members, lanes);
 }
 
 void from_lanes16(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                   void* out) {
   NETSUM_ASSERT(fits_lanes16(type, members));
-  const Quanta quanta{exponent, members, 16};
-  for (size_t i = 0; i < n; ++i) {
-    store_float(type, out, i, quanta.dequantise(load<int16_t>(lanes, i), average));
-  }
+  lanes_to_floats<int16_t>(type, lanes, n, exponent, members, average, out);
 }
 
 void to_lanes8(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
   NETSUM_ASSERT(fits_lanes8(type, members));
-  const Quanta quanta{exponent, members, 8};
-  for (size_t i = 0; i < n; ++i) {
-    store(lanes, i, static_cast<int8_t>(quanta.quantise(load_float(type, in, i))));
-  }
+  floats_to_lanes<int8_t>(type, in, n, exponent, members, lanes);
 }
 
 void from_lanes8(DataType type, const uint8_t* lanes, size_t n, uint8_t exponent, int members, bool average,
                  void* out) {
   NETSUM_ASSERT(fits_lanes8(type, members));
-  const Quanta quanta{exponent, members, 8};
-  for (size_t i = 0; i < n; ++i) {
-    store_float(type, out, i, quanta.dequantise(load<int8_t>(lanes, i), average));
-  }
+  lanes_to_floats<int8_t>(type, lanes, n, exponent, members, average, out);
 }
 
 void to_lanes64(DataType type, const void* in, size_t n, uint8_t exponent, int members, uint8_t* lanes) {
