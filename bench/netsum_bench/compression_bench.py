@@ -165,7 +165,7 @@ def parse_arguments():
     parser.add_argument(
         "--aggregator", choices=["xdp", "daemon"], default="xdp", help="in the switch (default %(default)s)"
     )
-    parser.add_argument("--quick", action="store_true", help="instead: " + str(QUICK))
+    parser.add_argument("--quick", action="store_true", help="instead: " + str(QUICK).replace("%", "%%"))
     options = parser.parse_args()
     if options.quick:
         vars(options).update(QUICK)

@@ -70,13 +70,10 @@ class Sidco : public Sparsifier {
     return sizeof(Stages) / sizeof(float);
   }
 
-  void compress(const CompressionContext& context, std::span<const float> values,
-                std::span<const float> /*agreed*/, float* residual, void* payload,
-                float* /*side*/) const override {
+  void sparsify(const CompressionContext& context, std::span<const float> values, float* residual,
+                float* sent) const override {
     const size_t n = values.size();
-    if (n == 0) return;
-    // Zeros have nothing to send, and what is not finite is sent anyway. The payload is the scratch memory.
-    auto* const sent = static_cast<float*>(payload);
+    // Zeros have nothing to send, and what is not finite is sent anyway. `sent` is the scratch memory.
     size_t usable = 0;
     float largest = 0;
     for (const float value : values) {

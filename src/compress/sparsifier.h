@@ -16,6 +16,14 @@ class Sparsifier : public Compressor {
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     return {.count = count};
   }
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const final {
+    if (!values.empty()) sparsify(context, values, residual, static_cast<float*>(payload));
+  }
+  // compress() of a tensor that has elements.
+  virtual void sparsify(const CompressionContext& context, std::span<const float> values, float* residual,
+                        float* sent) const = 0;
   // Of decay * memory + gradient, where the residual becomes the new memory: in fewer passes than to add them first. Returns false, and
   // changes nothing, where that is no gain.
   virtual bool compress_added(float /*decay*/, std::span<const float> /*gradient*/, float* /*memory*/,

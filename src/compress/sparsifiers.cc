@@ -22,12 +22,9 @@ class TopK : public Sparsifier {
 
   std::string_view name() const override { return "topk"; }
 
-  void compress(const CompressionContext& context, std::span<const float> values,
-                std::span<const float> /*agreed*/, float* residual, void* payload,
-                float* /*side*/) const override {
+  void sparsify(const CompressionContext& context, std::span<const float> values, float* residual,
+                float* sent) const override {
     const size_t n = values.size();
-    if (n == 0) return;
-    auto* const sent = static_cast<float*>(payload);
     const size_t k = wanted(context, n);
     if (sampled_) {
       // If nothing reaches it, as where all elements are equal, the exact one decides; the values are still there.
@@ -60,7 +57,7 @@ class TopK : public Sparsifier {
     const uint32_t bits = kernels::sampled_magnitude_added(decay, gradient.data(), memory, n, k);
     if (bits == 0) return false;
     if (kernels::select_added(decay, gradient.data(), n, bits, payload, memory) == 0)
-      compress(context, {memory, n}, {}, memory, payload, nullptr);  // which now is the sum
+      sparsify(context, {memory, n}, memory, payload);  // which now is the sum
     return true;
   }
 
@@ -85,10 +82,9 @@ class Threshold : public Sparsifier {
   explicit Threshold(float threshold) : bits_(kernels::magnitude_bits(threshold)) {}
 
   std::string_view name() const override { return "threshold"; }
-  void compress(const CompressionContext& /*context*/, std::span<const float> values,
-                std::span<const float> /*agreed*/, float* residual, void* payload,
-                float* /*side*/) const override {
-    kernels::select(values.data(), values.size(), bits_, static_cast<float*>(payload), residual);
+  void sparsify(const CompressionContext& /*context*/, std::span<const float> values, float* residual,
+                float* sent) const override {
+    kernels::select(values.data(), values.size(), bits_, sent, residual);
   }
   bool compress_added(float decay, std::span<const float> gradient, float* memory,
                       const CompressionContext& /*context*/, float* payload) const override {

@@ -144,7 +144,7 @@ BUGS = [
         "hn::Add(kept, load(df, bytes_of(values + i)))",
         "hn::MulAdd(factor, load(df, bytes_of(memory + i)), load(df, bytes_of(values + i)))", "kernels_test *SelectTest*"),
     Bug("compress", "added_twice", "a memory is added twice where nothing reaches the sampled threshold", SPARSIFIERS,
-        "      compress(context, {memory, n}, {}, memory, payload, nullptr);  // which now is the sum\n", "      return false;\n",
+        "      sparsify(context, {memory, n}, memory, payload);  // which now is the sum\n", "      return false;\n",
         "compress_test MethodsTest.SampledTopKSendsEqualElements"),
     Bug("compress", "fused_without_decay", "a residual that is added while it is selected does not decay", TENSOR,
         "compress_added(*memory_->decay(),", "compress_added(1.0f,",
