@@ -15,8 +15,8 @@ import sys
 from netsum_bench.figures import markdown, number, spread
 from netsum_bench.options import (
     BenchmarkRun,
+    add_choice,
     make_parser,
-    names_of,
     parse_size,
     ready_for_racks,
     say,
@@ -228,8 +228,8 @@ def parse_arguments():
     parser.add_argument("--workers", type=int, default=8, help="number of workers (default %(default)s)")
     parser.add_argument("--rate", default="100mbit", help="of the links (default %(default)s)")
     parser.add_argument("--sizes", default="16Mi,4Ki", help="bytes of all parts together (default %(default)s)")
-    parser.add_argument("--collectives", type=names_of(COLLECTIVES), default=list(COLLECTIVES), help="default: all")
-    parser.add_argument("--systems", type=names_of(WANTED), default=WANTED, help="default: all")
+    add_choice(parser, "--collectives", COLLECTIVES)
+    add_choice(parser, "--systems", WANTED)
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     options = parser.parse_args()
     return ready_for_racks(parser, options, "collectives")

@@ -20,7 +20,7 @@ from netsum_bench import compression_report
 from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
 from netsum_bench.machine import ROOT
-from netsum_bench.options import BenchmarkRun, make_parser, names_of, need_root, new_output
+from netsum_bench.options import BenchmarkRun, add_choice, make_parser, need_root, new_output
 from netsum_bench.processes import Failed
 from netsum_bench.records import load
 
@@ -151,15 +151,8 @@ def parse_arguments():
     parser = make_parser(__doc__, netsum=False, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit,none", help="link rates (default %(default)s)")
-    parser.add_argument(
-        "--models", type=names_of(STEPS), default=list(STEPS), help=f"of {','.join(STEPS)}; default all"
-    )
-    parser.add_argument(
-        "--systems",
-        type=names_of(SYSTEMS),
-        default=list(SYSTEMS),
-        help=f"{BASE} and some of {','.join(SYSTEMS)}; default all",
-    )
+    add_choice(parser, "--models", STEPS)
+    add_choice(parser, "--systems", SYSTEMS, note=f"{BASE} and ")
     parser.add_argument("--seeds", default="1,2,3", help="of data and parameters (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"that all train; default {STEPS}")
     parser.add_argument(

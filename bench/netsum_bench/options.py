@@ -64,6 +64,13 @@ def make_parser(description, netsum=True, budget=False):
     return parser
 
 
+def add_choice(parser, option, known, note=""):
+    """An option that takes some of these names, and all of them by default. `note` goes before them in its help."""
+    names = list(known)
+    text = f"{note}some of {','.join(names)}; default all".replace("%", "%%")  # argparse formats it
+    parser.add_argument(option, type=names_of(names), default=names, help=text)
+
+
 def new_output(name):
     """A file for the records of a run that names none."""
     return ROOT / "build/bench" / time.strftime(f"{name}-%Y%m%d-%H%M%S.jsonl")

@@ -15,7 +15,7 @@ from pandas import Series
 import torch
 from netsum_bench import compression_report
 from netsum_bench.demo import data, models, train
-from netsum_bench.options import BenchmarkRun, make_parser, names_of, new_output
+from netsum_bench.options import BenchmarkRun, add_choice, make_parser, new_output
 from netsum_bench.records import load
 
 METHODS = {
@@ -106,9 +106,7 @@ def measure(name, steps, ratios, seed):
 
 def main():
     parser = make_parser(__doc__, netsum=False)
-    parser.add_argument(
-        "--models", type=names_of(MODELS), default=list(MODELS), help=f"of {','.join(MODELS)}; default all"
-    )
+    add_choice(parser, "--models", MODELS)
     parser.add_argument("--ratios", default="0.1,0.01,0.001", help="wanted shares (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"of every training, more than {BEFORE}; default {STEPS}")
     parser.add_argument("--seed", type=int, default=1)

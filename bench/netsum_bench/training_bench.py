@@ -21,7 +21,7 @@ from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
 from netsum_bench.figures import markdown, median
 from netsum_bench.machine import ROOT
-from netsum_bench.options import BenchmarkRun, make_parser, names_of, need_root, new_output
+from netsum_bench.options import BenchmarkRun, add_choice, make_parser, need_root, new_output
 from netsum_bench.processes import Failed
 from netsum_bench.records import load
 
@@ -167,15 +167,8 @@ def parse_arguments():
     parser = make_parser(__doc__, netsum=False, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit", help="link rates (default %(default)s)")
-    parser.add_argument(
-        "--models", type=names_of(STEPS), default=list(STEPS), help=f"of {','.join(STEPS)}; default all"
-    )
-    parser.add_argument(
-        "--systems",
-        type=names_of(SYSTEMS),
-        default=list(SYSTEMS),
-        help=f"of {','.join(SYSTEMS)}; the first is the one compared with; default all",
-    )
+    add_choice(parser, "--models", STEPS)
+    add_choice(parser, "--systems", SYSTEMS, note="the first is the one compared with: ")
     parser.add_argument("--rounds", type=int, default=2, help="turns of every system (default %(default)s)")
     parser.add_argument("--steps", type=int, help=f"of every training; default {STEPS}")
     parser.add_argument("--seed", type=int, default=1)
