@@ -16,6 +16,7 @@ import zlib
 import torch.distributed as dist
 
 import torch
+from netsum_bench.process_end import end_worker
 from netsum_bench.start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
 
 TIMEOUT_S = 120
@@ -195,7 +196,7 @@ def main():
         gate, dtype, size, iterations, warmup, how = line.split()
         result = measure(options.rank, options.ranks, gate, dtype, int(size), int(iterations), int(warmup), how)
         print(json.dumps(result), flush=True)
-    dist.destroy_process_group()
+    end_worker()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import numpy
 import torch.distributed as dist
 
 import torch
+from netsum_bench.process_end import end_worker
 from netsum_bench.sparse_inputs import Case
 from netsum_bench.start_gate import StartGate, machine_busy_ticks
 
@@ -119,7 +120,7 @@ def main():
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(json.dumps(measure(options.rank, options.ranks, options.backend, **json.loads(line))), flush=True)
-    dist.destroy_process_group()
+    end_worker()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import math
 import os
 import pathlib
 import signal
-import sys
 import time
 
 import torch.distributed as dist
@@ -20,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch
 from netsum_bench.demo import data, models, traffic
+from netsum_bench.process_end import end_worker
 from torch import nn
 
 ALLREDUCE_PROBES = 5
@@ -37,15 +37,9 @@ def main():
     if options.backend == "netsum":
         import netsum.torch  # noqa: F401  (registers the backend)
     dist.init_process_group(options.backend, timeout=datetime.timedelta(seconds=options.timeout_s))
-    try:
-        result = run(options, rank, dist.get_world_size())
-        (options.run_dir / f"rank{rank}.json").write_text(json.dumps(result))
-    finally:
-        dist.destroy_process_group()
-    # With Gloo, Python's shutdown rarely ends in an abort ("terminate called without an active exception").
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    result = run(options, rank, dist.get_world_size())
+    (options.run_dir / f"rank{rank}.json").write_text(json.dumps(result))
+    end_worker()
 
 
 def run(options, rank, world_size):
