@@ -1,5 +1,5 @@
 // An engine of several threads: how the parts of an operation become one, and whole jobs.
-#include "collective/engine_threads.h"
+#include "collective/engine_thread_count.h"
 
 #include <gmock/gmock.h>
 
@@ -31,15 +31,15 @@ using ::testing::Not;
 using ::testing::SizeIs;
 
 TEST(EngineThreads, OneUnlessAskedFor) {
-  const EngineThreads threads =
-      EngineThreads::choose({.asked = 1, .stripes = 8, .cores = 64, .link_bps = 400e9});
+  const EngineThreadCount threads =
+      EngineThreadCount::choose({.asked = 1, .stripes = 8, .cores = 64, .link_bps = 400e9});
   EXPECT_EQ(threads.count, 1u);
   EXPECT_EQ(threads.note, "");
 }
 
 TEST(EngineThreads, AutomaticallyByLinkAndCores) {
   const auto count = [](size_t stripes, size_t cores, size_t ranks, double bps) {
-    const EngineThreads threads = EngineThreads::choose(
+    const EngineThreadCount threads = EngineThreadCount::choose(
         {.asked = 0, .stripes = stripes, .cores = cores, .ranks_here = ranks, .link_bps = bps});
     EXPECT_THAT(threads.note, AllOf(HasSubstr("(automatically)"), Not(HasSubstr("WARNING"))));
     return threads.count;
@@ -55,14 +55,14 @@ TEST(EngineThreads, AutomaticallyByLinkAndCores) {
 }
 
 TEST(EngineThreads, MoreThanStripesOrCoresIsSaid) {
-  const EngineThreads stripes = EngineThreads::choose({.asked = 4, .stripes = 1, .cores = 8});
+  const EngineThreadCount stripes = EngineThreadCount::choose({.asked = 4, .stripes = 1, .cores = 8});
   EXPECT_EQ(stripes.count, 1u);
   EXPECT_EQ(stripes.note, "1 engine thread, WARNING: 4 were asked for, and 1 stripe can be divided");
-  const EngineThreads cores = EngineThreads::choose({.asked = 4, .stripes = 8, .cores = 2});
+  const EngineThreadCount cores = EngineThreadCount::choose({.asked = 4, .stripes = 8, .cores = 2});
   EXPECT_EQ(cores.count, 4u);
   EXPECT_EQ(cores.note, "4 engine threads, WARNING: they share 2 processor cores");
-  const EngineThreads queue =
-      EngineThreads::choose({.asked = 4, .stripes = 8, .cores = 8, .one_queue = true});
+  const EngineThreadCount queue =
+      EngineThreadCount::choose({.asked = 4, .stripes = 8, .cores = 8, .one_queue = true});
   EXPECT_EQ(queue.count, 1u);
   EXPECT_THAT(queue.note, HasSubstr("AF_XDP has one queue"));
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collective/engine_threads.h"
+#include "collective/engine_thread_count.h"
 #include "collective/worker_io.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
@@ -72,9 +72,9 @@ std::string describe(const std::vector<MulticastMembership>& groups) {
   return text;
 }
 
-EngineThreads threads_for(const WorkerOptions& worker, const CommunicatorOptions& options, size_t ranks_here,
-                          const Address& remote) {
-  EngineThreads::Wanted wanted;
+EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOptions& options,
+                              size_t ranks_here, const Address& remote) {
+  EngineThreadCount::Wanted wanted;
   wanted.asked = options.engine_threads;
   wanted.stripes = worker.stripes.size();
   wanted.cores = usable_cores();
@@ -86,7 +86,7 @@ EngineThreads threads_for(const WorkerOptions& worker, const CommunicatorOptions
     const Result<double> reported = local.ok() ? interface_rate_bps(*local) : local.status();
     if (reported.ok()) wanted.link_bps = *reported;
   }
-  return EngineThreads::choose(wanted);
+  return EngineThreadCount::choose(wanted);
 }
 
 void add_note(const std::string& more, std::string* note) {
@@ -169,7 +169,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   const auto elsewhere = std::find_if(worker.stripes.begin(), worker.stripes.end(),
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
-  const EngineThreads threads = threads_for(worker, options, ranks_here, remote);
+  const EngineThreadCount threads = threads_for(worker, options, ranks_here, remote);
   std::vector<std::unique_ptr<EngineCore>> cores;
   if (Status status = open_cores(std::move(worker), threads.count, remote, options, &path, &cores);
       !status.ok())

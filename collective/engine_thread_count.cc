@@ -1,4 +1,4 @@
-#include "collective/engine_threads.h"
+#include "collective/engine_thread_count.h"
 
 #include <sched.h>
 
@@ -13,20 +13,20 @@ std::string number_of(size_t count, const std::string& what) {
 }
 
 // As many as the rank's part of the link needs, and at most half of its cores: the program computes on the others.
-size_t by_link(const EngineThreads::Wanted& wanted) {
+size_t by_link(const EngineThreadCount::Wanted& wanted) {
   const auto ranks = static_cast<double>(wanted.ranks_here);
-  const auto for_link = std::ceil(wanted.link_bps / ranks / EngineThreads::kRateOfOne);
+  const auto for_link = std::ceil(wanted.link_bps / ranks / EngineThreadCount::kRateOfOne);
   return std::clamp<size_t>(static_cast<size_t>(for_link), 1,
                             std::max<size_t>(1, wanted.cores / wanted.ranks_here / 2));
 }
 
 }  // namespace
 
-EngineThreads EngineThreads::choose(const Wanted& wanted) {
+EngineThreadCount EngineThreadCount::choose(const Wanted& wanted) {
   if (wanted.asked == 1) return {};
   const bool automatic = wanted.asked == 0;
   const size_t asked = automatic ? by_link(wanted) : static_cast<size_t>(wanted.asked);
-  EngineThreads threads;
+  EngineThreadCount threads;
   threads.count = wanted.one_queue ? 1 : std::min(asked, wanted.stripes);
   threads.note = number_of(threads.count, "engine thread");
   if (automatic) {

@@ -1,13 +1,13 @@
 // How many threads run the engine of the network.
-#ifndef NETSUM_COLLECTIVE_ENGINE_THREADS_H_
-#define NETSUM_COLLECTIVE_ENGINE_THREADS_H_
+#ifndef NETSUM_COLLECTIVE_ENGINE_THREAD_COUNT_H_
+#define NETSUM_COLLECTIVE_ENGINE_THREAD_COUNT_H_
 
 #include <cstddef>
 #include <string>
 
 namespace netsum {
 
-struct EngineThreads {
+struct EngineThreadCount {
   // What one thread sends and receives, in bits per second each: 7 to 10 Gbit/s were measured (docs/profile.md).
   static constexpr double kRateOfOne = 8e9;
 
@@ -19,7 +19,7 @@ struct EngineThreads {
     double link_bps = 0;     // 0: unknown
     bool one_queue = false;  // the packet I/O serves one thread
   };
-  static EngineThreads choose(const Wanted& wanted);
+  static EngineThreadCount choose(const Wanted& wanted);
 
   size_t count = 1;
   std::string note;  // for describe(); empty if one thread was asked for
@@ -30,4 +30,4 @@ size_t usable_cores();
 
 }  // namespace netsum
 
-#endif  // NETSUM_COLLECTIVE_ENGINE_THREADS_H_
+#endif  // NETSUM_COLLECTIVE_ENGINE_THREAD_COUNT_H_
