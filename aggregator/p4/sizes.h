@@ -2,6 +2,9 @@
 #ifndef NETSUM_AGGREGATOR_P4_SIZES_H_
 #define NETSUM_AGGREGATOR_P4_SIZES_H_
 
+/* Which tables and actions the program has: a control plane refuses a switch whose program says another number. */
+#define NETSUM_P4_PROGRAM_VERSION "1"
+
 /* A pass of the pipeline adds so many bytes of a packet's lanes: words of 8 bytes, each with its own register. */
 #define NETSUM_P4_WORDS 32
 #define NETSUM_P4_PASS_BYTES 256
@@ -15,12 +18,13 @@
 #define NETSUM_P4_LANE_REGISTERS 8192 /* banks x groups: elements of each word's register */
 #define NETSUM_P4_MEMBERS 4096        /* jobs x 64 */
 
-/* The UDP port of the aggregator, where the packets of a member between two passes go, the port of the control plane, and the
- * multicast group of all ports. */
+/* The UDP port of the aggregator, where the packets of a member between two passes go, the port of the control plane, the
+ * multicast group of all ports, and that of job 0, which those of the other jobs follow. */
 #define NETSUM_P4_DATA_PORT 5152
 #define NETSUM_P4_RECIRCULATION_PORT 500
 #define NETSUM_P4_CONTROL_PORT 510
 #define NETSUM_P4_FLOOD_GROUP 1
+#define NETSUM_P4_FIRST_JOB_GROUP 2
 
 /* What a packet does in a pass. CONSUME: takes up to 256 bytes off the front of the payload, and adds them if the packet
  * counts. HARVEST: puts 256 bytes of the sum in front of the payload, the last ones first. FAIL: marks the round as failed. */

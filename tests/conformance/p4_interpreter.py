@@ -283,7 +283,12 @@ class Program:
         s = Source(text)
         while s.kind() != "end":
             word = s.take()
-            if word in ("header", "struct"):
+            if word == "@":  # an annotation, for the control plane
+                s.take()
+                s.take("(")
+                while not s.maybe(")"):
+                    s.take()
+            elif word in ("header", "struct"):
                 name = s.take()
                 self.types[name] = (word, self.fields(s))
             elif word in ("control", "parser"):

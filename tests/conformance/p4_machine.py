@@ -106,7 +106,7 @@ class Machine:
     def __init__(self, program):
         self.program = program
         self.groups = {}  # multicast group: [(replication id, port)]
-        self.counters = collections.Counter()
+        self.counters = {}  # by the name of the counter
         self.tables, self.registers = {}, {}
         self.passes = 0
         self.instances = {name: self.instance(name) for name in program.main}
@@ -120,7 +120,7 @@ class Machine:
                 parts[part] = Register(None, arguments[0][1])
                 self.registers.setdefault(part, []).append(parts[part])
             elif kind == "counter":
-                parts[part] = "counter"
+                parts[part] = self.counters[part] = collections.Counter()
             else:
                 parts[part] = self.instance(kind)
         return Instance(control, parts)
@@ -411,8 +411,8 @@ class Run:
             return None
         if isinstance(target, Register):
             return self.register_method(target, method, arguments)
-        if target == "counter" and method == "count":
-            self.machine.counters[number_of(self.evaluate(arguments[0]))] += 1
+        if isinstance(target, collections.Counter) and method == "count":
+            target[number_of(self.evaluate(arguments[0]))] += 1
             return None
         if isinstance(target, (PacketIn, PacketOut)):
             return getattr(target, method)(self.evaluate(arguments[0]))

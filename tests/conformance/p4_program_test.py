@@ -56,12 +56,14 @@ class Switch:
             table.entries.clear()
         self.tables["own_addresses"].entries[(OWN_IP, UDP_PORT)] = ("NoAction", [])
         self.next_slot = 0
+        self.first_slots, self.epochs = {}, {}  # by job
 
     def install(self, job):
         slots = job["data_slots"] + job["scale_slots"]
         members = job["members"]
         group = FIRST_GROUP + job["job"]
-        self.first_slots = {job["job"]: self.next_slot}
+        self.first_slots[job["job"]] = self.next_slot
+        self.epochs[job["job"]] = job["epoch"]
         everybody = (1 << members) - 1
         entry = [job["epoch"], members, slots, job["payload_bytes"], self.next_slot, everybody, group]
         self.tables["jobs"].entries[(job["job"],)] = ("is_job", entry)
@@ -69,9 +71,10 @@ class Switch:
         self.next_slot += slots
 
     def start_at(self, start):
+        owner = start["job"] << 16 | self.epochs[start["job"]]
         for name in ("over", "current"):
             for register in self.machine.registers[name]:
-                register.values[self.first_slots[start["job"]] + start["slot"]] = start["round"]
+                register.values[self.first_slots[start["job"]] + start["slot"]] = owner << 32 | start["round"]
 
     def meet(self, peer, datagram):
         """A HELLO that the switch has sent to the control plane: the member is there from now on."""
@@ -85,7 +88,8 @@ class Switch:
         """Returns [(peer, datagram)]."""
         sent = self.machine.receive(peer + 1, frame_of(peer, datagram))
         if [port for port, _ in sent] == [CONTROL_PORT]:
-            assert sent[0][1] == frame_of(peer, datagram), "the control plane gets the frame as it came"
+            frame = struct.pack(">H", peer + 1) + frame_of(peer, datagram)
+            assert sent[0][1] == frame, "the control plane gets the frame as it came, behind the number of its port"
             self.meet(peer, datagram)
             return self.feed(peer, datagram)
         return [(port - 1, self.datagram_to(port - 1, frame)) for port, frame in sent]
@@ -100,7 +104,7 @@ class Switch:
         return datagram
 
     def drops(self):
-        counters = self.machine.counters
+        counters = self.machine.counters["events"]
         return {name: counters[i + 1] for i, name in enumerate(DROPS) if counters[i + 1]}
 
 
@@ -162,6 +166,13 @@ def check_other_traffic(program):
     assert machine.receive(2, request) == [(2, reply + arp(2, OWN_MAC, OWN_IP, host, 0x0A000101))]
 
 
+def check_packet_out(program):
+    """The control plane sends frames by a port of its choice, whatever they are."""
+    machine = Switch(program).machine
+    for frame in (bytes(60), frame_of(0, bytes(32))):
+        assert machine.receive(CONTROL_PORT, struct.pack(">H", 3) + frame) == [(3, frame)]
+
+
 def check_lengths(program):
     """Frames whose lengths contradict each other are refused."""
     good = frame_of(0, bytes.fromhex("a526000000030007") + bytes(32))
@@ -220,6 +231,7 @@ def main():
     passed, failed, _ = replay_all(program, ROOT / "wire/vectors", applies)
     good = passed >= 20 and not failed
     check_other_traffic(program)
+    check_packet_out(program)
     check_lengths(program)
     check_addresses(program)
     if arguments.random:

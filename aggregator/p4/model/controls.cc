@@ -129,6 +129,7 @@ void Pipeline::job(Packet* packet) {
   m.members = job.members;
   m.first_slot = job.first_slot;
   m.everybody = job.members == NETSUM_MAX_MEMBERS ? ~uint64_t{0} : (uint64_t{1} << job.members) - 1;
+  m.owner = uint32_t{h.job} << 16 | h.epoch;
   m.bank_index = 2 * (job.first_slot + h.slot) + (h.round & 1);
 }
 
@@ -157,17 +158,19 @@ void Pipeline::round(Pass* pass, Packet* packet) {
   const uint32_t slot = m.bank_index >> 1;
   const bool completes =
       packet->pass.step == NETSUM_P4_STEP_HARVEST && packet->pass.verdict == NETSUM_P4_VERDICT_RESULT_ALL;
-  const uint32_t over = over_.access(pass, slot, [&](uint32_t& value) {
-    const uint32_t old = value;
-    if (completes && value == h.round - 1) value = h.round;
+  const uint32_t over = over_.access(pass, slot, [&](uint64_t& value) {
+    if (!is_owned(m.owner, value)) value = owned(m.owner, 0);
+    const uint32_t old = static_cast<uint32_t>(value);
+    if (completes && old == h.round - 1) value = owned(m.owner, h.round);
     return old;
   });
   m.before_is_over = over == h.round - 1;
   m.is_over = over == h.round;
   const bool may_open = !packet->pass.valid && h.type() == NETSUM_TYPE_CONTRIBUTION && m.before_is_over;
-  const uint32_t current = current_.access(pass, slot, [&](uint32_t& value) {
-    const uint32_t old = value;
-    if (may_open && value == h.round - 1) value = h.round;
+  const uint32_t current = current_.access(pass, slot, [&](uint64_t& value) {
+    if (!is_owned(m.owner, value)) value = owned(m.owner, 0);
+    const uint32_t old = static_cast<uint32_t>(value);
+    if (may_open && old == h.round - 1) value = owned(m.owner, h.round);
     return old;
   });
   m.ahead = h.round - current;
@@ -178,18 +181,18 @@ void Pipeline::round(Pass* pass, Packet* packet) {
 void Pipeline::identity(Pass* pass, Packet* packet) {
   const NetsumHeader& h = packet->netsum;
   Metadata& m = packet->meta;
-  const uint32_t shape =
-      static_cast<uint32_t>(m.payload_bytes) << 16 | static_cast<uint32_t>(h.flags & kPart) << 8 | h.format;
-  const auto set_or_read = [&m](uint32_t own) {
-    return [&m, own](uint32_t& value) {
+  const uint64_t shape = owned(m.owner, static_cast<uint32_t>(m.payload_bytes) << 16 |
+                                            static_cast<uint32_t>(h.flags & kPart) << 8 | h.format);
+  const auto set_or_read = [&m]<typename T>(T own) {
+    return [&m, own](T& value) {
       if (m.opens) value = own;
       return value;
     };
   };
   const uint32_t chunk = chunk_.access(pass, m.bank_index, set_or_read(h.chunk));
   const uint32_t signature = signature_.access(pass, m.bank_index, set_or_read(h.signature));
-  const uint32_t stored = shape_.access(pass, m.bank_index, set_or_read(shape));
-  m.used = stored != 0;
+  const uint64_t stored = shape_.access(pass, m.bank_index, set_or_read(shape));
+  m.used = is_owned(m.owner, stored) && static_cast<uint32_t>(stored) != 0;
   m.agrees = chunk == h.chunk && signature == h.signature && stored == shape;
 }
 
@@ -451,6 +454,7 @@ void Pipeline::result(Packet* packet) {
   m.to_all = true;
   if (m.overflow) count(NETSUM_P4_COUNT_OVERFLOWS);
   count(NETSUM_P4_COUNT_ROUNDS_COMPLETED);
+  ++rounds_.at(h.job);
 }
 
 // In place of a PROBE's payload.

@@ -53,6 +53,7 @@ struct Metadata {
   uint64_t everybody = 0;
   uint64_t bit = 0;
   // Of the slot.
+  uint32_t owner = 0;  // the job's index and epoch
   uint32_t bank_index = 0;
   uint32_t ahead = 0;  // packet's round - current, modulo 2^32
   bool before_is_over = false, is_over = false;

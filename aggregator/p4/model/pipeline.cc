@@ -71,14 +71,6 @@ void Pipeline::set_job(uint16_t job, const JobEntry& entry) {
   NETSUM_ASSERT(entry.first_slot + entry.slots <= NETSUM_P4_SLOTS);
   NETSUM_ASSERT(entry.payload_bytes <= NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES);
   remove_job(job);
-  for (size_t slot = entry.first_slot; slot < entry.first_slot + entry.slots; ++slot) {
-    over_.write(slot, 0);
-    current_.write(slot, 0);
-    for (size_t bank = 2 * slot; bank < 2 * slot + 2; ++bank) {
-      shape_.write(bank, 0);  // nothing else of a bank is used before it is opened
-      seen_.write(bank, 0);
-    }
-  }
   jobs_[job] = entry;
 }
 
@@ -92,9 +84,11 @@ void Pipeline::set_member(uint16_t job, uint16_t member, const Endpoint& at) {
 }
 
 void Pipeline::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
-  const size_t index = jobs_.at(job).first_slot + slot;
-  over_.write(index, round);
-  current_.write(index, round);
+  const JobEntry& entry = jobs_.at(job);
+  const size_t index = entry.first_slot + slot;
+  const uint64_t value = owned(uint32_t{job} << 16 | entry.epoch, round);
+  over_.write(index, value);
+  current_.write(index, value);
 }
 
 void Pipeline::run_arrival(const Datagram& datagram) {

@@ -49,7 +49,8 @@ class Pipeline {
   explicit Pipeline(TagExtern* tag = nullptr);
 
   // --- Control plane ---------------------------------------------------------------------------------------------
-  // Installs the job, or replaces it, with empty slots and without members.
+  // Installs the job, or replaces it, without members. Its slots are empty, unless they have been those of a job with
+  // the same index and epoch.
   void set_job(uint16_t job, const JobEntry& entry);
   void remove_job(uint16_t job);
   void set_member(uint16_t job, uint16_t member, const Endpoint& at);
@@ -68,6 +69,8 @@ class Pipeline {
 
   uint64_t passes() const { return passes_; }
   uint64_t counter(int index) const { return counters_.at(static_cast<size_t>(index)); }
+  // Completed by the jobs that have had this index.
+  uint64_t rounds(uint16_t job) const { return rounds_.at(job); }
   // Of every register, by name: how many passes have accessed it.
   std::vector<std::pair<const char*, uint64_t>> register_accesses() const;
 
@@ -105,21 +108,24 @@ class Pipeline {
   std::map<uint16_t, JobEntry> jobs_;
   std::map<std::pair<uint16_t, uint16_t>, Endpoint> members_;  // by job and member
 
+  // The upper halves of `over`, `current` and `shape` are job << 16 | epoch. To other jobs and epochs, the slot is empty.
   // By slot.
-  Register<uint32_t> over_;     // the latest round that is complete
-  Register<uint32_t> current_;  // the latest round that has been opened: over, or the one after it
+  Register<uint64_t> over_;     // the latest round that is complete
+  Register<uint64_t> current_;  // the latest round that has been opened: over, or the one after it
   // By slot and bank; round r is in bank r & 1.
   Register<uint32_t> chunk_, signature_;
-  Register<uint32_t> shape_;   // payload bytes << 16 | PART << 8 | format; 0: the bank has not been used
-  Register<uint16_t> failed_;  // 1 + the member that is to blame; 0: none
-  Register<uint64_t> seen_;    // members that have contributed
-  Register<uint8_t> arrived_;  // how many contributions are in the lanes, whole
+  // Lower half: payload bytes << 16 | PART << 8 | format; 0: the bank has not been used.
+  Register<uint64_t> shape_;
+  Register<uint16_t> failed_;              // 1 + the member that is to blame; 0: none
+  Register<uint64_t> seen_;                // members that have contributed
+  Register<uint8_t> arrived_;              // how many contributions are in the lanes, whole
   std::vector<Register<uint64_t>> lanes_;  // one for each word of a pass; by slot, bank and group
   Register<uint8_t> overflow_;
 
   std::deque<Packet> recirculated_;
   std::vector<Datagram> sent_, for_control_;
   std::array<uint64_t, NETSUM_P4_COUNTERS> counters_{};
+  std::array<uint64_t, NETSUM_P4_JOBS> rounds_{};
   uint64_t passes_ = 0;
 };
 

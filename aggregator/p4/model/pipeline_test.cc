@@ -28,15 +28,16 @@ uint64_t load(const Bytes& bytes, size_t at, size_t count) {
   return value;
 }
 
-constexpr uint16_t kJob = 3, kEpoch = 7;
+constexpr uint16_t kJob = 3;
 
-Bytes packet(uint8_t type, uint16_t slot, uint16_t member, uint32_t round, const Bytes& payload) {
+Bytes make_packet(uint16_t epoch, uint8_t type, uint16_t slot, uint16_t member, uint32_t round,
+                  const Bytes& payload) {
   Bytes bytes(NETSUM_HEADER_BYTES);
   bytes[0] = NETSUM_MAGIC;
   bytes[1] = static_cast<uint8_t>(NETSUM_VERSION << 4 | type);
   bytes[2] = type == NETSUM_TYPE_CONTRIBUTION ? NETSUM_FORMAT_SUM_I32 : NETSUM_FORMAT_NONE;
   store(kJob, 4, 2, &bytes);
-  store(kEpoch, 6, 2, &bytes);
+  store(epoch, 6, 2, &bytes);
   store(slot, 8, 2, &bytes);
   store(member, 10, 2, &bytes);
   store(round, 12, 4, &bytes);
@@ -86,15 +87,20 @@ TEST(Registers, StagesInOneDirection) {
 
 class PipelineTest : public testing::Test {
  protected:
+  // The next epoch of the job, in the slots of the one before.
   void install(uint16_t members, uint32_t slots, uint32_t payload_bytes) {
+    ++epoch_;
     members_ = members;
     payload_bytes_ = payload_bytes;
-    pipeline_.set_job(kJob, {.epoch = kEpoch,
+    pipeline_.set_job(kJob, {.epoch = epoch_,
                              .members = members,
                              .slots = slots,
                              .payload_bytes = payload_bytes,
                              .first_slot = 5});
     for (uint16_t m = 0; m < members; ++m) pipeline_.set_member(kJob, m, endpoint(m));
+  }
+  Bytes packet(uint8_t type, uint16_t slot, uint16_t member, uint32_t round, const Bytes& payload) const {
+    return make_packet(epoch_, type, slot, member, round, payload);
   }
   void contribute(uint16_t member, uint32_t round, uint16_t slot = 0) {
     pipeline_.run_arrival({endpoint(member), packet(NETSUM_TYPE_CONTRIBUTION, slot, member, round,
@@ -116,6 +122,7 @@ class PipelineTest : public testing::Test {
   }
 
   Pipeline pipeline_;
+  uint16_t epoch_ = 0;
   uint16_t members_ = 0;
   uint32_t payload_bytes_ = 0;
 };
@@ -206,11 +213,44 @@ TEST_F(PipelineTest, TheFirstToDisagreeIsNamed) {
 TEST_F(PipelineTest, PassesOfAnEarlierEpochAreDropped) {
   install(1, 1, 256);
   contribute(0, 1);
-  pipeline_.set_job(kJob,
-                    {.epoch = kEpoch + 1, .members = 1, .slots = 1, .payload_bytes = 256, .first_slot = 5});
+  pipeline_.set_job(kJob, {.epoch = 2, .members = 1, .slots = 1, .payload_bytes = 256, .first_slot = 5});
   EXPECT_EQ(run(), 1u);
   EXPECT_TRUE(pipeline_.take_sent().empty());
   EXPECT_EQ(pipeline_.counter(NETSUM_P4_COUNT_LOST_PASS), 1u);
+}
+
+// Whatever a job has left behind, to the next epoch its slots are empty: no register is cleared between the two.
+TEST_F(PipelineTest, SlotsAreEmptyToTheNextEpoch) {
+  install(2, 1, 256);
+  for (const uint32_t round : {1u, 2u, 3u}) {
+    for (const uint16_t m : {0, 1}) contribute(m, round);
+    run();
+  }
+  contribute(0, 4);  // open in bank 0, round 3 in bank 1
+  pipeline_.take_sent();
+  install(2, 1, 256);
+  probe(0, 1);
+  const std::vector<Datagram> status = pipeline_.take_sent();
+  ASSERT_EQ(status.size(), 1u);
+  EXPECT_EQ(load(status[0].bytes, 32, 8), 0u) << "nobody has contributed";
+  for (const uint32_t round : {0u, 2u, 3u, 4u, 5u, 0xFFFFFFFFu}) {
+    contribute(1, round);
+    probe(1, round);
+    run();
+    EXPECT_TRUE(pipeline_.take_sent().empty()) << round;
+  }
+  contribute(0, 1);
+  contribute(1, 0);  // the round before, of which this epoch has none
+  contribute(1, 0xFFFFFFFF);
+  run();
+  EXPECT_TRUE(pipeline_.take_sent().empty());
+  for (const uint32_t round : {1u, 2u}) {
+    for (const uint16_t m : {0, 1}) contribute(m, round);
+    run();
+    const std::vector<Datagram> sent = pipeline_.take_sent();
+    ASSERT_EQ(sent.size(), 2u);
+    for (const Datagram& result : sent) EXPECT_EQ(payload(result), sum(round));
+  }
 }
 
 // --- Interleaved passes ----------------------------------------------------------------------------------------------

@@ -11,6 +11,14 @@
 
 namespace netsum::p4 {
 
+// A value that holds for one epoch of one job (`owner`).
+constexpr uint64_t owned(uint32_t owner, uint32_t value) {
+  return uint64_t{owner} << 32 | value;
+}
+constexpr bool is_owned(uint32_t owner, uint64_t value) {
+  return value >> 32 == owner;
+}
+
 // One trip of a packet through the pipeline.
 class Pass {
  public:

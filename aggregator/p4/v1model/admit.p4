@@ -115,6 +115,7 @@ control Job(inout headers_t h, inout metadata_t m) {
     } else if (h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.values == 1) {
       m.drop = NETSUM_DROP_BAD_FORMAT;
     }
+    m.owner = h.netsum.job ++ h.netsum.epoch;
     m.slot_index = m.first_slot + (bit<32>)h.netsum.slot;
     m.bank_index = (m.slot_index << 1) | (h.netsum.round & 1);
   }

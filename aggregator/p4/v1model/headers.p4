@@ -49,6 +49,16 @@ header udp_t {
   bit<16> checksum;
 }
 
+// In front of a frame to the control plane, and of one that it sends. Behind the latter nothing is parsed.
+@controller_header("packet_in")
+header packet_in_t {
+  bit<16> port;  // by which it came
+}
+@controller_header("packet_out")
+header packet_out_t {
+  bit<16> port;  // by which it leaves
+}
+
 // Carried between the passes of a packet, in front of the other headers.
 header pass_t {
   bit<8> step;        // NETSUM_P4_STEP_*
@@ -79,6 +89,8 @@ header word_t {
 }
 
 struct headers_t {
+  packet_in_t packet_in;
+  packet_out_t packet_out;
   pass_t pass;
   ethernet_t ethernet;
   arp_t arp;
@@ -109,6 +121,7 @@ struct metadata_t {
   bit<64> member_bit;
   bit<9> member_port;
   // Of the slot.
+  bit<32> owner;  // the job's index and epoch
   bit<32> slot_index;
   bit<32> bank_index;
   bit<32> lanes_index;

@@ -44,7 +44,10 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
     if (!own && h.udp.isValid()) {
       own = own_addresses.apply().hit;
     }
-    if (!own) {
+    if (h.packet_out.isValid()) {
+      s.egress_spec = h.packet_out.port[8:0];
+      h.packet_out.setInvalid();
+    } else if (!own) {
       forward.apply(h, m, s);
     } else if (m.later == 0 && s.checksum_error == 1) {
       mark_to_drop(s);
@@ -120,4 +123,5 @@ control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metad
   }
 }
 
+@pkginfo(name="netsum", version=NETSUM_P4_PROGRAM_VERSION)
 V1Switch(Parse(), Verify(), NetsumIngress(), NetsumEgress(), Update(), Deparse()) main;

@@ -7,6 +7,8 @@
 control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
   // By NETSUM_DROP_* and NETSUM_P4_COUNT_*.
   counter<bit<8>>(NETSUM_P4_COUNTERS, CounterType.packets) events;
+  // By job.
+  counter<bit<16>>(NETSUM_P4_JOBS, CounterType.packets) rounds;
 
   action recirculate_as(bit<8> step, bit<8> group) {
     h.pass.setValid();
@@ -46,6 +48,8 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
     h.ipv4.total_length = IP_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + NETSUM_ERROR_BYTES;
   }
   action to_control() {
+    h.packet_in.setValid();
+    h.packet_in.port = (bit<16>)s.ingress_port;
     s.egress_spec = NETSUM_P4_CONTROL_PORT;
   }
 
@@ -79,6 +83,7 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
         } else {
           m.to_all = 1;
           m.event = NETSUM_P4_COUNT_ROUNDS_COMPLETED;
+          rounds.count(h.netsum.job);
           if (m.overflow == 1) {
             events.count(NETSUM_P4_COUNT_OVERFLOWS);
           }

@@ -10,8 +10,18 @@ parser Parse(packet_in packet, out headers_t h, inout metadata_t m, inout standa
   state start {
     transition select(s.instance_type) {
       INSTANCE_RECIRCULATED: later_pass;
+      default: first_pass;
+    }
+  }
+  state first_pass {
+    transition select(s.ingress_port) {
+      NETSUM_P4_CONTROL_PORT: from_control;
       default: ethernet;
     }
+  }
+  state from_control {
+    packet.extract(h.packet_out);
+    transition accept;
   }
   state later_pass {
     packet.extract(h.pass);
@@ -96,6 +106,7 @@ control Update(inout headers_t h, inout metadata_t m) {
 
 control Deparse(packet_out packet, in headers_t h) {
   apply {
+    packet.emit(h.packet_in);
     packet.emit(h.pass);
     packet.emit(h.ethernet);
     packet.emit(h.arp);

@@ -1,5 +1,9 @@
 // The slot machine: aggregator/slot/slot.h in the order of PROTOCOL.md, section 11. Each register is read once and written
 // once per pass, at one index.
+//
+// The upper halves of `over`, `current` and `shape` tell for which epoch of which job the lower ones hold. To all others the
+// slot is empty, so that a control plane installs and removes jobs by tables alone. What the other registers hold has a meaning
+// only if one of these three says so.
 #ifndef NETSUM_AGGREGATOR_P4_V1MODEL_SLOT_P4_
 #define NETSUM_AGGREGATOR_P4_V1MODEL_SLOT_P4_
 
@@ -10,25 +14,31 @@
 // A packet of round r opens r if r - 1 is both the current round and over. The packet that completes a round says so in its
 // next pass.
 control Round(inout headers_t h, inout metadata_t m) {
-  register<bit<32>, bit<32>>(NETSUM_P4_SLOTS) over;
-  register<bit<32>, bit<32>>(NETSUM_P4_SLOTS) current;
+  register<bit<64>, bit<32>>(NETSUM_P4_SLOTS) over;
+  register<bit<64>, bit<32>>(NETSUM_P4_SLOTS) current;
   apply {
     bit<32> before = h.netsum.round - 1;
-    bit<32> value;
+    bit<64> value;
     over.read(value, m.slot_index);
-    m.before_is_over = value == before ? 1w1 : 0;
-    m.is_over = value == h.netsum.round ? 1w1 : 0;
+    if (value[63:32] != m.owner) {
+      value = m.owner ++ 32w0;
+    }
+    m.before_is_over = value[31:0] == before ? 1w1 : 0;
+    m.is_over = value[31:0] == h.netsum.round ? 1w1 : 0;
     if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_HARVEST && h.pass.verdict == NETSUM_P4_VERDICT_RESULT_ALL &&
         m.before_is_over == 1) {
-      value = h.netsum.round;
+      value = m.owner ++ h.netsum.round;
     }
     over.write(m.slot_index, value);
 
     current.read(value, m.slot_index);
-    m.ahead = h.netsum.round - value;
+    if (value[63:32] != m.owner) {
+      value = m.owner ++ 32w0;
+    }
+    m.ahead = h.netsum.round - value[31:0];
     if (m.later == 0 && h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.before_is_over == 1 && m.ahead == 1) {
       m.opens = 1;
-      value = h.netsum.round;
+      value = m.owner ++ h.netsum.round;
     }
     current.write(m.slot_index, value);
   }
@@ -38,12 +48,12 @@ control Round(inout headers_t h, inout metadata_t m) {
 control Identity(inout headers_t h, inout metadata_t m) {
   register<bit<32>, bit<32>>(NETSUM_P4_BANKS) chunk;
   register<bit<32>, bit<32>>(NETSUM_P4_BANKS) signature;
-  register<bit<32>, bit<32>>(NETSUM_P4_BANKS) shape;  // 0: the bank has not been used
+  register<bit<64>, bit<32>>(NETSUM_P4_BANKS) shape;  // lower half 0: the bank has not been used
   apply {
-    bit<32> own_shape = m.payload_bytes ++ (h.netsum.flags & NETSUM_FLAG_PART) ++ h.netsum.format;
+    bit<64> own_shape = m.owner ++ m.payload_bytes ++ (h.netsum.flags & NETSUM_FLAG_PART) ++ h.netsum.format;
     bit<32> its_chunk;
     bit<32> its_signature;
-    bit<32> its_shape;
+    bit<64> its_shape;
     chunk.read(its_chunk, m.bank_index);
     signature.read(its_signature, m.bank_index);
     shape.read(its_shape, m.bank_index);
@@ -55,7 +65,7 @@ control Identity(inout headers_t h, inout metadata_t m) {
     chunk.write(m.bank_index, its_chunk);
     signature.write(m.bank_index, its_signature);
     shape.write(m.bank_index, its_shape);
-    m.used = its_shape != 0 ? 1w1 : 0;
+    m.used = its_shape[63:32] == m.owner && its_shape[31:0] != 0 ? 1w1 : 0;
     m.agrees =
         its_chunk == h.netsum.chunk && its_signature == h.netsum.signature && its_shape == own_shape ? 1w1 : 0;
   }
