@@ -1,6 +1,7 @@
 // Compressed all-reduces as sequences of ordinary collectives.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -10,24 +11,52 @@
 namespace netsum {
 namespace {
 
-// The payloads of all ranks, and behind each its side values.
-Status gather(Communicator& communicator, CompressedTensor& tensor, const PayloadShape& shape, float* output,
-              CompressionBuffers& buffers, std::chrono::milliseconds timeout) {
-  const size_t payload_bytes = shape.count * size_of(shape.type);
-  const size_t side_bytes = shape.side_values * sizeof(float);
+constexpr size_t rounded_up(size_t bytes) {
   // Parts begin where any element type may.
-  const size_t stride = (payload_bytes + side_bytes + 7) / 8 * 8;
+  return (bytes + 7) / 8 * 8;
+}
+
+// How many bytes each rank sends, of which this rank sends `mine`. In `sizes`, one for each rank.
+Status gather_sizes(Communicator& communicator, uint64_t mine, std::vector<uint64_t>& sizes,
+                    std::chrono::milliseconds timeout) {
   const auto ranks = static_cast<size_t>(communicator.world_size());
   const auto rank = static_cast<size_t>(communicator.rank());
-  float* const side = buffers.numbers.data();
-  if (buffers.payloads.size() < stride * (ranks + 1)) buffers.payloads.resize(stride * (ranks + 1));
-  std::byte* const mine = buffers.payloads.data() + stride * ranks;
-  std::memmove(mine, buffers.payloads.data(), payload_bytes);
-  if (side_bytes > 0) std::memcpy(mine + payload_bytes, side, side_bytes);
+  sizes.resize(ranks);
+  sizes[rank] = mine;
   std::vector<BufferView> parts(ranks);
   for (size_t r = 0; r < ranks; ++r)
-    parts[r] = {
-        .input = r == rank ? mine : nullptr, .output = buffers.payloads.data() + r * stride, .bytes = stride};
+    parts[r] = {.input = r == rank ? &sizes[r] : nullptr, .output = &sizes[r], .bytes = sizeof(uint64_t)};
+  return communicator.all_gather(parts, {.timeout = timeout}).wait();
+}
+
+// The side values of each rank, and behind them its payload.
+Status gather(Communicator& communicator, CompressedTensor& tensor, const PayloadShape& shape, float* output,
+              CompressionBuffers& buffers, std::chrono::milliseconds timeout) {
+  const size_t side_bytes = shape.side_values * sizeof(float);
+  const size_t payload_at = rounded_up(side_bytes);
+  const auto ranks = static_cast<size_t>(communicator.world_size());
+  const auto rank = static_cast<size_t>(communicator.rank());
+  size_t payload_bytes = shape.count * size_of(shape.type);
+  if (shape.varies) std::memcpy(&payload_bytes, buffers.payloads.data(), sizeof payload_bytes);
+  std::vector<uint64_t>& sizes = buffers.sizes;
+  const size_t mine = payload_at + rounded_up(payload_bytes);
+  sizes.assign(ranks, mine);
+  if (shape.varies) {
+    const Status status = gather_sizes(communicator, mine, sizes, timeout);
+    if (!status.ok()) return status;
+  }
+  // This rank's part is behind those that arrive.
+  const size_t all = std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+  if (buffers.payloads.size() < all + mine) buffers.payloads.resize(all + mine);
+  std::byte* const from = buffers.payloads.data() + all;
+  std::memmove(from + payload_at, buffers.payloads.data(), payload_bytes);
+  if (side_bytes > 0) std::memcpy(from, buffers.numbers.data(), side_bytes);
+  std::vector<BufferView> parts(ranks);
+  std::byte* to = buffers.payloads.data();
+  for (size_t r = 0; r < ranks; ++r) {
+    parts[r] = {.input = r == rank ? from : nullptr, .output = to, .bytes = sizes[r]};
+    to += sizes[r];
+  }
   const Status status = communicator.all_gather(parts, {.timeout = timeout}).wait();
   if (!status.ok()) return status;
   // Added in the order of the ranks, so that all have the same bits.
@@ -36,11 +65,12 @@ Status gather(Communicator& communicator, CompressedTensor& tensor, const Payloa
   float* const part_side = buffers.numbers.data();
   float* const part = part_side + shape.side_values;
   std::fill_n(output, count, 0.0f);
+  const std::byte* at = buffers.payloads.data();
   for (size_t r = 0; r < ranks; ++r) {
-    const std::byte* const payload = buffers.payloads.data() + r * stride;
-    if (side_bytes > 0) std::memcpy(part_side, payload + payload_bytes, side_bytes);
-    tensor.decompress(payload, part_side, 1, part);
+    if (side_bytes > 0) std::memcpy(part_side, at, side_bytes);
+    tensor.decompress(at + payload_at, part_side, 1, part);
     for (size_t i = 0; i < count; ++i) output[i] += part[i];
+    at += sizes[r];
   }
   for (size_t i = 0; i < count; ++i) output[i] /= static_cast<float>(ranks);
   return {};
@@ -107,13 +137,10 @@ Status check_same_on_all_ranks(Communicator& communicator, std::string_view text
                                std::chrono::milliseconds timeout) {
   const auto ranks = static_cast<size_t>(communicator.world_size());
   const auto rank = static_cast<size_t>(communicator.rank());
-  std::vector<uint64_t> sizes(ranks);
-  sizes[rank] = text.size();
-  std::vector<BufferView> parts(ranks);
-  for (size_t r = 0; r < ranks; ++r)
-    parts[r] = {.input = &sizes[r], .output = &sizes[r], .bytes = sizeof(uint64_t)};
-  Status status = communicator.all_gather(parts, {.timeout = timeout}).wait();
+  std::vector<uint64_t> sizes;
+  Status status = gather_sizes(communicator, text.size(), sizes, timeout);
   if (!status.ok()) return status;
+  std::vector<BufferView> parts(ranks);
   std::vector<std::string> texts(ranks);
   texts[rank] = text;
   for (size_t r = 0; r < ranks; ++r) {

@@ -57,6 +57,7 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "topk", .ratio = 0.02},
       {.method = "topk", .path = "gather", .ratio = 0.02},
       {.method = "sidco", .ratio = 0.02},
+      {.method = "sidco", .path = "gather", .ratio = 0.02},
       {.method = "randomk", .ratio = 0.05},
       {.method = "threshold", .threshold = 0.25},
       {.method = "fp16", .memory = "residual"},

@@ -32,9 +32,10 @@ NETSUM_EXPORT std::string_view summability_name(Summability summability);
 
 // How payloads get from all ranks to all ranks.
 enum class CompressionPath : uint8_t {
-  kDense = 0,   // an ordinary all-reduce: kInteger and kLinear
-  kUnion = 1,   // a sparse all-reduce: kUnion
-  kGather = 2,  // an all-gather; every rank decompresses all payloads: any summability
+  kDense = 0,  // an ordinary all-reduce: kInteger and kLinear
+  kUnion = 1,  // a sparse all-reduce: kUnion
+  kGather =
+      2,  // an all-gather; every rank decompresses all payloads: any summability. Of kUnion, indices and values travel
 };
 NETSUM_EXPORT std::string_view compression_path_name(CompressionPath path);
 
@@ -72,6 +73,9 @@ struct PayloadShape {
   size_t count = 0;  // elements of `type`
   // Float32 numbers that travel beside the payload, such as a scale. Each is averaged over the ranks as a tensor of its own.
   size_t side_values = 0;
+  // The payload is bytes (kByte), of which only a part may be used: its first 8 bytes say how many, these included, as a
+  // uint64_t of at least 8 and at most `count`. Only with Summability::kNone.
+  bool varies = false;
 };
 
 // A method. Objects have no state and may be shared by tensors and threads: all that lasts is in a CompressedTensor, which
@@ -172,6 +176,7 @@ class NETSUM_EXPORT CompressedTensor {
   virtual ~CompressedTensor() = default;
 
   virtual size_t count() const = 0;
+  // Of what travels: on the path kGather, the payloads of a kUnion method are indices and values.
   virtual PayloadShape shape() const = 0;
   virtual size_t agreed_values() const = 0;
 
@@ -226,6 +231,7 @@ NETSUM_EXPORT Status check_promises(const Compressor& compressor, uint64_t seed)
 struct CompressionBuffers {
   std::vector<std::byte> payloads;
   std::vector<float> numbers;
+  std::vector<uint64_t> sizes;
 };
 
 // Compresses `input`, sums over all ranks along the path of `compression`, and writes the mean to `output`, which may be `input`;

@@ -319,7 +319,9 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
                                            size_t rows) const override {
     NETSUM_ASSERT(rows > 0 && count % rows == 0);
     const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks, .rows = rows};
-    return make_tensor(compressor_, make_memory(memory_, options_, count), count, context);
+    const bool is_coded =
+        path_ == CompressionPath::kGather && compressor_->promise().summability == Summability::kUnion;
+    return make_tensor(compressor_, make_memory(memory_, options_, count), count, context, is_coded);
   }
 
  private:

@@ -1,9 +1,12 @@
 // What goes with what, and whether promises are kept.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 
+#include "src/compress/index_coding.h"
 #include "src/compress/random.h"
 #include "src/compress/testing.h"
 
@@ -122,20 +125,45 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
   }
 }
 
+// On the path where they do not add up, elements travel with their indices.
+TEST(CompressionTest, GatheredElementsTravelAsIndicesAndValues) {
+  constexpr size_t kCount = 10'000;
+  for (const char* const method : {"topk", "dgc", "sidco"}) {
+    Rank gathered(*made({.method = method, .path = "gather"}), kCount);
+    Rank summed(*made({.method = method}), kCount);
+    EXPECT_TRUE(gathered.tensor().shape().varies);
+    for (uint64_t step = 0; step < 3; ++step) {
+      const auto gradient = numbers(kCount, step);
+      gathered.compress(gradient);
+      summed.compress(gradient);
+      EXPECT_EQ(gathered.decompress(), summed.decompress()) << method;
+      EXPECT_EQ(gathered.state("residual"), summed.state("residual")) << method;
+      const auto sent = summed.payload<float>();
+      const auto zeros = std::count(sent.begin(), sent.end(), 0.0f);
+      EXPECT_EQ(gathered.payload<uint64_t>()[0], coded_bytes(kCount, kCount - static_cast<size_t>(zeros)));
+    }
+    // What is no code of such a tensor cannot be taken for a gradient.
+    const uint64_t other[] = {16, 1};
+    EXPECT_TRUE(std::isnan(gathered.decompress(other, nullptr, 1)[0]));
+  }
+}
+
 // Sends float32 and says something wrong about it.
 class Liar : public Compressor {
  public:
-  enum class Lie { kNone, kSum, kBias, kResidual, kRepeat, kFinite };
+  enum class Lie { kNone, kSum, kBias, kResidual, kRepeat, kFinite, kVaries, kLength, kGatheredFinite };
   explicit Liar(Lie lie) : lie_(lie) {}
 
   std::string_view name() const override { return "liar"; }
   CompressionPromise promise() const override {
-    return {.summability = Summability::kLinear,
+    const bool is_gathered = lie_ == Lie::kLength || lie_ == Lie::kGatheredFinite;
+    return {.summability = is_gathered ? Summability::kNone : Summability::kLinear,
             .biased = lie_ != Lie::kBias,
             .needs_memory = lie_ == Lie::kResidual};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
-    return {.count = count};
+    if (lie_ == Lie::kLength) return {.type = DataType::kByte, .count = count * 4, .varies = true};
+    return {.count = count, .varies = lie_ == Lie::kVaries};
   }
   void compress(const CompressionContext& /*context*/, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,
@@ -148,7 +176,7 @@ class Liar : public Compressor {
       if (lie_ == Lie::kBias) sent[i] = 0.5f * value;
       if (lie_ == Lie::kResidual) sent[i] = 0.5f * value;
       if (lie_ == Lie::kRepeat) sent[i] = value * (1 + 1e-3f * static_cast<float>(++calls_ % 7));
-      if (lie_ == Lie::kFinite && !std::isfinite(value)) sent[i] = 0;
+      if ((lie_ == Lie::kFinite || lie_ == Lie::kGatheredFinite) && !std::isfinite(value)) sent[i] = 0;
       if (residual == nullptr) continue;
       residual[i] = lie_ == Lie::kResidual || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
     }
@@ -179,6 +207,9 @@ TEST(PromisesTest, LiesAreFound) {
   EXPECT_THAT(told(Lie::kResidual), HasSubstr("not together the tensor"));
   EXPECT_THAT(told(Lie::kRepeat), HasSubstr("gives another payload"));
   EXPECT_THAT(told(Lie::kFinite), HasSubstr("not finite gets lost"));
+  EXPECT_THAT(told(Lie::kVaries), HasSubstr("vary in length, so they cannot be summed"));
+  EXPECT_THAT(told(Lie::kLength), HasSubstr("do not begin with it"));
+  EXPECT_THAT(told(Lie::kGatheredFinite), HasSubstr("not finite gets lost"));
 }
 
 TEST(PromisesTest, CompressorsOfProgramsAreChecked) {

@@ -100,6 +100,7 @@ class Step {
   }
   // The mean that the ranks get.
   Values result() const {
+    if (compressor_.promise().summability == Summability::kNone) return mean_of_decompressed();
     Payload sum = payloads_.front();
     if (sum.shape.type == DataType::kInt32) {
       for (size_t i = 0; i < sum.shape.count; ++i) {
@@ -122,6 +123,14 @@ class Step {
   }
 
  private:
+  Values mean_of_decompressed() const {
+    Values mean(residuals_.front().size(), 0.0f);
+    for (const Payload& payload : payloads_) {
+      const Values part = decompressed(payload, payload.side, 1, nullptr);
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] += part[i] / static_cast<float>(ranks_);
+    }
+    return mean;
+  }
   CompressionContext context(int rank) const {
     return {.tensor = kTensor,
             .step = step_,
@@ -190,8 +199,8 @@ class Check {
     for (const auto [n, rows] : kSizes) {
       std::vector<Values> inputs;
       for (uint64_t rank = 0; rank < kRanks; ++rank) inputs.push_back(random_values(random_, n, rank));
-      for (const Status& status :
-           {repeatable(inputs, rows), residuals(inputs, rows), sums(inputs, rows), not_finite(inputs, rows)})
+      for (const Status& status : {lengths(inputs, rows), repeatable(inputs, rows), residuals(inputs, rows),
+                                   sums(inputs, rows), not_finite(inputs, rows)})
         if (!status.ok()) return status;
     }
     return promise_.biased ? Status() : unbiased(random_values(random_, 64, 0));
@@ -202,6 +211,23 @@ class Check {
     return {ErrorCode::kInvalidArgument, "the compressor '" + std::string(compressor_.name()) +
                                              "' breaks a promise: " + promise + " (tensors of " +
                                              std::to_string(n) + " elements)"};
+  }
+
+  Status lengths(const std::vector<Values>& inputs, size_t rows) const {
+    const Step step(compressor_, inputs, rows, 1);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Payload& payload = step.payload(rank);
+      if (!payload.shape.varies) continue;
+      if (promise_.summability != Summability::kNone || payload.shape.type != DataType::kByte)
+        return broken("payloads vary in length, so they cannot be summed, but summability is " +
+                          std::string(summability_name(promise_.summability)),
+                      inputs[0].size());
+      uint64_t length = 0;
+      if (payload.bytes.size() >= sizeof length) std::memcpy(&length, payload.bytes.data(), sizeof length);
+      if (length < sizeof length || length > payload.bytes.size())
+        return broken("payloads vary in length, but do not begin with it", inputs[0].size());
+    }
+    return {};
   }
 
   Status repeatable(const std::vector<Values>& inputs, size_t rows) const {
@@ -252,7 +278,6 @@ class Check {
   }
 
   Status not_finite(const std::vector<Values>& inputs, size_t rows) const {
-    if (promise_.summability == Summability::kNone) return {};
     for (const float special :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
           -std::numeric_limits<float>::infinity()}) {

@@ -1,11 +1,13 @@
 #include "src/compress/tensor.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/base/assert.h"
+#include "src/compress/index_coding.h"
 #include "src/compress/sparsifier.h"
 
 namespace netsum::compress {
@@ -14,7 +16,7 @@ namespace {
 class Tensor : public CompressedTensor {
  public:
   Tensor(std::shared_ptr<const Compressor> compressor, std::unique_ptr<Memory> memory, size_t count,
-         const CompressionContext& context)
+         const CompressionContext& context, bool is_coded)
       : compressor_(std::move(compressor)),
         sparsifier_(dynamic_cast<const Sparsifier*>(compressor_.get())),
         memory_(std::move(memory)),
@@ -23,12 +25,22 @@ class Tensor : public CompressedTensor {
         context_(context),
         is_union_(compressor_->promise().summability == Summability::kUnion),
         late_(compressor_->promise().late_residual),
+        is_coded_(is_coded),
+        uncoded_(is_coded ? count : 0),
         agreed_(compressor_->agreed_values(context, count), 0.0f) {
     context_.state = state_;
   }
 
   size_t count() const override { return count_; }
-  PayloadShape shape() const override { return compressor_->shape(context_, count_); }
+  PayloadShape shape() const override {
+    PayloadShape shape = compressor_->shape(context_, count_);
+    if (is_coded_)
+      shape = {.type = DataType::kByte,
+               .count = most_coded_bytes(count_),
+               .side_values = shape.side_values,
+               .varies = true};
+    return shape;
+  }
   size_t agreed_values() const override { return agreed_.size(); }
 
   void agree(const float* gradient, float* mine) override {
@@ -38,28 +50,20 @@ class Tensor : public CompressedTensor {
   }
 
   void compress(const float* gradient, const float* agreed, void* payload, float* side) override {
-    if (sparsifier_ != nullptr && memory_->decay() != nullptr &&
-        sparsifier_->compress_added(*memory_->decay(), {gradient, count_}, memory_->residual(), context_,
-                                    static_cast<float*>(payload))) {
-      ++context_.step;
-      return;
-    }
-    // With agreed values, agree() has added the memory.
-    NETSUM_ASSERT((values_ != nullptr) == !agreed_.empty() || count_ == 0);
-    // Without a memory, what agree() has seen is the caller's, and may be gone.
-    if (values_ == nullptr || memory_->residual() == nullptr)
-      values_ = memory_->compensate(gradient, context_.ranks);
-    std::copy_n(agreed, agreed_.size(), agreed_.begin());
-    compressor_->compress(context_, {values_, count_}, agreed_, memory_->residual(), payload, side);
-    memory_->compressed(is_union_ ? static_cast<const float*>(payload) : nullptr);
-    values_ = nullptr;
-    ++context_.step;
+    compress_as_it_is(gradient, agreed, is_coded_ ? uncoded_.data() : payload, side);
+    if (is_coded_) encode_indices(uncoded_, static_cast<std::byte*>(payload));
   }
 
   void decompress(const void* payload, const float* side, int contributions, float* out) override {
     NETSUM_ASSERT(context_.step > 0);
     CompressionContext compressed = context_;
     --compressed.step;
+    if (is_coded_) {
+      // What is no code must not look like a gradient.
+      if (!decode_indices(static_cast<const std::byte*>(payload), uncoded_))
+        std::fill(uncoded_.begin(), uncoded_.end(), std::numeric_limits<float>::quiet_NaN());
+      payload = uncoded_.data();
+    }
     compressor_->decompress(compressed, agreed_, payload, side, contributions, {out, count_},
                             late_ ? memory_->residual() : nullptr);
   }
@@ -100,6 +104,25 @@ class Tensor : public CompressedTensor {
   }
 
  private:
+  void compress_as_it_is(const float* gradient, const float* agreed, void* payload, float* side) {
+    if (sparsifier_ != nullptr && memory_->decay() != nullptr &&
+        sparsifier_->compress_added(*memory_->decay(), {gradient, count_}, memory_->residual(), context_,
+                                    static_cast<float*>(payload))) {
+      ++context_.step;
+      return;
+    }
+    // With agreed values, agree() has added the memory.
+    NETSUM_ASSERT((values_ != nullptr) == !agreed_.empty() || count_ == 0);
+    // Without a memory, what agree() has seen is the caller's, and may be gone.
+    if (values_ == nullptr || memory_->residual() == nullptr)
+      values_ = memory_->compensate(gradient, context_.ranks);
+    std::copy_n(agreed, agreed_.size(), agreed_.begin());
+    compressor_->compress(context_, {values_, count_}, agreed_, memory_->residual(), payload, side);
+    memory_->compressed(is_union_ ? static_cast<const float*>(payload) : nullptr);
+    values_ = nullptr;
+    ++context_.step;
+  }
+
   static Status refused(const std::string& why) {
     return {ErrorCode::kInvalidArgument, "the saved state " + why};
   }
@@ -119,7 +142,8 @@ class Tensor : public CompressedTensor {
   size_t count_;
   std::vector<float> state_;
   CompressionContext context_;
-  bool is_union_, late_;
+  bool is_union_, late_, is_coded_;
+  std::vector<float> uncoded_;  // if it is coded: the payload, as long as the tensor
   std::vector<float> agreed_;
   const float* values_ = nullptr;  // between agree() and compress()
 };
@@ -128,8 +152,8 @@ class Tensor : public CompressedTensor {
 
 std::unique_ptr<CompressedTensor> make_tensor(std::shared_ptr<const Compressor> compressor,
                                               std::unique_ptr<Memory> memory, size_t count,
-                                              const CompressionContext& context) {
-  return std::make_unique<Tensor>(std::move(compressor), std::move(memory), count, context);
+                                              const CompressionContext& context, bool is_coded) {
+  return std::make_unique<Tensor>(std::move(compressor), std::move(memory), count, context, is_coded);
 }
 
 }  // namespace netsum::compress

@@ -10,9 +10,10 @@
 
 namespace netsum::compress {
 
+// `is_coded`: the payloads of a kUnion method travel as indices and values.
 std::unique_ptr<CompressedTensor> make_tensor(std::shared_ptr<const Compressor> compressor,
                                               std::unique_ptr<Memory> memory, size_t count,
-                                              const CompressionContext& context);
+                                              const CompressionContext& context, bool is_coded);
 
 }  // namespace netsum::compress
 

@@ -13,6 +13,8 @@ POWER_SGD_TEST = "compress_test PowerSgdTest.RanksAverageBothFactorsAndKeepTheRe
 INTEGERS = "src/compress/integers.cc"
 INTEGERS_TEST = "compress_test IntegersTest.EveryBlockIsRoundedToLevelsOfItsLargestMagnitude"
 MEMORY = "src/compress/memory.cc"
+INDEX_CODING = "src/compress/index_coding.cc"
+INDEX_CODING_TEST = "compress_test IndexCodingTest.ValuesComeBackAtTheirPlaces"
 TENSOR = "src/compress/tensor.cc"
 PROMISES = "src/compress/promises.cc"
 PLAIN = "src/kernels/plain_select.cc"
@@ -131,7 +133,7 @@ BUGS = [
     Bug("compress", "unread_options", "options that nothing reads are accepted", COMPRESSION,
         "option.value == option.default_value || ", "true || ", "compress_test CompressionTest.OptionsThatNothingReadsAreRefused"),
     Bug("compress", "lies_about_sums", "the check of promises adds nothing up", PROMISES,
-        "residuals(inputs, rows), sums(inputs, rows), ", "residuals(inputs, rows), ", LIES),
+        "sums(inputs, rows), not_finite", "not_finite", LIES),
     Bug("compress", "lies_about_bias", "the check of promises accepts what is biased", PROMISES,
         "return promise_.biased ? Status() : ", "return true ? Status() : ", LIES),
     Bug("compress", "not_finite_stays", "what is not finite stays in the residual", SELECT,
@@ -159,4 +161,19 @@ BUGS = [
         "output[i] /= static_cast<float>(ranks)", "output[i] /= 1", ALL_RANKS),
     Bug("compress", "settings_not_compared", "ranks with different settings are not told", API,
         "    if (texts[r] != texts[0])", "    if (false)", "compression_collective_test CompressionSettingsTest*"),
+    Bug("compress", "upper_index_bits_lost", "an index loses the bits above the lower ones", INDEX_CODING,
+        "(i >> form.low_bits) + sent", "sent", INDEX_CODING_TEST),
+    Bug("compress", "bitmap_never", "indices are never a bitmap", INDEX_CODING,
+        "if (index_bytes >= bitmap)", "if (index_bytes >= 100 * bitmap)",
+        "compress_test IndexCodingTest.TheShorterFormIsTaken"),
+    Bug("compress", "length_not_checked", "a code of another tensor is decoded", INDEX_CODING,
+        "k > n || header[0] != coded_bytes(n, k)", "k > n", "compress_test IndexCodingTest.WhatIsNoCodeIsRefused"),
+    Bug("compress", "no_code_is_a_gradient", "what cannot be decoded counts as zeros", TENSOR,
+        "std::numeric_limits<float>::quiet_NaN());\n      payload", "0.0f);\n      payload",
+        "compress_test CompressionTest.GatheredElementsTravelAsIndicesAndValues"),
+    Bug("compress", "gathered_lie_not_found", "payloads that cannot be added may lose a NaN", PROMISES,
+        "    for (const float special :",
+        "    if (promise_.summability == Summability::kNone) return {};\n    for (const float special :", LIES),
+    Bug("compress", "length_of_another_rank", "all payloads are taken to be as long as the first", API,
+        "at += sizes[r];", "at += sizes[0];", ALL_RANKS),
 ]

@@ -491,7 +491,7 @@ def test_compressors_in_python_that_are_wrong_are_refused():
         netsum.torch.check_compressor(Square())
     with pytest.raises(ValueError, match="Halves has payloads of a type"):
         netsum.torch.check_compressor(Halves())
-    with pytest.raises(ValueError, match="'linear', 'integer' or 'union'"):
+    with pytest.raises(ValueError, match="'linear', 'integer', 'union' or 'none'"):
         netsum.torch.check_compressor(Unknown())
 
     def on_rank(rank):
@@ -601,7 +601,7 @@ def test_states_of_other_ranks_keep_the_sum():
         ({"method": "topk", "ratio": 0}, "ratio is 0.0* it must be above 0"),
         ({"method": "topk", "path": "dense"}, "use path 'union'"),
         ({"method": "topk", "memory": "none"}, "needs a memory"),
-        ({"method": "fp16", "path": "gather"}, "not implemented for PyTorch"),
+        ({"method": "efsign", "path": "gather"}, "use path 'dense'"),
     ],
 )
 def test_wrong_settings_are_refused(options, message):

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -82,6 +83,14 @@ CompressionOptions options_of(const py::dict& given) {
   return options;
 }
 
+// What a payload that varies says of itself; 0 of one that is too short to say it.
+uint64_t used_bytes(const at::Tensor& payload) {
+  uint64_t bytes = 0;
+  if (static_cast<size_t>(payload.numel()) >= sizeof bytes)
+    std::memcpy(&bytes, payload.const_data_ptr(), sizeof bytes);
+  return bytes;
+}
+
 using CompressionPtr = std::shared_ptr<const Compression>;
 
 // A tensor, and the compression that it needs.
@@ -94,7 +103,7 @@ class Tensor {
     const PayloadShape shape = tensor_->shape();
     const auto type = py::reinterpret_borrow<py::object>(
         reinterpret_cast<PyObject*>(::torch::getTHPDtype(scalar_type(shape.type))));
-    return py::make_tuple(type, shape.count, shape.side_values);
+    return py::make_tuple(type, shape.count, shape.side_values, shape.varies);
   }
 
   size_t agreed_values() const { return tensor_->agreed_values(); }
@@ -116,7 +125,7 @@ class Tensor {
   }
   void decompress(const at::Tensor& payload, const at::Tensor& side, int contributions,
                   const at::Tensor& out) {
-    check_payload(payload, side);
+    check_received(payload, side);
     check("result", out, at::kFloat, tensor_->count());
     TORCH_CHECK_VALUE(contributions > 0, "contributions is ", contributions);
     TORCH_CHECK_VALUE(tensor_->step() > 0, "nothing has been compressed yet");
@@ -160,6 +169,15 @@ class Tensor {
     const PayloadShape shape = tensor_->shape();
     check("payload", payload, scalar_type(shape.type), shape.count);
     check("side values", side, at::kFloat, shape.side_values);
+  }
+
+  // A payload that varies may end where its length says.
+  void check_received(const at::Tensor& payload, const at::Tensor& side) const {
+    if (!tensor_->shape().varies) return check_payload(payload, side);
+    check("payload", payload, at::kByte, static_cast<size_t>(payload.numel()));
+    TORCH_CHECK_VALUE(used_bytes(payload) == static_cast<uint64_t>(payload.numel()), "a payload of ",
+                      payload.numel(), " bytes says that it has ", used_bytes(payload));
+    check("side values", side, at::kFloat, tensor_->shape().side_values);
   }
 
   CompressionPtr compression_;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -12,19 +13,29 @@ namespace {
 
 namespace py = pybind11;
 
-constexpr std::array kTypes = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16, DataType::kInt32};
+constexpr std::array kSummabilities = {Summability::kInteger, Summability::kLinear, Summability::kUnion,
+                                       Summability::kNone};
+constexpr std::array kTypes = {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16, DataType::kInt32,
+                               DataType::kByte};
+
+// Whether payloads of the type can be what the compressor says that they are.
+bool fits(DataType type, Summability summability) {
+  if (summability == Summability::kNone) return type == DataType::kByte;
+  return summability == Summability::kInteger ? type == DataType::kInt32 : is_floating(type);
+}
 
 class PythonCompressor : public Compressor {
  public:
   explicit PythonCompressor(const py::object& object)
       : object_(object), name_(object.attr("name").cast<std::string>()) {
     const auto summability = object.attr("summability").cast<std::string>();
-    promise_.summability = Summability::kNone;
-    for (const Summability one : {Summability::kInteger, Summability::kLinear, Summability::kUnion})
-      if (summability == summability_name(one)) promise_.summability = one;
-    if (promise_.summability == Summability::kNone)
+    const auto* const known =
+        std::find_if(kSummabilities.begin(), kSummabilities.end(),
+                     [&](Summability one) { return summability == summability_name(one); });
+    if (known == kSummabilities.end())
       throw py::value_error("the compressor " + name_ + " has the summability '" + summability +
-                            "'; it must be 'linear', 'integer' or 'union'");
+                            "'; it must be 'linear', 'integer', 'union' or 'none'");
+    promise_.summability = *known;
     promise_.biased = object.attr("biased").cast<bool>();
     promise_.needs_memory = object.attr("needs_memory").cast<bool>();
     context_type_ = py::module_::import("types").attr("SimpleNamespace");
@@ -44,13 +55,14 @@ class PythonCompressor : public Compressor {
     const auto shape = object_.attr("shape")(count, python_of(context)).cast<py::tuple>();
     const auto wanted = shape[0].cast<at::ScalarType>();
     for (const DataType type : kTypes) {
-      const bool is_integer = type == DataType::kInt32;
-      if (scalar_type(type) == wanted && is_integer == (promise_.summability == Summability::kInteger))
+      if (scalar_type(type) == wanted && fits(type, promise_.summability))
         return {.type = type, .count = shape[1].cast<size_t>()};
     }
-    throw py::value_error("the compressor " + name_ + " has payloads of a type that cannot be summed as '" +
-                          std::string(summability_name(promise_.summability)) +
-                          "': use torch.int32 for 'integer', otherwise torch.float32, bfloat16 or float16");
+    throw py::value_error(
+        "the compressor " + name_ + " has payloads of a type that is not one of the summability '" +
+        std::string(summability_name(promise_.summability)) +
+        "': use torch.int32 for 'integer', torch.uint8 for 'none', otherwise torch.float32, "
+        "bfloat16 or float16");
   }
 
   void compress(const CompressionContext& context, std::span<const float> values,

@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 import torch
 from netsum.torch import _C, _group, _hooks, _reductions
 from netsum.torch._compressor import Compressor
+from netsum.torch._gather import Gather
 
 _VERSION = 1
 _OF_THE_COMPRESSOR = "compressor"  # the part of a state that is no memory
@@ -126,6 +127,7 @@ class Compression:
 
     def _finish(self, plan, slices):
         with self._timed("decode_s"):
+            plan.arrived()
             for part in plan.parts:
                 part.decompress(slices[part.index])
 
@@ -262,8 +264,10 @@ class _Part:
     def __init__(self, index, entry, dtype):
         self.index = index
         self.entry = entry
-        self.dtype, self.count, sides = entry.tensor.shape()
+        self.dtype, self.count, sides, self.varies = entry.tensor.shape()
         self.payload = None
+        self.gathered = None  # on the path "gather": payload and side values of every rank
+        self.scratch = None
         self.side = torch.zeros(sides)
         self.agreed = torch.zeros(entry.tensor.agreed_values)
         self._values = None if dtype == torch.float32 else torch.empty(entry.count)
@@ -281,15 +285,26 @@ class _Part:
         self._gradient = None
 
     def decompress(self, gradient):
-        contributions = 1 if self.dtype.is_floating_point else self._ranks
         out = gradient if self._values is None else self._values
-        self.entry.tensor.decompress(self.payload, self.side, contributions, out)
+        if self.gathered is not None:
+            self._average(out)
+        else:
+            contributions = 1 if self.dtype.is_floating_point else self._ranks
+            self.entry.tensor.decompress(self.payload, self.side, contributions, out)
         if self._values is not None:
             gradient.copy_(out)
 
+    def _average(self, out):
+        """Of the payloads of all ranks, in their order, so that all ranks get the same bits."""
+        out.zero_()
+        for payload, side in self.gathered:
+            self.entry.tensor.decompress(payload, side, 1, self.scratch)
+            out.add_(self.scratch)
+        out.div_(self._ranks)
+
 
 class _Plan:
-    """What travels for a bucket, and how: one operation for each element type, and one for all sparse payloads.
+    """What travels for a bucket, and how: one operation for each element type, one for all sparse payloads, and one for all gathered.
 
     Belongs to the parameters that are in a bucket together; their memories do not.
     """
@@ -300,8 +315,11 @@ class _Plan:
         self.parts = [_Part(i, entry, dtype) for i, entry in enumerate(entries) if entry.compression is not None]
         self._dense = {}  # by element type
         self._union = None  # all sparse payloads, one behind the other
+        self._gather = None
         for path, payload_type in {(part.entry.compression.path, part.dtype) for part in self.parts}:
             parts = [p for p in self.parts if p.entry.compression.path == path and p.dtype == payload_type]
+            if path == "gather":
+                continue
             memory = torch.zeros(sum(part.count for part in parts), dtype=payload_type)
             for part, payload in zip(parts, memory.split([part.count for part in parts]), strict=True):
                 part.payload = payload
@@ -309,7 +327,10 @@ class _Plan:
                 self._union, self._union_id = memory, parts[0].entry.id
             else:
                 self._dense[payload_type] = parts
-        self._sides = [side for part in self.parts for side in part.side.split(1) if side.numel() > 0]
+        gathered = [part for part in self.parts if part.entry.compression.path == "gather"]
+        if gathered:
+            self._gather = Gather(gathered, dist.get_world_size(gathered[0].entry._group))
+        self._sides = [side for p in self.parts if p not in gathered for side in p.side.split(1) if side.numel() > 0]
 
     def agree(self, backend):
         """Waits for what the ranks must agree on before they compress; on the thread of the backward pass."""
@@ -340,6 +361,12 @@ class _Plan:
                 yield backend.allreduce_identified(tensors, ids, _reductions.coalesced_options_of(operator))
         if self._union is not None:
             yield backend.sparse_all_reduce(self._union, _C.SparseMode.ON, 1, self._union_id, _reductions.options_of())
+        if self._gather is not None:
+            yield self._gather.start(backend)
+
+    def arrived(self):
+        if self._gather is not None:
+            self._gather.arrived()
 
 
 def _slices(bucket):
@@ -360,8 +387,6 @@ def _make(settings, made):
         options = dict(settings)
         own = options.pop("method") if isinstance(options.get("method"), Compressor) else None
         compression = _C.Compression(options, own)
-        if compression.path == "gather":
-            raise ValueError("the path 'gather' is not implemented for PyTorch; leave path out")
         made[key] = None if settings.get("method") == "none" else compression
     return made[key]
 

@@ -7,7 +7,8 @@ class Compressor:
     """A method of compression. Derive from it, and pass an object to ``netsum.torch.compress(model, MyMethod())``.
 
     summability: what may be done with the payloads of all ranks: "linear" (numbers that may be added), "integer" (int32 that may
-        be added), or "union" (as "linear"; as long as the tensor, and mostly zero).
+        be added), "union" (as "linear"; as long as the tensor, and mostly zero), or "none" (bytes that mean nothing when they are
+        added: every rank gets those of all ranks, and decompresses each).
     biased: the expected value of what arrives is not what was compressed. Otherwise, no memory is kept.
     needs_memory: training does not converge unless what was not sent is kept for later steps.
     name: ranks compare it, so it must contain all that they must have in common.
@@ -27,7 +28,7 @@ class Compressor:
         return type(self).__name__
 
     def shape(self, count, context):
-        """Returns the type (float32, bfloat16, float16; int32 for "integer") and number of elements of a tensor's payload."""
+        """Returns the type (float32, bfloat16, float16; int32 for "integer", uint8 for "none") and number of elements of a tensor's payload."""
         return torch.float32, count
 
     def compress(self, values, payload, context):
@@ -35,5 +36,5 @@ class Compressor:
         raise NotImplementedError
 
     def decompress(self, payload, contributions, out, context):
-        """Writes the mean that the ranks have sent: `payload` is the sum of those of `contributions` ranks."""
+        """Writes the mean that the ranks have sent: `payload` is the sum of those of `contributions` ranks, or of one."""
         raise NotImplementedError

@@ -1,0 +1,29 @@
+// Tensors that are mostly zero, as indices and values, for paths where indices travel.
+//
+// After 8 bytes with the length and 8 bytes with the number k of elements that are not zero come the indices, in the shorter of two
+// forms: a bitmap of n bits, or Elias and Fano's code of an ascending sequence (Elias, JACM 1974; Fano, MIT 1971), which has
+// k l bits of the lower l = log2(n / k) bits of each index, and k + n / 2^l bits that count the upper ones: 8.6 bits for each
+// element at a share of 1 %, 12 at 0.1 %. Then come the k values. Which form it is follows from n and k.
+#ifndef NETSUM_SRC_COMPRESS_INDEX_CODING_H_
+#define NETSUM_SRC_COMPRESS_INDEX_CODING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace netsum::compress {
+
+// Of tensors of n elements, k of them not zero.
+size_t coded_bytes(size_t n, size_t k);
+// For any k.
+size_t most_coded_bytes(size_t n);
+
+// Writes at most most_coded_bytes(); returns how many.
+size_t encode_indices(std::span<const float> values, std::byte* coded);
+// The first 8 bytes are the number of bytes that may be read. False, with `values` undefined, if these are not the code of so many
+// values.
+bool decode_indices(const std::byte* coded, std::span<float> values);
+
+}  // namespace netsum::compress
+
+#endif  // NETSUM_SRC_COMPRESS_INDEX_CODING_H_
