@@ -28,6 +28,7 @@ import time
 
 import bugs_collectives
 import bugs_compress
+import bugs_compression_control
 import bugs_engine
 import bugs_failover
 import bugs_numbers
@@ -42,6 +43,7 @@ BUGS = [
     *bugs_collectives.BUGS,
     *bugs_sparse.BUGS,
     *bugs_compress.BUGS,
+    *bugs_compression_control.BUGS,
     *bugs_numbers.BUGS,
     *bugs_service.BUGS,
     *bugs_failover.BUGS,
