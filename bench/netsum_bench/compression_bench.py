@@ -47,6 +47,7 @@ SYSTEMS = {
     "netsum-dgc-1%": System(compression={"method": "dgc", "ratio": 0.01, "sampled": True}, models=("digits",)),
     "netsum-randomk-1%": System(compression={"method": "randomk", "ratio": 0.01}),
     "netsum-powersgd": System(compression={"method": "powersgd", "rank": 4}),
+    "netsum-lanes8": System(compression={"method": "lanes8"}),
     "netsum-int8": System(compression={"method": "int8"}),
     "netsum-int4": System(compression={"method": "int4", "rotated": True}),
     "netsum-thc": System(compression={"method": "thc", "block": 1024}),

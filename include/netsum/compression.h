@@ -128,9 +128,9 @@ struct CompressionOptions {
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
-  // int8, int4, thc: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
+  // lanes8, int8, int4, thc: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
   uint32_t block = 256;
-  // int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
+  // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
   bool rotated = false;
   // powersgd: the rank of the matrix that is sent, 1 to 1024; at most the number of rows or columns.
   uint32_t rank = 4;

@@ -63,6 +63,56 @@ TEST(IntegersTest, LanesHaveRoomForTheSumsOfAllRanks) {
   EXPECT_EQ(Rank(*made({.method = "int8"}), 600, 0, 8).tensor().shape().count, 300u);
   EXPECT_EQ(Rank(*made({.method = "int4"}), 600, 0, 4).tensor().shape().count, 120u);
   EXPECT_EQ(Rank(*made({.method = "int4"}), 600, 0, 8).tensor().shape().count, 150u);
+  // One byte for each element, up to 127 ranks.
+  for (int ranks = 1; ranks <= 127; ++ranks)
+    ASSERT_EQ(Rank(*made({.method = "lanes8"}), 600, 0, ranks).tensor().shape().count, 150u);
+  EXPECT_EQ(Rank(*made({.method = "lanes8"}), 600, 0, 128).tensor().shape().count, 200u);
+}
+
+// The slow reference of lanes8, in double, for several steps with what remains of them.
+TEST(IntegersTest, EightBitLanesAreRoundedToAsManyLevelsAsTheSumAllows) {
+  constexpr size_t kCount = 700, kBlock = 64;
+  for (const size_t ranks : {size_t{1}, size_t{2}, size_t{3}, size_t{8}, size_t{64}, size_t{130}}) {
+    const double levels = std::max(1.0, std::floor(127.0 / static_cast<double>(ranks)));
+    Job job(*made({.method = "lanes8", .block = kBlock}), kCount, static_cast<int>(ranks));
+    std::vector<std::vector<double>> memory(ranks, std::vector<double>(kCount, 0));
+    for (uint64_t step = 0; step < 3; ++step) {
+      const auto inputs = gradients(ranks, kCount, step);
+      const auto found = job.step(inputs);
+      for (size_t r = 0; r < ranks; ++r)
+        for (size_t i = 0; i < kCount; ++i) memory[r][i] += static_cast<double>(inputs[r][i]);
+      for (size_t begin = 0; begin < kCount; begin += kBlock) {
+        double scale = 0;
+        for (const auto& of_rank : memory)
+          for (size_t i = begin; i < std::min(kCount, begin + kBlock); ++i)
+            scale = std::max(scale, std::fabs(of_rank[i]));
+        for (size_t i = begin; i < std::min(kCount, begin + kBlock); ++i) {
+          double mean = 0;
+          for (size_t r = 0; r < ranks; ++r) {
+            const double rest = static_cast<double>(job.rank(r).state("residual")[i]);
+            ASSERT_LE(std::fabs(rest), scale / levels / 2 * 1.001);
+            const double sent = memory[r][i] - rest;
+            const double level = sent / scale * levels;
+            ASSERT_NEAR(level, std::round(level), 1e-3) << "a level was sent";
+            mean += sent / static_cast<double>(ranks);
+            memory[r][i] = rest;
+          }
+          ASSERT_NEAR(static_cast<double>(found[i]), mean, scale * 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST(IntegersTest, TheResidualDecays) {
+  constexpr size_t kCount = 300;
+  Job job(*made({.method = "int4", .decay = 0.5}), kCount, 1);
+  const auto first = numbers(kCount, 1), second = numbers(kCount, 2);
+  job.step({first});
+  const auto rest = job.rank(0).state("residual");
+  const auto sent = job.step({second});
+  for (size_t i = 0; i < kCount; ++i)
+    ASSERT_NEAR(sent[i] + job.rank(0).state("residual")[i], second[i] + 0.5f * rest[i], 1e-6);
 }
 
 TEST(IntegersTest, ARotationSpreadsOutliers) {

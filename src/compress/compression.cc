@@ -80,6 +80,12 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool has_memory) {
              return make_integers("int8", options, has_memory);
            }},
+    Method{"lanes8",
+           "residual",
+           {"block", "rotated", "seed"},
+           [](const CompressionOptions& options, bool has_memory) {
+             return make_integers("lanes8", options, has_memory);
+           }},
     Method{"none", "none", {}, [](const CompressionOptions&, bool) { return make_identity(); }},
     Method{"onebit", "residual", {}, [](const CompressionOptions&, bool) { return make_one_bit(); }},
     Method{"powersgd",

@@ -34,7 +34,7 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 19u);
+  EXPECT_EQ(compression_methods().size(), 20u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
@@ -75,7 +75,7 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
   for (const uint32_t levels : {0u, 32768u})
     EXPECT_THAT(refusal_of({.method = "qsgd", .levels = levels}), HasSubstr("between 1 and 32767"));
   for (const uint32_t block : {0u, 4097u})
-    for (const char* const method : {"int8", "int4", "thc", "blocktopk"})
+    for (const char* const method : {"lanes8", "int8", "int4", "thc", "blocktopk"})
       EXPECT_THAT(refusal_of({.method = method, .block = block}), HasSubstr("between 1 and 4096"));
   EXPECT_THAT(refusal_of({.method = "thc", .block = 48}), HasSubstr("power of two"));
   EXPECT_THAT(refusal_of({.method = "int8", .block = 48, .rotated = true}), HasSubstr("power of two"));
@@ -111,7 +111,7 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
   all.push_back({.method = "randomk", .memory = "none", .ratio = 0.2});
   all.push_back({.method = "topk", .ratio = 0.3});
   all.push_back({.method = "blocktopk", .ratio = 0.3, .block = 7});
-  for (const char* const method : {"int8", "int4"}) {
+  for (const char* const method : {"lanes8", "int8", "int4"}) {
     all.push_back({.method = method, .memory = "none", .block = 16});
     all.push_back({.method = method, .block = 16, .rotated = true});
     all.push_back({.method = method, .memory = "none", .block = 16, .rotated = true});

@@ -1,14 +1,17 @@
-// Methods that round the elements of a block to integers of a scale that all ranks share: int8, int4, thc.
+// Methods that round elements to integers of a scale that all ranks share. lanes8, int8, int4, thc: of each block; qsgd,
+// terngrad: of the tensor.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "src/compress/accumulating.h"
 #include "src/compress/fields.h"
 #include "src/compress/methods.h"
 #include "src/compress/random.h"
+#include "src/kernels/levels.h"
+#include "src/kernels/select.h"
 
 namespace netsum::compress {
 namespace {
@@ -16,42 +19,27 @@ namespace {
 // thc: where a normal distribution is cut off, in standard deviations: 1/32 of it is beyond.
 constexpr double kClipDeviations = 2.1539;
 
-// To the nearest integer, halves to the even one, for magnitudes below 2^22: std::nearbyint() is a call.
-float nearest(float value) {
-  constexpr float kShift = 0x1.8p23f;
-  return (value + kShift) - kShift;
+// Of a method whose integers add up in 8 bits, whatever the number of ranks: for more than 127, the fields are wider.
+uint32_t levels_in_8_bits(int ranks) {
+  return std::max(1u, 127u / static_cast<uint32_t>(ranks));
 }
 
-// y = H D x / sqrt(n) and back, in place: D are random signs, H Hadamard's matrix of n = 2^k rows. Lengths stay.
-void hadamard(float* x, size_t n) {
-  for (size_t half = 1; half < n; half *= 2)
-    for (size_t begin = 0; begin < n; begin += 2 * half)
-      for (size_t i = begin; i < begin + half; ++i) {
-        const float a = x[i], b = x[i + half];
-        x[i] = a + b;
-        x[i + half] = a - b;
-      }
-  const auto factor = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
-  for (size_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-// An integer from -levels to levels travels as 0 to 2 levels.
-class Integers : public Compressor {
+// Integers from -levels to levels of a block's scale.
+class Integers : public AccumulatingCompressor {
  public:
-  Integers(std::string_view name, uint32_t levels, bool is_clipped, bool is_nearest,
-           const CompressionOptions& options)
-      : name_(name),
-        levels_(levels),
-        is_clipped_(is_clipped),
-        is_nearest_(is_nearest),
-        is_rotated_(is_clipped || options.rotated),
-        block_(options.block),
-        seed_(options.seed) {}
+  struct Form {
+    std::string_view name;
+    uint32_t levels = 0;  // 0: levels_in_8_bits()
+    bool is_clipped = false, is_nearest = false, is_rotated = false;
+    size_t block = 0;  // elements; at most kMostBlock if they are rotated
+    uint64_t seed = 0;
+  };
+  explicit Integers(const Form& form) : form_(form) {}
 
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override { return form_.name; }
   CompressionPromise promise() const override {
-    const bool is_biased = is_nearest_ || is_clipped_;
-    return {.summability = Summability::kInteger, .biased = is_biased, .needs_memory = is_clipped_};
+    const bool is_biased = form_.is_nearest || form_.is_clipped;
+    return {.summability = Summability::kInteger, .biased = is_biased, .needs_memory = form_.is_clipped};
   }
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     return {.type = DataType::kInt32, .count = fields(context).lanes(travelling(count))};
@@ -63,18 +51,17 @@ class Integers : public Compressor {
   // Of each block, the largest magnitude or, if values beyond a bound are cut off, that bound.
   void agree(const CompressionContext& context, std::span<const float> values, float* mine) const override {
     const Random random = signs(context);
-    std::array<float, kMostBlock> block;
+    for (size_t b = 0; b < blocks(values.size()); ++b) mine[b] = scale_of(values, b, random);
+  }
+  void agree_added(const CompressionContext& context, float decay, std::span<const float> gradient,
+                   float* memory, float* mine) const override {
+    const Random random = signs(context);
+    const std::span<const float> values(memory, gradient.size());
     for (size_t b = 0; b < blocks(values.size()); ++b) {
-      const size_t size = load(values, b, random, block.data());
-      double largest = 0, squares = 0;
-      for (size_t i = 0; i < size; ++i) {
-        largest = std::max(largest, std::fabs(static_cast<double>(block[i])));
-        squares += static_cast<double>(block[i]) * static_cast<double>(block[i]);
-      }
-      const double deviation = std::sqrt(squares / static_cast<double>(size));
-      const double scale = is_clipped_ ? std::min(largest, kClipDeviations * deviation) : largest;
-      // NaN, which no maximum hides.
-      mine[b] = std::isfinite(squares) ? static_cast<float>(scale) : std::numeric_limits<float>::quiet_NaN();
+      const size_t begin = b * form_.block;
+      kernels::accumulate(decay, gradient.data() + begin, std::min(form_.block, values.size() - begin),
+                          memory + begin);
+      mine[b] = scale_of(values, b, random);  // while the block is in the cache
     }
   }
 
@@ -82,108 +69,170 @@ class Integers : public Compressor {
                 std::span<const float> agreed, float* residual, void* payload,
                 float* /*side*/) const override {
     const Random sign = signs(context);
-    const Random random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});
-    const auto levels = static_cast<float>(levels_);
-    std::array<float, kMostBlock> block;
-    size_t b = 0, at = 0;  // the block, and the element in it
-    fields(context).pack(travelling(values.size()), static_cast<int32_t*>(payload), [&](size_t i) {
-      if (at == 0) load(values, b, sign, block.data());
-      const float scale = agreed[b];
-      uint32_t code = levels_;
-      if (std::isfinite(scale) && scale > 0) {
-        const float exact = std::clamp(block[at] / scale * levels, -levels, levels);
-        const float rounded = is_nearest_ ? nearest(exact) : std::floor(exact + random.unit(i));
-        code = static_cast<uint32_t>(std::min(rounded, levels) + levels);
-      }
-      block[at] = decoded(static_cast<int64_t>(code) - levels_, agreed[b], 1);
-      if (++at == size_of_block(values.size(), b)) {
-        if (residual != nullptr) keep(values, b, sign, block.data(), std::isfinite(scale), residual);
-        ++b;
-        at = 0;
-      }
-      return code;
-    });
+    const Random random({form_.seed, context.tensor, context.step, static_cast<uint64_t>(context.rank)});
+    const uint32_t levels = levels_of(context);
+    Block block;
+    fields(context).pack(travelling(values.size()), static_cast<int32_t*>(payload),
+                         [&](size_t begin, size_t n, int32_t* codes) {
+                           for_each_piece(begin, n, values.size(), [&](const Piece& piece) {
+                             const float* from = values.data() + piece.begin;
+                             if (form_.is_rotated) {
+                               if (piece.is_first) load(values, piece.block, sign, block.data());
+                               from = block.data() + piece.in_block;
+                             }
+                             int32_t* const of_piece = codes + (piece.begin - begin);
+                             const float scale = agreed[piece.block];
+                             round(from, piece, scale, levels, random, of_piece);
+                             if (residual == nullptr) return;
+                             if (form_.is_rotated) {
+                               decode(of_piece, piece.count, levels, scale, block.data() + piece.in_block);
+                               if (piece.is_last) keep(values, piece.block, sign, block, scale, residual);
+                             } else {
+                               keep_rest(from, of_piece, piece, levels, scale, residual + piece.begin);
+                             }
+                           });
+                         });
   }
 
   void decompress(const CompressionContext& context, std::span<const float> agreed, const void* payload,
                   const float* /*side*/, int contributions, std::span<float> out,
                   float* /*residual*/) const override {
     const Random sign = signs(context);
-    const int64_t zero = static_cast<int64_t>(levels_) * contributions;
-    std::array<float, kMostBlock> block;
-    size_t b = 0, at = 0;
-    fields(context).unpack(travelling(out.size()), static_cast<const int32_t*>(payload),
-                           [&](size_t /*i*/, uint32_t sum) {
-                             block[at] = decoded(static_cast<int64_t>(sum) - zero, agreed[b], contributions);
-                             if (++at != size_of_block(out.size(), b)) return;
-                             unrotate(b, sign, block.data());
-                             const size_t size = std::min(block_, out.size() - b * block_);
-                             std::copy_n(block.data(), size, out.data() + b * block_);
-                             ++b;
-                             at = 0;
-                           });
+    const uint64_t divisor = uint64_t{levels_of(context)} * static_cast<uint64_t>(contributions);
+    Block block;
+    fields(context).unpack(
+        travelling(out.size()), static_cast<const int32_t*>(payload),
+        [&](size_t begin, size_t n, const int32_t* sums) {
+          for_each_piece(begin, n, out.size(), [&](const Piece& piece) {
+            float* const to = form_.is_rotated ? block.data() + piece.in_block : out.data() + piece.begin;
+            decode(sums + (piece.begin - begin), piece.count, divisor, agreed[piece.block], to);
+            if (!form_.is_rotated || !piece.is_last) return;
+            unrotate(piece.block, sign, block.data());
+            const size_t first = piece.block * form_.block;
+            std::copy_n(block.data(), std::min(form_.block, out.size() - first), out.data() + first);
+          });
+        });
   }
 
  private:
-  Fields fields(const CompressionContext& context) const { return {2 * levels_, context.ranks}; }
-  size_t blocks(size_t count) const { return (count + block_ - 1) / block_; }
+  using Block = std::array<float, kMostBlock>;
+  // Consecutive elements of one block.
+  struct Piece {
+    size_t begin, count;
+    size_t block, in_block;  // the block's number, and the first element's in it
+    bool is_first, is_last;  // of the block's pieces
+  };
+
+  uint32_t levels_of(const CompressionContext& context) const {
+    return form_.levels != 0 ? form_.levels : levels_in_8_bits(context.ranks);
+  }
+  Fields fields(const CompressionContext& context) const {
+    return Fields::of_signed(levels_of(context), context.ranks);
+  }
+  size_t blocks(size_t count) const { return count == 0 ? 0 : (count - 1) / form_.block + 1; }
   // A rotated block has all of its elements also at the end of the tensor.
-  size_t travelling(size_t count) const { return is_rotated_ ? blocks(count) * block_ : count; }
-  size_t size_of_block(size_t count, size_t b) const {
-    return std::min(block_, travelling(count) - b * block_);
+  size_t travelling(size_t count) const { return form_.is_rotated ? blocks(count) * form_.block : count; }
+
+  template <class Body>
+  void for_each_piece(size_t begin, size_t n, size_t count, const Body& body) const {
+    const size_t all = travelling(count);
+    for (const size_t end = begin + n; begin < end;) {
+      const size_t b = begin / form_.block, first = b * form_.block;
+      const size_t size = std::min(form_.block, all - first);
+      const size_t here = std::min(end, first + size) - begin;
+      body(Piece{begin, here, b, begin - first, begin == first, begin + here == first + size});
+      begin += here;
+    }
+  }
+
+  // NaN, which no maximum hides, if a value is not finite.
+  float scale_of(std::span<const float> values, size_t b, const Random& random) const {
+    const size_t begin = b * form_.block;
+    const size_t size = std::min(form_.block, values.size() - begin);
+    if (!form_.is_rotated) return kernels::largest_magnitude(values.data() + begin, size);
+    Block block;
+    load(values, b, random, block.data());
+    const float largest = kernels::largest_magnitude(block.data(), form_.block);
+    if (!form_.is_clipped || !std::isfinite(largest)) return largest;
+    double squares = 0;
+    for (size_t i = 0; i < form_.block; ++i)
+      squares += static_cast<double>(block[i]) * static_cast<double>(block[i]);
+    const double deviation = std::sqrt(squares / static_cast<double>(form_.block));
+    return std::min(largest, static_cast<float>(kClipDeviations * deviation));
+  }
+
+  static bool is_usable(float scale) { return std::isfinite(scale) && scale > 0; }
+  void round(const float* values, const Piece& piece, float scale, uint32_t levels, const Random& random,
+             int32_t* codes) const {
+    if (!is_usable(scale)) {
+      std::fill_n(codes, piece.count, 0);
+    } else if (form_.is_nearest) {
+      kernels::to_nearest_levels(values, piece.count, scale, levels, codes);
+    } else {
+      const uint64_t bits = random.at(piece.begin >> 32);
+      const kernels::RandomKey key = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
+      kernels::to_random_levels(values, piece.count, scale, levels, key, static_cast<uint32_t>(piece.begin),
+                                codes);
+    }
+  }
+  // A scale that is not finite makes all of its block so.
+  static void decode(const int32_t* sums, size_t n, uint64_t divisor, float scale, float* out) {
+    kernels::from_levels(sums, n, static_cast<float>(divisor), scale, out);
+  }
+  static void keep_rest(const float* values, const int32_t* codes, const Piece& piece, uint32_t levels,
+                        float scale, float* rest) {
+    if (std::isfinite(scale)) {
+      kernels::rest_of_levels(values, codes, piece.count, static_cast<float>(levels), scale, rest);
+    } else {  // nothing useful has been sent: all of it remains
+      if (rest != values) std::copy_n(values, piece.count, rest);
+      clear_not_finite(rest, piece.count);
+    }
   }
 
   // The same on all ranks.
   Random signs(const CompressionContext& context) const {
-    return Random({~seed_, context.tensor, context.step});
+    return Random({~form_.seed, context.tensor, context.step});
   }
   void flip(size_t b, const Random& sign, float* block) const {
-    for (size_t begin = 0; begin < block_; begin += 64) {
-      const uint64_t bits = sign.at(b * ((block_ + 63) / 64) + begin / 64);
-      for (size_t i = begin; i < std::min(begin + 64, block_); ++i)
-        block[i] = (bits >> (i - begin) & 1) != 0 ? -block[i] : block[i];
-    }
+    constexpr size_t kWords = kMostBlock / 64;
+    std::array<uint64_t, kWords> bits;
+    const size_t words = (form_.block + 63) / 64;
+    for (size_t w = 0; w < words; ++w) bits[w] = sign.at(b * words + w);
+    kernels::flip_signs(block, form_.block, bits.data());
   }
-  // What is rounded of a block. Returns its size.
-  size_t load(std::span<const float> values, size_t b, const Random& sign, float* block) const {
-    const size_t size = std::min(block_, values.size() - b * block_);
-    std::copy_n(values.data() + b * block_, size, block);
-    if (!is_rotated_) return size;
-    std::fill(block + size, block + block_, 0.0f);
+  // y = H D x / sqrt(n): D are random signs, H is Hadamard's matrix. Lengths stay.
+  void load(std::span<const float> values, size_t b, const Random& sign, float* block) const {
+    const size_t begin = b * form_.block;
+    const size_t size = std::min(form_.block, values.size() - begin);
+    const auto factor = static_cast<float>(1 / std::sqrt(static_cast<double>(form_.block)));
+    for (size_t i = 0; i < size; ++i) block[i] = values[begin + i] * factor;
+    std::fill(block + size, block + form_.block, 0.0f);
     flip(b, sign, block);
-    hadamard(block, block_);
-    return block_;
+    kernels::hadamard(block, form_.block);
   }
   void unrotate(size_t b, const Random& sign, float* block) const {
-    if (!is_rotated_) return;
-    hadamard(block, block_);
+    const auto factor = static_cast<float>(1 / std::sqrt(static_cast<double>(form_.block)));
+    for (size_t i = 0; i < form_.block; ++i) block[i] *= factor;
+    kernels::hadamard(block, form_.block);
     flip(b, sign, block);
   }
-  float decoded(int64_t sum, float scale, int contributions) const {
-    // A scale that is not finite makes all of its block so.
-    return static_cast<float>(static_cast<double>(sum) * static_cast<double>(scale) /
-                              (static_cast<double>(levels_) * contributions));
-  }
-  // `sent` are a block's elements as they are received.
-  void keep(std::span<const float> values, size_t b, const Random& sign, float* sent, bool is_finite,
+  // `sent` is a rotated block as it is received.
+  void keep(std::span<const float> values, size_t b, const Random& sign, Block& sent, float scale,
             float* residual) const {
-    const size_t size = std::min(block_, values.size() - b * block_);
-    float* const rest = residual + b * block_;
-    const float* const from = values.data() + b * block_;
-    if (is_finite) {
-      unrotate(b, sign, sent);
+    const size_t begin = b * form_.block;
+    const size_t size = std::min(form_.block, values.size() - begin);
+    float* const rest = residual + begin;
+    const float* const from = values.data() + begin;
+    if (std::isfinite(scale)) {
+      unrotate(b, sign, sent.data());
       for (size_t i = 0; i < size; ++i) rest[i] = from[i] - sent[i];
-    } else {  // nothing useful has been sent: all of it remains
+    } else {
       if (rest != from) std::copy_n(from, size, rest);
       clear_not_finite(rest, size);
     }
   }
 
-  std::string_view name_;
-  uint32_t levels_;
-  bool is_clipped_, is_nearest_, is_rotated_;
-  size_t block_;
-  uint64_t seed_;
+  Form form_;
 };
 
 }  // namespace
@@ -194,9 +243,27 @@ MadeCompressor make_integers(std::string_view name, const CompressionOptions& op
   if ((options.rotated || is_thc) && !std::has_single_bit(options.block))
     return Status(ErrorCode::kInvalidArgument, "block is " + std::to_string(options.block) +
                                                    "; blocks that are rotated must have a power of two");
-  const uint32_t levels = name == "int8" ? 127 : 7;
+  const uint32_t levels = name == "lanes8" ? 0 : name == "int8" ? 127 : 7;
   return std::shared_ptr<const Compressor>(
-      std::make_shared<Integers>(name, levels, is_thc, has_memory && !is_thc, options));
+      std::make_shared<Integers>(Integers::Form{.name = name,
+                                                .levels = levels,
+                                                .is_clipped = is_thc,
+                                                .is_nearest = has_memory && !is_thc,
+                                                .is_rotated = options.rotated || is_thc,
+                                                .block = options.block,
+                                                .seed = options.seed}));
+}
+
+MadeCompressor make_levels(std::string_view name, const CompressionOptions& options) {
+  if (options.levels < 1 || options.levels > kMostLevels)
+    return Status(ErrorCode::kInvalidArgument, "levels is " + std::to_string(options.levels) +
+                                                   "; it must be between 1 and " +
+                                                   std::to_string(kMostLevels));
+  return std::shared_ptr<const Compressor>(
+      std::make_shared<Integers>(Integers::Form{.name = name,
+                                                .levels = options.levels,
+                                                .block = std::numeric_limits<size_t>::max(),
+                                                .seed = options.seed}));
 }
 
 }  // namespace netsum::compress

@@ -73,9 +73,10 @@ MadeCompressor make_block_top_k(const CompressionOptions& options);
 inline constexpr uint32_t kMostRank = 1024;
 MadeCompressor make_power_sgd(const CompressionOptions& options);
 
-// "int8", "int4": integers of up to 127 and 7 on either side of zero, for each block of a scale of its own, the largest magnitude s on any
-// rank. With a memory, rounded to nearest: no element is off by more than s / 254 or s / 14. Without one, rounded at random:
-// E C(x) = x, and no element is off by more than twice as much. With `rotated`, Hadamard's matrix and random signs spread every
+// "lanes8", "int8", "int4": integers of up to L on either side of zero, for each block of a scale of its own, the largest magnitude s on
+// any rank. L is 127 for "int8" and 7 for "int4", whose fields grow with the number of ranks; for "lanes8" it is 127 / N (at least 1), so
+// that sums of up to 127 ranks have 8 bits. With a memory, rounded to nearest: no element is off by more than s / (2 L). Without one,
+// rounded at random (stochastic rounding): E C(x) = x, and no element is off by s / L or more. With `rotated`, Hadamard's matrix and random signs spread every
 // element over its block first (Suresh et al., ICML 2017), which makes blocks with outliers more even.
 // "thc": THC with uniform levels (Li et al., NSDI 2024): rotated blocks, whose elements are then near a normal distribution, cut
 // off at 2.15 standard deviations, and rounded at random to 4 bits. The scale is the largest on any rank. The paper takes the

@@ -189,31 +189,67 @@ TEST(MethodsTest, HalvesAreRounded) {
   }
 }
 
+// Every number of ranks, with numbers of 1, 2, 4 and 8 bits and those between: the largest and the smallest sums come out, whatever is
+// beside them, and the lanes of all ranks together stay in the range of 32 bits.
 TEST(MethodsTest, FieldsHoldTheSumsOfAnyNumberOfRanks) {
-  for (const int ranks : {1, 2, 3, 4, 7, 8, 15, 16, 63, 64, 511, 512}) {
-    for (const uint32_t largest : {1u, 3u, 15u, 254u}) {
-      if (static_cast<uint64_t>(largest) * static_cast<uint64_t>(ranks) >= uint64_t{1} << 31) continue;
-      const Fields fields(largest, ranks);
-      constexpr size_t kCount = 100;
-      std::vector<int32_t> sums(fields.lanes(kCount), 0), lanes(fields.lanes(kCount), -1);
-      std::vector<uint32_t> expected(kCount, 0);
-      for (int rank = 0; rank < ranks; ++rank) {
-        // The largest number everywhere, or beside zeros.
-        const auto number_of = [&](size_t i) { return rank % 2 == 0 || i % 2 == 0 ? largest : 0u; };
-        fields.pack(kCount, lanes.data(), number_of);
-        for (size_t i = 0; i < kCount; ++i) expected[i] += number_of(i);
-        for (size_t l = 0; l < lanes.size(); ++l) {
-          // A lane as large as this one on all ranks still fits: it needs no wide lanes.
-          ASSERT_LE(static_cast<int64_t>(lanes[l]) * ranks, std::numeric_limits<int32_t>::max());
-          sums[l] += lanes[l];
-        }
+  constexpr size_t kCount = 333;
+  const auto check = [&](const Fields& fields, int32_t least, int32_t most, int ranks) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks, numbers up to " + std::to_string(most));
+    std::vector<uint32_t> sums(fields.lanes(kCount), 0);
+    std::vector<int32_t> lanes(fields.lanes(kCount), -1), expected(kCount, 0);
+    // Three patterns, of a third of the ranks each: all as large as possible, all as small, and both in turn.
+    const int share = ranks < 3 ? 1 : ranks / 3;
+    for (int pattern = 0; pattern < 3; ++pattern) {
+      const int times = pattern == 0 ? ranks - 2 * (ranks < 3 ? 0 : share) : (ranks < 3 ? 0 : share);
+      const auto number_of = [&](size_t i) {
+        if (i % 5 == 0) return most;   // of all ranks
+        if (i % 5 == 1) return least;  // of all ranks
+        return pattern == 0 ? most : pattern == 1 ? least : i % 2 == 0 ? most : least;
+      };
+      fields.pack(kCount, lanes.data(), [&](size_t begin, size_t n, int32_t* codes) {
+        for (size_t i = 0; i < n; ++i) codes[i] = number_of(begin + i);
+      });
+      for (size_t i = 0; i < kCount; ++i) expected[i] += times * number_of(i);
+      for (size_t l = 0; l < lanes.size(); ++l) {
+        // A lane as large as this one on all ranks still fits: it needs no wide lanes.
+        ASSERT_LE(std::abs(static_cast<int64_t>(lanes[l])) * ranks, std::numeric_limits<int32_t>::max());
+        sums[l] += static_cast<uint32_t>(times) * static_cast<uint32_t>(lanes[l]);
       }
-      fields.unpack(kCount, sums.data(),
-                    [&](size_t i, uint32_t sum) { ASSERT_EQ(sum, expected[i]) << ranks; });
+    }
+    std::vector<int32_t> received(sums.begin(), sums.end()), found(kCount);
+    fields.unpack(kCount, received.data(),
+                  [&](size_t begin, size_t n, const int32_t* of) { std::copy_n(of, n, &found[begin]); });
+    ASSERT_EQ(found, expected);
+  };
+  for (int ranks = 1; ranks <= 512; ++ranks) {
+    for (const uint32_t most : {1u, 3u, 7u, 15u, 31u, 127u, 32767u}) {
+      check(Fields::of_signed(most, ranks), -static_cast<int32_t>(most), static_cast<int32_t>(most), ranks);
+      check(Fields::of_unsigned(most, ranks), 0, static_cast<int32_t>(most), ranks);
+      if (HasFatalFailure()) return;
     }
   }
-  EXPECT_EQ(Fields(1, 4).per_lane(), 10u);
-  EXPECT_EQ(Fields(1, 8).per_lane(), 7u);
+}
+
+// Bits on the wire for each element: as many as the sum of N ranks needs, and no more ranks fit.
+TEST(MethodsTest, FieldsGrowWithTheNumberOfRanks) {
+  for (uint32_t bits = 2; bits <= 16; ++bits) {
+    for (const uint32_t most : {1u, 3u, 7u, 15u, 127u}) {
+      // 2 N most + 1 sums fit the field.
+      const auto ranks = static_cast<int>(((1u << bits) - 1) / (2 * most));
+      if (ranks < 1 || ranks > 512) continue;
+      EXPECT_LE(Fields::of_signed(most, ranks).bits(), bits);
+      EXPECT_EQ(Fields::of_signed(most, ranks + 1).bits(), bits + 1) << most;
+    }
+  }
+  EXPECT_EQ(Fields::of_unsigned(1, 4).per_lane(), 10u);
+  EXPECT_EQ(Fields::of_unsigned(1, 8).per_lane(), 7u);
+  // 4 bits (7 levels on either side): 8-bit fields for up to 18 ranks.
+  EXPECT_EQ(Fields::of_signed(7, 1).per_lane(), 8u);
+  EXPECT_EQ(Fields::of_signed(7, 18).per_lane(), 4u);
+  EXPECT_EQ(Fields::of_signed(7, 19).per_lane(), 3u);
+  // 2 bits (-1, 0, 1): 4-bit fields for up to 7 ranks.
+  EXPECT_EQ(Fields::of_signed(1, 7).per_lane(), 8u);
+  EXPECT_EQ(Fields::of_signed(1, 8).per_lane(), 6u);
 }
 
 TEST(MethodsTest, EfSignSendsSignsOfOneScale) {

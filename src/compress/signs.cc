@@ -12,20 +12,24 @@ namespace {
 class Signs : public Compressor {
  public:
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
-    return {.type = DataType::kInt32, .count = Fields(1, context.ranks).lanes(count), .side_values = 1};
+    return {.type = DataType::kInt32, .count = fields(context.ranks).lanes(count), .side_values = 1};
   }
 
  protected:
+  static Fields fields(int ranks) { return Fields::of_unsigned(1, ranks); }
   static void pack(std::span<const float> values, int ranks, void* payload) {
-    Fields(1, ranks).pack(values.size(), static_cast<int32_t*>(payload),
-                          [&](size_t i) { return std::signbit(values[i]) ? 0u : 1u; });
+    fields(ranks).pack(values.size(), static_cast<int32_t*>(payload),
+                       [&](size_t begin, size_t n, int32_t* votes) {
+                         for (size_t i = 0; i < n; ++i) votes[i] = std::signbit(values[begin + i]) ? 0 : 1;
+                       });
   }
   // take(i, difference): how many more of `contributions` have voted + than -.
   template <class Take>
   static void unpack(size_t count, int ranks, int contributions, const void* payload, const Take& take) {
-    Fields(1, ranks).unpack(count, static_cast<const int32_t*>(payload), [&](size_t i, uint32_t votes) {
-      take(i, 2 * static_cast<int>(votes) - contributions);
-    });
+    fields(ranks).unpack(count, static_cast<const int32_t*>(payload),
+                         [&](size_t begin, size_t n, const int32_t* votes) {
+                           for (size_t i = 0; i < n; ++i) take(begin + i, 2 * votes[i] - contributions);
+                         });
   }
 };
 

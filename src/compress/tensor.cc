@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/assert.h"
+#include "src/compress/accumulating.h"
 #include "src/compress/index_coding.h"
 #include "src/compress/sparsifier.h"
 
@@ -19,6 +20,7 @@ class Tensor : public CompressedTensor {
          const CompressionContext& context, bool is_coded)
       : compressor_(std::move(compressor)),
         sparsifier_(dynamic_cast<const Sparsifier*>(compressor_.get())),
+        accumulating_(dynamic_cast<const AccumulatingCompressor*>(compressor_.get())),
         memory_(std::move(memory)),
         count_(count),
         state_(compressor_->state_values(context, count), 0.0f),
@@ -45,6 +47,11 @@ class Tensor : public CompressedTensor {
 
   void agree(const float* gradient, float* mine) override {
     NETSUM_ASSERT(values_ == nullptr);
+    if (accumulating_ != nullptr && memory_->decay() != nullptr) {
+      values_ = memory_->residual();
+      accumulating_->agree_added(context_, *memory_->decay(), {gradient, count_}, memory_->residual(), mine);
+      return;
+    }
     values_ = memory_->compensate(gradient, context_.ranks);
     compressor_->agree(context_, {values_, count_}, mine);
   }
@@ -137,7 +144,8 @@ class Tensor : public CompressedTensor {
   }
 
   std::shared_ptr<const Compressor> compressor_;
-  const Sparsifier* sparsifier_;  // the compressor, or null
+  const Sparsifier* sparsifier_;                // the compressor, or null
+  const AccumulatingCompressor* accumulating_;  // likewise
   std::unique_ptr<Memory> memory_;
   size_t count_;
   std::vector<float> state_;

@@ -135,7 +135,18 @@ def test_gradients_are_those_of_the_method(method):
 
 def test_all_that_the_ranks_have_had_arrives_or_remains():
     def on_rank(rank):
-        for method in ("topk", "randomk", "efsign", "sidco", "powersgd", "int8", "thc", "blocktopk", "onebit"):
+        for method in (
+            "topk",
+            "randomk",
+            "efsign",
+            "sidco",
+            "powersgd",
+            "lanes8",
+            "int8",
+            "thc",
+            "blocktopk",
+            "onebit",
+        ):
             model = wrapped(Chosen())
             state = netsum.torch.compress(model, method)
             arrived, had = ({name: torch.zeros(SHAPES[name]) for name in COMPRESSED} for _ in range(2))
@@ -168,6 +179,30 @@ def test_levels_of_a_common_scale():
         for one in everyone:
             one["deep.weight"].zero_()
         assert backward(model, everyone[rank])["deep.weight"].count_nonzero() == 0
+
+    ranks.run(on_rank)
+
+
+@pytest.mark.parametrize(("method", "levels"), [("lanes8", 127 // WORLD_SIZE), ("int8", 127), ("int4", 7)])
+def test_blocks_of_a_common_scale(method, levels):
+    """The same bits as the slow reference: every operation is one of IEEE 754."""
+    block = 64
+
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, method, block=block)
+        memory = {name: [torch.zeros(SHAPES[name]).flatten() for _ in range(WORLD_SIZE)] for name in COMPRESSED}
+        for step in range(STEPS):
+            everyone = [gradient_of(r, step) for r in range(WORLD_SIZE)]
+            averaged = backward(model, everyone[rank])
+            for name in COMPRESSED:
+                values = [m + g[name].flatten() for m, g in zip(memory[name], everyone, strict=True)]
+                largest = torch.stack([value.abs() for value in values]).max(dim=0).values
+                scale = torch.cat([part.max().expand(part.numel()) for part in largest.split(block)])
+                codes = [(value / scale * levels).round() for value in values]
+                memory[name] = [value - code / levels * scale for value, code in zip(values, codes, strict=True)]
+                expected = sum(codes) / (levels * WORLD_SIZE) * scale
+                assert torch.equal(averaged[name].flatten(), expected), (name, step)
 
     ranks.run(on_rank)
 
@@ -299,7 +334,20 @@ def test_state_is_that_of_the_parameter_whatever_its_bucket():
 
 @pytest.mark.parametrize(
     "method",
-    ["topk", "efsign", "randomk", "fp16", "signsgd", "qsgd", "powersgd", "int8", "blocktopk", "onebit", "signum"],
+    [
+        "topk",
+        "efsign",
+        "randomk",
+        "fp16",
+        "signsgd",
+        "qsgd",
+        "powersgd",
+        "lanes8",
+        "int8",
+        "blocktopk",
+        "onebit",
+        "signum",
+    ],
 )
 def test_grad_scaler_skips_the_step_on_every_rank(method):
     def on_rank(rank):
