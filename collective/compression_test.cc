@@ -69,6 +69,11 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "thc", .block = 512},
       {.method = "blocktopk", .ratio = 0.05, .block = 64},
       {.method = "powersgd"},
+      {.method = "natural", .memory = "residual"},
+      {.method = "u8bit"},
+      {.method = "inceptionn"},
+      {.method = "sketch"},
+      {.method = "adaq"},
   };
   for (const CompressionOptions& options : methods) {
     const auto compression = made(options);

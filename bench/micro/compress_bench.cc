@@ -58,6 +58,11 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"efsign", {.method = "efsign"}},
     {"onebit", {.method = "onebit"}},
     {"powersgd, rank 4", {.method = "powersgd"}},
+    {"natural", {.method = "natural"}},
+    {"u8bit", {.method = "u8bit"}},
+    {"inceptionn", {.method = "inceptionn"}},
+    {"sketch", {.method = "sketch"}},
+    {"adaq, 1 %", {.method = "adaq", .ratio = 0.01}},
 };
 
 }  // namespace

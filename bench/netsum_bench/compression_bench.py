@@ -55,6 +55,11 @@ SYSTEMS = {
     "netsum-qsgd": System(compression={"method": "qsgd", "levels": 127}),
     "netsum-terngrad": System(compression={"method": "terngrad"}),
     "netsum-efsign": System(compression={"method": "efsign"}),
+    "netsum-natural": System(compression={"method": "natural"}),
+    "netsum-u8bit": System(compression={"method": "u8bit"}),
+    "netsum-inceptionn": System(compression={"method": "inceptionn"}),
+    "netsum-sketch": System(compression={"method": "sketch"}),
+    "netsum-adaq-1%": System(compression={"method": "adaq", "ratio": 0.01}),
 }
 BASE = "netsum"
 STEPS = {"digits": 120, "lm": 24, "recommender": 30}

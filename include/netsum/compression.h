@@ -122,13 +122,13 @@ struct CompressionOptions {
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // topk, sidco, blocktopk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
+  // adaq, topk, sidco, blocktopk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
   double ratio = 0.01;
   // topk, sidco, blocktopk, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
-  // lanes8, int8, int4, thc: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
+  // lanes8, int8, int4, thc, u8bit: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
   uint32_t block = 256;
   // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
   bool rotated = false;
@@ -150,6 +150,10 @@ struct CompressionOptions {
   uint64_t warmup_steps = 0;
   // qsgd: levels on either side of zero, 1 to 32767. 7 levels are 4 bits, 127 levels 8 bits, before they are summed.
   uint32_t levels = 7;
+  // inceptionn: no element is off by more than this. Above 0.
+  double error_bound = 0x1p-12;
+  // sketch: among how many quantile buckets elements are divided, 2 to 256. 16 buckets are 4 bits.
+  uint32_t buckets = 16;
   // Of random numbers; equal on all ranks.
   uint64_t seed = 1;
 };

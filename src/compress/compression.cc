@@ -56,6 +56,10 @@ struct Method {
 
 // In alphabetical order.
 constexpr std::array kMethods = {
+    Method{"adaq",
+           "residual",
+           {"ratio"},
+           [](const CompressionOptions& options, bool) { return make_adaptive_levels(options); }},
     Method{
         "bf16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kBFloat16); }},
     Method{"blocktopk",
@@ -68,6 +72,10 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool) { return make_top_k(options); }},
     Method{"efsign", "residual", {}, [](const CompressionOptions&, bool) { return make_ef_sign(); }},
     Method{"fp16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kFloat16); }},
+    Method{"inceptionn",
+           "residual",
+           {"error_bound"},
+           [](const CompressionOptions& options, bool) { return make_inceptionn(options); }},
     Method{"int4",
            "residual",
            {"block", "rotated", "seed"},
@@ -86,6 +94,7 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool has_memory) {
              return make_integers("lanes8", options, has_memory);
            }},
+    Method{"natural", "none", {"seed"}, &make_natural},
     Method{"none", "none", {}, [](const CompressionOptions&, bool) { return make_identity(); }},
     Method{"onebit", "residual", {}, [](const CompressionOptions&, bool) { return make_one_bit(); }},
     Method{"powersgd",
@@ -103,6 +112,10 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool) { return make_sidco(options); }},
     Method{"signsgd", "none", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
     Method{"signum", "momentum", {}, [](const CompressionOptions&, bool) { return make_sign_vote(); }},
+    Method{"sketch",
+           "residual",
+           {"buckets", "seed"},
+           [](const CompressionOptions& options, bool) { return make_quantile_sketch(options); }},
     Method{"terngrad",
            "none",
            {"seed"},
@@ -125,6 +138,10 @@ constexpr std::array kMethods = {
            "residual",
            {"ratio", "k", "sampled", "warmup_steps"},
            [](const CompressionOptions& options, bool) { return make_top_k(options); }},
+    Method{"u8bit",
+           "residual",
+           {"block"},
+           [](const CompressionOptions& options, bool) { return make_dynamic_tree(options); }},
 };
 
 constexpr std::array<std::pair<std::string_view, MemoryKind>, 4> kMemories = {
@@ -176,6 +193,8 @@ std::vector<Option> list_options(const CompressionOptions& o) {
           {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
           {"warmup_steps", "", std::to_string(o.warmup_steps), std::to_string(standard.warmup_steps)},
           {"levels", "", std::to_string(o.levels), std::to_string(standard.levels)},
+          {"error_bound", "", text_of(o.error_bound), text_of(standard.error_bound)},
+          {"buckets", "", std::to_string(o.buckets), std::to_string(standard.buckets)},
           {"seed", "", std::to_string(o.seed), std::to_string(standard.seed)},
           {"decay", "residual", text_of(o.decay), text_of(standard.decay)},
           {"momentum", "dgc", text_of(o.momentum), text_of(standard.momentum)},

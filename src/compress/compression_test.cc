@@ -34,13 +34,15 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 20u);
+  EXPECT_EQ(compression_methods().size(), 25u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
-  EXPECT_THAT(refusal_of({.method = "topp"}),
-              AllOf(HasSubstr("'topp'"),
-                    HasSubstr("qsgd, randomk, sidco, signsgd, signum, terngrad, thc, threshold, topk")));
+  EXPECT_THAT(
+      refusal_of({.method = "topp"}),
+      AllOf(
+          HasSubstr("'topp'"),
+          HasSubstr("qsgd, randomk, sidco, signsgd, signum, sketch, terngrad, thc, threshold, topk, u8bit")));
   EXPECT_THAT(refusal_of({.memory = "all"}),
               HasSubstr("memory is 'all'; it must be 'none', 'residual', 'dgc' or 'momentum'"));
   EXPECT_THAT(refusal_of({.path = "ring"}),
@@ -63,6 +65,13 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "powersgd", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "thc", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "onebit", .path = "gather"}), HasSubstr("use path 'dense'"));
+  for (const char* const method : {"natural", "u8bit", "inceptionn", "sketch"}) {
+    EXPECT_THAT(refusal_of({.method = method, .path = "dense"}),
+                AllOf(HasSubstr(method), HasSubstr("their sum means nothing; use path 'gather'")));
+    EXPECT_THAT(refusal_of({.method = method, .path = "union"}), HasSubstr("use path 'gather'"));
+  }
+  EXPECT_THAT(refusal_of({.method = "inceptionn", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "adaq", .path = "dense"}), HasSubstr("use path 'union'"));
 }
 
 TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
@@ -83,6 +92,12 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
     EXPECT_THAT(refusal_of({.method = "powersgd", .rank = rank}), HasSubstr("between 1 and 1024"));
   EXPECT_THAT(refusal_of({.method = "sidco", .fit = "normal"}),
               HasSubstr("'exponential', 'pareto' or 'gamma'"));
+  for (const double bound : {0.0, -1.0, 1e-60, 1e40, std::nan("")})
+    EXPECT_THAT(refusal_of({.method = "inceptionn", .error_bound = bound}), HasSubstr("error_bound is "));
+  for (const uint32_t buckets : {0u, 1u, 257u})
+    EXPECT_THAT(refusal_of({.method = "sketch", .buckets = buckets}), HasSubstr("between 2 and 256"));
+  EXPECT_THAT(refusal_of({.method = "u8bit", .block = 0}), HasSubstr("between 1 and 4096"));
+  EXPECT_THAT(refusal_of({.method = "adaq", .ratio = 0}), HasSubstr("above 0 and at most 1"));
   EXPECT_THAT(refusal_of({.method = "topk", .decay = 1.5}), HasSubstr("decay is 1.5"));
   EXPECT_THAT(refusal_of({.method = "dgc", .momentum = 1}), HasSubstr("momentum is 1"));
   EXPECT_THAT(refusal_of({.method = "dgc", .clip_norm = -1}), HasSubstr("clip_norm is -1"));
@@ -116,6 +131,11 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
     all.push_back({.method = method, .block = 16, .rotated = true});
     all.push_back({.method = method, .memory = "none", .block = 16, .rotated = true});
   }
+  all.push_back({.method = "natural", .memory = "residual"});
+  all.push_back({.method = "u8bit", .block = 7});
+  all.push_back({.method = "inceptionn", .error_bound = 0.01});
+  all.push_back({.method = "sketch", .buckets = 3});
+  all.push_back({.method = "adaq", .ratio = 0.2});
   for (const CompressionOptions& options : all) {
     const auto compression = made(options);
     for (uint64_t seed = 1; seed <= 5; ++seed) {

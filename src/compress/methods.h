@@ -85,6 +85,29 @@ inline constexpr size_t kMostBlock = 4096;
 Status check_block(const CompressionOptions& options);
 MadeCompressor make_integers(std::string_view name, const CompressionOptions& options, bool has_memory);
 
+// "natural": powers of two, rounded up or down at random: E C(x) = x, and E |x - C(x)|^2 <= |x|^2 / 8 (Horvath et al., 2019). With a
+// memory, rounded to the nearest: no element is off by more than a third of itself, so d = 8 / 9. The paper's exponent has 8 bits; here
+// it has 7 below that of the largest element of a rank, so that an element takes a byte. What is below the least of these 126 powers becomes
+// it or 0 in the same way; what is beyond 2^127 becomes 2^127.
+MadeCompressor make_natural(const CompressionOptions& options, bool has_memory);
+
+// "u8bit": 8 bits for each element: a sign, a decimal exponent of 0 to -6 by the position of the first 1, and a linear fraction in the bits
+// behind it. Dettmers, ICLR 2016 (dynamic tree); with a scale for each block, as in Dettmers et al., ICLR 2022 (block-wise). No element is off by more than 0.71 % of
+// the largest magnitude of its block, nor by more than itself; the largest one is exact.
+MadeCompressor make_dynamic_tree(const CompressionOptions& options);
+
+// "inceptionn": 0, 8, 16 or 32 bits for each element, so that none is off by more than an error bound. Li et al., MICRO 2018,
+// where 16 bits are 2^-15 and more is only for numbers from 1. Here the integers of 8 and 16 bits are multiples of twice the bound.
+MadeCompressor make_inceptionn(const CompressionOptions& options);
+
+// "sketch": the numbers of quantile buckets, and their means. Jiang et al., SIGMOD 2018 (SketchML). Quantiles are those of a sample
+// of at most 4096 elements, means those of all: |x - C(x)|^2 = |x|^2 - sum of n_b m_b^2 over the buckets.
+MadeCompressor make_quantile_sketch(const CompressionOptions& options);
+
+// "adaq": of the positive elements a share of the largest ones, as their mean, and of the negative ones as well. Dryden et al., MLHPC
+// 2016. |x - C(x)|^2 = |x|^2 - k+ m+^2 - k- m-^2. Equal magnitudes are sent all or not at all.
+MadeCompressor make_adaptive_levels(const CompressionOptions& options);
+
 // How many of n elements k or a share are; 1 to n. 0 of 0.
 size_t elements_to_send(size_t n, uint64_t k, double ratio);
 // ratio and k of CompressionOptions.

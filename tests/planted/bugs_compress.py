@@ -13,6 +13,12 @@ POWER_SGD_TEST = "compress_test PowerSgdTest.RanksAverageBothFactorsAndKeepTheRe
 INTEGERS = "src/compress/integers.cc"
 INTEGERS_TEST = "compress_test IntegersTest.EveryBlockIsRoundedToLevelsOfItsLargestMagnitude"
 MEMORY = "src/compress/memory.cc"
+NATURAL = "src/compress/natural.cc"
+NATURAL_TEST = "compress_test NaturalTest.EveryElementIsThePowerOfTwoBelowOrAbove"
+TREE = "src/compress/dynamic_tree.cc"
+INCEPTIONN = "src/compress/inceptionn.cc"
+SKETCH = "src/compress/quantile_sketch.cc"
+ADAQ = "src/compress/adaptive_levels.cc"
 INDEX_CODING = "src/compress/index_coding.cc"
 INDEX_CODING_TEST = "compress_test IndexCodingTest.ValuesComeBackAtTheirPlaces"
 TENSOR = "src/compress/tensor.cc"
@@ -192,4 +198,32 @@ BUGS = [
         "    if (promise_.summability == Summability::kNone) return {};\n    for (const float special :", LIES),
     Bug("compress", "length_of_another_rank", "all payloads are taken to be as long as the first", API,
         "at += sizes[r];", "at += sizes[0];", ALL_RANKS),
+    Bug("compress", "natural_is_biased", "natural rounds up too often", NATURAL,
+        "if (2 * half - 1 > least) ++exponent;", "if (2 * half - 0.9f > least) ++exponent;",
+        "compress_test PromisesTest.BuiltInMethodsKeepTheirs"),
+    Bug("compress", "natural_loses_small_numbers", "what is below the last power of two is always 0", NATURAL,
+        "std::ldexp(magnitude, -bottom) > least ? kMostCode : 0", "0", NATURAL_TEST),
+    Bug("compress", "natural_rounds_alike", "all ranks round with the same random numbers", NATURAL,
+        "static_cast<uint64_t>(context.rank)", "uint64_t{0}",
+        "compress_test NaturalTest.RandomRoundingHasTheVarianceOfThePaper"),
+    Bug("compress", "natural_hides_what_is_not_finite", "an infinity becomes the largest power of two", NATURAL,
+        "return std::numeric_limits<float>::quiet_NaN()", "return 1",
+        "compress_test *CodesTest.NumbersThatAreNotFiniteArriveAndLeaveNothing*natural*"),
+    Bug("compress", "tree_not_nearest", "u8bit rounds up", TREE,
+        "(kMagnitudeOf[c] + kMagnitudeOf[c + 1]) / 2", "kMagnitudeOf[c]",
+        "compress_test DynamicTreeTest.EveryElementIsTheNearestNumberOfTheCode"),
+    Bug("compress", "tree_keeps_an_infinity", "what is not finite stays in the residual of u8bit", TREE,
+        "if (residual != nullptr && !is_usable) clear_not_finite(residual + begin, n);", "",
+        "compress_test *CodesTest.NumbersThatAreNotFiniteArriveAndLeaveNothing*u8bit*"),
+    Bug("compress", "more_bytes_than_needed", "inceptionn sends small numbers in 16 bits", INCEPTIONN,
+        "magnitude <= kMostInByte", "magnitude <= 10",
+        "compress_test InceptionnTest.NoElementIsOffByMoreThanTheBoundAndTakesNoMoreBitsThanItNeeds"),
+    Bug("compress", "reads_behind_the_end", "inceptionn does not look how many bytes there are", INCEPTIONN,
+        "fits = fits && bytes <= left;", "", "compress_test InceptionnTest.BytesOfAnotherTensorAreNoGradient"),
+    Bug("compress", "edges_not_sorted", "quantiles of a sample in the order of the tensor", SKETCH,
+        "    std::sort(sample.begin(), sample.begin() + static_cast<std::ptrdiff_t>(finite));\n", "",
+        "compress_test QuantileSketchTest.EveryElementIsTheMeanOfItsQuantileBucket"),
+    Bug("compress", "one_mean_for_both_signs", "adaq sends negative elements as the mean of the positive ones", ADAQ,
+        "value < 0 ? minus : plus", "value < -1e30f ? minus : plus",
+        "compress_test AdaptiveLevelsTest.TheLargestOfEachSignBecomeTheirMean"),
 ]

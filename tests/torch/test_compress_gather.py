@@ -6,9 +6,22 @@ import netsum.torch
 import pytest
 import ranks
 from ranks import WORLD_SIZE
-from test_compress import COMPRESSED, SHAPES, STEPS, Chosen, SlowTopK, backward, gradient_of, wrapped
+from test_compress import (
+    COMPRESSED,
+    SHAPES,
+    STEPS,
+    Chosen,
+    SlowTopK,
+    backward,
+    batch,
+    gradient_of,
+    make_model,
+    train,
+    wrapped,
+)
 
 import torch
+from torch import nn
 
 
 def size_of(name):
@@ -86,6 +99,156 @@ def test_gathered_half_precision_gradients(dtype):
             for name in COMPRESSED:
                 sent = [s.send(g[name].float()) for s, g in zip(slow[name], everyone, strict=True)]
                 assert torch.equal(averaged[name], mean_of(sent).to(dtype))
+
+    ranks.run(on_rank, world_size=2)
+
+
+class Slow:
+    """A method with error feedback, of which `send` is what a rank sends of a tensor."""
+
+    def __init__(self, send):
+        self.send, self.memory = send, 0.0
+
+    def step(self, gradient):
+        self.memory = self.memory + gradient
+        sent = self.send(self.memory)
+        self.memory = self.memory - sent
+        return sent
+
+
+def natural(x):
+    below = 2.0 ** x.abs().log2().floor()
+    return torch.where(x.abs() - below <= 2 * below - x.abs(), below, 2 * below) * x.sign()
+
+
+def dynamic_tree(x):
+    magnitudes = [10.0 ** (p - 6) * (0.1 + 0.9 * (f + 1) / 2**p) for p in range(7) for f in range(2**p)]
+    code = torch.tensor([0.0, *magnitudes])
+    sent = []
+    for block in x.flatten().split(256):
+        nearest = (block.abs()[:, None] - code * block.abs().max()).abs().argmin(1)
+        sent.append(code[nearest] * block.abs().max() * block.sign())
+    return torch.cat(sent).reshape(x.shape)
+
+
+def inceptionn(x):
+    steps = (x / 2**-11).round()
+    return torch.where(steps.abs() <= 32767, steps * 2**-11, x)
+
+
+def sketch(x):
+    n = x.numel()
+    ascending = x.flatten().sort().values
+    edges = torch.stack([ascending[b * n // 16 - 1] for b in range(1, 16)])
+    buckets = torch.bucketize(x, edges)
+    return torch.stack([x[buckets == b].double().mean() for b in range(16)]).float()[buckets]
+
+
+def adaq(x):
+    sent = torch.zeros_like(x)
+    for sign in (1, -1):
+        side = (x[x * sign > 0] * sign).sort(descending=True).values
+        chosen = x * sign >= side[max(1, int(side.numel() * 0.05)) - 1]
+        sent[chosen] = x[chosen].double().mean().float()
+    return sent
+
+
+# Where numbers are computed in another order here, the last bit may differ, and with it what is nearest.
+CODES = {
+    "natural": (natural, {"memory": "residual"}, 0),
+    "u8bit": (dynamic_tree, {}, 1e-6),
+    "inceptionn": (inceptionn, {"error_bound": 2**-12}, 0),
+    "sketch": (sketch, {"buckets": 16}, 1e-6),
+    "adaq": (adaq, {"ratio": 0.05}, 1e-6),
+}
+
+
+@pytest.mark.parametrize("method", CODES)
+def test_gradients_are_those_of_the_code(method):
+    send, options, tolerance = CODES[method]
+
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, method, **options)
+        slow = {name: [Slow(send) for _ in range(WORLD_SIZE)] for name in COMPRESSED}
+        for step in range(STEPS):
+            everyone = [gradient_of(r, step) for r in range(WORLD_SIZE)]
+            averaged = backward(model, everyone[rank])
+            for name in COMPRESSED:
+                expected = mean_of([s.step(g[name]) for s, g in zip(slow[name], everyone, strict=True)])
+                difference = (averaged[name] - expected).abs()
+                assert difference.max() <= tolerance, (name, step, difference.max())
+
+    ranks.run(on_rank)
+
+
+def test_natural_compression_is_right_on_average():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, "natural")
+        total, steps = torch.zeros(SHAPES["wide.weight"]), 400
+        for _ in range(steps):
+            total += backward(model, gradient_of(rank, 0))["wide.weight"]
+        everyone = [gradient_of(r, 0)["wide.weight"] for r in range(WORLD_SIZE)]
+        # Six standard deviations: E |x - C(x)|^2 <= x^2 / 8 for each rank.
+        deviation = sum(g**2 for g in everyone).sqrt() / WORLD_SIZE / (8 * steps) ** 0.5
+        assert ((total / steps - sum(everyone) / WORLD_SIZE).abs() <= 6 * deviation + 1e-7).all()
+
+    ranks.run(on_rank)
+
+
+@pytest.mark.parametrize("method", [*CODES, "topk"])
+def test_the_step_is_skipped_on_every_rank(method):
+    def on_rank(rank):
+        model = wrapped(make_model())
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        state = netsum.torch.compress(model, method, path="union" if method == "adaq" else "gather", grad_scaler=scaler)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+        batches = (batch(rank, step) for step in range(4))
+        if rank == 1:
+            batches = ranks.with_infinity(batches, 1)
+        history = ranks.scaled_steps(scaler, model, optimizer, batches, nn.functional.mse_loss)
+        for saved in state.state_dict()["parameters"].values():
+            assert all(values.isfinite().all() for values in saved["memory"].values())
+        return history
+
+    expected = [(True, 1024.0), (False, 512.0), (True, 512.0), (True, 512.0)]
+    assert ranks.run(on_rank, world_size=2) == [expected] * 2
+
+
+@pytest.mark.parametrize("method", CODES)
+def test_training_with_codes_ends_near_the_uncompressed_loss(method):
+    def on_rank(rank):
+        untrained, plain = train(rank, None, 0)[1], train(rank, None, 150)[1]
+        weights, loss = train(rank, method, 150, **({"ratio": 0.1} if method == "adaq" else {}))
+        return weights, untrained, plain, loss
+
+    results = ranks.run(on_rank, world_size=2)
+    assert torch.equal(results[0][0], results[1][0])
+    _, untrained, plain, loss = results[0]
+    assert plain < 0.1 * untrained
+    assert loss < plain + 0.05 * untrained
+
+
+@pytest.mark.parametrize("method", CODES)
+def test_a_restored_state_of_codes_continues_with_the_same_bits(method):
+    options = {**CODES[method][1], "memory": "residual"}
+
+    def on_rank(rank):
+        model, restored = wrapped(Chosen()), wrapped(Chosen())
+        state = netsum.torch.compress(model, method, **options)
+        for step in range(3):
+            backward(model, gradient_of(rank, step))
+        netsum.torch.compress(restored, method, **options).load_state_dict(state.state_dict())
+        for step in range(3, STEPS):
+            expected, averaged = (backward(m, gradient_of(rank, step)) for m in (model, restored))
+            assert all(torch.allclose(averaged[name], expected[name], atol=1e-6) for name in COMPRESSED)
+
+        other = netsum.torch.Compression(
+            Chosen(shapes={"wide.weight": (30, 50), "deep.weight": (40, 41)}), method, **options
+        )
+        with pytest.raises(ValueError, match=r"deep.weight with the shape \[40, 40\], and the model with \[40, 41\]"):
+            other.load_state_dict(state.state_dict())
 
     ranks.run(on_rank, world_size=2)
 

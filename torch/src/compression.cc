@@ -71,13 +71,17 @@ CompressionOptions options_of(const py::dict& given) {
       set(options.warmup_steps, name, value, "a whole number that is not negative");
     } else if (name == "levels") {
       set(options.levels, name, value, "a whole number that is not negative");
+    } else if (name == "error_bound") {
+      set(options.error_bound, name, value, "a number");
+    } else if (name == "buckets") {
+      set(options.buckets, name, value, "a whole number that is not negative");
     } else if (name == "seed") {
       set(options.seed, name, value, "a whole number that is not negative");
     } else {
       throw py::type_error("compression has no option '" + name +
                            "'; it has method, memory, path, ratio, k, sampled, block, rotated, rank, fit, "
                            "threshold, decay, momentum, clip_norm, "
-                           "warmup_steps, levels and seed");
+                           "warmup_steps, levels, error_bound, buckets and seed");
     }
   }
   return options;

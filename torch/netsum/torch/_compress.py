@@ -32,7 +32,7 @@ class Compression:
         as biases and norms have.
     group: the process group of the model; None: the default group.
     grad_scaler: a GradScaler that scales the loss. When its scale changes, memories are scaled as well.
-    options: of the method: ratio, k, sampled, block, rotated, rank, fit, threshold, warmup_steps, levels, seed, memory, path, decay, momentum, clip_norm.
+    options: of the method: ratio, k, sampled, block, rotated, rank, fit, threshold, warmup_steps, levels, error_bound, buckets, seed, memory, path, decay, momentum, clip_norm.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
