@@ -1,13 +1,12 @@
 #include "collective/process_communicator.h"
 
-#include <unistd.h>
-
 #include "collective/work_state.h"
+#include "src/base/forked_children.h"
 
 namespace netsum {
 
 ProcessCommunicator::ProcessCommunicator(std::unique_ptr<CommunicatorBase> communicator)
-    : process_(getpid()), communicator_(std::move(communicator)) {}
+    : process_(forked_children::process_id()), communicator_(std::move(communicator)) {}
 
 // In a child, joining the threads would never end.
 ProcessCommunicator::~ProcessCommunicator() {
@@ -41,15 +40,11 @@ std::string ProcessCommunicator::describe() const {
 }
 
 bool ProcessCommunicator::is_forked() const {
-  return getpid() != process_;
+  return forked_children::process_id() != process_;
 }
 
 Status ProcessCommunicator::refusal() const {
-  return Status(
-      ErrorCode::kAborted,
-      "the communicator belongs to process " + std::to_string(process_) + ", from which this one (" +
-          std::to_string(getpid()) +
-          ") was forked after it had connected: connect in the process that calls, or start it by exec");
+  return refusal_in_child("communicator", process_, "connect in the process that calls, or start it by exec");
 }
 
 Work ProcessCommunicator::ended(const Status& status) {

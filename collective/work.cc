@@ -41,6 +41,17 @@ void Work::State::drive(int64_t deadline_us) {
   if (engine != nullptr) engine->drive(*mine, done, deadline_us);
 }
 
+Status Work::State::status_in_child() {
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  return lock && done ? status : refusal_in_child("operation", process, "wait for it there");
+}
+
+Status refusal_in_child(const std::string& what, pid_t owner, const std::string& advice) {
+  return Status(ErrorCode::kAborted,
+                "the " + what + " belongs to process " + std::to_string(owner) + ", from which this one (" +
+                    std::to_string(forked_children::process_id()) + ") was forked since: " + advice);
+}
+
 Work ended_work(const Status& status) {
   auto state = std::make_shared<Work::State>();
   state->finish(status);
@@ -48,10 +59,11 @@ Work ended_work(const Status& status) {
 }
 
 bool Work::done() const {
-  return state_->done;
+  return state_->done || state_->is_forked();
 }
 
 Status Work::wait() const {
+  if (state_->is_forked()) return state_->status_in_child();
   // Terminates, because the engine ends every operation by its deadline.
   state_->drive(INT64_MAX);
   std::unique_lock lock(state_->mutex);
@@ -60,6 +72,7 @@ Status Work::wait() const {
 }
 
 Status Work::wait(std::chrono::milliseconds timeout) const {
+  if (state_->is_forked()) return state_->status_in_child();
   const auto deadline = deadline_after(bounded(timeout));
   const auto since_boot = deadline.time_since_epoch();
   state_->drive(std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count());
@@ -72,6 +85,7 @@ Status Work::wait(std::chrono::milliseconds timeout) const {
 }
 
 void Work::on_done(std::function<void(const Status&)> callback) const {
+  if (state_->is_forked()) return callback(state_->status_in_child());
   {
     const std::lock_guard lock(state_->mutex);
     if (!state_->done) {

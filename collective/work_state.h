@@ -2,15 +2,19 @@
 #ifndef NETSUM_COLLECTIVE_WORK_STATE_H_
 #define NETSUM_COLLECTIVE_WORK_STATE_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "collective/driver_seat.h"
 #include "netsum/communicator.h"
+#include "src/base/forked_children.h"
 
 namespace netsum {
 
@@ -20,6 +24,7 @@ struct Work::State {
   std::atomic<bool> done = false;  // set with the lock
   Status status;
   std::function<void(const Status&)> callback;
+  const pid_t process = forked_children::process_id();  // which ends it
 
   // Of the operation; null: a thread that waits cannot drive it.
   std::shared_ptr<DrivablePart> part;
@@ -27,6 +32,10 @@ struct Work::State {
   // From now on, who waits for this drives the engine of `inner`, whose end ends this operation, too.
   void wait_by(const Work& inner);
   void finish(const Status& result);
+  // In a child that was forked since it was started, where nothing ends it: its status, if it had ended. Never blocks: a thread
+  // that the child lacks may have locked the mutex.
+  bool is_forked() const { return forked_children::process_id() != process; }
+  Status status_in_child();
   // By a thread that is going to wait until the deadline: drives the engine, if no other thread does.
   void drive(int64_t deadline_us);
 };
@@ -36,6 +45,8 @@ struct Work::State {
 // operations below number `everywhere` that have ended here; 0: unknown. Must not block.
 using OnEnd = std::function<void(const Status& status, uint64_t everywhere)>;
 
+// For a child, of what belongs to the process `owner`: "the <what> belongs to process ...: <advice>".
+Status refusal_in_child(const std::string& what, pid_t owner, const std::string& advice);
 // An operation that ended before it was started.
 Work ended_work(const Status& status);
 

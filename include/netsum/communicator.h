@@ -5,7 +5,8 @@
 // same order (as in MPI, NCCL and c10d), so a caller with several threads must order its submissions.
 //
 // Processes: a communicator belongs to the process that has connected it. In a child that was forked since then, all calls
-// that return an error fail with kAborted, and neither abort() nor the destructor touches the job.
+// that return an error fail with kAborted, and neither abort() nor the destructor touches the job. The same is true of a Work that had
+// not ended when the child was forked.
 //
 // Errors are returned as Status or Result, or by the Work of an operation; nothing throws. A failed operation, unless
 // it was refused for its arguments, breaks the communicator: later operations fail with the same error until
@@ -110,7 +111,7 @@ class NETSUM_EXPORT Work {
  public:
   Work() = default;
   bool valid() const { return state_ != nullptr; }  // false for a default-constructed handle
-  bool done() const;                                // whether the operation has ended; does not block
+  bool done() const;                                // whether wait() would return at once; does not block
   // Waits until the operation ends and returns its status. `timeout` bounds this wait only: if it passes first, the
   // result is kTimeout, and the operation continues until its own deadline.
   Status wait() const;

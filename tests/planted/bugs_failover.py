@@ -63,7 +63,10 @@ BUGS = [
     Bug("failover", "too_few_regroup", "ranks continue before as many have come as are needed", "src/job/regroup.cc",
         "  if (arrived < min_members_) return std::nullopt;\n", "", "job_spec_test RegroupRuleTest.*"),
     Bug("failover", "children_use_it", "a forked child uses the communicator of its parent",
-        "collective/process_communicator.cc", "  return getpid() != process_;", "  return process_ == 0;",
+        "collective/process_communicator.cc", "  return forked_children::process_id() != process_;", "  return process_ == 0;",
         "forked_communicator_test ForkedCommunicator.*", hangs=True),
+    Bug("failover", "children_wait", "a forked child waits for an operation of its parent",
+        "collective/work_state.h", "  bool is_forked() const { return forked_children::process_id() != process; }",
+        "  bool is_forked() const { return process == 0; }", "forked_communicator_test ForkedCommunicator.*", hangs=True),
 ]
 # fmt: on

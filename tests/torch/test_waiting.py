@@ -78,3 +78,43 @@ def test_a_wait_with_a_timeout_ends_in_time():
         return ended, tensor[0].item()
 
     assert ranks.run(on_rank, world_size=2) == [(False, 1.0), (True, 1.0)]
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_operation():
+    """Nothing would end it there: the child has none of the parent's threads."""
+
+    def in_child(work, ended, sender):
+        try:
+            ended.wait()
+            completed = work.is_completed()
+            work.wait()
+            sender.send("it has waited")
+        except Exception as error:
+            sender.send((completed, str(error)))
+
+    def on_rank(rank):
+        ended = dist.all_reduce(torch.ones(10), async_op=True)
+        ended.wait()
+        answer = None
+        if rank == 0:
+            tensor = torch.ones(10)
+            work = dist.all_reduce(tensor, async_op=True)
+            receiver, sender = ranks.CONTEXT.Pipe(duplex=False)
+            child = ranks.CONTEXT.Process(target=in_child, args=(work, ended, sender))
+            child.start()
+            if receiver.poll(60):
+                answer = receiver.recv()
+            child.kill()
+            child.join()
+            ranks.meet()
+            work.wait()
+        else:
+            tensor = torch.ones(10)
+            ranks.meet()
+            dist.all_reduce(tensor)
+        assert tensor[0].item() == 2.0
+        return answer
+
+    completed, error = ranks.run(on_rank, world_size=2, timeout_s=120)[0]
+    assert completed
+    assert "aborted" in error and "was forked since: wait for it there" in error

@@ -38,7 +38,7 @@ bool CollectiveWork::end_on_engine(const Status& status) {
     if (--operations_left_ > 0) return false;
   }
   // Waking the waiter here instead of on the completion thread saves a thread switch.
-  if (error_ || !buffers_.must_copy_back()) finish(error_);
+  if (error_ || !buffers_.must_copy_back()) finish_work();
   return true;
 }
 
@@ -49,7 +49,7 @@ void CollectiveWork::end_on_completion() {
     } catch (...) {
       error_ = std::current_exception();
     }
-    finish(error_);
+    finish_work();
   }
   buffers_.clear();
   if (error_) {
@@ -61,9 +61,24 @@ void CollectiveWork::end_on_completion() {
   }
 }
 
+void CollectiveWork::finish_work() {
+  finish(error_);
+  finished_ = true;
+}
+
+bool CollectiveWork::isCompleted() {
+  return is_forked() || Work::isCompleted();
+}
+
 // As the base class, but a small operation is carried out by this thread meanwhile. It has ended for the base class when its
 // callback has run, perhaps on another thread.
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  if (is_forked() && !finished_) {
+    throw BackendError(id_.to_string(),
+                       Status(ErrorCode::kAborted, "it belongs to process " + std::to_string(process_) +
+                                                       ", from which this one (" + std::to_string(getpid()) +
+                                                       ") was forked since: wait for it there"));
+  }
   using Clock = std::chrono::steady_clock;
   if (timeout == kNoTimeout) {
     for (const netsum::Work& operation : operations_) (void)operation.wait();

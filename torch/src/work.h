@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -61,13 +63,20 @@ class CollectiveWork : public c10d::Work {
   bool end_on_engine(const Status& status);
   void end_on_completion();
 
+  // In a child that was forked since the call: at once, with an error unless the work had ended.
   bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return id_.sequence; }
 
  private:
+  bool is_forked() const { return getpid() != process_; }
+  void finish_work();
+
   const CallId id_;
+  const pid_t process_ = getpid();
+  std::atomic<bool> finished_ = false;
   Buffers buffers_;
   const std::vector<Tensors> results_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
