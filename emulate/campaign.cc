@@ -89,6 +89,8 @@ void Tally::add(const Report& report) {
   for (const auto& ranks : report.jobs) {
     for (const RankReport& rank : ranks) {
       sums_verified += rank.sums_verified;
+      scales_predicted += rank.scales_predicted;
+      scales_mispredicted += rank.scales_mispredicted;
       for (const OperationReport& operation : rank.operations) {
         if (!operation.ended) continue;
         if (operation.status.ok()) {
@@ -108,6 +110,8 @@ void Tally::add(const Tally& other) {
   retransmissions += other.retransmissions;
   add_lies(other.lies, &lies);
   sums_verified += other.sums_verified;
+  scales_predicted += other.scales_predicted;
+  scales_mispredicted += other.scales_mispredicted;
   succeeded += other.succeeded;
   for (const auto& [code, count] : other.failed) failed[code] += count;
 }
@@ -133,12 +137,14 @@ std::string describe(const Tally& tally) {
                 "verified    %" PRIu64 " sums; %" PRIu64 " false results sent, %" PRIu64
                 " refused when they arrived, %" PRIu64
                 " of false scales noticed when they were confirmed\n"
+                "predicted   %" PRIu64 " scales of chunks, %" PRIu64
+                " of them wrong\n"
                 "operations  %" PRIu64 " summed right",
                 n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
                 tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
                 e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts,
                 tally.sums_verified, tally.lies_told(), tally.lies.wrong_refused, tally.lies.false_scales,
-                tally.succeeded);
+                tally.scales_predicted, tally.scales_mispredicted, tally.succeeded);
   std::string result = text;
   for (const auto& [code, count] : tally.failed) {
     result += ", " + std::to_string(count) + " ended with " + std::string(error_name(code));

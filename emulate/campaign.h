@@ -23,6 +23,8 @@ struct Tally {
   EventCounters events;
   LieCounters lies;
   uint64_t sums_verified = 0;
+  uint64_t scales_predicted = 0;  // of chunks, by each rank
+  uint64_t scales_mispredicted = 0;
   uint64_t retransmissions = 0;
   uint64_t succeeded = 0;                // operations, of each rank
   std::map<ErrorCode, uint64_t> failed;  // operations that failed because of a lost rank or aggregator

@@ -363,6 +363,25 @@ void random_roles(uint64_t seed, Scenario* scenario) {
   }
 }
 
+// Three of four jobs predict scales. In most of these, operations recur, usually with the same data.
+void random_recurrence(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0006ull);
+  for (JobPlan& job : scenario->jobs) {
+    job.predicts_scales = rng.chance(0.75) ? UINT64_MAX : 0;
+    if (job.predicts_scales == 0 || rng.chance(0.3)) continue;
+    const size_t once = job.operations.size(), times = 2 + rng.below(7);
+    for (size_t i = once; i < times * once && cost_of(job, scenario->payload_bytes) < 600; ++i) {
+      OperationPlan next = job.operations[i - once];
+      if (next.data_of < 0) next.data_of = static_cast<int>(i - once);
+      if (rng.chance(0.1)) next.data_of = -1;
+      if (next.data_of < 0 && rng.chance(0.5))
+        next.content = pick(&rng, {Content::kPlain, Content::kZeros, Content::kWideRange, Content::kSpecial});
+      job.operations.push_back(next);
+    }
+    random_submissions(&rng, &job);
+  }
+}
+
 // In one of three runs, all jobs verify their sums; in half of these, aggregators lie.
 void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0005ull);
@@ -439,6 +458,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   scenario.stripe_weights = random_weights(seed, scenario.aggregators);
   random_balance(seed, &scenario);
   random_roles(seed, &scenario);
+  random_recurrence(seed, &scenario);
   random_lies(seed, limits.lying, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);

@@ -99,6 +99,7 @@ std::string describe(const Scenario& scenario) {
     if (job.verifies_sums) result += ", verified";
     if (job.sums_values) result += ", values";
     if (!job.takes_no_lanes) result += ", contributions always with lanes";
+    if (job.predicts_scales != 0) result += ", predicted scales";
     if (!job.takes_brief) result += ", results always with lanes";
     for (const OperationPlan& operation : job.operations)
       result += std::string(", ") + collective_name(role_of(operation, 0).collective);

@@ -35,6 +35,8 @@ struct OperationPlan {
   ReduceOp op = ReduceOp::kSum;
   Content content = Content::kPlain;
   std::vector<TensorPlan> tensors;
+  int data_of =
+      -1;  // the index of an operation of equal tensors and content that has the same data; -1: none
   Collective collective = Collective::kAllReduce;  // with parts: `tensors` has one for each rank
   int root = 0;
   // Of an all-reduce: bits of the ranks that contribute and that receive. Not all of both: it becomes a reduce of these.
@@ -65,10 +67,12 @@ struct JobPlan {
   int ranks = 2;
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
-  bool sums_values = false;        // aggregators take values; not in racks
-  bool takes_no_lanes = true;      // aggregators take contributions without lanes ...
-  bool takes_brief = true;         // ... and leave out those of results
-  bool verifies_sums = false;      // as StripeOptions::sum_key; then none of the three above counts
+  bool sums_values = false;    // aggregators take values; not in racks
+  bool takes_no_lanes = true;  // aggregators take contributions without lanes ...
+  bool takes_brief = true;     // ... and leave out those of results
+  uint64_t predicts_scales =
+      0;  // as in StripeOptions: bits of the ranks that do. All or none, or they do not match
+  bool verifies_sums = false;      // as StripeOptions::sum_key; then none of the four above counts
   int lane_bits = 0;               // as in CommunicatorOptions
   int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
   int64_t remove_after_us = 0;     // from its end until the aggregators forget it

@@ -92,7 +92,10 @@ Simulation::Simulation(const Scenario& scenario)
       }
     }
     for (size_t i = 0; i < plan.operations.size(); ++i) {
-      const uint64_t seed = netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + i));
+      const int data_of = plan.operations[i].data_of;
+      const uint64_t place = data_of < 0 ? i : static_cast<uint64_t>(data_of);
+      const uint64_t seed =
+          netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + place));
       job->memories.push_back(std::make_unique<OperationMemory>(plan.operations[i], plan.ranks,
                                                                 plan.lane_bits, lane_room(plan), seed));
     }
@@ -252,6 +255,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.sums_values = job.sums_values;
     stripe.takes_no_lanes = plan.takes_no_lanes;
     stripe.takes_brief = plan.takes_brief;
+    stripe.predicts_scales = (plan.predicts_scales >> rank & 1) != 0;
     if (plan.verifies_sums) stripe.sum_key = verify::sum_key(plan.key, plan.epoch, static_cast<size_t>(i));
     uint16_t members = 0;
     for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {

@@ -41,6 +41,8 @@ struct RankReport {
   uint64_t dropped = 0;
   uint64_t sums_verified = 0;
   uint64_t sums_refused = 0;
+  uint64_t scales_predicted = 0;
+  uint64_t scales_mispredicted = 0;
   uint64_t window_packets = 0;  // of stripe 0, at the end
   uint64_t srtt_us = 0;         // of stripe 0, at the end
 };

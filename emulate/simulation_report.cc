@@ -172,6 +172,8 @@ void Simulation::fill_counters(const WorkerCore& core, RankReport* report) const
     report->dropped += counters.dropped.get();
     report->sums_verified += counters.sums_verified.get();
     report->sums_refused += counters.sums_refused.get();
+    report->scales_predicted += counters.scales_predicted.get();
+    report->scales_mispredicted += counters.scales_mispredicted.get();
   }
   report->window_packets = core.stripe(0).counters().window_packets.get();
   report->srtt_us = core.stripe(0).counters().srtt_us.get();

@@ -52,12 +52,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       has_outputs_(any_of(elements_, [](const TensorView& view) { return view.output != nullptr; })),
       encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)) {
-  uint64_t hash =
-      netsum_mix64(number ^ static_cast<uint64_t>(spec.type) << 56 ^ static_cast<uint64_t>(spec.op) << 48 ^
-                   static_cast<uint64_t>(encoding_->signature()) << 32);
-  for (const TensorView& tensor : elements_.tensors()) {
-    hash = netsum_mix64(hash + tensor.count);
-  }
+  uint64_t hash = hash_of(number);
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
   hash = netsum_mix64(hash + kSlotLayout);
   const uint64_t kind = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
@@ -67,6 +62,23 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
     hash = netsum_mix64(hash ^ role_.chunk_map->signature());
   }
   signature_ = static_cast<uint32_t>(hash >> 32);
+}
+
+uint64_t Operation::hash_of(uint64_t number) const {
+  uint64_t hash =
+      netsum_mix64(number ^ static_cast<uint64_t>(type()) << 56 ^ static_cast<uint64_t>(op_) << 48 ^
+                   static_cast<uint64_t>(encoding_->signature()) << 32);
+  for (const TensorView& tensor : elements_.tensors()) {
+    hash = netsum_mix64(hash + tensor.count);
+  }
+  return hash;
+}
+
+uint64_t Operation::kind() const {
+  const uint64_t role = static_cast<uint64_t>(role_.collective) << 32 | role_.parameter;
+  const uint64_t map = role_.chunk_map != nullptr ? role_.chunk_map->signature() : 0;
+  const uint64_t one_tensor = encoding_->separates_tensors() ? 0 : 1;
+  return netsum_mix64(hash_of(0) ^ netsum_mix64(role + one_tensor) ^ map);
 }
 
 std::string Operation::describe() const {

@@ -79,6 +79,8 @@ class Operation {
   const Role& role() const { return role_; }
   // Equal on two ranks only if they call the same operation, except with probability 2^-32.
   uint32_t signature() const { return signature_; }
+  // Equal for operations that differ in nothing but their numbers, their places among others, and what their tensors hold.
+  uint64_t kind() const;
   // "all_reduce #12 (float32[1024], sum)", "broadcast #3 (byte[4096], from rank 0)"
   std::string describe() const;
 
@@ -135,6 +137,7 @@ class Operation {
 
  private:
   bool is_own_copy(const Run& run) const;
+  uint64_t hash_of(uint64_t number) const;
 
   const uint64_t number_;
   const ReduceOp op_;

@@ -1,5 +1,5 @@
 // Construction, queueing and timers of a stripe. Sending: stripe_send.cc; receiving: stripe_receive.cc; verified sums:
-// stripe_verify.cc.
+// stripe_verify.cc; predicted scales: stripe_predict.cc.
 #include "src/worker/stripe.h"
 
 #include <algorithm>
@@ -46,9 +46,19 @@ Stripe::Stripe(const StripeOptions& options)
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
-  NETSUM_ASSERT(sums_ == nullptr || !(options.sums_values || options.takes_no_lanes || options.takes_brief));
+  NETSUM_ASSERT(sums_ == nullptr || !(options.sums_values || options.takes_no_lanes || options.takes_brief ||
+                                      options.predicts_scales));
   for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
   for (ScaleGroup& group : scale_groups_) group.own.resize(sums_ != nullptr ? options.payload_bytes : 0);
+  if (options.predicts_scales) {
+    history_ = std::make_unique<ScaleHistory>();
+    for (ScaleGroup& group : scale_groups_) {
+      group.prediction.agreed.resize(options.payload_bytes);
+      group.prediction.of_chunk.resize(options.payload_bytes / kMinAgreedBytes);
+    }
+    early_.resize(std::min<size_t>(options.data_slots, kMostEarlyResults));
+    for (EarlyResult& result : early_) result.lanes.resize(options.payload_bytes);
+  }
   for (auto& payload : held_.payloads) payload.resize(options.payload_bytes);
   for (auto* lanes : {&zeros_, &own_, &total_}) lanes->resize(options.payload_bytes);
 }
@@ -105,7 +115,7 @@ uint32_t Stripe::take_agreed(const ScaleGroup& group) {
       operation.decode_zeros(chunk);
       counters_.zero_chunks.add();
     }
-    steps += packets;
+    steps += is_right(group, i) ? 0 : packets;
     agreed += operation.agreed_bytes(chunk);
   }
   return steps;

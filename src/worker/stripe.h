@@ -11,6 +11,10 @@
 //     the others are sent at once. So every group has a packet there, by which ranks in different operations are found.
 //   step: one packet of a chunk in a data slot. Step q of a stream uses its slot q % S in round q / S + 1, on every rank
 //     alike: the packets that a chunk needs follow from the agreed bytes.
+//   prediction: the data of an operation's first group is sent at once, without waiting for the agreement, where its bytes can
+//     be predicted from earlier operations (scale_history.h). All ranks predict the same, in the order of the stream. When the
+//     agreement arrives, it says of each chunk whether the prediction was right. If so, the sum of its data is the result. If
+//     not, the sum is worthless, and the chunk is sent again with the bytes that were agreed on, after the predicted ones.
 //   order: the first groups of all operations are opened in the order of the operations. The further groups of an operation,
 //     and all steps of data, follow the order of the operation's stream. A scale slot is used again when its group and all
 //     groups before that in their stream are finished. So a result in a scale slot proves that all ranks have finished them.
@@ -48,6 +52,7 @@
 #include "src/worker/chunk_map.h"
 #include "src/worker/congestion.h"
 #include "src/worker/operation.h"
+#include "src/worker/scale_history.h"
 #include "src/worker/slot_layout.h"
 #include "src/worker/slot_state.h"
 #include "wire/codec.h"
@@ -64,12 +69,13 @@ struct StripeOptions {
   netsum_key key{};  // the stripe's: wire::stripe_key()
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
-  bool sums_values = false;     // the aggregator takes values in scale slots; equal on all ranks
-  bool takes_no_lanes = false;  // the aggregator takes contributions without lanes
-  bool takes_brief = false;     // the aggregator can leave out the lanes of a member's result
+  bool sums_values = false;      // the aggregator takes values in scale slots; equal on all ranks
+  bool takes_no_lanes = false;   // the aggregator takes contributions without lanes
+  bool takes_brief = false;      // the aggregator can leave out the lanes of a member's result
+  bool predicts_scales = false;  // data need not wait for the agreement on scales; equal on all ranks
   uint32_t payload_bytes = 1440;
-  // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, takes_no_lanes or
-  // takes_brief; and the operations are sums, or move bytes.
+  // Sums are verified under this key, verify::sum_key(), which all ranks have. Not with sums_values, takes_no_lanes,
+  // takes_brief or predicts_scales; and the operations are sums, or move bytes.
   std::optional<netsum_key> sum_key;
   // Hierarchy: by rank, the number of its member here, or kMemberElsewhere if it sends to another aggregator. Empty: every
   // rank is the member of the same number.
@@ -106,10 +112,12 @@ struct StripeCounters {
   Counter results;  // that were awaited: only these prove that the aggregator is alive
   Counter retransmissions;
   Counter probes;
-  Counter share;          // of the chunks, in parts of kWholeShare
-  Counter zero_chunks;    // that all ranks agreed are zero: no data was sent for them
-  Counter sums_verified;  // results with a right tag
-  Counter sums_refused;   // results with a wrong tag, and maxima that were no maxima
+  Counter share;                // of the chunks, in parts of kWholeShare
+  Counter zero_chunks;          // that all ranks agreed are zero: no data was sent for them
+  Counter scales_predicted;     // chunks whose data was sent before their scales were agreed on
+  Counter scales_mispredicted;  // of them, those that were sent again
+  Counter sums_verified;        // results with a right tag
+  Counter sums_refused;         // results with a wrong tag, and maxima that were no maxima
   Counter dropped;
   std::array<Counter, NETSUM_DROP_COUNT> drops;  // the same, by NETSUM_DROP_*
   Counter srtt_us;
@@ -207,6 +215,8 @@ class Stripe {
     bool together = false;  // kData: as in ChunkPlan
     OwnLanes own = OwnLanes::kSent;
     bool brief = false;       // this rank needs no lanes of the result
+    bool predicted = false;   // kData: with predicted bytes
+    uint32_t in_group = 0;    // kData: the number of the chunk in its scale group
     uint32_t scale_slot = 0;  // of its scale group
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
     Chunk chunk;         // kData, with its agreed bytes in the scale group; kValues; kFirst
@@ -233,8 +243,19 @@ class Stripe {
     } history;
   };
 
+  // kAgreed: its bytes wait for those of the groups before it to be known (Prediction). kReady: the steps of its data are known.
   // kFinished: groups before it in its stream are not.
-  enum class ScaleGroupState : uint8_t { kFree, kAgreeing, kReady, kFinished };
+  enum class ScaleGroupState : uint8_t { kFree, kAgreeing, kAgreed, kReady, kFinished };
+  // What is predicted of a group. The data of its predicted chunks is sent first.
+  struct Prediction {
+    enum class Chunk : uint8_t { kNone, kPredicted, kRight, kWrong };
+    bool possible = false;        // it is the first of its operation here
+    bool begun = false;           // all groups before it in its stream are agreed on
+    uint32_t chunks = 0;          // that are predicted
+    uint32_t bytes = 0;           // that the group agrees on
+    std::vector<uint8_t> agreed;  // of the predicted chunks; as ScaleGroup::agreed
+    std::vector<Chunk> of_chunk;
+  };
   struct ScaleGroup {
     Operation* operation = nullptr;
     size_t stream = 0;
@@ -256,6 +277,7 @@ class Stripe {
     std::vector<uint8_t> own;
     uint32_t agreed_bytes = 0, confirmed_bytes = 0;
     uint64_t digest = 0;
+    Prediction prediction;
   };
 
   struct Share {  // the stripe's chunks of an operation
@@ -281,6 +303,7 @@ class Stripe {
     uint32_t data_chunk = 0;  // its next chunk
     size_t data_agreed = 0;   // where that chunk's agreed bytes begin
     uint8_t data_part = 0;    // that chunk's next packet
+    bool data_predicted = true;  // of that group, the predicted chunks are being sent
     uint64_t next_sequence = 0;
     uint64_t lowest_waiting = 0;    // all data steps below are finished
     uint64_t highest_finished = 0;  // one above the highest finished data step
@@ -318,6 +341,10 @@ class Stripe {
   Step first_step(Share* share, ScaleGroup* group);
   // Moves on from scale groups and chunks that send no data.
   void pass_without_data(Stream* stream);
+  // Moves on to the next chunk of the group whose data is due; false: there is none.
+  bool pass_chunks(Stream* stream, const ScaleGroup& group);
+  // How far the stream is in the operation of that group, as the number of a chunk.
+  uint64_t progress_in(const Stream& stream, const ScaleGroup& group) const;
   std::optional<Step> next_step(Stream* stream, uint64_t limit);
   uint32_t next_data_packet(int64_t now_us, uint8_t* frame, const Limits& limits);
   OwnLanes own_lanes_of(const Step& step) const;
@@ -338,10 +365,13 @@ class Stripe {
   // While packets get lost, results wait for the repair of other members' losses, which a queue explains no better.
   bool waits_in_queues(int64_t now_us) const { return round_trip_.queues() && !loses_packets(now_us); }
   bool measures_round_trip(const Slot& slot, int64_t now_us) const;
+  Status take_sum(const Step& step, uint8_t flags, const uint8_t* lanes);
   Status deliver(const Step& step, const uint8_t* payload);
   // The lanes of a result and this rank's, which it has kept; null: a sum passed the range of its lane.
   const uint8_t* add_kept_lanes(const Step& step, const uint8_t* payload);
-  void take_agreement(ScaleGroup* group);
+  Status take_agreement(ScaleGroup* group);
+  // The steps of data that the group needs are known from now on.
+  void settle(ScaleGroup* group);
   void finish_step(const Step& step);
   void finish_group(ScaleGroup* group);
   // Frees the slots of finished groups, in the stream's order.
@@ -368,6 +398,17 @@ class Stripe {
   Status take_counts(const Step& step, const uint8_t* lanes);
   uint32_t confirmed_at_once() const { return lane_room_ / 16 * 8; }  // bytes; each is counted in 16 bits
 
+  // Prediction: stripe_predict.cc.
+  uint32_t signature_of(const Step& step) const;
+  void predict(ScaleGroup* group);
+  // Compares what was predicted with what was agreed on.
+  void judge_prediction(ScaleGroup* group);
+  // Nobody will use the sum of this step, as far as this rank knows.
+  bool is_worthless(const Step& step) const;
+  // The result of a step whose prediction has not been judged. False: there is no room for it, as if it had been lost.
+  bool keep_early(const Step& step, uint8_t flags, const uint8_t* lanes);
+  Status take_early_results();
+
   std::vector<int> ranks_of(uint16_t member) const;
   const ChunkMap& chunk_map_of(const Operation& operation) const;
   // The chunk that the stripe handles as its `local`-th of the operation: its number in the operation. Those of different
@@ -385,6 +426,9 @@ class Stripe {
   Chunk chunk_of(const ScaleGroup& group, uint32_t index, size_t agreed) const;
   // Counts the steps of data of a group that is agreed on, and writes the results of chunks that need none.
   uint32_t take_agreed(const ScaleGroup& group);
+  static bool is_right(const ScaleGroup& group, uint32_t chunk) {
+    return group.prediction.chunks > 0 && group.prediction.of_chunk[chunk] == Prediction::Chunk::kRight;
+  }
 
   const StripeOptions options_;
   const wire::PacketKey key_;
@@ -412,6 +456,17 @@ class Stripe {
     uint8_t arrived = 0;  // packets
     std::array<std::vector<uint8_t>, kMaxPackets> payloads;
   } held_;
+
+  // Results that have overtaken the agreement. It was sent before them, so they are rare unless it is lost.
+  struct EarlyResult {
+    Step step;
+    uint8_t flags = 0;
+    std::vector<uint8_t> lanes;
+  };
+  static constexpr size_t kMostEarlyResults = 16;
+  std::unique_ptr<ScaleHistory> history_;  // null: nothing is predicted
+  std::vector<EarlyResult> early_;         // of one group; the first so many are in use
+  size_t early_count_ = 0;
 
   std::vector<uint8_t> zeros_;        // the lanes of results without lanes
   std::vector<uint8_t> own_, total_;  // of add_kept_lanes()

@@ -54,7 +54,7 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   const Step step = slot.step;
   const uint8_t part = step.part > 0 ? NETSUM_FLAG_PART : 0;
   if (netsum_full_bytes(&fields) != payload_bytes_of(step) || fields.chunk != step.index ||
-      fields.signature != step.operation->signature() || (fields.flags & NETSUM_FLAG_PART) != part) {
+      fields.signature != signature_of(step) || (fields.flags & NETSUM_FLAG_PART) != part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");
@@ -66,12 +66,10 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
       return refuse(fields.slot);
     counters_.sums_verified.add(carries_tag(step) ? 1 : 0);
   }
-  if (step.own == OwnLanes::kKept && !step.brief) lanes = add_kept_lanes(step, lanes);
-  if ((fields.flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr) {
-    return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
-  }
-  const Status delivered = deliver(step, lanes);
-  if (!delivered.ok()) return delivered;
+  const bool early = step.predicted && group_in(step.scale_slot).state != ScaleGroupState::kReady;
+  if (early && !keep_early(step, fields.flags, lanes)) return Status();
+  const Status taken = early ? Status() : take_sum(step, fields.flags, lanes);
+  if (!taken.ok()) return taken;
 
   counters_.results.add();
   change_state(fields.slot, SlotEvent::kFinished);
@@ -87,8 +85,16 @@ Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint
   } else {
     note_proof(group_in(step.scale_slot).proof);
   }
-  finish_step(step);
+  if (!early) finish_step(step);
   return Status();
+}
+
+Status Stripe::take_sum(const Step& step, uint8_t flags, const uint8_t* lanes) {
+  if (is_worthless(step)) return Status();
+  if (step.own == OwnLanes::kKept && !step.brief) lanes = add_kept_lanes(step, lanes);
+  if ((flags & NETSUM_FLAG_OVERFLOW) != 0 || lanes == nullptr)
+    return Status(ErrorCode::kOverflow, step.operation->describe() + ": a sum passed the range of its lane");
+  return deliver(step, lanes);
 }
 
 void Stripe::finish_data(const Slot& slot, int64_t now_us) {
@@ -155,8 +161,7 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   if (step.kind == StepKind::kAgree) {
     ScaleGroup& group = group_in(step.scale_slot);
     std::memcpy(group.agreed.data(), payload, step.packet.payload_bytes);
-    take_agreement(&group);
-    return Status();
+    return take_agreement(&group);
   }
   if (step.kind == StepKind::kConfirm) return take_counts(step, payload);
   if (step.kind == StepKind::kValues) {
@@ -186,10 +191,19 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
 }
 
 // The bytes of its chunks are what all ranks have agreed on.
-void Stripe::take_agreement(ScaleGroup* group) {
+Status Stripe::take_agreement(ScaleGroup* group) {
+  Stream& stream = streams_[group->stream];
+  group->state = ScaleGroupState::kAgreed;
+  if (!group->prediction.possible || group->prediction.begun) settle(group);
+  const Status taken = take_early_results();
+  retire_finished(&stream);
+  return taken;
+}
+
+void Stripe::settle(ScaleGroup* group) {
   group->state = ScaleGroupState::kReady;
-  group->steps_left = take_agreed(*group);
-  pass_without_data(&streams_[group->stream]);
+  if (group->prediction.possible) judge_prediction(group);
+  group->steps_left += take_agreed(*group);
   if (group->steps_left == 0) finish_group(group);
 }
 
@@ -197,7 +211,9 @@ void Stripe::finish_step(const Step& step) {
   if (step.kind == StepKind::kAgree || step.kind == StepKind::kConfirm) return;
   ScaleGroup& group = group_in(step.scale_slot);
   NETSUM_ASSERT(group.steps_left > 0 && group.operation == step.operation);
-  if (--group.steps_left == 0) finish_group(&group);
+  if (--group.steps_left > 0) return;
+  finish_group(&group);
+  retire_finished(&streams_[group.stream]);
 }
 
 void Stripe::finish_group(ScaleGroup* group) {
@@ -205,7 +221,6 @@ void Stripe::finish_group(ScaleGroup* group) {
   NETSUM_ASSERT(group->operation->chunks_left >= group->chunks);
   group->operation->chunks_left -= group->chunks;
   if (group->operation->chunks_left == 0) operation_finished_ = true;
-  retire_finished(&streams_[group->stream]);
 }
 
 void Stripe::retire_finished(Stream* stream) {

@@ -12,10 +12,16 @@ uint64_t Stripe::next_chunk(size_t number) const {
   const Stream& stream = streams_[number];
   if (stream.data_group < stream.next_group()) {
     const ScaleGroup& group = sending_group(stream);
-    return progress(*group.operation, group.first_chunk + stream.data_chunk);
+    return progress_in(stream, group);
   }
   if (stream.queue.empty()) return UINT64_MAX;
   return progress(*stream.queue.front().operation, stream.queue.front().next_chunk);
+}
+
+// Chunks that are sent again do not count as a step back: other stripes would wait for them.
+uint64_t Stripe::progress_in(const Stream& stream, const ScaleGroup& group) const {
+  const bool again = group.prediction.chunks > 0 && !stream.data_predicted;
+  return progress(*group.operation, group.first_chunk + (again ? group.chunks - 1 : stream.data_chunk));
 }
 
 uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, const Limits& limits) {
@@ -67,7 +73,7 @@ netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
   fields.member = options_.member;
   fields.round = slot.round;
   fields.chunk = slot.step.index;
-  fields.signature = slot.step.operation->signature();
+  fields.signature = signature_of(slot.step);
   return fields;
 }
 
@@ -158,6 +164,11 @@ void Stripe::open_group(int64_t now_us, Stream* stream, Share* share, uint32_t s
   group.chunks = 0;
   group.in_scale_slot = 0;
   group.digest = 0;
+  group.steps_left = 0;
+  group.prediction.chunks = 0;
+  group.prediction.begun = false;
+  group.prediction.possible = history_ != nullptr && share->groups == 0 &&
+                              share->operation->encoding().agrees() && !sends_values(*share->operation);
   Step step = !share->operation->encoding().agrees() ? first_step(share, &group)
               : sends_values(*share->operation)      ? values_step(share, &group)
                                                      : agree_step(share, &group);
@@ -213,6 +224,7 @@ Stripe::Step Stripe::agree_step(Share* share, ScaleGroup* group) {
   step.index = share->groups;
   step.packet.format = NETSUM_FORMAT_MAX_U8;
   step.packet.payload_bytes = static_cast<uint32_t>((bytes + 7) / 8 * 8);
+  group->prediction.bytes = static_cast<uint32_t>(bytes);
   std::fill_n(group->agreed.data() + bytes, step.packet.payload_bytes - bytes, uint8_t{0});
   return step;
 }
@@ -248,18 +260,36 @@ Stripe::Step Stripe::first_step(Share* share, ScaleGroup* group) {
 }
 
 void Stripe::pass_without_data(Stream* stream) {
-  for (; stream->data_group < stream->next_group();
-       ++stream->data_group, stream->data_chunk = 0, stream->data_agreed = 0) {
-    const ScaleGroup& group = sending_group(*stream);
+  const auto to_first_chunk = [&](bool predicted) {
+    stream->data_chunk = 0;
+    stream->data_agreed = 0;
+    stream->data_predicted = predicted;
+  };
+  for (; stream->data_group < stream->next_group(); ++stream->data_group, to_first_chunk(true)) {
+    ScaleGroup& group = group_in(stream->groups[stream->data_group - stream->retired]);
+    if (group.prediction.possible && !group.prediction.begun) predict(&group);
     if (group.state == ScaleGroupState::kFinished) continue;  // only zeros, or all in the scale slot
-    if (group.state == ScaleGroupState::kAgreeing) return;
-    stream->data_chunk = std::max(stream->data_chunk, group.in_scale_slot);
-    for (; stream->data_chunk < group.chunks; ++stream->data_chunk) {
-      const Chunk chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
-      if (group.operation->plan(chunk, lane_room_).packets > 0) return;
-      stream->data_agreed += group.operation->agreed_bytes(chunk);
+    if (stream->data_predicted) {
+      if (group.prediction.chunks > 0 && pass_chunks(stream, group)) return;
+      to_first_chunk(false);
     }
+    if (group.state != ScaleGroupState::kReady) return;
+    stream->data_chunk = std::max(stream->data_chunk, group.in_scale_slot);
+    if (pass_chunks(stream, group)) return;
   }
+}
+
+bool Stripe::pass_chunks(Stream* stream, const ScaleGroup& group) {
+  for (; stream->data_chunk < group.chunks; ++stream->data_chunk) {
+    const Chunk chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
+    const bool due =
+        stream->data_predicted
+            ? group.prediction.of_chunk[stream->data_chunk] != Prediction::Chunk::kNone
+            : !is_right(group, stream->data_chunk) && group.operation->plan(chunk, lane_room_).packets > 0;
+    if (due) return true;
+    stream->data_agreed += group.operation->agreed_bytes(chunk);
+  }
+  return false;
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
@@ -271,10 +301,11 @@ std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
   }
   if (stream->data_group == stream->next_group()) return {};
   const ScaleGroup& group = sending_group(*stream);
-  if (group.state != ScaleGroupState::kReady) return {};
+  const bool predicted = stream->data_predicted;
+  if (!predicted && group.state != ScaleGroupState::kReady) return {};
 
   const Operation& operation = *group.operation;
-  stream->held_back = progress(operation, group.first_chunk + stream->data_chunk) >= limit;
+  stream->held_back = progress_in(*stream, group) >= limit;
   if (stream->held_back) return {};
   Step step;
   step.operation = group.operation;
@@ -282,6 +313,9 @@ std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
   step.scale_slot = stream->groups[stream->data_group - stream->retired];
   step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + stream->data_chunk));
   step.chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
+  step.predicted = predicted;
+  step.in_group = stream->data_chunk;
+  if (predicted) step.chunk.agreed = &group.prediction.agreed[stream->data_agreed];
   const ChunkPlan plan = operation.plan(step.chunk, lane_room_);
   step.part = stream->data_part;
   step.together = plan.together;
@@ -303,14 +337,15 @@ void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
   slot.step = step;
   slot.step.own = own_lanes_of(step);
   const bool has_lanes = step.kind == StepKind::kData || step.kind == StepKind::kFirst;
-  slot.step.brief =
-      options_.takes_brief && has_lanes && !step.together && !step.operation->needs_result(step.chunk);
+  slot.step.brief = options_.takes_brief && has_lanes && !step.together &&
+                    (is_worthless(step) || !step.operation->needs_result(step.chunk));
   ++slot.round;
   slot.history = {};
   slot.probed_at_us = now_us;
 }
 
 Stripe::OwnLanes Stripe::own_lanes_of(const Step& step) const {
+  if (is_worthless(step)) return OwnLanes::kNone;
   if (!options_.takes_no_lanes || step.kind == StepKind::kValues) return OwnLanes::kSent;
   const Operation& operation = *step.operation;
   if (step.kind == StepKind::kAgree) return operation.contributes() ? OwnLanes::kSent : OwnLanes::kNone;
@@ -328,12 +363,13 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   fields.format = step.packet.format;
   fields.flags = step.part > 0 ? NETSUM_FLAG_PART : 0;
   if (step.brief) fields.flags |= NETSUM_FLAG_BRIEF;
-  if (step.own != OwnLanes::kSent && (step.brief || !slot.history.resent)) {
+  if (step.own != OwnLanes::kSent && options_.takes_no_lanes && (step.brief || !slot.history.resent)) {
     const netsum_be64 length = netsum_put64(fields.payload_bytes);
     std::memcpy(lanes, &length, sizeof length);
     fields.flags |= NETSUM_FLAG_NO_LANES;
     fields.payload_bytes = NETSUM_NO_LANES_BYTES;
-  } else if (step.own != OwnLanes::kSent) {
+  } else if (step.own != OwnLanes::kSent || is_worthless(step)) {
+    // What is worthless by now may not fit into lanes any more.
     std::memset(lanes, 0, fields.payload_bytes);
   } else if (step.kind == StepKind::kAgree) {
     std::memcpy(lanes, group_in(step.scale_slot).agreed.data(), step.packet.payload_bytes);

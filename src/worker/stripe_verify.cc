@@ -100,11 +100,8 @@ Status Stripe::take_counts(const Step& step, const uint8_t* lanes) {
   }
   ScaleGroup& group = group_in(step.scale_slot);
   group.confirmed_bytes += step.packet.payload_bytes / 2;
-  if (group.confirmed_bytes < group.agreed_bytes) {
-    to_confirm_.push_back(step.scale_slot);
-  } else {
-    take_agreement(&group);
-  }
+  if (group.confirmed_bytes == group.agreed_bytes) return take_agreement(&group);
+  to_confirm_.push_back(step.scale_slot);
   return Status();
 }
 

@@ -76,7 +76,8 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     // An aggregator sums one input of each of its members.
     stripe.sums_values &= options_.summands == options.world_size;
     stripe.summands = options_.summands;
-    if (stripe.sum_key.has_value()) stripe.sums_values = stripe.takes_no_lanes = stripe.takes_brief = false;
+    if (stripe.sum_key.has_value())
+      stripe.sums_values = stripe.takes_no_lanes = stripe.takes_brief = stripe.predicts_scales = false;
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;

@@ -32,6 +32,7 @@ import bugs_compression_control
 import bugs_engine
 import bugs_failover
 import bugs_numbers
+import bugs_predict
 import bugs_protocol
 import bugs_service
 import bugs_sparse
@@ -48,6 +49,7 @@ BUGS = [
     *bugs_service.BUGS,
     *bugs_failover.BUGS,
     *bugs_engine.BUGS,
+    *bugs_predict.BUGS,
     *bugs_verify.BUGS,
 ]
 BUILD_DEADLINE_S = 600

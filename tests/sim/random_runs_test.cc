@@ -63,7 +63,8 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
         tally.events.aggregator_crashes, tally.events.aggregator_restarts, tally.events.jobs_on_used_hosts,
         tally.failed[ErrorCode::kTimeout], tally.failed[ErrorCode::kPeerLost],
         tally.failed[ErrorCode::kAggregatorLost], tally.failed[ErrorCode::kWrongSum],
-        tally.lies.wrong_refused, tally.lies.false_scales}) {
+        tally.lies.wrong_refused, tally.lies.false_scales, tally.scales_predicted - tally.scales_mispredicted,
+        tally.scales_mispredicted}) {
     EXPECT_GT(count, runs / 100);
   }
 }

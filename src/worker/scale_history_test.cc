@@ -1,0 +1,109 @@
+#include "src/worker/scale_history.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <vector>
+
+#include "src/base/rng.h"
+
+namespace netsum {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// What is trusted of the prediction for an operation of that kind, which then agrees on `agreed`.
+std::optional<Bytes> next(ScaleHistory* history, uint64_t kind, const Bytes& agreed) {
+  const ScaleHistory::Prediction prediction = history->begin(kind);
+  std::optional<Bytes> trusted;
+  if (!prediction.bytes.empty() && prediction.trusts(0, prediction.bytes.size()))
+    trusted = Bytes(prediction.bytes.begin(), prediction.bytes.end());
+  history->learn(agreed);
+  return trusted;
+}
+
+TEST(ScaleHistoryTest, WhatHasRecurredTwiceIsTrusted) {
+  ScaleHistory history;
+  const Bytes bytes = {130, 0, 7, 1};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(next(&history, 5, bytes), std::nullopt) << i;
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(next(&history, 5, bytes), bytes) << i;
+}
+
+TEST(ScaleHistoryTest, EachByteIsTrustedByItself) {
+  ScaleHistory history;
+  for (uint8_t i = 0; i < 4; ++i) {
+    history.begin(1);
+    history.learn(Bytes{9, 9, i, 9});
+  }
+  const ScaleHistory::Prediction prediction = history.begin(1);
+  EXPECT_TRUE(prediction.trusts(0, 2));
+  EXPECT_FALSE(prediction.trusts(2, 1));
+  EXPECT_FALSE(prediction.trusts(1, 3));
+  EXPECT_TRUE(prediction.trusts(3, 1));
+  EXPECT_FALSE(prediction.trusts(3, 2)) << "beyond its end";
+}
+
+TEST(ScaleHistoryTest, AfterAMistakeItHasToRecurTwiceAgain) {
+  ScaleHistory history;
+  const Bytes one = {1}, two = {2};
+  for (int i = 0; i < 10; ++i) next(&history, 1, one);
+  EXPECT_EQ(next(&history, 1, two), one);
+  EXPECT_EQ(next(&history, 1, one), std::nullopt);
+  EXPECT_EQ(next(&history, 1, one), std::nullopt);
+  EXPECT_EQ(next(&history, 1, one), std::nullopt);
+  EXPECT_EQ(next(&history, 1, one), one);
+}
+
+TEST(ScaleHistoryTest, AlternatingAndRandomBytesAreNotTrusted) {
+  ScaleHistory alternating, pairs, random;
+  Rng rng(1);
+  int trusted = 0;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(next(&alternating, 1, Bytes{static_cast<uint8_t>(i % 2)}), std::nullopt);
+    EXPECT_EQ(next(&pairs, 1, Bytes{static_cast<uint8_t>(i / 2 % 2)}), std::nullopt);
+    trusted += next(&random, 1, Bytes{static_cast<uint8_t>(rng.below(255))}).has_value() ? 1 : 0;
+  }
+  EXPECT_LE(trusted, 2);
+}
+
+// Iterations of a training: equal layers follow each other, so a kind alone does not say which one it is.
+TEST(ScaleHistoryTest, OperationsAreFoundByTheirPlaceInTheSequence) {
+  ScaleHistory history;
+  std::vector<std::pair<uint64_t, Bytes>> iteration;
+  for (uint8_t layer = 0; layer < 12; ++layer) iteration.push_back({7, {layer}});
+  iteration.push_back({8, {100}});
+  iteration.push_back({7, {50}});
+  iteration.push_back({9, {60, 61}});
+  for (int i = 0; i < 40; ++i) {
+    for (size_t n = 0; n < iteration.size(); ++n) {
+      const auto& [kind, bytes] = iteration[n];
+      const std::optional<Bytes> trusted = next(&history, kind, bytes);
+      if (i >= 5) EXPECT_EQ(trusted, bytes) << "iteration " << i << ", operation " << n;
+    }
+    // Now and then there is an operation of another kind between iterations.
+    if (i == 20) next(&history, 77, Bytes{3, 3, 3});
+  }
+}
+
+TEST(ScaleHistoryTest, TheSequenceMayBeAlmostAsLongAsTheMemory) {
+  for (const size_t length : {ScaleHistory::kOperations - 1, ScaleHistory::kOperations}) {
+    ScaleHistory history;
+    int trusted = 0;
+    for (size_t i = 0; i < 6 * length; ++i) {
+      const Bytes bytes = {static_cast<uint8_t>(i % length % 251), static_cast<uint8_t>(i % length / 251)};
+      const std::optional<Bytes> known = next(&history, 1'000 + i % length, bytes);
+      trusted += known == bytes ? 1 : 0;
+    }
+    EXPECT_EQ(trusted, length < ScaleHistory::kOperations ? static_cast<int>(3 * length) : 0);
+  }
+}
+
+TEST(ScaleHistoryTest, AnOperationWithOtherBytesThanItsKindHadIsNotPredicted) {
+  ScaleHistory history;
+  for (int i = 0; i < 5; ++i) next(&history, 1, Bytes{1, 2});
+  for (int i = 0; i < 3; ++i) EXPECT_NE(next(&history, 1, Bytes{1}), Bytes{1});
+  EXPECT_EQ(next(&history, 1, Bytes{1}), Bytes{1});
+}
+
+}  // namespace
+}  // namespace netsum

@@ -1,0 +1,44 @@
+"""Bugs in predicted scales: data that is sent before its scales are agreed on."""
+
+from bug import Bug
+
+HISTORY = "src/worker/scale_history.cc"
+PREDICT = "src/worker/stripe_predict.cc"
+SEND = "src/worker/stripe_send.cc"
+STRIPE = "src/worker/stripe.cc"
+RECEIVE = "src/worker/stripe_receive.cc"
+UNIT = "worker_stripe_predict_test"
+SIMULATION = "sim_predict_test"
+
+BUGS = [
+    Bug("predict", "wrong_is_right", "a wrong prediction counts as right", PREDICT,
+        "&group->agreed[agreed], bytes) == 0;", "&group->agreed[agreed], bytes) <= 0;", SIMULATION),
+    Bug("predict", "first_byte_decides", "only the exponent is compared, not whether lanes are to be wide", PREDICT,
+        "&group->agreed[agreed], bytes) == 0;", "&group->agreed[agreed], 1) == 0;", UNIT),
+    Bug("predict", "right_is_sent_again", "what was predicted right is expected a second time", STRIPE,
+        "    steps += is_right(group, i) ? 0 : packets;", "    steps += packets;", UNIT),
+    Bug("predict", "same_signature", "lanes by predicted scales may be added to those by agreed ones", PREDICT,
+        "  if (!step.predicted) return step.operation->signature();",
+        "  if (!step.predicted || step.chunk.agreed != nullptr) return step.operation->signature();", UNIT),
+    Bug("predict", "scales_not_signed", "lanes by different predictions may be added", PREDICT,
+        "(hash ^ step.chunk.agreed[i]) *", "(hash ^ 0 * step.chunk.agreed[i]) *", UNIT),
+    Bug("predict", "sum_before_agreement", "a sum is delivered before it is known to be right", RECEIVE,
+        "  const bool early = step.predicted &&", "  const bool early = step.predicted && step.brief &&", UNIT),
+    Bug("predict", "too_large_is_sent", "a rank sends elements that do not fit into the predicted lanes", PREDICT,
+        "                     std::greater_equal<>());", "                     [](uint8_t, uint8_t) { return true; });", UNIT),
+    Bug("predict", "repeated_without_lanes", "a contribution that had lanes is repeated without", SEND,
+        "  if (step.own != OwnLanes::kSent && options_.takes_no_lanes",
+        "  if ((step.own != OwnLanes::kSent || is_worthless(step)) && options_.takes_no_lanes", UNIT),
+    Bug("predict", "repeated_after_its_result", "a worthless contribution is repeated from a tensor with the result", SEND,
+        "  } else if (step.own != OwnLanes::kSent || is_worthless(step)) {", "  } else if (step.own != OwnLanes::kSent) {", UNIT),
+    Bug("predict", "any_stripes_chunks", "a stripe predicts from an operation of which it had other chunks", PREDICT,
+        "netsum_mix64(operation.kind() + place)", "netsum_mix64(operation.kind() + 0 * place)", SIMULATION),
+    Bug("predict", "trusted_at_once", "what has been seen once is expected again",
+        "src/worker/scale_history.h", "kTrusted = 2,", "kTrusted = 0,", "worker_scale_history_test"),
+    Bug("predict", "place_forgotten", "an operation between two iterations makes all of the next one unpredictable", HISTORY,
+        "  if (follows && followed_equal_ >= equal_[best]) {", "  if (follows && followed_equal_ > 1'000'000'000) {",
+        "worker_scale_history_test"),
+    Bug("predict", "steps_back", "other stripes wait for chunks that are sent again", SEND,
+        "group.first_chunk + (again ? group.chunks - 1 : stream.data_chunk));",
+        "group.first_chunk + (again ? 0 : stream.data_chunk));", UNIT),
+]
