@@ -4,6 +4,9 @@ The first system of a place, netsum without compression, trains so many steps; w
 get, too. Each trains at least these steps, and on until the time is over (for at most 4 times the steps). Held-out data are
 evaluated on the way, outside the time. So there are a loss after equal steps, and one after equal time.
 
+The systems of a model with one seed are a round. With a budget of less than an hour, the longer models train fewer steps, and a round
+that is not expected to fit is left out: seeds of the longer models first.
+
 After training, the last gradients are reduced on idle workers: "reduction" is encoding, sum and decoding. Needs root.
 
   make bench-compression                                                          the whole table (hours)
@@ -20,7 +23,7 @@ from netsum_bench import compression_report
 from netsum_bench.demo import children, places, summary
 from netsum_bench.demo.command import Run, end_in_order
 from netsum_bench.machine import ROOT
-from netsum_bench.options import BenchmarkRun, add_choice, make_parser, need_root, new_output
+from netsum_bench.options import BenchmarkRun, add_choice, make_parser, need_root, new_output, say
 from netsum_bench.processes import Failed
 from netsum_bench.records import load
 
@@ -63,6 +66,8 @@ SYSTEMS = {
 }
 BASE = "netsum"
 STEPS = {"digits": 120, "lm": 24, "recommender": 30}
+FEW_STEPS = {"digits": 120, "lm": 16, "recommender": 20}  # with a budget below this
+MINUTES_OF_ALL_STEPS = 60
 EVALUATIONS = 12  # on the way to the last step
 LONGEST = 4  # times the steps, for systems that are faster
 QUICK = {
@@ -78,10 +83,17 @@ def trains(system, model):
     return not SYSTEMS[system].models or model in SYSTEMS[system].models
 
 
+def steps_of(options, model):
+    if options.steps:
+        return options.steps
+    is_short = options.budget is not None and options.budget < MINUTES_OF_ALL_STEPS
+    return (FEW_STEPS if is_short else STEPS)[model]
+
+
 def run_of(options, model, workers, rate, seed, system, seconds):
     how = SYSTEMS[system]
     folder = ROOT / "build/bench-compression" / f"{model}-{workers}-{rate}-{seed}-{system}"
-    steps = options.steps or STEPS[model]
+    steps = steps_of(options, model)
     more = ["--evaluate-every", str(max(1, steps // EVALUATIONS)), "--most-steps", str(LONGEST * steps)]
     if seconds is not None:
         more += ["--seconds", f"{seconds:.3f}"]
@@ -176,27 +188,31 @@ def parse_arguments():
     return options
 
 
-def main():
-    options = parse_arguments()
-    run = BenchmarkRun(options)
-    turns = [
-        {"model": model, "workers": int(workers), "rate": rate, "seed": int(seed), "system": system}
-        for rate in options.rates.split(",")
-        for workers in reversed(options.workers.split(","))
-        for seed in options.seeds.split(",")  # so that a budget that is spent leaves out seeds, not models
-        for model in options.models
-        for system in options.systems
-        if trains(system, model)
-    ]
-    records = []
-    for index, turn in enumerate(turns, start=1):
+class Plan:
+    """Which rounds a budget has time for, by what the rounds of other seeds have taken."""
+
+    def __init__(self, run):
+        self._run = run
+        self._seconds = {}  # of a round, by its place
+
+    def admits(self, place):
+        return self._run.fits(self._seconds.get(place, 0))
+
+    def took(self, place, seconds):
+        self._seconds[place] = max(seconds, self._seconds.get(place, 0))
+
+
+def train_round(options, run, systems, place, seed, records):
+    """Trains all systems; False if the budget was spent before the last."""
+    model, workers, rate = place
+    for index, system in enumerate(systems):
         if run.expired():
-            print(f"the budget of {options.budget:g} minutes is spent: {len(turns) - index + 1} trainings left out")
-            break
-        system, rate = turn["system"], turn["rate"]
+            say(f"the budget of {options.budget:g} minutes is spent: left out {', '.join(systems[index:])}")
+            return False
+        turn = {"model": model, "workers": workers, "rate": rate, "seed": seed, "system": system}
         try:
             seconds = None if system == BASE else base_seconds(records, turn)
-            training = run_of(options, turn["model"], turn["workers"], rate, turn["seed"], system, seconds)
+            training = run_of(options, model, workers, rate, seed, system, seconds)
             record = record_of(training, system, rate, *train(options, training, rate))
             said = f"{record['step_ms']['median']:.1f} ms a step, loss {record['curve'][-1]['loss']:.3f}"
         except Failed as error:
@@ -204,8 +220,29 @@ def main():
             said = f"FAILED: {error}"
         run.keep(record)
         records.append(record)
-        what = f"{turn['model']}, {turn['workers']} workers, {rate}, seed {turn['seed']}, {system}"
-        print(f"[{index}/{len(turns)}] {run.seconds():.0f} s  {what}: {said}", flush=True)
+        say(f"[{run.seconds():.0f} s] {model}, {workers} workers, {rate}, seed {seed}, {system}: {said}")
+    return True
+
+
+def main():
+    options = parse_arguments()
+    run = BenchmarkRun(options)
+    plan, records = Plan(run), []
+    rounds = [
+        ((model, int(workers), rate), int(seed))
+        for rate in options.rates.split(",")
+        for workers in reversed(options.workers.split(","))
+        for seed in options.seeds.split(",")  # so that a budget that is spent leaves out seeds, not models
+        for model in options.models
+    ]
+    for place, seed in rounds:
+        systems = [system for system in options.systems if trains(system, place[0])]
+        if not plan.admits(place):
+            say(f"left out, because the budget ends before it: {place[0]}, {place[1]} workers, {place[2]}, seed {seed}")
+            continue
+        begun = run.seconds()
+        if train_round(options, run, systems, place, seed, records):
+            plan.took(place, run.seconds() - begun)
     kept = load(options.output)
     compression_report.write_plot(kept, options.output.with_suffix(".svg"))
     print(f"\n{compression_report.table(kept)}\n\nrecords: {options.output}")

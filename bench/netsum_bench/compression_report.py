@@ -7,7 +7,7 @@ from netsum_bench.figures import markdown, median, number, range_text
 from netsum_bench.rack_report import rate_bits, rate_text
 from netsum_bench.sparse_report import SVG
 
-PLACE = ("rate", "model", "workers")
+PLACE = ("rate", "model", "workers", "steps")
 BASE = "netsum"
 
 THRESHOLDS_HEADINGS = ["model", "wanted", "method", "sent / wanted", "10 % - 90 %", "least - most", "from 0.95 to 1.05"]
@@ -51,6 +51,23 @@ def after_time(record, seconds):
     return max((point for point in record["curve"] if point["s"] <= seconds), key=lambda p: p["step"], default=None)
 
 
+def seconds_to(record, loss):
+    """When the curve first reached the loss; None if it never did."""
+    return next((point["s"] for point in record["curve"] if point["loss"] <= loss), None)
+
+
+def time_to_loss(of_system, base_of):
+    """The median of the seconds to the loss that the base has after equal steps; with how many seeds have reached it, if not all."""
+    compared = [r for r in of_system if r["seed"] in base_of]
+    reached = [seconds_to(r, after_steps(base_of[r["seed"]])["loss"]) for r in compared]
+    found = [seconds for seconds in reached if seconds is not None]
+    if not compared:
+        return ""
+    if not found:
+        return "not reached"
+    return number(median(found)) + (f" ({len(found)} of {len(compared)})" if len(found) < len(compared) else "")
+
+
 def row(system, of_system, of_base):
     """A row of the table. Times are medians over the seeds; losses have the least and the greatest."""
     base_of = {record["seed"]: record for record in of_base}
@@ -73,19 +90,20 @@ def row(system, of_system, of_base):
         range_text([point["accuracy_percent"] for point in steps], "{:.1f}"),
         range_text([point["loss"] for point in timed], "{:.3f}") if timed else "",
         range_text([point["accuracy_percent"] for point in timed], "{:.1f}") if timed else "",
+        time_to_loss(of_system, base_of),
     ]
 
 
 HEADINGS = ["system", "seeds", "sent B/B", "encode ms", "decode ms", "reduction ms", "step ms", "speed-up"]
-HEADINGS += ["loss, equal steps", "accuracy %", "loss, equal time", "accuracy %"]
+HEADINGS += ["loss, equal steps", "accuracy %", "loss, equal time", "accuracy %", f"s to the loss of {BASE}"]
 
 
 def table(records):
     parts = []
-    for (rate, model, workers), systems in places(records):
+    for (rate, model, workers, steps), systems in places(records):
         base = systems.get(BASE, [])
         rows = [row(system, of_system, base) for system, of_system in systems.items()]
-        parts.append(f"#### {model}, {workers} workers, {rate_text(rate)}\n\n{markdown(HEADINGS, rows)}")
+        parts.append(f"#### {model}, {workers} workers, {rate_text(rate)}, {steps} steps\n\n{markdown(HEADINGS, rows)}")
     return "\n\n".join(parts) or "*Nothing to compare yet.*"
 
 
@@ -98,7 +116,7 @@ def write_plot(records, path):
         figure = Figure(figsize=(4.2 * columns, 3.4 * lines), layout="constrained")
         colours = matplotlib.colormaps["tab20"].colors
         names = list(dict.fromkeys(system for _, systems in found for system in systems))
-        for index, ((rate, model, workers), systems) in enumerate(found):
+        for index, ((rate, model, workers, _), systems) in enumerate(found):
             axes = figure.add_subplot(lines, columns, index + 1)
             for system, of_system in systems.items():
                 points = [(point["s"], point["loss"]) for point in of_system[0]["curve"]]

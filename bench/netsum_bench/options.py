@@ -108,7 +108,11 @@ class BenchmarkRun:
         return time.monotonic() - self._begun
 
     def expired(self):
-        return self._budget is not None and self.seconds() > 60 * self._budget
+        return not self.fits(0)
+
+    def fits(self, seconds):
+        """Whether the budget lasts for so long from now on."""
+        return self._budget is None or self.seconds() + seconds <= 60 * self._budget
 
     def keep(self, record):
         self._append(record)

@@ -34,7 +34,10 @@ NOT_MEASURED = [
     ":(exclude)*.md",
 ]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
-COMPRESSION = "netsum,gloo,gloo-fp16,gloo-powersgd,netsum-bf16,netsum-topk-1%,netsum-dgc-1%,netsum-powersgd,netsum-int4,netsum-efsign"
+COMPRESSION = (
+    "netsum,gloo,gloo-fp16,gloo-powersgd,netsum-bf16,netsum-lanes8,netsum-int4,netsum-topk-1%,"
+    "netsum-powersgd,netsum-dgc-1%,netsum-sidco-1%"
+)
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
 

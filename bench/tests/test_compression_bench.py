@@ -1,5 +1,7 @@
 """The benchmark of compression: its table and plot, and a small real run."""
 
+import argparse
+
 from bench_harness import needs_package, needs_root, run_module
 from netsum_bench import compression_bench, compression_report, records
 
@@ -53,6 +55,54 @@ def test_losses_after_equal_steps_and_after_equal_time():
     assert (rows["netsum-topk-1%"]["speed-up"], rows["gloo"]["speed-up"]) == ("2.00", "0.50")
     assert (rows["netsum-topk-1%"]["encode ms"], rows["gloo"]["encode ms"]) == ("12.0", "")
     assert rows["gloo"]["sent B/B"] == "0.250"
+    # The base has 2.0 after its 4 s, and 2.2 with the other seed.
+    to_loss = {system: row["s to the loss of netsum"] for system, row in rows.items()}
+    assert to_loss == {"netsum": "4.00", "netsum-topk-1%": "3.00", "gloo": "8.00"}
+
+
+def test_a_loss_that_not_all_seeds_reach():
+    base = [record("netsum", 1.0, [3.0, 2.0]), record("netsum", 1.0, [3.0, 2.5], seed=2)]
+    slow = [record("gloo", 2.0, [3.0, 2.4]), record("gloo", 2.0, [3.0, 2.4], seed=2)]
+    last = [cells(line)[-1] for line in compression_report.table([*base, *slow]).splitlines()[4:]]
+    assert last == ["4.00", "8.00 (1 of 2)"]
+    last = [cells(line)[-1] for line in compression_report.table([base[0], slow[0]]).splitlines()[4:]]
+    assert last == ["4.00", "not reached"]
+
+
+def test_other_numbers_of_steps_are_another_table():
+    longer = {**record("gloo", 1.0, [3.0, 2.0, 1.0]), "steps": 6}
+    text = compression_report.table([record("netsum", 1.0, [3.0, 2.0]), longer])
+    assert text.count("####") == 2 and ", 6 steps" in text
+
+
+class Clock:
+    """A run of which so many seconds are left."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def fits(self, seconds):
+        return seconds <= self.left
+
+
+def test_rounds_that_do_not_fit_are_left_out():
+    clock = Clock(100)
+    plan = compression_bench.Plan(clock)
+    assert plan.admits("lm"), "nothing is known of it"
+    plan.took("lm", 60)
+    plan.took("digits", 20)
+    clock.left = 40
+    assert not plan.admits("lm") and plan.admits("digits")
+    clock.left = -1
+    assert not plan.admits("recommender")
+
+
+def test_a_small_budget_has_fewer_steps():
+    options = lambda **more: argparse.Namespace(**{"steps": None, "budget": None, **more})
+    assert compression_bench.steps_of(options(), "lm") == compression_bench.STEPS["lm"]
+    assert compression_bench.steps_of(options(budget=60.0), "lm") == compression_bench.STEPS["lm"]
+    assert compression_bench.steps_of(options(budget=30.0), "lm") < compression_bench.STEPS["lm"]
+    assert compression_bench.steps_of(options(budget=30.0, steps=50), "lm") == 50
 
 
 def test_the_plot_has_every_system(tmp_path):
