@@ -4,6 +4,7 @@
 // bytes_per_second counts the tensor's bytes once.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -41,9 +42,13 @@ void compress(benchmark::State& state, const CompressionOptions& options) {
 }
 
 const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
+    {"none", {.method = "none"}},
     {"fp16", {.method = "fp16"}},
+    {"fp16, residual", {.method = "fp16", .memory = "residual"}},
+    {"bf16", {.method = "bf16"}},
     {"topk, 1 %", {.method = "topk", .ratio = 0.01}},
     {"topk, 1 %, sampled", {.method = "topk", .ratio = 0.01, .sampled = true}},
+    {"topk, 0.1 %, sampled", {.method = "topk", .ratio = 0.001, .sampled = true}},
     {"dgc, 1 %, sampled", {.method = "dgc", .ratio = 0.01, .sampled = true}},
     {"sidco, 1 %", {.method = "sidco", .ratio = 0.01}},
     {"threshold", {.method = "threshold", .threshold = 0.9}},
@@ -52,10 +57,14 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"lanes8", {.method = "lanes8"}},
     {"lanes8, no memory", {.method = "lanes8", .memory = "none"}},
     {"int8", {.method = "int8"}},
+    {"int4", {.method = "int4"}},
     {"qsgd", {.method = "qsgd"}},
+    {"terngrad", {.method = "terngrad"}},
     {"int4, rotated", {.method = "int4", .rotated = true}},
     {"thc", {.method = "thc", .block = 1024}},
     {"efsign", {.method = "efsign"}},
+    {"signsgd", {.method = "signsgd"}},
+    {"signum", {.method = "signum"}},
     {"onebit", {.method = "onebit"}},
     {"powersgd, rank 4", {.method = "powersgd"}},
     {"natural", {.method = "natural"}},
@@ -70,6 +79,9 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
+  for (const std::string_view method : netsum::compression_methods())
+    NETSUM_ASSERT(std::any_of(netsum::kCases.begin(), netsum::kCases.end(),
+                              [&](const auto& entry) { return entry.second.method == method; }));
   for (const auto& [name, options] : netsum::kCases)
     benchmark::RegisterBenchmark(name.c_str(), &netsum::compress, options)->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();
