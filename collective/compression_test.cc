@@ -74,6 +74,9 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "inceptionn"},
       {.method = "sketch"},
       {.method = "adaq"},
+      {.method = "chunktopk", .k = 10},
+      {.method = "dcttopk", .k = 4, .block = 64},
+      {.method = "dcttopk", .path = "gather", .k = 4, .block = 64},
   };
   for (const CompressionOptions& options : methods) {
     const auto compression = made(options);

@@ -72,6 +72,8 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"inceptionn", {.method = "inceptionn"}},
     {"sketch", {.method = "sketch"}},
     {"adaq, 1 %", {.method = "adaq", .ratio = 0.01}},
+    {"chunktopk, 64 of 4096", {.method = "chunktopk", .k = 64, .block = 4096}},
+    {"dcttopk, 4 of 64", {.method = "dcttopk", .k = 4, .block = 64}},
 };
 
 }  // namespace

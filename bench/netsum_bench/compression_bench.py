@@ -63,6 +63,8 @@ SYSTEMS = {
     "netsum-inceptionn": System(compression={"method": "inceptionn"}),
     "netsum-sketch": System(compression={"method": "sketch"}),
     "netsum-adaq-1%": System(compression={"method": "adaq", "ratio": 0.01}),
+    "netsum-chunktopk": System(compression={"method": "chunktopk", "k": 64, "block": 4096}),
+    "netsum-dcttopk": System(compression={"method": "dcttopk", "k": 4, "block": 64}),
 }
 BASE = "netsum"
 STEPS = {"digits": 120, "lm": 24, "recommender": 30}

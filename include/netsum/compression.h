@@ -122,13 +122,16 @@ struct CompressionOptions {
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // adaq, topk, sidco, blocktopk, randomk: the share of the elements that is sent, above 0 and at most 1; at least one element.
+  // adaq, topk, sidco, blocktopk, randomk, chunktopk, dcttopk: the share of the elements that is sent, above 0 and at most 1; at
+  // least one element.
   double ratio = 0.01;
-  // topk, sidco, blocktopk, randomk: elements that are sent, instead of a share; at most all. 0: `ratio` decides.
+  // topk, sidco, blocktopk, randomk: elements that are sent, instead of a share; at most all. chunktopk, dcttopk: elements of every
+  // chunk. 0: `ratio` decides.
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
   // lanes8, int8, int4, thc, u8bit: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
+  // chunktopk: elements of a chunk; dcttopk: as well, a power of two, at most 256.
   uint32_t block = 256;
   // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
   bool rotated = false;

@@ -66,6 +66,14 @@ constexpr std::array kMethods = {
            "residual",
            {"ratio", "k", "block"},
            [](const CompressionOptions& options, bool) { return make_block_top_k(options); }},
+    Method{"chunktopk",
+           "residual",
+           {"ratio", "k", "block"},
+           [](const CompressionOptions& options, bool) { return make_chunk_top_k(options); }},
+    Method{"dcttopk",
+           "residual",
+           {"ratio", "k", "block"},
+           [](const CompressionOptions& options, bool) { return make_dct_top_k(options); }},
     Method{"dgc",
            "dgc",
            {"ratio", "k", "sampled", "warmup_steps"},
@@ -267,7 +275,8 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         "the method " + method + " cannot use the memory " + quoted(memory) +
         ": it is unbiased, so its errors cancel out by themselves, and fed back they may grow; use "
         "memory 'none'");
-  if (memory == "dgc" && promise.summability != Summability::kUnion)
+  const bool sends_elements = promise.summability == Summability::kUnion && compressor.name() != "dcttopk";
+  if (memory == "dgc" && !sends_elements)
     return invalid("the method " + method +
                    " cannot use the memory 'dgc', which clears the momentum of elements that were sent: its "
                    "payload does not say which these are; use topk or threshold, or memory 'residual'");

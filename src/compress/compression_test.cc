@@ -34,7 +34,7 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 25u);
+  EXPECT_EQ(compression_methods().size(), 27u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
@@ -72,6 +72,10 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   }
   EXPECT_THAT(refusal_of({.method = "inceptionn", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "adaq", .path = "dense"}), HasSubstr("use path 'union'"));
+  EXPECT_THAT(refusal_of({.method = "chunktopk", .path = "union"}), HasSubstr("use path 'gather'"));
+  EXPECT_THAT(refusal_of({.method = "chunktopk", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .path = "dense"}), HasSubstr("use path 'union'"));
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .memory = "dgc"}), HasSubstr("cannot use the memory 'dgc'"));
 }
 
 TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
@@ -88,7 +92,7 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
       EXPECT_THAT(refusal_of({.method = method, .block = block}), HasSubstr("between 1 and 4096"));
   EXPECT_THAT(refusal_of({.method = "thc", .block = 48}), HasSubstr("power of two"));
   EXPECT_THAT(refusal_of({.method = "int8", .block = 48, .rotated = true}), HasSubstr("power of two"));
-  for (const uint32_t rank : {0u, 1025u})
+  for (const uint32_t rank : {0u, 1027u})
     EXPECT_THAT(refusal_of({.method = "powersgd", .rank = rank}), HasSubstr("between 1 and 1024"));
   EXPECT_THAT(refusal_of({.method = "sidco", .fit = "normal"}),
               HasSubstr("'exponential', 'pareto' or 'gamma'"));
@@ -98,6 +102,13 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
     EXPECT_THAT(refusal_of({.method = "sketch", .buckets = buckets}), HasSubstr("between 2 and 256"));
   EXPECT_THAT(refusal_of({.method = "u8bit", .block = 0}), HasSubstr("between 1 and 4096"));
   EXPECT_THAT(refusal_of({.method = "adaq", .ratio = 0}), HasSubstr("above 0 and at most 1"));
+  for (const char* const method : {"chunktopk", "dcttopk"}) {
+    EXPECT_THAT(refusal_of({.method = method, .ratio = 1.5}), HasSubstr("above 0 and at most 1"));
+    EXPECT_THAT(refusal_of({.method = method, .block = 0}), HasSubstr("block is 0"));
+  }
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .block = 48}), HasSubstr("power of two"));
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .block = 512}), HasSubstr("at most 256"));
+  EXPECT_THAT(refusal_of({.method = "chunktopk", .block = 4097}), HasSubstr("between 1 and 4096"));
   EXPECT_THAT(refusal_of({.method = "topk", .decay = 1.5}), HasSubstr("decay is 1.5"));
   EXPECT_THAT(refusal_of({.method = "dgc", .momentum = 1}), HasSubstr("momentum is 1"));
   EXPECT_THAT(refusal_of({.method = "dgc", .clip_norm = -1}), HasSubstr("clip_norm is -1"));
@@ -136,6 +147,8 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
   all.push_back({.method = "inceptionn", .error_bound = 0.01});
   all.push_back({.method = "sketch", .buckets = 3});
   all.push_back({.method = "adaq", .ratio = 0.2});
+  all.push_back({.method = "chunktopk", .ratio = 0.2, .block = 30});
+  all.push_back({.method = "dcttopk", .ratio = 0.2, .block = 32});
   for (const CompressionOptions& options : all) {
     const auto compression = made(options);
     for (uint64_t seed = 1; seed <= 5; ++seed) {

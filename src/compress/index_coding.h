@@ -1,9 +1,7 @@
 // Tensors that are mostly zero, as indices and values, for paths where indices travel.
 //
-// After 8 bytes with the length and 8 bytes with the number k of elements that are not zero come the indices, in the shorter of two
-// forms: a bitmap of n bits, or Elias and Fano's code of an ascending sequence (Elias, JACM 1974; Fano, MIT 1971), which has
-// k l bits of the lower l = log2(n / k) bits of each index, and k + n / 2^l bits that count the upper ones: 8.6 bits for each
-// element at a share of 1 %, 12 at 0.1 %. Then come the k values. Which form it is follows from n and k.
+// After 8 bytes with the length and 8 bytes with the number k of elements that are not zero come the indices (index_stream.h), and
+// then the k values. An index takes 8.6 bits at a share of 1 %, 12 at 0.1 %, and all of them never more than a bitmap.
 #ifndef NETSUM_SRC_COMPRESS_INDEX_CODING_H_
 #define NETSUM_SRC_COMPRESS_INDEX_CODING_H_
 

@@ -108,6 +108,17 @@ MadeCompressor make_quantile_sketch(const CompressionOptions& options);
 // 2016. |x - C(x)|^2 = |x|^2 - k+ m+^2 - k- m-^2. Equal magnitudes are sent all or not at all.
 MadeCompressor make_adaptive_levels(const CompressionOptions& options);
 
+// "chunktopk": the k largest elements of every chunk, as a sign and one of two magnitudes: the mean of those up to the mean of the k, and
+// that of the others. SparseLoCo (Sarfi et al., 2025) sends 64 of 4096 elements in 2 bits each in this way, as the changes of weights between
+// local steps. Indices within chunks take log2(n / k) + 2 bits. |x - C(x)|^2 = |x|^2 - sum of count * mean^2 over all magnitudes.
+MadeCompressor make_chunk_top_k(const CompressionOptions& options);
+
+// "dcttopk": the k largest coefficients of the discrete cosine transform of every chunk. DeMo (Peng et al., 2024), whose residual decays,
+// divides a sum by the number of ranks that sent the coefficient; here it is divided by that of all, so the result is a mean. The transform is orthonormal:
+// a contraction with d = k / n.
+inline constexpr size_t kMostDctBlock = 256;
+MadeCompressor make_dct_top_k(const CompressionOptions& options);
+
 // How many of n elements k or a share are; 1 to n. 0 of 0.
 size_t elements_to_send(size_t n, uint64_t k, double ratio);
 // ratio and k of CompressionOptions.

@@ -19,6 +19,11 @@ TREE = "src/compress/dynamic_tree.cc"
 INCEPTIONN = "src/compress/inceptionn.cc"
 SKETCH = "src/compress/quantile_sketch.cc"
 ADAQ = "src/compress/adaptive_levels.cc"
+INDEX_STREAM = "src/compress/index_stream.h"
+CHUNKS = "src/compress/chunk_top_k.cc"
+CHUNKS_TEST = "compress_test ChunkTopKTest.TheLargestOfEachChunkBecomeOneOfTwoMagnitudes"
+DCT = "src/compress/dct_top_k.cc"
+DCT_TEST = "compress_test DctTopKTest.TheLargestCoefficientsOfEachChunkAreSent"
 INDEX_CODING = "src/compress/index_coding.cc"
 INDEX_CODING_TEST = "compress_test IndexCodingTest.ValuesComeBackAtTheirPlaces"
 TENSOR = "src/compress/tensor.cc"
@@ -183,11 +188,11 @@ BUGS = [
         "output[i] /= static_cast<float>(ranks)", "output[i] /= 1", ALL_RANKS),
     Bug("compress", "settings_not_compared", "ranks with different settings are not told", API,
         "    if (texts[r] != texts[0])", "    if (false)", "compression_collective_test CompressionSettingsTest*"),
-    Bug("compress", "upper_index_bits_lost", "an index loses the bits above the lower ones", INDEX_CODING,
-        "(i >> form.low_bits) + sent", "sent", INDEX_CODING_TEST),
-    Bug("compress", "bitmap_never", "indices are never a bitmap", INDEX_CODING,
-        "if (index_bytes >= bitmap)", "if (index_bytes >= 100 * bitmap)",
-        "compress_test IndexCodingTest.TheShorterFormIsTaken"),
+    Bug("compress", "upper_index_bits_lost", "an index loses the bits above the lower ones", INDEX_STREAM,
+        "size_t zeros = gap >> low_bits_;", "size_t zeros = 0;", INDEX_CODING_TEST),
+    Bug("compress", "bitmap_never", "indices are never a bitmap", INDEX_STREAM,
+        "bits = bits_with(0);", "bits = 100 * bits_with(0) + 1;",
+        "compress_test IndexCodingTest.TheShortestCodeIsTaken"),
     Bug("compress", "length_not_checked", "a code of another tensor is decoded", INDEX_CODING,
         "k > n || header[0] != coded_bytes(n, k)", "k > n", "compress_test IndexCodingTest.WhatIsNoCodeIsRefused"),
     Bug("compress", "no_code_is_a_gradient", "what cannot be decoded counts as zeros", TENSOR,
@@ -226,4 +231,16 @@ BUGS = [
     Bug("compress", "one_mean_for_both_signs", "adaq sends negative elements as the mean of the positive ones", ADAQ,
         "value < 0 ? minus : plus", "value < -1e30f ? minus : plus",
         "compress_test AdaptiveLevelsTest.TheLargestOfEachSignBecomeTheirMean"),
+    Bug("compress", "one_magnitude", "chunktopk sends large elements as small ones", CHUNKS,
+        "return (code & kNegative) != 0 ? -magnitude : magnitude;", "return (code & kNegative) != 0 ? -levels.small : levels.small;",
+        CHUNKS_TEST),
+    Bug("compress", "last_chunk_sends_as_many", "the last chunk has as many indices as a whole one", CHUNKS,
+        "bits_of_chunk(count % chunk_)", "bits_of_chunk(count % chunk_ / 2)",
+        "compress_test Methods/ChunksTest.ZerosNothingAndMoreThanThereAre/chunktopk"),
+    Bug("compress", "ties_of_a_chunk", "of equal elements of a chunk, all are sent", "src/compress/largest.h",
+        "equal_-- > 0", "true", CHUNKS_TEST),
+    Bug("compress", "not_orthonormal", "the constant coefficient is as long as the others", DCT,
+        "c == 0 ? 1.0 : 2.0", "2.0", DCT_TEST),
+    Bug("compress", "coefficients_as_momentum", "coefficients clear the momentum of elements", COMPRESSION,
+        " && compressor.name() != \"dcttopk\"", "", REFUSED),
 ]

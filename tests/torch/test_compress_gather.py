@@ -153,6 +153,30 @@ def adaq(x):
     return sent
 
 
+def chunk_top_k(x, block=256, k=8):
+    sent = []
+    for chunk in x.flatten().split(block):
+        order = chunk.abs().sort(descending=True, stable=True).indices[:k]
+        values, part = chunk[order].double(), torch.zeros_like(chunk)
+        is_large = values.abs() > values.abs().mean()
+        for of_level in (is_large, ~is_large):
+            if of_level.any():
+                level = values[of_level].abs().mean().float()
+                part[order[of_level]] = level * values[of_level].sign().float()
+        sent.append(part)
+    return torch.cat(sent).reshape(x.shape)
+
+
+def dct_top_k(x, block=4, k=1):
+    """Of a tensor whose size is a multiple of the block. With k = 2, an element that is alone in its block has equal coefficients."""
+    i = torch.arange(block, dtype=torch.float64)
+    cosines = torch.cos(torch.pi * (i + 0.5) * i[:, None] / block) * (2 / block) ** 0.5
+    cosines[0] /= 2**0.5
+    coefficients = x.double().reshape(-1, block) @ cosines.T
+    order = coefficients.abs().sort(descending=True, stable=True).indices[:, k:]
+    return (coefficients.scatter(1, order, 0.0) @ cosines).float().reshape(x.shape)
+
+
 # Where numbers are computed in another order here, the last bit may differ, and with it what is nearest.
 CODES = {
     "natural": (natural, {"memory": "residual"}, 0),
@@ -160,7 +184,13 @@ CODES = {
     "inceptionn": (inceptionn, {"error_bound": 2**-12}, 0),
     "sketch": (sketch, {"buckets": 16}, 1e-6),
     "adaq": (adaq, {"ratio": 0.05}, 1e-6),
+    "chunktopk": (chunk_top_k, {"k": 8}, 1e-6),
+    "dcttopk": (dct_top_k, {"k": 1, "block": 4}, 1e-6),
 }
+
+
+SPARSE = ("adaq", "chunktopk", "dcttopk")
+PATHS = {"adaq": "union", "dcttopk": "union"}  # those that the network sums
 
 
 @pytest.mark.parametrize("method", CODES)
@@ -202,7 +232,7 @@ def test_the_step_is_skipped_on_every_rank(method):
     def on_rank(rank):
         model = wrapped(make_model())
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        state = netsum.torch.compress(model, method, path="union" if method == "adaq" else "gather", grad_scaler=scaler)
+        state = netsum.torch.compress(model, method, path=PATHS.get(method, "gather"), grad_scaler=scaler)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
         batches = (batch(rank, step) for step in range(4))
         if rank == 1:
@@ -220,7 +250,7 @@ def test_the_step_is_skipped_on_every_rank(method):
 def test_training_with_codes_ends_near_the_uncompressed_loss(method):
     def on_rank(rank):
         untrained, plain = train(rank, None, 0)[1], train(rank, None, 150)[1]
-        weights, loss = train(rank, method, 150, **({"ratio": 0.1} if method == "adaq" else {}))
+        weights, loss = train(rank, method, 150, **({"ratio": 0.1} if method in SPARSE else {}))
         return weights, untrained, plain, loss
 
     results = ranks.run(on_rank, world_size=2)

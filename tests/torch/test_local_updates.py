@@ -4,6 +4,7 @@ import netsum.torch
 import pytest
 import ranks
 import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
+from test_compress_gather import chunk_top_k
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
@@ -171,5 +172,46 @@ def test_wrong_settings_are_refused():
         for fragments in (0, 3):
             with pytest.raises(ValueError, match="between 1 and every"):
                 netsum.torch.LocalUpdates(make_model(), every=2, fragments=fragments)
+
+    ranks.run(on_rank, world_size=SIZE)
+
+
+def test_sparse_loco():
+    """The changes of weights, by the largest of every chunk in 2 bits: against a simulation of both ranks."""
+    chunk, k, decay, every = 64, 8, 0.95, 3
+
+    def send(change):
+        parts = [chunk_top_k(part, chunk, k) for part in change.flatten().split(chunk)]
+        return torch.cat(parts).reshape(change.shape)
+
+    def on_rank(rank):
+        model = make_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        local = netsum.torch.LocalUpdates(
+            model, every=every, method="chunktopk", k=k, block=chunk, decay=decay, min_elements=0
+        )
+        models = [make_model() for _ in range(SIZE)]
+        optimizers = [torch.optim.SGD(m.parameters(), lr=LR) for m in models]
+        anchors = weights(models[0])
+        kept = [[torch.zeros_like(a) for a in anchors] for _ in range(SIZE)]
+        for step in range(4 * every):
+            train_step(model, optimizer, rank, step)
+            local.step()
+            for r in range(SIZE):
+                train_step(models[r], optimizers[r], r, step)
+            if (step + 1) % every != 0:
+                continue
+            for i, anchor in enumerate(anchors):
+                changes = [anchor - weights(m)[i] for m in models]
+                if anchor.dim() > 1:  # others are not compressed
+                    for r in range(SIZE):
+                        kept[r][i] = decay * kept[r][i] + changes[r]
+                        changes[r] = send(kept[r][i])
+                        kept[r][i] = kept[r][i] - changes[r]
+                anchors[i] = anchor - sum(changes) / SIZE
+                for m in models:
+                    list(m.parameters())[i].data.copy_(anchors[i])
+            for mine, theirs in zip(weights(model), anchors, strict=True):
+                assert torch.allclose(mine, theirs, atol=1e-5), step
 
     ranks.run(on_rank, world_size=SIZE)

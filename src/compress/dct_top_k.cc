@@ -1,0 +1,128 @@
+// The largest coefficients of every chunk's discrete cosine transform.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <string>
+#include <vector>
+
+#include "src/compress/largest.h"
+#include "src/compress/methods.h"
+#include "src/compress/sparsifier.h"
+
+namespace netsum::compress {
+namespace {
+
+// The orthonormal DCT-II of one size: coefficient c of x is the sum of at(c, i) x[i].
+class Cosines {
+ public:
+  explicit Cosines(size_t size) : size_(size), by_coefficient_(size * size), by_element_(size * size) {
+    for (size_t c = 0; c < size; ++c)
+      for (size_t i = 0; i < size; ++i) {
+        const double angle =
+            std::numbers::pi * static_cast<double>((2 * i + 1) * c) / static_cast<double>(2 * size);
+        const double length = std::sqrt((c == 0 ? 1.0 : 2.0) / static_cast<double>(size));
+        by_coefficient_[c * size + i] = by_element_[i * size + c] =
+            static_cast<float>(length * std::cos(angle));
+      }
+  }
+
+  void forward(const float* values, float* coefficients) const {
+    transform(by_element_, values, coefficients);
+  }
+  void inverse(const float* coefficients, float* values) const {
+    transform(by_coefficient_, coefficients, values);
+  }
+
+ private:
+  // Zeros cost nothing.
+  void transform(const std::vector<float>& matrix, const float* from, float* to) const {
+    std::fill_n(to, size_, 0.0f);
+    for (size_t r = 0; r < size_; ++r) {
+      const float factor = from[r];
+      if (factor == 0) continue;
+      const float* const row = matrix.data() + r * size_;
+      for (size_t i = 0; i < size_; ++i) to[i] += factor * row[i];
+    }
+  }
+
+  size_t size_;
+  std::vector<float> by_coefficient_, by_element_;
+};
+
+// The payload is as long as the tensor: the coefficients of each chunk, of which most are zero. What is left behind the last whole
+// chunk is divided into chunks of smaller powers of two.
+class DctTopK : public Sparsifier {
+ public:
+  explicit DctTopK(const CompressionOptions& options) : k_(options.k), ratio_(options.ratio) {
+    for (size_t size = 1; size <= options.block; size *= 2) cosines_.emplace_back(size);
+  }
+
+  std::string_view name() const override { return "dcttopk"; }
+
+  void sparsify(const CompressionContext& /*context*/, std::span<const float> values, float* residual,
+                float* sent) const override {
+    std::array<float, kMostDctBlock> rest;
+    for_each_chunk(values.size(), [&](size_t at, size_t size, const Cosines& cosines) {
+      const auto chunk = values.subspan(at, size);
+      cosines.forward(chunk.data(), sent + at);
+      const bool is_finite = all_finite(chunk) && all_finite({sent + at, size});
+      if (!is_finite) sent[at] = NAN;  // which nothing hides
+      keep_largest({sent + at, size});
+      if (residual == nullptr) return;
+      if (is_finite) {
+        cosines.inverse(sent + at, rest.data());
+        for (size_t i = 0; i < size; ++i) residual[at + i] = chunk[i] - rest[i];
+      } else {
+        if (residual != values.data()) std::memcpy(residual + at, chunk.data(), chunk.size_bytes());
+        clear_not_finite(residual + at, size);
+      }
+    });
+  }
+
+  void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
+                  const void* payload, const float* /*side*/, int contributions, std::span<float> out,
+                  float* /*residual*/) const override {
+    const auto* const sums = static_cast<const float*>(payload);
+    std::array<float, kMostDctBlock> mean;
+    for_each_chunk(out.size(), [&](size_t at, size_t size, const Cosines& cosines) {
+      for (size_t i = 0; i < size; ++i) mean[i] = sums[at + i] / static_cast<float>(contributions);
+      cosines.inverse(mean.data(), out.data() + at);
+    });
+  }
+
+ private:
+  template <class Visit>
+  void for_each_chunk(size_t count, const Visit& visit) const {
+    for (size_t at = 0; at < count;) {
+      const auto fits = static_cast<size_t>(std::bit_width(count - at)) - 1;
+      const size_t level = std::min(fits, cosines_.size() - 1);
+      visit(at, size_t{1} << level, cosines_[level]);
+      at += size_t{1} << level;
+    }
+  }
+  // Clears the others. Of equal magnitudes, the first ones stay.
+  void keep_largest(std::span<float> coefficients) const {
+    Largest largest(coefficients, elements_to_send(coefficients.size(), k_, ratio_));
+    for (float& coefficient : coefficients)
+      if (!largest.takes(coefficient)) coefficient = 0;
+  }
+
+  uint64_t k_;
+  double ratio_;
+  std::vector<Cosines> cosines_;  // of 2^i elements
+};
+
+}  // namespace
+
+MadeCompressor make_dct_top_k(const CompressionOptions& options) {
+  if (Status status = check_share(options); !status.ok()) return status;
+  if (!std::has_single_bit(options.block) || options.block > kMostDctBlock)
+    return Status(ErrorCode::kInvalidArgument, "block is " + std::to_string(options.block) +
+                                                   "; for dcttopk it must be a power of two, at most 256");
+  return std::shared_ptr<const Compressor>(std::make_shared<DctTopK>(options));
+}
+
+}  // namespace netsum::compress
