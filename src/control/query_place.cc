@@ -1,6 +1,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "src/base/text.h"
@@ -36,6 +37,7 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
                               const TlsOptions& tls, std::chrono::milliseconds timeout) {
   const auto query = make_status_query(address, aggregator_token, tls, timeout);
   if (!query.ok()) return query.status();
+  std::optional<Status> earlier;
   for (int brief_retries = 0;;) {
     grpc::ClientContext context;
     context.set_deadline(query->deadline);
@@ -48,7 +50,10 @@ Result<PlaceInfo> query_place(const std::string& address, const std::string& agg
     if (result.error_code() == grpc::StatusCode::UNIMPLEMENTED)
       return older_release(address, ", or switch the plan off on all ranks (NETSUM_SHARES=off)");
     if (const auto answer = from_rpc_status(result)) return *answer;
+    // The deadline may pass while gRPC connects again: the reason is that of the attempt before.
+    if (result.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && earlier) return *earlier;
     const ConnectionError error = explain(address, tls, result);
+    earlier = error.status;
     if (error.retry == Retry::kYes) brief_retries = 0;
     if (error.retry == Retry::kBriefly) ++brief_retries;
     const bool in_time = std::chrono::system_clock::now() + kRetryPause < query->deadline;

@@ -411,9 +411,13 @@ TEST(UdpIoTest, AnswersFromTheAddressAsked) {
 
 TEST(UdpIoTest, AnswersFromTheIpv6AddressAsked) {
   const std::string obstacle = in_namespace(1500, [] {
+    // The kernel makes the route to an address later, in a work queue.
     ASSERT_EQ(
-        std::system("ip address add fd77::1/64 dev lo nodad && ip address add fd77::2/64 dev lo nodad && "
-                    "ip address add fe80::77/64 dev lo nodad"),
+        std::system(
+            "for address in fd77::1 fd77::2 fe80::77; do ip address add $address/64 dev lo nodad; done; "
+            "for address in fd77::1 fd77::2 fe80::77; do timeout 60 sh -c "
+            "'until ip route get '$address' oif lo | grep -q ^local; do sleep 0.01; done' || exit 1; "
+            "done"),
         0);
     for (const bool gso : {true, false}) {
       expect_answers_from("[::]:0", {"[::1]:0", "[fd77::1]:0", "[fd77::2]:0", "[fe80::77%lo]:0"}, gso);
