@@ -85,6 +85,18 @@ TEST_F(CallerDrivesTest, AThreadThatWaitsAtOnceSubmitsAndEndsItsOperationsItself
   EXPECT_TRUE(mine);
 }
 
+TEST_F(CallerDrivesTest, AThreadThatPollsEndsItsOperationsItself) {
+  script_.change([&] { script_.echoes = true; });
+  bool mine = false;
+  for (int i = 0; i < 100'000 && !mine; ++i) {
+    const Work work = submit();
+    while (!work.done()) (void)work.wait(milliseconds(0));
+    EXPECT_TRUE(work.wait().ok());
+    mine = is_mine(script_.driver);
+  }
+  EXPECT_TRUE(mine);
+}
+
 TEST_F(CallerDrivesTest, TheEnginesThreadEndsWhatNobodyWaitsFor) {
   const Work work = submit_as_driver();
   ASSERT_TRUE(work.valid());

@@ -147,10 +147,17 @@ void EngineThread::loop() {
 void EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us) {
   seat_->take_calls();
   const auto ends = [&] { return part.ended || done || stop_.load(std::memory_order_acquire); };
-  while (!ends() && monotonic_us() < deadline_us) {
-    if (!turn() && !ends()) sleep(deadline_us);
+  bool over = ends();
+  while (!over) {
+    const bool worked = turn();
+    over = ends();
+    if (monotonic_us() >= deadline_us) break;
+    if (!worked && !over) sleep(deadline_us);
   }
-  seat_->leave(!quiet() || report_due_ || stop_.load(std::memory_order_acquire));
+  const bool in_progress = !quiet();
+  seat_->leave((in_progress && over) || report_due_ || stop_.load(std::memory_order_acquire));
+  // Who waits for a limited time, or polls, comes back soon.
+  if (in_progress && !over) seat_->watch(monotonic_us());
 }
 
 // One pass over everything that the core may have to do. False: there was nothing.

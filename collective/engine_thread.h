@@ -57,7 +57,7 @@ class EngineThread {
   bool submit(const OperationPtr& operation, OperationSpec spec, Start start);
 
   // Only with the seat, which it gives up. Drives the core until the part has ended, `done`, the deadline has passed or
-  // the thread stops.
+  // the thread stops; at least once.
   void drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us);
 
  private:

@@ -33,11 +33,11 @@ void Work::State::drive(int64_t deadline_us) {
   }
   if (mine == nullptr) return;
   const int64_t now_us = monotonic_us();
-  if (now_us >= deadline_us) return;
   if (now_us - mine->submitted_us <= DriverSeat::kPromptUs && !mine->awaited.exchange(true))
     mine->seat->score().note_prompt_wait();
   if (done || mine->ended) return;
-  EngineThread* const engine = mine->seat->take_or_call();
+  // One that polls does not make another driver leave.
+  EngineThread* const engine = now_us < deadline_us ? mine->seat->take_or_call() : mine->seat->take();
   if (engine != nullptr) engine->drive(*mine, done, deadline_us);
 }
 
@@ -77,7 +77,9 @@ Status Work::wait(std::chrono::milliseconds timeout) const {
   const auto since_boot = deadline.time_since_epoch();
   state_->drive(std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count());
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_until(lock, deadline, [&] { return state_->done.load(); })) {
+  const auto is_done = [&] { return state_->done.load(); };
+  // For one that polls, a system call less.
+  if (!(timeout.count() > 0 ? state_->changed.wait_until(lock, deadline, is_done) : is_done())) {
     return Status(ErrorCode::kTimeout, "the operation is still in progress after waiting for " +
                                            std::to_string(timeout.count()) + " ms");
   }

@@ -303,6 +303,7 @@ Result CollectiveComm::reduce_scatter(const void* input, void* output, const Win
 }
 
 Result CollectiveComm::test(CollectiveRequest* request, bool* done, size_t* bytes) {
+  (void)netsum_work_wait(request->work, 0);  // NCCL's thread polls, and so drives
   *done = netsum_work_done(request->work) != 0;
   if (!*done) return kSuccess;
   const int code = netsum_work_wait(request->work, -1);

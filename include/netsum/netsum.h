@@ -337,7 +337,7 @@ NETSUM_API int netsum_sparse_all_reduce_coo(netsum_comm* comm, const netsum_coo*
 NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_data);
 /* Waits for the end of the operation and returns its code. timeout_ms bounds this wait only: if it passes first,
  * the result is NETSUM_TIMEOUT and the operation continues. Negative: wait until the operation ends, at the latest
- * by its own deadline. */
+ * by its own deadline. 0: do not block; a caller that polls in this way carries out a small operation itself. */
 NETSUM_API int netsum_work_wait(netsum_work* work, int64_t timeout_ms);
 /* 1 if the operation has ended, otherwise 0. Does not block. */
 NETSUM_API int netsum_work_done(const netsum_work* work);

@@ -9,6 +9,9 @@ C_API = "collective/c_api.cc"
 
 # fmt: off
 BUGS = [
+    Bug("engine", "polls_in_vain", "a thread that polls does not drive the engine", "collective/work.cc",
+        "mine->seat->take_or_call() : mine->seat->take();", "mine->seat->take_or_call() : nullptr;",
+        "engine_test CallerDrivesTest.AThreadThatPollsEndsItsOperationsItself"),
     Bug("engine", "failure_before_the_last_sum", "another rank's failure ends operations whose results have arrived", ENGINE,
         "  if (mail) take_mail(!advanced);\n", "  if (mail) take_mail(true);\n",
         "engine_test EngineTest.AFailureFromOutsideWaitsForWhatHasArrived"),
