@@ -94,6 +94,7 @@ DOORS = {
         "src/net",
         "src/net/udp",
         "src/net/af_xdp",
+        "src/compress",
         "src/control",
         "src/kernels",
         "src/plan",

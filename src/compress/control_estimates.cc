@@ -100,6 +100,8 @@ void Estimates::learn(std::span<const int32_t> agreed, const Past& past, const P
     const BucketNumbers numbers = bucket_of(agreed, i);
     const uint8_t level = past.levels[i];
     compute_ns_[i].add(1000 * std::max<int64_t>(0, numbers.compute));
+    // The sum of gradients whose size is not known tells nothing.
+    if (buckets_[i].elements + buckets_[i].other_bytes == 0) continue;
     // The first step of a level allocates memory.
     if (level != 0 && (before.levels.size() != past.levels.size() || before.levels[i] != level)) continue;
     Sums& sums = by_level[level];
@@ -109,6 +111,7 @@ void Estimates::learn(std::span<const int32_t> agreed, const Past& past, const P
     sums.decode_us += std::max<int64_t>(0, numbers.decode);
     sums.service_us += std::max<int64_t>(0, -static_cast<int64_t>(numbers.negative_service));
     sums.bytes += 64 * static_cast<int64_t>(numbers.bytes64);
+    sums.bytes_known = sums.bytes_known && numbers.bytes64 > 0;
     ++sums.count;
   }
   retransmitted_ppm_.add(head.retransmitted_ppm);
@@ -142,7 +145,7 @@ void Estimates::learn_level(size_t level, const Sums& sums) {
   Level& known = levels_[level];
   known.encode_ps.add(1'000'000 * sums.encode_us / sums.elements);
   known.decode_ps.add(1'000'000 * sums.decode_us / sums.elements);
-  if (sums.bytes > sums.other_bytes)
+  if (sums.bytes_known && sums.bytes > sums.other_bytes)
     known.milli_bytes.add(1000 * (sums.bytes - sums.other_bytes) / sums.elements);
   if (level == 0 || byte_ps_.empty() || surprised_) return;
   const int64_t bytes = sums.other_bytes + sums.elements * cost_of(known).milli_bytes / 1000;

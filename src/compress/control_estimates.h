@@ -69,6 +69,7 @@ class Estimates {
   };
   struct Sums {
     int64_t elements = 0, other_bytes = 0, encode_us = 0, decode_us = 0, service_us = 0, bytes = 0, count = 0;
+    bool bytes_known = true;
   };
 
   LevelCost cost_of(const Level& level) const;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "netsum/communicator.h"
@@ -269,6 +270,11 @@ void bind_process_group(py::module_& module) {
              result["gloo_calls"] = to_dict(calls.hosts);
              return result;
            })
+      .def("packet_counts",
+           [](const ProcessGroupNetsum& group) {
+             const CommunicatorStats stats = group.stats();
+             return std::pair(stats.packets_sent, stats.retransmissions);
+           })
       .def("error", &error_of)
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
@@ -289,4 +295,5 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_store(module);
   tb::bind_process_group(module);
   tb::bind_compression(module);
+  tb::bind_compression_control(module);
 }

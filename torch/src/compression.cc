@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <pybind11/stl.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -165,6 +166,16 @@ class Tensor {
     const Status status = tensor_->restore(step, parts);
     if (!status.ok()) throw py::value_error(status.message());
   }
+  double memory_norm() const {
+    const py::gil_scoped_release unlocked;
+    double squares = 0;
+    for (const CompressionState& part : tensor_->state()) {
+      if (!part.is_memory) continue;
+      for (const float value : part.values)
+        squares += static_cast<double>(value) * static_cast<double>(value);
+    }
+    return std::sqrt(squares);
+  }
   void scale_memory(float factor) { tensor_->scale_memory(factor); }
   void set_ranks(int rank, int ranks) { tensor_->set_ranks(rank, ranks); }
 
@@ -224,6 +235,11 @@ void bind_compression(py::module_& module) {
       .def_property_readonly(
           "path",
           [](const Handle& handle) { return std::string(compression_path_name(handle.compression->path())); })
+      .def_property_readonly("memory",
+                             [](const Handle& handle) { return handle.compression->options().memory; })
+      // Whether the result is the mean of what the ranks send, so that methods may take turns.
+      .def_property_readonly(
+          "is_mean", [](const Handle& handle) { return handle.compression->compressor().promise().mean; })
       .def("describe", [](const Handle& handle) { return handle.compression->describe(); })
       .def(
           "tensor",
@@ -245,6 +261,7 @@ void bind_compression(py::module_& module) {
       .def_property_readonly("step", &Tensor::step)
       .def("state", &Tensor::state)
       .def("restore", &Tensor::restore, py::arg("step"), py::arg("saved"))
+      .def("memory_norm", &Tensor::memory_norm)
       .def("scale_memory", &Tensor::scale_memory, py::arg("factor"))
       .def("set_ranks", &Tensor::set_ranks, py::arg("rank"), py::arg("ranks"));
 }

@@ -7,6 +7,7 @@
 namespace netsum::torch_backend {
 
 void bind_compression(pybind11::module_& module);
+void bind_compression_control(pybind11::module_& module);
 
 }  // namespace netsum::torch_backend
 

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import torch
-from netsum.torch import _C, _group, _hooks, _reductions
+from netsum.torch import _C, _control, _group, _hooks, _reductions
 from netsum.torch._compressor import Compressor
 from netsum.torch._gather import Gather
 
@@ -24,7 +24,8 @@ class Compression:
     """How the gradients of a model are compressed, and what each rank keeps of them. The state of ``compression_hook``.
 
     model: the model, perhaps in DistributedDataParallel. Only parameters that require gradients are looked at.
-    method: one of ``compression_methods()`` or a Compressor, for all parameters that no rule excludes.
+    method: one of ``compression_methods()``, a Compressor, or "auto", for all parameters that no rule excludes. "auto" chooses a level
+        for each bucket in each step, and compresses nothing unless that is predicted to make the steps shorter.
     rules: pairs of a pattern and a setting, of which the first that matches a parameter counts. A pattern is a glob of names
         ("*.bias"), a class of modules (nn.Embedding) whose own parameters it matches, or a function of name and parameter. A
         setting is a method or a dict of options; "none" leaves the parameter uncompressed.
@@ -32,12 +33,20 @@ class Compression:
         as biases and norms have.
     group: the process group of the model; None: the default group.
     grad_scaler: a GradScaler that scales the loss. When its scale changes, memories are scaled as well.
+    control: a dict of settings of "auto", if only rules use it; otherwise they are options.
+        levels: methods or dicts of options, the least lossy first, which must be "none"; by default "none", "bf16", "int8", and
+            "topk" with a ratio of 1 %.
+        warmup_steps: without compression (20). payoff: the part by which the predicted step must be shorter (0.05). critical_level: the index
+            of the most lossy level while gradients change fast (1). residual_cap: the largest norm of what was not sent, in norms of the gradient (50).
+        trace: a file for all that decisions depend on, which ``netsum compression replay`` reads; with "{rank}" in its path, one of each rank.
     options: of the method: ratio, k, sampled, block, rotated, rank, fit, threshold, warmup_steps, levels, error_bound, buckets, seed, memory, path, decay, momentum, clip_norm.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
 
-    def __init__(self, model, method, *, rules=(), min_elements=1024, group=None, grad_scaler=None, **options):
+    def __init__(
+        self, model, method, *, rules=(), min_elements=1024, group=None, grad_scaler=None, control=None, **options
+    ):
         self._group = group if group is not None else dist.group.WORLD
         self._scaler = grad_scaler
         self._parameters = []
@@ -46,20 +55,37 @@ class Compression:
         self._stats = {"buckets": 0, "encode_s": 0.0, "decode_s": 0.0}
         ids = _hooks.ids_of(self._group)
         module = model.module if isinstance(model, DistributedDataParallel) else model
-        settings = {"method": method, **options}
         with _agreeing_on_errors(self._group) as agreement:
             made = {}  # one compression for each setting
-            default = _make(settings, made)
+            auto = None
+            if any(setting in ("auto", {"method": "auto"}) for setting in (method, *(setting for _, setting in rules))):
+                if method == "auto":
+                    control, options = {**(control or {}), **options}, {}
+                auto = _control.Settings(**(control or {}))
+                made[_key({"method": "auto"})] = _control.Levels(
+                    auto.levels, [_make(level, made) for level in auto.levels]
+                )
+            elif control is not None:
+                raise ValueError("control is for the method 'auto', which neither the method nor a rule is")
+            default = _make({"method": method, **options}, made)
             modules = dict(module.named_modules())
             for name, parameter in module.named_parameters():
                 if not parameter.requires_grad:
                     continue
                 owner = modules[name.rpartition(".")[0]]
                 compression = _choose(name, parameter, owner, rules, default, made, min_elements)
-                entry = _Parameter(ids.of([parameter])[0], name, parameter, compression, self._group)
+                kind = _ControlledParameter if isinstance(compression, _control.Levels) else _Parameter
+                entry = kind(ids.of([parameter])[0], name, parameter, compression, self._group)
                 self._parameters.append(entry)
                 self._known[parameter] = entry
             agreement.append([(entry.name, tuple(entry.shape), entry.description) for entry in self._parameters])
+            if auto is not None:
+                agreement[0].append(("the controller", (), str(auto.control)))
+        self._controller = None
+        controlled = [entry for entry in self._parameters if entry.is_controlled]
+        if controlled:
+            most = max(entry.count for entry in controlled)
+            self._controller = _control.Controller(controlled[0].levels, most, self._group, auto)
 
     def describe(self):
         """Returns a line for each parameter: name, shape, compression."""
@@ -69,22 +95,27 @@ class Compression:
         """Returns this rank's counts since the start, as a dict.
 
         buckets: that were reduced. encode_s, decode_s: seconds of processor time of the backward pass's thread, and of the thread
-        that ends a reduction.
+        that ends a reduction. controller, with "auto": steps, changes of levels, the present levels of the buckets, bucket_steps (how
+        often each level was used), predicted_step_s, uncompressed_step_s, network_bits_per_second.
         """
-        return dict(self._stats)
+        controller = {} if self._controller is None else {"controller": self._controller.stats()}
+        return {**self._stats, **controller}
 
     def state_dict(self):
         """Returns what this rank keeps, as copies. Save it on every rank: each has its own."""
-        return {
+        state = {
             "version": _VERSION,
-            "parameters": {entry.name: entry.saved() for entry in self._parameters if entry.compression is not None},
+            "parameters": {entry.name: entry.saved() for entry in self._parameters if entry.keeps_state},
         }
+        if self._controller is not None:
+            state["controller"] = self._controller.state_dict()
+        return state
 
     def load_state_dict(self, state):
         """Continues from a state_dict(). Raises ValueError, before anything changes, if it is not of such a model."""
         if state.get("version") != _VERSION:
             raise ValueError(f"the compression state has version {state.get('version')}; this is version {_VERSION}")
-        mine = {entry.name: entry for entry in self._parameters if entry.compression is not None}
+        mine = {entry.name: entry for entry in self._parameters if entry.keeps_state}
         saved = state["parameters"]
         missing, unknown = mine.keys() - saved.keys(), saved.keys() - mine.keys()
         if missing or unknown:
@@ -96,17 +127,25 @@ class Compression:
             entry.check_saved(saved[name])
         for name, entry in mine.items():
             entry.restore(saved[name])
+        if self._controller is not None:
+            self._controller.load_state_dict(state["controller"])
 
     def _reduce(self, bucket):
         buffer = bucket.buffer()
         backend = _group.backend_of(self._group)
-        if buffer.layout != torch.strided:  # the gradients of a sparse embedding, which no method takes
-            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _reductions.options_of())
-            return _reductions.future_of([work], bucket)
         entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
-        plan = self._plan(entries, buffer.dtype)
+        is_sparse = buffer.layout != torch.strided  # the gradients of a sparse embedding, which no method takes
+        record = _control.Record()
+        if self._controller is not None:
+            record = self._controller.enter(entries, None if is_sparse else buffer.dtype)
+        if is_sparse:
+            work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _reductions.options_of())
+            record.handed()
+            return _reductions.future_of([work], bucket, record.done)
         slices = _slices(bucket)
         scale = self._scaler.get_scale() if self._scaler is not None else None
+        _set_levels(record, entries, slices, scale)
+        plan = self._plan(entries, buffer.dtype)
         self._stats["buckets"] += 1
         with self._timed("encode_s"):
             for part in plan.parts:
@@ -115,7 +154,10 @@ class Compression:
         with self._timed("encode_s"):
             for part in plan.parts:
                 part.compress()
-        return _reductions.future_of(plan.start(backend, slices), bucket, lambda: self._finish(plan, slices))
+        works = list(plan.start(backend, slices))
+        record.sent_bytes = plan.sent_bytes
+        record.handed()
+        return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record))
 
     @contextlib.contextmanager
     def _timed(self, name):
@@ -125,11 +167,13 @@ class Compression:
         finally:
             self._stats[name] += time.thread_time() - begin
 
-    def _finish(self, plan, slices):
+    def _finish(self, plan, slices, record):
+        record.summed()
         with self._timed("decode_s"):
             plan.arrived()
             for part in plan.parts:
                 part.decompress(slices[part.index])
+        record.done()
 
     def _known_entry(self, parameter):
         entry = self._known.get(parameter)
@@ -142,10 +186,10 @@ class Compression:
 
     def _plan(self, entries, dtype):
         ids = frozenset(entry.id for entry in entries)
-        key = (dtype, *(entry.id for entry in entries))
+        key = (dtype, tuple(entry.level for entry in entries), *(entry.id for entry in entries))
         if key not in self._plans:
-            # DDP makes new buckets after the first step; the older plans are then those of no bucket.
-            self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[1:])}
+            # DDP makes new buckets after the first step; the older plans are then those of no bucket. A bucket has one level at a time.
+            self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[2:])}
             self._plans[key] = _Plan(entries, dtype)
         return self._plans[key]
 
@@ -198,12 +242,15 @@ def reshard_compression_states(states, world_size):
                     total += state["parameters"][name]["memory"][part]
                 memory[part] = total * factor
             parameters[name] = {**first, "memory": memory}
-        result.append({"version": _VERSION, "parameters": parameters})
+        result.append({**states[0], "parameters": parameters})
     return result
 
 
 class _Parameter:
     """A parameter, and what this rank keeps of its gradients."""
+
+    is_controlled = False
+    level = 0
 
     def __init__(self, number, name, parameter, compression, group):
         self.id = number
@@ -217,6 +264,10 @@ class _Parameter:
         self._scale = None  # of the loss, when the memory was written
 
     @property
+    def keeps_state(self):
+        return self.compression is not None
+
+    @property
     def tensor(self):
         """Made when it is first used: a sparse gradient never needs it."""
         if self._tensor is None:
@@ -228,8 +279,8 @@ class _Parameter:
     def follow_scale(self, scale):
         if scale is None:
             return
-        if self._scale is not None and self._scale != scale:
-            self.tensor.scale_memory(scale / self._scale)
+        if self._tensor is not None and self._scale is not None and self._scale != scale:
+            self._tensor.scale_memory(scale / self._scale)
         self._scale = scale
 
     def saved(self):
@@ -256,6 +307,78 @@ class _Parameter:
     def restore(self, saved):
         self.tensor.restore(saved["step"], {name: v.contiguous() for name, v in saved["memory"].items()})
         self._scale = saved["scale"]
+
+
+class _ControlledParameter(_Parameter):
+    """A parameter whose compression changes. `levels`: _control.Levels.
+
+    A level that keeps a residual takes over that of the level before it. One that keeps none sends it with its first gradient.
+    """
+
+    is_controlled = True
+    keeps_state = True
+
+    def __init__(self, number, name, parameter, levels, group):
+        super().__init__(number, name, parameter, None, group)
+        self.levels = levels
+        self.description = levels.description
+        self._steps = 0  # when it was compressed last
+
+    def set_level(self, level, gradient):
+        if level == self.level:
+            return
+        residual = self._memory().get("residual")
+        self._move_to(level)
+        state = self._memory()
+        if residual is not None and "residual" in state:
+            state["residual"] = residual
+        elif residual is not None:
+            gradient.add_(residual)
+        if self.compression is not None:
+            self.tensor.restore(self._steps, state)
+
+    def residual_norm(self):
+        return 0.0 if self._tensor is None else self._tensor.memory_norm()
+
+    def saved(self):
+        return {
+            "compression": self.description,
+            "shape": list(self.shape),
+            "level": self.level,
+            "step": self._steps if self._tensor is None else self._tensor.step,
+            "scale": self._scale,
+            "memory": self._memory(),
+        }
+
+    def check_saved(self, saved):
+        if saved["compression"] != self.description:
+            raise ValueError(
+                f"the compression state of {self.name} is one of '{saved['compression']}', and this is '{self.description}'"
+            )
+        if saved["level"] not in range(len(self.levels.compressions)):
+            raise ValueError(
+                f"the compression state of {self.name} has the level {saved['level']}, which does not exist"
+            )
+        other = _ControlledParameter.__new__(_ControlledParameter)
+        other.__dict__.update(self.__dict__)  # so that nothing changes here
+        other._move_to(saved["level"])
+        if other.compression is not None:
+            _Parameter.check_saved(other, saved)
+
+    def restore(self, saved):
+        self._move_to(saved["level"])
+        self._steps, self._scale = saved["step"], saved["scale"]
+        if self.compression is not None:
+            super().restore(saved)
+
+    def _memory(self):
+        return {} if self.compression is None else self.tensor.state()
+
+    def _move_to(self, level):
+        if self._tensor is not None:
+            self._steps = self._tensor.step
+        self.level, self._tensor = level, None
+        self.compression = self.levels.compressions[level]
 
 
 class _Part:
@@ -330,6 +453,11 @@ class _Plan:
         gathered = [part for part in self.parts if part.entry.compression.path == "gather"]
         if gathered:
             self._gather = Gather(gathered, dist.get_world_size(gathered[0].entry._group))
+        # Those of sparse and gathered payloads are not known.
+        self.sent_bytes = 0
+        if self._union is None and self._gather is None:
+            self.sent_bytes = sum(part.count * part.dtype.itemsize for part in self.parts)
+            self.sent_bytes += sum(entry.count * dtype.itemsize for entry in entries if entry.compression is None)
         self._sides = [side for p in self.parts if p not in gathered for side in p.side.split(1) if side.numel() > 0]
 
     def agree(self, backend):
@@ -369,6 +497,15 @@ class _Plan:
             self._gather.arrived()
 
 
+def _set_levels(record, entries, slices, scale):
+    controlled = [(index, entry) for index, entry in enumerate(entries) if entry.is_controlled]
+    for index, entry in controlled:
+        entry.follow_scale(scale)
+        entry.set_level(record.level, slices[index])
+    if record.wants_norms:
+        record.measure_norms(controlled, slices)
+
+
 def _slices(bucket):
     """The gradients as flat parts of the buffer, whatever their strides."""
     buffer = bucket.buffer()
@@ -382,13 +519,17 @@ def _make(settings, made):
         settings = {"method": settings}
     if not isinstance(settings, dict):
         raise TypeError(f"the setting of a rule must be a method or a dict of options, not {settings!r}")
-    key = repr(sorted(settings.items()))
+    key = _key(settings)
     if key not in made:
         options = dict(settings)
         own = options.pop("method") if isinstance(options.get("method"), Compressor) else None
         compression = _C.Compression(options, own)
         made[key] = None if settings.get("method") == "none" else compression
     return made[key]
+
+
+def _key(settings):
+    return repr(sorted(settings.items()))
 
 
 def _matches(pattern, name, parameter, owner):

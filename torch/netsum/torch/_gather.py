@@ -36,7 +36,7 @@ class Gather:
         mine = []
         for part in self._parts:
             payload = part.payload.view(torch.uint8)
-            mine += [part.side.view(torch.uint8), payload[: _length_of(payload)] if part.varies else payload]
+            mine += [part.side.view(torch.uint8), payload[: length_of(payload)] if part.varies else payload]
         size = sum(_rounded_up(values.numel()) for values in mine)
         if self._varies:
             self._size.fill_(size)
@@ -60,7 +60,7 @@ class Gather:
                 sides, rest = _split(rest, 4 * part.side.numel())
                 length = part.count * part.dtype.itemsize
                 if part.varies:
-                    length = _length_of(rest) if rest.numel() >= 8 else 0
+                    length = length_of(rest) if rest.numel() >= 8 else 0
                     if not 8 <= length <= min(part.count, rest.numel()):
                         raise RuntimeError(
                             f"compression: rank {rank} sent a payload of {length} bytes for {part.entry.name}, where there are "
@@ -75,7 +75,7 @@ class Gather:
             self._received = torch.empty(self._ranks * size, dtype=torch.uint8)
 
 
-def _length_of(payload):
+def length_of(payload):
     return int(payload[:8].view(torch.int64))
 
 
