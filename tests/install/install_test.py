@@ -102,7 +102,9 @@ def build_with_cmake(options, folder, prefix):
         ]
     )
     run(["cmake", "--build", folder])
-    return [folder / name for name in ("all_reduce_cc", "all_reduce_c", "collectives_cc", "collectives_c")]
+    return [
+        folder / name for name in ("all_reduce_cc", "all_reduce_c", "collectives_cc", "collectives_c", "compressor_cc")
+    ]
 
 
 def build_with_pkg_config(options, folder, prefix):
@@ -133,8 +135,8 @@ def main():
         run(["cmake", "--install", options.build, "--prefix", root / "first"])
         # Nothing may depend on where it was first put.
         prefix = (root / "first").rename(root / "moved")
-        programs = build_with_cmake(options, root / "cmake", prefix)
-        programs += build_with_pkg_config(options, root / "pkgconfig", prefix)
+        by_cmake = build_with_cmake(options, root / "cmake", prefix)
+        programs = by_cmake + build_with_pkg_config(options, root / "pkgconfig", prefix)
         library = next(prefix.rglob("libnetsum.so")).parent
         environment = dict(os.environ, LD_LIBRARY_PATH=str(library))
         for program in programs:
@@ -146,7 +148,7 @@ def main():
             print(f"checked {plugin.name}")
         environment.pop("LD_LIBRARY_PATH")
         print(run([prefix / "bin/netsum", "version"], env=environment).splitlines()[0])
-        with_aggregator(prefix, programs[:4], dict(os.environ, LD_LIBRARY_PATH=str(library)))
+        with_aggregator(prefix, by_cmake, dict(os.environ, LD_LIBRARY_PATH=str(library)))
     print("passed")
 
 

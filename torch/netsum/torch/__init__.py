@@ -14,6 +14,7 @@ from netsum.torch._compress import Compression, compress, compression_hook, resh
 from netsum.torch._compressor import Compressor
 from netsum.torch._hooks import EmbeddingRows, ddp_hook, sparse_ddp_hook
 from netsum.torch._local_updates import LocalUpdates
+from netsum.torch._one_bit_adam import OneBitAdam
 from netsum.torch._regroup import regroup
 from netsum.torch._sparse import sparse_all_reduce
 
@@ -23,6 +24,7 @@ __all__ = [
     "EmbeddingRows",
     "Error",
     "LocalUpdates",
+    "OneBitAdam",
     "check_compressor",
     "compress",
     "compression_hook",

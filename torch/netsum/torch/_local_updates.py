@@ -5,6 +5,7 @@ import copy
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from netsum.torch._buckets import Bucket
 from netsum.torch._compress import Compression
 from torch import nn
 
@@ -75,23 +76,27 @@ class _Fragment:
         self._parameters = parameters
         self.anchors = [nn.Parameter(p.detach().clone()) for p in parameters]
         self._outer = outer(self.anchors) if outer is not None else torch.optim.SGD(self.anchors, lr=1.0)
+        # Each with the places of its parameters.
         self._buckets = [
-            _Changes([i for i, p in enumerate(parameters) if p.dtype == dtype], parameters)
+            (
+                [i for i, p in enumerate(parameters) if p.dtype == dtype],
+                Bucket([p for p in parameters if p.dtype == dtype]),
+            )
             for dtype in dict.fromkeys(p.dtype for p in parameters)
         ]
 
     @torch.no_grad()
     def average(self, compression):
         futures = []
-        for bucket in self._buckets:
-            for index, change in zip(bucket.indices, bucket.gradients(), strict=True):
+        for indices, bucket in self._buckets:
+            for index, change in zip(indices, bucket.gradients(), strict=True):
                 torch.sub(self.anchors[index], self._parameters[index], out=change)
             futures.append(compression._reduce(bucket))
         for future in futures:
             future.wait()
-        if all(bucket.buffer().isfinite().all() for bucket in self._buckets):
-            for bucket in self._buckets:
-                for index, change in zip(bucket.indices, bucket.gradients(), strict=True):
+        if all(bucket.buffer().isfinite().all() for _, bucket in self._buckets):
+            for indices, bucket in self._buckets:
+                for index, change in zip(indices, bucket.gradients(), strict=True):
                     self.anchors[index].grad = change
             self._outer.step()
         for parameter, anchor in zip(self._parameters, self.anchors, strict=True):
@@ -105,23 +110,3 @@ class _Fragment:
         for anchor, values in zip(self.anchors, saved["anchors"], strict=True):
             anchor.copy_(values)
         self._outer.load_state_dict(saved["outer"])
-
-
-class _Changes:
-    """The changes of parameters of one type in one piece of memory; Compression takes it for a bucket of DDP."""
-
-    def __init__(self, indices, parameters):
-        self.indices = indices
-        self._parameters = [parameters[index] for index in indices]
-        self._buffer = torch.empty(sum(p.numel() for p in self._parameters), dtype=self._parameters[0].dtype)
-        parts = self._buffer.split([p.numel() for p in self._parameters])
-        self._changes = [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
-
-    def buffer(self):
-        return self._buffer
-
-    def gradients(self):
-        return self._changes
-
-    def parameters(self):
-        return self._parameters
