@@ -63,10 +63,11 @@ class Rank {
   }
 
   CompressedTensor& tensor() { return *tensor_; }
+  // Without the last bytes, if these are no whole T.
   template <typename T>
   std::vector<T> payload() const {
     std::vector<T> values(payload_.size() / sizeof(T));
-    if (!values.empty()) std::memcpy(values.data(), payload_.data(), payload_.size());
+    if (!values.empty()) std::memcpy(values.data(), payload_.data(), values.size() * sizeof(T));
     return values;
   }
   const std::vector<float>& side() const { return side_; }
