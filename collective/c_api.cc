@@ -104,7 +104,7 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: shares is none of netsum_shares");
   if (in->shares != NETSUM_SHARES_DEFAULT)
     out->shares = static_cast<netsum::Shares>(in->shares - NETSUM_SHARES_OFF);
-  if (in->verify < NETSUM_VERIFY_PACKET || in->verify > NETSUM_VERIFY_BOTH)
+  if (in->verify < NETSUM_VERIFY_PACKET || in->verify > NETSUM_VERIFY_SUM)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: verify is none of netsum_verify");
   out->verify = static_cast<netsum::Verify>(in->verify);
   return Status();

@@ -77,9 +77,10 @@ Status check(const CommunicatorOptions& options) {
     return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
                    std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");
   }
-  if (options.lane_bits == 8 && options.verify == Verify::kBoth)
+  if (options.lane_bits == 8 && options.verify != Verify::kPacket)
     return invalid(
-        "lane_bits is 8 and verify is kBoth; sums in 8 bits cannot be verified: set lane_bits to 0, 16 or "
+        "lane_bits is 8 and verify is not kPacket; sums in 8 bits cannot be verified: set lane_bits to 0, 16 "
+        "or "
         "32");
   if (options.lane_bits == 16 && options.world_size > kernels::kMaxMembers16) {
     return invalid("lane_bits is 16 and world_size is " + world + "; 16 bits hold sums of at most " +

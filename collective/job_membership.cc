@@ -31,6 +31,7 @@ JobSpec job_spec(const JobMember& member, const CommunicatorOptions& options) {
   job.set_shares(static_cast<uint32_t>(options.shares));
   job.set_verify(static_cast<uint32_t>(options.verify));
   if (options.lane_bits == 8) add_lanes8(job.mutable_needs());
+  if (options.verify == Verify::kSum) need_cookies(job.mutable_needs());
   job.set_succeeds(member.succession.succeeds);
   job.set_min_members(static_cast<uint32_t>(member.succession.min_members));
   job.set_gather_ms(to_wire(member.succession.gather));

@@ -25,7 +25,8 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.job = info.job;
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
-  if (verify == Verify::kBoth) stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
+  stripe.tag = packet_tag_of(membership.spec);
+  if (verify != Verify::kPacket) stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
@@ -150,7 +151,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripe_weights.push_back(one.weight);
   }
   // The aggregators below a parent have secrets of their own.
-  if (options.verify == Verify::kBoth && !all.front()->member_of_rank.empty())
+  if (options.verify != Verify::kPacket && !all.front()->member_of_rank.empty())
     return Status(ErrorCode::kUnsupported, "verified sums need an aggregator that all ranks join, and " +
                                                options.aggregators.front() +
                                                " has a parent: set verify to kPacket (NETSUM_VERIFY=packet)");

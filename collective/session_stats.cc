@@ -71,6 +71,8 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
 std::string describe_network(const PathDescription& what) {
   const NetworkPath& network = what.path.network();
   std::string note = network.workers.front()->verifies_sums() ? "; the ranks verify every sum" : "";
+  if (network.stripes.front().stripe->options().tag == NETSUM_TAG_COOKIE)
+    note += ", and packets have no tags";
   if (!network.note.empty()) note += "; " + network.note;
   const std::string& plan = what.job.front()->membership().plan.text();
   std::string shares = plan.empty() ? "" : "; " + plan;

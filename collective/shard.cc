@@ -73,6 +73,7 @@ Result<ShardJob> Shard::install(const Membership& membership, size_t number, int
   const Status status = dataplane_->install({.job = job,
                                              .epoch = membership.epoch,
                                              .key = membership.key,
+                                             .tag = packet_tag_of(membership.spec),
                                              .first_stripe = static_cast<uint32_t>(number),
                                              .members = static_cast<uint16_t>(world_size),
                                              .data_slots = membership.data_slots,

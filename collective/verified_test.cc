@@ -79,20 +79,31 @@ void sum_sparse_and_broadcast(Communicator& communicator) {
   ASSERT_EQ(bytes, std::vector<uint8_t>(bytes.size(), static_cast<uint8_t>(world - 1)));
 }
 
-void expect_verified(const CommunicatorOptions& options, int ranks,
+void expect_verified(CommunicatorOptions options, int ranks,
                      const std::function<void(CommunicatorOptions&)>& edit = nullptr) {
-  run_ranks(
-      ranks, options,
-      [](int, std::unique_ptr<Communicator>& communicator) {
-        for (const size_t count : {size_t{1}, size_t{356}, size_t{357}, size_t{5'000}, size_t{300'000}})
-          sum_and_check(*communicator, count);
-        sum_sparse_and_broadcast(*communicator);
-        EXPECT_THAT(communicator->describe(), HasSubstr("the ranks verify every sum"));
-        const CommunicatorStats stats = communicator->stats();
-        EXPECT_GT(stats.sums_verified, 100u);
-        EXPECT_EQ(stats.sums_refused, 0u);
-      },
-      edit);
+  for (const Verify verify : {Verify::kBoth, Verify::kSum}) {
+    options.verify = verify;
+    run_ranks(
+        ranks, options,
+        [verify](int, std::unique_ptr<Communicator>& communicator) {
+          for (const size_t count : {size_t{1}, size_t{356}, size_t{357}, size_t{5'000}, size_t{300'000}})
+            sum_and_check(*communicator, count);
+          sum_sparse_and_broadcast(*communicator);
+          const auto says_no_tags = HasSubstr("the ranks verify every sum, and packets have no tags");
+          EXPECT_THAT(communicator->describe(), HasSubstr("the ranks verify every sum"));
+          if (verify == Verify::kSum) {
+            EXPECT_THAT(communicator->describe(), says_no_tags);
+          } else {
+            EXPECT_THAT(communicator->describe(), Not(says_no_tags));
+          }
+          const CommunicatorStats stats = communicator->stats();
+          EXPECT_GT(stats.sums_verified, 100u);
+          EXPECT_EQ(stats.sums_refused, 0u);
+          for (const CommunicatorStats::Drop& drop : stats.drops)
+            EXPECT_TRUE(drop.reason != "bad_check" || drop.packets == 0) << drop.packets;
+        },
+        edit);
+  }
 }
 
 TEST(VerifiedSums, AtAnAggregator) {
@@ -137,7 +148,7 @@ TEST(VerifiedSums, LanesOf8BitsAreRefused) {
   options.lane_bits = 8;
   const auto communicator = Communicator::connect(options);
   EXPECT_EQ(communicator.status().code(), ErrorCode::kInvalidArgument);
-  EXPECT_THAT(communicator.status().message(), HasSubstr("lane_bits is 8 and verify is kBoth"));
+  EXPECT_THAT(communicator.status().message(), HasSubstr("lane_bits is 8 and verify is not kPacket"));
 }
 
 // Its ranks would not have a common secret.
@@ -153,7 +164,7 @@ TEST(VerifiedSums, AHierarchyIsRefused) {
   EXPECT_THAT(communicator.status().message(), HasSubstr("has a parent"));
 }
 
-TEST(VerifiedSums, RanksThatDifferInItAreTold) {
+void expect_told(Verify one, Verify other, const std::string& says) {
   auto aggregator = start_aggregator_at("127.0.0.1:0");
   const std::string address = aggregator->control_address();
   std::vector<Status> ends(2);
@@ -163,7 +174,7 @@ TEST(VerifiedSums, RanksThatDifferInItAreTold) {
       CommunicatorOptions options = options_for(address);
       options.rank = static_cast<int>(rank);
       options.world_size = 2;
-      if (rank == 1) options.verify = Verify::kPacket;
+      options.verify = rank == 0 ? one : other;
       ends[rank] = Communicator::connect(options).status();
       // The other one need not wait for longer.
       if (ends[rank].code() == ErrorCode::kInvalidArgument) aggregator.reset();
@@ -173,7 +184,14 @@ TEST(VerifiedSums, RanksThatDifferInItAreTold) {
   const size_t refused = ends[0].code() == ErrorCode::kInvalidArgument ? 0 : 1;
   EXPECT_EQ(ends[refused].code(), ErrorCode::kInvalidArgument) << ends[refused].to_string();
   EXPECT_THAT(ends[refused].message(), HasSubstr("was created with verify "));
+  EXPECT_THAT(ends[refused].message(), HasSubstr(says));
   EXPECT_FALSE(ends[1 - refused].ok());
+}
+
+TEST(VerifiedSums, RanksThatDifferInItAreTold) {
+  expect_told(Verify::kBoth, Verify::kPacket, "packet");
+  expect_told(Verify::kBoth, Verify::kSum, "sum");
+  expect_told(Verify::kPacket, Verify::kSum, "sum");
 }
 
 // The same fault without verified sums: some sums are wrong, and nobody knows.
@@ -193,19 +211,22 @@ TEST(VerifiedSums, WithoutThemFlippedBitsAreDelivered) {
   EXPECT_GT(wrong, 0);
 }
 
-TEST(VerifiedSums, AFlippedBitIsFoundAndSaidWhere) {
+class FlippedBits : public ::testing::TestWithParam<Verify> {};
+
+TEST_P(FlippedBits, AreFoundAndSaidWhere) {
   const auto aggregator = start_faulty_aggregator();
+  CommunicatorOptions options = options_for(aggregator->control_address());
+  options.verify = GetParam();
   std::mutex mutex;
   std::vector<Status> ends;
-  run_ranks(3, options_for(aggregator->control_address()),
-            [&](int, std::unique_ptr<Communicator>& communicator) {
-              Status status;
-              bool right = true;
-              for (int i = 0; i < 1'000 && status.ok(); ++i) status = sum_exact(*communicator, 5'000, &right);
-              EXPECT_TRUE(right);
-              const std::lock_guard lock(mutex);
-              ends.push_back(status);
-            });
+  run_ranks(3, options, [&](int, std::unique_ptr<Communicator>& communicator) {
+    Status status;
+    bool right = true;
+    for (int i = 0; i < 1'000 && status.ok(); ++i) status = sum_exact(*communicator, 5'000, &right);
+    EXPECT_TRUE(right);
+    const std::lock_guard lock(mutex);
+    ends.push_back(status);
+  });
   ASSERT_EQ(ends.size(), 3u);
   for (const Status& status : ends) {
     EXPECT_EQ(status.code(), ErrorCode::kWrongSum) << status.to_string();
@@ -213,6 +234,8 @@ TEST(VerifiedSums, AFlippedBitIsFoundAndSaidWhere) {
     EXPECT_THAT(status.message(), HasSubstr("(stripe 0, "));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(VerifiedSums, FlippedBits, ::testing::Values(Verify::kBoth, Verify::kSum));
 
 // The job moves to the hosts, once, though the aggregator is still there.
 TEST(VerifiedSums, FailoverLeavesAnAggregatorWhoseSumsAreWrong) {

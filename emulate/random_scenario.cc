@@ -382,7 +382,15 @@ void random_recurrence(uint64_t seed, Scenario* scenario) {
   }
 }
 
-// In one of three runs, all jobs verify their sums; in half of these, aggregators lie.
+// A network without checksums would alter contributions, and packets without tags do not show it.
+void without_tags(Scenario* scenario) {
+  for (JobPlan& job : scenario->jobs) job.tag = NETSUM_TAG_COOKIE;
+  for (LinkOptions* link :
+       {&scenario->worker_up, &scenario->worker_down, &scenario->aggregator_up, &scenario->aggregator_down})
+    link->corrupt = link->truncate = 0;
+}
+
+// In one of three runs, all jobs verify their sums; in half of these, aggregators lie, and in half, packets have no tags.
 void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0005ull);
   if (rng.chance(0.67) && !always) return;
@@ -391,6 +399,7 @@ void random_lies(uint64_t seed, bool always, Scenario* scenario) {
     if (job.lane_bits == 8) job.lane_bits = 0;  // which cannot be verified
   }
   if (rng.chance(0.5) || always) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
+  if (rng.chance(0.5)) without_tags(scenario);
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {

@@ -97,6 +97,7 @@ std::string describe(const Scenario& scenario) {
         elements);
     result += text;
     if (job.verifies_sums) result += ", verified";
+    if (job.tag == NETSUM_TAG_COOKIE) result += ", packets without tags";
     if (job.sums_values) result += ", values";
     if (!job.takes_no_lanes) result += ", contributions always with lanes";
     if (job.predicts_scales != 0) result += ", predicted scales";

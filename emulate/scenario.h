@@ -72,12 +72,13 @@ struct JobPlan {
   bool takes_brief = true;     // ... and leave out those of results
   uint64_t predicts_scales =
       0;  // as in StripeOptions: bits of the ranks that do. All or none, or they do not match
-  bool verifies_sums = false;      // as StripeOptions::sum_key; then none of the four above counts
-  int lane_bits = 0;               // as in CommunicatorOptions
-  int64_t start_at_us = 0;         // when it is installed on the aggregators and its workers say HELLO
-  int64_t remove_after_us = 0;     // from its end until the aggregators forget it
-  std::vector<int> hosts;          // [rank]; empty: rank r is at host r. Jobs of one index share their hosts
-  std::vector<int32_t> drift_ppm;  // [rank]: how much faster than true its clock runs; empty: not at all
+  bool verifies_sums = false;       // as StripeOptions::sum_key; then none of the four above counts
+  uint32_t tag = NETSUM_TAG_KEYED;  // as StripeOptions::tag
+  int lane_bits = 0;                // as in CommunicatorOptions
+  int64_t start_at_us = 0;          // when it is installed on the aggregators and its workers say HELLO
+  int64_t remove_after_us = 0;      // from its end until the aggregators forget it
+  std::vector<int> hosts;           // [rank]; empty: rank r is at host r. Jobs of one index share their hosts
+  std::vector<int32_t> drift_ppm;   // [rank]: how much faster than true its clock runs; empty: not at all
   Ending ending = Ending::kAny;
   std::vector<OperationPlan> operations;
 };
@@ -125,6 +126,10 @@ struct Scenario {
   std::vector<JobPlan> jobs;
   std::vector<FaultEvent> events;
 
+  // What an aggregator sums is not what the ranks have sent.
+  bool alters_contributions(const JobPlan& job) const {
+    return job.tag == NETSUM_TAG_COOKIE && (worker_up.corrupt > 0 || aggregator_up.corrupt > 0);
+  }
   int aggregator_count() const { return aggregators * (1 + racks); }
   // Neighbours share a rack; racks without ranks have no part in the job.
   int racks_of(const JobPlan& job) const { return racks < job.ranks ? racks : job.ranks; }

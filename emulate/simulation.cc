@@ -202,6 +202,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.job = plan.job;
   job.epoch = plan.epoch;
   job.key = plan.key;
+  job.tag = plan.tag;
   if (rack >= 0) job.key.k0 ^= static_cast<uint64_t>(rack) + 1;
   job.data_slots = plan.data_slots;
   job.scale_slots = plan.scale_slots;
@@ -249,6 +250,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.job = job.job;
     stripe.epoch = job.epoch;
     stripe.key = wire::stripe_key(job.key, static_cast<size_t>(i));
+    stripe.tag = job.tag;
     stripe.data_slots = job.data_slots;
     stripe.scale_slots = job.scale_slots;
     stripe.payload_bytes = job.payload_bytes;
@@ -347,7 +349,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
 void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
   WorkerNode& worker = worker_node(job, rank);
   if (keep_if_paused(&worker.pause, packet)) return;
-  if (scenario_.jobs[job].verifies_sums) {
+  if (scenario_.jobs[job].verifies_sums && !scenario_.alters_contributions(scenario_.jobs[job])) {
     judge(job, rank, packet);
   } else {
     worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);

@@ -31,7 +31,9 @@ void Simulation::send_result(const AggregatorNode& node, const OutPacket& packet
   if (!altered) return send(node.address, packet);
   const int stripe = index % scenario_.aggregators;
   const int rack = index / scenario_.aggregators - 1;
-  const netsum_key key = wire::stripe_key(dataplane_job(*job, rack).key, static_cast<size_t>(stripe));
+  const DataplaneJob installed = dataplane_job(*job, rack);
+  const wire::PacketKey key(wire::stripe_key(installed.key, static_cast<size_t>(stripe)),
+                            scenario_.payload_bytes, installed.tag);
   const uint32_t size = wire::write_header(fields, key, frame.data());
   note("aggregator " + std::to_string(index) + " lies in " + wire::describe(fields));
   send(node.address, {frame.data(), size, packet.to});

@@ -13,15 +13,17 @@ void wipe(netsum_key* key) {
   explicit_bzero(key, sizeof *key);
 }
 
-void PacketKey::set(const netsum_key& key, uint32_t payload_bytes) {
+void PacketKey::set(const netsum_key& key, uint32_t payload_bytes, uint32_t tag) {
   wipe();
   key_ = key;
+  if (tag == NETSUM_TAG_COOKIE) cookie_ = netsum_cookie(&key);
   table_.resize(payload_bytes / 4);
   netsum_make_table(&key, table_.data(), payload_bytes / 4);
 }
 
 void PacketKey::wipe() {
   wire::wipe(&key_);
+  explicit_bzero(&cookie_, sizeof cookie_);
   if (!table_.empty()) explicit_bzero(table_.data(), table_.size() * sizeof(uint32_t));
 }
 
@@ -39,14 +41,17 @@ uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_
   header.round = netsum_put32(fields.round);
   header.chunk = netsum_put32(fields.chunk);
   header.signature = netsum_put32(fields.signature);
-  header.check = netsum_put64(netsum_check(&header, payload_nh, fields.payload_bytes, &key.key()));
+  header.check =
+      netsum_put64(key.tags(fields.type) ? netsum_check(&header, payload_nh, fields.payload_bytes, &key.key())
+                                         : key.cookie());
   std::memcpy(frame, &header, sizeof header);
   return NETSUM_HEADER_BYTES + fields.payload_bytes;
 }
 
 uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint8_t* frame) {
   const uint8_t* payload = frame + NETSUM_HEADER_BYTES;
-  return write_header(fields, key, netsum_nh(payload, fields.payload_bytes, key.table()), frame);
+  const uint64_t nh = key.tags(fields.type) ? netsum_nh(payload, fields.payload_bytes, key.table()) : 0;
+  return write_header(fields, key, nh, frame);
 }
 
 uint32_t write_header(const netsum_fields& fields, const netsum_key& key, uint8_t* frame) {
@@ -55,6 +60,7 @@ uint32_t write_header(const netsum_fields& fields, const netsum_key& key, uint8_
 
 bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const PacketKey& key,
                     uint64_t payload_nh) {
+  if (!key.tags(fields.type)) return fields.check == key.cookie();
   return netsum_check(frame, payload_nh, fields.payload_bytes, &key.key()) == fields.check;
 }
 

@@ -18,32 +18,38 @@ netsum_key stripe_key(const netsum_key& job_secret, size_t stripe);
 // Overwrites the key, in a way that the compiler does not leave out.
 void wipe(netsum_key* key);
 
-// A stripe's key, ready for use: NH's key table is derived from it once. Nothing of it stays in memory.
+// A stripe's key, ready for use: NH's key table and the cookie are derived from it once. Nothing of it stays in memory.
 class PacketKey {
  public:
   PacketKey() = default;
-  PacketKey(const netsum_key& key, uint32_t payload_bytes) { set(key, payload_bytes); }
+  PacketKey(const netsum_key& key, uint32_t payload_bytes, uint32_t tag = NETSUM_TAG_KEYED) {
+    set(key, payload_bytes, tag);
+  }
   ~PacketKey() { wipe(); }
   PacketKey(const PacketKey&) = default;
   PacketKey& operator=(const PacketKey&) = default;
   // Memory for payloads of up to `payload_bytes`: set() then allocates nothing.
   void reserve(uint32_t payload_bytes) { table_.reserve(payload_bytes / 4); }
-  // `payload_bytes`: the largest payload, a multiple of 8.
-  void set(const netsum_key& key, uint32_t payload_bytes);
+  // `payload_bytes`: the largest payload, a multiple of 8. `tag`: NETSUM_TAG_*.
+  void set(const netsum_key& key, uint32_t payload_bytes, uint32_t tag = NETSUM_TAG_KEYED);
   // Zeros in the place of key and table; the memory stays reserved.
   void wipe();
 
+  // Whether packets of this type have a tag, and not the cookie.
+  bool tags(uint8_t type) const { return cookie_ == 0 || type == NETSUM_TYPE_HELLO; }
+  uint64_t cookie() const { return cookie_; }
   const netsum_key& key() const { return key_; }
   const uint32_t* table() const { return table_.data(); }  // payload_bytes / 4 words
 
  private:
   netsum_key key_{};
+  uint64_t cookie_ = 0;  // 0: none, all packets have tags
   std::vector<uint32_t> table_;
 };
 
 // Writes the header of `fields` (type, format, flags, identity; payload_bytes of payload follow it in memory
-// already) to `frame`, check included. `payload_nh` is kernels::nh of the payload with the key's table.
-// Returns the datagram's size.
+// already) to `frame`, check included. `payload_nh` is kernels::nh of the payload with the key's table, or anything if packets
+// of this type have no tag (src/kernels/packet_check.h). Returns the datagram's size.
 uint32_t write_header(const netsum_fields& fields, const PacketKey& key, uint64_t payload_nh, uint8_t* frame);
 
 // As above, computing NH plainly: for packets with little or no payload.

@@ -356,12 +356,41 @@ TEST(Check, StripesHaveKeysOfTheirOwn) {
   }
 }
 
+// Packets of a job without tags, all but HELLO.
+TEST(Check, TheCookieIsThatOfTheDocument) {
+  const uint64_t cookie = siphash(kKey, {'n', 'e', 't', 's', 'u', 'm', 'C', 'K'}) | 1;
+  const PacketKey key(kKey, NETSUM_MAX_PAYLOAD, NETSUM_TAG_COOKIE);
+  EXPECT_EQ(key.cookie(), cookie);
+  for (const Sample& sample : samples()) {
+    std::vector<uint8_t> frame = build(sample.fields);
+    netsum_fields fields = sample.fields;
+    fields.payload_bytes = static_cast<uint32_t>(frame.size()) - NETSUM_HEADER_BYTES;
+    const std::vector<uint8_t> with_tag = frame;
+    write_header(fields, key, frame.data());
+    if (fields.type == NETSUM_TYPE_HELLO) {
+      EXPECT_EQ(frame, with_tag);
+      continue;
+    }
+    ASSERT_EQ(netsum_parse(frame.data(), static_cast<uint32_t>(frame.size()), &fields), NETSUM_DROP_NONE);
+    EXPECT_EQ(fields.check, cookie);
+    EXPECT_TRUE(check_is_right(frame.data(), fields, key, /*payload_nh=*/0));
+    for (int bit = 0; bit < 64; ++bit) {
+      fields.check = cookie ^ uint64_t { 1 } << bit;
+      EXPECT_FALSE(check_is_right(frame.data(), fields, key, 0));
+    }
+    EXPECT_EQ(accept(frame, kKey), NETSUM_DROP_BAD_CHECK) << "in a job with tags";
+  }
+  const PacketKey other({kKey.k0, kKey.k1 ^ 1}, 64, NETSUM_TAG_COOKIE);
+  EXPECT_NE(other.cookie(), cookie);
+}
+
 TEST(Check, NothingIsLeftOfAWipedKey) {
-  PacketKey key(kKey, 64);
+  PacketKey key(kKey, 64, NETSUM_TAG_COOKIE);
   const uint32_t* table = key.table();
   EXPECT_NE(std::count(table, table + 16, 0u), 16);
   key.wipe();
   EXPECT_EQ(key.key(), netsum_key{});
+  EXPECT_EQ(key.cookie(), 0u);
   EXPECT_EQ(key.table(), table);
   EXPECT_EQ(std::count(table, table + 16, 0u), 16);
 }

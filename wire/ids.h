@@ -69,7 +69,10 @@
  * none of them. */
 #define NETSUM_LANES_LITTLE_ENDIAN 1
 #define NETSUM_LANES_BIG_ENDIAN 2
-#define NETSUM_TAG_KEYED 1 /* NH and SipHash: PROTOCOL.md */
+/* What is in the check field: PROTOCOL.md. */
+#define NETSUM_TAG_KEYED 1 /* NH and SipHash of the packet */
+#define NETSUM_TAG_COOKIE \
+  2 /* a secret number of stripe and epoch, except in HELLO, which is tagged as above */
 
 /* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming).
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum

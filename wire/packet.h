@@ -45,7 +45,7 @@ struct netsum_header {
   netsum_be32 round;     /* how often the slot has been used; identifies stale packets */
   netsum_be32 chunk;     /* position within the tensor (RESULT repeats it) */
   netsum_be32 signature; /* hash of the operation: sequence number, type, operation, sizes */
-  netsum_be64 check;     /* over header and payload, see netsum_check() */
+  netsum_be64 check;     /* over header and payload, see netsum_check(), or netsum_cookie() */
 };
 
 NETSUM_STATIC_ASSERT(sizeof(struct netsum_header) == NETSUM_HEADER_BYTES, "header is 32 bytes");
@@ -186,6 +186,14 @@ NETSUM_INLINE struct netsum_key netsum_stripe_key(const struct netsum_key* secre
   }
   struct netsum_key key = {halves[0], halves[1]};
   return key;
+}
+
+/* What packets of jobs without tags carry in the check field, all but HELLO: SipHash(key, "netsumCK"), made odd, so that it is
+ * never 0. Its input is 8 bytes long, shorter than any other. */
+NETSUM_INLINE uint64_t netsum_cookie(const struct netsum_key* key) {
+  struct netsum_sip s = netsum_sip_begin(key);
+  netsum_sip_word(&s, 0x4B436D757374656Eull);
+  return netsum_sip_end(&s, 0, 8) | 1;
 }
 
 /* The key table of NH: pair i are the halves of SipHash(key, "netsumNH" || i), word 2i the lower one. Its

@@ -68,6 +68,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job = job.grant;
   grant.job.spec = without_tokens(job.spec);
   grant.job.key = {random_(), random_()};
+  grant.job.tag = packet_tag_of(job.spec);
   do grant.succession_id = random_();
   while (grant.succession_id == 0);
   grant.job.scale_slots = kScaleSlots;

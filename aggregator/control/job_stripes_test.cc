@@ -199,6 +199,20 @@ TEST_F(JobTableTest, AnOperationOrATagThatTheDataplaneLacksIsNamed) {
               HasSubstr("needs packet tags of kind 9, which the dataplane 'fake'"));
 }
 
+TEST_F(JobTableTest, TheDataplaneIsToldWhatIsInTheCheckFieldOfPackets) {
+  MemberRequest request = member_request(0, 1);
+  request.job.set_verify(static_cast<uint32_t>(Verify::kSum));
+  need_cookies(request.job.mutable_needs());
+  EXPECT_EQ(refusal(request).code(), ErrorCode::kUnsupported);
+  DataplaneLimits limits{2, 8, 1024, standard_capabilities(1440)};
+  add_cookies(&limits.capabilities);
+  FakeDataplane dataplane(limits);
+  JobTable jobs = table({}, &dataplane);
+  join(jobs, request);
+  ASSERT_THAT(dataplane.installed(), SizeIs(1));
+  EXPECT_EQ(dataplane.installed()[0].tag, static_cast<uint32_t>(NETSUM_TAG_COOKIE));
+}
+
 TEST_F(JobTableTest, MembersThatNeedDifferentThingsHearWhatDiffers) {
   JobTable jobs = table();
   join(jobs, member_request(0, 2));

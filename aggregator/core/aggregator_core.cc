@@ -6,25 +6,13 @@
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
+#include "src/kernels/packet_check.h"
 #include "wire/values.h"
 
 namespace netsum {
 namespace {
 
 static_assert(kMaxJobPacketsPerS == NETSUM_RATE_MAX);
-
-uint64_t payload_nh(const uint8_t* frame, uint32_t payload_bytes, const wire::PacketKey& key) {
-  return kernels::nh(frame + NETSUM_HEADER_BYTES, payload_bytes, key.table());
-}
-
-bool check_is_right(const uint8_t* frame, const netsum_fields& fields, const wire::PacketKey& key) {
-  return wire::check_is_right(frame, fields, key, payload_nh(frame, fields.payload_bytes, key));
-}
-
-// Writes the header before the payload that `frame` already holds. Returns the size of the datagram.
-uint32_t finish_frame(const netsum_fields& fields, const wire::PacketKey& key, uint8_t* frame) {
-  return wire::write_header(fields, key, payload_nh(frame, fields.payload_bytes, key), frame);
-}
 
 constexpr size_t kScratchBytesPerValue = 16;
 constexpr size_t kSmallestValue = 2;
@@ -77,7 +65,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
                                .has_parent = spec.parent.has_value(),
                                .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
   job.values.resize(size_t{job.rules.value_slots} * spec.members * spec.payload_bytes);
-  job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes);
+  job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes, spec.tag);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
   job.spent = {};
@@ -86,7 +74,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   if (spec.parent) {
     job.parent = netsum_parent_job{
         .job = spec.parent->job, .epoch = spec.parent->epoch, .member = spec.parent->member};
-    job.parent_key.set(wire::stripe_key(spec.parent->key, stripe), spec.payload_bytes);
+    job.parent_key.set(wire::stripe_key(spec.parent->key, stripe), spec.payload_bytes, spec.tag);
     job.parent_address = spec.parent->stripes[stripe];
     job.parent_welcomed = false;
     parent_jobs_[{job.parent_address, job.parent.job}] = spec.job;
@@ -164,7 +152,7 @@ int AggregatorCore::admit(const InPacket& packet, const netsum_fields& fields, J
   // The rate is checked before the tag, because verifying costs more; it is charged after, so only for the member's own
   // packets.
   if (limited && netsum_rate_is_spent(&rate_, spent_until_ns, now_ns)) return NETSUM_DROP_OVER_RATE;
-  if (!check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;
+  if (!kernels::check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;
   if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;
   if (limited) {
     spent_until_ns = netsum_rate_take(&rate_, spent_until_ns, now_ns);
@@ -183,10 +171,10 @@ void AggregatorCore::on_hello(const InPacket& packet, const netsum_fields& field
     // The parent must answer first. The member repeats its HELLO until then.
     netsum_fields hello = fields_for_parent(fields, job);
     hello.flags = 0;
-    return send_up(job, frame, finish_frame(hello, job.parent_key, frame));
+    return send_up(job, frame, kernels::write_header(hello, job.parent_key, frame));
   }
   const netsum_fields welcome = reply_fields(fields, NETSUM_TYPE_WELCOME);
-  reply(frame, finish_frame(welcome, job.key, frame), peer);
+  reply(frame, kernels::write_header(welcome, job.key, frame), peer);
   if (job.multicast_group.valid() && fields.payload_bytes == job.rules.payload_bytes)
     welcome_multicast_group(fields, job);
 }
@@ -198,7 +186,7 @@ void AggregatorCore::welcome_multicast_group(const netsum_fields& hello, const J
   welcome.member = NETSUM_MEMBER_ALL;
   uint8_t* frame = scratch_frame();
   std::memset(frame + NETSUM_HEADER_BYTES, 0, hello.payload_bytes);
-  reply(frame, finish_frame(welcome, job.key, frame), {job.multicast_group});
+  reply(frame, kernels::write_header(welcome, job.key, frame), {job.multicast_group});
   counters_.multicast_packets_sent.add();
 }
 
@@ -269,7 +257,7 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
   Job& job = jobs_[found->second];
   const int reason = netsum_check_parent(&fields, &job.parent, &job.rules);
   if (reason != NETSUM_DROP_NONE) return drop(reason);
-  if (!check_is_right(packet.data, fields, job.parent_key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (!kernels::check_is_right(packet.data, fields, job.parent_key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (fields.type == NETSUM_TYPE_WELCOME) {
     job.parent_welcomed |= fields.payload_bytes == job.rules.payload_bytes;
     return;
@@ -334,7 +322,7 @@ void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank, b
   if (slots_[slot].rounds[bank].brief == netsum_all_members(job.rules.members))
     sum.flags |= NETSUM_FLAG_BRIEF;
   uint8_t* frame = frame_for(without_lanes, slot, bank, &sum);
-  send_up(job, frame, finish_frame(sum, job.parent_key, frame));
+  send_up(job, frame, kernels::write_header(sum, job.parent_key, frame));
 }
 
 void AggregatorCore::send_up(const Job& job, const uint8_t* frame, uint32_t size) {
@@ -353,7 +341,7 @@ AggregatorCore::Frame AggregatorCore::result_of(const Job& job, uint16_t job_ind
   result.member = NETSUM_MEMBER_ALL;
   result.round = round;
   uint8_t* frame = frame_for(without_lanes, slot, bank, &result);
-  return {frame, finish_frame(result, job.key, frame)};
+  return {frame, kernels::write_header(result, job.key, frame)};
 }
 
 void AggregatorCore::flip_a_bit(uint32_t slot, uint32_t bank) {
@@ -402,7 +390,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       probe.chunk = netsum_chunk_up(fields.chunk, fields.member);
       uint8_t* frame = scratch_frame();
       std::memset(frame + NETSUM_HEADER_BYTES, 0, NETSUM_PROBE_BYTES);
-      return send_up(job, frame, finish_frame(probe, job.parent_key, frame));
+      return send_up(job, frame, kernels::write_header(probe, job.parent_key, frame));
     }
     case NETSUM_ACT_REPLY_STATUS:
     case NETSUM_ACT_PASS_STATUS: {
@@ -413,7 +401,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       netsum_fields status = reply_fields(fields, NETSUM_TYPE_STATUS);
       status.flags = verdict.flags;
       status.payload_bytes = NETSUM_STATUS_BYTES;
-      return reply(frame, finish_frame(status, job.key, frame), to);
+      return reply(frame, kernels::write_header(status, job.key, frame), to);
     }
     default: {
       NETSUM_ASSERT(verdict.action == NETSUM_ACT_REPLY_ERROR || verdict.action == NETSUM_ACT_ERROR_ALL);
@@ -425,7 +413,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
       netsum_fields error = reply_fields(fields, NETSUM_TYPE_ERROR);
       error.member = NETSUM_MEMBER_ALL;
       error.payload_bytes = NETSUM_ERROR_BYTES;
-      const uint32_t size = finish_frame(error, job.key, frame);
+      const uint32_t size = kernels::write_header(error, job.key, frame);
       if (verdict.action == NETSUM_ACT_REPLY_ERROR) return reply(frame, size, to);
       counters_.mismatches.add();
       broadcasts_.push_back({frame, size, fields.job});

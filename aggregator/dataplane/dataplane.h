@@ -36,6 +36,8 @@ struct DataplaneJob {
   uint16_t job = 0;    // index below max_jobs
   uint16_t epoch = 0;  // incarnation of that index: packets of another one are refused
   netsum_key key{};    // random per job: the secret of which each stripe's key is made (wire::stripe_key)
+  uint32_t tag =
+      NETSUM_TAG_KEYED;  // NETSUM_TAG_*: what is in the check field of packets, also those of a parent's job
   // Number in the job of the dataplane's first stripe: not 0 where others bring the stripes before it.
   uint32_t first_stripe = 0;
   uint16_t members = 0;

@@ -152,6 +152,7 @@ class UdpDataplane final : public Dataplane {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
     add_words(&capabilities);
+    add_cookies(&capabilities);
     capabilities.set_no_lanes(true);
     capabilities.set_brief(true);
     add_values(&capabilities);

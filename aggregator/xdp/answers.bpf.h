@@ -30,11 +30,14 @@
     }                                                                  \
   } while (0)
 
-/* The tag that the frame should have under key `index` of the map. Global: verified once, for any frame. */
+/* The check field that the frame should have under key `index` of the map: a tag or the cookie. Global: verified once, for any
+ * frame. */
 __attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
   const uint8_t* key = bpf_map_lookup_elem(&keys, &index);
   const struct frame* frame = data_of(ctx);
   if (!key || (const void*)(frame + 1) > end_of(ctx)) return 0;
+  const uint64_t cookie = ((const struct netsum_xdp_key*)key)->cookie;
+  if (cookie != 0 && (frame->header.version_type & 15) != NETSUM_TYPE_HELLO) return cookie;
   const uint32_t payload_bytes = ctx->data_end - ctx->data - sizeof *frame;
   const uint8_t* table = key + offsetof(struct netsum_xdp_key, table);
   uint64_t nh = 0;

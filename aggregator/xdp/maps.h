@@ -10,10 +10,11 @@
 #define NETSUM_XDP_MAX_PAYLOAD 3424
 #define NETSUM_XDP_MAX_MTU 3484
 
-/* A job's key on this stripe, and NH's key table made of it. The loader sets the map's value size to what the
- * largest payload needs: the table has payload_limit / 4 words. */
+/* A job's key on this stripe, and what is made of it: the cookie of packets, or 0 if they have tags, and NH's key table. The
+ * loader sets the map's value size to what the largest payload needs: the table has payload_limit / 4 words. */
 struct netsum_xdp_key {
   struct netsum_key key;
+  uint64_t cookie;
   uint32_t table[NETSUM_XDP_MAX_PAYLOAD / 4];
 };
 /* Index in the map `keys`: that of a job with its members, and with its parent. */

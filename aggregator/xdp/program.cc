@@ -309,8 +309,9 @@ Status XdpProgram::fill(const DataplaneJob& job, uint32_t first_slot) {
   for (uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
     if (const Status status = set_slot(slot, netsum_slot{}); !status.ok()) return status;
   }
-  if (const Status status = set_key(netsum_xdp_key_of(index), key_of(job)); !status.ok()) return status;
-  jobs_[index].key.set(key_of(job), job.payload_bytes);
+  if (const Status status = set_key(netsum_xdp_key_of(index), key_of(job), job.tag); !status.ok())
+    return status;
+  jobs_[index].key.set(key_of(job), job.payload_bytes, job.tag);
   netsum_xdp_job value{};
   value.rules.epoch = job.epoch;
   value.rules.members = job.members;
@@ -372,9 +373,10 @@ void XdpProgram::erase(uint32_t index) {
   job.parent.reset();
 }
 
-Status XdpProgram::set_key(uint32_t index, const netsum_key& key) {
+Status XdpProgram::set_key(uint32_t index, const netsum_key& key, uint32_t tag) {
   netsum_xdp_key value{};
   value.key = key;
+  if (tag == NETSUM_TAG_COOKIE) value.cookie = netsum_cookie(&key);
   netsum_make_table(&key, value.table, options_.payload_bytes / 4);
   const bool done = bpf_map_update_elem(bpf_map__fd(skeleton_->maps.keys), &index, &value, BPF_ANY) == 0;
   const int error = errno;
@@ -385,7 +387,7 @@ Status XdpProgram::set_key(uint32_t index, const netsum_key& key) {
 
 Status XdpProgram::set_parent(const DataplaneJob& job) {
   const uint32_t index = job.job;
-  const Status keyed = set_key(netsum_xdp_parent_key_of(index), key_of_parent(job));
+  const Status keyed = set_key(netsum_xdp_parent_key_of(index), key_of_parent(job), job.tag);
   if (!keyed.ok()) return keyed;
   netsum_xdp_member parent{};
   parent.peer = peer_of(job.parent->stripes.front());

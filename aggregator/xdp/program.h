@@ -82,7 +82,7 @@ class XdpProgram {
   Status make_jobs();
   Status fill(const DataplaneJob& job, uint32_t first_slot);
   void erase(uint32_t job);
-  Status set_key(uint32_t index, const netsum_key& key);
+  Status set_key(uint32_t index, const netsum_key& key, uint32_t tag);
   Status set_parent(const DataplaneJob& job);
   netsum_xdp_member member(uint16_t job, uint16_t member) const;
   bool parent_welcomed(uint16_t job) const;

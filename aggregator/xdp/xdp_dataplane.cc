@@ -49,6 +49,7 @@ class XdpDataplane final : public Dataplane {
     Capabilities capabilities = standard_capabilities(options_.payload_bytes);
     capabilities.add_formats(NETSUM_FORMAT_SUM_I8);
     add_words(&capabilities);
+    add_cookies(&capabilities);
     capabilities.set_no_lanes(true);
     capabilities.set_brief(true);
     capabilities.set_multicast(options_.multicast_groups.has_value());

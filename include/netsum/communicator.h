@@ -70,7 +70,7 @@ struct CommunicatorStats {
   uint64_t probes = 0;           // PROBE packets sent, because a result was overdue
   uint64_t share_changes = 0;    // how often the shares of the stripes have been corrected
   uint64_t zero_chunks = 0;      // for which no data was sent, because they were zero on all ranks
-  // Verify::kBoth: results whose tag was right, and results that were not taken because it was wrong.
+  // Verify::kBoth, kSum: results whose tag was right, and results that were not taken because it was wrong.
   uint64_t sums_verified = 0;
   uint64_t sums_refused = 0;
   uint64_t packets_dropped = 0;  // received and refused; `drops` has the reasons

@@ -91,7 +91,11 @@ typedef enum netsum_shares {
 } netsum_shares;
 
 /* Equal to netsum::Verify. */
-typedef enum netsum_verify { NETSUM_VERIFY_PACKET = 0, NETSUM_VERIFY_BOTH = 1 } netsum_verify;
+typedef enum netsum_verify {
+  NETSUM_VERIFY_PACKET = 0,
+  NETSUM_VERIFY_BOTH = 1,
+  NETSUM_VERIFY_SUM = 2
+} netsum_verify;
 
 typedef struct netsum_comm netsum_comm; /* one rank's membership in a job */
 typedef struct netsum_work netsum_work; /* an operation in progress */

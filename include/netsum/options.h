@@ -67,6 +67,10 @@ enum class Verify {
   // bytes; others are refused with kUnsupported. Scales take a second round trip, and payloads have 16 to 24 bytes less room. Not
   // in a hierarchy of aggregators, and not with lane_bits 8.
   kBoth,
+  // The tag of sums alone. Packets carry a secret number of the job instead of a tag, which saves time and lets aggregators take
+  // part that cannot compute tags. Wrong sums are found as with kBoth, but what is altered on the way to the aggregator spoils the
+  // sum and fails the job (kWrongSum), and whoever can read packets can do that. An aggregator must announce it (kUnsupported).
+  kSum,
 };
 
 // Fault injection, for tests only.

@@ -72,7 +72,9 @@ std::string describe_byte_order(uint32_t order) {
                                              : "lanes of byte order " + std::to_string(order);
 }
 std::string describe_tag(uint32_t tag) {
-  return tag == NETSUM_TAG_KEYED ? "keyed packet tags" : "packet tags of kind " + std::to_string(tag);
+  return tag == NETSUM_TAG_KEYED    ? "packets with keyed tags (verify: packet or both)"
+         : tag == NETSUM_TAG_COOKIE ? "packets without keyed tags (verify: sum)"
+                                    : "packet tags of kind " + std::to_string(tag);
 }
 
 template <typename Describe>
@@ -136,6 +138,20 @@ void add_lanes8(Capabilities* needs) {
   *needs->mutable_formats() = formats_of(*needs);
   needs->add_formats(NETSUM_FORMAT_SUM_I8);
   needs->add_formats(NETSUM_FORMAT_OR_U64);
+}
+
+void add_cookies(Capabilities* can) {
+  *can->mutable_tags() = tags_of(*can);
+  can->add_tags(NETSUM_TAG_COOKIE);
+}
+
+void need_cookies(Capabilities* needs) {
+  needs->clear_tags();
+  needs->add_tags(NETSUM_TAG_COOKIE);
+}
+
+uint32_t packet_tag_of(const JobSpec& job) {
+  return contains(job.needs().tags(), NETSUM_TAG_COOKIE) ? NETSUM_TAG_COOKIE : NETSUM_TAG_KEYED;
 }
 
 void add_values(Capabilities* can) {

@@ -19,6 +19,12 @@ bool combines_words(const Capabilities& can);
 // Adds what 8-bit lanes need to the needs of a job: their sums, and ORs of marks (src/encoding/fixed_point.h). The standard
 // formats that floating-point types then do not need remain, for other types.
 void add_lanes8(Capabilities* needs);
+// Of a dataplane: adds jobs whose packets have cookies in place of tags.
+void add_cookies(Capabilities* can);
+// A job that needs it has packets with cookies in place of tags.
+void need_cookies(Capabilities* needs);
+// What the packets of the job have: NETSUM_TAG_*.
+uint32_t packet_tag_of(const JobSpec& job);
 // Adds the formats of element values.
 void add_values(Capabilities* can);
 // Whether the formats include all formats of values.

@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
              "MAX of unsigned 16-bit lanes"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_byte_orders(NETSUM_LANES_BIG_ENDIAN); },
              "big-endian lanes"},
-        Lack{[](Capabilities*, Capabilities* can) { can->set_tags(0, 7); }, "keyed packet tags"},
+        Lack{[](Capabilities*, Capabilities* can) { can->set_tags(0, 7); },
+             "packets with keyed tags (verify: packet or both)"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->add_tags(7); }, "packet tags of kind 7"},
         Lack{[](Capabilities* needs, Capabilities*) { needs->set_payload_bytes(8000); },
              "payloads of 8000 bytes (the largest is 1440)"},
@@ -123,6 +124,29 @@ INSTANTIATE_TEST_SUITE_P(
                EXPECT_TRUE(needs->ParseFromString(needs->SerializeAsString() + "\x98\x06\x01"));
              },
              "capability 99, which is of a later release"}));
+
+TEST(Capabilities, JobsWithoutTagsNeedCookies) {
+  Capabilities needs, can = standard_capabilities(1440);
+  EXPECT_EQ(packet_tag_of(job_that_needs(needs)), static_cast<uint32_t>(NETSUM_TAG_KEYED));
+  need_cookies(&needs);
+  const JobSpec job = job_that_needs(needs);
+  EXPECT_EQ(packet_tag_of(job), static_cast<uint32_t>(NETSUM_TAG_COOKIE));
+  for (const Capabilities& lacks : {can, Capabilities()}) {
+    const Status refused = check_needs(job, lacks, kWho);
+    EXPECT_EQ(refused.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(refused.message(), HasSubstr("needs packets without keyed tags (verify: sum), which the"));
+  }
+  add_cookies(&can);
+  EXPECT_TRUE(check_needs(job, can, kWho).ok());
+  EXPECT_TRUE(check_needs(JobSpec(), can, kWho).ok()) << "it has not lost the tags";
+  // As of a switch, which cannot compute tags.
+  Capabilities only_cookies;
+  need_cookies(&only_cookies);
+  EXPECT_TRUE(check_needs(job, only_cookies, kWho).ok());
+  EXPECT_THAT(check_needs(JobSpec(), only_cookies, kWho).message(),
+              HasSubstr("packets with keyed tags (verify: packet or both)"));
+  EXPECT_TRUE(check_needs(job, common(can, only_cookies), kWho).ok());
+}
 
 TEST(Capabilities, CommonIsWhatBothCanDo) {
   Capabilities a = standard_capabilities(1440), b;

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <map>
+#include <span>
 
 #include "src/base/text.h"
 #include "src/job/encoded_fields.h"
@@ -21,10 +22,19 @@ Status invalid(std::string message) {
 
 struct Field {
   int number;
-  const char* name;      // in messages
-  bool compared = true;  // all members must give the same value
+  const char* name;                          // in messages
+  bool compared = true;                      // all members must give the same value
+  std::span<const char* const> values = {};  // their names; none: numbers are shown
 };
-// job_spec_test compares it with job.proto.
+constexpr const char* kVerifyNames[] = {"packet", "both", "sum"};  // netsum::Verify
+
+std::string text_of(const std::string& value, std::span<const char* const> names) {
+  for (size_t i = 0; i < names.size(); ++i)
+    if (value == std::to_string(i)) return names[i];
+  return value;
+}
+
+// In the order in which they are compared: those that follow from others come last. job_spec_test compares it with job.proto.
 constexpr Field kFields[] = {
     {JobSpec::kProtocolVersionFieldNumber, "protocol version", false},
     {JobSpec::kNameFieldNumber, "name", false},
@@ -37,9 +47,9 @@ constexpr Field kFields[] = {
     {JobSpec::kMinMembersFieldNumber, "min_members"},
     {JobSpec::kGatherMsFieldNumber, "gather_ms"},
     {JobSpec::kWhenFullFieldNumber, "when_full"},
-    {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
     {JobSpec::kSharesFieldNumber, "shares"},
-    {JobSpec::kVerifyFieldNumber, "verify"},
+    {JobSpec::kVerifyFieldNumber, "verify", true, kVerifyNames},
+    {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
 };
 
 const Field* find_field(int number) {
@@ -113,15 +123,23 @@ Status check_spec(const JobSpec& spec) {
 
 Status check_same(const JobSpec& first, const JobSpec& asked) {
   std::map<int, EncodedField> expected = encoded_fields(first), given = encoded_fields(asked);
-  for (const auto& [number, value] : given)
-    expected.try_emplace(number);  // so that the loop below compares fields that only one of them has
-  for (const auto& [number, value] : expected) {
-    const Field* field = find_field(number);
-    if (given[number].bytes == value.bytes || (field != nullptr && !field->compared)) continue;
-    const std::string what =
-        field != nullptr ? field->name : "field " + std::to_string(number) + " (of a later release)";
-    return invalid("job '" + asked.name() + "' was created with " + what + " " + value.text +
-                   ", and this rank asks for " + given[number].text + ": all ranks must agree");
+  const auto compare = [&](int number, const std::string& what,
+                           std::span<const char* const> values) -> Status {
+    if (given[number].bytes == expected[number].bytes) return {};
+    return invalid("job '" + asked.name() + "' was created with " + what + " " +
+                   text_of(expected[number].text, values) + ", and this rank asks for " +
+                   text_of(given[number].text, values) + ": all ranks must agree");
+  };
+  for (const Field& field : kFields) {
+    if (!field.compared) continue;
+    if (Status status = compare(field.number, field.name, field.values); !status.ok()) return status;
+  }
+  std::map<int, EncodedField> of_either = expected;
+  of_either.insert(given.begin(), given.end());
+  for (const auto& [number, value] : of_either) {
+    if (find_field(number) != nullptr) continue;
+    const std::string what = "field " + std::to_string(number) + " (of a later release)";
+    if (Status status = compare(number, what, {}); !status.ok()) return status;
   }
   return {};
 }

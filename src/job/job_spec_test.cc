@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 
+#include "src/job/capabilities.h"
 #include "wire/ids.h"
 
 namespace netsum {
@@ -71,7 +72,14 @@ INSTANTIATE_TEST_SUITE_P(
                  "with min_members 0, and this rank asks for 2"},
         Mismatch{[](JobSpec& job) { job.set_gather_ms(9); }, "with gather_ms 0, and this rank asks for 9"},
         Mismatch{[](JobSpec& job) { job.set_when_full(1); }, "with when_full 0, and this rank asks for 1"},
-        Mismatch{[](JobSpec& job) { job.set_verify(1); }, "with verify 0, and this rank asks for 1"}));
+        Mismatch{[](JobSpec& job) { job.set_verify(1); }, "with verify packet, and this rank asks for both"},
+        // Of what follows from another field, the other one is named.
+        Mismatch{[](JobSpec& job) {
+                   job.set_verify(2);
+                   need_cookies(job.mutable_needs());
+                 },
+                 "with verify packet, and this rank asks for sum"},
+        Mismatch{[](JobSpec& job) { job.set_verify(7); }, "with verify packet, and this rank asks for 7"}));
 
 TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
   EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),

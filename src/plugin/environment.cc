@@ -218,7 +218,7 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   const int shares = in.choice("NETSUM_SHARES", {"auto", "planned", "off"});
   constexpr netsum_shares kShares[] = {NETSUM_SHARES_AUTO, NETSUM_SHARES_PLANNED, NETSUM_SHARES_OFF};
   o.shares = kShares[shares];
-  o.verify = static_cast<netsum_verify>(in.choice("NETSUM_VERIFY", {"packet", "both"}));
+  o.verify = static_cast<netsum_verify>(in.choice("NETSUM_VERIFY", {"packet", "both", "sum"}));
   o.link_rate_bps = in.rate("NETSUM_LINK_RATE");
   o.connect_timeout_ms = milliseconds(in.seconds("NETSUM_CONNECT_TIMEOUT", 30));
   const int64_t liveness = milliseconds(in.seconds("NETSUM_LIVENESS_TIMEOUT", 5, true));

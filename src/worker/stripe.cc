@@ -34,7 +34,7 @@ std::unique_ptr<const verify::VerifiedSums> make_sums(const StripeOptions& optio
 
 Stripe::Stripe(const StripeOptions& options)
     : options_(options),
-      key_(options.key, options.payload_bytes),
+      key_(options.key, options.payload_bytes, options.tag),
       sums_(make_sums(options)),
       lane_room_(sums_ != nullptr ? verify::room_for_lanes(options.payload_bytes, options.summands)
                                   : options.payload_bytes),

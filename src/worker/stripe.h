@@ -66,7 +66,8 @@ struct StripeOptions {
   Address multicast_group;
   uint16_t job = 0;
   uint16_t epoch = 0;
-  netsum_key key{};  // the stripe's: wire::stripe_key()
+  netsum_key key{};                 // the stripe's: wire::stripe_key()
+  uint32_t tag = NETSUM_TAG_KEYED;  // NETSUM_TAG_*: what is in the check field of packets
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
   bool sums_values = false;      // the aggregator takes values in scale slots; equal on all ranks

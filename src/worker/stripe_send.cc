@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "src/base/assert.h"
-#include "src/kernels/kernels.h"
+#include "src/kernels/packet_check.h"
 #include "src/worker/stripe.h"
 
 namespace netsum {
@@ -385,7 +385,7 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
   slot.sent_at_us = now_us;
   slot.probe_at_us = now_us + round_trip_.timeout_us();
   schedule(slot.probe_at_us);
-  return wire::write_header(fields, key_, kernels::nh(lanes, fields.payload_bytes, key_.table()), frame);
+  return kernels::write_header(fields, key_, frame);
 }
 
 uint32_t Stripe::build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame) {

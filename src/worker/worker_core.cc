@@ -7,7 +7,7 @@
 
 #include "netsum/options.h"
 #include "src/base/assert.h"
-#include "src/kernels/kernels.h"
+#include "src/kernels/packet_check.h"
 #include "wire/codec.h"
 
 namespace netsum {
@@ -321,10 +321,8 @@ void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
   if (fields.job != options.job) return stripe->counters().drop(NETSUM_DROP_UNKNOWN_JOB);
   if (fields.epoch != options.epoch) return stripe->counters().drop(NETSUM_DROP_STALE_EPOCH);
   if (fields.payload_bytes > options.payload_bytes) return stripe->counters().drop(NETSUM_DROP_BAD_LENGTH);
-  if (!wire::check_is_right(packet.data, fields, stripe->key(),
-                            kernels::nh(payload, fields.payload_bytes, stripe->key().table()))) {
+  if (!kernels::check_is_right(packet.data, fields, stripe->key()))
     return stripe->counters().drop(NETSUM_DROP_BAD_CHECK);
-  }
   const Status status = stripe->on_packet(now_us, fields, payload);
   if (!status.ok()) return fail(status);
   if (stripe->take_operation_finished()) complete_finished();

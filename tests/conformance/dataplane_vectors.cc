@@ -47,6 +47,12 @@ netsum_key unhex_key(const std::string& text) {
   return {netsum_load64(bytes.data()), netsum_load64(&bytes[8])};
 }
 
+// As it stands in packets.
+std::string cookie_of(const VectorJob& job) {
+  const netsum_be64 cookie = netsum_put64(job.packet_key().cookie());
+  return hex(Bytes(cookie.b, cookie.b + sizeof cookie));
+}
+
 std::string show(const Reply& reply) {
   netsum_fields f;
   const int reason = netsum_parse(reply.datagram.data(), static_cast<uint32_t>(reply.datagram.size()), &f);
@@ -74,6 +80,7 @@ DataplaneJob dataplane_job(const VectorJob& spec, const std::function<Address(Pe
   job.job = spec.job;
   job.epoch = spec.epoch;
   job.key = spec.key;
+  job.tag = spec.tag;
   job.members = spec.members;
   job.data_slots = spec.data_slots;
   job.scale_slots = spec.scale_slots;
@@ -102,6 +109,7 @@ std::string to_json(const Vector& vector) {
                             {"scale_slots", job.scale_slots},
                             {"payload_bytes", job.payload_bytes}});
     if (job.sums_values) json["jobs"].back()["sums_values"] = true;
+    if (job.tag == NETSUM_TAG_COOKIE) json["jobs"].back()["cookie"] = cookie_of(job);
     if (!job.parent) continue;
     json["jobs"].back()["parent"] = {{"at", job.parent->peer},
                                      {"job", job.parent->job},
@@ -141,7 +149,11 @@ Vector from_json(const std::string& text) {
                            .data_slots = job.at("data_slots"),
                            .scale_slots = job.at("scale_slots"),
                            .payload_bytes = job.at("payload_bytes"),
-                           .sums_values = job.value("sums_values", false)});
+                           .sums_values = job.value("sums_values", false),
+                           .parent = {},
+                           .tag = job.contains("cookie") ? uint32_t{NETSUM_TAG_COOKIE} : NETSUM_TAG_KEYED});
+    if (job.contains("cookie") && job.at("cookie") != cookie_of(vector.jobs.back()))
+      throw std::invalid_argument("the cookie is not that of the key");
     if (!job.contains("parent")) continue;
     const Json& parent = job.at("parent");
     vector.jobs.back().parent = VectorParent{.peer = parent.at("at"),

@@ -43,6 +43,12 @@ struct VectorJob {
   uint32_t data_slots = 0, scale_slots = 0, payload_bytes = 0;
   bool sums_values = false;  // the scale slots take values
   std::optional<VectorParent> parent;
+  uint32_t tag = NETSUM_TAG_KEYED;  // of packets, also those to and from the parent
+
+  wire::PacketKey packet_key() const { return {wire::stripe_key(key, 0), NETSUM_MAX_PAYLOAD, tag}; }
+  wire::PacketKey parents_packet_key() const {
+    return {wire::stripe_key(parent->key, 0), NETSUM_MAX_PAYLOAD, tag};
+  }
 };
 
 // The job as a dataplane gets it, with the parent at `address_of(peer)`.

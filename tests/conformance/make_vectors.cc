@@ -170,6 +170,62 @@ Vector bad_check() {
   return w.done();
 }
 
+VectorJob job_without_tags() {
+  VectorJob job = usual_job();
+  job.tag = NETSUM_TAG_COOKIE;
+  return job;
+}
+
+// The check field of the packet becomes that of the same packet in a job with tags.
+Bytes tagged(Bytes packet) {
+  netsum_fields f{};
+  netsum_parse(packet.data(), static_cast<uint32_t>(packet.size()), &f);
+  wire::write_header(f, usual_job().packet_key(), packet.data());
+  return packet;
+}
+
+Vector cookies() {
+  VectorWriter w("cookies", "a job without tags: the check field is the cookie of the stripe, but for HELLO",
+                 {job_without_tags()});
+  w.everybody_says_hello();
+  const Bytes good = w.contribution(0, kFirst, lanes32({1, 2, 3, 4}));
+  Bytes bad = good;
+  bad[24] ^= 0x80;
+  w.feed(0, "the first bit of the cookie", bad).expect_drop("bad_check");
+  bad = good;
+  bad[31] ^= 1;
+  w.feed(0, "the last bit of the cookie", bad).expect_drop("bad_check");
+  bad = good;
+  std::fill_n(bad.begin() + 24, 8, uint8_t{0});
+  w.feed(0, "nothing in the place of the cookie", bad).expect_drop("bad_check");
+  w.feed(0, "a tag in the place of the cookie", tagged(good)).expect_drop("bad_check");
+  w.feed(0, "the same of a probe", tagged(w.probe(0, kFirst))).expect_drop("bad_check");
+  w.feed(0, "right", good);
+  w.ask(1, kFirst, "member 1 asks").expect_status(1, kFirst, 1, true);
+  Bytes altered = w.contribution(1, kFirst, lanes32({1, 1, 1, 1}));
+  altered[32] ^= 2;
+  w.feed(1, "lanes altered on the way: nobody here sees it", altered);
+  w.expect_result_for_all(kFirst, lanes32({4, 3, 4, 5}));
+  w.contribute(0, kFirst, lanes32({1, 2, 3, 4}), "again").expect_result_for(0, kFirst, lanes32({4, 3, 4, 5}));
+  Round other{.slot = 1, .round = 1, .chunk = 6};
+  w.contribute(0, other, lanes32({1, 1}));
+  other.signature ^= 1;
+  w.contribute(1, other, lanes32({1, 1})).expect({0, 1}, "members disagree", w.error(other, 1));
+  return w.done();
+}
+
+Vector cookie_in_hello() {
+  VectorWriter w("cookie_in_hello", "a job without tags: HELLO has one all the same, and no cookie",
+                 {job_without_tags()});
+  const Bytes good = w.hello(0, 1000);
+  const Bytes welcome = w.welcome(0, 1000);
+  Bytes bad = good;
+  std::copy_n(welcome.begin() + 24, 8, bad.begin() + 24);
+  w.feed(0, "with the cookie", bad).expect_drop("bad_check");
+  w.everybody_says_hello();
+  return w.done();
+}
+
 Vector malformed() {
   VectorWriter w("malformed", "truncated, padded and nonsensical packets are refused by name");
   w.everybody_says_hello();
@@ -853,6 +909,8 @@ std::vector<Vector> make_vectors() {
                              stale_round(),
                              future_round(),
                              bad_check(),
+                             cookies(),
+                             cookie_in_hello(),
                              malformed(),
                              oversized(),
                              bounds(),

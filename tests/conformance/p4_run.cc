@@ -24,12 +24,13 @@ netsum_fields parsed(std::span<const uint8_t> datagram) {
 
 void P4Run::install(const VectorJob& job) {
   const uint32_t slots = job.data_slots + job.scale_slots;
-  keys_[job.job] = wire::stripe_key(job.key, 0);
+  keys_[job.job] = job.packet_key();
   pipeline_.set_job(job.job, {.epoch = job.epoch,
                               .members = job.members,
                               .slots = slots,
                               .payload_bytes = job.payload_bytes,
-                              .first_slot = next_slot_});
+                              .first_slot = next_slot_,
+                              .cookie = keys_[job.job].cookie()});
   next_slot_ += slots;
 }
 
@@ -58,12 +59,15 @@ bool P4Run::takes(const netsum_fields& packet) const {
 
 bool P4Run::is_right(std::span<const uint8_t> datagram) {
   const netsum_fields f = parsed(datagram);
-  return wire::check_is_right(datagram.data(), f, keys_.at(f.job));
+  const wire::PacketKey& key = keys_.at(f.job);
+  const uint64_t nh = netsum_nh(&datagram[NETSUM_HEADER_BYTES], f.payload_bytes, key.table());
+  return !key.tags(f.type) || wire::check_is_right(datagram.data(), f, key, nh);
 }
 
 void P4Run::write(std::vector<uint8_t>* datagram) {
   const netsum_fields f = parsed(*datagram);
-  wire::write_header(f, keys_.at(f.job), datagram->data());
+  const wire::PacketKey& key = keys_.at(f.job);
+  if (key.tags(f.type)) wire::write_header(f, key, datagram->data());
 }
 
 void P4Run::meet(const p4::Datagram& hello) {

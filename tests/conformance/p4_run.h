@@ -1,5 +1,5 @@
-// The model of the P4 pipeline under test. It cannot make or verify tags: those of the vectors are made and verified here, in
-// the place that they have in the order of refusals.
+// The model of the P4 pipeline under test. It cannot make or verify tags, only cookies: tags of the vectors are made and
+// verified here, in the place that they have in the order of refusals.
 #ifndef NETSUM_TESTS_CONFORMANCE_P4_RUN_H_
 #define NETSUM_TESTS_CONFORMANCE_P4_RUN_H_
 
@@ -31,7 +31,7 @@ class P4Run : public DataplaneUnderTest, private p4::TagExtern {
   // The control plane: the first HELLO tells where a member is.
   void meet(const p4::Datagram& hello);
 
-  std::map<uint16_t, netsum_key> keys_;  // by job
+  std::map<uint16_t, wire::PacketKey> keys_;  // by job
   uint32_t next_slot_ = 0;
   p4::Pipeline pipeline_;
 };

@@ -31,12 +31,15 @@ class Traffic {
       job.scale_slots = 1;
       job.payload_bytes = payload_bytes - 32 * static_cast<uint32_t>(rng_.below(2));
       job.sums_values = dataplane.sums_values() && index == 0;
+      job.tag = rng_.chance(0.3) ? NETSUM_TAG_COOKIE : NETSUM_TAG_KEYED;
       if (index == 1 && dataplane.has_parents()) {  // sums of the second job go on to a parent
         job.parent = VectorParent{
             .peer = kParent, .job = 1, .epoch = 3, .key = {rng_.next(), rng_.next()}, .member = 2};
       }
       jobs_.push_back(job);
+      keys_.push_back(job.packet_key());
     }
+    if (jobs_[1].parent) parents_key_ = jobs_[1].parents_packet_key();
     rounds_.assign(jobs_.size() * 3, 1);
   }
   const std::vector<VectorJob>& jobs() const { return jobs_; }
@@ -170,7 +173,7 @@ class Traffic {
     const VectorParent& parent = *jobs_[1].parent;
     f.job = parent.job;
     f.epoch = static_cast<uint16_t>(f.epoch ^ jobs_[1].epoch ^ parent.epoch);  // stays wrong if it was spoilt
-    return build_with(parent.key, f, payload);
+    return build_with(parents_key_, f, payload);
   }
   static Peer peer(size_t job, uint16_t member) { return static_cast<Peer>(job * 5 + member); }
   netsum_fields identity(size_t j, uint16_t member) const {
@@ -212,19 +215,21 @@ class Traffic {
     }
   }
   Bytes build(const netsum_fields& f, size_t j, const Bytes& payload) const {
-    return build_with(jobs_[j].key, f, payload);
+    return build_with(keys_[j], f, payload);
   }
-  static Bytes build_with(const netsum_key& key, netsum_fields f, const Bytes& payload) {
+  static Bytes build_with(const wire::PacketKey& key, netsum_fields f, const Bytes& payload) {
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
     f.payload_bytes = static_cast<uint32_t>(payload.size());
-    wire::write_header(f, wire::stripe_key(key, 0), frame.data());
+    wire::write_header(f, key, frame.data());
     return frame;
   }
 
   Rng rng_;
   bool takes_without_lanes_ = true;
   std::vector<VectorJob> jobs_;
+  std::vector<wire::PacketKey> keys_;  // by job
+  wire::PacketKey parents_key_;
   std::vector<uint32_t> rounds_;  // by job and slot
 };
 

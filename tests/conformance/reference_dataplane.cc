@@ -82,6 +82,11 @@ int sum_values(const netsum_fields& f, const std::map<uint16_t, Bytes>& values, 
   }
 }
 
+bool is_right(const Bytes& datagram, const netsum_fields& f, const wire::PacketKey& key) {
+  const uint64_t nh = netsum_nh(datagram.data() + NETSUM_HEADER_BYTES, f.payload_bytes, key.table());
+  return wire::check_is_right(datagram.data(), f, key, nh);
+}
+
 }  // namespace
 
 void ReferenceDataplane::install(const VectorJob& spec) {
@@ -92,9 +97,9 @@ void ReferenceDataplane::install(const VectorJob& spec) {
                .payload_bytes = spec.payload_bytes,
                .has_parent = spec.parent.has_value(),
                .value_slots = static_cast<uint16_t>(spec.sums_values ? spec.scale_slots : 0)};
-  job.key = wire::stripe_key(spec.key, 0);
+  job.key = spec.packet_key();
   job.parent = spec.parent;
-  if (job.parent) job.parent->key = wire::stripe_key(spec.parent->key, 0);
+  if (job.parent) job.parents_key = spec.parents_packet_key();
   job.slots.resize(job.rules.slots);
   for (SlotState& slot : job.slots) {
     for (Bytes& lanes : slot.lanes) lanes.resize(spec.payload_bytes);
@@ -125,7 +130,7 @@ std::vector<Reply> ReferenceDataplane::feed(Peer from, const Bytes& datagram) {
   Job& job = found->second;
   if (int reason = netsum_check_rules(&f, &job.rules)) return drop(reason);
   const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
-  if (!wire::check_is_right(datagram.data(), f, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (!is_right(datagram, f, job.key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (f.type == NETSUM_TYPE_HELLO) return on_hello(job, f, from);
   const auto peer = job.peers.find(f.member);
   if (peer == job.peers.end() || peer->second != from) return drop(NETSUM_DROP_UNKNOWN_PEER);
@@ -171,7 +176,7 @@ std::vector<Reply> ReferenceDataplane::on_parent(Peer from, const netsum_fields&
       .job = job.parent->job, .epoch = job.parent->epoch, .member = job.parent->member};
   if (int reason = netsum_check_parent(&f, &parent, &job.rules)) return drop(reason);
   const uint8_t* payload = datagram.data() + NETSUM_HEADER_BYTES;
-  if (!wire::check_is_right(datagram.data(), f, job.parent->key)) return drop(NETSUM_DROP_BAD_CHECK);
+  if (!is_right(datagram, f, job.parents_key)) return drop(NETSUM_DROP_BAD_CHECK);
   if (f.type == NETSUM_TYPE_WELCOME) {
     job.parent_welcomed |= f.payload_bytes == job.rules.payload_bytes;
     return {};
@@ -239,7 +244,7 @@ std::vector<Reply> ReferenceDataplane::send_up(const Job& job, netsum_fields f, 
   f.job = job.parent->job;
   f.epoch = job.parent->epoch;
   f.member = job.parent->member;
-  return {{job.parent->peer, build(job.parent->key, f, payload)}};
+  return {{job.parent->peer, build(job.parents_key, f, payload)}};
 }
 
 std::vector<Reply> ReferenceDataplane::on_hello(Job& job, const netsum_fields& f, Peer from) {
@@ -311,7 +316,7 @@ Bytes ReferenceDataplane::result(const Job& job, const netsum_fields& f, uint32_
   return build(job.key, reply, payload);
 }
 
-Bytes ReferenceDataplane::build(const netsum_key& key, netsum_fields f, const Bytes& payload) {
+Bytes ReferenceDataplane::build(const wire::PacketKey& key, netsum_fields f, const Bytes& payload) {
   Bytes frame(NETSUM_HEADER_BYTES);
   frame.insert(frame.end(), payload.begin(), payload.end());
   f.payload_bytes = static_cast<uint32_t>(payload.size());

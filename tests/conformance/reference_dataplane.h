@@ -30,7 +30,7 @@ class ReferenceDataplane : public DataplaneUnderTest {
   };
   struct Job {
     netsum_job_rules rules{};
-    netsum_key key{};
+    wire::PacketKey key, parents_key;
     std::vector<SlotState> slots;
     std::map<uint16_t, Peer> peers;  // by member
     std::optional<VectorParent> parent;
@@ -47,7 +47,7 @@ class ReferenceDataplane : public DataplaneUnderTest {
   static Bytes payload_of(const SlotState& slot, uint32_t bank, bool without_lanes, netsum_fields* f);
   std::vector<Reply> sum_up(const Job& job, uint16_t slot, uint32_t bank, bool without_lanes) const;
   static std::vector<Reply> send_up(const Job& job, netsum_fields f, const Bytes& payload);
-  static Bytes build(const netsum_key& key, netsum_fields f, const Bytes& payload);
+  static Bytes build(const wire::PacketKey& key, netsum_fields f, const Bytes& payload);
   static std::vector<Reply> to_all(const Job& job, const Bytes& frame);
 
   const bool lengthens_;

@@ -72,7 +72,8 @@ inline VectorJob usual_job(uint16_t members = 2) {
           .scale_slots = 1,
           .payload_bytes = 32,
           .sums_values = false,
-          .parent = {}};
+          .parent = {},
+          .tag = NETSUM_TAG_KEYED};
 }
 
 class VectorWriter {
@@ -199,7 +200,7 @@ class VectorWriter {
     f.payload_bytes = static_cast<uint32_t>(payload.size());
     Bytes frame(NETSUM_HEADER_BYTES);
     frame.insert(frame.end(), payload.begin(), payload.end());
-    wire::write_header(f, wire::stripe_key(job_.key, 0), frame.data());
+    wire::write_header(f, job_.packet_key(), frame.data());
     return frame;
   }
 

@@ -53,7 +53,8 @@ Bytes without_lanes(const Bytes& datagram, const DataplaneJob& job) {
   shorter.insert(shorter.end(), length.b, length.b + sizeof length);
   f.flags |= NETSUM_FLAG_NO_LANES;
   f.payload_bytes = NETSUM_NO_LANES_BYTES;
-  wire::write_header(f, wire::stripe_key(job.key, 0), shorter.data());
+  wire::write_header(f, wire::PacketKey(wire::stripe_key(job.key, 0), f.payload_bytes, job.tag),
+                     shorter.data());
   return shorter;
 }
 

@@ -145,12 +145,12 @@ HIERARCHY_BUGS = [
     Bug("hierarchy", "chunk_not_taken_down", "a STATUS keeps the chunk that the PROBE went up with", SLOT,
         "  return chunk / NETSUM_MAX_MEMBERS;", "  return chunk;", "vectors_test"),
     Bug("hierarchy", "sum_under_own_key", "a sum goes up under the key of the rack's own job", CORE,
-        "  send_up(job, frame, finish_frame(sum, job.parent_key, frame));",
-        "  send_up(job, frame, finish_frame(sum, job.key, frame));", "vectors_test"),
+        "  send_up(job, frame, kernels::write_header(sum, job.parent_key, frame));",
+        "  send_up(job, frame, kernels::write_header(sum, job.key, frame));", "vectors_test"),
     Bug("hierarchy", "parents_epoch_passed_on", "what comes down keeps the parent's epoch", CORE,
         "  own.epoch = job.rules.epoch;\n", "", "vectors_test"),
     Bug("hierarchy", "parent_unchecked", "the tag of a parent's packets is not verified", CORE,
-        "  if (!check_is_right(packet.data, fields, job.parent_key)) return drop(NETSUM_DROP_BAD_CHECK);\n", "",
+        "  if (!kernels::check_is_right(packet.data, fields, job.parent_key)) return drop(NETSUM_DROP_BAD_CHECK);\n", "",
         "vectors_test"),
     Bug("hierarchy", "small_welcome_counts", "a WELCOME of any size opens the way to the parent", CORE,
         "    job.parent_welcomed |= fields.payload_bytes == job.rules.payload_bytes;",
@@ -166,9 +166,9 @@ HIERARCHY_BUGS = [
 
 SERVER_BUGS = [
     Bug("server", "forgers_spend_the_rate", "packets with a wrong tag are charged to the job", CORE,
-        "  if (!check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;\n"
+        "  if (!kernels::check_is_right(packet.data, fields, job.key)) return NETSUM_DROP_BAD_CHECK;\n"
         "  if (!from_member) return NETSUM_DROP_UNKNOWN_PEER;\n  if (limited) {",
-        "  const bool right = check_is_right(packet.data, fields, job.key);\n"
+        "  const bool right = kernels::check_is_right(packet.data, fields, job.key);\n"
         "  if (right && !from_member) return NETSUM_DROP_UNKNOWN_PEER;\n"
         "  if (limited && !right) spent_until_ns = netsum_rate_take(&rate_, spent_until_ns, now_ns);\n"
         "  if (!right) return NETSUM_DROP_BAD_CHECK;\n  if (limited) {", "aggregator_core_test"),
@@ -187,7 +187,7 @@ SERVER_BUGS = [
         "    const Job& job = jobs_[broadcasts_[begin].job ^ (jobs_[broadcasts_[begin].job ^ 1].rules.members > 0)];",
         SIMULATION),
     Bug("server", "stripes_share_a_key", "a shard that is not the first one uses the first one's key", CORE,
-        "spec.first_stripe + stripe), spec.payload_bytes);", "stripe), spec.payload_bytes);", "aggregator_core_test"),
+        "spec.first_stripe + stripe), spec.payload_bytes, spec.tag);", "stripe), spec.payload_bytes);", "aggregator_core_test"),
     Bug("server", "half_of_16_bit_lanes", "of 16-bit lanes only the first half is added",
         LANES, "      return add_lanes16(acc, lanes, bytes / 2);",
         "      return add_lanes16(acc, lanes, bytes / 4);", "vectors_test"),
@@ -287,9 +287,7 @@ WORKER_BUGS = [
         "  slot.probe_at_us = now_us + wait_us;\n  schedule(slot.probe_at_us);",
         "  slot.probe_at_us = INT64_MAX;\n  (void)wait_us;", SIMULATION),
     Bug("worker", "unchecked", "a worker does not verify the tag", "src/worker/worker_core.cc",
-        "  if (!wire::check_is_right(packet.data, fields, stripe->key(),\n"
-        "                            kernels::nh(payload, fields.payload_bytes, stripe->key().table()))) {",
-        "  if (false) {", SIMULATION),
+        "  if (!kernels::check_is_right(packet.data, fields, stripe->key()))\n", "  if (false)\n", SIMULATION),
     Bug("worker", "late_deadline", "deadlines are looked at a tenth of a second late", "src/worker/worker_core.cc",
         "if (now_us >= pending.operation->deadline_us())", "if (now_us >= pending.operation->deadline_us() + 100'000)",
         SIMULATION),

@@ -49,6 +49,10 @@ Scenario scenario_of(int ranks) {
   return scenario;
 }
 
+void without_tags(Scenario* scenario) {
+  for (JobPlan& job : scenario->jobs) job.tag = NETSUM_TAG_COOKIE;
+}
+
 void let_fail(Scenario* scenario) {
   for (JobPlan& job : scenario->jobs) job.ending = Ending::kSuccessOrLoss;
 }
@@ -64,6 +68,7 @@ TEST(Lies, WithoutThemEverySumIsVerifiedAndNoneIsRefused) {
     for (const int racks : {0, 2}) {
       Scenario scenario = scenario_of(ranks);
       scenario.racks = racks;
+      if (ranks % 2 == 1) without_tags(&scenario);
       scenario.worker_up.loss = scenario.worker_down.loss = 0.02;
       scenario.worker_down.duplicate = 0.05;
       const Report report = Simulation(scenario).run();
@@ -85,6 +90,7 @@ TEST(Lies, NoneIsBelieved) {
       Scenario scenario = scenario_of(3);
       scenario.seed = seed;
       scenario.racks = seed % 3 == 0 ? 2 : 0;
+      if (seed % 2 == 0) without_tags(&scenario);
       scenario.lies = {.probability = 0.02, .kind = static_cast<Lie>(kind)};
       let_fail(&scenario);
       const Report report = Simulation(scenario).run();
@@ -96,6 +102,26 @@ TEST(Lies, NoneIsBelieved) {
     EXPECT_GT(lies, 10u) << name_of(static_cast<Lie>(kind));
     EXPECT_GT(refused, 5u) << name_of(static_cast<Lie>(kind));
   }
+}
+
+// Bits that flip on the way, in packets that have neither tag nor checksum: contributions, results, scales, headers, probes.
+TEST(Lies, WhatIsAlteredOnTheWayWithoutTagsIsNotBelieved) {
+  uint64_t corrupted = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Scenario scenario = scenario_of(3);
+    scenario.seed = seed;
+    without_tags(&scenario);
+    LinkOptions& link = seed % 2 == 0 ? scenario.worker_up : scenario.worker_down;
+    link.corrupt = seed % 4 < 2 ? 0.002 : 0.02;
+    for (JobPlan& job : scenario.jobs) job.ending = Ending::kAny;
+    const Report report = Simulation(scenario).run();
+    ASSERT_TRUE(report.violations.empty()) << "seed " << seed << ": " << report.violations.front();
+    corrupted += report.network.corrupted;
+    for (const auto& job : report.jobs)
+      for (const RankReport& rank : job) refused += rank.sums_refused;
+  }
+  EXPECT_GT(corrupted, 300u);
+  EXPECT_GT(refused, 150u);
 }
 
 // A fault that does not repeat itself costs a retransmission. (False scales end the job: what a rank has agreed on, it has.)

@@ -150,7 +150,7 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_FAILOVER_TIMEOUT", "0"),
         ("NETSUM_WHEN_FULL", "never"),
         ("NETSUM_SHARES", "half"),
-        ("NETSUM_VERIFY", "sum"),
+        ("NETSUM_VERIFY", "sums"),
         ("NETSUM_LINK_RATE", "0mbit"),
         ("NETSUM_LINK_RATE", "100"),
         ("NETSUM_LINK_RATE", "1.2.3mbit"),

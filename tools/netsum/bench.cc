@@ -39,7 +39,8 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"int64", DataType::kInt64}};
 const std::map<std::string, Shares> kShares = {
     {"auto", Shares::kAuto}, {"planned", Shares::kPlanned}, {"off", Shares::kOff}};
-const std::map<std::string, Verify> kVerify = {{"packet", Verify::kPacket}, {"both", Verify::kBoth}};
+const std::map<std::string, Verify> kVerify = {
+    {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
 const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
@@ -250,9 +251,9 @@ void BenchCommand::declare_failures() {
              "of the links, and correct that while the job runs (auto) or not (planned); or divide them\n"
              "equally between the aggregators")
       ->envname("NETSUM_SHARES");
-  add_choice(
-      *app_, "--verify", options_.verify, kVerify,
-      "Tags of packets alone, or also tags of sums, by which the ranks verify that aggregators add right")
+  add_choice(*app_, "--verify", options_.verify, kVerify,
+             "What is protected by a tag: each packet, each sum (the ranks verify that aggregators add "
+             "right), or both")
       ->envname("NETSUM_VERIFY");
   add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
              "Rate of each worker's link, such as 25gbit; default: what its interface reports")

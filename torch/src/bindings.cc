@@ -78,7 +78,10 @@ void bind_options(py::module_& module) {
       .value("OFF", Shares::kOff)
       .value("AUTO", Shares::kAuto)
       .value("PLANNED", Shares::kPlanned);
-  py::enum_<Verify>(module, "Verify").value("PACKET", Verify::kPacket).value("BOTH", Verify::kBoth);
+  py::enum_<Verify>(module, "Verify")
+      .value("PACKET", Verify::kPacket)
+      .value("BOTH", Verify::kBoth)
+      .value("SUM", Verify::kSum);
   py::enum_<SparseMode>(module, "SparseMode")
       .value("AUTO", SparseMode::kAuto)
       .value("ON", SparseMode::kOn)

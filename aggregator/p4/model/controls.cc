@@ -125,7 +125,10 @@ void Pipeline::job(Packet* packet) {
     m.drop = NETSUM_DROP_BAD_LENGTH;
   } else if (h.type() == NETSUM_TYPE_CONTRIBUTION && format_of(h.format).values) {
     m.drop = NETSUM_DROP_BAD_FORMAT;
+  } else if (job.cookie != 0 && h.type() != NETSUM_TYPE_HELLO && h.check != job.cookie) {
+    m.drop = NETSUM_DROP_BAD_CHECK;
   }
+  m.cookie = job.cookie;
   m.members = job.members;
   m.first_slot = job.first_slot;
   m.everybody = job.members == NETSUM_MAX_MEMBERS ? ~uint64_t{0} : (uint64_t{1} << job.members) - 1;
@@ -135,7 +138,7 @@ void Pipeline::job(Packet* packet) {
 
 // Whether the packet is from the member's address. The control plane enters it when the first HELLO comes.
 void Pipeline::member(Packet* packet) {
-  const NetsumHeader& h = packet->netsum;
+  NetsumHeader& h = packet->netsum;
   Metadata& m = packet->meta;
   const bool hello = h.type() == NETSUM_TYPE_HELLO;
   m.addressee = h.member;
@@ -146,7 +149,10 @@ void Pipeline::member(Packet* packet) {
     return;
   }
   if (!packet->pass.valid && entry->second != m.from) m.drop = NETSUM_DROP_UNKNOWN_PEER;
-  if (hello) m.verdict = NETSUM_P4_VERDICT_WELCOME;
+  if (hello) {
+    m.verdict = NETSUM_P4_VERDICT_WELCOME;
+    h.check = m.cookie;
+  }
   m.bit = uint64_t{1} << h.member;
 }
 

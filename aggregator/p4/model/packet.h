@@ -51,6 +51,7 @@ struct Metadata {
   uint16_t members = 0;
   uint32_t first_slot = 0;
   uint64_t everybody = 0;
+  uint64_t cookie = 0;
   uint64_t bit = 0;
   // Of the slot.
   uint32_t owner = 0;  // the job's index and epoch

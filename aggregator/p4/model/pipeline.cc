@@ -174,7 +174,7 @@ void Pipeline::deparse(const Packet& packet, uint16_t member) {
   put(h.round, 4, &bytes);
   put(h.chunk, 4, &bytes);
   put(h.signature, 4, &bytes);
-  put(0, 8, &bytes);
+  put(h.check, 8, &bytes);
   for (int i = 0; i < packet.word_count; ++i) put(packet.words[static_cast<size_t>(i)], 8, &bytes);
   bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
   if (tag_ != nullptr) tag_->write(&bytes);

@@ -27,6 +27,7 @@ struct JobEntry {
   uint32_t slots = 0;
   uint32_t payload_bytes = 0;
   uint32_t first_slot = 0;
+  uint64_t cookie = 0;  // what is in the check field, but that of HELLO; 0: nobody looks at it
 };
 
 // Makes and verifies the tags of packets. A P4 pipeline cannot; tests plug one in, so that packets are those of other
@@ -45,7 +46,7 @@ struct Datagram {
 
 class Pipeline {
  public:
-  // `tag` outlives the pipeline. Null: the check field is not looked at, and 0 in replies.
+  // `tag` outlives the pipeline. Null: tags are neither verified nor made.
   explicit Pipeline(TagExtern* tag = nullptr);
 
   // --- Control plane ---------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ uint64_t load(const Bytes& bytes, size_t at, size_t count) {
 }
 
 constexpr uint16_t kJob = 3;
+constexpr uint64_t kCookie = 0x0123456789ABCDEF;
 
 Bytes make_packet(uint16_t epoch, uint8_t type, uint16_t slot, uint16_t member, uint32_t round,
                   const Bytes& payload) {
@@ -43,6 +44,7 @@ Bytes make_packet(uint16_t epoch, uint8_t type, uint16_t slot, uint16_t member, 
   store(round, 12, 4, &bytes);
   store(round * 100u + slot, 16, 4, &bytes);
   store(0xC0FFEE, 20, 4, &bytes);
+  store(kCookie, 24, 8, &bytes);
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   return bytes;
 }
@@ -152,7 +154,7 @@ TEST_F(PipelineTest, ShortPacketsTakeFewerPasses) {
   const std::vector<Datagram> sent = pipeline_.take_sent();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(payload(sent[0]), lanes(264, 0, 1, 0, 1));
-  EXPECT_EQ(load(sent[0].bytes, 24, 8), 0u) << "no tag";
+  EXPECT_EQ(load(sent[0].bytes, 24, 8), kCookie) << "as in the contribution";
 }
 
 // The packet that completes a round is lost on its way to the second pass. Every PROBE is told AGAIN, and any contribution

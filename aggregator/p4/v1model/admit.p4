@@ -86,7 +86,7 @@ control Job(inout headers_t h, inout metadata_t m) {
   bit<16> slots = 0;
   bit<16> largest_payload = 0;
   action is_job(bit<16> job_epoch, bit<16> members, bit<16> job_slots, bit<16> payload_bytes, bit<32> first_slot,
-                bit<64> everybody, bit<16> multicast_group) {
+                bit<64> everybody, bit<16> multicast_group, bit<64> cookie) {
     epoch = job_epoch;
     slots = job_slots;
     largest_payload = payload_bytes;
@@ -94,6 +94,7 @@ control Job(inout headers_t h, inout metadata_t m) {
     m.first_slot = first_slot;
     m.everybody = everybody;
     m.multicast_group = multicast_group;
+    m.cookie = cookie;
   }
   table jobs {
     key = { h.netsum.job: exact; }
@@ -114,6 +115,8 @@ control Job(inout headers_t h, inout metadata_t m) {
       m.drop = NETSUM_DROP_BAD_LENGTH;
     } else if (h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.values == 1) {
       m.drop = NETSUM_DROP_BAD_FORMAT;
+    } else if (m.cookie != 0 && h.netsum.packet_type != NETSUM_TYPE_HELLO && h.netsum.check != m.cookie) {
+      m.drop = NETSUM_DROP_BAD_CHECK;
     }
     m.owner = h.netsum.job ++ h.netsum.epoch;
     m.slot_index = m.first_slot + (bit<32>)h.netsum.slot;
@@ -154,6 +157,7 @@ control Member(inout headers_t h, inout metadata_t m, inout standard_metadata_t 
       }
       if (is_hello) {
         m.verdict = NETSUM_P4_VERDICT_WELCOME;
+        h.netsum.check = m.cookie;
       }
     }
   }

@@ -117,6 +117,7 @@ struct metadata_t {
   bit<16> members;
   bit<32> first_slot;
   bit<64> everybody;
+  bit<64> cookie;
   bit<16> multicast_group;
   bit<64> member_bit;
   bit<9> member_port;

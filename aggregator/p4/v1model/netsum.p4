@@ -93,7 +93,6 @@ control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metad
     h.udp.from = h.udp.to;
     h.udp.to = udp_port;
     h.udp.checksum = 0;
-    h.netsum.check = 0;  // no tag: PROTOCOL.md, section 11
   }
   action nobody() {
     mark_to_drop(s);

@@ -25,7 +25,7 @@ class Settings:
     host: str = ""
     lane_bits: int = 0
     shares: str = "auto"  # or "planned": as auto, but fixed; or "off": equal shares
-    verify: str = "packet"  # or "both": the ranks verify every sum, too
+    verify: str = "packet"  # or "sum": the ranks verify every sum instead, or "both"
     link_rate_bps: float = 0.0  # of this host's link; 0: what its interface reports
     bind_address: str = ""
     tls_ca: str = ""  # these three: PEM text, read from the files that the variables name
@@ -81,7 +81,7 @@ def from_environment(environ=os.environ):
         host=environ.get("NETSUM_HOST", "").strip(),
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
         shares=_choice(environ, "NETSUM_SHARES", ("auto", "planned", "off")),
-        verify=_choice(environ, "NETSUM_VERIFY", ("packet", "both")),
+        verify=_choice(environ, "NETSUM_VERIFY", ("packet", "both", "sum")),
         link_rate_bps=_rate(environ, "NETSUM_LINK_RATE"),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
         tls_ca=_file(environ, "NETSUM_TLS_CA"),
