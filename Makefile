@@ -103,7 +103,7 @@ deb: build ## Make Debian packages of the library, the command and the plug-ins,
 	@scripts/make_deb.sh build/$(PRESET) dist
 
 wheel: setup ## Make a wheel of the Python package that runs on other machines, in dist/
-	@.venv/bin/python scripts/make_wheel.py dist
+	@.venv/bin/python scripts/make_wheel.py dist $(if $(TORCH),--torch $(TORCH))
 
 install: build ## Install the library and the command under PREFIX=/usr/local
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -1,6 +1,7 @@
 """The wheel, installed with pip in a root that has Python, PyTorch and nothing that the build needs, and used there."""
 
 import importlib.metadata
+import os
 import pathlib
 import re
 import shutil
@@ -132,6 +133,33 @@ def test_installed_in_a_clean_root(root, wheel):
     assert root.run("/venv/bin/netsum", "version").startswith("netsum ")
     said = root.run_script(JOB)
     assert said.count("right: summed in the network by 1 aggregator") == 2, said
+
+
+def test_the_metadata_are_of_the_pytorch_that_is_there(tmp_path):
+    """So a wheel for another minor version needs no other change than another PyTorch."""
+    other = tmp_path / "torch-2.12.1.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.1+cpu\n", encoding="utf-8")
+    script = "import scikit_build_core.build as build; print(build.prepare_metadata_for_build_wheel('{}'))"
+    for path, minor in (([], TORCH), ([str(tmp_path)], "2.12")):
+        folder = tmp_path / minor
+        folder.mkdir()
+        run = subprocess.run(
+            [sys.executable, "-c", script.format(folder)],
+            cwd=SOURCE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        name = run.stdout.splitlines()[-1]
+        assert name.endswith(f"+torch{minor}.dist-info"), name
+        lines = (folder / name / "METADATA").read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line.startswith("Requires-Dist: torch")] == [
+            f"Requires-Dist: torch=={minor}.*"
+        ]
 
 
 def test_another_pytorch_is_refused():
