@@ -54,6 +54,7 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"threshold", {.method = "threshold", .threshold = 0.9}},
     {"blocktopk, 1 %", {.method = "blocktopk", .ratio = 0.01}},
     {"randomk, 1 %", {.method = "randomk", .ratio = 0.01}},
+    {"countsketch, 0.1 %", {.method = "countsketch", .ratio = 0.001}},
     {"lanes8", {.method = "lanes8"}},
     {"lanes8, no memory", {.method = "lanes8", .memory = "none"}},
     {"int8", {.method = "int8"}},

@@ -55,6 +55,7 @@ SYSTEMS = {
     "netsum-int4": System(compression={"method": "int4", "rotated": True}),
     "netsum-thc": System(compression={"method": "thc", "block": 1024}),
     "netsum-blocktopk-1%": System(compression={"method": "blocktopk", "ratio": 0.01, "block": 64}),
+    "netsum-countsketch-0.1%": System(compression={"method": "countsketch", "ratio": 0.001}),
     "netsum-qsgd": System(compression={"method": "qsgd", "levels": 127}),
     "netsum-terngrad": System(compression={"method": "terngrad"}),
     "netsum-efsign": System(compression={"method": "efsign"}),

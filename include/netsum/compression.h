@@ -122,10 +122,10 @@ struct CompressionOptions {
   std::string memory;
   // "dense", "union" or "gather". Empty: the method's own.
   std::string path;
-  // adaq, topk, sidco, blocktopk, randomk, chunktopk, dcttopk: the share of the elements that is sent, above 0 and at most 1; at
+  // adaq, topk, sidco, blocktopk, randomk, countsketch, chunktopk, dcttopk: the share of the elements that is sent, above 0 and at most 1; at
   // least one element.
   double ratio = 0.01;
-  // topk, sidco, blocktopk, randomk: elements that are sent, instead of a share; at most all. chunktopk, dcttopk: elements of every
+  // topk, sidco, blocktopk, randomk, countsketch: elements that are sent, instead of a share; at most all. chunktopk, dcttopk: elements of every
   // chunk. 0: `ratio` decides.
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.

@@ -70,6 +70,10 @@ constexpr std::array kMethods = {
            "residual",
            {"ratio", "k", "block"},
            [](const CompressionOptions& options, bool) { return make_chunk_top_k(options); }},
+    Method{"countsketch",
+           "residual",
+           {"ratio", "k", "seed"},
+           [](const CompressionOptions& options, bool) { return make_count_sketch(options); }},
     Method{"dcttopk",
            "residual",
            {"ratio", "k", "block"},
@@ -266,7 +270,7 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         " cannot use the memory 'momentum': only signs of a momentum are a method, 'signum'; let the "
         "optimizer have the momentum");
   }
-  if (!promise.mean)
+  if (!promise.mean && !promise.late_residual)
     return invalid("the method " + method + " cannot use the memory " + quoted(memory) +
                    ": its result is not a mean of what the ranks send, so nothing defines what remains; use "
                    "memory 'none'");

@@ -34,7 +34,7 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 27u);
+  EXPECT_EQ(compression_methods().size(), 28u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
@@ -64,6 +64,8 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "topk", .memory = "momentum"}), HasSubstr("a method, 'signum'"));
   EXPECT_THAT(refusal_of({.method = "powersgd", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "thc", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "countsketch", .memory = "none"}), HasSubstr("needs a memory"));
+  EXPECT_THAT(refusal_of({.method = "countsketch", .path = "gather"}), HasSubstr("use path 'dense'"));
   EXPECT_THAT(refusal_of({.method = "onebit", .path = "gather"}), HasSubstr("use path 'dense'"));
   for (const char* const method : {"natural", "u8bit", "inceptionn", "sketch"}) {
     EXPECT_THAT(refusal_of({.method = method, .path = "dense"}),
@@ -80,7 +82,7 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
 
 TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
   for (const double ratio : {0.0, -1.0, 1.5, std::nan("")})
-    for (const char* const method : {"topk", "randomk", "dgc"})
+    for (const char* const method : {"topk", "randomk", "countsketch", "dgc"})
       EXPECT_THAT(refusal_of({.method = method, .ratio = ratio}), HasSubstr("above 0 and at most 1"));
   for (const double threshold : {0.0, -0.5, 1e60, std::nan("")})
     EXPECT_THAT(refusal_of({.method = "threshold", .threshold = threshold}),

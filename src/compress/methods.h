@@ -44,6 +44,12 @@ MadeCompressor make_sidco(const CompressionOptions& options);
 // which makes it unbiased: E C(x) = x, E |x - C(x)|^2 <= (ceil(n / k) - 1) |x|^2.
 MadeCompressor make_random_k(const CompressionOptions& options, bool has_memory);
 
+// "countsketch": 5 rows of 10 k sums of elements with random signs, each element in one random cell of every row, the same on all ranks.
+// Charikar, Chen and Farach-Colton, ICALP 2002; for gradients FetchSGD, Rothchild et al., ICML 2020. Sketches add up. Of the sum, the median of an
+// element's five cells estimates it, and the k largest estimates are taken. Every rank keeps its tensor less what was taken, so that nothing is
+// lost; FetchSGD keeps the same in sketched form. The estimate of one row is unbiased, with a variance of at most |x|^2 / (10 k).
+MadeCompressor make_count_sketch(const CompressionOptions& options);
+
 // "efsign": the signs, and one scale, the mean magnitude: C(x) = sign(x) |x|_1 / n. Karimireddy et al., ICML 2019: a contraction
 // with d = |x|_1^2 / (n |x|_2^2). A scale of each rank could not be added; so the ranks average their scales s_r to s, and
 // each takes s for its residual. Summed over N ranks, the residuals still contract:

@@ -240,7 +240,8 @@ class Check {
   }
 
   Status residuals(const std::vector<Values>& inputs, size_t rows) const {
-    if (!promise_.mean || !promise_.biased) return {};  // nothing keeps them
+    // Otherwise nothing keeps them.
+    if ((!promise_.mean && !promise_.late_residual) || !promise_.biased) return {};
     const Values& input = inputs[0];
     Step step(compressor_, {input}, rows, 1);
     Values& residual = step.residual(0);

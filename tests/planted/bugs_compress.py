@@ -10,6 +10,7 @@ SIDCO = "src/compress/sidco.cc"
 SIDCO_THRESHOLD = "compress_test SidcoTest.SendsWhatPassesTheThresholdOfTheFittedDistribution"
 POWER_SGD = "src/compress/power_sgd.cc"
 POWER_SGD_TEST = "compress_test PowerSgdTest.RanksAverageBothFactorsAndKeepTheRest"
+COUNT_SKETCH = "src/compress/count_sketch.cc"
 INTEGERS = "src/compress/integers.cc"
 INTEGERS_TEST = "compress_test IntegersTest.EveryBlockIsRoundedToLevelsOfItsLargestMagnitude"
 MEMORY = "src/compress/memory.cc"
@@ -76,6 +77,16 @@ BUGS = [
     Bug("compress", "nan_stays_in_a_factor", "powersgd never recovers from a NaN", POWER_SGD,
         "if (!all_finite({last, f.q_values()}))", "if (false)",
         "compress_test PowerSgdTest.AfterZerosAndAfterNumbersThatAreNotFiniteItFindsTheMatrixAgain"),
+    Bug("compress", "signs_of_a_sketch", "the elements of a cell are added without signs", COUNT_SKETCH,
+        "cell.is_negative ? -values[i] : values[i]", "values[i]", "compress_test CountSketchTest.*"),
+    Bug("compress", "not_the_median", "a count sketch takes the median of three rows", COUNT_SKETCH,
+        "out[i] = median_of_rows(found);", "out[i] = median(found[0], found[1], found[2]);",
+        "compress_test CountSketchTest.TheLargestMediansOfTheCellsAreTaken"),
+    Bug("compress", "sketch_of_the_rank", "each rank hashes in its own way", COUNT_SKETCH,
+        "random({seed, context.tensor, context.step});",
+        "random({seed, context.tensor, context.step, static_cast<uint64_t>(context.rank)});", "compress_test CountSketchTest.*"),
+    Bug("compress", "sketch_without_residual", "what a count sketch has delivered stays in the residual", COUNT_SKETCH,
+        "residual[i] -= out[i];", "residual[i] -= 0 * out[i];", "compress_test CountSketchTest.*"),
     Bug("compress", "one_scale_for_all_blocks", "an outlier makes the levels of all blocks coarse", INTEGERS,
         "const float scale = agreed[piece.block];", "const float scale = *std::max_element(agreed.begin(), agreed.end());",
         INTEGERS_TEST),

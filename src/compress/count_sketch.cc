@@ -1,0 +1,140 @@
+// A count sketch, which is linear: countsketch.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "src/compress/methods.h"
+#include "src/compress/random.h"
+#include "src/kernels/levels.h"
+#include "src/kernels/select.h"
+
+namespace netsum::compress {
+namespace {
+
+constexpr size_t kRows = 5;
+constexpr size_t kColumnsOfAnElement = 10;  // for each element that is recovered
+
+float median(float a, float b, float c) {
+  return std::max(std::min(a, b), std::min(std::max(a, b), c));
+}
+
+float median_of_rows(const std::array<float, kRows>& v) {
+  // Of four, the two in the middle.
+  const float low = std::max(std::min(v[0], v[1]), std::min(v[2], v[3]));
+  const float high = std::min(std::max(v[0], v[1]), std::max(v[2], v[3]));
+  return median(v[4], low, high);
+}
+
+class CountSketch : public Compressor {
+ public:
+  explicit CountSketch(const CompressionOptions& options)
+      : k_(options.k), ratio_(options.ratio), seed_(options.seed) {}
+
+  std::string_view name() const override { return "countsketch"; }
+  CompressionPromise promise() const override {
+    return {.summability = Summability::kLinear,
+            .biased = true,
+            .needs_memory = true,
+            .late_residual = true,
+            .mean = false};
+  }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.count = is_sketched(count) ? kRows * columns(count) : count};
+  }
+
+  void compress(const CompressionContext& context, std::span<const float> values,
+                std::span<const float> /*agreed*/, float* residual, void* payload,
+                float* /*side*/) const override {
+    auto* const sums = static_cast<float*>(payload);
+    if (residual != nullptr && residual != values.data() && !values.empty())
+      std::memcpy(residual, values.data(), values.size_bytes());
+    if (!is_sketched(values.size())) {
+      if (!values.empty()) std::memcpy(sums, values.data(), values.size_bytes());
+      return;
+    }
+    const size_t width = columns(values.size());
+    if (!all_finite(values)) {
+      std::fill_n(sums, kRows * width, std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    std::fill_n(sums, kRows * width, 0.0f);
+    const Hash hash(seed_, context);
+    for (size_t i = 0; i < values.size(); ++i)
+      for (size_t row = 0; row < kRows; ++row) {
+        const Cell cell = hash.cell_of(row, i, width);
+        sums[row * width + cell.column] += cell.is_negative ? -values[i] : values[i];
+      }
+  }
+
+  void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
+                  const float* /*side*/, int contributions, std::span<float> out,
+                  float* residual) const override {
+    const auto* const sums = static_cast<const float*>(payload);
+    const auto divisor = static_cast<float>(contributions);
+    const size_t n = out.size();
+    if (!is_sketched(n)) {
+      for (size_t i = 0; i < n; ++i) out[i] = sums[i] / divisor;
+    } else if (const size_t width = columns(n); !all_finite({sums, kRows * width})) {
+      std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+    } else {
+      const Hash hash(seed_, context);
+      std::array<float, kRows> found;
+      for (size_t i = 0; i < n; ++i) {
+        for (size_t row = 0; row < kRows; ++row) {
+          const Cell cell = hash.cell_of(row, i, width);
+          const float sum = sums[row * width + cell.column] / divisor;
+          found[row] = cell.is_negative ? -sum : sum;
+        }
+        out[i] = median_of_rows(found);
+      }
+      const auto kth = kernels::kth_magnitude(out.data(), n, elements_to_send(n, k_, ratio_));
+      kernels::select(out.data(), n, std::max(1u, kth.bits), out.data(), nullptr);
+    }
+    if (residual == nullptr) return;
+    if (all_finite(out))
+      for (size_t i = 0; i < n; ++i) residual[i] -= out[i];
+    clear_not_finite(residual, n);  // of a step that is not finite, all of it remains
+  }
+
+ private:
+  struct Cell {
+    size_t column;
+    bool is_negative;
+  };
+  // The same on all ranks, and another in each step, so that other elements collide.
+  class Hash {
+   public:
+    Hash(uint64_t seed, const CompressionContext& context) {
+      const Random random({seed, context.tensor, context.step});
+      for (size_t row = 0; row < kRows; ++row) {
+        const uint64_t bits = random.at(row);
+        keys_[row] = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
+      }
+    }
+    Cell cell_of(size_t row, size_t i, size_t width) const {
+      const uint32_t bits = kernels::random_bits(keys_[row], static_cast<uint32_t>(i));
+      return {static_cast<size_t>((uint64_t{bits} * width) >> 32), (bits & 1) != 0};
+    }
+
+   private:
+    std::array<kernels::RandomKey, kRows> keys_;
+  };
+
+  size_t columns(size_t count) const { return kColumnsOfAnElement * elements_to_send(count, k_, ratio_); }
+  // A sketch that is as long as the tensor would only be worse.
+  bool is_sketched(size_t count) const { return kRows * columns(count) < count; }
+
+  uint64_t k_;
+  double ratio_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+MadeCompressor make_count_sketch(const CompressionOptions& options) {
+  if (Status status = check_share(options); !status.ok()) return status;
+  return std::shared_ptr<const Compressor>(std::make_shared<CountSketch>(options));
+}
+
+}  // namespace netsum::compress
