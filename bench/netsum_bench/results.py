@@ -222,6 +222,15 @@ PIECES = [
         ("model", "method", "ratio"),
         ["src/compress", "src/kernels", "bench/netsum_bench/demo"],
     ),
+    Piece(
+        "verify",
+        3,
+        [PYTHON, "-m", "netsum_bench.verify_bench"],
+        ("workers", "bytes", "mode"),
+        RACK,
+        (),
+        True,
+    ),
     Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
     Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]

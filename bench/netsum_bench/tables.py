@@ -14,6 +14,7 @@ from netsum_bench import (
     shares_bench,
     sparse_report,
     training_bench,
+    verify_bench,
 )
 from netsum_bench.figures import jain, markdown, number, pivot, range_text
 from netsum_bench.rack_report import PEERS, rate_text, size_text
@@ -328,6 +329,7 @@ TABLES = {
     "jobs": jobs,
     "floods": floods,
     "profile": profile.tables,
+    "verify": verify_bench.table,
     "compression": compression_report.table,
     "compression:plot": lambda _: "![Held-out loss against the time of training](data/compression.svg)",
     "thresholds": compression_report.thresholds_table,
