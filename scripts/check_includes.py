@@ -51,7 +51,7 @@ DOORS = {
         "aggregator/dataplane",
     ],
     "aggregator/xdp": [API, "src/base", "src/net", "src/net/udp", "wire", "aggregator/slot", "aggregator/dataplane"],
-    "aggregator/p4": ["src/base", "wire"],
+    "aggregator/p4": [API, "src/base", "src/net", "wire", "aggregator/dataplane"],
     "aggregator/control": [
         API,
         "src/base",

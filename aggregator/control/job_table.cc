@@ -442,6 +442,13 @@ void JobTable::stop(const Status& reason) {
   for (const JobNumber number : alive) fail(number, reason, kNoRank);
 }
 
+void JobTable::dataplane_lost(const Status& reason) {
+  std::vector<JobNumber> running;
+  for (const auto& [number, job] : jobs_)
+    if (job.state == State::kRunning) running.push_back(number);
+  for (const JobNumber number : running) fail(number, reason, kNoRank);
+}
+
 bool JobTable::empty() const {
   return std::all_of(jobs_.begin(), jobs_.end(),
                      [](const auto& entry) { return entry.second.state == State::kFailed; });

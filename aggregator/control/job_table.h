@@ -150,6 +150,8 @@ class JobTable {
   void drain();
   // Fails every job.
   void stop(const Status& reason);
+  // The dataplane has lost the jobs that were installed (Dataplane::set_on_lost): they fail.
+  void dataplane_lost(const Status& reason);
 
   Status check_aggregator_token(const std::string& presented) const;
   bool draining() const { return draining_; }

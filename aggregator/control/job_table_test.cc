@@ -481,6 +481,21 @@ TEST_F(JobTableTest, StoppingFailsEveryJob) {
   EXPECT_TRUE(jobs.empty());
 }
 
+TEST_F(JobTableTest, ALostDataplaneFailsTheRunningJobs) {
+  JobTable jobs = table();
+  join_all(jobs, 2, "running");
+  join(jobs, member_request(0, 2, "joining"));
+  jobs.take_events();
+  jobs.dataplane_lost({ErrorCode::kAggregatorLost, "the switch has restarted"});
+  const auto failed = of_kind(jobs.take_events(), Kind::kFailed);
+  ASSERT_THAT(failed, SizeIs(2));
+  EXPECT_EQ(failed[0].failure.code(), ErrorCode::kAggregatorLost);
+  EXPECT_THAT(failed[0].failure.message(), HasSubstr("the switch has restarted"));
+  join(jobs, member_request(1, 2, "joining"));
+  EXPECT_THAT(of_kind(jobs.take_events(), Kind::kReady), SizeIs(2))
+      << "the other job finds the switch set up again";
+}
+
 TEST_F(JobTableTest, ADataplaneThatRefusesFailsTheJob) {
   dataplane_.set_install_error({ErrorCode::kResourceExhausted, "no room"});
   JobTable jobs = table();

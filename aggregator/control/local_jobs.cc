@@ -34,10 +34,6 @@ void enqueue(MemberStream& stream, const JobEvent& told) {
 
 }  // namespace
 
-LocalJobs::LocalJobs(JobTableOptions options, Dataplane* dataplane,
-                     std::function<void(const AggregatorEvent&)> on_event)
-    : on_event_(std::move(on_event)), table_(std::move(options), dataplane, system_random) {}
-
 // Events are queued with the lock held, so that every stream gets them in the table's order. They are sent without it,
 // because gRPC may call back from within the call that sends.
 template <typename Function>
@@ -58,6 +54,23 @@ auto LocalJobs::with_table(Function function) {
   lock.unlock();
   for (const auto& stream : touched) stream->pump();
   return result;
+}
+
+LocalJobs::LocalJobs(JobTableOptions options, Dataplane* dataplane,
+                     std::function<void(const AggregatorEvent&)> on_event)
+    : dataplane_(dataplane),
+      on_event_(std::move(on_event)),
+      table_(std::move(options), dataplane, system_random) {
+  dataplane_->set_on_lost([this](const Status& reason) {
+    with_table([&](JobTable& table) {
+      table.dataplane_lost(reason);
+      return true;
+    });
+  });
+}
+
+LocalJobs::~LocalJobs() {
+  dataplane_->set_on_lost({});
 }
 
 void LocalJobs::join(const control::JoinRequest& request, const Address& peer,

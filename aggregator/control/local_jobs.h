@@ -21,6 +21,7 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
   // `on_event` may be null. It is called with the lock held, so that events stay in order.
   LocalJobs(JobTableOptions options, Dataplane* dataplane,
             std::function<void(const AggregatorEvent&)> on_event);
+  ~LocalJobs() override;
 
   void join(const control::JoinRequest& request, const Address& peer,
             const std::shared_ptr<MemberStream>& stream) override;
@@ -47,6 +48,7 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
   auto with_table(Function function);
   void stream_over(MemberId id);
 
+  Dataplane* const dataplane_;
   const std::function<void(const AggregatorEvent&)> on_event_;
   std::mutex mutex_;
   std::condition_variable changed_;

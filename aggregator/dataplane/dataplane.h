@@ -124,6 +124,9 @@ class Dataplane {
   // By member, the time of its last contribution that a slot accepted (monotonic_us(); 0: never). Empty: there is no such
   // job, or this dataplane does not record it.
   virtual std::vector<int64_t> heard(uint16_t /*job*/, uint16_t /*epoch*/) const { return {}; }
+  // For dataplanes that are not part of this process: `on_lost` is called, by any thread, when the dataplane has lost all
+  // installed jobs, with the reason. No call is under way any more when set_on_lost() returns.
+  virtual void set_on_lost(std::function<void(const Status&)> /*on_lost*/) {}
 };
 
 // The multicast group of the job with this index, or an invalid address if the dataplane does not use multicast. All

@@ -52,12 +52,13 @@ int open_peer(const Address& local, const Address& remote) {
   return fd;
 }
 
-NetworkRun::NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens)
-    : dataplane_(dataplane), sockets_(std::move(sockets)), lengthens_(lengthens) {
+NetworkRun::NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens, int turns)
+    : dataplane_(dataplane), sockets_(std::move(sockets)), lengthens_(lengthens), turns_(turns) {
   static uint16_t epoch = 0;
   fence_job_ = {.job = kFenceJob,
                 .epoch = ++epoch,
                 .key = kFenceKey,
+                .tag = NETSUM_TAG_COOKIE,  // all dataplanes can
                 .members = kNetworkPeers,
                 .data_slots = 1,
                 .scale_slots = 0,
@@ -137,10 +138,11 @@ std::vector<Reply> NetworkRun::feed(Peer from, const Bytes& datagram) {
   const ssize_t sent = send(sockets_[static_cast<size_t>(from)], datagram.data(), datagram.size(), 0);
   std::vector<Peer> all(kNetworkPeers);
   std::iota(all.begin(), all.end(), 0);
-  // The first fence proves that the packet has been dealt with, or is in the burst that is being dealt with;
+  // The first fences prove that the packet has been dealt with, or is in the burst that is being dealt with;
   // the others, that the answers have arrived.
-  if (sent != static_cast<ssize_t>(datagram.size()) || !fence({&from, 1}, &replies) ||
-      !fence(all, &replies)) {
+  bool answered = sent == static_cast<ssize_t>(datagram.size());
+  for (int turn = 0; turn < turns_; ++turn) answered = answered && fence({&from, 1}, &replies);
+  if (!answered || !fence(all, &replies)) {
     static constexpr std::string_view kLost = "the fence was not answered";
     return {{from, Bytes(kLost.begin(), kLost.end())}};  // shows in the comparison
   }

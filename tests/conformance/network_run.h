@@ -31,7 +31,8 @@ class NetworkRun : public DataplaneUnderTest {
  public:
   // `sockets`, one for each peer, and `dataplane`, which has job 63 to spare, stay the caller's. One object
   // at a time. Counters count from here.
-  NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens = true);
+  // `turns`: how many fences, one after the other, a packet and what becomes of it may need to get through.
+  NetworkRun(Dataplane* dataplane, std::vector<int> sockets, bool lengthens = true, int turns = 1);
   ~NetworkRun() override;
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart&) override { return false; }  // no packet leads there
@@ -51,6 +52,7 @@ class NetworkRun : public DataplaneUnderTest {
   Dataplane* const dataplane_;
   const std::vector<int> sockets_;
   const bool lengthens_;
+  const int turns_;
   std::vector<DataplaneJob> installed_;
   DataplaneJob fence_job_;
   uint32_t fences_ = 0;  // number of the latest; in its HELLO's `round`

@@ -136,8 +136,17 @@ bool VethLab::send_frame(int host, const Bytes& frame) const {
 
 Mac VethLab::switch_mac() const {
   const Inside inside = in_switch();
+  return mac_here("br0");
+}
+
+Mac VethLab::host_mac(int host) const {
+  const Inside inside = in_host(host);
+  return mac_here("eth0");
+}
+
+Mac VethLab::mac_here(const char* interface) {
   ifreq request{};
-  std::strcpy(request.ifr_name, "br0");
+  std::strcpy(request.ifr_name, interface);
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   NETSUM_ASSERT(ioctl(fd, SIOCGIFHWADDR, &request) == 0);
   close(fd);

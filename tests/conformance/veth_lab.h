@@ -39,6 +39,7 @@ class VethLab {
   // Sends a whole Ethernet frame out of the host's eth0, whatever addresses it has. False if it was not sent.
   bool send_frame(int host, const Bytes& frame) const;
   Mac switch_mac() const;  // of the bridge
+  Mac host_mac(int host) const;
 
   std::vector<std::string> ports() const;
   static Address switch_address();        // port 0
@@ -47,6 +48,7 @@ class VethLab {
  private:
   VethLab() = default;
   Status connect(int host, int mtu) const;
+  static Mac mac_here(const char* interface);
 
   int switch_ = -1;
   std::vector<int> hosts_;

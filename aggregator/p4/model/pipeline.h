@@ -15,20 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/p4/driver/switch_driver.h"
 #include "aggregator/p4/model/packet.h"
 #include "aggregator/p4/model/registers.h"
 
 namespace netsum::p4 {
-
-// Entry of the table `jobs`. Its slots are [first_slot, first_slot + slots) of the registers.
-struct JobEntry {
-  uint16_t epoch = 0;
-  uint16_t members = 0;
-  uint32_t slots = 0;
-  uint32_t payload_bytes = 0;
-  uint32_t first_slot = 0;
-  uint64_t cookie = 0;  // what is in the check field, but that of HELLO; 0: nobody looks at it
-};
 
 // Makes and verifies the tags of packets. A P4 pipeline cannot; tests plug one in, so that packets are those of other
 // dataplanes byte for byte.

@@ -104,7 +104,8 @@ struct metadata_t {
   // Of the packet.
   bit<1> later;           // not its first pass
   bit<16> payload_bytes;  // of the datagram as it came
-  bit<16> left_bytes;     // behind the words that the parser has extracted
+  bit<8> words;           // that the parser has extracted
+  bit<16> left_bytes;     // behind them
   bit<8> drop;            // NETSUM_DROP_*
   // Of the format (table formats).
   bit<1> format_known;

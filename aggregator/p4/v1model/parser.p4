@@ -78,8 +78,9 @@ parser Parse(packet_in packet, out headers_t h, inout metadata_t m, inout standa
   state word {
     packet.extract(h.words.next);
     m.left_bytes = m.left_bytes - 8;
-    transition select(h.words.lastIndex, m.left_bytes) {
-      (NETSUM_P4_WORDS - 1, _): accept;
+    m.words = m.words + 1;
+    transition select(m.words, m.left_bytes) {
+      (NETSUM_P4_WORDS, _): accept;
       (_, 0 &&& 0xFFF8): accept;
       default: word;
     }

@@ -1,0 +1,27 @@
+// UDP datagrams over IPv4 in whole Ethernet frames, as a switch passes them to its control plane.
+#ifndef NETSUM_AGGREGATOR_P4_DRIVER_FRAME_H_
+#define NETSUM_AGGREGATOR_P4_DRIVER_FRAME_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace netsum::p4 {
+
+struct UdpFrame {
+  uint64_t to_mac = 0, from_mac = 0;  // 48 bits
+  uint32_t from_ip = 0, to_ip = 0;
+  uint16_t from_port = 0, to_port = 0;
+  std::vector<uint8_t> datagram;
+};
+
+// Without IP options and fragments. None: something else, or lengths that contradict each other.
+std::optional<UdpFrame> parse_frame(std::span<const uint8_t> frame);
+
+// Without a UDP checksum, as IPv4 allows.
+std::vector<uint8_t> build_frame(const UdpFrame& frame);
+
+}  // namespace netsum::p4
+
+#endif  // NETSUM_AGGREGATOR_P4_DRIVER_FRAME_H_

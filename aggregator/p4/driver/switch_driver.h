@@ -1,0 +1,81 @@
+// A switch that runs the netsum program, as its control plane sees it: tables, multicast groups, counters and packets.
+// Implementations: the pipeline's model (../model/model_driver.h), and a switch with P4Runtime (p4runtime_driver.h). Each
+// passes tests/conformance/switch_driver_conformance.h.
+#ifndef NETSUM_AGGREGATOR_P4_DRIVER_SWITCH_DRIVER_H_
+#define NETSUM_AGGREGATOR_P4_DRIVER_SWITCH_DRIVER_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aggregator/p4/sizes.h"
+#include "netsum/status.h"
+
+namespace netsum::p4 {
+
+// What the program's tables and registers hold, as the switch says.
+struct SwitchLimits {
+  int jobs = 0;
+  uint32_t members = 0;  // of all jobs together
+  uint32_t slots = 0;    // of all jobs together
+  uint32_t payload_bytes = 0;
+};
+
+// Entry of the table `jobs`. Its slots are [first_slot, first_slot + slots) of the registers.
+struct JobEntry {
+  uint16_t epoch = 0;
+  uint16_t members = 0;
+  uint32_t slots = 0;
+  uint32_t payload_bytes = 0;
+  uint32_t first_slot = 0;
+  uint64_t cookie = 0;  // what is in the check field, but that of HELLO; 0: nobody looks at it
+};
+
+// Where a member is, from its first HELLO: the only place from which its packets are accepted.
+struct MemberEntry {
+  uint16_t port = 0;  // of the switch
+  uint64_t mac = 0;
+  uint32_t ip = 0;
+  uint16_t udp_port = 0;
+  bool operator==(const MemberEntry&) const = default;
+};
+
+struct SwitchCounters {
+  std::array<uint64_t, NETSUM_P4_COUNTERS> events{};  // by NETSUM_DROP_* and NETSUM_P4_COUNT_*
+  std::vector<uint64_t> rounds;                       // completed, by the jobs that have had this index
+};
+
+// Thread rule: any thread may call any method. Calls return within seconds, also if the switch does not answer. Errors of all
+// calls that return a Status: kUnreachable (the connection to the switch is down; it is being established again),
+// kResourceExhausted (a table is full), kAggregatorLost (the switch has refused the call, for the reason named).
+class SwitchDriver {
+ public:
+  // Called by a thread of the driver.
+  struct Events {
+    // A frame that the program has sent to the control plane, and the port by which it came.
+    std::function<void(uint16_t port, std::span<const uint8_t> frame)> on_packet;
+    // The switch has lost its tables and registers, and what has been set. It is ready to be used again.
+    std::function<void(const Status& reason)> on_restart;
+  };
+
+  virtual ~SwitchDriver() = default;
+  // Once, before the other calls. No event comes after it has been called with {}.
+  virtual void set_events(Events events) = 0;
+  virtual SwitchLimits limits() const = 0;
+  // Installs the job, or replaces it, without members. To a new epoch its slots are empty.
+  virtual Status set_job(uint16_t job, const JobEntry& entry) = 0;
+  // Its packets are refused from now on. Jobs that there are not are ignored. After an error it may still be there.
+  virtual Status remove_job(uint16_t job) = 0;
+  // Of an installed job; once for each member.
+  virtual Status set_member(uint16_t job, uint16_t member, const MemberEntry& entry) = 0;
+  // Sends a frame by a port of the switch.
+  virtual Status send(uint16_t port, std::span<const uint8_t> frame) = 0;
+  virtual Result<SwitchCounters> counters() = 0;
+};
+
+}  // namespace netsum::p4
+
+#endif  // NETSUM_AGGREGATOR_P4_DRIVER_SWITCH_DRIVER_H_

@@ -1,0 +1,128 @@
+#include "aggregator/p4/model/model_driver.h"
+
+#include "aggregator/p4/driver/frame.h"
+
+namespace netsum::p4 {
+namespace {
+
+uint64_t mac_of(uint32_t ip) {
+  return uint64_t{0x0200} << 32 | ip;
+}
+
+}  // namespace
+
+void ModelDriver::set_events(Events events) {
+  const std::lock_guard lock(events_mutex_);
+  events_ = std::move(events);
+}
+
+SwitchLimits ModelDriver::limits() const {
+  return {.jobs = NETSUM_P4_JOBS,
+          .members = NETSUM_P4_MEMBERS,
+          .slots = NETSUM_P4_SLOTS,
+          .payload_bytes = NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES};
+}
+
+Status ModelDriver::down() const {
+  return connected_ ? Status() : Status(ErrorCode::kUnreachable, "the connection to the model is down");
+}
+
+Status ModelDriver::set_job(uint16_t job, const JobEntry& entry) {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  pipeline_->set_job(job, entry);
+  jobs_[job] = entry;
+  return {};
+}
+
+Status ModelDriver::remove_job(uint16_t job) {
+  const std::lock_guard lock(mutex_);
+  if (!jobs_.contains(job)) return {};
+  if (Status status = down(); !status.ok()) return status;
+  pipeline_->remove_job(job);
+  jobs_.erase(job);
+  return {};
+}
+
+Status ModelDriver::set_member(uint16_t job, uint16_t member, const MemberEntry& entry) {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  if (!jobs_.contains(job))
+    return {ErrorCode::kInvalidArgument, "there is no job " + std::to_string(job) + " in the model"};
+  pipeline_->set_member(job, member, {.ip = entry.ip, .udp_port = entry.udp_port, .port = entry.port});
+  return {};
+}
+
+Status ModelDriver::send(uint16_t port, std::span<const uint8_t> bytes) {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  std::optional<UdpFrame> frame = parse_frame(bytes);
+  if (!frame) return {ErrorCode::kInvalidArgument, "the model has no other frames than UDP datagrams"};
+  sent_.push_back({.peer = {.ip = frame->to_ip, .udp_port = frame->to_port, .port = port},
+                   .bytes = std::move(frame->datagram)});
+  return {};
+}
+
+Result<SwitchCounters> ModelDriver::counters() {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  SwitchCounters counters;
+  for (size_t i = 0; i < counters.events.size(); ++i)
+    counters.events[i] = pipeline_->counter(static_cast<int>(i));
+  for (uint16_t job = 0; job < NETSUM_P4_JOBS; ++job) counters.rounds.push_back(pipeline_->rounds(job));
+  return counters;
+}
+
+std::vector<uint8_t> ModelDriver::frame_of(const Datagram& datagram) const {
+  return build_frame({.to_mac = mac_of(own_ip_),
+                      .from_mac = mac_of(datagram.peer.ip),
+                      .from_ip = datagram.peer.ip,
+                      .to_ip = own_ip_,
+                      .from_port = datagram.peer.udp_port,
+                      .to_port = NETSUM_P4_DATA_PORT,
+                      .datagram = datagram.bytes});
+}
+
+std::vector<Datagram> ModelDriver::feed(const Datagram& datagram) {
+  std::vector<Datagram> for_control;
+  {
+    const std::lock_guard lock(mutex_);
+    pipeline_->run_arrival(datagram);
+    while (pipeline_->run_recirculated()) {
+    }
+    for_control = pipeline_->take_for_control();
+  }
+  {
+    const std::lock_guard lock(events_mutex_);
+    for (const Datagram& one : for_control) {
+      if (events_.on_packet) events_.on_packet(one.peer.port, frame_of(one));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  std::vector<Datagram> sent = pipeline_->take_sent();
+  sent.insert(sent.end(), sent_.begin(), sent_.end());
+  sent_.clear();
+  return sent;
+}
+
+void ModelDriver::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
+  const std::lock_guard lock(mutex_);
+  pipeline_->start_slot_at(job, slot, round);
+}
+
+void ModelDriver::restart() {
+  {
+    const std::lock_guard lock(mutex_);
+    pipeline_ = std::make_unique<Pipeline>();
+    jobs_.clear();
+  }
+  const std::lock_guard lock(events_mutex_);
+  if (events_.on_restart) events_.on_restart({ErrorCode::kAggregatorLost, "the model has restarted"});
+}
+
+void ModelDriver::set_connected(bool connected) {
+  const std::lock_guard lock(mutex_);
+  connected_ = connected;
+}
+
+}  // namespace netsum::p4
