@@ -145,6 +145,7 @@ def test_all_that_the_ranks_have_had_arrives_or_remains():
             "int8",
             "thc",
             "blocktopk",
+            "countsketch",
             "onebit",
         ):
             model = wrapped(Chosen())
