@@ -93,6 +93,7 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
   out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
   out->spin = in->no_spin == 0;
+  out->predict_scales = in->no_predict_scales == 0;
   if (in->engine_threads < -1)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: engine_threads is " +
                                                    std::to_string(in->engine_threads) +
@@ -203,6 +204,8 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats, const netsum::SparseSt
   out.sums_verified = stats.sums_verified;
   out.sums_refused = stats.sums_refused;
   out.zero_chunks = stats.zero_chunks;
+  out.scales_predicted = stats.scales_predicted;
+  out.scales_mispredicted = stats.scales_mispredicted;
   out.packets_dropped = stats.packets_dropped;
   out.stripes = stats.stripes.size();
   out.failovers = stats.failovers;

@@ -15,7 +15,8 @@
 namespace netsum {
 namespace {
 
-Result<StripeOptions> stripe_options(const Membership& membership, size_t number, int rank, Verify verify) {
+Result<StripeOptions> stripe_options(const Membership& membership, size_t number, int rank,
+                                     const CommunicatorOptions& options) {
   const StripeInfo& info = membership.stripes[number];
   const Result<Address> address = Address::parse(info.endpoint);
   if (!address.ok()) return address.status();
@@ -26,7 +27,9 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
   stripe.tag = packet_tag_of(membership.spec);
-  if (verify != Verify::kPacket) stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
+  if (options.verify != Verify::kPacket)
+    stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
+  stripe.predicts_scales = options.predict_scales;
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
@@ -138,8 +141,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
   if (!stripes.ok()) return stripes.status();
   for (const JobStripe& one : *stripes) {
     path.stripes.push_back({one});
-    Result<StripeOptions> stripe =
-        stripe_options(*all[one.membership], one.number, worker.rank, options.verify);
+    Result<StripeOptions> stripe = stripe_options(*all[one.membership], one.number, worker.rank, options);
     if (!stripe.ok()) return stripe.status();
     if (stripe->local && shard != nullptr) {
       Result<ShardJob> installed = shard->install(*all[one.membership], one.number, worker.world_size);

@@ -30,6 +30,8 @@ void add_stripe(const Stripe& stripe, uint64_t overhead, CommunicatorStats* stat
   stats->retransmissions += counters.retransmissions.get();
   stats->probes += counters.probes.get();
   stats->zero_chunks += counters.zero_chunks.get();
+  stats->scales_predicted += counters.scales_predicted.get();
+  stats->scales_mispredicted += counters.scales_mispredicted.get();
   stats->sums_verified += counters.sums_verified.get();
   stats->sums_refused += counters.sums_refused.get();
   stats->packets_dropped += counters.dropped.get();

@@ -70,6 +70,9 @@ struct CommunicatorStats {
   uint64_t probes = 0;           // PROBE packets sent, because a result was overdue
   uint64_t share_changes = 0;    // how often the shares of the stripes have been corrected
   uint64_t zero_chunks = 0;      // for which no data was sent, because they were zero on all ranks
+  // Chunks whose data was sent with predicted scales, and those of them that were sent again because a prediction was wrong.
+  uint64_t scales_predicted = 0;
+  uint64_t scales_mispredicted = 0;
   // Verify::kBoth, kSum: results whose tag was right, and results that were not taken because it was wrong.
   uint64_t sums_verified = 0;
   uint64_t sums_refused = 0;

@@ -136,11 +136,12 @@ typedef struct netsum_comm_options {
   netsum_packet_io packet_io; /* 0: NETSUM_IO_UDP */
   double inject_loss;         /* tests only: probability that a received packet is dropped */
   uint64_t inject_seed;
-  double link_rate_bps; /* of this host's link, bits per second; 0: what its interface reports */
-  netsum_shares shares; /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
-  int no_spin;          /* 1: threads that wait sleep at once, which saves energy */
-  netsum_verify verify; /* what protects the sums; the same on every rank; 0: NETSUM_VERIFY_PACKET */
-  int engine_threads;   /* that send and receive, up to 64; 0: default, 1; -1: as many as the link needs */
+  double link_rate_bps;  /* of this host's link, bits per second; 0: what its interface reports */
+  netsum_shares shares;  /* the same on every rank; 0: NETSUM_SHARES_DEFAULT */
+  int no_spin;           /* 1: threads that wait sleep at once, which saves energy */
+  netsum_verify verify;  /* what protects the sums; the same on every rank; 0: NETSUM_VERIFY_PACKET */
+  int engine_threads;    /* that send and receive, up to 64; 0: default, 1; -1: as many as the link needs */
+  int no_predict_scales; /* 1: data always waits until scales are agreed on; the same on every rank */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */
@@ -210,6 +211,8 @@ typedef struct netsum_stats {
   uint64_t sparse_spared_bytes;
   uint64_t sums_verified;
   uint64_t sums_refused;
+  uint64_t scales_predicted;
+  uint64_t scales_mispredicted;
 } netsum_stats;
 
 /* Equal to netsum::SparseMode. */

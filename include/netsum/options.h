@@ -112,6 +112,10 @@ struct CommunicatorOptions {
   WhenFull when_full = WhenFull::kFail;  // the same on every rank
   Shares shares = Shares::kAuto;         // the same on every rank
   Verify verify = Verify::kPacket;       // the same on every rank
+  // Operations that recur, as in training, send data in the same round trip in which the ranks agree on scales, with the scales of
+  // the time before. Results have the same bits; what was predicted wrong is sent twice. Not with Verify::kBoth. The same on
+  // every rank.
+  bool predict_scales = true;
   // Rate of this host's link in bits per second, in each direction: 1e3 to 1e14. 0: the speed that its interface reports
   // or, if it reports none, that of the slowest other rank.
   double link_rate_bps = 0;

@@ -49,6 +49,7 @@ constexpr Field kFields[] = {
     {JobSpec::kWhenFullFieldNumber, "when_full"},
     {JobSpec::kSharesFieldNumber, "shares"},
     {JobSpec::kVerifyFieldNumber, "verify", true, kVerifyNames},
+    {JobSpec::kPredictScalesFieldNumber, "predict_scales"},
     {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
 };
 

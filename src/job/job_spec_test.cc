@@ -79,7 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
                    need_cookies(job.mutable_needs());
                  },
                  "with verify packet, and this rank asks for sum"},
-        Mismatch{[](JobSpec& job) { job.set_verify(7); }, "with verify packet, and this rank asks for 7"}));
+        Mismatch{[](JobSpec& job) { job.set_verify(7); }, "with verify packet, and this rank asks for 7"},
+        Mismatch{[](JobSpec& job) { job.set_predict_scales(true); },
+                 "with predict_scales 0, and this rank asks for 1"}));
 
 TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
   EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),

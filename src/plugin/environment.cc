@@ -213,6 +213,7 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   const auto threads = static_cast<int>(in.integer("NETSUM_ENGINE_THREADS", 1, 0, 64));
   o.engine_threads = threads == 0 ? -1 : threads;
   o.no_spin = in.integer("NETSUM_SPIN", 1, 0, 1) == 0 ? 1 : 0;
+  o.no_predict_scales = in.integer("NETSUM_PREDICT_SCALES", 1, 0, 1) == 0 ? 1 : 0;
   o.no_shared_memory = in.integer("NETSUM_SHARED_MEMORY", 1, 0, 1) == 0 ? 1 : 0;
   o.lane_bits = static_cast<int>(in.integer("NETSUM_LANE_BITS", 0, 0, 32));
   const int shares = in.choice("NETSUM_SHARES", {"auto", "planned", "off"});
@@ -253,7 +254,8 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
              {"NETSUM_FALLBACK_AGGREGATORS", fallback_aggregators_},
              {"NETSUM_WHEN_FULL", std::to_string(static_cast<int>(o.when_full))},
              {"NETSUM_SHARES", std::to_string(shares)},
-             {"NETSUM_VERIFY", std::to_string(static_cast<int>(o.verify))}};
+             {"NETSUM_VERIFY", std::to_string(static_cast<int>(o.verify))},
+             {"NETSUM_PREDICT_SCALES", std::to_string(1 - o.no_predict_scales)}};
   return in.problem();
 }
 

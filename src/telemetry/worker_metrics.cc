@@ -36,6 +36,10 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
           stats.share_changes);
   counter("netsum_worker_zero_chunks_total",
           "Chunks for which no data was sent, because they were zero on all ranks", stats.zero_chunks);
+  counter("netsum_worker_scales_predicted_total", "Chunks whose data was sent with predicted scales",
+          stats.scales_predicted);
+  counter("netsum_worker_scales_mispredicted_total",
+          "Chunks that were sent again because their scales were predicted wrong", stats.scales_mispredicted);
   counter("netsum_worker_sums_verified_total", "Results whose sums have been verified", stats.sums_verified);
   counter("netsum_worker_sums_refused_total", "Results with wrong sums, which were not taken",
           stats.sums_refused);

@@ -5,7 +5,7 @@
 namespace netsum {
 
 bool ScaleHistory::Prediction::trusts(size_t begin, size_t count) const {
-  if (begin + count > bytes.size()) return false;
+  if (!reliable || begin + count > bytes.size()) return false;
   const auto from = recurred.begin() + static_cast<ptrdiff_t>(begin);
   return std::all_of(from, from + static_cast<ptrdiff_t>(count), [](uint8_t n) { return n >= kTrusted; });
 }
@@ -33,7 +33,7 @@ uint64_t ScaleHistory::find(uint64_t kind) {
 ScaleHistory::Prediction ScaleHistory::begin(uint64_t kind) {
   const uint64_t found = find(kind);
   prediction_ = {};
-  if (found != begun_) prediction_ = {entry(found).bytes, entry(found).recurred};
+  if (found != begun_) prediction_ = {entry(found).bytes, entry(found).recurred, entry(found).reliable};
   entry(begun_++).kind = kind;
   return prediction_;
 }
@@ -43,12 +43,16 @@ void ScaleHistory::learn(std::span<const uint8_t> agreed) {
   Entry& now = entry(begun_ - 1);
   now.bytes.assign(agreed.begin(), agreed.end());
   now.recurred.assign(agreed.size(), 0);
+  size_t trusted = 0, wrong = 0;
   if (prediction_.bytes.size() == agreed.size()) {
     for (size_t i = 0; i < agreed.size(); ++i) {
-      if (agreed[i] == prediction_.bytes[i])
-        now.recurred[i] = std::min<uint8_t>(kMost, prediction_.recurred[i] + 1);
+      const bool right = agreed[i] == prediction_.bytes[i];
+      if (right) now.recurred[i] = std::min<uint8_t>(kMost, prediction_.recurred[i] + 1);
+      trusted += prediction_.recurred[i] >= kTrusted ? 1 : 0;
+      wrong += prediction_.recurred[i] >= kTrusted && !right ? 1 : 0;
     }
   }
+  now.reliable = 32 * wrong <= trusted;
   prediction_ = {};
 }
 

@@ -7,7 +7,9 @@
 // If the operations before are equal in kind to more of those before another one, then that is it; of several, the latest.
 //
 // Each byte has a saturating counter, as in the branch predictors of J. E. Smith (A study of branch prediction strategies,
-// ISCA 1981): how often it has recurred since it last changed. A byte is trusted after it has recurred twice.
+// ISCA 1981): how often it has recurred since it last changed. A byte is trusted after it has recurred twice, but not while
+// more than one in 32 of those that were trusted before proves to be wrong: a prediction of noise would be right now and then,
+// and cost more than it gains.
 //
 // All ranks predict alike, because they call the same operations and have agreed on the bytes. No I/O. Thread rule: one thread.
 #ifndef NETSUM_SRC_WORKER_SCALE_HISTORY_H_
@@ -29,6 +31,7 @@ class ScaleHistory {
 
   struct Prediction {
     std::span<const uint8_t> bytes, recurred;  // of equal size; empty: nothing is known
+    bool reliable = false;
 
     // Whether all of the bytes [begin, begin + count) are likely to be right.
     bool trusts(size_t begin, size_t count) const;
@@ -46,6 +49,7 @@ class ScaleHistory {
   struct Entry {
     uint64_t kind = 0;
     std::vector<uint8_t> bytes, recurred;
+    bool reliable = false;  // at most one in 32 of the trusted bytes were wrong
   };
   Entry& entry(uint64_t number) { return entries_[number % kOperations]; }
 

@@ -66,6 +66,33 @@ TEST(ScaleHistoryTest, AlternatingAndRandomBytesAreNotTrusted) {
   EXPECT_LE(trusted, 2);
 }
 
+// The largest exponent of a few hundred normally distributed values is another one in one step of four.
+TEST(ScaleHistoryTest, NoiseIsNotTrustedAndRareChangesAre) {
+  for (const double changes : {0.25, 0.01}) {
+    ScaleHistory history;
+    Rng rng(3);
+    constexpr size_t kBlocks = 200, kTimes = 300;
+    size_t trusted = 0, right = 0;
+    for (size_t n = 0; n < kTimes; ++n) {
+      Bytes agreed(2 * kBlocks);
+      for (size_t block = 0; block < kBlocks; ++block) agreed[2 * block] = rng.chance(changes) ? 121 : 120;
+      const ScaleHistory::Prediction prediction = history.begin(1);
+      for (size_t block = 0; block < kBlocks; ++block) {
+        if (!prediction.trusts(2 * block, 2)) continue;
+        ++trusted;
+        right += prediction.bytes[2 * block] == agreed[2 * block] ? 1 : 0;
+      }
+      history.learn(agreed);
+    }
+    if (changes > 0.1) {
+      EXPECT_LT(trusted, kBlocks * kTimes / 50);
+    } else {
+      EXPECT_GT(trusted, kBlocks * kTimes * 9 / 10);
+      EXPECT_GT(right, trusted * 95 / 100);
+    }
+  }
+}
+
 // Iterations of a training: equal layers follow each other, so a kind alone does not say which one it is.
 TEST(ScaleHistoryTest, OperationsAreFoundByTheirPlaceInTheSequence) {
   ScaleHistory history;

@@ -147,7 +147,10 @@ TEST_F(PredictTest, OnlyWhatWasPredictedWrongIsSentAgain) {
   EXPECT_EQ(operation_->chunks_left, 0u);
   EXPECT_EQ(floats_[kLanes], 1.25f);
   EXPECT_EQ(mispredicted(), 1u);
-  // The next time, that chunk waits for the agreement. The others do not.
+  // The next time, all wait for the agreement. Then that chunk does, but the others do not.
+  enqueue(3, 1.25f);
+  EXPECT_EQ(collect_once().size(), 1u);
+  finish();
   enqueue(3, 1.25f);
   const std::vector<Sent> next = collect();
   ASSERT_EQ(next.size(), 3u);

@@ -64,7 +64,7 @@ BUGS = [
         "verifies_sums() && !unverifiable.ok()) {",
         "verifies_sums() && !unverifiable.ok() && spec.op == ReduceOp::kBitXor) {", "worker_core_test"),
     Bug("verify", "not_switched_on", "a job that asks for verified sums has none", "collective/network_path.cc",
-        "  if (verify != Verify::kPacket) stripe.sum_key", "  if (verify == Verify::kSum) stripe.sum_key",
+        "  if (options.verify != Verify::kPacket)\n    stripe.sum_key", "  if (options.verify == Verify::kSum)\n    stripe.sum_key",
         "verified_collective_test VerifiedSums.AtAnAggregator"),
     Bug("verify", "back_to_the_liar", "failover returns to the aggregator whose sums were wrong",
         "collective/failover_communicator.cc",

@@ -74,6 +74,7 @@ def test_settings_become_options_of_the_communicator():
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_SHARES": "off",
             "NETSUM_VERIFY": "both",
+            "NETSUM_PREDICT_SCALES": "0",
             "NETSUM_LINK_RATE": "1gbit",
             "NETSUM_LIVENESS_TIMEOUT": "2.5",
             "NETSUM_ON_FAILURE": "failover",
@@ -93,6 +94,7 @@ def test_settings_become_options_of_the_communicator():
     assert options.verify == _C.Verify.BOTH
     assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
     assert options.engine_threads == 3
+    assert not options.predict_scales
     assert not options.shared_memory and not options.spin and options.link_rate_bps == 1e9
     assert options.liveness_timeout == datetime.timedelta(seconds=2.5)
     assert (options.metrics_address, options.trace_path) == ("127.0.0.1:9470", "/tmp/{job}{rank}")

@@ -255,6 +255,12 @@ void BenchCommand::declare_failures() {
              "What is protected by a tag: each packet, each sum (the ranks verify that aggregators add "
              "right), or both")
       ->envname("NETSUM_VERIFY");
+  app_->add_option(
+          "--predict-scales", options_.predict_scales,
+          "Data of operations that recur goes with the scales of the time before, in one round trip;\n"
+          "0: it waits until scales are agreed on")
+      ->envname("NETSUM_PREDICT_SCALES")
+      ->capture_default_str();
   add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
              "Rate of each worker's link, such as 25gbit; default: what its interface reports")
       ->envname("NETSUM_LINK_RATE");

@@ -119,6 +119,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
       .def_readwrite("shares", &CommunicatorOptions::shares)
       .def_readwrite("verify", &CommunicatorOptions::verify)
+      .def_readwrite("predict_scales", &CommunicatorOptions::predict_scales)
       .def_readwrite("link_rate_bps", &CommunicatorOptions::link_rate_bps)
       .def_readwrite("inject", &CommunicatorOptions::inject)
       .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
@@ -160,6 +161,8 @@ py::dict to_dict(const CommunicatorStats& stats, const SparseStats& sparse) {
   result["sums_verified"] = stats.sums_verified;
   result["sums_refused"] = stats.sums_refused;
   result["zero_chunks"] = stats.zero_chunks;
+  result["scales_predicted"] = stats.scales_predicted;
+  result["scales_mispredicted"] = stats.scales_mispredicted;
   result["packets_dropped"] = stats.packets_dropped;
   result["srtt_us"] = stats.srtt_us;
   result["stripes"] = stripes;
