@@ -231,6 +231,13 @@ PIECES = [
         (),
         True,
     ),
+    Piece(
+        "controller",
+        6,
+        [PYTHON, "-m", "netsum_bench.controller_bench"],
+        ("workers", "phase", "system"),
+        [*RACK, "torch"],
+    ),
     Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
     Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]

@@ -8,6 +8,7 @@ from pandas import Categorical, DataFrame, Series, json_normalize
 from netsum_bench import (
     collectives_bench,
     compression_report,
+    controller_report,
     loss_bench,
     profile,
     rack_report,
@@ -304,6 +305,10 @@ def said(records):
 
 
 TABLES = {
+    "controller": controller_report.table,
+    "controller:plot": lambda _: (
+        "![The time of every step, with each level and with the controller](data/controller.svg)"
+    ),
     "simulation": said,
     "chaos": said,
     "variants": rack_report.tables,
@@ -343,4 +348,8 @@ TABLES = {
 }
 
 # Of the pieces that have one: writes it to the path, from the records.
-PLOTS = {"sparse": sparse_report.write_plot, "compression": compression_report.write_plot}
+PLOTS = {
+    "sparse": sparse_report.write_plot,
+    "compression": compression_report.write_plot,
+    "controller": controller_report.write_plot,
+}

@@ -1,0 +1,78 @@
+"""The table and the plot of the benchmark of the controller of compression."""
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from netsum_bench.figures import markdown, number
+from netsum_bench.rack_report import rate_text
+from netsum_bench.sparse_report import SVG
+
+AUTO = "auto"
+SETTLED = 20  # steps after a change, from which on "auto" should not be slower than "none"
+
+
+def phases(records):
+    """[(rate, {system: its step times})] in order."""
+    found = {}
+    for record in records:
+        if "step_ms" in record:
+            found.setdefault((record["phase"], record["rate"]), {})[record["system"]] = record["step_ms"]
+    return [(rate, systems) for (_, rate), systems in sorted(found.items())]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def table(records):
+    """Mean times; the last row has the sum of all phases: the best fixed level of each, in hindsight, and "auto"."""
+    found = phases(records)
+    if not found:
+        return "*Nothing to compare yet.*"
+    fixed = [system for system in found[0][1] if system != AUTO]
+    rows, total_best, total_auto = [], 0, 0
+    for rate, systems in found:
+        if AUTO not in systems or any(system not in systems for system in fixed):
+            continue
+        best = min(fixed, key=lambda system: mean(systems[system]))
+        late = mean(systems[AUTO][SETTLED:]) / mean(systems["none"][SETTLED:]) if len(systems[AUTO]) > SETTLED else None
+        total_best += sum(systems[best])
+        total_auto += sum(systems[AUTO])
+        rows.append(
+            [
+                rate_text(rate),
+                *(number(mean(systems[system])) for system in fixed),
+                number(mean(systems[AUTO])),
+                best,
+                f"{mean(systems[AUTO]) / mean(systems[best]):.2f}",
+                f"{late:.2f}" if late is not None else "",
+            ]
+        )
+    if total_best:
+        rows.append(["all phases", *("" for _ in fixed), "", "", f"{total_auto / total_best:.2f}", ""])
+    headings = ["phase", *(f"{system}, ms" for system in fixed), "auto, ms", "best level", "auto / best"]
+    return markdown([*headings, f"auto / none after {SETTLED} steps"], rows)
+
+
+def write_plot(records, path):
+    """The time of every step; the phases one after the other."""
+    with matplotlib.rc_context(SVG):
+        figure = Figure(figsize=(8.4, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        lines, at = {}, 0
+        for rate, systems in phases(records):
+            longest = max(map(len, systems.values()))
+            axes.axvline(at, color="0.8", linewidth=1)
+            axes.annotate(rate, (at + longest / 2, 1.01), xycoords=("data", "axes fraction"), ha="center")
+            for system, times in systems.items():
+                lines.setdefault(system, []).extend((at + i, ms) for i, ms in enumerate(times))
+            at += longest
+        for system, points in lines.items():
+            width = 1.6 if system == AUTO else 0.8
+            axes.plot(
+                *zip(*points, strict=True), linewidth=width, color="black" if system == AUTO else None, label=system
+            )
+        axes.set(xlabel="step", ylabel="ms", yscale="log")
+        if lines:
+            axes.legend(fontsize=8)
+        figure.savefig(path, format="svg", metadata={"Date": None})
