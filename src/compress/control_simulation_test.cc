@@ -41,8 +41,8 @@ World world_of(const Scenario& scenario, uint64_t seed) {
   return world;
 }
 
-// A change of the network is noticed after two steps, and has its effect in the third, so a phase must be longer the more those
-// three steps may cost.
+// A change of the network has its effect after three steps, and the first choice is made after five, so a phase must be longer the
+// more those steps may cost.
 void lengthen_phases(Scenario* scenario) {
   World world = world_of(*scenario, 1);
   world.noise = 0;
@@ -54,7 +54,7 @@ void lengthen_phases(Scenario* scenario) {
       best = level == 0 ? us : std::min(best, us);
       worst = std::max(worst, us);
     }
-    phase.steps = std::max(phase.steps, static_cast<int>(60 * worst / best));
+    phase.steps = std::max(phase.steps, static_cast<int>(100 * worst / best));
   }
 }
 
