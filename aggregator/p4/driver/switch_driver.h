@@ -1,6 +1,6 @@
 // A switch that runs the netsum program, as its control plane sees it: tables, multicast groups, counters and packets.
 // Implementations: the pipeline's model (../model/model_driver.h), and a switch with P4Runtime (p4runtime_driver.h). Each
-// passes tests/conformance/switch_driver_conformance.h.
+// passes tests/conformance/p4_switch_test.cc.
 #ifndef NETSUM_AGGREGATOR_P4_DRIVER_SWITCH_DRIVER_H_
 #define NETSUM_AGGREGATOR_P4_DRIVER_SWITCH_DRIVER_H_
 
