@@ -131,6 +131,7 @@ TEST(ShardTest, RegroupsThatFailLeaveTheSlotsToTheNext) {
             member.job.set_world_size(2);
             member.job.set_slots(1024);
             member.job.set_shares(static_cast<uint32_t>(options.shares));
+            member.job.set_predict_scales(options.predict_scales);
             member.shard_endpoint = "127.0.0.1:9";
             member.shard_payload_bytes = 1440;
             member.shard_slots = 4096;
