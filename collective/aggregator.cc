@@ -2,11 +2,15 @@
 #include "netsum/aggregator.h"
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/control/job_table.h"
+#include "aggregator/p4/driver/p4_dataplane.h"
+#include "aggregator/p4/driver/p4runtime_driver.h"
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "collective/aggregator_ports.h"
@@ -125,11 +129,81 @@ Result<std::unique_ptr<Dataplane>> start_xdp(const AggregatorOptions& options, c
 #endif
 }
 
+// Empty if no file is named.
+Result<std::string> read_file(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (std::string read = text.str(); !read.empty()) return read;
+  return Status(ErrorCode::kInvalidArgument, "cannot read the file '" + path + "', or it is empty");
+}
+
+// What a switch cannot do.
+Status check_p4(const AggregatorOptions& options) {
+  const auto unsupported = [](const char* what) {
+    return Status(ErrorCode::kUnsupported, std::string("the dataplane 'p4' has no ") + what);
+  };
+  if (options.p4.server.empty())
+    return {ErrorCode::kInvalidArgument,
+            "the dataplane 'p4' needs the P4Runtime server of a switch: give it with --p4runtime"};
+  if (options.p4.ports.empty())
+    return {
+        ErrorCode::kInvalidArgument,
+        "the dataplane 'p4' needs the ports of the switch that hosts are behind: give them with --p4-ports"};
+  if (!options.parent.empty()) return unsupported("hierarchy: leave out --parent");
+  if (!options.multicast.empty())
+    return unsupported("IP multicast, because the switch copies results itself: leave out --multicast");
+  if (options.job_packets_per_second != 0) return unsupported("packet rates: leave out --job-packet-rate");
+  if (options.inject.loss > 0) return unsupported("injected faults: leave out --inject-loss");
+  return {};
+}
+
+Result<p4::P4RuntimeOptions> p4runtime_of(const P4SwitchOptions& options, const Address& own) {
+  p4::P4RuntimeOptions runtime;
+  runtime.server = options.server;
+  runtime.device_id = options.device_id;
+  runtime.ports = options.ports;
+  for (size_t i = 0; i < 4; ++i) runtime.own_ip = runtime.own_ip << 8 | own.ip[i];
+  runtime.own_mac = uint64_t{0x0200} << 32 | runtime.own_ip;  // locally administered
+  Result<std::string> p4info = read_file(options.p4info_path);
+  if (!p4info.ok()) return p4info.status();
+  runtime.p4info = std::move(p4info).value();
+  Result<std::string> config = read_file(options.config_path);
+  if (!config.ok()) return config.status();
+  runtime.config = std::move(config).value();
+  return runtime;
+}
+
+Result<std::unique_ptr<Dataplane>> start_p4(const AggregatorOptions& options) {
+  if (Status status = check_p4(options); !status.ok()) return status;
+  const Result<Address> own = Address::parse(options.p4.address + ":0");
+  if (!own.ok() || own->family != 4 || own->is_wildcard())
+    return Status(ErrorCode::kInvalidArgument,
+                  "the dataplane 'p4' needs the IPv4 address that the switch answers for, not '" +
+                      options.p4.address + "': give it with --p4-address");
+  const Result<p4::P4RuntimeOptions> runtime = p4runtime_of(options.p4, *own);
+  if (!runtime.ok()) return runtime.status();
+  // Before there are threads, which would keep their rights.
+  if (options.drop_privileges) {
+    if (Status status = options.drop_privileges(); !status.ok()) return status;
+  }
+  auto driver = p4::connect_p4runtime(*runtime);
+  if (!driver.ok()) return driver.status();
+  return p4::make_p4_dataplane({.address = *own,
+                                .max_jobs = options.max_jobs,
+                                .slots = static_cast<uint32_t>(options.slots_per_core),
+                                .payload_bytes = wire::payload_for_mtu(options.mtu, 4),
+                                .quota = quota_of(options)},
+                               std::move(driver).value());
+}
+
 // What the share planner has to know of this aggregator, besides its dataplane.
 PlaceInfo place_for(const AggregatorOptions& options, const std::vector<UdpPort>& ports) {
   PlaceInfo place;
   const bool xdp = options.dataplane == DataplaneKind::kXdp;
-  const bool in_switch = options.in_switch || (xdp && options.interfaces.size() > 1);
+  const bool in_switch =
+      options.in_switch || options.dataplane == DataplaneKind::kP4 || (xdp && options.interfaces.size() > 1);
   place.set_kind(in_switch ? PlaceInfo::SWITCH : PlaceInfo::SPARE_HOST);
   place.set_address(options.listen);
   place.set_stream_bps(options.sum_rate_bps);
@@ -179,8 +253,9 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   bind.port = static_cast<uint16_t>(options.data_port);
   const Result<std::optional<MulticastRange>> groups = groups_of(options, bind);
   if (!groups.ok()) return groups.status();
-  auto dataplane = options.dataplane == DataplaneKind::kXdp ? start_xdp(options, bind, *groups)
-                                                            : start_udp(options, *ports, *groups);
+  auto dataplane = options.dataplane == DataplaneKind::kXdp  ? start_xdp(options, bind, *groups)
+                   : options.dataplane == DataplaneKind::kP4 ? start_p4(options)
+                                                             : start_udp(options, *ports, *groups);
   if (!dataplane.ok()) return dataplane.status();
   if (options.job_memory_bytes != 0) {
     if (Status status = check_memory_quota(dataplane.value()->limits()); !status.ok()) return status;

@@ -82,6 +82,7 @@ DOORS = {
         "aggregator/dataplane",
         "aggregator/server",
         "aggregator/xdp",
+        "aggregator/p4/driver",
         "aggregator/control",
     ],
     "src/plugin": [API],

@@ -194,6 +194,8 @@ enum class DataplaneKind {
   // An XDP program in the kernel, at the network driver. Requires Linux 5.15 or later, and root or CAP_BPF,
   // CAP_NET_ADMIN and CAP_PERFMON.
   kXdp,
+  // A switch that runs the P4 program of aggregator/p4, driven by P4Runtime. Its jobs need Verify::kSum.
+  kP4,
 };
 
 // An event in an aggregator's control plane, for logs.
@@ -217,6 +219,21 @@ struct AggregatorEvent {
   int world_size = 0;  // members of the complete job
   std::string reason;
   std::string plan;  // kJobRunning: AggregatorJobStatus::plan
+};
+
+// The switch of DataplaneKind::kP4.
+struct P4SwitchOptions {
+  // Of its P4Runtime server: "host:port", or "unix:PATH" of a socket. The connection is not encrypted. Required.
+  std::string server;
+  uint64_t device_id = 0;
+  // Files that p4c has made of aggregator/p4: the P4Info in binary form, and the program in the form of the switch.
+  // It is loaded at start, and after a restart of the switch. Both empty: the switch has the program already.
+  std::string p4info_path;
+  std::string config_path;
+  // IPv4 address that the switch answers for, to which workers send. It must be no host's. Required.
+  std::string address;
+  // Of the switch: where frames to unknown addresses are sent. Required.
+  std::vector<uint16_t> ports;
 };
 
 // An address of the aggregator's host at which contributions arrive, usually that of one interface.
@@ -257,6 +274,9 @@ struct AggregatorOptions {
   // IPv4 address to which they are sent. `cores` is ignored, because packets are summed on the CPU that receives
   // them.
   std::vector<std::string> interfaces;
+  // kP4 only. The limits of the switch bound slots, jobs and payload. `cores`, `data_port` and `interfaces` are
+  // ignored.
+  P4SwitchOptions p4;
   // IPv4 multicast prefix, such as "239.1.2.0/24", from which every job gets an address. Each result then leaves as
   // one IP multicast packet instead of one copy per member. `listen` must name an IPv4 address of this host, whose
   // interface sends the results. Jobs with a member that cannot receive multicast use unicast. Empty: unicast.

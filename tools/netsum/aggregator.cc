@@ -43,6 +43,8 @@ constexpr char kExamples[] =
     "  netsum aggregator --listen 10.0.0.9:5151,10.0.1.9,10.0.2.9 --link-rate 25gbit\n"
     "  netsum aggregator --metrics 127.0.0.1:9464\n"
     "  netsum aggregator --dataplane xdp --listen 10.0.0.254:5151 --interfaces port1,port2,port3\n"
+    "  netsum aggregator --dataplane p4 --p4runtime 10.0.9.1:9559 --p4info netsum.p4info.bin \\\n"
+    "      --p4-config netsum.json --p4-address 10.0.0.254 --p4-ports 1,2,3\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --multicast 239.1.2.0/24\n"
     "  netsum aggregator --parent 10.0.9.1:5151        (of a rack, below a spine)\n"
     "  netsum aggregator --tls-cert agg.pem --tls-key agg.key --tls-ca ca.pem --require-client-cert\n"
@@ -179,10 +181,23 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   add_choice(*app_, "--dataplane", options_.dataplane,
-             {{"user", DataplaneKind::kUser}, {"xdp", DataplaneKind::kXdp}},
-             "Dataplane: threads of this process, or a program in the kernel, which needs root");
+             {{"user", DataplaneKind::kUser}, {"xdp", DataplaneKind::kXdp}, {"p4", DataplaneKind::kP4}},
+             "Dataplane: threads of this process, a program in the kernel, which needs root, or a P4 switch");
   app_->add_option("--interfaces", options_.interfaces,
                    "For xdp: the interfaces at which workers' packets arrive, separated by commas")
+      ->delimiter(',');
+  app_->add_option("--p4runtime", options_.p4.server,
+                   "For p4: the P4Runtime server of the switch, host:port or unix:PATH");
+  app_->add_option("--p4-device", options_.p4.device_id, "For p4: its device number")->capture_default_str();
+  app_->add_option("--p4info", options_.p4.p4info_path,
+                   "For p4: file of p4c with the P4Info of aggregator/p4 in binary form; with --p4-config.\n"
+                   "Default: the switch has the program already");
+  app_->add_option("--p4-config", options_.p4.config_path,
+                   "For p4: file of p4c with the program for the switch");
+  app_->add_option("--p4-address", options_.p4.address,
+                   "For p4: IPv4 address of the aggregator, which the switch answers for");
+  app_->add_option("--p4-ports", options_.p4.ports,
+                   "For p4: the ports of the switch, separated by commas, for frames to unknown addresses")
       ->delimiter(',');
   add_parsed(*app_, "--sum-rate", options_.sum_rate_bps, parse_link_rate,
              "The most that this aggregator can sum, from each member; default: no limit");
@@ -252,7 +267,8 @@ void AggregatorCommand::set_addresses() {
 
 int AggregatorCommand::report_start_failure(const Status& status, Log& log) const {
   std::string message = status.to_string();
-  if (status.code() == ErrorCode::kAddressInUse) {
+  // That of a P4 switch is no port: another control plane has it.
+  if (status.code() == ErrorCode::kAddressInUse && options_.dataplane != DataplaneKind::kP4) {
     const Result<HostPort> listen = split_host_port(options_.listen);
     const int port = listen.ok() ? listen.value().port : 0;
     const bool control = port != 0 && status.message().find(":" + std::to_string(port)) != std::string::npos;
