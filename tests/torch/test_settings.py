@@ -53,6 +53,7 @@ def test_all_set(tmp_path):
         "NETSUM_WHEN_FULL": "fail",
         "NETSUM_SHARES": "auto",
         "NETSUM_VERIFY": "packet",
+        "NETSUM_PREDICT_SCALES": 1,
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
     assert settings.connect_timeout_s == 2.5
