@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up the results of the test runners: one closing line, 'N passed, N failed, N skipped'.
 
-  summarize_tests.py RESULTS RUNNER...
+  summarize_tests.py [--few-failed] RESULTS RUNNER...
 
 Each RUNNER (ctest, pytest, ...) must have left two files in the folder RESULTS: RUNNER.xml, its results as JUnit, and
 RUNNER.exit, its exit status. ctest.json lists the tests that ctest was asked to run (ctest --show-only=json-v1). Those
@@ -9,6 +9,10 @@ with the label gtest are GoogleTest binaries: their cases are counted, from gtes
 
 Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
 comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
+
+If failed tests ran once more, their results are in the folder RESULTS/again, in the same form. A test that passed there is
+counted as passed, and named as flaky, with the reason of its failure: it has a defect, or what it tests has one. With
+--few-failed, nothing is counted: the exit status is 0 if so few tests failed that running them again makes sense.
 """
 
 import argparse
@@ -19,6 +23,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 Case = collections.namedtuple("Case", "name outcome reason")
+
+FEW = 8  # failures that can be flaky ones; more have a common cause
 
 
 class Unusable(Exception):
@@ -133,17 +139,50 @@ def collect(folder, runners):
     return cases + [failed(name, f"has {count} results") for name, count in times.items() if count > 1]
 
 
+def is_of(case, name):
+    """Whether a case is the test `name` or, if that is a GoogleTest binary, one of its cases."""
+    return case.name == name or case.name.startswith(f"{name}: ")
+
+
+def collect_again(folder, runners):
+    """The cases that ran once more."""
+    again = folder / "again"
+    return [case for runner in runners if (again / f"{runner}.xml").exists() for case in runner_cases(again, runner)]
+
+
+def settle(cases, again):
+    """The cases with the second results of those that failed first, and those whose second result is another."""
+    # A GoogleTest binary runs as a whole, and may have ended before it wrote any result: the second run replaces it.
+    units = {case.name.split(": ")[0] for case in cases if case.outcome == "failed"}
+    settled, flaky = list(cases), []
+    for unit in sorted(units):
+        second = [case for case in again if is_of(case, unit)]
+        outcomes = {case.outcome for case in second}
+        if "passed" not in outcomes or "failed" in outcomes:
+            continue
+        flaky += [case for case in settled if is_of(case, unit) and case.outcome == "failed"]
+        settled = [case for case in settled if not is_of(case, unit)] + second
+    return settled, flaky
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("runners", nargs="+", metavar="RUNNER")
+    parser.add_argument("--few-failed", action="store_true")
     arguments = parser.parse_args()
     cases = collect(arguments.results, arguments.runners)
+    if arguments.few_failed:
+        failures = len({case.name.split(": ")[0] for case in cases if case.outcome == "failed"})
+        if failures > FEW:
+            print(f"{failures} tests failed: too many to be flaky, so they do not run again")
+        return 0 if failures <= FEW else 1
+    cases, flaky = settle(cases, collect_again(arguments.results, arguments.runners))
     for reason, count in collections.Counter(case.reason for case in cases if case.outcome == "skipped").most_common():
         print(f"skipped {count}: {reason}")
-    for case in cases:
-        if case.outcome == "failed":
-            print(f"failed: {case.name}{': ' if case.reason else ''}{case.reason}")
+    for word, some in (("flaky", flaky), ("failed", [case for case in cases if case.outcome == "failed"])):
+        for case in some:
+            print(f"{word}: {case.name}{': ' if case.reason else ''}{case.reason}")
     count = collections.Counter(case.outcome for case in cases)
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0

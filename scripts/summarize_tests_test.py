@@ -41,7 +41,7 @@ class Results:
 
     def write(self, name, text):
         path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
     def write_ctest(self, *cases, status=0, listed=("a_test", "b.script")):
@@ -197,3 +197,64 @@ def test_a_name_that_comes_twice_is_a_failure(results):
     results.write_gtest(GTEST_PASSED.format("One"))
     results.write_ctest(PASSED.format("a_test"), PASSED.format("b.script"), PASSED.format("b.script"))
     assert results.failures() == {"b.script": "has 2 results"}
+
+
+class TestRunsAgain:
+    """Failed tests ran once more: `results` has a failed case of each runner."""
+
+    @pytest.fixture(name="results")
+    def fixture_results(self, results):
+        results.write_ctest(FAILED.format("a_test"), PASSED.format("b.script"), status=8)
+        results.write_gtest(GTEST_FAILED.format("One"), GTEST_PASSED.format("Two"))
+        results.write("pytest.xml", junit(PYTEST_ERROR.format("test_a"), PYTEST_ERROR.format("test_b")))
+        results.write("pytest.exit", "1")
+        return results
+
+    @staticmethod
+    def again(results, gtest=GTEST_PASSED, pytest_case='<testcase classname="tests.a_test" name="{0}"/>', status=0):
+        again = Results(results.folder / "again")
+        again.write_ctest(PASSED.format("a_test"), listed=["a_test"], status=status)
+        again.write_gtest(gtest.format("One"), GTEST_PASSED.format("Two"))
+        again.write("pytest.xml", junit(pytest_case.format("test_a"), PYTEST_ERROR.format("test_b")))
+        again.write("pytest.exit", "1")
+
+    @staticmethod
+    def summary(results, monkeypatch, capsys, *flags):
+        monkeypatch.setattr(sys, "argv", ["summarize_tests.py", *flags, str(results.folder), "ctest", "pytest"])
+        return summarize_tests.main(), capsys.readouterr().out.splitlines()
+
+    def test_what_passes_then_is_flaky_and_what_fails_then_has_failed(self, results, monkeypatch, capsys):
+        self.again(results)
+        assert self.summary(results, monkeypatch, capsys) == (
+            1,
+            [
+                "flaky: a_test: Suite.One: 1 is not 2",
+                "flaky: tests.a_test.test_a: failed on setup",
+                "failed: tests.a_test.test_b: failed on setup",
+                "4 passed, 1 failed, 0 skipped",
+            ],
+        )
+
+    def test_a_binary_that_fails_again_has_failed(self, results, monkeypatch, capsys):
+        self.again(results, gtest=GTEST_FAILED, status=8)
+        assert "failed: a_test: Suite.One: 1 is not 2" in self.summary(results, monkeypatch, capsys)[1]
+
+    def test_a_binary_that_crashed_at_first_has_the_second_results(self, results, monkeypatch, capsys):
+        (results.folder / "gtest/a_test.xml").unlink()
+        self.again(results)
+        _, lines = self.summary(results, monkeypatch, capsys)
+        assert lines[0].startswith("flaky: a_test")
+        assert lines[-1] == "4 passed, 1 failed, 0 skipped"
+
+    def test_what_is_skipped_then_or_does_not_run_has_failed(self, results, monkeypatch, capsys):
+        self.again(results, gtest=GTEST_SKIPPED, pytest_case="<testcase classname='tests.a_test' name='other'/>")
+        (results.folder / "again/gtest/a_test.xml").write_text(junit(GTEST_SKIPPED.format("One")), encoding="utf-8")
+        assert self.summary(results, monkeypatch, capsys)[1][-1] == "2 passed, 3 failed, 0 skipped"
+
+    def test_many_failures_are_not_flaky(self, results, monkeypatch, capsys):
+        assert self.summary(results, monkeypatch, capsys, "--few-failed") == (0, [])
+        monkeypatch.setattr(summarize_tests, "FEW", 2)
+        assert self.summary(results, monkeypatch, capsys, "--few-failed") == (
+            1,
+            ["3 tests failed: too many to be flaky, so they do not run again"],
+        )

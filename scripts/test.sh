@@ -15,7 +15,7 @@ ctest_which=(--label-exclude '^soak$')
 # Runs of pytest. The tests of the package fork their ranks, which is not safe in a process with threads, such as the
 # workers of pytest-xdist. They are three processes of pytest instead, side by side; the files of `failure_tests` mostly
 # wait, for deadlines and for processes to start.
-command_tests=(-n "$jobs" -m "not soak" scripts tests/cli)
+command_tests=(-n "$jobs" scripts tests/cli)
 torch_tests=(tests/torch)
 failure_tests=(tests/torch/test_{errors,exit,failures,store}.py)
 rack_tests=(tests/chaos tests/install tests/deploy bench)
@@ -34,7 +34,7 @@ case "$what" in
     export NETSUM_SOAK=1 ;;
   asan | tsan)
     preset=$what
-    command_tests=(-n "$jobs" -m "not soak" tests/cli)
+    command_tests=(-n "$jobs" tests/cli)
     torch_tests=() rack_tests=() ;;
   *)
     sed -n '2,7p' "$0" >&2
@@ -80,7 +80,38 @@ wait_for_all() {
   beside=()
 }
 
-# Other simulations every time; a failing one prints how to run it again.
+# Runs the tests of failed runners that failed once more, one at a time; their results go to the folder `again`.
+# One that passes then is counted as passed and named as flaky (summarize_tests.py).
+run_failed_again() {
+  local name status again="$results/again"
+  local -a failed=() arguments
+  for name in "${runners[@]}"; do
+    if [ "$(cat "$results/$name.exit")" -ne 0 ]; then failed+=("$name"); fi
+  done
+  if [ ${#failed[@]} -eq 0 ]; then return; fi
+  step "the tests that failed once more, one at a time"
+  if ! python3 scripts/summarize_tests.py --few-failed "$results" "${runners[@]}"; then return; fi
+  mkdir -p "$again"
+  for name in "${failed[@]}"; do
+    status=0
+    if [ "$name" = ctest ]; then
+      # Tests write their cases to gtest/, where those of the first run are.
+      mv "$results/gtest" "$results/gtest-first"
+      mkdir "$results/gtest"
+      ctest --preset "$preset" --rerun-failed --show-only=json-v1 > "$again/ctest.json"
+      ctest --preset "$preset" --rerun-failed --output-junit "$again/ctest.xml" || status=$?
+      mv "$results/gtest" "$again/gtest"
+      mv "$results/gtest-first" "$results/gtest"
+    else
+      mapfile -t arguments < "$results/$name.arguments"
+      "${pytest[@]}" -m "not soak" -o cache_dir="$results/cache-$name" "${arguments[@]}" -n 0 \
+        --last-failed --last-failed-no-failures none --junitxml "$again/$name.xml" || status=$?
+    fi
+    echo "$status" > "$again/$name.exit"
+  done
+}
+
+# Other simulations every time, but in .ci/run; a failing one prints how to run it again.
 export NETSUM_SIM_SEED=${NETSUM_SIM_SEED:-$(date +%s)00000}
 echo "simulations start from NETSUM_SIM_SEED=$NETSUM_SIM_SEED; set it to run the same ones again"
 export NETSUM_BUILD="$PWD/build/$preset"
@@ -92,6 +123,11 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:suppressions=$PWD/tests/tsan.supp"
 
 pytest=(.venv/bin/python -m pytest -q)
+# run_pytest HOW NAME ARGUMENTS...: HOW is `run` or `run_beside`. Without the soak tests.
+run_pytest() {
+  printf '%s\n' "${@:3}" > "$results/$2.arguments"
+  "$1" "$2" "${pytest[@]}" -m "not soak" -o cache_dir="$results/cache-$2" "${@:3}" --junitxml "$results/$2.xml"
+}
 # Writes the names of all soak tests to soak-tests.txt, and chooses those that match.
 choose_soak_tests() {
   local names="$results/soak-tests.txt" id name
@@ -123,20 +159,21 @@ if [ ${#ctest_which[@]} -gt 0 ]; then
 fi
 if [ ${#command_tests[@]} -gt 0 ]; then
   step "command and scripts (pytest)"
-  run command "${pytest[@]}" "${command_tests[@]}" --junitxml "$results/command.xml"
+  run_pytest run command "${command_tests[@]}"
 fi
 if [ ${#torch_tests[@]} -gt 0 ]; then
   step "Python package beside demo, benchmarks, chaos and installed packages (pytest)"
-  run_beside torch "${pytest[@]}" -m "not soak" "${torch_tests[@]}" "${failure_tests[@]/#/--ignore=}" \
-    --junitxml "$results/torch.xml"
-  run_beside failures "${pytest[@]}" -m "not soak" "${failure_tests[@]}" --junitxml "$results/failures.xml"
-  run_beside racks "${pytest[@]}" -m "not soak" "${rack_tests[@]}" --junitxml "$results/racks.xml"
+  run_pytest run_beside torch "${torch_tests[@]}" "${failure_tests[@]/#/--ignore=}"
+  run_pytest run_beside failures "${failure_tests[@]}"
+  run_pytest run_beside racks "${rack_tests[@]}"
   wait_for_all
 fi
 if [ ${#soak_tests[@]} -gt 0 ]; then
   step "soak tests in Python (pytest)"
   run package "${pytest[@]}" "${soak_tests[@]}" --junitxml "$results/package.xml"
 fi
+
+if [ "$what" = all ]; then run_failed_again; fi
 
 step "done"
 if [ ${#runners[@]} -eq 0 ]; then
