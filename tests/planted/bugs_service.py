@@ -16,6 +16,8 @@ RELAY = "aggregator/control/parent_relay_requests.cc"
 RELAY_GRANTS = "aggregator/control/parent_relay_grants.cc"
 TOPOLOGY = "aggregator/control/job_topology.cc"
 RANGES = "aggregator/dataplane/slot_ranges.h"
+DRIVER = "aggregator/p4/driver/p4runtime_driver.cc"
+P4_PROGRAM = "aggregator/p4/driver/p4_program.cc"
 
 XDP_BUGS = [
     Bug("xdp", "bank_not_switched", "both rounds of a slot have the same lanes", PROGRAM,
@@ -139,4 +141,28 @@ CONTROL_BUGS = [
         "parent_relay_test"),
 ]
 
-BUGS = [*XDP_BUGS, *FAILOVER_BUGS, *CONTROL_BUGS]
+P4_BUGS = [
+    Bug("p4", "restart_unseen", "a switch that comes back empty is taken for one that has kept its tables", DRIVER,
+        "      if (*kept) return {};", "      return {};", "p4_runtime_test *ComesBackEmpty*", hangs=True),
+    Bug("p4", "drop_is_a_restart", "a control connection that comes back ends all jobs", DRIVER,
+        "      if (*kept) return {};", "", "p4_runtime_test *Drops*"),
+    Bug("p4", "backup_takes_over", "a second control plane goes on as if it were the only one", DRIVER,
+        "return primary ? Arbitration::kPrimary", "return answer.has_arbitration() ? Arbitration::kPrimary",
+        "p4_runtime_test *SecondControlPlane*"),
+    Bug("p4", "old_entries_kept", "entries of an earlier control plane stay in the tables", DRIVER,
+        "    if (Status status = clear(program_->tables()); !status.ok()) return status;\n", "",
+        "p4_runtime_test *IsKept*"),
+    Bug("p4", "jobs_kept_after_restart", "members can be entered in jobs that the switch has lost", DRIVER,
+        "    jobs_.clear();\n", "", "p4_runtime_test *ComesBackEmpty*"),
+    Bug("p4", "errors_of_updates_unread", "a full table is reported as a lost switch", DRIVER,
+        "    const int own = one.value().canonical_code();", "    const int own = grpc::OK;",
+        "p4_runtime_test *AFullTable*"),
+    Bug("p4", "version_unchecked", "a program of another version is driven", P4_PROGRAM,
+        "  if (info_.pkg_info().version() != NETSUM_P4_PROGRAM_VERSION)", "  if (info_.pkg_info().version().empty())",
+        "p4_runtime_test *NameOrVersion*"),
+    Bug("p4", "parameters_unchecked", "a program whose actions lack a parameter is driven", P4_PROGRAM,
+        "      if (field(action->params(), parameter) == nullptr)", "      if (false)",
+        "p4_runtime_test *EachMissingPart*"),
+]
+
+BUGS = [*XDP_BUGS, *FAILOVER_BUGS, *CONTROL_BUGS, *P4_BUGS]

@@ -109,8 +109,9 @@ class P4RuntimeDriver final : public SwitchDriver {
   // --- The thread that holds the stream
   void run();
   Status hold_stream(grpc::ClientContext* context);
-  bool ask_to_be_primary();
-  Status not_primary(const grpc::Status& status) const;
+  enum class Arbitration { kPrimary, kBackup, kEnded };
+  Arbitration ask_to_be_primary();
+  Status not_primary(Arbitration answer, const grpc::Status& status) const;
   Status set_up_if_needed();
   Status set_up();
   Status load_program();
@@ -210,12 +211,12 @@ Status P4RuntimeDriver::hold_stream(grpc::ClientContext* context) {
     const std::lock_guard lock(mutex_);
     stream_ = std::move(stream);
   }
-  const bool answered = ask_to_be_primary();
-  Status status = answered ? set_up_if_needed() : Status();
-  if (!answered) {
-    context->TryCancel();
-    return not_primary(stream_->Finish());
+  const Arbitration answer = ask_to_be_primary();
+  if (answer != Arbitration::kPrimary) {
+    if (answer == Arbitration::kBackup) context->TryCancel();
+    return not_primary(answer, stream_->Finish());
   }
+  Status status = set_up_if_needed();
   if (status.ok()) {
     set_state({});
     was_up_ = true;
@@ -229,24 +230,26 @@ Status P4RuntimeDriver::hold_stream(grpc::ClientContext* context) {
           "the connection to " + whose_ + " has ended (" + over.error_message() + "); connecting again"};
 }
 
-// False: the switch has ended the stream.
-bool P4RuntimeDriver::ask_to_be_primary() {
+// kBackup: the switch has said that there is another one. kEnded: it has ended the stream, and the stream's status says why.
+P4RuntimeDriver::Arbitration P4RuntimeDriver::ask_to_be_primary() {
   v1::StreamMessageRequest request;
   v1::MasterArbitrationUpdate& asked = *request.mutable_arbitration();
   asked.set_device_id(options_.device_id);
   asked.mutable_election_id()->set_low(kElectionId);
   v1::StreamMessageResponse answer;
-  return stream_->Write(request) && stream_->Read(&answer) && answer.has_arbitration() &&
-         answer.arbitration().status().code() == grpc::OK;
+  if (!stream_->Write(request) || !stream_->Read(&answer)) return Arbitration::kEnded;
+  const bool primary = answer.has_arbitration() && answer.arbitration().status().code() == grpc::OK;
+  return primary ? Arbitration::kPrimary : Arbitration::kBackup;
 }
 
-// Why it is not: `status` is that of the stream, cancelled if the switch has left it open.
-Status P4RuntimeDriver::not_primary(const grpc::Status& status) const {
-  if (status.error_code() == grpc::UNAVAILABLE)
+// Why it is not. `status` is that of the stream: cancelled if this side has ended it, or if the server stops.
+Status P4RuntimeDriver::not_primary(Arbitration answer, const grpc::Status& status) const {
+  const bool cancelled = status.error_code() == grpc::CANCELLED && answer == Arbitration::kEnded;
+  if (status.error_code() == grpc::UNAVAILABLE || cancelled)
     return {ErrorCode::kUnreachable, "no P4Runtime server answers at " + options_.server + " (" +
                                          status.error_message() + "): is the switch running?"};
-  if (status.error_code() == grpc::INVALID_ARGUMENT || status.error_code() == grpc::ALREADY_EXISTS ||
-      status.error_code() == grpc::CANCELLED)
+  if (answer == Arbitration::kBackup || status.error_code() == grpc::INVALID_ARGUMENT ||
+      status.error_code() == grpc::ALREADY_EXISTS)
     return {ErrorCode::kAddressInUse,
             "another control plane drives " + whose_ + ": stop it first (" + status.error_message() + ")"};
   return {ErrorCode::kAggregatorLost,
