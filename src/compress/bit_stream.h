@@ -2,6 +2,7 @@
 #ifndef NETSUM_SRC_COMPRESS_BIT_STREAM_H_
 #define NETSUM_SRC_COMPRESS_BIT_STREAM_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,6 +56,32 @@ class BitReader {
   uint64_t pending_ = 0;
   uint32_t count_ = 0;
 };
+
+// n numbers of up to 8 bits, from and to bytes. Return where the next ones are; if n is no multiple of 8, these are the last.
+inline std::byte* pack_bits(const uint8_t* numbers, size_t n, uint32_t bits, std::byte* to) {
+  static_assert(std::endian::native == std::endian::little);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8, to += bits) {
+    uint64_t packed = 0;
+    for (uint32_t j = 0; j < 8; ++j) packed |= uint64_t{numbers[i + j]} << (j * bits);
+    std::memcpy(to, &packed, bits);
+  }
+  BitWriter rest(to);
+  for (; i < n; ++i) rest.put(numbers[i], bits);
+  return rest.finish();
+}
+inline const std::byte* unpack_bits(const std::byte* from, size_t n, uint32_t bits, uint8_t* numbers) {
+  const uint64_t mask = (uint64_t{1} << bits) - 1;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8, from += bits) {
+    uint64_t packed = 0;
+    std::memcpy(&packed, from, bits);
+    for (uint32_t j = 0; j < 8; ++j) numbers[i + j] = static_cast<uint8_t>(packed >> (j * bits) & mask);
+  }
+  BitReader rest(from);
+  for (; i < n; ++i) numbers[i] = static_cast<uint8_t>(rest.get(bits));
+  return from;
+}
 
 }  // namespace netsum::compress
 

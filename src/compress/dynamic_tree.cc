@@ -3,14 +3,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "src/compress/methods.h"
+#include "src/kernels/codes.h"
+#include "src/kernels/levels.h"
 
 namespace netsum::compress {
 namespace {
 
-constexpr uint8_t kSign = 0x80;
 constexpr int kDecades = 7;
 constexpr size_t kMagnitudes = 128;
 
@@ -29,18 +29,25 @@ constexpr std::array<float, kMagnitudes> make_magnitudes() {
 }
 constexpr std::array<float, kMagnitudes> kMagnitudeOf = make_magnitudes();
 
-// kBorder[c]: above it, c + 1 is nearer than c.
-constexpr std::array<float, kMagnitudes - 1> make_borders() {
+// Above border c, c + 1 is nearer than c.
+constexpr kernels::IndexedBorders make_borders() {
   std::array<float, kMagnitudes - 1> borders{};
   for (size_t c = 0; c + 1 < kMagnitudes; ++c) borders[c] = (kMagnitudeOf[c] + kMagnitudeOf[c + 1]) / 2;
-  return borders;
+  return kernels::IndexedBorders::make(borders);
 }
-constexpr std::array<float, kMagnitudes - 1> kBorder = make_borders();
+constexpr kernels::IndexedBorders kBorders = make_borders();
+static_assert(kBorders.is_valid());
 
-float decoded(uint8_t code, float scale) {
-  const float magnitude = kMagnitudeOf[code & ~kSign] * scale;
-  return (code & kSign) != 0 ? -magnitude : magnitude;
+// Of a code with its sign in bit 7.
+constexpr std::array<float, 2 * kMagnitudes> make_numbers() {
+  std::array<float, 2 * kMagnitudes> numbers{};
+  for (size_t c = 0; c < kMagnitudes; ++c) {
+    numbers[c] = kMagnitudeOf[c];
+    numbers[kMagnitudes + c] = -kMagnitudeOf[c];
+  }
+  return numbers;
 }
+constexpr std::array<float, 2 * kMagnitudes> kNumberOf = make_numbers();
 
 // The payload: a scale for each block, and behind them a byte for each element.
 class DynamicTree : public Compressor {
@@ -62,17 +69,20 @@ class DynamicTree : public Compressor {
     uint8_t* const codes = scales + scale_bytes(values.size());
     for (size_t b = 0, begin = 0; begin < values.size(); ++b, begin += block_) {
       const size_t n = std::min(block_, values.size() - begin);
-      const float scale = scale_of(values.subspan(begin, n));
+      const float scale = kernels::largest_magnitude(values.data() + begin, n);
       std::memcpy(scales + b * sizeof scale, &scale, sizeof scale);
-      const bool is_usable = std::isfinite(scale) && scale > 0;
-      for (size_t i = begin; i < begin + n; ++i) {
-        const float value = values[i];
-        codes[i] = is_usable ? code_of(value, scale) : 0;
-        if (residual == nullptr) continue;
-        residual[i] = value - (is_usable ? decoded(codes[i], scale) : 0);
+      float* const rest = residual == nullptr ? nullptr : residual + begin;
+      if (std::isfinite(scale) && scale > 0) {
+        kernels::to_signed_intervals(values.data() + begin, n, scale, kBorders, codes + begin);
+        if (rest != nullptr)
+          kernels::rest_of_codes(values.data() + begin, codes + begin, n, kNumberOf.data(), scale, rest);
+        continue;
       }
+      std::fill_n(codes + begin, n, uint8_t{0});
+      if (rest == nullptr) continue;
       // What is not finite is not kept; the rest of its block is.
-      if (residual != nullptr && !is_usable) clear_not_finite(residual + begin, n);
+      std::memmove(rest, values.data() + begin, n * sizeof(float));
+      clear_not_finite(rest, n);
     }
   }
 
@@ -84,27 +94,13 @@ class DynamicTree : public Compressor {
     for (size_t b = 0, begin = 0; begin < out.size(); ++b, begin += block_) {
       float scale = 0;
       std::memcpy(&scale, scales + b * sizeof scale, sizeof scale);
-      const size_t end = std::min(begin + block_, out.size());
-      for (size_t i = begin; i < end; ++i)
-        out[i] = decoded(codes[i], scale) / static_cast<float>(contributions);
+      kernels::from_codes(codes + begin, std::min(block_, out.size() - begin), kNumberOf.data(), scale,
+                          static_cast<float>(contributions), out.data() + begin);
     }
   }
 
  private:
   size_t scale_bytes(size_t count) const { return (count + block_ - 1) / block_ * sizeof(float); }
-
-  static float scale_of(std::span<const float> values) {
-    if (!all_finite(values)) return std::numeric_limits<float>::quiet_NaN();
-    float largest = 0;
-    for (const float value : values) largest = std::max(largest, std::fabs(value));
-    return largest;
-  }
-  static uint8_t code_of(float value, float scale) {
-    const float share = std::fabs(value) / scale;
-    const auto above = std::lower_bound(kBorder.begin(), kBorder.end(), share);
-    const auto code = static_cast<uint8_t>(above - kBorder.begin());
-    return std::signbit(value) ? static_cast<uint8_t>(code | kSign) : code;
-  }
 
   size_t block_;
 };

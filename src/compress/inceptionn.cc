@@ -1,4 +1,7 @@
 // INCEPTIONN: each element in 0, 8, 16 or 32 bits, as few as an error bound permits.
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -6,15 +9,18 @@
 
 #include "src/compress/bit_stream.h"
 #include "src/compress/methods.h"
+#include "src/kernels/codes.h"
 
 namespace netsum::compress {
 namespace {
 
 constexpr size_t kLengthBytes = sizeof(uint64_t);
 constexpr uint32_t kTagBits = 2;
-enum Tag : uint32_t { kZero = 0, kByteTag = 1, kWord = 2, kWhole = 3 };
-constexpr float kMostInByte = 127;
 constexpr float kMostInWord = 32767;
+// Of the tags 0 to 3, which are the lengths of to_short_numbers() (src/kernels/codes.h).
+constexpr std::array<uint8_t, 4> kBytesOfTag = {0, 1, 2, 4};
+constexpr size_t kPiece = 1024;                             // elements at a time, a multiple of 4
+static_assert(std::endian::native == std::endian::little);  // the lowest byte of a word comes first
 
 // The payload: its length, the tags of all elements, and behind them what each tag says: nothing, an integer of 8 or 16 bits times twice
 // the bound, or the float32 number.
@@ -34,30 +40,21 @@ class Inceptionn : public Compressor {
                 std::span<const float> /*agreed*/, float* residual, void* payload,
                 float* /*side*/) const override {
     auto* const begin = static_cast<std::byte*>(payload);
-    BitWriter tags(begin + kLengthBytes);
+    std::byte* tag_bytes = begin + kLengthBytes;
     std::byte* data = begin + data_at(values.size());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float value = values[i];
-      const float steps = std::nearbyint(value / step_);
-      const float magnitude = std::fabs(steps);
-      float sent = steps * step_;
-      if (magnitude == 0) {
-        tags.put(kZero, kTagBits);
-        sent = 0;
-      } else if (magnitude <= kMostInByte) {
-        tags.put(kByteTag, kTagBits);
-        data = put(data, static_cast<int8_t>(steps));
-      } else if (magnitude <= kMostInWord) {
-        tags.put(kWord, kTagBits);
-        data = put(data, static_cast<int16_t>(steps));
-      } else {  // also what is not finite
-        tags.put(kWhole, kTagBits);
-        data = put(data, value);
-        sent = value;
+    std::array<uint8_t, kPiece> tags;
+    std::array<uint32_t, kPiece> words;
+    for (size_t at = 0; at < values.size(); at += kPiece) {
+      const size_t n = std::min(kPiece, values.size() - at);
+      kernels::to_short_numbers(values.data() + at, n, step_, tags.data(), words.data(),
+                                residual == nullptr ? nullptr : residual + at);
+      tag_bytes = pack_bits(tags.data(), n, kTagBits, tag_bytes);
+      // Every element may have 4 bytes, so there is room for those that the next one overwrites.
+      for (size_t i = 0; i < n; ++i) {
+        std::memcpy(data, &words[i], sizeof words[i]);
+        data += kBytesOfTag[tags[i]];
       }
-      if (residual != nullptr) residual[i] = std::isfinite(value) ? value - sent : 0;
     }
-    tags.finish();
     const auto length = static_cast<uint64_t>(data - begin);
     std::memcpy(begin, &length, sizeof length);
   }
@@ -68,49 +65,56 @@ class Inceptionn : public Compressor {
     const auto* const begin = static_cast<const std::byte*>(payload);
     uint64_t length = 0;
     std::memcpy(&length, begin, sizeof length);
-    const size_t n = out.size();
-    // Bytes of another tensor must not look like a gradient, nor be read beyond their end.
-    size_t left = length >= data_at(n) ? length - data_at(n) : 0;
-    bool fits = length >= data_at(n);
-    BitReader tags(begin + kLengthBytes);
-    const std::byte* data = begin + data_at(n);
-    for (size_t i = 0; i < n; ++i) {
-      const uint32_t tag = fits ? tags.get(kTagBits) : kZero;
-      const size_t bytes = tag == kZero ? 0 : size_t{1} << (tag - 1);
-      fits = fits && bytes <= left;
-      out[i] = fits ? get(data, tag) / static_cast<float>(contributions) : NAN;
-      if (!fits) continue;
-      data += bytes;
-      left -= bytes;
+    const size_t count = out.size();
+    if (length < data_at(count)) {  // bytes of another tensor
+      std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    const std::byte* tag_bytes = begin + kLengthBytes;
+    Numbers numbers{begin + data_at(count), length - data_at(count)};
+    std::array<uint8_t, kPiece> tags;
+    std::array<uint32_t, kPiece> words;
+    for (size_t at = 0; at < count; at += kPiece) {
+      const size_t n = std::min(kPiece, count - at);
+      tag_bytes = unpack_bits(tag_bytes, n, kTagBits, tags.data());
+      numbers.take(n, tags.data(), words.data());
+      kernels::from_short_numbers(tags.data(), words.data(), n, step_, static_cast<float>(contributions),
+                                  out.data() + at);
     }
   }
 
  private:
   static size_t data_at(size_t count) { return kLengthBytes + bytes_of_bits(kTagBits * count); }
 
-  template <class T>
-  static std::byte* put(std::byte* to, T value) {
-    std::memcpy(to, &value, sizeof value);
-    return to + sizeof value;
-  }
-  float get(const std::byte* from, uint32_t tag) const {
-    switch (tag) {
-      case kZero:
-        return 0;
-      case kByteTag:
-        return static_cast<float>(taken<int8_t>(from)) * step_;
-      case kWord:
-        return static_cast<float>(taken<int16_t>(from)) * step_;
-      default:
-        return taken<float>(from);
+  // What is behind the tags. Bytes of another tensor must not look like a gradient, nor be read beyond their end: a number that is not
+  // there is NaN, and so are all behind it.
+  struct Numbers {
+    const std::byte* from;
+    size_t left;
+    bool fits = true;
+
+    void take(size_t n, uint8_t* tags, uint32_t* words) {
+      size_t i = 0;
+      for (; i < n && fits && left >= sizeof *words; ++i) {
+        std::memcpy(&words[i], from, sizeof words[i]);
+        from += kBytesOfTag[tags[i]];
+        left -= kBytesOfTag[tags[i]];
+      }
+      for (; i < n; ++i) {
+        const size_t bytes = kBytesOfTag[tags[i]];
+        fits = fits && bytes <= left;
+        words[i] = 0;
+        if (fits) {
+          std::memcpy(&words[i], from, bytes);
+          from += bytes;
+          left -= bytes;
+        } else {
+          tags[i] = kernels::kWholeNumber;
+          words[i] = std::bit_cast<uint32_t>(std::numeric_limits<float>::quiet_NaN());
+        }
+      }
     }
-  }
-  template <class T>
-  static T taken(const std::byte* from) {
-    T value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
+  };
 
   float step_;
 };

@@ -1,21 +1,22 @@
 // Natural compression: powers of two, in one byte each.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "src/compress/methods.h"
 #include "src/compress/random.h"
+#include "src/kernels/codes.h"
+#include "src/kernels/levels.h"
 
 namespace netsum::compress {
 namespace {
 
-// The payload has a byte for each element, and behind them the exponent of code 1 as a float32. Bit 7 is the sign; the code in the other
-// bits is 0 for zero, 1 for the largest power of two, one more for each half of it, and 127 for what is not finite.
-constexpr uint8_t kSign = 0x80;
-constexpr uint8_t kNotFinite = 127;
-constexpr int kMostCode = 126;
+// The payload has a byte for each element, the code of to_powers() (src/kernels/codes.h), and behind them the exponent of code 1 as a float32.
 constexpr int kMostExponent = 127;  // 2^128 is infinite
+// Elements that are in the cache when their residual is computed.
+constexpr size_t kPiece = 4096;
 
 class Natural : public Compressor {
  public:
@@ -32,20 +33,27 @@ class Natural : public Compressor {
   void compress(const CompressionContext& context, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* residual, void* payload,
                 float* /*side*/) const override {
-    float largest = 0;
-    for (const float value : values)
-      if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+    const float largest = largest_finite(values);
     // One more than that of the largest element, which may be rounded up.
     const int top = largest > 0 ? std::min(std::ilogb(largest) + 1, kMostExponent) : 0;
     auto* const codes = static_cast<uint8_t*>(payload);
     const auto saved = static_cast<float>(top);
     std::memcpy(codes + values.size(), &saved, sizeof saved);
     const Random random({seed_, context.tensor, context.step, static_cast<uint64_t>(context.rank)});
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float value = values[i];
-      codes[i] = code_of(std::fabs(value), top, is_random_ ? random.unit(i) : 0.5f);
-      if (std::signbit(value)) codes[i] |= kSign;
-      if (residual != nullptr) residual[i] = std::isfinite(value) ? value - decoded(codes[i], top) : 0;
+    const Table table = numbers(top);
+    for (size_t begin = 0; begin < values.size(); begin += kPiece) {
+      const size_t n = std::min(kPiece, values.size() - begin);
+      const float* const from = values.data() + begin;
+      if (is_random_) {
+        const uint64_t bits = random.at(begin >> 32);
+        const kernels::RandomKey key = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
+        kernels::to_random_powers(from, n, top, key, static_cast<uint32_t>(begin), codes + begin);
+      } else {
+        kernels::to_powers(from, n, top, codes + begin);
+      }
+      if (residual == nullptr) continue;
+      kernels::rest_of_codes(from, codes + begin, n, table.data(), 1, residual + begin);
+      clear_not_finite(residual + begin, n);
     }
   }
 
@@ -55,30 +63,30 @@ class Natural : public Compressor {
     const auto* const codes = static_cast<const uint8_t*>(payload);
     float saved = 0;
     std::memcpy(&saved, codes + out.size(), sizeof saved);
-    const int top = static_cast<int>(saved);
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = decoded(codes[i], top) / static_cast<float>(contributions);
+    kernels::from_codes(codes, out.size(), numbers(static_cast<int>(saved)).data(), 1,
+                        static_cast<float>(contributions), out.data());
   }
 
  private:
-  // Rounded up if `least` of the way to the next power of two is behind it.
-  static uint8_t code_of(float magnitude, int top, float least) {
-    if (!std::isfinite(magnitude)) return kNotFinite;
-    if (magnitude == 0) return 0;
-    const int bottom = top + 1 - kMostCode;  // the exponent of the last code
-    int exponent = 0;
-    const float half = std::frexp(magnitude, &exponent);  // in [0.5, 1)
-    --exponent;
-    // Below the least power of two, the next lower number is 0.
-    if (exponent < bottom) return std::ldexp(magnitude, -bottom) > least ? kMostCode : 0;
-    if (2 * half - 1 > least) ++exponent;
-    return static_cast<uint8_t>(top + 1 - std::min(exponent, top));
+  using Table = std::array<float, 256>;  // the number of each code
+
+  static float largest_finite(std::span<const float> values) {
+    float largest = kernels::largest_magnitude(values.data(), values.size());
+    if (std::isfinite(largest)) return largest;
+    largest = 0;
+    for (const float value : values)
+      if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+    return largest;
   }
-  static float decoded(uint8_t code, int top) {
-    const int magnitude = code & ~kSign;
-    if (magnitude == kNotFinite) return std::numeric_limits<float>::quiet_NaN();
-    const float value = magnitude == 0 ? 0.0f : std::ldexp(1.0f, top + 1 - magnitude);
-    return (code & kSign) != 0 ? -value : value;
+  static Table numbers(int top) {
+    constexpr size_t kMagnitudes = 128;
+    Table table{};
+    for (size_t code = 0; code < kMagnitudes; ++code) {
+      if (code > 0) table[code] = std::ldexp(1.0f, top + 1 - static_cast<int>(code));
+      if (code == kernels::kNoPower) table[code] = std::numeric_limits<float>::quiet_NaN();
+      table[kMagnitudes + code] = -table[code];
+    }
+    return table;
   }
 
   uint64_t seed_;

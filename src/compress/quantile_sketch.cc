@@ -4,16 +4,19 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "src/compress/bit_stream.h"
 #include "src/compress/methods.h"
 #include "src/compress/random.h"
+#include "src/kernels/codes.h"
 
 namespace netsum::compress {
 namespace {
 
 constexpr size_t kMostBuckets = 256;
 constexpr size_t kSample = 4096;  // on the stack
+constexpr size_t kPiece = 1024;   // elements at a time, a multiple of 8
 
 // The payload: the mean of each bucket, and behind them the numbers of the buckets of all elements.
 class QuantileSketch : public Compressor {
@@ -36,44 +39,45 @@ class QuantileSketch : public Compressor {
     std::array<double, kMostBuckets> sums{};
     std::array<uint64_t, kMostBuckets> counts{};
     auto* const begin = static_cast<std::byte*>(payload);
-    BitWriter codes(begin + means_bytes());
-    for (const float value : values) {
-      const uint32_t bucket = bucket_of(edges, value);
-      codes.put(bucket, bits_);
-      sums[bucket] += value;
-      ++counts[bucket];
+    std::byte* to = begin + means_bytes();
+    std::array<uint8_t, kPiece> codes;
+    for (size_t at = 0; at < values.size(); at += kPiece) {
+      const size_t n = std::min(kPiece, values.size() - at);
+      kernels::to_intervals(values.data() + at, n, edges.data(), bits_, codes.data());
+      for (size_t i = 0; i < n; ++i) {
+        sums[codes[i]] += values[at + i];
+        ++counts[codes[i]];
+      }
+      to = pack_bits(codes.data(), n, bits_, to);
     }
-    codes.finish();
     Means means{};
     // Not finite if any of its elements is not.
     for (size_t b = 0; b < buckets_; ++b)
       if (counts[b] > 0) means[b] = static_cast<float>(sums[b] / static_cast<double>(counts[b]));
     std::memcpy(begin, means.data(), means_bytes());
-    if (residual == nullptr) return;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float value = values[i], mean = means[bucket_of(edges, value)];
-      // Nothing useful has been sent of a bucket whose mean is not finite.
-      const float rest = std::isfinite(mean) ? value - mean : value;
-      residual[i] = std::isfinite(rest) ? rest : 0;
-    }
+    if (residual != nullptr) keep(values, edges, means, residual);
   }
 
   void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
                   const void* payload, const float* /*side*/, int contributions, std::span<float> out,
                   float* /*residual*/) const override {
-    const auto* const begin = static_cast<const std::byte*>(payload);
-    Means means{};
-    std::memcpy(means.data(), begin, means_bytes());
-    BitReader codes(begin + means_bytes());
-    for (float& value : out) {
-      // Numbers that no bucket has cannot come from compress().
-      const uint32_t bucket = codes.get(bits_);
-      value = bucket < buckets_ ? means[bucket] / static_cast<float>(contributions) : NAN;
+    const auto* from = static_cast<const std::byte*>(payload);
+    // Numbers that no bucket has cannot come from compress().
+    Means means;
+    means.fill(std::numeric_limits<float>::quiet_NaN());
+    std::memcpy(means.data(), from, means_bytes());
+    from += means_bytes();
+    std::array<uint8_t, kPiece> codes;
+    for (size_t at = 0; at < out.size(); at += kPiece) {
+      const size_t n = std::min(kPiece, out.size() - at);
+      from = unpack_bits(from, n, bits_, codes.data());
+      kernels::from_codes(codes.data(), n, means.data(), 1, static_cast<float>(contributions),
+                          out.data() + at);
     }
   }
 
  private:
-  // The upper edges of all buckets but the last; an element that is equal to one is below it.
+  // The upper edges of all buckets but the last; an element that is equal to one is below it. Behind them, infinities.
   using Edges = std::array<float, kMostBuckets>;
   using Means = std::array<float, kMostBuckets>;
 
@@ -91,14 +95,23 @@ class QuantileSketch : public Compressor {
       if (std::isfinite(value)) sample[finite++] = value;
     }
     std::sort(sample.begin(), sample.begin() + static_cast<std::ptrdiff_t>(finite));
-    Edges edges{};
+    Edges edges;
+    edges.fill(std::numeric_limits<float>::infinity());
     for (size_t b = 0; b + 1 < buckets_ && finite > 0; ++b)
       edges[b] = sample[std::max<size_t>(1, (b + 1) * finite / buckets_) - 1];
     return edges;
   }
-  uint32_t bucket_of(const Edges& edges, float value) const {
-    const auto end = edges.begin() + static_cast<std::ptrdiff_t>(buckets_ - 1);
-    return static_cast<uint32_t>(std::lower_bound(edges.begin(), end, value) - edges.begin());
+  void keep(std::span<const float> values, const Edges& edges, Means means, float* residual) const {
+    // Nothing useful has been sent of a bucket whose mean is not finite.
+    for (float& mean : means)
+      if (!std::isfinite(mean)) mean = 0;
+    std::array<uint8_t, kPiece> codes;
+    for (size_t at = 0; at < values.size(); at += kPiece) {
+      const size_t n = std::min(kPiece, values.size() - at);
+      kernels::to_intervals(values.data() + at, n, edges.data(), bits_, codes.data());
+      kernels::rest_of_codes(values.data() + at, codes.data(), n, means.data(), 1, residual + at);
+      clear_not_finite(residual + at, n);
+    }
   }
 
   size_t buckets_;

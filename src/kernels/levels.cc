@@ -44,26 +44,17 @@ void nearest_levels(const float* values, size_t n, float scale, uint32_t levels,
   plain::to_nearest_levels(values + i, n - i, scale, levels, codes + i);
 }
 
-template <class DU>
-HWY_INLINE hn::VFromD<DU> mixed(DU du, hn::VFromD<DU> x) {
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, 0x7FEB352Du));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, 0x846CA68Bu));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
-}
-
 void random_levels(const float* values, size_t n, float scale, uint32_t levels, RandomKey key, uint32_t first,
                    int32_t* codes) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto scales = hn::Set(df, scale), most = hn::Set(df, static_cast<float>(levels));
-  const auto second = hn::Set(du, key.second);
   size_t i = 0;
   for (; i + hn::Lanes(df) <= n; i += hn::Lanes(df)) {
     const auto exact = exact_level(df, values + i, scales, most);
     const auto below = hn::Floor(exact);
-    const auto counter = hn::Iota(du, key.first + first + static_cast<uint32_t>(i));
-    const auto bits = hn::ShiftRight<8>(mixed(du, hn::Add(mixed(du, counter), second)));
+    const auto bits = hn::ShiftRight<8>(random_vector(du, key, first + static_cast<uint32_t>(i)));
     const auto unit = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, bits)), hn::Set(df, 0x1p-24f));
     const auto up = hn::VecFromMask(di, hn::RebindMask(di, hn::Lt(unit, hn::Sub(exact, below))));
     store(hn::Sub(nearest_int(df, below), up), di, bytes_of(codes + i));

@@ -6,6 +6,7 @@
 
 #include "src/kernels/half.h"
 #include "src/kernels/kernels.h"
+#include "src/kernels/levels.h"
 
 // Per-target include guard.
 #if defined(NETSUM_SRC_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -144,6 +145,23 @@ HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> float_to_float16_bits(DF df, hn:
   auto result = hn::IfThenElse(is_subnormal, subnormal, normal);
   result = hn::IfThenElse(is_nan, hn::Set(di, kFloat16NaNBits), result);
   return hn::Or(hn::BitCast(du, result), sign);
+}
+
+// --- Random numbers
+// ----------------------------------------------------
+
+template <class DU>
+HWY_INLINE hn::VFromD<DU> mixed(DU du, hn::VFromD<DU> x) {
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, 0x7FEB352Du));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, 0x846CA68Bu));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+// random_bits() of consecutive counters.
+template <class DU>
+HWY_INLINE hn::VFromD<DU> random_vector(DU du, RandomKey key, uint32_t first) {
+  const auto counters = hn::Iota(du, key.first + first);
+  return mixed(du, hn::Add(mixed(du, counters), hn::Set(du, key.second)));
 }
 
 // --- Elements of a floating-point type, as vectors of float
