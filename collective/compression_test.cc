@@ -71,6 +71,8 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "powersgd"},
       {.method = "natural", .memory = "residual"},
       {.method = "u8bit"},
+      {.method = "fp8_e4m3"},
+      {.method = "fp8_e5m2", .block = 32},
       {.method = "inceptionn"},
       {.method = "sketch"},
       {.method = "adaq"},

@@ -70,6 +70,8 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"powersgd, rank 4", {.method = "powersgd"}},
     {"natural", {.method = "natural"}},
     {"u8bit", {.method = "u8bit"}},
+    {"fp8_e4m3", {.method = "fp8_e4m3"}},
+    {"fp8_e5m2", {.method = "fp8_e5m2"}},
     {"inceptionn", {.method = "inceptionn"}},
     {"sketch", {.method = "sketch"}},
     {"adaq, 1 %", {.method = "adaq", .ratio = 0.01}},

@@ -123,6 +123,60 @@ TEST(DynamicTreeTest, EveryElementIsTheNearestNumberOfTheCode) {
   EXPECT_EQ(rank.tensor().shape().count, kCount + kCount / kBlock * 4);
 }
 
+// All finite numbers of a floating-point format, by its definition.
+std::vector<double> float_numbers(int exponent_bits, int fraction_bits, double largest) {
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  std::vector<double> numbers;
+  for (int e = 0; e < 1 << exponent_bits; ++e)
+    for (int f = 0; f < 1 << fraction_bits; ++f) {
+      const double fraction = std::ldexp(f, -fraction_bits);
+      const double number = e == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, e - bias);
+      if (number > largest) continue;  // infinities and NaN
+      numbers.push_back(number);
+      numbers.push_back(-number);
+    }
+  return numbers;
+}
+
+TEST(Fp8Test, EveryElementIsTheNearestNumberOfTheFormat) {
+  constexpr size_t kCount = 3000, kBlock = 100;
+  struct Format {
+    const char* method;
+    int exponent_bits, fraction_bits;
+    double largest, relative;
+  };
+  for (const Format& format :
+       {Format{"fp8_e4m3", 4, 3, 448, 0x1p-4}, Format{"fp8_e5m2", 5, 2, 57344, 0x1p-3}}) {
+    auto values = numbers(kCount, 5);
+    for (size_t i = 0; i < kCount; i += 3) values[i] *= 1e-4f;  // also subnormal ones
+    const auto of_format = float_numbers(format.exponent_bits, format.fraction_bits, format.largest);
+    EXPECT_EQ(*std::max_element(of_format.begin(), of_format.end()), format.largest);
+    double smallest = format.largest;
+    for (const double number : of_format)
+      if (number > 0) smallest = std::min(smallest, number);
+    Rank rank(*made({.method = format.method, .block = kBlock}), kCount);
+    rank.compress(values);
+    const auto sent = rank.decompress();
+    for (size_t b = 0; b < kCount; b += kBlock) {
+      float scale = 0;
+      for (size_t i = b; i < b + kBlock; ++i) scale = std::max(scale, std::fabs(values[i]));
+      const double unit = static_cast<double>(scale) / format.largest;
+      for (size_t i = b; i < b + kBlock; ++i) {
+        const double value = values[i];
+        double least = kInfinity;
+        for (const double number : of_format) least = std::min(least, std::fabs(value - number * unit));
+        const double error = std::fabs(value - static_cast<double>(sent[i]));
+        const double slack = 1e-6 * std::fabs(value);
+        ASSERT_LE(error, least + slack) << format.method << " " << value << " of " << scale;
+        ASSERT_LE(error, std::max(format.relative * std::fabs(value), smallest / 2 * unit) + slack);
+        if (std::fabs(values[i]) == scale) ASSERT_EQ(sent[i], values[i]);
+      }
+    }
+    EXPECT_EQ(rank.state("residual"), rest_of(values, sent));
+    EXPECT_EQ(rank.tensor().shape().count, kCount + kCount / kBlock * 4);
+  }
+}
+
 TEST(InceptionnTest, NoElementIsOffByMoreThanTheBoundAndTakesNoMoreBitsThanItNeeds) {
   for (const double bound : {1e-6, 0x1p-12, 0.1, 100.0}) {
     constexpr size_t kCount = 4001;
@@ -239,7 +293,8 @@ class CodesTest : public testing::TestWithParam<const char*> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Methods, CodesTest,
-                         testing::Values("natural", "u8bit", "inceptionn", "sketch", "adaq"),
+                         testing::Values("natural", "u8bit", "fp8_e4m3", "fp8_e5m2", "inceptionn", "sketch",
+                                         "adaq"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST_P(CodesTest, ZerosAndNothing) {

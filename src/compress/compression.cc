@@ -84,6 +84,14 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool) { return make_top_k(options); }},
     Method{"efsign", "residual", {}, [](const CompressionOptions&, bool) { return make_ef_sign(); }},
     Method{"fp16", "none", {}, [](const CompressionOptions&, bool) { return make_half(DataType::kFloat16); }},
+    Method{"fp8_e4m3",
+           "residual",
+           {"block"},
+           [](const CompressionOptions& options, bool) { return make_byte_numbers("fp8_e4m3", options); }},
+    Method{"fp8_e5m2",
+           "residual",
+           {"block"},
+           [](const CompressionOptions& options, bool) { return make_byte_numbers("fp8_e5m2", options); }},
     Method{"inceptionn",
            "residual",
            {"error_bound"},
@@ -153,7 +161,7 @@ constexpr std::array kMethods = {
     Method{"u8bit",
            "residual",
            {"block"},
-           [](const CompressionOptions& options, bool) { return make_dynamic_tree(options); }},
+           [](const CompressionOptions& options, bool) { return make_byte_numbers("u8bit", options); }},
 };
 
 constexpr std::array<std::pair<std::string_view, MemoryKind>, 4> kMemories = {

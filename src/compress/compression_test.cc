@@ -34,7 +34,7 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
   EXPECT_TRUE(made({.method = "randomk"})->compressor().promise().biased);
-  EXPECT_EQ(compression_methods().size(), 28u);
+  EXPECT_EQ(compression_methods().size(), 30u);
 }
 
 TEST(CompressionTest, UnknownNamesAreRefused) {
@@ -67,7 +67,7 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "countsketch", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "countsketch", .path = "gather"}), HasSubstr("use path 'dense'"));
   EXPECT_THAT(refusal_of({.method = "onebit", .path = "gather"}), HasSubstr("use path 'dense'"));
-  for (const char* const method : {"natural", "u8bit", "inceptionn", "sketch"}) {
+  for (const char* const method : {"natural", "u8bit", "fp8_e4m3", "fp8_e5m2", "inceptionn", "sketch"}) {
     EXPECT_THAT(refusal_of({.method = method, .path = "dense"}),
                 AllOf(HasSubstr(method), HasSubstr("their sum means nothing; use path 'gather'")));
     EXPECT_THAT(refusal_of({.method = method, .path = "union"}), HasSubstr("use path 'gather'"));
@@ -102,7 +102,8 @@ TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
     EXPECT_THAT(refusal_of({.method = "inceptionn", .error_bound = bound}), HasSubstr("error_bound is "));
   for (const uint32_t buckets : {0u, 1u, 257u})
     EXPECT_THAT(refusal_of({.method = "sketch", .buckets = buckets}), HasSubstr("between 2 and 256"));
-  EXPECT_THAT(refusal_of({.method = "u8bit", .block = 0}), HasSubstr("between 1 and 4096"));
+  for (const char* const method : {"u8bit", "fp8_e4m3", "fp8_e5m2"})
+    EXPECT_THAT(refusal_of({.method = method, .block = 0}), HasSubstr("between 1 and 4096"));
   EXPECT_THAT(refusal_of({.method = "adaq", .ratio = 0}), HasSubstr("above 0 and at most 1"));
   for (const char* const method : {"chunktopk", "dcttopk"}) {
     EXPECT_THAT(refusal_of({.method = method, .ratio = 1.5}), HasSubstr("above 0 and at most 1"));

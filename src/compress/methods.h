@@ -100,7 +100,11 @@ MadeCompressor make_natural(const CompressionOptions& options, bool has_memory);
 // "u8bit": 8 bits for each element: a sign, a decimal exponent of 0 to -6 by the position of the first 1, and a linear fraction in the bits
 // behind it. Dettmers, ICLR 2016 (dynamic tree); with a scale for each block, as in Dettmers et al., ICLR 2022 (block-wise). No element is off by more than 0.71 % of
 // the largest magnitude of its block, nor by more than itself; the largest one is exact.
-MadeCompressor make_dynamic_tree(const CompressionOptions& options);
+// "fp8_e4m3", "fp8_e5m2": floating-point numbers of 8 bits (Micikevicius et al., arXiv 2209.05433), with 3 or 2 bits behind the 1, and a scale for each block, whose
+// largest magnitude becomes the largest number. Rounded to the nearest, halves towards zero. No element is off by more than 2^-4 (2^-3) of itself
+// or, where numbers are subnormal, by more than half the smallest one: 2^-10 / 448 (2^-17 / 57344) of the largest magnitude. They cannot be added: codes are not evenly spaced, and as
+// multiples of the smallest number they have 18 (32) bits without their sign.
+MadeCompressor make_byte_numbers(std::string_view name, const CompressionOptions& options);
 
 // "inceptionn": 0, 8, 16 or 32 bits for each element, so that none is off by more than an error bound. Li et al., MICRO 2018,
 // where 16 bits are 2^-15 and more is only for numbers from 1. Here the integers of 8 and 16 bits are multiples of twice the bound.

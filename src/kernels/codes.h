@@ -17,12 +17,12 @@ namespace netsum::kernels {
 // codes[i] = how many of the 2^bits - 1 ascending `borders` are below values[i]; 0 of NaN. 1 <= bits <= 8.
 void to_intervals(const float* values, size_t n, const float* borders, uint32_t bits, uint8_t* codes);
 
-// 127 ascending borders between 2^-21 and 1, and an infinity; and how many of them are below the least number of each range of numbers with
+// 127 ascending borders between 2^-34 and 1 or infinite, and an infinity; and how many of them are below the least number of each range of numbers with
 // the same first 6 bits behind the 1. No range may have two.
 struct IndexedBorders {
   static constexpr size_t kCount = 127;
   static constexpr int kShift = 23 - 6;
-  static constexpr int32_t kFirst = (127 - 21) << 6;  // of 2^-21
+  static constexpr int32_t kFirst = (127 - 34) << 6;  // of 2^-34
   static constexpr int32_t kLast = 127 << 6;          // of 1
 
   std::array<float, kCount + 1> numbers;
