@@ -208,6 +208,89 @@ static const char* sum_sparse(netsum_comm* comm) {
   return NULL;
 }
 
+static const char* refuse_compression(netsum_comm* comm) {
+  netsum_compression_options options;
+  memset(&options, 0, sizeof options);
+  netsum_compression* compression = NULL;
+  REQUIRE(netsum_compression_make(NULL, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "netsum_compression_make: struct_size is 0") != NULL);
+  options.struct_size = sizeof options;
+  REQUIRE(netsum_compression_make(&options, NULL) == NETSUM_INVALID_ARGUMENT);
+  options.method = "topp";
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "'topp'") != NULL);
+  options.method = "topk";
+  options.path = "dense";
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "use path 'union'") != NULL);
+  options.path = NULL;
+  options.levels = 3;
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "levels is 3") != NULL && compression == NULL);
+  options.levels = 0;
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_OK);
+  netsum_compressed_tensor* tensor = NULL;
+  REQUIRE(netsum_compressed_tensor_make(compression, comm, 1, 4, 3, &tensor) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "rows is 3") != NULL && tensor == NULL);
+  REQUIRE(netsum_compressed_tensor_make(compression, NULL, 1, 4, 0, &tensor) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compressed_tensor_make(compression, comm, 1, 4, 0, &tensor) == NETSUM_OK);
+  float values[4] = {0};
+  REQUIRE(netsum_compressed_all_reduce(comm, tensor, NULL, values, 0) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compressed_all_reduce(comm, NULL, values, values, 0) == NETSUM_INVALID_ARGUMENT);
+  netsum_compression_state foreign = {"velocity", values, 4};
+  REQUIRE(netsum_compressed_tensor_restore(tensor, 1, &foreign, 1) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "velocity") != NULL);
+  REQUIRE(netsum_compressed_tensor_restore(tensor, 1, NULL, 1) == NETSUM_INVALID_ARGUMENT);
+  foreign.name = NULL;
+  REQUIRE(netsum_compressed_tensor_restore(tensor, 1, &foreign, 1) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compressed_tensor_scale_memory(NULL, 1) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compressed_tensor_set_ranks(tensor, NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_check_same_on_all_ranks(comm, NULL, 0) == NETSUM_INVALID_ARGUMENT);
+  netsum_compressed_tensor_free(tensor);
+  netsum_compression_free(compression);
+  netsum_compressed_tensor_free(NULL);
+  netsum_compression_free(NULL);
+  return NULL;
+}
+
+/* The largest of three elements is sent in each step, and the others remain. */
+static const char* sum_compressed(netsum_comm* comm) {
+  REQUIRE(strstr(netsum_compression_methods(), "topk, u8bit") != NULL);
+  netsum_compression_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.method = "topk";
+  options.k = 1;
+  netsum_compression* compression = NULL;
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_OK);
+  REQUIRE(strstr(netsum_compression_describe(compression), "topk ratio=0.01 k=1") != NULL);
+  REQUIRE(netsum_check_same_on_all_ranks(comm, netsum_compression_describe(compression), 0) == NETSUM_OK);
+  netsum_compressed_tensor *tensor = NULL, *restored = NULL;
+  REQUIRE(netsum_compressed_tensor_make(compression, comm, 7, 3, 0, &tensor) == NETSUM_OK);
+  REQUIRE(netsum_compressed_tensor_make(compression, comm, 7, 3, 1, &restored) == NETSUM_OK);
+  netsum_compression_free(compression); /* the tensors keep it */
+  const float gradient[3] = {1, -5, 2}, zeros[3] = {0, 0, 0};
+  float sent[3] = {9, 9, 9};
+  REQUIRE(netsum_compressed_all_reduce(comm, tensor, gradient, sent, 20000) == NETSUM_OK);
+  REQUIRE(sent[0] == 0 && sent[1] == -5 && sent[2] == 0);
+  REQUIRE(netsum_compressed_tensor_step(tensor) == 1);
+  netsum_compression_state part;
+  REQUIRE(netsum_compressed_tensor_state(tensor, NULL, 0) == 1);
+  REQUIRE(netsum_compressed_tensor_state(tensor, &part, 1) == 1);
+  REQUIRE(strcmp(part.name, "residual") == 0 && part.count == 3);
+  REQUIRE(part.values[0] == 1 && part.values[1] == 0 && part.values[2] == 2);
+  REQUIRE(netsum_compressed_tensor_restore(restored, 1, &part, 1) == NETSUM_OK);
+  netsum_compressed_tensor_free(tensor);
+  REQUIRE(netsum_compressed_tensor_step(restored) == 1);
+  REQUIRE(netsum_compressed_tensor_scale_memory(restored, 2) == NETSUM_OK);
+  REQUIRE(netsum_compressed_tensor_set_ranks(restored, comm) == NETSUM_OK);
+  REQUIRE(netsum_compressed_all_reduce(comm, restored, zeros, sent, 0) == NETSUM_OK);
+  REQUIRE(sent[0] == 0 && sent[1] == 0 && sent[2] == 4);
+  netsum_compressed_tensor_free(restored);
+  return NULL;
+}
+
 static const char* break_and_mend(netsum_comm* comm) {
   netsum_comm_abort(comm, "enough");
   REQUIRE(netsum_comm_status(comm) == NETSUM_ABORTED);
@@ -256,8 +339,9 @@ const char* netsum_c11_program(void) {
   REQUIRE(netsum_all_reduce(comm, &number, &number, 1, NETSUM_FLOAT32, NETSUM_SUM, 0, &work) == NETSUM_OK);
   REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
   netsum_work_free(work);
-  const char* (*const parts[])(netsum_comm*) = {sum_several, sum_with_options, move_bytes,    reduce_parts,
-                                                look,        sum_sparse,       break_and_mend};
+  const char* (*const parts[])(netsum_comm*) = {
+      sum_several, sum_with_options,   move_bytes,     reduce_parts,  look,
+      sum_sparse,  refuse_compression, sum_compressed, break_and_mend};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
     const char* failed = parts[i](comm);
     if (failed != NULL) return failed;

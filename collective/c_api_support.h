@@ -11,10 +11,12 @@
 #include <string>
 
 #include "netsum/communicator.h"
+#include "netsum/compression.h"
 #include "netsum/netsum.h"
 
 struct netsum_comm {
   std::unique_ptr<netsum::Communicator> communicator;
+  netsum::CompressionBuffers compression_buffers;
 };
 struct netsum_work {
   netsum::Work work;

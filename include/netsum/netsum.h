@@ -247,6 +247,42 @@ typedef struct netsum_coo {
  * netsum::CooAllocator. Called once, on a thread of the library. */
 typedef void (*netsum_coo_allocate)(void* user_data, size_t count, int64_t** indices, void** values);
 
+/* What all ranks have in common: a method of compression, its memory and its path (docs/compression.md). */
+typedef struct netsum_compression netsum_compression;
+/* One tensor of this rank under a compression: what it keeps for later steps. */
+typedef struct netsum_compressed_tensor netsum_compressed_tensor;
+
+/* netsum::CompressionOptions describes each option in detail (compression.h). An option that the method does not have must be 0. */
+typedef struct netsum_compression_options {
+  size_t struct_size; /* sizeof(netsum_compression_options) */
+  const char* method; /* one of netsum_compression_methods(); NULL: "none" */
+  const char* memory; /* "none", "residual", "dgc" or "momentum"; NULL: the method's own */
+  const char* path;   /* "dense", "union" or "gather"; NULL: the method's own */
+  const char* fit;    /* NULL: "exponential" */
+  double ratio;       /* 0: 0.01 */
+  double threshold;   /* the method "threshold" needs it */
+  double decay;       /* 0: 1, no decay (0 itself cannot be asked for) */
+  double momentum;    /* 0: 0.9 */
+  double clip_norm;   /* 0: not clipped */
+  double error_bound; /* 0: 2^-12 */
+  uint64_t k;         /* 0: `ratio` decides */
+  uint64_t warmup_steps;
+  uint64_t seed;    /* 0: 1 */
+  uint32_t block;   /* 0: 256 */
+  uint32_t rank;    /* of the matrix that powersgd sends; 0: 4 */
+  uint32_t levels;  /* 0: 7 */
+  uint32_t buckets; /* 0: 16 */
+  int32_t sampled;  /* not 0: the threshold is estimated from a sample */
+  int32_t rotated;  /* not 0: blocks are rotated */
+} netsum_compression_options;
+
+/* A part of the state of a tensor, such as its residual. */
+typedef struct netsum_compression_state {
+  const char* name;
+  float* values;
+  size_t count; /* of values */
+} netsum_compression_state;
+
 /* Receives the end of an operation: its code, its message ("" for NETSUM_OK) and the rank that caused the error, or -1.
  * `message` is valid during the call only. */
 typedef void (*netsum_callback)(void* user_data, int code, const char* message, int rank);
@@ -337,6 +373,49 @@ NETSUM_API int netsum_sparse_all_reduce(netsum_comm* comm, const netsum_tensor* 
 NETSUM_API int netsum_sparse_all_reduce_coo(netsum_comm* comm, const netsum_coo* input,
                                             netsum_coo_allocate allocate, void* user_data,
                                             const netsum_sparse_options* options, netsum_work** work);
+
+/* The names of the methods of compression, in alphabetical order, separated by ", ". Never NULL. */
+NETSUM_API const char* netsum_compression_methods(void);
+/* Makes a compression, which the caller must release with netsum_compression_free(). NETSUM_INVALID_ARGUMENT for values out of range, options
+ * that the method does not have, and combinations that would give wrong results. */
+NETSUM_API int netsum_compression_make(const netsum_compression_options* options,
+                                       netsum_compression** compression);
+/* Frees `compression`, which may be NULL. Its tensors stay valid. */
+NETSUM_API void netsum_compression_free(netsum_compression* compression);
+/* One line with the method and its options, equal if and only if two compressions compute the same. Valid as long as `compression`. */
+NETSUM_API const char* netsum_compression_describe(const netsum_compression* compression);
+/* NETSUM_MISMATCH on all ranks unless all have passed the same text, such as that of netsum_compression_describe(). Blocks. timeout_ms 0: the
+ * communicator's. */
+NETSUM_API int netsum_check_same_on_all_ranks(netsum_comm* comm, const char* text, int64_t timeout_ms);
+
+/* Makes the state of a tensor of `count` float32 numbers on this rank of `comm`, which the caller must release with
+ * netsum_compressed_tensor_free(). `id` identifies the tensor, equal on all ranks and different for each tensor. `rows`: of a matrix, for
+ * methods that see one in the tensor; it must divide `count`, and 0 means 1. */
+NETSUM_API int netsum_compressed_tensor_make(const netsum_compression* compression, const netsum_comm* comm,
+                                             uint64_t id, size_t count, size_t rows,
+                                             netsum_compressed_tensor** tensor);
+/* Frees `tensor`, which may be NULL. */
+NETSUM_API void netsum_compressed_tensor_free(netsum_compressed_tensor* tensor);
+/* Compresses `input`, sums over all ranks, and writes the mean to `output`, which may be `input`. Blocks until the operations have
+ * ended. All ranks call it for the same tensors in the same order, and on one communicator one call at a time. timeout_ms 0: the
+ * communicator's, for each operation. After an error, the state may lack what this step has sent. */
+NETSUM_API int netsum_compressed_all_reduce(netsum_comm* comm, netsum_compressed_tensor* tensor,
+                                            const float* input, float* output, int64_t timeout_ms);
+
+/* How many steps the tensor has made. `tensor` must not be NULL. */
+NETSUM_API uint64_t netsum_compressed_tensor_step(const netsum_compressed_tensor* tensor);
+/* Writes the first `most` parts of the state to `parts`, and returns how many there are. The values are the state itself, which the
+ * caller may read, and write between steps; valid as long as `tensor`. `parts` may be NULL if `most` is 0. */
+NETSUM_API size_t netsum_compressed_tensor_state(netsum_compressed_tensor* tensor,
+                                                 netsum_compression_state* parts, size_t most);
+/* Continues from a saved state, whose values are copied. NETSUM_INVALID_ARGUMENT, and nothing changes, if names or counts are others. */
+NETSUM_API int netsum_compressed_tensor_restore(netsum_compressed_tensor* tensor, uint64_t step,
+                                                const netsum_compression_state* parts, size_t count);
+/* Multiplies what the tensor keeps of gradients, for example when the scale of a loss has changed. */
+NETSUM_API int netsum_compressed_tensor_scale_memory(netsum_compressed_tensor* tensor, float factor);
+/* After netsum_comm_regroup(): the new rank and number of ranks. What the tensor keeps stays. */
+NETSUM_API int netsum_compressed_tensor_set_ranks(netsum_compressed_tensor* tensor, const netsum_comm* comm);
+
 /* Calls `callback` once when the operation ends: on a thread of the library, on one that waits for an operation, or, if it
  * has ended already, on this thread at once. The callback must not block, take a lock that a waiting thread holds, or call
  * netsum_work_wait(), netsum_barrier(), netsum_comm_regroup() or netsum_comm_close(); it may start operations and free the
