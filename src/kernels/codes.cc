@@ -151,10 +151,12 @@ void powers(const float* values, size_t n, int top, uint8_t* codes) {
 void random_powers(const float* values, size_t n, int top, RandomKey key, uint32_t first, uint8_t* codes) {
   const DF df;
   const DI di;
+  const DU du;
+  const VU steps = hn::Iota(du, 0);
   const PowerRange range = range_of(top);
   size_t i = 0;
   for (; i + hn::Lanes(df) <= n; i += hn::Lanes(df)) {
-    const VU bits = hn::ShiftRight<8>(random_vector(DU(), key, first + static_cast<uint32_t>(i)));
+    const VU bits = hn::ShiftRight<8>(random_vector(du, steps, key, first + static_cast<uint32_t>(i)));
     const VF unit = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, bits)), hn::Set(df, 0x1p-24f));
     store_codes(powers_of(load(df, bytes_of(values + i)), range, unit), codes + i);
   }

@@ -50,11 +50,12 @@ void random_levels(const float* values, size_t n, float scale, uint32_t levels, 
   const hn::RebindToSigned<decltype(df)> di;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto scales = hn::Set(df, scale), most = hn::Set(df, static_cast<float>(levels));
+  const auto steps = hn::Iota(du, 0);
   size_t i = 0;
   for (; i + hn::Lanes(df) <= n; i += hn::Lanes(df)) {
     const auto exact = exact_level(df, values + i, scales, most);
     const auto below = hn::Floor(exact);
-    const auto bits = hn::ShiftRight<8>(random_vector(du, key, first + static_cast<uint32_t>(i)));
+    const auto bits = hn::ShiftRight<8>(random_vector(du, steps, key, first + static_cast<uint32_t>(i)));
     const auto unit = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, bits)), hn::Set(df, 0x1p-24f));
     const auto up = hn::VecFromMask(di, hn::RebindMask(di, hn::Lt(unit, hn::Sub(exact, below))));
     store(hn::Sub(nearest_int(df, below), up), di, bytes_of(codes + i));
