@@ -67,6 +67,7 @@ TEST_P(CompressionTest, WhatIsReceivedAndWhatRemainsIsTheSumOfAllGradients) {
       {.method = "int8"},
       {.method = "int4", .rotated = true},
       {.method = "thc", .block = 512},
+      {.method = "thc_table", .block = 512},
       {.method = "blocktopk", .ratio = 0.05, .block = 64},
       {.method = "powersgd"},
       {.method = "natural", .memory = "residual"},

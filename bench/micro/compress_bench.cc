@@ -63,6 +63,7 @@ const std::vector<std::pair<std::string, CompressionOptions>> kCases = {
     {"terngrad", {.method = "terngrad"}},
     {"int4, rotated", {.method = "int4", .rotated = true}},
     {"thc", {.method = "thc", .block = 1024}},
+    {"thc_table", {.method = "thc_table", .block = 1024}},
     {"efsign", {.method = "efsign"}},
     {"signsgd", {.method = "signsgd"}},
     {"signum", {.method = "signum"}},

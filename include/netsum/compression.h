@@ -130,7 +130,7 @@ struct CompressionOptions {
   uint64_t k = 0;
   // topk: the threshold is estimated from a sample of large tensors, which is faster; the share is then approximate.
   bool sampled = false;
-  // lanes8, int8, int4, thc, u8bit, fp8_e4m3, fp8_e5m2: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
+  // lanes8, int8, int4, thc, thc_table, u8bit, fp8_e4m3, fp8_e5m2: elements that share a scale; blocktopk: elements that are sent together. 1 to 4096.
   // chunktopk: elements of a chunk; dcttopk: as well, a power of two, at most 256.
   uint32_t block = 256;
   // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.

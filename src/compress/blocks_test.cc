@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
+#include "src/compress/fields.h"
 #include "src/compress/testing.h"
 
 namespace netsum::compress {
@@ -128,7 +131,7 @@ TEST(IntegersTest, ARotationSpreadsOutliers) {
 }
 
 TEST(IntegersTest, WhatWasSentAndWhatRemainsIsTheTensorAlsoIfItIsRotated) {
-  for (const char* const method : {"int4", "thc"}) {
+  for (const char* const method : {"int4", "thc", "thc_table"}) {
     for (const size_t count : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{1000}}) {
       CompressionOptions options{.method = method, .block = 64};
       options.rotated = options.method == "int4";
@@ -156,6 +159,70 @@ TEST(IntegersTest, ThcLosesLittle) {
   const double lost = squares(job.rank(0).state("residual")) / squares(values);
   EXPECT_LT(lost, step * step / 4 + 0.03);
   EXPECT_GT(lost, 0.001);
+}
+
+constexpr std::array<double, 16> kThcTable = {-15, -12, -10, -8, -6, -4, -2, -1, 1, 2, 4, 6, 8, 10, 12, 15};
+
+// Blocks of one element are not rotated, but for a sign: the scale is that of a larger one on another rank.
+TEST(IntegersTest, ThcTableSendsOneOfTheTwoValuesBesideAnElement) {
+  constexpr size_t kSteps = 4000;
+  for (const float value : {0.0f, 0.5f, -0.9f, 1.0f, 1.7f, 3.1f, -11.0f, 13.5f, 15.0f, -15.0f}) {
+    Rank rank(*made({.method = "thc_table", .block = 1, .decay = 0}), 1);
+    double sum = 0;
+    const double magnitude = std::fabs(value);
+    double below = -15, above = 15;
+    for (const double level : kThcTable) {
+      if (level <= magnitude) below = std::max(below, level);
+      if (level >= magnitude) above = std::min(above, level);
+    }
+    for (size_t step = 0; step < kSteps; ++step) {
+      rank.tensor().agree(&value, std::vector<float>(1).data());
+      rank.compress({value}, {15.0f});
+      const double sent = rank.decompress()[0] * (std::signbit(value) ? -1 : 1);
+      ASSERT_TRUE(std::fabs(sent - below) < 1e-4 || std::fabs(sent - above) < 1e-4) << value << " " << sent;
+      sum += sent;
+    }
+    // Within 6 standard deviations.
+    const double deviation = std::sqrt((above - magnitude) * (magnitude - below) / kSteps);
+    ASSERT_NEAR(sum / kSteps, magnitude, 6 * deviation + 1e-4) << value;
+  }
+}
+
+// Of a normal distribution up to the clip, a number between two levels has the variance (up - x) (x - down): the integral of this over the
+// density is the table's error and that of even levels. The sums of both have the same bits.
+TEST(IntegersTest, EvenLevelsLoseLessThanTheTableOfThcInTheSameBits) {
+  constexpr double kClip = 2.1539;
+  constexpr int kIntervals = 200'000;
+  const auto error_of = [&](const std::vector<double>& levels) {
+    double sum = 0;
+    for (int i = 0; i < kIntervals; ++i) {
+      const double x = kClip * (2 * (i + 0.5) / kIntervals - 1), share = x / kClip * 15;
+      const auto above = std::upper_bound(levels.begin(), levels.end() - 1, share);
+      const double variance = (*above - share) * (share - *(above - 1)) * kClip * kClip / 225;
+      sum += variance * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi) * 2 * kClip / kIntervals;
+    }
+    return sum;
+  };
+  std::vector<double> even;
+  for (int level = -15; level <= 15; ++level) even.push_back(level);
+  const double of_table = error_of({kThcTable.begin(), kThcTable.end()}), of_even = error_of(even);
+  EXPECT_NEAR(of_table, 0.0131, 0.0001);  // of the variance; docs/compression.md has both
+  EXPECT_NEAR(of_even, 0.0033, 0.0001);
+  for (int ranks = 1; ranks <= 64; ++ranks)
+    ASSERT_EQ(Rank(*made({.method = "thc_table"}), 4096, 0, ranks).tensor().shape().count,
+              Fields::of_signed(15, ranks).lanes(4096));
+  // What the method loses is that integral, and what is cut off.
+  constexpr size_t kCount = size_t{1} << 18;
+  Rng rng(4);
+  std::vector<float> values(kCount);
+  for (float& value : values)
+    value = static_cast<float>(std::sqrt(-2 * std::log(1 - rng.unit())) *
+                               std::cos(2 * std::numbers::pi * rng.unit()));
+  Job job(*made({.method = "thc_table", .block = 4096}), kCount, 1);
+  job.step({values});
+  const double density = std::exp(-kClip * kClip / 2) / std::sqrt(2 * std::numbers::pi);
+  const double cut = 2 * ((1 + kClip * kClip) * std::erfc(kClip / std::sqrt(2.0)) / 2 - kClip * density);
+  EXPECT_NEAR(squares(job.rank(0).state("residual")) / kCount, of_table + cut, 0.03 * of_table);
 }
 
 TEST(IntegersTest, OnlyTheBlockOfANumberThatIsNotFiniteIsLost) {

@@ -150,6 +150,12 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool has_memory) {
              return make_integers("thc", options, has_memory);
            }},
+    Method{"thc_table",
+           "residual",
+           {"block", "seed"},
+           [](const CompressionOptions& options, bool has_memory) {
+             return make_integers("thc_table", options, has_memory);
+           }},
     Method{"threshold",
            "residual",
            {"threshold"},

@@ -1,4 +1,4 @@
-// Methods that round elements to integers of a scale that all ranks share. lanes8, int8, int4, thc: of each block; qsgd,
+// Methods that round elements to integers of a scale that all ranks share. lanes8, int8, int4, thc, thc_table: of each block; qsgd,
 // terngrad: of the tensor.
 #include <algorithm>
 #include <array>
@@ -19,6 +19,37 @@ namespace {
 // thc: where a normal distribution is cut off, in standard deviations: 1/32 of it is beyond.
 constexpr double kClipDeviations = 2.1539;
 
+// thc_table: the 16 values that THC's table has among the integers from -15 to 15, denser around zero.
+constexpr std::array<int32_t, 16> kTable = {-15, -12, -10, -8, -6, -4, -2, -1, 1, 2, 4, 6, 8, 10, 12, 15};
+constexpr int32_t kMostOfTable = 15;
+// For each integer below kMostOfTable, the values of the table at or below it and above it.
+struct TableGap {
+  float below, size;
+};
+constexpr std::array<TableGap, 2 * kMostOfTable> make_gaps() {
+  std::array<TableGap, 2 * kMostOfTable> gaps{};
+  for (size_t v = 0; v + 1 < kTable.size(); ++v)
+    for (int32_t code = kTable[v]; code < kTable[v + 1]; ++code)
+      gaps[static_cast<size_t>(code + kMostOfTable)] = {static_cast<float>(kTable[v]),
+                                                        static_cast<float>(kTable[v + 1] - kTable[v])};
+  return gaps;
+}
+constexpr std::array<TableGap, 2 * kMostOfTable> kGaps = make_gaps();
+
+// Each value becomes one of the two of the table beside it, at random, so that the expected value is itself.
+void to_random_table(const float* values, size_t n, float scale, kernels::RandomKey key, uint32_t first,
+                     int32_t* codes) {
+  constexpr auto kMost = static_cast<float>(kMostOfTable);
+  for (size_t i = 0; i < n; ++i) {
+    const float exact = std::clamp(values[i] / scale * kMost, -kMost, kMost);
+    const auto at = static_cast<size_t>(std::min(exact + kMost, 2 * kMost - 1));
+    const TableGap gap = kGaps[at];
+    const uint32_t bits = kernels::random_bits(key, first + static_cast<uint32_t>(i));
+    const float unit = static_cast<float>(bits >> 8) * 0x1p-24f;
+    codes[i] = static_cast<int32_t>(unit * gap.size < exact - gap.below ? gap.below + gap.size : gap.below);
+  }
+}
+
 // Of a method whose integers add up in 8 bits, whatever the number of ranks: for more than 127, the fields are wider.
 uint32_t levels_in_8_bits(int ranks) {
   return std::max(1u, 127u / static_cast<uint32_t>(ranks));
@@ -30,7 +61,7 @@ class Integers : public AccumulatingCompressor {
   struct Form {
     std::string_view name;
     uint32_t levels = 0;  // 0: levels_in_8_bits()
-    bool is_clipped = false, is_nearest = false, is_rotated = false;
+    bool is_clipped = false, is_nearest = false, is_rotated = false, is_table = false;
     size_t block = 0;  // elements; at most kMostBlock if they are rotated
     uint64_t seed = 0;
   };
@@ -171,8 +202,12 @@ class Integers : public AccumulatingCompressor {
     } else {
       const uint64_t bits = random.at(piece.begin >> 32);
       const kernels::RandomKey key = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
-      kernels::to_random_levels(values, piece.count, scale, levels, key, static_cast<uint32_t>(piece.begin),
-                                codes);
+      const auto first = static_cast<uint32_t>(piece.begin);
+      if (form_.is_table) {
+        to_random_table(values, piece.count, scale, key, first, codes);
+      } else {
+        kernels::to_random_levels(values, piece.count, scale, levels, key, first, codes);
+      }
     }
   }
   // A scale that is not finite makes all of its block so.
@@ -239,17 +274,18 @@ class Integers : public AccumulatingCompressor {
 
 MadeCompressor make_integers(std::string_view name, const CompressionOptions& options, bool has_memory) {
   if (Status status = check_block(options); !status.ok()) return status;
-  const bool is_thc = name == "thc";
+  const bool is_table = name == "thc_table", is_thc = is_table || name == "thc";
   if ((options.rotated || is_thc) && !std::has_single_bit(options.block))
     return Status(ErrorCode::kInvalidArgument, "block is " + std::to_string(options.block) +
                                                    "; blocks that are rotated must have a power of two");
-  const uint32_t levels = name == "lanes8" ? 0 : name == "int8" ? 127 : 7;
+  const uint32_t levels = name == "lanes8" ? 0 : name == "int8" ? 127 : is_table ? kMostOfTable : 7;
   return std::shared_ptr<const Compressor>(
       std::make_shared<Integers>(Integers::Form{.name = name,
                                                 .levels = levels,
                                                 .is_clipped = is_thc,
                                                 .is_nearest = has_memory && !is_thc,
                                                 .is_rotated = options.rotated || is_thc,
+                                                .is_table = is_table,
                                                 .block = options.block,
                                                 .seed = options.seed}));
 }

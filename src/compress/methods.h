@@ -87,6 +87,8 @@ MadeCompressor make_power_sgd(const CompressionOptions& options);
 // "thc": THC with uniform levels (Li et al., NSDI 2024): rotated blocks, whose elements are then near a normal distribution, cut
 // off at 2.15 standard deviations, and rounded at random to 4 bits. The scale is the largest on any rank. The paper takes the
 // norm of the tensor; here every block has its own.
+// "thc_table": THC with its table: 16 of the integers from -15 to 15, denser around zero, and no other. Each element becomes one of the two beside it, at random. The sums
+// have as many bits as those of all 31 integers, whose error is less; the table saves bytes only towards aggregators that look codes up.
 inline constexpr size_t kMostBlock = 4096;
 Status check_block(const CompressionOptions& options);
 MadeCompressor make_integers(std::string_view name, const CompressionOptions& options, bool has_memory);

@@ -232,6 +232,8 @@ BUGS = [
     Bug("compress", "tree_keeps_an_infinity", "what is not finite stays in the residual of u8bit", BYTE_NUMBERS,
         "      clear_not_finite(rest, n);\n", "",
         "compress_test *CodesTest.NumbersThatAreNotFiniteArriveAndLeaveNothing*u8bit*"),
+    Bug("compress", "even_chances", "between two values of THC's table, each is as likely", INTEGERS,
+        "unit * gap.size < exact - gap.below", "unit < 0.5f", "compress_test IntegersTest.ThcTableSends*"),
     Bug("compress", "option_of_c_unread", "a compression made in C has another number of elements to send", "collective/c_api_compression.cc",
         "  read(in.k, &out->k);\n", "", "c_abi_test CAbiTest.AProgramInC11UsesEveryFunction"),
     Bug("compress", "largest_fp8_unused", "fp8_e4m3 ends at 416", BYTE_NUMBERS,
