@@ -1,11 +1,13 @@
 // A count sketch, which is linear: countsketch.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <limits>
 
 #include "src/compress/methods.h"
 #include "src/compress/random.h"
+#include "src/kernels/codes.h"
 #include "src/kernels/levels.h"
 #include "src/kernels/select.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr size_t kRows = 5;
 constexpr size_t kColumnsOfAnElement = 10;  // for each element that is recovered
+constexpr size_t kPiece = 1024;             // elements at a time
 
 float median(float a, float b, float c) {
   return std::max(std::min(a, b), std::min(std::max(a, b), c));
@@ -60,11 +63,15 @@ class CountSketch : public Compressor {
     }
     std::fill_n(sums, kRows * width, 0.0f);
     const Hash hash(seed_, context);
-    for (size_t i = 0; i < values.size(); ++i)
+    Cells cells;
+    for (size_t begin = 0; begin < values.size(); begin += kPiece) {
+      const size_t n = std::min(kPiece, values.size() - begin);
       for (size_t row = 0; row < kRows; ++row) {
-        const Cell cell = hash.cell_of(row, i, width);
-        sums[row * width + cell.column] += cell.is_negative ? -values[i] : values[i];
+        hash.cells_of(row, begin, n, width, cells);
+        float* const of_row = sums + row * width;
+        for (size_t i = 0; i < n; ++i) of_row[column_of(cells[i])] += with_sign(values[begin + i], cells[i]);
       }
+    }
   }
 
   void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
@@ -79,14 +86,16 @@ class CountSketch : public Compressor {
       std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
     } else {
       const Hash hash(seed_, context);
-      std::array<float, kRows> found;
-      for (size_t i = 0; i < n; ++i) {
+      Cells cells;
+      std::array<std::array<float, kRows>, kPiece> found;
+      for (size_t begin = 0; begin < n; begin += kPiece) {
+        const size_t here = std::min(kPiece, n - begin);
         for (size_t row = 0; row < kRows; ++row) {
-          const Cell cell = hash.cell_of(row, i, width);
-          const float sum = sums[row * width + cell.column] / divisor;
-          found[row] = cell.is_negative ? -sum : sum;
+          hash.cells_of(row, begin, here, width, cells);
+          const float* const of_row = sums + row * width;
+          for (size_t i = 0; i < here; ++i) found[i][row] = with_sign(of_row[column_of(cells[i])], cells[i]);
         }
-        out[i] = median_of_rows(found);
+        for (size_t i = 0; i < here; ++i) out[begin + i] = median_of_rows(found[i]) / divisor;
       }
       const auto kth = kernels::kth_magnitude(out.data(), n, elements_to_send(n, k_, ratio_));
       kernels::select(out.data(), n, std::max(1u, kth.bits), out.data(), nullptr);
@@ -98,10 +107,12 @@ class CountSketch : public Compressor {
   }
 
  private:
-  struct Cell {
-    size_t column;
-    bool is_negative;
-  };
+  // A column, and in bit 31 the sign.
+  using Cells = std::array<uint32_t, kPiece>;
+  static size_t column_of(uint32_t cell) { return cell & 0x7FFFFFFF; }
+  static float with_sign(float value, uint32_t cell) {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (cell & 0x80000000u));
+  }
   // The same on all ranks, and another in each step, so that other elements collide.
   class Hash {
    public:
@@ -112,9 +123,9 @@ class CountSketch : public Compressor {
         keys_[row] = {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)};
       }
     }
-    Cell cell_of(size_t row, size_t i, size_t width) const {
-      const uint32_t bits = kernels::random_bits(keys_[row], static_cast<uint32_t>(i));
-      return {static_cast<size_t>((uint64_t{bits} * width) >> 32), (bits & 1) != 0};
+    void cells_of(size_t row, size_t begin, size_t n, size_t width, Cells& cells) const {
+      kernels::random_cells(keys_[row], static_cast<uint32_t>(begin), n, static_cast<uint32_t>(width),
+                            cells.data());
     }
 
    private:

@@ -234,6 +234,25 @@ void values_of_short_numbers(const uint8_t* lengths, const uint32_t* words, size
   plain::from_short_numbers(lengths + i, words + i, n - i, step, divisor, out + i);
 }
 
+void cells_of(RandomKey key, uint32_t first, size_t n, uint32_t width, uint32_t* cells) {
+  size_t i = 0;
+#if !NETSUM_EMULATED_TARGET
+  const DU du;
+  const hn::RepartitionToWide<DU> d64;
+  const VU steps = hn::Iota(du, 0), widths = hn::Set(du, width);
+  const auto upper = hn::Set(d64, 0xFFFFFFFF00000000u);
+  for (; i + hn::Lanes(du) <= n; i += hn::Lanes(du)) {
+    const VU bits = random_vector(du, steps, key, first + static_cast<uint32_t>(i));
+    const VU odd = hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(d64, bits)));
+    const auto of_even = hn::ShiftRight<32>(hn::MulEven(bits, widths));
+    const auto of_odd = hn::And(hn::MulEven(odd, widths), upper);
+    const VU column = hn::BitCast(du, hn::Or(of_even, of_odd));
+    store(hn::Or(column, hn::ShiftLeft<31>(bits)), du, bytes_of(cells + i));
+  }
+#endif
+  plain::random_cells(key, first + static_cast<uint32_t>(i), n - i, width, cells + i);
+}
+
 }  // namespace netsum::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -249,6 +268,7 @@ HWY_EXPORT(values_of_codes);
 HWY_EXPORT(values_minus_codes);
 HWY_EXPORT(short_numbers);
 HWY_EXPORT(values_of_short_numbers);
+HWY_EXPORT(cells_of);
 
 }  // namespace
 
@@ -294,6 +314,10 @@ void from_short_numbers(const uint8_t* lengths, const uint32_t* words, size_t n,
                         float* out) {
   const FloatMode mode;
   HWY_DYNAMIC_DISPATCH(values_of_short_numbers)(lengths, words, n, step, divisor, out);
+}
+
+void random_cells(RandomKey key, uint32_t first, size_t n, uint32_t width, uint32_t* cells) {
+  HWY_DYNAMIC_DISPATCH(cells_of)(key, first, n, width, cells);
 }
 
 }  // namespace netsum::kernels

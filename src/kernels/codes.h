@@ -75,7 +75,11 @@ void to_short_numbers(const float* values, size_t n, float step, uint8_t* length
 void from_short_numbers(const uint8_t* lengths, const uint32_t* words, size_t n, float step, float divisor,
                         float* out);
 
+// cells[i] = the product of random_bits(key, first + i) and `width`, less its lower 32 bits; bit 31 is the lowest of the random bits. width < 2^31.
+void random_cells(RandomKey key, uint32_t first, size_t n, uint32_t width, uint32_t* cells);
+
 namespace plain {
+void random_cells(RandomKey key, uint32_t first, size_t n, uint32_t width, uint32_t* cells);
 void to_intervals(const float* values, size_t n, const float* borders, uint32_t bits, uint8_t* codes);
 void to_signed_intervals(const float* values, size_t n, float scale, const IndexedBorders& borders,
                          uint8_t* codes);

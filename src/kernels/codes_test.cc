@@ -227,6 +227,20 @@ TEST_P(CodesTest, ShortNumbersAreThoseOfThePlainReference) {
   }
 }
 
+TEST_P(CodesTest, CellsAreThoseOfThePlainReference) {
+  for (const uint32_t width : {1u, 2u, 10u, 1000u, 0x7FFFFFFFu}) {
+    for (const size_t n : kSizes) {
+      const RandomKey key = {static_cast<uint32_t>(rng_.next()), static_cast<uint32_t>(rng_.next())};
+      const auto first = static_cast<uint32_t>(rng_.next());
+      std::vector<uint32_t> cells(n + 1, 5), expected(n + 1, 5);
+      random_cells(key, first, n, width, cells.data());
+      plain::random_cells(key, first, n, width, expected.data());
+      ASSERT_EQ(cells, expected) << width << " " << n;
+      for (size_t i = 0; i < n; ++i) ASSERT_LT(cells[i] & 0x7FFFFFFF, width);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, CodesTest, testing::ValuesIn(all_targets()), target_name);
 
 }  // namespace

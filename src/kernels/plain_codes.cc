@@ -96,4 +96,11 @@ void from_short_numbers(const uint8_t* lengths, const uint32_t* words, size_t n,
   }
 }
 
+void random_cells(RandomKey key, uint32_t first, size_t n, uint32_t width, uint32_t* cells) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = random_bits(key, first + static_cast<uint32_t>(i));
+    cells[i] = static_cast<uint32_t>((uint64_t{bits} * width) >> 32) | bits << 31;
+  }
+}
+
 }  // namespace netsum::kernels::plain
