@@ -101,6 +101,7 @@ DOORS = {
         "src/plan",
         "src/telemetry",
         "wire",
+        "aggregator/p4",
         "emulate",
         "tools/measure",
     ],

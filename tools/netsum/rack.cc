@@ -11,12 +11,16 @@
 #include "tools/netsum/flags.h"
 #include "tools/netsum/quantity.h"
 #include "tools/netsum/rack_make.h"
+#include "tools/netsum/rack_p4.h"
 #include "tools/netsum/rack_set.h"
 #include "tools/netsum/rack_status.h"
 #include "tools/netsum/subcommand.h"
+#include "wire/ids.h"
 
 namespace netsum::tool {
 namespace {
+
+constexpr int kMaxP4Mtu = 1135;  // of ranks: payloads of at most 1024 bytes
 
 constexpr char kExamples[] =
     "Examples:\n"
@@ -32,8 +36,8 @@ constexpr char kExamples[] =
     "  netsum rack down --all\n"
     "\n"
     "Every worker, switch and spare host is a network namespace of this machine. `exec` sets\n"
-    "NETSUM_AGGREGATOR to what runs in the switch and on spare hosts, and MASTER_ADDR and\n"
-    "GLOO_SOCKET_IFNAME for torchrun.\n"
+    "NETSUM_AGGREGATOR to what runs in the switch and on spare hosts, MASTER_ADDR and\n"
+    "GLOO_SOCKET_IFNAME for torchrun, and with --dataplane p4 NETSUM_VERIFY and NETSUM_MTU.\n"
     "Needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN) and iproute2.\n"
     "Exit status: 0 success; 2 bad flags, or another rack of that name is up; 3 the operation failed;\n"
     "exec: that of the command.";
@@ -63,6 +67,9 @@ CLI::Validator rack_name() {
 int up(const RackOptions& options) {
   if (const std::string missing = missing_privilege(); !missing.empty()) {
     return fail(Status(ErrorCode::kPermissionDenied, missing));
+  }
+  if (options.dataplane == "p4") {
+    if (const Status status = check_p4_programs(); !status.ok()) return fail(status);
   }
   const Result<FileDescriptor> lock = lock_rack(options.name);
   if (!lock.ok()) return fail(lock.status());
@@ -171,10 +178,14 @@ int exec(const std::string& name, const std::string& where, std::vector<std::str
     setenv("NETSUM_AGGREGATOR", aggregators.c_str(), 1);
   }
   setenv("NETSUM_RACK", name.c_str(), 1);
-  setenv("MASTER_ADDR", plan.find("w0")->address.c_str(), 0);
+  setenv("MASTER_ADDR", plan.control_address(*plan.find("w0")).c_str(), 0);
+  if (plan.is_p4()) {
+    setenv("NETSUM_VERIFY", "sum", 0);
+    setenv("NETSUM_MTU", std::to_string(std::min(note->options.mtu, kMaxP4Mtu)).c_str(), 0);
+  }
   if (node->kind == RackNode::Kind::kWorker) {
     setenv("NETSUM_WORKER", node->id.c_str() + 1, 1);
-    setenv("GLOO_SOCKET_IFNAME", "eth0", 0);
+    setenv("GLOO_SOCKET_IFNAME", plan.control_interface(), 0);
     for (const RackLink& link : plan.links()) {
       const uint64_t rate = link.node == node->id ? state_of(*note, link).rate_bits : 0;
       if (rate > 0) setenv("NETSUM_LINK_RATE", format_rate(rate).c_str(), 0);
@@ -227,6 +238,19 @@ void add_worker_rates(CLI::App& app, std::map<int, uint64_t>& worker_rates) {
       ->delimiter(',');
 }
 
+// Of a rack with BMv2. Throws UsageError.
+void check_p4(const RackOptions& options) {
+  if (options.racks > 1 || options.spare_hosts > 0 || !options.switch_aggregator || options.multicast) {
+    throw UsageError(
+        "a rack with --dataplane p4 has one switch, which sums and sends results itself: leave out --racks, "
+        "--spare, --no-switch-aggregator and --multicast");
+  }
+  if (options.workers > NETSUM_MAX_MEMBERS) {
+    throw UsageError("--workers is " + std::to_string(options.workers) + ", but the P4 program has at most " +
+                     std::to_string(NETSUM_MAX_MEMBERS) + " members in a job");
+  }
+}
+
 // What no single flag shows. Throws UsageError.
 void check_placement(const RackOptions& options) {
   if (!options.worker_rates.empty() && options.worker_rates.rbegin()->first >= options.workers) {
@@ -241,6 +265,7 @@ void check_placement(const RackOptions& options) {
   if (options.spare_hosts == 0 && (options.spare_ports > 1 || options.spare_rate_bits)) {
     throw UsageError("--ports and --spare-rate are of spare hosts: give --spare");
   }
+  if (options.dataplane == "p4" || options.spine_dataplane == "p4") check_p4(options);
   if (options.switch_rate_bits > 0 && (!options.switch_aggregator || options.dataplane != "user")) {
     throw UsageError(
         "--switch-rate limits the switch's aggregator in user space: leave out --no-switch-aggregator and "
@@ -303,8 +328,9 @@ RackCommand::RackCommand(CLI::App& root) {
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
   up_->add_option("--dataplane", options_.dataplane,
-                  "Dataplane of the switches: a daemon (user) or XDP in the kernel (xdp)")
-      ->check(CLI::IsMember({"user", "xdp"}))
+                  "Dataplane of the switches: a daemon (user), XDP in the kernel (xdp), or BMv2 (p4),\n"
+                  "for which p4c-bm2-ss and simple_switch_grpc must be on the PATH")
+      ->check(CLI::IsMember({"user", "xdp", "p4"}))
       ->capture_default_str();
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
                                      "Dataplane of the spine (default: as in the racks)")

@@ -7,25 +7,15 @@
 #include <sstream>
 #include <thread>
 
+#include "tools/netsum/rack_p4.h"
 #include "tools/netsum/rack_set.h"
 
 namespace netsum::tool {
 namespace {
 
-constexpr std::chrono::seconds kStartPatience{60};  // an emulated processor verifies an XDP program in ten
-constexpr size_t kLinesOfLog = 25;                  // in an error
-
-std::string tail_of_log(const std::string& path) {
-  std::ifstream file(path);
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > kLinesOfLog) lines.pop_front();
-  }
-  std::string tail;
-  for (const std::string& line : lines) tail += "\n  " + line;
-  return tail;
-}
+// An emulated processor verifies an XDP program in ten seconds; BMv2 loads its program in some.
+constexpr std::chrono::seconds kStartPatience{120};
+constexpr size_t kLinesOfLog = 25;  // in an error
 
 // Waits until the aggregator serves.
 Status wait_ready(const RackOptions& options, const RackAggregator& aggregator) {
@@ -64,6 +54,15 @@ Status switch_receivers_on(const RackNote& note, const RackPlan& plan) {
   return Status();
 }
 
+// BMv2 takes a frame for a packet: it knows of no checksums and segments that the kernel has left to do.
+Status frames_as_packets(const RackPlan& plan) {
+  for (const RackLink& link : plan.links()) {
+    const Status status = switch_send_offloads_off(link.lower_namespace, "eth0");
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
 // A host with several ports answers at each only for the address of that port.
 Status separate_ports(const RackPlan& plan) {
   for (const RackNode& node : plan.nodes()) {
@@ -76,8 +75,14 @@ Status separate_ports(const RackPlan& plan) {
 
 Status start_aggregators(RackNote* note, const RackPlan& plan) {
   for (const RackService& service : plan.services()) {
-    const Result<ProcessMark> process = start_detached(
-        plan.find(service.id)->network_namespace, service.arguments, log_path(note->options, service.id));
+    std::vector<std::string> command = {"netsum"};
+    command.insert(command.end(), service.arguments.begin(), service.arguments.end());
+    if (plan.is_p4()) {
+      const std::vector<std::string> p4 = p4_arguments(plan);
+      command.insert(command.end(), p4.begin(), p4.end());
+    }
+    const Result<ProcessMark> process = start_detached(plan.find(service.id)->network_namespace, command,
+                                                       log_path(note->options, service.id));
     if (!process.ok()) return process.status();
     note->aggregators.push_back({service.id, process.value()});
     if (const Status status = write_note(*note); !status.ok()) return status;
@@ -99,6 +104,12 @@ Status make(RackNote* note) {
   if (note->options.loss) {
     if (const Status status = make_links_lossy(note->options); !status.ok()) return status;
   }
+  if (plan.is_p4()) {
+    // Lossy links carry frames already.
+    const Status status = note->options.loss ? Status() : frames_as_packets(plan);
+    if (!status.ok()) return status;
+    if (const Status started = start_bmv2(note, plan); !started.ok()) return started;
+  }
   return start_aggregators(note, plan);
 }
 
@@ -118,6 +129,18 @@ Status check_names(const RackPlan& plan) {
 
 }  // namespace
 
+std::string tail_of_log(const std::string& path) {
+  std::ifstream file(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kLinesOfLog) lines.pop_front();
+  }
+  std::string tail;
+  for (const std::string& line : lines) tail += "\n  " + line;
+  return tail;
+}
+
 std::string log_path(const RackOptions& options, const std::string& service) {
   return rack_folder(options.name) + "/aggregator-" + service + ".log";
 }
@@ -127,7 +150,7 @@ Status make_rack(const RackOptions& options) {
     delete_folder(options.name);
     return status;
   }
-  RackNote note{.options = options, .complete = false, .aggregators = {}, .links = {}};
+  RackNote note{.options = options, .complete = false, .aggregators = {}, .bmv2 = {}, .links = {}};
   Status status = write_note(note);
   if (status.ok()) status = make(&note);
   if (!status.ok()) static_cast<void>(take_down(note));
@@ -136,6 +159,7 @@ Status make_rack(const RackOptions& options) {
 
 Status take_down(const RackNote& note) {
   for (const RackAggregator& one : note.aggregators) end_process(one.process);
+  end_process(note.bmv2);
   Status first;
   const RackPlan plan(note.options);
   for (const RackNode& node : plan.nodes()) {
@@ -161,6 +185,7 @@ bool is_whole(const RackNote& note) {
   for (const RackNode& node : plan.nodes()) {
     if (std::find(names.begin(), names.end(), node.network_namespace) == names.end()) return false;
   }
+  if (plan.is_p4() && !is_alive(note.bmv2)) return false;
   return note.complete && std::all_of(note.aggregators.begin(), note.aggregators.end(),
                                       [](const RackAggregator& one) { return is_alive(one.process); });
 }

@@ -22,6 +22,8 @@ Status take_down_unnoted(const std::string& name);
 
 // Whether everything was made, and its namespaces and aggregators are still there.
 bool is_whole(const RackNote& note);
+// The last lines of a log, for an error.
+std::string tail_of_log(const std::string& path);
 std::string log_path(const RackOptions& options, const std::string& service);  // of an aggregator
 
 }  // namespace netsum::tool

@@ -22,6 +22,10 @@ Status cannot_write(const std::string& path, const std::string& why) {
                 "cannot write " + path + ": " + why + "; choose a writable folder with NETSUM_RACK_DIR");
 }
 
+ProcessMark process_from(const nlohmann::ordered_json& json) {
+  return {json.at("pid").get<pid_t>(), json.at("start_ticks").get<uint64_t>()};
+}
+
 std::string base_folder() {
   const std::string chosen = environment("NETSUM_RACK_DIR");
   return chosen.empty() ? "/run/netsum/rack" : chosen;
@@ -50,10 +54,10 @@ std::optional<RackNote> read_note(const std::string& name) {
     RackNote note{.options = rack_options_from_json(json.at("options")),
                   .complete = json.at("complete"),
                   .aggregators = {},
+                  .bmv2 = process_from(json.at("bmv2")),
                   .links = {}};
     for (const auto& one : json.at("aggregators")) {
-      note.aggregators.push_back(
-          {one.at("id"), {one.at("pid").get<pid_t>(), one.at("start_ticks").get<uint64_t>()}});
+      note.aggregators.push_back({one.at("id"), process_from(one)});
     }
     for (const auto& [id, link] : json.at("links").items()) {
       note.links[id] = {.rate_bits = link.at("rate_bits"), .loss = link.at("loss"), .up = link.at("up")};
@@ -68,6 +72,7 @@ Status write_note(const RackNote& note) {
   nlohmann::ordered_json json = {{"options", to_json(note.options)},
                                  {"complete", note.complete},
                                  {"aggregators", nlohmann::ordered_json::array()},
+                                 {"bmv2", {{"pid", note.bmv2.pid}, {"start_ticks", note.bmv2.start_ticks}}},
                                  {"links", nlohmann::ordered_json::object()}};
   for (const RackAggregator& one : note.aggregators) {
     json["aggregators"].push_back(

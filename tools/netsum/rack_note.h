@@ -31,6 +31,7 @@ struct RackNote {
   RackOptions options;
   bool complete = false;  // everything was made
   std::vector<RackAggregator> aggregators;
+  ProcessMark bmv2 = {};                       // with the dataplane p4
   std::map<std::string, RackLinkState> links;  // those that differ from the options, by RackLink::id
 };
 

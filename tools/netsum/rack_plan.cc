@@ -111,6 +111,10 @@ std::string RackPlan::dataplane_of(const RackNode& node) const {
   return node.kind == RackNode::Kind::kSpine ? options_.spine_dataplane : options_.dataplane;
 }
 
+std::string RackPlan::control_address(const RackNode& node) const {
+  return is_p4() ? "10.78" + node.address.substr(std::string_view("10.77").size()) : node.address;
+}
+
 uint64_t RackPlan::rate_of(const RackNode& host) const {
   if (host.kind == RackNode::Kind::kSpareHost) return options_.spare_rate_bits.value_or(options_.rate_bits);
   if (host.kind != RackNode::Kind::kWorker) return options_.rate_bits;
@@ -149,7 +153,7 @@ void RackPlan::add_bridge(const RackNode& node, std::vector<RackBatch>* batches)
       "ip",
       node.network_namespace,
       {"link set dev lo up", "link add br0 type bridge", "link set dev br0 addrgenmode none mtu " + mtu}};
-  if (!node.address.empty()) batch.lines.push_back("address add " + node.address + "/16 dev br0");
+  if (!node.address.empty()) batch.lines.push_back("address add " + control_address(node) + "/16 dev br0");
   batch.lines.push_back("link set dev br0 up");
   batches->push_back(batch);
   if (node.kind != RackNode::Kind::kSwitch) return;
@@ -173,7 +177,9 @@ void RackPlan::add_link(const End& a, const End& b, bool lossy, std::vector<Rack
                    "link set dev " + opposite + " addrgenmode none up",
                    "link set dev " + beside + " addrgenmode none up"};
   }
-  upper.lines.push_back("link set dev " + b.interface + " addrgenmode none master br0 up");
+  const bool of_bmv2 = is_p4() && a.interface != control_interface();
+  upper.lines.push_back("link set dev " + b.interface + " addrgenmode none " +
+                        (of_bmv2 ? "promisc on" : "master br0") + " up");
   batches->push_back(upper);
 }
 
@@ -229,6 +235,14 @@ void RackPlan::add_worker_link(const RackNode& worker, std::vector<RackBatch>* b
        worker.network_namespace,
        {"link set dev lo up", "address add " + worker.address + "/16 dev eth0", "link set dev eth0 up"}});
   shape_both_ways({worker, "eth0"}, rate_of(worker), batches);
+  if (is_p4()) add_control_link(worker, batches);
+}
+
+void RackPlan::add_control_link(const RackNode& worker, std::vector<RackBatch>* batches) const {
+  add_link({worker, "eth1"}, {switch_of(worker), "c" + worker.id.substr(1)}, false, batches);
+  batches->push_back({"ip",
+                      worker.network_namespace,
+                      {"address add " + control_address(worker) + "/16 dev eth1", "link set dev eth1 up"}});
 }
 
 void RackPlan::add_spare_links(const RackNode& spare, std::vector<RackBatch>* batches) const {
@@ -292,11 +306,11 @@ std::vector<RackBatch> RackPlan::batches() const {
 }
 
 RackService RackPlan::service(const RackNode& node) const {
-  const auto control = [](const std::string& address) {
-    return address + ":" + std::to_string(kRackControlPort);
+  const auto control = [this](const RackNode& at) {
+    return control_address(at) + ":" + std::to_string(kRackControlPort);
   };
   const bool is_spare = node.kind == RackNode::Kind::kSpareHost;
-  RackService service{.id = node.id, .address = control(node.address), .arguments = {}};
+  RackService service{.id = node.id, .address = control(node), .arguments = {}};
   std::string listen = service.address;
   for (size_t port = 1; is_spare && port < node.ports.size(); ++port)
     listen.append(",").append(port_address(node, port));
@@ -309,9 +323,9 @@ RackService RackPlan::service(const RackNode& node) const {
                "--cores",
                std::to_string(is_spare ? node.ports.size() : 1)};
   if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
-    arguments.insert(arguments.end(), {"--parent", control(top().address)});
+    arguments.insert(arguments.end(), {"--parent", control(top())});
   }
-  if (dataplane_of(node) != "user") {
+  if (dataplane_of(node) == "xdp") {
     std::string interfaces;
     for (const std::string& one : node.ports) interfaces += (interfaces.empty() ? "" : ",") + one;
     arguments.insert(arguments.end(), {"--dataplane", dataplane_of(node), "--interfaces", interfaces});

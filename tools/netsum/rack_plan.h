@@ -9,7 +9,11 @@
 //     their token buckets.
 //   spine (with several racks): namespace netsum-NAME-spine, bridge br0, 10.77.2.1
 //
-// Everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
+// With the dataplane p4 the switch is BMv2 instead of a bridge: 10.77.1.1 is an address that its program answers for. What
+// controls it has a network of its own, so that the load of one does not break the other's connections: worker w's eth1,
+// 10.78.0.(W+1), and 10.78.1.1 at the bridge br0 of the switch, with the ports cW.
+//
+// Otherwise everything is one /16 on bridges, so each address reaches every other. Other racks may have the same
 // addresses: no link leads out of a rack.
 //
 // A host's link is shaped at the host in both directions: a token bucket on the way out, and one on an ifb
@@ -118,6 +122,11 @@ class RackPlan {
   std::vector<RackService> services() const;
   // Those that the node should use, as NETSUM_AGGREGATOR has it; empty if there is none.
   std::string aggregators_for(const RackNode& node) const;
+  bool is_p4() const { return options_.dataplane == "p4"; }
+  // Of a worker or switch, for connections that are no gradients; with p4 that in the network for control.
+  std::string control_address(const RackNode& node) const;
+  // The interface of that network on workers.
+  const char* control_interface() const { return is_p4() ? "eth1" : "eth0"; }
 
   std::vector<RackLink> links() const;
   RackBatch rate_change(const RackLink& link, uint64_t rate_bits) const;
@@ -132,6 +141,7 @@ class RackPlan {
   static std::string bucket(uint64_t rate_bits);
   void shape_both_ways(const End& end, uint64_t rate_bits, std::vector<RackBatch>* batches) const;
   void add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
+  void add_control_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
   void add_spare_links(const RackNode& spare, std::vector<RackBatch>* batches) const;
   void add_uplink(const RackNode& uplink, std::vector<RackBatch>* batches) const;
   void add_bridge(const RackNode& node, std::vector<RackBatch>* batches) const;

@@ -5,6 +5,7 @@
 #include "tools/netsum/flags.h"
 #include "tools/netsum/rack_loss.h"
 #include "tools/netsum/rack_make.h"
+#include "tools/netsum/rack_p4.h"
 #include "tools/netsum/rack_set.h"
 
 namespace netsum::tool {
@@ -59,6 +60,10 @@ Json describe(const RackNote& note) {
                                      {"serves", is_alive(one.process)},
                                      {"log", log_path(note.options, one.id)}});
     }
+  }
+  if (plan.is_p4()) {
+    json["bmv2"] = {
+        {"pid", note.bmv2.pid}, {"serves", is_alive(note.bmv2)}, {"log", bmv2_log_path(note.options)}};
   }
   json["links"] = describe_links(note);
   return json;
@@ -115,6 +120,10 @@ std::string rack_text(const Json& rack) {
   }
   for (const Json& node : rack["nodes"]) text += node_text(node);
   for (const Json& aggregator : rack["aggregators"]) text += aggregator_text(aggregator);
+  if (rack.contains("bmv2")) {
+    text += fmt::format("  BMv2 {}, log {}\n", rack["bmv2"]["serves"].get<bool>() ? "runs" : "HAS ENDED",
+                        text_of(rack["bmv2"]["log"]));
+  }
   for (const Json& link : rack["links"]) text += link_text(link);
   return text;
 }

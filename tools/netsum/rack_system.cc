@@ -182,14 +182,12 @@ bool is_alive(const ProcessMark& mark) {
 }
 
 Result<ProcessMark> start_detached(const std::string& network_namespace,
-                                   const std::vector<std::string>& arguments, const std::string& log) {
+                                   const std::vector<std::string>& command, const std::string& log) {
   const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const FileDescriptor out(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!out.valid()) return failed("cannot write " + log + ": " + std::strerror(errno));
   const InNetworkNamespace inside(network_namespace);  // the child inherits it
   if (!inside.status().ok()) return inside.status();
-  std::vector<std::string> command = {"netsum"};
-  command.insert(command.end(), arguments.begin(), arguments.end());
   const Result<pid_t> pid = start_process(command, {nothing.get(), out.get(), out.get()}, true);
   if (!pid.ok()) return pid.status();
   return ProcessMark{*pid, start_ticks_of(*pid)};

@@ -54,9 +54,9 @@ struct ProcessMark {
   uint64_t start_ticks = 0;  // since boot
 };
 bool is_alive(const ProcessMark& mark);
-// Runs this very binary there, detached from the terminal, with its output in the file `log`.
+// Runs `command`, as start_process() has it, there, detached from the terminal, with its output in the file `log`.
 Result<ProcessMark> start_detached(const std::string& network_namespace,
-                                   const std::vector<std::string>& arguments, const std::string& log);
+                                   const std::vector<std::string>& command, const std::string& log);
 // SIGTERM, then SIGKILL after two seconds. Only if it is still that process.
 void end_process(const ProcessMark& mark);
 
