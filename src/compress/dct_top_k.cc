@@ -11,6 +11,7 @@
 #include "src/compress/largest.h"
 #include "src/compress/methods.h"
 #include "src/compress/sparsifier.h"
+#include "src/kernels/levels.h"
 
 namespace netsum::compress {
 namespace {
@@ -39,13 +40,7 @@ class Cosines {
  private:
   // Zeros cost nothing.
   void transform(const std::vector<float>& matrix, const float* from, float* to) const {
-    std::fill_n(to, size_, 0.0f);
-    for (size_t r = 0; r < size_; ++r) {
-      const float factor = from[r];
-      if (factor == 0) continue;
-      const float* const row = matrix.data() + r * size_;
-      for (size_t i = 0; i < size_; ++i) to[i] += factor * row[i];
-    }
+    kernels::sum_rows(from, size_, matrix.data(), size_, size_, to);
   }
 
   size_t size_;

@@ -134,6 +134,31 @@ void hadamard_in_vectors(float* x, size_t n) {
 }
 #endif
 
+// Several vectors of columns at a time, so that additions do not wait for each other.
+void rows_summed(const float* factors, size_t rows, const float* matrix, size_t stride, size_t n,
+                 float* out) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t j = 0;
+  for (; j + 4 * lanes <= n; j += 4 * lanes) {
+    auto a = hn::Zero(df), b = a, c = a, d = a;
+    for (size_t r = 0; r < rows; ++r) {
+      if (factors[r] == 0) continue;
+      const auto factor = hn::Set(df, factors[r]);
+      const float* const from = matrix + r * stride + j;
+      a = hn::Add(a, hn::Mul(factor, load(df, bytes_of(from))));
+      b = hn::Add(b, hn::Mul(factor, load(df, bytes_of(from + lanes))));
+      c = hn::Add(c, hn::Mul(factor, load(df, bytes_of(from + 2 * lanes))));
+      d = hn::Add(d, hn::Mul(factor, load(df, bytes_of(from + 3 * lanes))));
+    }
+    store(a, df, bytes_of(out + j));
+    store(b, df, bytes_of(out + j + lanes));
+    store(c, df, bytes_of(out + j + 2 * lanes));
+    store(d, df, bytes_of(out + j + 3 * lanes));
+  }
+  if (j < n) plain::sum_rows(factors, rows, matrix + j, stride, n - j, out + j);
+}
+
 void flip(float* x, size_t n, const uint64_t* bits) {
 #if HWY_TARGET == HWY_SCALAR
   plain::flip_signs(x, n, bits);
@@ -209,6 +234,7 @@ HWY_EXPORT(values_of_levels);
 HWY_EXPORT(values_minus_levels);
 HWY_EXPORT(largest_bits);
 HWY_EXPORT(hadamard_in_vectors);
+HWY_EXPORT(rows_summed);
 HWY_EXPORT(flip);
 HWY_EXPORT(fields_to_lanes);
 HWY_EXPORT(lanes_to_fields);
@@ -245,6 +271,11 @@ float largest_magnitude(const float* values, size_t n) {
 void hadamard(float* x, size_t n) {
   const FloatMode mode;
   HWY_DYNAMIC_DISPATCH(hadamard_in_vectors)(x, n);
+}
+
+void sum_rows(const float* factors, size_t rows, const float* matrix, size_t stride, size_t n, float* out) {
+  const FloatMode mode;
+  HWY_DYNAMIC_DISPATCH(rows_summed)(factors, rows, matrix, stride, n, out);
 }
 
 void flip_signs(float* x, size_t n, const uint64_t* bits) {

@@ -54,7 +54,11 @@ void pack_fields(const int32_t* codes, size_t n, uint32_t bits, uint32_t fields,
 void unpack_fields(const int32_t* lanes, size_t n, uint32_t bits, uint32_t fields, uint32_t offset,
                    int32_t* sums);
 
+// out[j] = the sum of factors[r] * matrix[r * stride + j] over r in ascending order, for j < n; rows whose factor is 0 are left out.
+void sum_rows(const float* factors, size_t rows, const float* matrix, size_t stride, size_t n, float* out);
+
 namespace plain {
+void sum_rows(const float* factors, size_t rows, const float* matrix, size_t stride, size_t n, float* out);
 void to_nearest_levels(const float* values, size_t n, float scale, uint32_t levels, int32_t* codes);
 void to_random_levels(const float* values, size_t n, float scale, uint32_t levels, RandomKey key,
                       uint32_t first, int32_t* codes);

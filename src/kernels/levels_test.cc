@@ -191,6 +191,26 @@ TEST_P(LevelsTest, HadamardsMatrix) {
   }
 }
 
+TEST_P(LevelsTest, SumsOfRowsAreThoseOfThePlainReference) {
+  for (const size_t n : {1, 5, 16, 63, 64, 65, 128, 200}) {
+    for (const size_t rows : {0, 1, 2, 33}) {
+      const size_t stride = n + 3;
+      const auto matrix = values_of(rng_, rows * stride, 3, 100);
+      const auto factors = values_of(rng_, rows, 1e-3f, 100);  // zeros among them
+      std::vector<float> found(n, -1), expected(n);
+      sum_rows(factors.data(), rows, matrix.data(), stride, n, found.data());
+      plain::sum_rows(factors.data(), rows, matrix.data(), stride, n, expected.data());
+      ASSERT_EQ(std::memcmp(found.data(), expected.data(), n * 4), 0) << n << " " << rows;
+      for (size_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (size_t r = 0; r < rows; ++r)
+          sum += static_cast<double>(factors[r]) * static_cast<double>(matrix[r * stride + j]);
+        ASSERT_NEAR(static_cast<double>(found[j]), sum, 1e-7);
+      }
+    }
+  }
+}
+
 TEST_P(LevelsTest, FlipsTheSignsOfSetBits) {
   for (const size_t n : {1, 5, 16, 63, 64, 65, 128, 200}) {
     const auto values = values_of(rng_, n, 1, 100);

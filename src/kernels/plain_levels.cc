@@ -61,6 +61,14 @@ void hadamard(float* x, size_t n) {
       }
 }
 
+void sum_rows(const float* factors, size_t rows, const float* matrix, size_t stride, size_t n, float* out) {
+  std::fill_n(out, n, 0.0f);
+  for (size_t r = 0; r < rows; ++r) {
+    if (factors[r] == 0) continue;
+    for (size_t j = 0; j < n; ++j) out[j] += factors[r] * matrix[r * stride + j];
+  }
+}
+
 void flip_signs(float* x, size_t n, const uint64_t* bits) {
   for (size_t i = 0; i < n; ++i) {
     const auto sign = static_cast<uint32_t>(bits[i / 64] >> (i % 64) & 1) << 31;

@@ -232,6 +232,8 @@ BUGS = [
     Bug("compress", "tree_keeps_an_infinity", "what is not finite stays in the residual of u8bit", BYTE_NUMBERS,
         "      clear_not_finite(rest, n);\n", "",
         "compress_test *CodesTest.NumbersThatAreNotFiniteArriveAndLeaveNothing*u8bit*"),
+    Bug("compress", "columns_twice", "sums of rows take the first columns of a vector for the second", LEVELS,
+        "bytes_of(from + lanes)", "bytes_of(from)", "kernels_test *LevelsTest.SumsOfRows*"),
     Bug("compress", "even_chances", "between two values of THC's table, each is as likely", INTEGERS,
         "unit * gap.size < exact - gap.below", "unit < 0.5f", "compress_test IntegersTest.ThcTableSends*"),
     Bug("compress", "option_of_c_unread", "a compression made in C has another number of elements to send", "collective/c_api_compression.cc",
