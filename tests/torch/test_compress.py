@@ -351,21 +351,12 @@ def test_state_is_that_of_the_parameter_whatever_its_bucket():
     ],
 )
 def test_grad_scaler_skips_the_step_on_every_rank(method):
-    def on_rank(rank):
-        model = DistributedDataParallel(make_model())
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        state = netsum.torch.compress(model, method, grad_scaler=scaler, min_elements=0)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = (batch(rank, step) for step in range(4))
-        if rank == 1:
-            batches = ranks.with_infinity(batches, 1)
-        history = ranks.scaled_steps(scaler, model, optimizer, batches, nn.functional.mse_loss)
-        for saved in state.state_dict()["parameters"].values():
-            assert all(values.isfinite().all() for values in saved["memory"].values())
-        return history
-
-    expected = [(True, 1024.0), (False, 512.0), (True, 512.0), (True, 512.0)]
-    assert ranks.run(on_rank, world_size=2) == [expected] * 2
+    ranks.check_infinity_skips_the_step(
+        lambda: DistributedDataParallel(make_model()),
+        batch,
+        nn.functional.mse_loss,
+        lambda model, scaler: netsum.torch.compress(model, method, grad_scaler=scaler, min_elements=0),
+    )
 
 
 def test_memories_follow_the_scale_of_the_loss():

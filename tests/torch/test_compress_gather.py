@@ -1,10 +1,9 @@
 """Payloads that every rank decompresses for itself: methods whose payloads cannot be summed, and others on the path "gather"."""
 
-import functools
-
 import netsum.torch
 import pytest
 import ranks
+import torch.distributed as dist
 from ranks import WORLD_SIZE
 from test_compress import (
     COMPRESSED,
@@ -229,21 +228,13 @@ def test_natural_compression_is_right_on_average():
 
 @pytest.mark.parametrize("method", [*CODES, "topk"])
 def test_the_step_is_skipped_on_every_rank(method):
-    def on_rank(rank):
-        model = wrapped(make_model())
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        state = netsum.torch.compress(model, method, path=PATHS.get(method, "gather"), grad_scaler=scaler)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-        batches = (batch(rank, step) for step in range(4))
-        if rank == 1:
-            batches = ranks.with_infinity(batches, 1)
-        history = ranks.scaled_steps(scaler, model, optimizer, batches, nn.functional.mse_loss)
-        for saved in state.state_dict()["parameters"].values():
-            assert all(values.isfinite().all() for values in saved["memory"].values())
-        return history
-
-    expected = [(True, 1024.0), (False, 512.0), (True, 512.0), (True, 512.0)]
-    assert ranks.run(on_rank, world_size=2) == [expected] * 2
+    path = PATHS.get(method, "gather")
+    ranks.check_infinity_skips_the_step(
+        lambda: wrapped(make_model()),
+        batch,
+        nn.functional.mse_loss,
+        lambda model, scaler: netsum.torch.compress(model, method, path=path, grad_scaler=scaler),
+    )
 
 
 @pytest.mark.parametrize("method", CODES)
@@ -339,24 +330,29 @@ def test_a_compressor_that_adds_bytes_is_refused():
         netsum.torch.check_compressor(Linear())
 
 
+def send_nonsense(_state, bucket):
+    """Gathers as a rank does whose payload varies, but the payload begins with a length that it cannot have."""
+    sizes = torch.zeros(2, dtype=torch.int64)
+    dist.all_gather_into_tensor(sizes, torch.tensor([8]))
+    size = int(sizes.max())
+    dist.all_gather_into_tensor(torch.empty(2 * size, dtype=torch.uint8), torch.full((size,), 0x7F, dtype=torch.uint8))
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 def test_a_rank_that_sends_nonsense_is_named():
     """As by another version of netsum: settings that differ are refused before."""
 
     def on_rank(rank):
-        model = wrapped(Chosen())
-        state = netsum.torch.compress(model, "topk", ratio=0.05, path="gather")
-        for step in range(2):
-            backward(model, gradient_of(rank, step))
-
-        def too_long(part, compress):
-            compress()
-            part.payload[:8].view(torch.int64).fill_(part.count + 1)
-
+        model = wrapped(Chosen(shapes={"wide.weight": SHAPES["wide.weight"]}))
+        state = netsum.torch.Compression(model, "topk", ratio=0.05, path="gather")
         if rank == 1:
-            for plan in state._plans.values():
-                for part in plan.parts:
-                    part.compress = functools.partial(too_long, part, part.compress)
-        with pytest.raises(RuntimeError, match=r"rank 1 sent a payload of \d+ bytes for (wide|deep).weight"):
-            backward(model, gradient_of(rank, 2))
+            model.register_comm_hook(None, send_nonsense)
+            backward(model, gradient_of(rank, 0))
+            return
+        model.register_comm_hook(state, netsum.torch.compression_hook)
+        with pytest.raises(RuntimeError, match=r"rank 1 sent a payload of \d+ bytes for wide.weight"):
+            backward(model, gradient_of(rank, 0))
 
     ranks.run(on_rank, world_size=2)

@@ -19,6 +19,7 @@
 #include "netsum/communicator.h"
 #include "netsum/regroup.h"
 #include "netsum/version.h"
+#include "torch/src/compressed_buckets.h"
 #include "torch/src/compression.h"
 #include "torch/src/error.h"
 #include "torch/src/own_keys_store.h"
@@ -302,4 +303,5 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_process_group(module);
   tb::bind_compression(module);
   tb::bind_compression_control(module);
+  tb::bind_compressed_buckets(module);
 }

@@ -1,10 +1,9 @@
 """Compressed gradients of DistributedDataParallel (docs/compression.md)."""
 
-import contextlib
 import fnmatch
 import itertools
 import math
-import time
+import weakref
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -13,7 +12,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 import torch
 from netsum.torch import _C, _control, _group, _hooks, _reductions
 from netsum.torch._compressor import Compressor
-from netsum.torch._gather import Gather
 
 _VERSION = 1
 _OF_THE_COMPRESSOR = "compressor"  # the part of a state that is no memory
@@ -52,7 +50,7 @@ class Compression:
         self._parameters = []
         self._known = WeakTensorKeyDictionary()
         self._plans = {}
-        self._stats = {"buckets": 0, "encode_s": 0.0, "decode_s": 0.0}
+        self._stats = _C.BucketStats()
         ids = _hooks.ids_of(self._group)
         module = model.module if isinstance(model, DistributedDataParallel) else model
         with _agreeing_on_errors(self._group) as agreement:
@@ -81,6 +79,9 @@ class Compression:
             agreement.append([(entry.name, tuple(entry.shape), entry.description) for entry in self._parameters])
             if auto is not None:
                 agreement[0].append(("the controller", (), str(auto.control)))
+        self._is_python = any(
+            own is not None and own.is_python for own in made.values() if not isinstance(own, _control.Levels)
+        )
         self._controller = None
         controlled = [entry for entry in self._parameters if entry.is_controlled]
         if controlled:
@@ -99,7 +100,7 @@ class Compression:
         often each level was used), predicted_step_s, uncompressed_step_s, network_bits_per_second.
         """
         controller = {} if self._controller is None else {"controller": self._controller.stats()}
-        return {**self._stats, **controller}
+        return {**self._stats.to_dict(), **controller}
 
     def state_dict(self):
         """Returns what this rank keeps, as copies. Save it on every rank: each has its own."""
@@ -144,36 +145,29 @@ class Compression:
             return _reductions.future_of([work], bucket, record.done)
         slices = _slices(bucket)
         scale = self._scaler.get_scale() if self._scaler is not None else None
-        _set_levels(record, entries, slices, scale)
+        for entry in entries:
+            entry.follow_scale(scale)
+        _set_levels(record, entries, slices)
         plan = self._plan(entries, buffer.dtype)
-        self._stats["buckets"] += 1
-        with self._timed("encode_s"):
-            for part in plan.parts:
-                part.prepare(slices[part.index], scale)
-        plan.agree(backend)
-        with self._timed("encode_s"):
-            for part in plan.parts:
-                part.compress()
-        works = list(plan.start(backend, slices))
+        works = plan.start(backend, slices, self._stats)
         record.sent_bytes = plan.sent_bytes
         record.handed()
         return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record))
 
-    @contextlib.contextmanager
-    def _timed(self, name):
-        begin = time.thread_time()
-        try:
-            yield
-        finally:
-            self._stats[name] += time.thread_time() - begin
-
     def _finish(self, plan, slices, record):
         record.summed()
-        with self._timed("decode_s"):
-            plan.arrived()
-            for part in plan.parts:
-                part.decompress(slices[part.index])
+        plan.finish(slices, self._stats)
         record.done()
+
+    def _register(self, model):
+        """Registers the hook of a DistributedDataParallel: in C++, unless Python has a part in each step."""
+        if self._controller is not None or self._is_python:
+            model.register_comm_hook(self, compression_hook)
+            return
+        buckets = _C.CompressedBuckets(_group.backend_of(self._group), self._stats, self._scaler)
+        for entry in self._parameters:
+            buckets.add(entry.parameter(), entry.item)
+        buckets.register(model.reducer)
 
     def _known_entry(self, parameter):
         entry = self._known.get(parameter)
@@ -190,7 +184,8 @@ class Compression:
         if key not in self._plans:
             # DDP makes new buckets after the first step; the older plans are then those of no bucket. A bucket has one level at a time.
             self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[2:])}
-            self._plans[key] = _Plan(entries, dtype)
+            items = [entry.item for entry in entries]
+            self._plans[key] = _C.BucketPlan(items, dtype, dist.get_world_size(self._group))
         return self._plans[key]
 
 
@@ -213,7 +208,7 @@ def compress(model, method, **settings):
             f"compress() takes a DistributedDataParallel model, not {type(model).__name__}: wrap the model first"
         )
     state = Compression(model, method, group=settings.pop("group", model.process_group), **settings)
-    model.register_comm_hook(state, compression_hook)
+    state._register(model)
     return state
 
 
@@ -259,9 +254,9 @@ class _Parameter:
         self.count = parameter.numel()
         self.compression = compression
         self.description = compression.describe() if compression is not None else "uncompressed"
+        self.parameter = weakref.ref(parameter)
         self._group = group
         self._tensor = None
-        self._scale = None  # of the loss, when the memory was written
 
     @property
     def keeps_state(self):
@@ -269,26 +264,28 @@ class _Parameter:
 
     @property
     def tensor(self):
-        """Made when it is first used: a sparse gradient never needs it."""
+        """Its memory is made when it is first used: a sparse gradient never needs it."""
         if self._tensor is None:
             rank, ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
             rows = self.shape[0] if len(self.shape) > 1 and self.count > 0 else 1
             self._tensor = self.compression.tensor(self.id, self.count, rank, ranks, rows)
         return self._tensor
 
+    @property
+    def item(self):
+        """For a plan of a bucket."""
+        return (None if self.compression is None else self.tensor, self.id, self.name, self.count)
+
     def follow_scale(self, scale):
-        if scale is None:
-            return
-        if self._tensor is not None and self._scale is not None and self._scale != scale:
-            self._tensor.scale_memory(scale / self._scale)
-        self._scale = scale
+        if self.compression is not None:
+            self.tensor.follow_scale(scale)
 
     def saved(self):
         return {
             "compression": self.description,
             "shape": list(self.shape),
             "step": self.tensor.step,
-            "scale": self._scale,
+            "scale": self.tensor.scale,
             "memory": self.tensor.state(),
         }
 
@@ -306,7 +303,7 @@ class _Parameter:
 
     def restore(self, saved):
         self.tensor.restore(saved["step"], {name: v.contiguous() for name, v in saved["memory"].items()})
-        self._scale = saved["scale"]
+        self.tensor.scale = saved["scale"]
 
 
 class _ControlledParameter(_Parameter):
@@ -323,6 +320,12 @@ class _ControlledParameter(_Parameter):
         self.levels = levels
         self.description = levels.description
         self._steps = 0  # when it was compressed last
+        self._scale = None  # of the loss
+
+    def follow_scale(self, scale):
+        super().follow_scale(scale)
+        if scale is not None:
+            self._scale = scale
 
     def set_level(self, level, gradient):
         if level == self.level:
@@ -379,128 +382,13 @@ class _ControlledParameter(_Parameter):
             self._steps = self._tensor.step
         self.level, self._tensor = level, None
         self.compression = self.levels.compressions[level]
+        if self.compression is not None:
+            self.tensor.scale = self._scale
 
 
-class _Part:
-    """A compressed parameter of a bucket, and the memory for its payload."""
-
-    def __init__(self, index, entry, dtype):
-        self.index = index
-        self.entry = entry
-        self.dtype, self.count, sides, self.varies = entry.tensor.shape()
-        self.payload = None
-        self.gathered = None  # on the path "gather": payload and side values of every rank
-        self.scratch = None
-        self.side = torch.zeros(sides)
-        self.agreed = torch.zeros(entry.tensor.agreed_values)
-        self._values = None if dtype == torch.float32 else torch.empty(entry.count)
-        self._gradient = None
-        self._ranks = dist.get_world_size(entry._group)
-
-    def prepare(self, gradient, scale):
-        self.entry.follow_scale(scale)
-        self._gradient = gradient if self._values is None else self._values.copy_(gradient)
-        if self.agreed.numel() > 0:
-            self.entry.tensor.agree(self._gradient, self.agreed)
-
-    def compress(self):
-        self.entry.tensor.compress(self._gradient, self.agreed, self.payload, self.side)
-        self._gradient = None
-
-    def decompress(self, gradient):
-        out = gradient if self._values is None else self._values
-        if self.gathered is not None:
-            self._average(out)
-        else:
-            contributions = 1 if self.dtype.is_floating_point else self._ranks
-            self.entry.tensor.decompress(self.payload, self.side, contributions, out)
-        if self._values is not None:
-            gradient.copy_(out)
-
-    def _average(self, out):
-        """Of the payloads of all ranks, in their order, so that all ranks get the same bits."""
-        out.zero_()
-        for payload, side in self.gathered:
-            self.entry.tensor.decompress(payload, side, 1, self.scratch)
-            out.add_(self.scratch)
-        out.div_(self._ranks)
-
-
-class _Plan:
-    """What travels for a bucket, and how: one operation for each element type, one for all sparse payloads, and one for all gathered.
-
-    Belongs to the parameters that are in a bucket together; their memories do not.
-    """
-
-    def __init__(self, entries, dtype):
-        self._plain = [(index, entry.id) for index, entry in enumerate(entries) if entry.compression is None]
-        self._dtype = dtype
-        self.parts = [_Part(i, entry, dtype) for i, entry in enumerate(entries) if entry.compression is not None]
-        self._dense = {}  # by element type
-        self._union = None  # all sparse payloads, one behind the other
-        self._gather = None
-        for path, payload_type in {(part.entry.compression.path, part.dtype) for part in self.parts}:
-            parts = [p for p in self.parts if p.entry.compression.path == path and p.dtype == payload_type]
-            if path == "gather":
-                continue
-            memory = torch.zeros(sum(part.count for part in parts), dtype=payload_type)
-            for part, payload in zip(parts, memory.split([part.count for part in parts]), strict=True):
-                part.payload = payload
-            if path == "union":
-                self._union, self._union_id = memory, parts[0].entry.id
-            else:
-                self._dense[payload_type] = parts
-        gathered = [part for part in self.parts if part.entry.compression.path == "gather"]
-        if gathered:
-            self._gather = Gather(gathered, dist.get_world_size(gathered[0].entry._group))
-        # Those of sparse and gathered payloads are not known.
-        self.sent_bytes = 0
-        if self._union is None and self._gather is None:
-            self.sent_bytes = sum(part.count * part.dtype.itemsize for part in self.parts)
-            self.sent_bytes += sum(entry.count * dtype.itemsize for entry in entries if entry.compression is None)
-        self._sides = [side for p in self.parts if p not in gathered for side in p.side.split(1) if side.numel() > 0]
-
-    def agree(self, backend):
-        """Waits for what the ranks must agree on before they compress; on the thread of the backward pass."""
-        agreeing = [part for part in self.parts if part.agreed.numel() > 0]
-        works = []
-        for means, operator in ((False, dist.ReduceOp.MAX), (True, dist.ReduceOp.AVG)):
-            agreed = [part.agreed for part in agreeing if part.entry.tensor.agrees_on_means == means]
-            if agreed:
-                works.append(backend.allreduce_coalesced(agreed, _reductions.coalesced_options_of(operator)))
-        for work in works:
-            work.wait()
-
-    def start(self, backend, slices):
-        """Starts the operations, in an order that follows from the plan."""
-        for dtype in sorted({self._dtype, torch.float32, *self._dense}, key=str):
-            tensors, ids = [], []
-            if dtype == self._dtype:
-                tensors += [slices[index] for index, _ in self._plain]
-                ids += [number for _, number in self._plain]
-            for part in self._dense.get(dtype, ()):
-                tensors.append(part.payload)
-                ids.append(part.entry.id)
-            if dtype == torch.float32:
-                tensors += self._sides
-                ids += [0] * len(self._sides)
-            if tensors:
-                operator = dist.ReduceOp.AVG if dtype.is_floating_point else dist.ReduceOp.SUM
-                yield backend.allreduce_identified(tensors, ids, _reductions.coalesced_options_of(operator))
-        if self._union is not None:
-            yield backend.sparse_all_reduce(self._union, _C.SparseMode.ON, 1, self._union_id, _reductions.options_of())
-        if self._gather is not None:
-            yield self._gather.start(backend)
-
-    def arrived(self):
-        if self._gather is not None:
-            self._gather.arrived()
-
-
-def _set_levels(record, entries, slices, scale):
+def _set_levels(record, entries, slices):
     controlled = [(index, entry) for index, entry in enumerate(entries) if entry.is_controlled]
     for index, entry in controlled:
-        entry.follow_scale(scale)
         entry.set_level(record.level, slices[index])
     if record.wants_norms:
         record.measure_norms(controlled, slices)

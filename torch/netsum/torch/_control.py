@@ -8,7 +8,6 @@ import torch.distributed as dist
 
 import torch
 from netsum.torch import _C, _group, _reductions
-from netsum.torch._gather import length_of
 
 _logger = logging.getLogger("netsum")
 
@@ -86,7 +85,7 @@ def _costs(compression, values, ranks):
         if compression.path == "union":
             sent = 5 * min(count, ranks * int(payload.count_nonzero()))  # about a byte of index for each element
         elif compression.path == "gather":
-            sent = ranks * (length_of(payload.view(torch.uint8)) if varies else sent)
+            sent = ranks * (_length_of(payload.view(torch.uint8)) if varies else sent)
         counted = time.perf_counter()
         contributions = 1 if dtype.is_floating_point or compression.path == "gather" else ranks
         tensor.decompress(payload, side, contributions, out)
@@ -95,6 +94,11 @@ def _costs(compression, values, ranks):
     # The first time allocates memory, and another process may take a processor: the shortest time is right.
     decodes = ranks if compression.path == "gather" else 1
     return (sent + 4 * sides) / count, 1e9 * min(encode_s) / count, 1e9 * decodes * min(decode_s) / count
+
+
+def _length_of(payload):
+    """Which a payload that varies begins with."""
+    return int(payload[:8].view(torch.int64))
 
 
 class Controller:

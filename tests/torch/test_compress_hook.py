@@ -1,0 +1,139 @@
+"""compress() as a hook in C++, and where Python has a part in each step."""
+
+import netsum.torch
+import pytest
+import ranks
+import torch.distributed as dist
+from ranks import WORLD_SIZE
+from test_compress import COMPRESSED, SHAPES, STEPS, Chosen, backward, gradient_of, wrapped
+
+import torch
+
+# Of every path, with and without what the ranks agree on first; none whose random numbers depend on the number of a parameter.
+METHODS = {
+    "bf16": {},
+    "int8": {},
+    "lanes8": {"block": 64},
+    "efsign": {},
+    "topk": {"ratio": 0.05},
+    "blocktopk": {"ratio": 0.1, "block": 20},
+    "u8bit": {},
+    "threshold": {"threshold": 0.5, "path": "gather"},
+}
+
+
+def train(model, rank, dtype):
+    return [backward(model, gradient_of(rank, step, dtype)) for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("method", METHODS)
+def test_both_hooks_have_the_same_bits(method, dtype):
+    def on_rank(rank):
+        settings = {**METHODS[method], "rules": [("small.*", "topk"), ("norm.*", "none")]}
+        model, other = wrapped(Chosen(dtype)), wrapped(Chosen(dtype))
+        state = netsum.torch.compress(model, method, **settings)
+        other_state = netsum.torch.Compression(other, method, **settings)
+        other.register_comm_hook(other_state, netsum.torch.compression_hook)
+        for mine, theirs in zip(train(model, rank, dtype), train(other, rank, dtype), strict=True):
+            assert all(torch.equal(mine[name], theirs[name]) for name in SHAPES)
+        saved, other_saved = (s.state_dict()["parameters"] for s in (state, other_state))
+        for name in COMPRESSED:
+            assert saved[name]["step"] == other_saved[name]["step"] == STEPS
+            memory, other_memory = saved[name]["memory"], other_saved[name]["memory"]
+            assert memory.keys() == other_memory.keys()
+            assert all(torch.equal(memory[part], other_memory[part]) for part in memory)
+        assert state.stats()["buckets"] == other_state.stats()["buckets"] >= STEPS
+
+    ranks.run(on_rank, world_size=2)
+
+
+class Halved(netsum.torch.Compressor):
+    biased = needs_memory = False
+
+    def compress(self, values, payload, context):
+        torch.div(values, 2, out=payload)
+
+    def decompress(self, payload, contributions, out, context):
+        torch.mul(payload, 2 / contributions, out=out)
+
+
+def test_python_has_a_part_only_where_it_must(monkeypatch):
+    def on_rank(rank):
+        def refuse(self, bucket):
+            raise RuntimeError("a step called Python")
+
+        monkeypatch.setattr(netsum.torch.Compression, "_reduce", refuse)
+        for method in ("none", "int8", "topk", "u8bit"):
+            model = wrapped(Chosen())
+            netsum.torch.compress(model, method)
+            backward(model, gradient_of(rank, 0))
+        for method in (Halved(), "auto"):
+            model = wrapped(Chosen())
+            netsum.torch.compress(model, method)
+            with pytest.raises(RuntimeError, match="a step called Python"):
+                backward(model, gradient_of(rank, 0))
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_a_model_takes_one_hook():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, "topk")
+        with pytest.raises(RuntimeError, match="can only be called once"):
+            netsum.torch.compress(model, "topk")
+        with pytest.raises(RuntimeError, match="can only be called once"):
+            model.register_comm_hook(None, netsum.torch.ddp_hook)
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_a_parameter_that_came_later_is_refused():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        late = model.module.deep.weight
+        late.requires_grad_(False)
+        netsum.torch.compress(model, "topk")
+        late.requires_grad_(True)
+        with pytest.raises(RuntimeError, match=r"of shape \[40, 40\] is not one of those"):
+            backward(model, gradient_of(rank, 0))
+
+    ranks.run(on_rank, world_size=2)
+
+
+class Scaler:
+    def __init__(self):
+        self.error = None
+
+    def get_scale(self):
+        if self.error is not None:
+            raise self.error
+        return 4.0
+
+
+def test_an_error_of_the_scaler_ends_the_step():
+    def on_rank(rank):
+        model, scaler = wrapped(Chosen()), Scaler()
+        state = netsum.torch.compress(model, "topk", grad_scaler=scaler)
+        backward(model, gradient_of(rank, 0))
+        assert state.state_dict()["parameters"]["deep.weight"]["scale"] == 4.0
+        scaler.error = KeyError("no scale any more")
+        with pytest.raises(KeyError, match="no scale any more"):
+            backward(model, gradient_of(rank, 1))
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_a_model_that_is_gone_leaves_its_state():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        state = netsum.torch.compress(model, "topk", ratio=0.05)
+        backward(model, gradient_of(rank, 0))
+        saved = state.state_dict()["parameters"]["deep.weight"]["memory"]["residual"]
+        del model
+        assert torch.equal(state.state_dict()["parameters"]["deep.weight"]["memory"]["residual"], saved)
+        assert state.stats()["buckets"] > 0
+        dist.barrier()
+
+    ranks.run(on_rank, world_size=WORLD_SIZE)
