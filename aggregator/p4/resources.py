@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What the P4 program needs of a switch, computed from its source: registers, memory, header bits and passes.
+"""What the P4 programs need of a switch, computed from their sources: registers, memory, stages, header bits and passes.
 
 aggregator/p4/resources.py           prints the tables
-aggregator/p4/resources.py --check   compares them with those in docs/p4.md, the registers with those of the model, and
-                                     verifies that each register is read and written at one place
+aggregator/p4/resources.py --check   compares them with those in docs/p4.md, the registers of v1model with those of the
+                                     model, and verifies that each of these is read and written at one place
 aggregator/p4/resources.py --write   writes them into docs/p4.md
 """
 
@@ -12,10 +12,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-P4 = ROOT / "aggregator/p4/v1model"
+P4 = ROOT / "aggregator/p4"
 MODEL = ROOT / "aggregator/p4/model"
 DOCUMENT = ROOT / "docs/p4.md"
-BEGIN, END = "<!-- resources of the P4 program -->", "<!-- end of resources -->"
 SLOTS = 1024  # of the tables
 
 
@@ -29,8 +28,10 @@ def numbers():
     return {name: int(value) for name, value in re.findall(r"#define (\w+) (\d+)\s*$", text, re.MULTILINE)}
 
 
-def source():
-    return "\n".join(without_comments(path.read_text()) for path in sorted(P4.glob("*.p4")))
+def source(program):
+    """Of a program, with what both have."""
+    paths = sorted((P4 / "common").glob("*.p4")) + sorted((P4 / program).glob("*.p4"))
+    return "\n".join(without_comments(path.read_text()) for path in paths)
 
 
 def controls(text):
@@ -50,6 +51,20 @@ def registers(text, sizes):
     return found
 
 
+def tna_registers(text, sizes):
+    """(control, name, bits, elements, stages of the instances) in the order of the source."""
+    found = []
+    for control, body in controls(text).items():
+        pattern = r"(?:@stage\((\d+)\) )?Register<(\w+)(?:<(\d+)>)?, bit<32>>\((\w+), [^)]*\) (\w+);"
+        for stage, kind, width, size, name in re.findall(pattern, body):
+            struct = re.search(rf"struct {kind} \{{(.*?)\}}", text, re.DOTALL)
+            bits = int(width) if width else sum(int(w) for w in re.findall(r"bit<(\d+)>", struct[1]))
+            stages = [int(s) for s in re.findall(rf"@stage\((\d+)\) {control}\(\) \w+;", text)]
+            instances = max(1, len(re.findall(rf"\b{control}\(\) \w+;", text)))
+            found.append((control, name, bits, sizes[size], stages or [int(stage)] * instances))
+    return found
+
+
 def header_bits(text):
     """Bits of each header, and of the metadata."""
     bits = {}
@@ -59,27 +74,28 @@ def header_bits(text):
     return bits
 
 
+def kib(bits, elements, instances, slots):
+    return bits * elements * instances / 8 / 1024 * SLOTS / slots
+
+
+def header_rows(bits, headers, words, extra=()):
+    rows = [("Ethernet, IPv4, UDP, netsum, " + headers[0], sum(bits[name] for name in headers[1]))]
+    rows += [(f"lanes of a pass: {words} words", words * bits["word_t"]), *extra, ("metadata", bits["metadata_t"])]
+    rows.append(("all", sum(row[1] for row in rows)))
+    return ["| packet header vector | bits |", "|--|--:|", *(f"| {name} | {number} |" for name, number in rows)]
+
+
 def tables(text, sizes):
     lines = ["| control | register | bits | elements | instances | KiB per 1024 slots |", "|--|--|--:|--:|--:|--:|"]
     total = 0
     for control, name, bits, elements, instances in registers(text, sizes):
-        kib = bits * elements * instances / 8 / 1024 * SLOTS / sizes["NETSUM_P4_SLOTS"]
-        total += kib
-        lines.append(f"| `{control}` | `{name}` | {bits} | {elements} | {instances} | {kib:g} |")
+        size = kib(bits, elements, instances, sizes["NETSUM_P4_SLOTS"])
+        total += size
+        lines.append(f"| `{control}` | `{name}` | {bits} | {elements} | {instances} | {size:g} |")
     lines.append(f"| all | | | | | {total:g} |")
-
-    bits = header_bits(text)
-    words = sizes["NETSUM_P4_WORDS"]
-    wire = sum(bits[name] for name in ("ethernet_t", "ipv4_t", "udp_t", "netsum_t", "pass_t"))
-    lanes = words * bits["word_t"]
+    frame = ["ethernet_t", "ipv4_t", "udp_t", "netsum_t"]
+    lines += ["", *header_rows(header_bits(text), ("pass", [*frame, "pass_t"]), sizes["NETSUM_P4_WORDS"])]
     lines += [
-        "",
-        "| packet header vector | bits |",
-        "|--|--:|",
-        f"| Ethernet, IPv4, UDP, netsum, pass | {wire} |",
-        f"| lanes of a pass: {words} words | {lanes} |",
-        f"| metadata | {bits['metadata_t']} |",
-        f"| all | {wire + lanes + bits['metadata_t']} |",
         "",
         "| payload | passes of a contribution | of the last one | of a repeated RESULT | per round of 8 members |",
         "|--:|--:|--:|--:|--:|",
@@ -88,6 +104,44 @@ def tables(text, sizes):
         lines.append(
             f"| {groups * sizes['NETSUM_P4_PASS_BYTES']} | {groups} | {2 * groups} | {2 * groups} | {9 * groups} |"
         )
+    return "\n".join(lines)
+
+
+def tna_tables(text, sizes):
+    lines = ["| control | register | bits | elements | stages | KiB per 1024 slots |", "|--|--|--:|--:|--|--:|"]
+    total = 0
+    for control, name, bits, elements, stages in tna_registers(text, sizes):
+        size = kib(bits, elements, len(stages), sizes["NETSUM_TNA_SLOTS"])
+        total += size
+        where = ", ".join(
+            f"{stage}" if stages.count(stage) == 1 else f"{stages.count(stage)} in {stage}"
+            for stage in sorted(set(stages))
+        )
+        lines.append(f"| `{control}` | `{name}` | {bits} | {elements} | {where} | {size:g} |")
+    lines.append(f"| all | | | | | {total:g} |")
+    frame = ["ethernet_t", "ipv4_t", "udp_t", "netsum_t"]
+    words = sizes["NETSUM_TNA_WORDS"]
+    rows = header_rows(
+        header_bits(text),
+        ("pass, bridge, answer", [*frame, "pass_t", "bridge_t", "answer_t"]),
+        words,
+        [("upper halves of the lanes", 32 * words)],
+    )
+    lines += [
+        "",
+        *rows,
+        "",
+        "| formats | payload | passes of a contribution | of the last one | per round of 8 members |",
+    ]
+    lines.append("|--|--:|--:|--:|--:|")
+    kinds = {}
+    for name, last_in, last_out in re.findall(r"NETSUM_FORMAT_(\w+): lanes\((\d), (\d)\);", text):
+        kinds.setdefault((int(last_in) + 1, int(last_out) + 1), []).append(name.replace("_", " "))
+    for (passes_in, passes_out), names in sorted(kinds.items()):
+        for payload in (128, 256, 1024):
+            groups = payload // sizes["NETSUM_TNA_PASS_BYTES"]
+            one, out = 1 + groups * passes_in, groups * passes_out
+            lines.append(f"| {', '.join(names)} | {payload} | {one} | {one + out} | {8 * one + out} |")
     return "\n".join(lines)
 
 
@@ -117,23 +171,33 @@ def check_registers(text, sizes):
     return problems
 
 
+def replaced(document, name, made):
+    """The document with the tables between the comments of this name."""
+    begin, end = f"<!-- resources of {name} -->", f"<!-- end of resources of {name} -->"
+    before, found, rest = document.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not found or not ends:
+        raise SystemExit(f"{DOCUMENT}: no {begin}, or no {end}")
+    return f"{before}{begin}\n{made}\n{end}{after}"
+
+
 def main(arguments):
-    text, sizes = source(), numbers()
-    made = tables(text, sizes)
+    sizes = numbers()
+    text, tna_text = source("v1model"), source("tna")
+    made = {"v1model": tables(text, sizes), "tna": tna_tables(tna_text, sizes)}
     if not arguments:
-        print(made)
+        print("\n\n".join(made.values()))
         return 0
-    document = DOCUMENT.read_text()
-    before, _, rest = document.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    wanted = f"{before}{BEGIN}\n{made}\n{END}{after}"
+    document = wanted = DOCUMENT.read_text()
+    for name, lines in made.items():
+        wanted = replaced(wanted, name, lines)
     if arguments == ["--write"]:
         DOCUMENT.write_text(wanted)
         return 0
     problems = check_registers(text, sizes)
     if wanted != document:
         problems.append("docs/p4.md: the tables are not those of the source: run aggregator/p4/resources.py --write")
-    print("\n".join(problems) or "P4 program, model and document: the same registers")
+    print("\n".join(problems) or "P4 programs, model and document: the same registers")
     return 1 if problems else 0
 
 

@@ -26,11 +26,37 @@
 #define NETSUM_P4_FLOOD_GROUP 1
 #define NETSUM_P4_FIRST_JOB_GROUP 2
 
+/* The same of the program for Tofino, whose pass takes words of 4 bytes, each with a register of two halves of 32 bits. Lanes
+ * of 32 bits use one half, lanes of 8 and 16 bits both; MAX of 8 bits takes each word twice, so a group of words has two
+ * elements in each register. The ports are those of pipe 0 of a Tofino 1 with four pipes; a compiler's -D changes them. */
+#define NETSUM_TNA_WORDS 32
+#define NETSUM_TNA_PASS_BYTES 128
+#define NETSUM_TNA_GROUPS 8
+#define NETSUM_TNA_SLOTS 512
+#define NETSUM_TNA_BANKS 1024
+#define NETSUM_TNA_LANE_REGISTERS 16384
+#ifndef NETSUM_TNA_RECIRCULATION_PORT
+#define NETSUM_TNA_RECIRCULATION_PORT 68
+#endif
+#ifndef NETSUM_TNA_CONTROL_PORT
+#define NETSUM_TNA_CONTROL_PORT 192
+#endif
+
+/* What the egress of the program for Tofino does with a packet: nothing, nothing unless it would go back to where it came
+ * from, or writes the address of one member, or of the member of each copy. */
+#define NETSUM_TNA_PATH_AS_IT_IS 0
+#define NETSUM_TNA_PATH_FLOOD 1
+#define NETSUM_TNA_PATH_MEMBER 2
+#define NETSUM_TNA_PATH_ALL 3
+
 /* What a packet does in a pass. CONSUME: takes up to 256 bytes off the front of the payload, and adds them if the packet
  * counts. HARVEST: puts 256 bytes of the sum in front of the payload, the last ones first. FAIL: marks the round as failed. */
 #define NETSUM_P4_STEP_CONSUME 0
 #define NETSUM_P4_STEP_HARVEST 1
 #define NETSUM_P4_STEP_FAIL 2
+
+/* How far a packet's round is ahead of the current one, modulo 2^32: it is the one before. */
+#define NETSUM_P4_AHEAD_BEFORE 0xFFFFFFFF
 
 /* What happens to a packet. The first three leave no lanes behind; COUNTED ones are dropped at the end unless they are
  * the last of their round. The names are those of NETSUM_ACT_* in aggregator/slot/slot.h, where both have it. */

@@ -1,4 +1,5 @@
-"""Runs P4-16 programs for v1model: as much of the language as aggregator/p4/v1model uses, on packets in memory.
+"""Reads P4-16 programs for v1model and TNA: as much of the language as aggregator/p4 uses. p4_machine and p4_tna_machine run
+them, on packets in memory.
 
 It is for tests where there is no P4 compiler, and strict where they are: names and fields must be declared, both sides of an
 operator and of an assignment must have the same width, variables must be set before they are read, and a register is read
@@ -101,6 +102,15 @@ class Source:
         """Two > side by side: those of nested type arguments are the same signs."""
         return self.peek() == ">" and self.peek(1) == ">" and self.tokens[self.at + 1][2] == self.tokens[self.at][2] + 1
 
+    def annotation(self):
+        """(name, arguments as text)."""
+        name = self.take()
+        self.take("(")
+        arguments = []
+        while not self.maybe(")"):
+            arguments.append(self.take())
+        return name, arguments
+
     # Types: ("bit", width), ("bool",) or ("name", name).
     def type(self):
         name = self.take()
@@ -120,10 +130,9 @@ class Source:
         self.take("(")
         found = []
         while not self.maybe(")"):
-            if self.peek() in ("in", "out", "inout"):
-                self.take()
+            direction = self.take() if self.peek() in ("in", "out", "inout") else ""
             kind = self.type()
-            found.append((kind, self.take()))
+            found.append((kind, self.take(), direction))
             self.maybe(",")
         return found
 
@@ -270,6 +279,9 @@ class Control:
     actions: dict = dataclasses.field(default_factory=dict)
     tables: dict = dataclasses.field(default_factory=dict)
     instances: list = dataclasses.field(default_factory=list)  # (name, control or extern, arguments)
+    types: dict = dataclasses.field(default_factory=dict)  # of an extern, by its name: the arguments between < and >
+    stages: dict = dataclasses.field(default_factory=dict)  # by the name of an instance: @stage
+    methods: dict = dataclasses.field(default_factory=dict)  # of an extern, by its name: (parameters, body)
     variables: list = dataclasses.field(default_factory=list)
     states: dict = dataclasses.field(default_factory=dict)
     body: tuple = ()
@@ -283,11 +295,8 @@ class Program:
         s = Source(text)
         while s.kind() != "end":
             word = s.take()
-            if word == "@":  # an annotation, for the control plane
-                s.take()
-                s.take("(")
-                while not s.maybe(")"):
-                    s.take()
+            if word == "@":  # for the control plane
+                s.annotation()
             elif word in ("header", "struct"):
                 name = s.take()
                 self.types[name] = (word, self.fields(s))
@@ -295,9 +304,14 @@ class Program:
                 control = Control(s.take(), s.parameters())
                 self.controls[control.name] = control
                 self.parser(s, control) if word == "parser" else self.control(s, control)
-            elif word == "V1Switch":
+            elif word in ("V1Switch", "Pipeline"):
                 s.take("(")
                 self.main = [argument[1][1] for argument in s.list(")")]
+                s.take()
+                s.take(";")
+            elif word == "Switch":  # of one pipeline
+                s.take("(")
+                assert s.list(")") == [("name", "pipe")]
                 s.take("main")
                 s.take(";")
             else:
@@ -330,14 +344,31 @@ class Program:
             elif s.at_type():
                 control.variables.append(s.variable())
             else:
-                kind = s.take()
-                if s.maybe("<"):  # of a register: the type of its values
-                    while s.peek() != "(":
-                        s.take()
-                s.take("(")
-                arguments = s.list(")")
-                control.instances.append((s.take(), kind, arguments))
-                s.take(";")
+                self.instantiation(s, control)
+
+    @staticmethod
+    def instantiation(s, control):
+        stage = None
+        while s.maybe("@"):
+            name, arguments = s.annotation()
+            if name == "stage":
+                stage = int(arguments[0])
+        kind, types = s.take(), []
+        if s.maybe("<"):
+            while not s.maybe(">"):
+                types.append(s.type())
+                s.maybe(",")
+        s.take("(")
+        arguments = s.list(")")
+        name = s.take()
+        control.instances.append((name, kind, arguments))
+        control.types[name], control.stages[name] = types, stage
+        if s.maybe("="):  # the method of a RegisterAction
+            for word in ("{", "void", "apply"):
+                s.take(word)
+            control.methods[name] = (s.parameters(), s.block())
+            s.take("}")
+        s.take(";")
 
     @staticmethod
     def table(s):
@@ -378,6 +409,9 @@ class Program:
     def parser(self, s, control):
         s.take("{")
         while not s.maybe("}"):
+            if s.peek() != "state":
+                self.instantiation(s, control)
+                continue
             s.take("state")
             name = s.take()
             s.take("{")
@@ -401,14 +435,18 @@ class Program:
             control.states[name] = (statements, keys, branches)
 
 
-def load(path, root):
-    """The program of a file, whose includes start at `root`."""
+def preprocessed(path, root, defines=()):
+    """The text of a program, whose includes start at `root`."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("core.p4", "v1model.p4"):
+        for name in ("core.p4", "v1model.p4", "tna.p4", "t2na.p4"):
             (Path(folder) / name).write_text("")
-        command = ["cpp", "-P", "-undef", "-nostdinc", "-I", str(root), "-I", folder, str(path)]
-        text = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    return Program(text)
+        command = ["cpp", "-P", "-undef", "-nostdinc", "-I", str(root), "-I", folder]
+        command += [f"-D{define}" for define in defines] + [str(path)]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+def load(path, root):
+    return Program(preprocessed(path, root))
 
 
 def matches(keyset, value, evaluate):

@@ -228,8 +228,9 @@ class Run:
     def __init__(self, machine, instance, arguments):
         self.machine, self.instance = machine, instance
         control = instance.control
-        self.names = {name: value for (_, name), value in zip(control.parameters, arguments, strict=True)}
-        self.kinds = {}  # of variables
+        self.names = {name: value for (_, name, _), value in zip(control.parameters, arguments, strict=True)}
+        # Of variables, and of parameters that are no headers or structs.
+        self.kinds = {name: kind for kind, name, _ in control.parameters if kind[0] != "name"}
         self.recirculates = False
 
     def apply(self):
@@ -417,10 +418,17 @@ class Run:
         if isinstance(target, (PacketIn, PacketOut)):
             return getattr(target, method)(self.evaluate(arguments[0]))
         if isinstance(target, Instance) and method == "apply":
-            return Run(self.machine, target, [self.evaluate(argument) for argument in arguments]).apply()
+            return self.apply_control(target, arguments)
         if method == "apply":
             return {"hit": self.look_up(target)}
         raise P4Error(f"unknown method {method}")
+
+    def apply_control(self, control, arguments):
+        run = type(self)(self.machine, control, [self.evaluate(argument) for argument in arguments])
+        run.apply()
+        for (kind, name, direction), argument in zip(control.control.parameters, arguments, strict=True):
+            if kind[0] != "name" and direction in ("out", "inout"):
+                self.assign(argument, run.names[name])
 
     @staticmethod
     def header_method(header, method):
@@ -458,7 +466,7 @@ class Run:
         if name == "NoAction":
             return
         parameters, body = self.instance.control.actions[name]
-        for (kind, parameter), value in zip(parameters, arguments, strict=True):
+        for (kind, parameter, _), value in zip(parameters, arguments, strict=True):
             self.kinds[parameter] = kind
             self.assign(("name", parameter), value)
         self.execute(body)

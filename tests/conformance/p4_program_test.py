@@ -1,258 +1,45 @@
 #!/usr/bin/env python3
-"""Replays the golden vectors on the P4 program, in the interpreter of this folder. Packets are whole Ethernet frames.
+"""Replays vectors on the P4 program for v1model, in the interpreter of this folder, and checks the traffic of a switch."""
 
-The program neither makes nor verifies tags: they are left out of the comparison, and vectors about them do not apply. Cookies
-are verified.
-"""
-
-import argparse
-import json
-import struct
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import p4_interpreter
 import p4_machine
+import p4_vectors
+from p4_vectors import ROOT, frame_of
 
-ROOT = Path(__file__).resolve().parents[2]
-OWN_IP, OWN_MAC = 0x0A0000FE, 0x020000000001
-UDP_PORT = 5152
-CONTROL_PORT = 510
-FIRST_GROUP = 100
-DROPS = [
-    *("too_short", "bad_magic", "bad_version", "bad_type", "bad_flags", "bad_length", "bad_format", "unknown_job"),
-    *("stale_epoch", "bad_member", "bad_slot", "bad_check", "stale_round", "future_round", "duplicate", "unknown_peer"),
-]  # from 1
-NO_LANES_OR_BRIEF = 0x30
-CONTRIBUTION = 0x21
+PROGRAM = p4_interpreter.load(ROOT / "aggregator/p4/v1model/netsum.p4", ROOT)
 
 
-def checksum(header):
-    total = sum(struct.unpack(f">{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+class Switch(p4_vectors.Switch):
+    control_port = 510
+
+    def __init__(self):
+        super().__init__(p4_machine.Machine(PROGRAM))
+
+    def write(self, register, index, owner, value):
+        register.values[index] = owner << 32 | value
 
 
-def mac_of(peer):
-    return 0x020000000100 + peer
-
-
-def frame_of(peer, datagram, to_ip=OWN_IP):
-    ip = struct.pack(">BBHHHBBHII", 0x45, 0, 28 + len(datagram), 0, 0, 64, 17, 0, 0x0A000100 + peer, to_ip)
-    ip = ip[:10] + struct.pack(">H", checksum(ip)) + ip[12:]
-    ethernet = OWN_MAC.to_bytes(6, "big") + mac_of(peer).to_bytes(6, "big") + b"\x08\x00"
-    return ethernet + ip + struct.pack(">HHHH", 7000 + peer, UDP_PORT, 8 + len(datagram), 0) + datagram
-
-
-class Switch:
-    """The program, with the tables that a control plane would fill."""
-
-    def __init__(self, program):
-        self.machine = p4_machine.Machine(program)
-        self.tables = self.machine.tables
-        for table in self.tables.values():
-            table.entries.clear()
-        self.tables["own_addresses"].entries[(OWN_IP, UDP_PORT)] = ("NoAction", [])
-        self.next_slot = 0
-        self.first_slots, self.epochs = {}, {}  # by job
-
-    def install(self, job):
-        slots = job["data_slots"] + job["scale_slots"]
-        members = job["members"]
-        group = FIRST_GROUP + job["job"]
-        self.first_slots[job["job"]] = self.next_slot
-        self.epochs[job["job"]] = job["epoch"]
-        everybody = (1 << members) - 1
-        entry = [job["epoch"], members, slots, job["payload_bytes"], self.next_slot, everybody, group]
-        entry.append(int(job.get("cookie", "0"), 16))
-        self.tables["jobs"].entries[(job["job"],)] = ("is_job", entry)
-        self.machine.groups[group] = []
-        self.next_slot += slots
-
-    def start_at(self, start):
-        owner = start["job"] << 16 | self.epochs[start["job"]]
-        for name in ("over", "current"):
-            for register in self.machine.registers[name]:
-                register.values[self.first_slots[start["job"]] + start["slot"]] = owner << 32 | start["round"]
-
-    def meet(self, peer, datagram):
-        """A HELLO that the switch has sent to the control plane: the member is there from now on."""
-        job, member = struct.unpack(">H", datagram[4:6])[0], struct.unpack(">H", datagram[10:12])[0]
-        ip, udp_port, port = 0x0A000100 + peer, 7000 + peer, peer + 1
-        self.tables["members"].entries[(job, member)] = ("is_member", [ip, udp_port, port, 1 << member])
-        self.tables["addresses"].entries[(job, member)] = ("send_to", [mac_of(peer), ip, udp_port])
-        self.machine.groups[FIRST_GROUP + job].append((member, port))
-
-    def feed(self, peer, datagram):
-        """Returns [(peer, datagram)]."""
-        sent = self.machine.receive(peer + 1, frame_of(peer, datagram))
-        if [port for port, _ in sent] == [CONTROL_PORT]:
-            frame = struct.pack(">H", peer + 1) + frame_of(peer, datagram)
-            assert sent[0][1] == frame, "the control plane gets the frame as it came, behind the number of its port"
-            self.meet(peer, datagram)
-            return self.feed(peer, datagram)
-        return [(port - 1, self.datagram_to(port - 1, frame)) for port, frame in sent]
-
-    @staticmethod
-    def datagram_to(peer, frame):
-        ethernet, ip, udp, datagram = frame[:14], frame[14:34], frame[34:42], frame[42:]
-        assert ethernet == mac_of(peer).to_bytes(6, "big") + OWN_MAC.to_bytes(6, "big") + b"\x08\x00", ethernet.hex()
-        length, source, to = struct.unpack(">H", ip[2:4])[0], *struct.unpack(">II", ip[12:20])
-        assert (length, source, to) == (28 + len(datagram), OWN_IP, 0x0A000100 + peer), ip.hex()
-        assert struct.unpack(">HHHH", udp) == (UDP_PORT, 7000 + peer, 8 + len(datagram), 0), udp.hex()
-        return datagram
-
-    def drops(self):
-        counters = self.machine.counters["events"]
-        return {name: counters[i + 1] for i, name in enumerate(DROPS) if counters[i + 1]}
-
-
-def untagged(datagram):
-    return datagram[:24] + bytes(8) + datagram[32:]
-
-
-def job_of(datagram):
-    return struct.unpack(">H", datagram[4:6])[0]
-
-
-def shown(replies):
-    return [(to, datagram.hex()) for to, datagram in replies]
-
-
-def applies(vector):
-    if (
-        ("bad_check" in vector["drops"] and vector["name"] != "cookies")
-        or vector.get("lengthens")
-        or vector["name"].startswith(("no_lanes", "brief"))
-    ):
-        return False
-    if any("parent" in job or job.get("sums_values") for job in vector["jobs"]):
-        return False
-    packets = [bytes.fromhex(step["packet"]) for step in vector["steps"]]
-    return all(p[1:2] != bytes([CONTRIBUTION]) or len(p) < 4 or not p[3] & NO_LANES_OR_BRIEF for p in packets)
-
-
-def replay(program, vector):
-    """Raises AssertionError at the first difference."""
-    switch = Switch(program)
-    for job in vector["jobs"]:
-        switch.install(job)
-    cookies = {job["job"] for job in vector["jobs"] if "cookie" in job}
-    for start in vector["start"]:
-        switch.start_at(start)
-    for number, step in enumerate(vector["steps"]):
-        wanted = [(to, bytes.fromhex(reply["packet"])) for reply in step["replies"] for to in reply["to"]]
-        wanted = [(to, packet if job_of(packet) in cookies else untagged(packet)) for to, packet in wanted]
-        got = switch.feed(step["from"], bytes.fromhex(step["packet"]))
-        got = [(to, packet if job_of(packet) in cookies else untagged(packet)) for to, packet in got]
-        assert sorted(got) == sorted(wanted), f"step {number}, {step['what']}:\n{shown(wanted)}, not\n{shown(got)}"
-    assert switch.drops() == vector["drops"], f"drops {switch.drops()}, not {vector['drops']}"
-
-
-def check_other_traffic(program):
-    """What is not for the aggregator is switched."""
-    switch = Switch(program)
-    machine = switch.machine
-    machine.groups[1] = [(0, port) for port in (1, 2, 3)]
-    transit = frame_of(0, bytes.fromhex("a521140000030007") + bytes(400), to_ip=OWN_IP + 1)
-    others = [transit, transit[:23] + b"\x06" + transit[24:], transit[:12] + b"\x86\xdd" + transit[14:], bytes(60)]
-    others += [transit[:36] + b"\x00\x35" + transit[38:], transit[:14] + b"\x46" + transit[15:]]
-    for frame in others:
-        assert machine.receive(2, frame) == [(1, frame), (3, frame)], "flooded, except to where it came from"
-    switch.tables["macs"].entries[(OWN_MAC,)] = ("to_port", [3])
-    for frame in others[:-3]:
-        assert machine.receive(2, frame) == [(3, frame)]
-
-    def arp(operation, from_mac, from_ip, to_mac, to_ip):
-        addresses = [from_mac.to_bytes(6, "big"), struct.pack(">I", from_ip)]
-        addresses += [to_mac.to_bytes(6, "big"), struct.pack(">I", to_ip)]
-        return bytes.fromhex("00010800060400") + bytes([operation]) + b"".join(addresses)
-
-    broadcast, host = (1 << 48) - 1, mac_of(1)
-    request = broadcast.to_bytes(6, "big") + host.to_bytes(6, "big") + b"\x08\x06" + arp(1, host, 0x0A000101, 0, OWN_IP)
-    assert machine.receive(2, request) == [(1, request), (3, request)]
-    switch.tables["own_arp"].entries[(0x0001080006040001, OWN_IP)] = ("answer", [OWN_MAC])
-    reply = host.to_bytes(6, "big") + OWN_MAC.to_bytes(6, "big") + b"\x08\x06"
-    assert machine.receive(2, request) == [(2, reply + arp(2, OWN_MAC, OWN_IP, host, 0x0A000101))]
-
-
-def check_packet_out(program):
-    """The control plane sends frames by a port of its choice, whatever they are."""
-    machine = Switch(program).machine
-    for frame in (bytes(60), frame_of(0, bytes(32))):
-        assert machine.receive(CONTROL_PORT, struct.pack(">H", 3) + frame) == [(3, frame)]
-
-
-def check_lengths(program):
+def check_lengths(make_switch):
     """Frames whose lengths contradict each other are refused."""
     good = frame_of(0, bytes.fromhex("a526000000030007") + bytes(32))
     wrong = [good + bytes(8), good[:-8], good[:38] + b"\x00\x38" + good[40:]]
     for frame in wrong:
-        switch = Switch(program)
+        switch = make_switch()
         assert not switch.machine.receive(1, frame)
         assert switch.drops() == {"bad_length": 1}, switch.drops()
-    switch = Switch(program)
+    switch = make_switch()
     switch.machine.receive(1, good)
     assert switch.drops() == {"unknown_job": 1}
 
 
-def check_addresses(program):
-    """A member is known by address, UDP port and switch port: packets that differ in one of them are refused."""
-    hello = bytes.fromhex("a526000000030007") + bytes(32)
-    switch = Switch(program)
-    job = {"job": 3, "epoch": 7, "members": 1, "data_slots": 1, "scale_slots": 0, "payload_bytes": 32}
-    switch.install(job)
-    assert len(switch.feed(0, hello)) == 1
-    good = frame_of(0, hello)
-    other_ip = frame_of(1, hello)[:34] + good[34:]
-    other_udp_port = good[:34] + struct.pack(">H", 7001) + good[36:]
-    for port, frame in ((1, other_ip), (1, other_udp_port), (2, good)):
-        assert not switch.machine.receive(port, frame)
-    assert switch.drops() == {"unknown_peer": 3}, switch.drops()
-    assert len(switch.machine.receive(1, good)) == 1
-
-
-def replay_all(program, folder, applies):
-    """Returns how many passed, failed and did not apply."""
-    passed = failed = skipped = 0
-    for path in sorted(folder.glob("*.json")):
-        vector = json.loads(path.read_text())
-        if not applies(vector):
-            skipped += 1
-            continue
-        try:
-            replay(program, vector)
-            passed += 1
-        except (AssertionError, p4_interpreter.P4Error) as error:
-            failed += 1
-            print(f"FAILED {path.name}: {error}")
-    print(f"{folder}: {passed} vectors passed, {failed} failed, {skipped} do not apply")
-    return passed, failed, skipped
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--random", metavar="TOOL", help="netsum_p4_random_vectors: also random packets, as the model replies"
-    )
-    parser.add_argument("--count", type=int, default=8, help="of the random vectors")
-    arguments = parser.parse_args()
-    program = p4_interpreter.load(ROOT / "aggregator/p4/v1model/netsum.p4", ROOT)
-    passed, failed, _ = replay_all(program, ROOT / "wire/vectors", applies)
-    good = passed >= 20 and not failed
-    check_other_traffic(program)
-    check_packet_out(program)
-    check_lengths(program)
-    check_addresses(program)
-    if arguments.random:
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run([arguments.random, folder, str(arguments.count)], check=True)
-            good &= replay_all(program, Path(folder), lambda _: True) == (arguments.count, 0, 0)
-    return 0 if good else 1
-
+CHECKS = [
+    p4_vectors.check_other_traffic,
+    p4_vectors.check_packet_out,
+    p4_vectors.check_addresses,
+    check_lengths,
+]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(p4_vectors.main(__doc__, Switch, p4_vectors.golden, 20, CHECKS))

@@ -47,9 +47,15 @@ bool P4Run::takes(const netsum_fields& packet) const {
     case NETSUM_FORMAT_SUM_I8:
     case NETSUM_FORMAT_SUM_I16:
     case NETSUM_FORMAT_SUM_I32:
-    case NETSUM_FORMAT_SUM_I64:
     case NETSUM_FORMAT_MAX_U8:
+    case NETSUM_FORMAT_MAX_U16:
+    case NETSUM_FORMAT_MAX_U32:
       return true;
+    case NETSUM_FORMAT_SUM_I64:
+    case NETSUM_FORMAT_MAX_U64:
+    case NETSUM_FORMAT_OR_U64:
+    case NETSUM_FORMAT_XOR_U64:
+      return chip_ == P4Chip::kBmv2;
     default:
       if (netsum_is_words(packet.format) || netsum_is_values(packet.format))
         return true;                                                             // values are refused by name

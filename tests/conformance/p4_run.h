@@ -13,9 +13,12 @@
 
 namespace netsum::conformance {
 
+// The model combines what BMv2 can. As Tofino, it is given packets that Tofino's program takes, and does not notice overflows.
+enum class P4Chip { kBmv2, kTofino };
+
 class P4Run : public DataplaneUnderTest, private p4::TagExtern {
  public:
-  P4Run() : pipeline_(this) {}
+  explicit P4Run(P4Chip chip = P4Chip::kBmv2) : chip_(chip), pipeline_(this, chip == P4Chip::kBmv2) {}
   void install(const VectorJob& job) override;
   bool start_at(const VectorStart& start) override;
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override;
@@ -31,6 +34,7 @@ class P4Run : public DataplaneUnderTest, private p4::TagExtern {
   // The control plane: the first HELLO tells where a member is.
   void meet(const p4::Datagram& hello);
 
+  const P4Chip chip_;
   std::map<uint16_t, wire::PacketKey> keys_;  // by job
   uint32_t next_slot_ = 0;
   p4::Pipeline pipeline_;

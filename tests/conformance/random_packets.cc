@@ -21,6 +21,16 @@ class Traffic {
     without.format = NETSUM_FORMAT_SUM_I32;
     without.flags = NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF;
     takes_without_lanes_ = dataplane.takes(without);
+    static constexpr uint8_t kFormats[] = {
+        NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8,
+        NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64, NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
+        NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_SUM_I8};
+    for (const uint8_t format : kFormats) {
+      netsum_fields f{};
+      f.type = NETSUM_TYPE_CONTRIBUTION;
+      f.format = format;
+      if (dataplane.takes(f)) formats_.push_back(format);
+    }
     for (uint16_t index = 0; index < 2; ++index) {
       VectorJob job;
       job.job = static_cast<uint16_t>(index * 3 + 1);
@@ -77,11 +87,7 @@ class Traffic {
     f.signature = 0x5EED;
     f.type = NETSUM_TYPE_CONTRIBUTION;
     // Each round has its format and length, so that members agree most of the time.
-    static constexpr uint8_t kFormats[] = {
-        NETSUM_FORMAT_SUM_I16, NETSUM_FORMAT_SUM_I32, NETSUM_FORMAT_SUM_I64, NETSUM_FORMAT_MAX_U8,
-        NETSUM_FORMAT_OR_U64,  NETSUM_FORMAT_XOR_U64, NETSUM_FORMAT_MAX_U16, NETSUM_FORMAT_MAX_U32,
-        NETSUM_FORMAT_MAX_U64, NETSUM_FORMAT_SUM_I8};
-    f.format = kFormats[f.round % std::size(kFormats)];
+    f.format = formats_[f.round % formats_.size()];
     // In the scale slot, mostly.
     static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32),
                                           NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32),
@@ -227,6 +233,7 @@ class Traffic {
 
   Rng rng_;
   bool takes_without_lanes_ = true;
+  std::vector<uint8_t> formats_;  // of lanes, that the dataplane takes
   std::vector<VectorJob> jobs_;
   std::vector<wire::PacketKey> keys_;  // by job
   wire::PacketKey parents_key_;

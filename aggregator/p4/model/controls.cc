@@ -379,7 +379,7 @@ void Pipeline::lanes(Pass* pass, Packet* packet) {
 void Pipeline::overflow(Pass* pass, Packet* packet) {
   Metadata& m = packet->meta;
   const bool says_so = !packet->pass.valid && (packet->netsum.flags & NETSUM_FLAG_OVERFLOW) != 0;
-  const bool more = m.adds && (m.lanes_overflow || says_so);
+  const bool more = m.adds && ((m.lanes_overflow && detects_overflow_) || says_so);
   m.overflow = overflow_.access(pass, m.bank_index, [&](uint8_t& value) {
     if (m.opens) value = 0;
     if (more) value = 1;

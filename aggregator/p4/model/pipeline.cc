@@ -53,8 +53,9 @@ void parse_words(Packet* packet) {
 
 }  // namespace
 
-Pipeline::Pipeline(TagExtern* tag)
+Pipeline::Pipeline(TagExtern* tag, bool detects_overflow)
     : tag_(tag),
+      detects_overflow_(detects_overflow),
       over_(kOver, NETSUM_P4_SLOTS),
       current_(kCurrent, NETSUM_P4_SLOTS),
       chunk_(kIdentity, NETSUM_P4_BANKS),

@@ -37,8 +37,9 @@ struct Datagram {
 
 class Pipeline {
  public:
-  // `tag` outlives the pipeline. Null: tags are neither verified nor made.
-  explicit Pipeline(TagExtern* tag = nullptr);
+  // `tag` outlives the pipeline. Null: tags are neither verified nor made. `detects_overflow`: whether lanes that pass their
+  // range are noticed; Tofino's ALUs do not report them.
+  explicit Pipeline(TagExtern* tag = nullptr, bool detects_overflow = true);
 
   // --- Control plane ---------------------------------------------------------------------------------------------
   // Installs the job, or replaces it, without members. Its slots are empty, unless they have been those of a job with
@@ -97,6 +98,7 @@ class Pipeline {
   void count(int index) { ++counters_[static_cast<size_t>(index)]; }
 
   TagExtern* const tag_;
+  const bool detects_overflow_;
   std::map<uint16_t, JobEntry> jobs_;
   std::map<std::pair<uint16_t, uint16_t>, Endpoint> members_;  // by job and member
 

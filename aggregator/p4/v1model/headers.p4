@@ -1,63 +1,8 @@
-// Headers and metadata. Those of netsum have the names of model/packet.h.
+// Headers and metadata, with the names of model/packet.h.
 #ifndef NETSUM_AGGREGATOR_P4_V1MODEL_HEADERS_P4_
 #define NETSUM_AGGREGATOR_P4_V1MODEL_HEADERS_P4_
 
-#include "aggregator/p4/sizes.h"
-#include "wire/ids.h"
-
-#define ETHERTYPE_IPV4 0x0800
-#define ETHERTYPE_ARP 0x0806
-#define IP_PROTOCOL_UDP 17
-#define IP_BYTES 20
-#define UDP_BYTES 8
-#define ETHERNET_BYTES 14
-
-header ethernet_t {
-  bit<48> to;
-  bit<48> from;
-  bit<16> ethertype;
-}
-
-// Ethernet and IPv4 only.
-header arp_t {
-  bit<64> kind;  // hardware and protocol types and lengths, and the operation
-  bit<48> sender_mac;
-  bit<32> sender_ip;
-  bit<48> target_mac;
-  bit<32> target_ip;
-}
-#define ARP_REQUEST 0x0001080006040001
-#define ARP_REPLY 0x0001080006040002
-
-header ipv4_t {
-  bit<8> version_ihl;
-  bit<8> tos;
-  bit<16> total_length;
-  bit<16> id;
-  bit<16> flags_offset;
-  bit<8> ttl;
-  bit<8> protocol;
-  bit<16> checksum;
-  bit<32> from;
-  bit<32> to;
-}
-
-header udp_t {
-  bit<16> from;
-  bit<16> to;
-  bit<16> length;
-  bit<16> checksum;
-}
-
-// In front of a frame to the control plane, and of one that it sends. Behind the latter nothing is parsed.
-@controller_header("packet_in")
-header packet_in_t {
-  bit<16> port;  // by which it came
-}
-@controller_header("packet_out")
-header packet_out_t {
-  bit<16> port;  // by which it leaves
-}
+#include "aggregator/p4/common/headers.p4"
 
 // Carried between the passes of a packet, in front of the other headers.
 header pass_t {
@@ -66,22 +11,6 @@ header pass_t {
   bit<8> verdict;     // of the passes before
   bit<16> blamed;     // REPLY_ERROR: the member
   bit<16> left_bytes; // of the payload, not consumed yet
-}
-
-header netsum_t {
-  bit<8> magic;
-  bit<4> version;
-  bit<4> packet_type;
-  bit<8> format;
-  bit<8> flags;
-  bit<16> job;
-  bit<16> epoch;
-  bit<16> slot;
-  bit<16> member;
-  bit<32> round;
-  bit<32> chunk;
-  bit<32> signature;
-  bit<64> check;
 }
 
 header word_t {
@@ -106,6 +35,8 @@ struct metadata_t {
   bit<16> payload_bytes;  // of the datagram as it came
   bit<8> words;           // that the parser has extracted
   bit<16> left_bytes;     // behind them
+  bit<16> ip_bytes;       // that the UDP header implies
+  bit<1> bad_frame;       // the frame's length is not that of its headers
   bit<8> drop;            // NETSUM_DROP_*
   // Of the format (table formats).
   bit<1> format_known;
@@ -115,11 +46,17 @@ struct metadata_t {
   bit<8> top_shift;
   // Of the job (table jobs) and the member (table members).
   bit<16> addressee;
+  bit<1> job_known;
+  bit<16> epoch;
   bit<16> members;
-  bit<32> first_slot;
+  bit<16> slots;
+  bit<16> largest_payload;
   bit<64> everybody;
   bit<64> cookie;
   bit<16> multicast_group;
+  bit<1> member_known;
+  bit<32> member_ip;
+  bit<16> member_udp_port;
   bit<64> member_bit;
   bit<9> member_port;
   // Of the slot.

@@ -4,9 +4,12 @@
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
 
-#include "aggregator/p4/v1model/admit.p4"
-#include "aggregator/p4/v1model/forward.p4"
 #include "aggregator/p4/v1model/headers.p4"
+
+#include "aggregator/p4/common/admit.p4"
+#include "aggregator/p4/common/forward.p4"
+#include "aggregator/p4/common/verdict.p4"
+#include "aggregator/p4/v1model/format.p4"
 #include "aggregator/p4/v1model/lanes.p4"
 #include "aggregator/p4/v1model/next.p4"
 #include "aggregator/p4/v1model/parser.p4"
@@ -14,9 +17,9 @@
 
 control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
   Format() format;
-  Refuse() refuse;
   Job() job;
   Member() member;
+  Refuse() refuse;
   Round() round;
   Identity() identity;
   Failed() failed;
@@ -48,25 +51,24 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
       s.egress_spec = h.packet_out.port[8:0];
       h.packet_out.setInvalid();
     } else if (!own) {
-      forward.apply(h, m, s);
+      forward.apply(h, s.ingress_port, s.egress_spec, s.mcast_grp);
+      if (s.mcast_grp != 0) {
+        m.flooded = 1;
+      }
     } else if (m.later == 0 && s.checksum_error == 1) {
       mark_to_drop(s);
     } else {
       if (h.netsum.isValid()) {
         format.apply(h, m);
-      }
-      if (m.later == 0) {
-        refuse.apply(h, m, s);
-      }
-      if (m.drop == NETSUM_DROP_NONE) {
         job.apply(h, m);
+        member.apply(h, m);
+        m.bank_index = (m.slot_index << 1) | (h.netsum.round & 1);
       }
-      if (m.drop == NETSUM_DROP_NONE) {
-        member.apply(h, m, s);
+      m.ip_bytes = h.udp.length + IP_BYTES;
+      if (s.parser_error != error.NoError || s.packet_length != (bit<32>)h.ipv4.total_length + ETHERNET_BYTES) {
+        m.bad_frame = 1;
       }
-      if (m.drop != NETSUM_DROP_NONE && m.later == 1) {
-        m.drop = NETSUM_P4_COUNT_LOST_PASS;
-      }
+      refuse.apply(h, m, s.ingress_port);
       if (m.drop == NETSUM_DROP_NONE && h.netsum.packet_type != NETSUM_TYPE_HELLO) {
         round.apply(h, m);
         identity.apply(h, m);

@@ -34,6 +34,7 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
   action reply_welcome() {
     h.netsum.packet_type = NETSUM_TYPE_WELCOME;
     h.netsum.flags = 0;
+    h.netsum.check = m.cookie;
     m.to_member = 1;
     m.event = NETSUM_P4_COUNT_HELLOS;
   }

@@ -9,8 +9,6 @@
 
 #include "aggregator/p4/v1model/headers.p4"
 
-#define BEFORE 0xFFFFFFFF /* m.ahead: of the round before the current one */
-
 // A packet of round r opens r if r - 1 is both the current round and over. The packet that completes a round says so in its
 // next pass.
 control Round(inout headers_t h, inout metadata_t m) {
@@ -95,7 +93,7 @@ control Seen(inout headers_t h, inout metadata_t m) {
   register<bit<64>, bit<32>>(NETSUM_P4_BANKS) seen;
   apply {
     bit<32> index = m.bank_index;
-    if (m.ahead == BEFORE) {
+    if (m.ahead == NETSUM_P4_AHEAD_BEFORE) {
       index = index ^ 1;
     }
     bool counts = m.later == 0 && h.netsum.packet_type == NETSUM_TYPE_CONTRIBUTION && m.ahead == 0 && m.used == 1 &&
@@ -135,82 +133,6 @@ control Arrived(inout headers_t h, inout metadata_t m) {
     }
     arrived.write(m.bank_index, value);
     m.all_here = (bit<16>)value == m.members ? 1w1 : 0;
-  }
-}
-
-// What becomes of the packet: netsum_slot_contribute() and netsum_slot_probe() of slot.h. In later passes, what the first
-// one has decided.
-control Verdict(inout headers_t h, inout metadata_t m) {
-  action not_live() {
-    m.drop = m.ahead[31:31] == 0 ? (bit<8>)NETSUM_DROP_FUTURE_ROUND : (bit<8>)NETSUM_DROP_STALE_ROUND;
-  }
-  action on_later_pass() {
-    m.verdict = h.pass.verdict;
-  }
-  apply {
-    if (m.later == 1) {
-      on_later_pass();
-      bool counts = h.pass.verdict == NETSUM_P4_VERDICT_STORE || h.pass.verdict == NETSUM_P4_VERDICT_ADD;
-      bool gone = false;  // the round, while the packet was between two passes
-      if (h.pass.step == NETSUM_P4_STEP_CONSUME) {
-        gone = counts && m.ahead != 0;
-        m.blamed = h.pass.blamed;
-      } else if (h.pass.step == NETSUM_P4_STEP_HARVEST) {
-        gone = m.ahead != 0 && m.ahead != BEFORE;
-      } else {
-        gone = m.ahead != 0 || m.is_over == 1;
-        if (m.failed == 1) {
-          m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
-        }
-      }
-      if (gone) {
-        m.verdict = NETSUM_P4_VERDICT_DROP;
-        m.event = NETSUM_P4_COUNT_LOST_PASS;
-      }
-    } else if (h.netsum.packet_type == NETSUM_TYPE_PROBE) {
-      m.verdict = NETSUM_P4_VERDICT_REPLY_STATUS;
-      m.again = 1;
-      if (m.ahead == 1 && m.before_is_over == 1) {
-        m.seen = 0;
-      } else if (m.ahead == BEFORE && m.used == 1 && m.known == 0) {
-        m.seen = m.everybody;
-      } else if (m.ahead == BEFORE) {
-        m.drop = NETSUM_DROP_STALE_ROUND;
-      } else if (m.ahead != 0 || m.used == 0) {
-        not_live();
-      } else if (m.failed == 1) {
-        m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
-      } else {
-        m.again = m.is_over | ~m.known | m.all_here;
-      }
-    } else if (m.opens == 1) {
-      m.verdict = NETSUM_P4_VERDICT_STORE;
-    } else if (m.ahead == 1) {
-      m.drop = NETSUM_DROP_FUTURE_ROUND;
-    } else if (m.ahead == BEFORE) {
-      if (m.used == 1 && m.agrees == 1 && m.known == 0) {
-        m.verdict = NETSUM_P4_VERDICT_REPLY_RESULT;
-      } else {
-        m.drop = NETSUM_DROP_STALE_ROUND;
-      }
-    } else if (m.ahead != 0 || m.used == 0) {
-      not_live();
-    } else if (m.failed == 1) {
-      m.verdict = NETSUM_P4_VERDICT_REPLY_ERROR;
-    } else if (m.adds == 1) {
-      m.verdict = NETSUM_P4_VERDICT_ADD;
-    } else if (m.known == 0) {
-      m.verdict = NETSUM_P4_VERDICT_ERROR_ALL;
-    } else if (m.agrees == 1 && m.is_over == 1) {
-      m.verdict = NETSUM_P4_VERDICT_REPLY_RESULT;
-    } else if (m.agrees == 1 && m.all_here == 1) {
-      m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;  // the packet that completed the round was lost between two passes
-    } else {
-      m.drop = NETSUM_DROP_DUPLICATE;
-    }
-    if (m.drop != NETSUM_DROP_NONE) {
-      m.verdict = NETSUM_P4_VERDICT_DROP;
-    }
   }
 }
 

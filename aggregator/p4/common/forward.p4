@@ -1,10 +1,11 @@
 // What is not for the aggregator: an ordinary switch, which also answers ARP requests for the aggregator's address.
-#ifndef NETSUM_AGGREGATOR_P4_V1MODEL_FORWARD_P4_
-#define NETSUM_AGGREGATOR_P4_V1MODEL_FORWARD_P4_
+#ifndef NETSUM_AGGREGATOR_P4_COMMON_FORWARD_P4_
+#define NETSUM_AGGREGATOR_P4_COMMON_FORWARD_P4_
 
-#include "aggregator/p4/v1model/headers.p4"
+#include "aggregator/p4/common/headers.p4"
 
-control Forward(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+// It leaves by `egress_port`, or, if `group` is not 0, by all ports of this multicast group except `from_port`.
+control Forward(inout headers_t h, in bit<9> from_port, inout bit<9> egress_port, inout bit<16> group) {
   action answer(bit<48> mac) {
     h.arp.kind = ARP_REPLY;
     h.arp.target_mac = h.arp.sender_mac;
@@ -14,7 +15,7 @@ control Forward(inout headers_t h, inout metadata_t m, inout standard_metadata_t
     h.arp.sender_ip = asked;
     h.ethernet.to = h.ethernet.from;
     h.ethernet.from = mac;
-    s.egress_spec = s.ingress_port;
+    egress_port = from_port;
   }
   table own_arp {
     key = {
@@ -26,11 +27,10 @@ control Forward(inout headers_t h, inout metadata_t m, inout standard_metadata_t
     size = 8;
   }
   action to_port(bit<9> port) {
-    s.egress_spec = port;
+    egress_port = port;
   }
   action flood() {
-    s.mcast_grp = NETSUM_P4_FLOOD_GROUP;
-    m.flooded = 1;
+    group = NETSUM_P4_FLOOD_GROUP;
   }
   table macs {
     key = { h.ethernet.to: exact; }

@@ -1,0 +1,107 @@
+// Headers and metadata, with the names of v1model/headers.p4 where both have them.
+#ifndef NETSUM_AGGREGATOR_P4_TNA_HEADERS_P4_
+#define NETSUM_AGGREGATOR_P4_TNA_HEADERS_P4_
+
+#include "aggregator/p4/common/headers.p4"
+
+// From the ingress to the egress, in front of everything.
+header bridge_t {
+  bit<8> path;     // NETSUM_TNA_PATH_*
+  bit<16> number;  // FLOOD: the port by which it came; MEMBER: the member
+}
+
+// Carried between the passes of a packet, in front of the headers of the frame.
+header pass_t {
+  bit<8> step;         // NETSUM_P4_STEP_*
+  bit<8> group;        // of 128 bytes of lanes
+  bit<8> part;         // of the passes of this group
+  bit<8> lanes;        // NETSUM_P4_LANES_*: what this pass does to the sums
+  bit<8> element;      // of the two that a group has in each register
+  bit<8> words;        // behind the headers, that this pass takes
+  bit<8> room;         // words that this pass puts there: HARVEST, part 0
+  bit<8> verdict;      // of the first pass
+  bit<16> blamed;      // REPLY_ERROR: the member
+  bit<16> left_bytes;  // of the payload, behind the words of this pass
+}
+
+// The payload of PROBE, STATUS and ERROR.
+header answer_t {
+  bit<32> high;
+  bit<32> low;
+}
+
+header word_t {
+  bit<32> bits;
+}
+
+struct headers_t {
+  bridge_t bridge;
+  packet_in_t packet_in;
+  packet_out_t packet_out;
+  pass_t pass;
+  ethernet_t ethernet;
+  arp_t arp;
+  ipv4_t ipv4;
+  udp_t udp;
+  netsum_t netsum;
+  answer_t answer;
+  word_t[NETSUM_TNA_WORDS] words;
+}
+
+struct metadata_t {
+  // Of the packet.
+  bit<1> later;           // not its first pass
+  bit<16> payload_bytes;  // of the datagram as it came
+  bit<16> ip_bytes;       // that the UDP header implies
+  bit<1> bad_frame;       // shorter than its headers say
+  bit<1> bad_checksum;
+  bit<8> drop;            // NETSUM_DROP_*
+  // Of the format (table formats).
+  bit<1> format_known;
+  bit<1> values;
+  bit<8> last_part_in;   // of a group that is consumed
+  bit<8> last_part_out;  // of a group that is harvested
+  // Of the job (table jobs) and the member (table members).
+  bit<16> addressee;
+  bit<1> job_known;
+  bit<16> epoch;
+  bit<16> members;
+  bit<16> slots;
+  bit<16> largest_payload;
+  bit<64> everybody;
+  bit<64> cookie;
+  bit<16> multicast_group;
+  bit<1> member_known;
+  bit<32> member_ip;
+  bit<16> member_udp_port;
+  bit<64> member_bit;
+  bit<9> member_port;
+  // Of the slot.
+  bit<32> owner;  // the job's index and epoch
+  bit<32> slot_index;
+  bit<32> bank_index;
+  bit<32> ahead;
+  bit<1> before_is_over;
+  bit<1> is_over;
+  bit<1> opens;
+  bit<1> used;
+  bit<1> agrees;
+  bit<1> failed;
+  bit<16> blamed;
+  bit<64> seen;
+  bit<1> known;
+  bit<1> adds;
+  bit<1> all_here;
+  // What is done.
+  bit<8> verdict;
+  bit<1> again;
+  bit<1> overflow;
+  bit<8> event;  // a counter, or 0
+  // Where it goes.
+  bit<1> recirculate;
+  bit<1> to_control;
+  bit<1> to_member;
+  bit<1> to_all;
+}
+
+#endif
