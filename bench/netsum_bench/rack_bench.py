@@ -14,6 +14,7 @@ All ranks start an iteration at one instant, and it lasts until the last rank ha
 
 import contextlib
 import functools
+import os
 import sys
 
 from netsum_bench import rack_report
@@ -174,7 +175,16 @@ def run_place(options, workers, rate, out, say, expired):
         for dataplane in ("user", "xdp"):
             if any(("xdp" in name.removesuffix("af_xdp")) == (dataplane == "xdp") for name in wanted):
                 racks[dataplane] = stack.enter_context(
-                    Rack(options.netsum, f"bench{dataplane}", workers, rate, options.mtu, dataplane, spares=1)
+                    Rack(
+                        options.netsum,
+                        f"bench{dataplane}",
+                        workers,
+                        rate,
+                        options.mtu,
+                        dataplane,
+                        spares=1,
+                        flags=("--cores", options.cores),
+                    )
                 )
         if any(name.endswith("-multicast") for name in wanted):
             racks["multicast"] = stack.enter_context(
@@ -200,6 +210,12 @@ def parse_arguments():
     parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of %(default)s; also {', '.join(MORE_SYSTEMS)}")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
     parser.add_argument("--mtu", type=int, default=1500)
+    parser.add_argument(
+        "--cores",
+        type=int,
+        default=max(1, min(8, os.cpu_count() // 4)),
+        help="threads of the daemon in the switch (default: a quarter of the machine's cores, %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK}, where not given")
     parser.add_argument("--full", action="store_true", help=f"{FULL}, where not given")
     options = parser.parse_args()

@@ -29,83 +29,8 @@ def spare_host(rack):
         yield address
 
 
-class Netsum:
-    """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
-    "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
-    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones."""
-
-    setting = ""
-    collective = "allreduce"
-
-    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0):
-        if packet_io == "af_xdp" and rack.rate != "none":
-            raise Failed("AF_XDP would go past the shaping of the links")
-        self.rack, self.dtype, self.packet_io, self.place, self.lane_bits = rack, dtype, packet_io, place, lane_bits
-        kind = {"switch": rack.dataplane, "memory": "memory"}.get(place, place)
-        self.name = (
-            f"netsum-{kind}"
-            + ("" if dtype == "float32" else f"-{dtype}")
-            + (f"-lanes{lane_bits}" if lane_bits else "")
-            + ("" if packet_io == "udp" else f"-{packet_io}")
-            + ("-multicast" if rack.multicast else "")
-        )
-        self.resources = contextlib.ExitStack()
-        if place == "mix":
-            self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
-        else:
-            embedded = ["--aggregator", "", "--root", rack.root]
-            self.flags = {"switch": [], "shards": embedded, "memory": [*embedded, "--shared-memory"]}[place]
-
-    def calibrate(self, _plan):
-        return {}
-
-    def measure(self, size, iterations, warmup):
-        size = size if self.dtype == "float32" else size // 2  # as many elements
-        with gate_file(self.rack.workers) as gate:
-            command = [
-                self.rack.netsum,
-                "bench",
-                self.collective,
-                "--world-size",
-                self.rack.workers,
-                *(("--bytes", size) if size else ()),
-                "--iterations",
-                iterations,
-                "--warmup",
-                warmup,
-                "--dtype",
-                self.dtype,
-                *(("--lane-bits", self.lane_bits) if self.lane_bits else ()),
-                "--mtu",
-                self.rack.mtu,
-                "--timeout",
-                "120s",
-                "--packet-io",
-                self.packet_io,
-                "--start-gate",
-                gate,
-                *self.flags,
-                "--json",
-                "--rank",
-            ]
-            ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
-            reports = [json.loads(out) for out in finish(ranks)]
-        summed_by = reports[0]["summed_by"]
-        if (
-            (self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
-            or self.rack.multicast != ("results by multicast" in summed_by)
-            or (self.place == "memory" and any(r["ranks"][0]["bytes_sent"] for r in reports))
-        ):
-            raise Failed(f"{self.name} was to be measured, but it is: {summed_by}")
-        found = combine([{"wrong": r["results_wrong"], "sums": [], "stamps": r["ranks"][0]["stamps"]} for r in reports])
-        return {**found, "retransmissions": sum(r["ranks"][0]["retransmissions"] for r in reports)}
-
-    def close(self):
-        self.resources.close()
-
-
 class Tuned:
-    """A peer that has settings to choose from: at each size the one that was fastest in a short run is measured."""
+    """A system that has settings to choose from: at each size the one that was fastest in a short run is measured."""
 
     def __init__(self):
         self.chosen = {}
@@ -136,6 +61,103 @@ class Tuned:
             raise Failed("no setting of it worked in the calibration")
         [result] = self.run_with(self.chosen[size], [(size, iterations, warmup)])
         return {**result, "setting": self.chosen[size]}
+
+
+class Netsum(Tuned):
+    """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
+    "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
+    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. Where the machine has more cores than
+    workers, a setting is how many engine threads each of them has."""
+
+    collective = "allreduce"
+
+    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0):
+        super().__init__()
+        if packet_io == "af_xdp" and rack.rate != "none":
+            raise Failed("AF_XDP would go past the shaping of the links")
+        self.rack, self.dtype, self.packet_io, self.place, self.lane_bits = rack, dtype, packet_io, place, lane_bits
+        kind = {"switch": rack.dataplane, "memory": "memory"}.get(place, place)
+        self.name = (
+            f"netsum-{kind}"
+            + ("" if dtype == "float32" else f"-{dtype}")
+            + (f"-lanes{lane_bits}" if lane_bits else "")
+            + ("" if packet_io == "udp" else f"-{packet_io}")
+            + ("-multicast" if rack.multicast else "")
+        )
+        self.resources = contextlib.ExitStack()
+        if place == "mix":
+            self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
+        else:
+            embedded = ["--aggregator", "", "--root", rack.root]
+            self.flags = {"switch": [], "shards": embedded, "memory": [*embedded, "--shared-memory"]}[place]
+
+    def candidates(self, sizes):
+        if self.packet_io != "udp" or self.place == "memory":
+            return {}
+        cores_of_each = os.cpu_count() // self.rack.workers
+        large = [size for size in sizes if size > SMALL]
+        found = {self.threads_text(1): sizes}
+        return {**found, **{self.threads_text(n): large for n in (2, 4) if n <= cores_of_each and large}}
+
+    @staticmethod
+    def threads_text(number):
+        return f"{number} engine thread{'s' if number > 1 else ''}"
+
+    def calibrate(self, plan):
+        return super().calibrate(plan) if len(self.candidates([size for size, *_ in plan])) > 1 else {}
+
+    def measure(self, size, iterations, warmup):
+        if size in self.chosen:
+            return super().measure(size, iterations, warmup)
+        return self.run(size, iterations, warmup)
+
+    def run_with(self, setting, plan):
+        return [self.run(*step, "--engine-threads", setting.split()[0]) for step in plan]
+
+    def run(self, size, iterations, warmup, *more):
+        size = size if self.dtype == "float32" else size // 2  # as many elements
+        with gate_file(self.rack.workers) as gate:
+            command = [
+                self.rack.netsum,
+                "bench",
+                self.collective,
+                "--world-size",
+                self.rack.workers,
+                *(("--bytes", size) if size else ()),
+                "--iterations",
+                iterations,
+                "--warmup",
+                warmup,
+                "--dtype",
+                self.dtype,
+                *(("--lane-bits", self.lane_bits) if self.lane_bits else ()),
+                "--mtu",
+                self.rack.mtu,
+                "--timeout",
+                "120s",
+                "--packet-io",
+                self.packet_io,
+                "--start-gate",
+                gate,
+                *self.flags,
+                *more,
+                "--json",
+                "--rank",
+            ]
+            ranks = [start(self.rack.inside(w, *command, w)) for w in range(self.rack.workers)]
+            reports = [json.loads(out) for out in finish(ranks)]
+        summed_by = reports[0]["summed_by"]
+        if (
+            (self.packet_io == "af_xdp" and "packets by af_xdp" not in summed_by)
+            or self.rack.multicast != ("results by multicast" in summed_by)
+            or (self.place == "memory" and any(r["ranks"][0]["bytes_sent"] for r in reports))
+        ):
+            raise Failed(f"{self.name} was to be measured, but it is: {summed_by}")
+        found = combine([{"wrong": r["results_wrong"], "sums": [], "stamps": r["ranks"][0]["stamps"]} for r in reports])
+        return {**found, "retransmissions": sum(r["ranks"][0]["retransmissions"] for r in reports)}
+
+    def close(self):
+        self.resources.close()
 
 
 class TorchRanks:

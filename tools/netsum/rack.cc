@@ -332,6 +332,9 @@ RackCommand::RackCommand(CLI::App& root) {
                   "for which p4c-bm2-ss and simple_switch_grpc must be on the PATH")
       ->check(CLI::IsMember({"user", "xdp", "p4"}))
       ->capture_default_str();
+  up_->add_option("--cores", options_.cores, "Threads of the daemon in each switch (for --dataplane user)")
+      ->check(CLI::Range(1, kMaxRackCores))
+      ->capture_default_str();
   spine_dataplane_ = up_->add_option("--spine-dataplane", options_.spine_dataplane,
                                      "Dataplane of the spine (default: as in the racks)")
                          ->check(CLI::IsMember({"user", "xdp"}));

@@ -321,7 +321,9 @@ RackService RackPlan::service(const RackNode& node) const {
                "--mtu",
                std::to_string(options_.mtu),
                "--cores",
-               std::to_string(is_spare ? node.ports.size() : 1)};
+               std::to_string(is_spare                       ? node.ports.size()
+                              : dataplane_of(node) == "user" ? static_cast<size_t>(options_.cores)
+                                                             : 1)};
   if (node.kind == RackNode::Kind::kSwitch && options_.racks > 1) {
     arguments.insert(arguments.end(), {"--parent", control(top())});
   }
@@ -378,6 +380,7 @@ nlohmann::ordered_json to_json(const RackOptions& o) {
           {"switch_aggregator", o.switch_aggregator},
           {"switch_rate_bits", o.switch_rate_bits},
           {"mtu", o.mtu},
+          {"cores", o.cores},
           {"dataplane", o.dataplane},
           {"spine_dataplane", o.spine_dataplane},
           {"multicast", o.multicast},
@@ -396,6 +399,7 @@ RackOptions rack_options_from_json(const nlohmann::ordered_json& json) {
           .switch_aggregator = json.at("switch_aggregator"),
           .switch_rate_bits = json.at("switch_rate_bits"),
           .mtu = json.at("mtu"),
+          .cores = json.at("cores"),
           .dataplane = json.at("dataplane"),
           .spine_dataplane = json.at("spine_dataplane"),
           .multicast = json.at("multicast"),
@@ -437,6 +441,7 @@ std::string difference(const RackOptions& is, const RackOptions& wanted) {
   compare("rate of the switch's aggregator", format_rate(is.switch_rate_bits),
           format_rate(wanted.switch_rate_bits));
   compare("mtu", std::to_string(is.mtu), std::to_string(wanted.mtu));
+  compare("cores", std::to_string(is.cores), std::to_string(wanted.cores));
   compare("dataplane", is.dataplane, wanted.dataplane);
   compare("multicast", on(is.multicast), on(wanted.multicast));
   const auto loss = [](const RackOptions& o) { return o.loss ? format_percent(*o.loss) : "none"; };

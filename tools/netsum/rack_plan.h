@@ -39,6 +39,7 @@ inline constexpr int kMaxRackWorkers = 200;
 inline constexpr int kMaxRacks = 16;
 inline constexpr int kMaxSpareHosts = 64;
 inline constexpr int kMaxSparePorts = 16;
+inline constexpr int kMaxRackCores = 64;
 inline constexpr int kRackControlPort = 5151;
 
 struct RackOptions {
@@ -53,6 +54,7 @@ struct RackOptions {
   bool switch_aggregator = true;
   uint64_t switch_rate_bits = 0;  // between the switch's aggregator and each worker; 0: no limit
   int mtu = 1500;
+  int cores = 1;  // threads of the aggregator in each switch, if it is a daemon
   std::string dataplane = "user";
   std::string spine_dataplane = "user";  // with several racks
   bool multicast = false;                // from aggregators to workers

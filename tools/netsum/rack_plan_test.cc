@@ -191,6 +191,7 @@ TEST(RackPlan, OptionsSurviveTheNote) {
                             .switch_aggregator = false,
                             .switch_rate_bits = 1'000'000,
                             .mtu = 9000,
+                            .cores = 4,
                             .dataplane = "xdp",
                             .spine_dataplane = "user",
                             .multicast = true,
@@ -203,7 +204,7 @@ TEST(RackPlan, OptionsSurviveTheNote) {
       "workers 16, not 4; racks 4, not 1; rate 2.5gbit, not none; worker rates "
       "4-5=1mbit, not none; spare hosts 3, not 0; ports of spare hosts 2, not 1; rate of spare hosts 10gbit, "
       "not none; switch's aggregator off, not on; rate of the switch's aggregator 1mbit, not none; mtu 9000, "
-      "not 1500; dataplane xdp, "
+      "not 1500; cores 4, not 1; dataplane xdp, "
       "not user; multicast on, not off; loss 0.1 %, not none");
 }
 
