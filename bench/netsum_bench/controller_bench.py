@@ -1,7 +1,7 @@
 """What the controller of compression costs over the best level of each phase, on a link whose rate changes.
 
-In a virtual rack, the ranks train a model of 16 MiB of gradients with each fixed level and with "auto". `netsum rack set --rate` changes all
-links between two phases of so many steps. The first phase is a warm-up, and does not count. Needs root, and the Python
+In a virtual rack, the ranks train a model of 16 MiB of gradients with each fixed level and with "auto", which take turns. `netsum rack set
+--rate` changes all links between two phases of so many steps. The first steps are a warm-up, and do not count. Needs root, and the Python
 package (scripts/install_wheel.sh).
 
   make bench-controller
@@ -19,16 +19,18 @@ from netsum_bench.rack import Rack
 from netsum_bench.records import load
 from netsum_bench.systems import TorchRanks
 
+AUTO = controller_report.AUTO
 LEVELS = ["none", "bf16", "int8", {"method": "topk", "ratio": 0.01, "sampled": True}]
 SYSTEMS = {
     "none": None,
     "bf16": {"method": "bf16"},
     "int8": {"method": "int8"},
     "topk 1 %": LEVELS[3],
-    "auto": {"method": "auto", "levels": LEVELS, "warmup_steps": 5},
+    AUTO: {"method": "auto", "levels": LEVELS, "warmup_steps": 5},
 }
 PORT = 29403
-WARM_UP = 12  # steps of the first phase that do not count
+TURN = 10  # steps of a system before the next one trains
+WARM_UP = 20  # steps of the first phase that do not count
 
 
 def parse_rates(text):
@@ -42,8 +44,11 @@ def parse_arguments():
         "--rates", type=parse_rates, default=parse_rates("1gbit,100mbit,10gbit,300mbit,3gbit"), help="of the phases"
     )
     parser.add_argument("--steps", type=number_from(10, 10000), default=80, help="of a phase (default %(default)s)")
+    parser.add_argument("--trace", help="file for the controller's trace: netsum compression replay")
     parser.add_argument("--dataplane", choices=["user", "xdp"], default="user", help="(default %(default)s)")
-    return ready_for_racks(parser, parser.parse_args(), "controller")
+    options = ready_for_racks(parser, parser.parse_args(), "controller")
+    SYSTEMS[AUTO]["trace"] = options.trace
+    return options
 
 
 def step_ms(answers):
@@ -56,27 +61,31 @@ def train(ranks, system, steps):
     return ranks.ask(lambda gate: json.dumps({"gate": gate, **asked}))
 
 
-def run_system(options, rack, run, system):
+def train_phase(ranks, steps):
+    """The step times of all systems, which take turns, so that what else the machine does meets all of them; and the controller's
+    counts."""
+    times, counts = {system: [] for system in SYSTEMS}, {}
+    while len(times[AUTO]) < steps:
+        for system in SYSTEMS:
+            answers = train(ranks, system, min(TURN, steps - len(times[system])))
+            times[system] += step_ms(answers)
+            counts[system] = answers[0]["controller"]
+    return times, counts
+
+
+def run_phases(options, rack, run):
     ranks = TorchRanks(rack, "controller_worker", port=PORT)
     try:
         rack.set_links("--rate", options.rates[0])
-        train(ranks, system, WARM_UP)
+        train_phase(ranks, WARM_UP)
         for phase, rate in enumerate(options.rates):
             rack.set_links("--rate", rate)
-            answers = train(ranks, system, options.steps)
-            times = step_ms(answers)
-            run.keep(
-                {
-                    "workers": options.workers,
-                    "phase": phase,
-                    "rate": rate,
-                    "system": system,
-                    "steps": options.steps,
-                    "step_ms": times,
-                    "controller": answers[0]["controller"],
-                }
-            )
-            say(f"  {system:10} {rate:8} {sum(times) / len(times):8.1f} ms a step")
+            times, counts = train_phase(ranks, options.steps)
+            where = {"workers": options.workers, "phase": phase, "rate": rate, "steps": options.steps}
+            for system in SYSTEMS:
+                run.keep({**where, "system": system, "step_ms": times[system], "controller": counts[system]})
+            means = ", ".join(f"{system} {sum(of) / len(of):.1f}" for system, of in times.items())
+            say(f"[{run.seconds():.0f} s] {rate}, ms a step: {means}")
     finally:
         ranks.close()
 
@@ -84,13 +93,12 @@ def run_system(options, rack, run, system):
 def main():
     options = parse_arguments()
     run = BenchmarkRun(options)
-    for system in SYSTEMS:
-        try:
-            with Rack(options.netsum, "control", options.workers, options.rates[0], 1500, options.dataplane) as rack:
-                run_system(options, rack, run, system)
-        except PROBLEMS as problem:
-            run.keep({"workers": options.workers, "system": system, "failed": str(problem)})
-            say(f"  {system}: FAILED: {problem}")
+    try:
+        with Rack(options.netsum, "control", options.workers, options.rates[0], 1500, options.dataplane) as rack:
+            run_phases(options, rack, run)
+    except PROBLEMS as problem:
+        run.keep({"workers": options.workers, "failed": str(problem)})
+        say(f"FAILED: {problem}")
     records = load(options.output)
     plot = ROOT / "build/bench/controller.svg"
     plot.parent.mkdir(parents=True, exist_ok=True)
