@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from netsum_bench import compression_bench, tables
+from netsum_bench import tables
 from netsum_bench.machine import ROOT, git
 from netsum_bench.records import compact, latest, load
 
@@ -34,10 +34,6 @@ NOT_MEASURED = [
     ":(exclude)*.md",
 ]
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
-COMPRESSION = (
-    "netsum,gloo,gloo-fp16,gloo-powersgd,netsum-bf16,netsum-lanes8,netsum-int4,netsum-topk-1%,"
-    "netsum-powersgd,netsum-dgc-1%,netsum-sidco-1%"
-)
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
 
@@ -198,21 +194,11 @@ PIECES = [
     ),
     Piece(
         "compression",
-        60,
-        [
-            PYTHON,
-            "-m",
-            "netsum_bench.compression_bench",
-            "--workers",
-            "8",
-            "--rates",
-            "100mbit",
-            "--systems",
-            COMPRESSION,
-        ],
+        30,
+        [PYTHON, "-m", "netsum_bench.compression_bench", "--budget", "30"],
         ("rate", "model", "workers", "seed", "system"),
         [*RACK, "torch"],
-        ("--workers", "4,8", "--rates", "100mbit,1gbit,none", "--systems", ",".join(compression_bench.SYSTEMS)),
+        ("--budget", "600"),
         True,
     ),
     Piece(

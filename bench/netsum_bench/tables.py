@@ -336,6 +336,8 @@ TABLES = {
     "profile": profile.tables,
     "verify": verify_bench.table,
     "compression": compression_report.table,
+    "compression:reductions": compression_report.reductions,
+    "compression:choice": compression_report.choice,
     "compression:plot": lambda _: "![Held-out loss against the time of training](data/compression.svg)",
     "thresholds": compression_report.thresholds_table,
     "micro:kernels": kernels,

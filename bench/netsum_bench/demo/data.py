@@ -4,6 +4,7 @@ All give every rank its own share, drawn from the seed alone, so that two runs w
 the same examples in the same order.
 """
 
+import functools
 import pathlib
 import sysconfig
 
@@ -47,6 +48,7 @@ class Digits:
         yield self._test
 
 
+@functools.lru_cache(maxsize=1)
 def read_standard_library(root=None, limit_bytes=TEXT_LIMIT_BYTES):
     """Returns (train, held_out) bytes of the library's top-level packages, whole files, in sorted order."""
     root = pathlib.Path(root or sysconfig.get_paths()["stdlib"])

@@ -7,7 +7,6 @@ import argparse
 import ctypes
 import datetime
 import json
-import math
 import os
 import pathlib
 import signal
@@ -23,9 +22,9 @@ from netsum_bench.process_end import end_worker
 from torch import nn
 
 ALLREDUCE_PROBES = 5
-# DDP makes other buckets after the first step, and PyTorch's PowerSGD waits for them.
-REDUCTION_PROBES, REDUCTION_WARM_UP = 8, 3
 PARALLEL = ("ddp", "fsdp", "fsdp-overlap")
+ITEMS, SMALL_ITEMS = 200_000, 50_000
+SMALL_LANGUAGE_MODEL = {"width": 128, "depth": 2, "heads": 4}
 
 
 def main():
@@ -43,30 +42,16 @@ def main():
 
 
 def run(options, rank, world_size):
-    if options.model == "digits":
-        model, examples = models.DigitClassifier(), data.Digits(rank, world_size, options.seed)
-        # The memory "dgc" has the momentum already.
-        momentum = 0.0 if options.compression and options.compression["method"] == "dgc" else 0.9
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum)
-    elif options.model == "recommender":
-        model = models.Recommender(sparse=options.sparse)
-        examples = data.Clicks(rank, world_size, options.seed)
-        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2)  # takes sparse gradients, too
-    else:
-        model = models.ByteLanguageModel()
-        examples = data.StandardLibraryText(rank, world_size, options.seed)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    model, examples, optimizer = make_training(options.model, options.seed, rank, world_size, options.sparse)
     progress = Progress(options, rank)
     parallel = make_parallel(model, options.parallel)
-    reduction = compress(parallel, options)
     dist.barrier()
 
     before = books(options.backend)
-    losses, step_s, curve = train(parallel, optimizer, examples, options, progress)
+    losses, step_s = train(parallel, optimizer, examples, options, progress)
     after = books(options.backend)
 
     probes = time_allreduce(models.parameter_count(model))
-    reduction_probes = time_reduction(model, options) if reduction or options.hook else None
     held_out = evaluate(model, examples)
     return {
         "parameters": models.parameter_count(model),
@@ -74,13 +59,26 @@ def run(options, rank, world_size):
         "losses": losses,
         "step_s": step_s,
         "allreduce_s": probes,
-        "reduction": reduction_probes,
-        "curve": curve,
         "held_out": held_out,
-        "tcp": traffic.difference(after["tcp"], before["tcp"]),
-        "netsum": after["netsum"] and {"before": before["netsum"], "after": after["netsum"]},
-        "describe": after["describe"],
+        **change_of_books(before, after),
     }
+
+
+def make_training(model, seed, rank, world_size, sparse=False, small=False, momentum=0.9):
+    """The model, this rank's examples, and the optimizer. `small`: fewer parameters. `momentum`: of the classifier's optimizer."""
+    if model == "digits":
+        network, examples = models.DigitClassifier(), data.Digits(rank, world_size, seed)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=momentum)
+    elif model == "recommender":
+        items = SMALL_ITEMS if small else ITEMS
+        network = models.Recommender(items, sparse=sparse)
+        examples = data.Clicks(rank, world_size, seed, items)
+        optimizer = torch.optim.Adagrad(network.parameters(), lr=0.2)  # takes sparse gradients, too
+    else:
+        network = models.ByteLanguageModel(**SMALL_LANGUAGE_MODEL if small else {})
+        examples = data.StandardLibraryText(rank, world_size, seed, batch=2 if small else 4)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.01)
+    return network, examples, optimizer
 
 
 def make_parallel(model, how):
@@ -102,91 +100,30 @@ def make_parallel(model, how):
     return model
 
 
-def compress(parallel, options):
-    """Registers what compresses the gradients, if anything does; returns netsum's Compression."""
-    if options.compression:
-        import netsum.torch
-
-        return netsum.torch.compress(parallel, **options.compression)
-    if options.hook == "fp16":
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-        parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif options.hook == "powersgd":
-        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
-        # It needs two steps without it, in which DDP makes its buckets.
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
-        parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    return None
-
-
-class Replay(nn.Module):
-    """Has the parameters of a model, and chosen gradients: a backward pass that computes hardly anything."""
-
-    def __init__(self, model):
-        super().__init__()
-        self._gradients = [torch.randn_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
-        self.copies = nn.ParameterList(nn.Parameter(p.detach().clone()) for p in model.parameters())
-
-    def forward(self):
-        return sum((p * g).sum() for p, g in zip(self.copies, self._gradients, strict=True))
-
-
-def time_reduction(model, options):
-    """Seconds for the reduction of the last gradients as in a step, on idle workers, and of these for encoding and decoding."""
-    parallel = DistributedDataParallel(Replay(model))
-    reduction = compress(parallel, options)
-    seconds = []
-    for probe in range(REDUCTION_PROBES):
-        if probe == REDUCTION_WARM_UP and reduction:
-            before = reduction.stats()
-        parallel.zero_grad()
-        loss = parallel()
-        dist.barrier()
-        start = time.perf_counter()
-        loss.backward()
-        seconds.append(time.perf_counter() - start)
-    found = {"s": seconds[REDUCTION_WARM_UP:]}
-    if reduction:
-        after = reduction.stats()
-        for part in ("encode_s", "decode_s"):
-            found[part] = (after[part] - before[part]) / (REDUCTION_PROBES - REDUCTION_WARM_UP)
-    return found
-
-
 def train(parallel, optimizer, examples, options, progress):
-    """Returns the losses and seconds of all steps, and where it was evaluated: steps, seconds of training, and what was found."""
-    losses, step_s, curve = [], [], []
+    """Returns the losses and seconds of all steps."""
+    losses, step_s = [], []
     batches = examples.train_batches()
-    steps, step = options.steps, 0
-    while step < steps:
-        step += 1
-        start = time.perf_counter()
-        inputs, targets = next(batches)
-        optimizer.zero_grad()
-        loss = loss_of(parallel(inputs), targets)
-        loss.backward()
-        if options.model != "recommender":  # PyTorch cannot clip sparse gradients
-            nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
-        optimizer.step()
-        step_s.append(time.perf_counter() - start)
-        losses.append(loss.item())
-        progress.report(step, losses[-1])
-        if step == options.steps and options.seconds is not None:
-            steps += further_steps(step_s, options.seconds, options.most_steps)
-        if options.evaluate_every and (step % options.evaluate_every == 0 or step in (options.steps, steps)):
-            curve.append({"step": step, "s": sum(step_s), **evaluate(getattr(parallel, "module", parallel), examples)})
-    return losses, step_s, curve
+    for step in range(1, options.steps + 1):
+        loss, seconds = train_step(parallel, optimizer, batches, options.model)
+        losses.append(loss)
+        step_s.append(seconds)
+        progress.report(step, loss)
+    return losses, step_s
 
 
-def further_steps(step_s, seconds, most):
-    """How many more steps fill the time, by the clock of rank 0."""
-    median = sorted(step_s)[len(step_s) // 2]
-    wanted = math.ceil(max(0.0, seconds - sum(step_s)) / median)
-    number = torch.tensor([min(wanted, max(0, most - len(step_s)))])
-    dist.broadcast(number, 0)
-    return int(number.item())
+def train_step(parallel, optimizer, batches, model):
+    """One step: its loss, and its seconds."""
+    start = time.perf_counter()
+    inputs, targets = next(batches)
+    optimizer.zero_grad()
+    loss = loss_of(parallel(inputs), targets)
+    loss.backward()
+    if model != "recommender":  # PyTorch cannot clip sparse gradients
+        nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
+    optimizer.step()
+    seconds = time.perf_counter() - start
+    return loss.item(), seconds
 
 
 def loss_of(logits, targets):
@@ -230,6 +167,14 @@ def books(backend):
     return {"tcp": traffic.tcp_sockets(), "netsum": stats, "describe": describe}
 
 
+def change_of_books(before, after):
+    return {
+        "tcp": traffic.difference(after["tcp"], before["tcp"]),
+        "netsum": after["netsum"] and {"before": before["netsum"], "after": after["netsum"]},
+        "describe": after["describe"],
+    }
+
+
 class Progress:
     """Rank 0's notes for whoever watches, one JSON line per step."""
 
@@ -252,11 +197,6 @@ def parse_arguments():
     parser.add_argument("--model", choices=["digits", "lm", "recommender"], required=True)
     parser.add_argument("--sparse", action="store_true", help="the recommender's gradients are sparse tensors")
     parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="fsdp: only for lm")
-    parser.add_argument("--compression", type=json.loads, help="settings of netsum.torch.compress(), as JSON")
-    parser.add_argument("--hook", choices=["fp16", "powersgd"], help="of PyTorch, instead")
-    parser.add_argument("--evaluate-every", type=int, default=0, help="steps; the time that it takes does not count")
-    parser.add_argument("--seconds", type=float, help="train on after the last step until so many have passed")
-    parser.add_argument("--most-steps", type=int, default=1_000_000, help="of training on")
     parser.add_argument("--backend", required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
