@@ -72,6 +72,11 @@ uint64_t combined(ReduceOp op, uint64_t x, uint64_t y) {
   }
 }
 
+// As std::ldexp(1.0, exponent), for normal numbers. Products with it are exact where std::ldexp() is.
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
 int log2_ceil(int n) {
   int log2 = 0;
   while ((1 << log2) < n) ++log2;
@@ -84,6 +89,13 @@ int narrow_lane_bits(DataType type, int ranks, int wanted) {
   const bool half = type == DataType::kBFloat16 || type == DataType::kFloat16;
   if (wanted == 8 && (half || type == DataType::kFloat32)) return 8;
   return half && ranks <= 16 && wanted != 32 ? 16 : 32;
+}
+
+double largest_finite(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double x : values)
+    if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
+  return largest;
 }
 
 // Relative spacing of results, their least distance, and the largest of them.
@@ -147,22 +159,25 @@ void OperationMemory::fill_float(size_t i, uint64_t seed) {
   const int range = half ? 30 : 270;
   const int base = lowest + static_cast<int>(netsum_mix64(seed_ + i / 16) % static_cast<uint64_t>(range));
   for (int rank = 0; rank < ranks_; ++rank) {
-    const double sign = rng.chance(0.5) ? -1 : 1;
+    const uint64_t bits = rng.next();
+    const double sign = (bits & 1) != 0 ? -1 : 1;
+    const double fraction = static_cast<double>(bits >> 11) * 0x1p-53;
+    const int binade = static_cast<int>(bits >> 1 & 0x3FF);
     double value = 0;
     switch (plan_.content) {
       case Content::kZeros:
         break;
       case Content::kWideRange:
-        value = std::ldexp(1 + rng.unit(), base + static_cast<int>(rng.below(10)));
+        value = (1 + fraction) * power_of_two(base + binade % 10);
         break;
       case Content::kExtremes:
-        value = (half ? 65504.0 : 0x1.FEp127) * (1 - rng.unit() / 4);
+        value = (half ? 65504.0 : 0x1.FEp127) * (1 - fraction / 4);
         break;
       case Content::kSpecial:
         if (rng.chance(0.02)) value = rng.chance(0.3) ? NAN : INFINITY;
         [[fallthrough]];
       case Content::kPlain:
-        if (value == 0) value = std::ldexp(rng.unit(), static_cast<int>(rng.below(6)));
+        if (value == 0) value = fraction * power_of_two(binade % 6);
         break;
     }
     store_float(plan_.type, &inputs_[static_cast<size_t>(rank)], i, static_cast<float>(sign * value));
@@ -231,7 +246,7 @@ std::vector<TensorView> OperationMemory::views(int rank) {
 }
 
 std::string OperationMemory::check(int rank, bool ended) const {
-  expect();
+  if (ended) expect();
   const std::vector<Piece>& pieces = memory_[static_cast<size_t>(rank)];
   const uint8_t* input = inputs_[static_cast<size_t>(rank)].data();
   const uint8_t* expected = expected_.data();
@@ -239,28 +254,30 @@ std::string OperationMemory::check(int rank, bool ended) const {
   for (size_t t = 0; t < pieces.size(); ++t) {
     const Piece& piece = pieces[t];
     const size_t bytes = plan_.tensors[t].count * element_bytes();
-    const std::string where = "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
+    const auto where = [&] {
+      return "rank " + std::to_string(rank) + ", tensor " + std::to_string(t) + ": ";
+    };
     const uint8_t* output = piece.bytes.data() + piece.output;
     if (!roles_[static_cast<size_t>(rank)].receives(t) && bytes > 0) {
       const bool same = plan_.tensors[t].in_place
                             ? std::memcmp(output, input + done, bytes) == 0
                             : std::all_of(output, output + bytes, [](uint8_t b) { return b == kGuardByte; });
-      if (!same) return where + "the output of a rank that does not receive was written";
+      if (!same) return where() + "the output of a rank that does not receive was written";
     } else if (ended && bytes > 0 && std::memcmp(output, expected + done, bytes) != 0) {
       size_t i = 0;
       while (output[i] == expected[done + i]) ++i;
-      return where + "wrong result at element " + std::to_string(i / element_bytes()) + " of " +
+      return where() + "wrong result at element " + std::to_string(i / element_bytes()) + " of " +
              std::to_string(plan_.tensors[t].count);
     }
     if (!plan_.tensors[t].in_place && bytes > 0 &&
         std::memcmp(&piece.bytes[kGuardBytes], input + done, bytes) != 0) {
-      return where + "an input was written";
+      return where() + "an input was written";
     }
     for (size_t i = 0; i < piece.bytes.size(); ++i) {
       if (i == kGuardBytes) i += bytes;                                  // the input
       if (i == piece.output && piece.output != kGuardBytes) i += bytes;  // the output
       if (piece.bytes[i] != kGuardByte) {
-        return where + "byte " + std::to_string(i) + " outside of the tensors was written";
+        return where() + "byte " + std::to_string(i) + " outside of the tensors was written";
       }
     }
     done += bytes;
@@ -275,9 +292,19 @@ int64_t OperationMemory::input_integer(int rank, size_t i) const {
   return plan_.type == DataType::kInt32 ? load<int32_t>(bytes, i) : load<int64_t>(bytes, i);
 }
 
-double OperationMemory::input_value(int rank, size_t i) const {
-  if (!contributes(rank, i)) return 0;
-  return load_float(plan_.type, inputs_[static_cast<size_t>(rank)], i);
+// Of elements [begin, end), those of a rank after those of the one before.
+void OperationMemory::load_inputs(size_t begin, size_t end, std::vector<double>* values) const {
+  const size_t count = end - begin;
+  values->assign(static_cast<size_t>(ranks_) * count, 0.0);
+  for (size_t i = begin; i < end;) {
+    const size_t tensor = tensor_of(i), stop = std::min(end, ends_[tensor]);
+    for (size_t rank = 0; rank < roles_.size(); ++rank) {
+      if (!roles_[rank].contributes(tensor)) continue;
+      double* of_rank = values->data() + rank * count;
+      for (size_t k = i; k < stop; ++k) of_rank[k - begin] = load_float(plan_.type, inputs_[rank], k);
+    }
+    i = stop;
+  }
 }
 
 double OperationMemory::result(int rank, size_t i) const {
@@ -323,36 +350,34 @@ int OperationMemory::quantum_bits() const {
   return bits;
 }
 
-void OperationMemory::expect_floats(size_t begin, size_t end) const {
+void OperationMemory::expect_floats(size_t begin, size_t end, const std::vector<double>& inputs) const {
+  const double largest = largest_finite(inputs);
   int exponent = 0;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    for (size_t i = begin; i < end; ++i) {
-      const double x = input_value(rank, i);
-      // frexp gives |x| = f * 2^e with f in [1/2, 1); the binary32 exponent field of a normal x is e + 126.
-      int e = 0;
-      if (std::isfinite(x) && x != 0) {
-        std::frexp(x, &e);
-        exponent = std::max({exponent, e + 126, 1});
-      }
-    }
+  if (largest > 0) {
+    // frexp gives |x| = f * 2^e with f in [1/2, 1); the binary32 exponent field of a normal x is e + 126.
+    int e = 0;
+    std::frexp(largest, &e);
+    exponent = std::max(e + 126, 1);
   }
   const int quantum = exponent - 126 - quantum_bits();
-  for (size_t i = begin; i < end; ++i) {
+  const double per_quantum = power_of_two(-quantum), of_quantum = power_of_two(quantum);
+  const size_t count = end - begin;
+  for (size_t i = 0; i < count; ++i) {
     int64_t sum = 0;
     double specials = 0;  // adds up NaN and infinities as IEEE does
-    for (int rank = 0; rank < ranks_; ++rank) {
-      const double x = input_value(rank, i);
+    for (size_t at = i; at < inputs.size(); at += count) {
+      const double x = inputs[at];
       if (std::isfinite(x)) {
-        double quanta = exponent == 0 ? 0 : std::nearbyint(std::ldexp(x, -quantum));
-        if (lane_bits_ == 8) quanta = std::clamp<double>(quanta, -(127 / ranks_), 127 / ranks_);
-        sum += static_cast<int64_t>(quanta);
+        int64_t quanta = exponent == 0 ? 0 : std::llrint(x * per_quantum);
+        if (lane_bits_ == 8) quanta = std::clamp<int64_t>(quanta, -(127 / ranks_), 127 / ranks_);
+        sum += quanta;
       } else {
         specials += x;
       }
     }
-    auto value = exponent == 0 ? 0.0f : static_cast<float>(std::ldexp(static_cast<double>(sum), quantum));
+    auto value = exponent == 0 ? 0.0f : static_cast<float>(static_cast<double>(sum) * of_quantum);
     if (plan_.op == ReduceOp::kAvg) value /= static_cast<float>(ranks_);
-    store_float(plan_.type, &expected_, i, specials == 0 ? value : static_cast<float>(specials));
+    store_float(plan_.type, &expected_, begin + i, specials == 0 ? value : static_cast<float>(specials));
   }
 }
 
@@ -360,7 +385,11 @@ void OperationMemory::expect() const {
   if (expected_.size() == count_ * element_bytes()) return;
   expected_.resize(count_ * element_bytes());
   if (is_floating(plan_.type)) {
-    for (const auto& [begin, end] : blocks()) expect_floats(begin, end);
+    std::vector<double> inputs;
+    for (const auto& [begin, end] : blocks()) {
+      load_inputs(begin, end, &inputs);
+      expect_floats(begin, end, inputs);
+    }
     return;
   }
   for (size_t i = 0; i < count_; ++i) {
@@ -378,18 +407,13 @@ void OperationMemory::expect() const {
 }
 
 std::string OperationMemory::check_bound() const {
-  if (!is_floating(plan_.type)) return "";
-  expect();
+  if (!is_floating(plan_.type) || expected_.empty()) return "";
   const Precision precision = precision_of(plan_.type);
   const long double divisor = plan_.op == ReduceOp::kAvg ? ranks_ : 1;
+  std::vector<double> inputs;
   for (const auto& [begin, end] : blocks()) {
-    long double largest = 0;
-    for (size_t i = begin; i < end; ++i) {
-      for (int rank = 0; rank < ranks_; ++rank) {
-        const long double x = input_value(rank, i);
-        if (std::isfinite(x)) largest = std::max(largest, std::fabs(x));
-      }
-    }
+    load_inputs(begin, end, &inputs);
+    const long double largest = largest_finite(inputs);
     // |x| < 2^(e - 126) <= 2 * largest, or one subnormal binade: half a quantum per rank, or one where 8-bit lanes limit the
     // largest.
     const bool limits = lane_bits_ == 8 && std::has_single_bit(static_cast<unsigned>(ranks_));
@@ -397,7 +421,7 @@ std::string OperationMemory::check_bound() const {
         std::ldexp(std::max(2 * largest, 0x1p-125L), -(quantum_bits() + (limits ? 0 : 1)));
     for (size_t i = begin; i < end; ++i) {
       long double sum = 0;
-      for (int rank = 0; rank < ranks_; ++rank) sum += input_value(rank, i);
+      for (size_t at = i - begin; at < inputs.size(); at += end - begin) sum += inputs[at];
       const long double truth = sum / divisor;
       const long double got = load_float(plan_.type, expected_, i);
       if (!std::isfinite(truth)) {

@@ -24,7 +24,7 @@ class OperationMemory {
   // Checks the memory of `rank`: its result if the operation has `ended` there (ok) and it receives one, its inputs if they are
   // separate, and the bytes around them. Returns what is wrong, or "".
   std::string check(int rank, bool ended) const;
-  // Checks the expectation itself against the true sum and the documented error bound.
+  // Checks the expectation itself, if check() has used it, against the true sum and the documented error bound.
   std::string check_bound() const;
 
   // Element `i` of all tensors together: for tests that choose their own values, before views() is used.
@@ -50,11 +50,11 @@ class OperationMemory {
   void fill_float(size_t i, uint64_t seed);
   void fill_integer(size_t i, uint64_t seed);
   void fill_byte(size_t i, uint64_t seed);
-  double input_value(int rank, size_t i) const;
+  void load_inputs(size_t begin, size_t end, std::vector<double>* values) const;
   int64_t input_integer(int rank, size_t i) const;
   std::vector<std::pair<size_t, size_t>> blocks() const;  // elements [first, second)
   int quantum_bits() const;
-  void expect_floats(size_t begin, size_t end) const;
+  void expect_floats(size_t begin, size_t end, const std::vector<double>& inputs) const;
   void expect() const;
 
   const OperationPlan plan_;

@@ -21,24 +21,35 @@ class VirtualClock {
 
   // Runs `event` at `at_us`, or at once if that is past.
   void at(int64_t at_us, Event event) {
-    events_.push_back({std::max(at_us, now_us_), next_sequence_++, std::move(event)});
+    size_t place = stored_.size();
+    if (free_.empty()) {
+      stored_.push_back(std::move(event));
+    } else {
+      place = free_.back();
+      free_.pop_back();
+      stored_[place] = std::move(event);
+    }
+    events_.push_back({std::max(at_us, now_us_), next_sequence_++, place});
     std::push_heap(events_.begin(), events_.end(), later);
   }
 
   // Runs the next event. There must be one.
   void step() {
     std::pop_heap(events_.begin(), events_.end(), later);
-    Scheduled next = std::move(events_.back());
+    const Scheduled next = events_.back();
     events_.pop_back();
     now_us_ = next.at_us;
-    next.event();
+    const Event event = std::exchange(stored_[next.place], nullptr);
+    free_.push_back(next.place);
+    event();
   }
 
  private:
+  // Small, because it moves within the heap.
   struct Scheduled {
     int64_t at_us;
     uint64_t sequence;
-    Event event;
+    size_t place;  // in stored_
   };
   static bool later(const Scheduled& a, const Scheduled& b) {
     return a.at_us != b.at_us ? a.at_us > b.at_us : a.sequence > b.sequence;
@@ -47,6 +58,8 @@ class VirtualClock {
   int64_t now_us_ = 0;
   uint64_t next_sequence_ = 0;
   std::vector<Scheduled> events_;  // a heap, the next one in front
+  std::vector<Event> stored_;
+  std::vector<size_t> free_;  // places in it
 };
 
 // The clock of one machine: starts anywhere, and runs a little faster or slower than virtual time.

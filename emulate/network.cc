@@ -14,6 +14,10 @@ void Network::attach(const Address& address, const LinkOptions& up, const LinkOp
 }
 
 Network::Host* Network::links_of(const Address& address) {
+  if (shared_links_.empty()) {
+    const auto host = hosts_.find(address);
+    return host == hosts_.end() ? nullptr : &host->second;
+  }
   const auto shared = shared_links_.find(address);
   const auto host = hosts_.find(shared == shared_links_.end() ? address : shared->second);
   return host == hosts_.end() ? nullptr : &host->second;

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "emulate/clock.h"
 #include "src/base/rng.h"
 #include "src/net/packet_io.h"
+#include "wire/packet.h"
 
 namespace netsum::emulate {
 
@@ -97,6 +98,14 @@ class Network {
     std::vector<uint8_t> bytes;
   };
 
+  struct HashOfAddress {
+    size_t operator()(const Address& address) const {
+      return static_cast<size_t>(netsum_mix64(netsum_load64(address.ip.data()) ^
+                                              netsum_load64(address.ip.data() + 8) << 1 ^
+                                              uint64_t{address.scope} << 16 ^ address.port));
+    }
+  };
+
   // Whose links `address` uses; nullptr: nobody is attached there.
   Host* links_of(const Address& address);
   // The time at which a packet that enters now arrives; -1: dropped.
@@ -110,8 +119,9 @@ class Network {
 
   VirtualClock* clock_;
   Rng rng_;
-  std::map<Address, Host> hosts_;
-  std::map<Address, Address> shared_links_;  // of addresses without links of their own
+  std::unordered_map<Address, Host, HashOfAddress> hosts_;
+  std::unordered_map<Address, Address, HashOfAddress>
+      shared_links_;  // of addresses without links of their own
   Filter filter_;
   Observer observer_;
   NetworkCounters counters_;
