@@ -22,6 +22,8 @@ struct Tally {
   NetworkCounters network;
   EventCounters events;
   LieCounters lies;
+  // Runs: of LieCounters, and those in which no false result reached a rank in time.
+  uint64_t runs_reached = 0, runs_ended = 0, runs_unbalanced = 0, runs_without = 0;
   uint64_t sums_verified = 0;
   uint64_t scales_predicted = 0;  // of chunks, by each rank
   uint64_t scales_mispredicted = 0;
@@ -36,6 +38,9 @@ struct Tally {
 
 // Several lines, ending with a newline.
 std::string describe(const Tally& tally);
+
+// What a campaign of lies is about, in one line.
+std::string to_json(const Tally& tally);
 
 // Removes parts of a failing scenario as long as it still fails.
 ScenarioLimits shrink(uint64_t seed, const ScenarioLimits& failing);

@@ -3,12 +3,14 @@
 #ifndef NETSUM_EMULATE_JUDGE_H_
 #define NETSUM_EMULATE_JUDGE_H_
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "emulate/liar.h"
@@ -17,24 +19,60 @@ namespace netsum::emulate {
 
 class Judge {
  public:
-  using Round = Liar::Round;
+  using Round = Liar::Round;  // the aggregator: number of the stripe
 
-  // The result that the topmost aggregator has summed, before it lies.
-  void note_truth(const Round& round, const netsum_fields& fields, const uint8_t* payload);
+  // A rank sends its contribution, perhaps again.
+  void note_contribution(const Round& round, int rank, const netsum_fields& fields, const uint8_t* payload);
+  // Whether this is the sum of what all `ranks` have sent, tag included.
+  bool is_right(const Round& round, int ranks, const netsum_fields& fields, const uint8_t* payload) const;
 
-  // What a rank of a job of `ranks` has done with a result: neither, if it did not wait for it. Returns what is wrong, or "".
+  // What a rank has done with a result.
+  struct Reaction {
+    bool waited = false;  // for a result of that slot and round; otherwise it has to ignore it
+    bool taken = false, refused = false;
+    bool of_weights = false;  // it is of the operation in which the ranks correct the weights of stripes
+  };
+  // Returns what is wrong, or "".
   std::string check(const Round& round, int rank, int ranks, const netsum_fields& fields,
-                    const uint8_t* payload, bool taken, bool refused);
+                    const uint8_t* payload, const Reaction& reaction);
+
+  // A job and its epoch.
+  using Job = std::pair<uint16_t, uint16_t>;
+  const std::set<Job>& lied_to() const { return lied_to_; }  // a false result has reached a rank that waited
+  const std::set<Job>& alarmed() const { return alarmed_; }  // a rank has refused a result
+  // Ranks that have taken false scales that are not confirmed.
+  struct Misled {
+    Job job;
+    int rank = 0;
+    bool of_weights = false;
+  };
+  std::vector<Misled> misled() const;
 
   uint64_t wrong_refused() const { return wrong_refused_; }  // results
   uint64_t false_scales() const { return false_scales_; }    // results that ranks have taken at first
+  uint64_t false_alarms() const { return false_alarms_; }    // right results that were refused
 
  private:
-  std::map<Round, std::vector<uint8_t>> truths_;  // lanes
-  std::set<std::tuple<uint16_t, uint16_t>> misled_jobs_;
+  struct Truth {
+    uint8_t format = 0;
+    std::bitset<64> contributors;
+    std::vector<uint8_t> lanes;
+  };
+  struct Unconfirmed {
+    uint32_t bytes = 0;
+    bool of_weights = false;
+  };
+  const std::vector<uint8_t>* truth_of(const Round& round, int ranks) const;
+  std::string check_sum(const Round& round, int rank, const Reaction& reaction, bool right,
+                        size_t lanes_bytes);
+  std::string check_scales(const Round& round, int rank, const Reaction& reaction, bool right,
+                           size_t lanes_bytes);
+
+  std::map<Round, Truth> truths_;
+  std::set<Job> lied_to_, alarmed_, misled_jobs_;
   // Slots, of ranks, in which they have taken false scales, and how many bytes of these are not confirmed.
-  std::map<std::tuple<Round, int>, uint32_t> misled_;
-  uint64_t wrong_refused_ = 0, false_scales_ = 0;
+  std::map<std::tuple<Round, int>, Unconfirmed> misled_;
+  uint64_t wrong_refused_ = 0, false_scales_ = 0, false_alarms_ = 0;
 };
 
 }  // namespace netsum::emulate

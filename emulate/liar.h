@@ -42,6 +42,11 @@ struct Lies {
   double probability = 0;   // of a round
   std::optional<Lie> kind;  // otherwise, any
   uint32_t times = 0;       // so often to each member, then the truth; 0: up to 3 times, or always
+  // One bit of memory flips, of the lanes of ...
+  double flipped_in_slots = 0;  // ... a sum that an aggregator has completed, and which it repeats
+  double flipped_in_ranks = 0;  // ... a result that a rank has received, after the check of its packet
+
+  bool any() const { return probability > 0 || flipped_in_slots > 0 || flipped_in_ranks > 0; }
 };
 
 class Liar {

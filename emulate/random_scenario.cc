@@ -299,7 +299,7 @@ void set_endings(Rng* rng, Faults faults, Scenario* scenario) {
         });
     const bool hurry = rng->chance(0.1) && (faults & kDeadline);
     const int64_t timeout_us = static_cast<int64_t>(pick(rng, {100'000, 500'000, 2'000'000}));
-    job.ending = crash || hurry || scenario->lies.probability > 0 ? Ending::kSuccessOrLoss : Ending::kSuccess;
+    job.ending = crash || hurry || scenario->lies.any() ? Ending::kSuccessOrLoss : Ending::kSuccess;
     // The slowest successes (one slot, a fifth of the packets lost on each of four hops) take ten minutes;
     // much longer than that is a hang.
     constexpr int64_t kHangUs = 3'600'000'000;
@@ -390,7 +390,8 @@ void without_tags(Scenario* scenario) {
     link->corrupt = link->truncate = 0;
 }
 
-// In one of three runs, all jobs verify their sums; in half of these, aggregators lie, and in half, packets have no tags.
+// In one of three runs, all jobs verify their sums; in half of these, aggregators lie or bits of memory flip, and in half,
+// packets have no tags.
 void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   Rng rng(seed ^ 0x6E657473756D0005ull);
   if (rng.chance(0.67) && !always) return;
@@ -400,6 +401,10 @@ void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   }
   if (rng.chance(0.5) || always) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
   if (rng.chance(0.5)) without_tags(scenario);
+  if (scenario->lies.probability == 0 || rng.chance(0.5)) return;
+  scenario->lies.flipped_in_slots = pick(&rng, {0.0, 0.001, 0.02});
+  scenario->lies.flipped_in_ranks = pick(&rng, {0.0, 0.001, 0.02});
+  if (rng.chance(0.5)) scenario->lies.probability = 0;
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {

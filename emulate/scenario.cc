@@ -84,6 +84,10 @@ std::string describe(const Scenario& scenario) {
     result += ", corrected every " + std::to_string(scenario.balance_period) + " chunks";
   if (scenario.lies.probability > 0)
     result += ", lies about " + std::to_string(scenario.lies.probability) + " of the sums";
+  if (scenario.lies.flipped_in_slots > 0 || scenario.lies.flipped_in_ranks > 0)
+    result += ", bits flip in " + std::to_string(scenario.lies.flipped_in_slots) +
+              " of the slots' sums and " + std::to_string(scenario.lies.flipped_in_ranks) +
+              " of the results that ranks have received";
   if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;

@@ -58,10 +58,10 @@ Simulation::Simulation(const Scenario& scenario)
     : scenario_(scenario),
       network_(&clock_, netsum_mix64(scenario.seed + 1)),
       liar_(netsum_mix64(scenario.seed + 2), scenario.lies),
+      flips_(netsum_mix64(scenario.seed + 3)),
       coming_(scenario.events) {
-  NETSUM_ASSERT(scenario_.lies.probability == 0 ||
-                std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(),
-                            [](const JobPlan& plan) { return plan.verifies_sums; }));
+  NETSUM_ASSERT(!scenario_.lies.any() || std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(),
+                                                     [](const JobPlan& plan) { return plan.verifies_sums; }));
   orderly_ = std::none_of(scenario_.jobs.begin(), scenario_.jobs.end(),
                           [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
   // Room for all jobs, wherever earlier jobs have left free slots.
@@ -104,8 +104,12 @@ Simulation::Simulation(const Scenario& scenario)
 }
 
 void Simulation::create_aggregator(AggregatorNode* node) {
-  node->core = std::make_unique<AggregatorCore>(
-      AggregatorCore::Limits{.max_jobs = 8, .slots = slots_, .payload_bytes = scenario_.payload_bytes});
+  node->core =
+      std::make_unique<AggregatorCore>(AggregatorCore::Limits{.max_jobs = 8,
+                                                              .slots = slots_,
+                                                              .payload_bytes = scenario_.payload_bytes,
+                                                              .flipped_bits = scenario_.lies.flipped_in_slots,
+                                                              .seed = flips_.next()});
   network_.attach(node->address, scenario_.aggregator_up, scenario_.aggregator_down,
                   [this, node](const InPacket& packet) { aggregator_received(node, packet); });
 }
@@ -349,7 +353,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
 void Simulation::worker_received(size_t job, int rank, const InPacket& packet) {
   WorkerNode& worker = worker_node(job, rank);
   if (keep_if_paused(&worker.pause, packet)) return;
-  if (scenario_.jobs[job].verifies_sums && !scenario_.alters_contributions(scenario_.jobs[job])) {
+  if (is_judged(job)) {
     judge(job, rank, packet);
   } else {
     worker.core->on_packet(worker.clock.local_us(clock_.now_us()), packet);
@@ -366,7 +370,10 @@ void Simulation::drive(size_t job, int rank) {
   for (int turn = 0; turn < 3; ++turn) {
     if (worker.core->next_tick_us() <= now_us) worker.core->on_tick(now_us);
     for (auto burst = worker.core->collect(now_us); !burst.empty(); burst = worker.core->collect(now_us)) {
-      for (const OutPacket& packet : burst) send(worker.address, packet);
+      for (const OutPacket& packet : burst) {
+        if (is_judged(job)) hear(job, rank, packet);
+        send(worker.address, packet);
+      }
     }
     if (worker.core->next_tick_us() > now_us) break;
   }

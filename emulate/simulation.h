@@ -62,9 +62,16 @@ struct EventCounters {
 // Of a lying aggregator.
 struct LieCounters {
   std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told{};
+  uint64_t false_sent = 0;        // results: told, made of flipped bits, or passed on
+  uint64_t flipped_in_ranks = 0;  // bits
   uint64_t wrong_refused = 0;
-  uint64_t false_scales =
-      0;  // results that ranks have taken at first; all are noticed when they are confirmed
+  uint64_t false_scales = 0;     // results that ranks have taken at first; no data is sent with them
+  uint64_t false_alarms = 0;     // right results that were refused
+  uint64_t wrong_delivered = 0;  // operations of a rank that ended well with something else than the sum
+  // Whether a job of the run ...
+  bool reached = false;     // ... has a rank that a false result has reached in time
+  bool ended = false;       // ... has, and ended before false scales were confirmed: no rank refused anything
+  bool unbalanced = false;  // ... the same, of the correction of weights after the last operation
 };
 
 struct Report {
@@ -209,9 +216,18 @@ class Simulation {
     return static_cast<size_t>(scenario_.aggregators * (1 + rack) + stripe);
   }
 
-  // simulation_lies.cc: lying aggregators, and what ranks do with their results.
+  // simulation_lies.cc: lying aggregators, memory that flips bits, and what ranks do with what they get.
+  void hear(size_t job, int rank, const OutPacket& packet);
+  // As the ranks number it.
+  Liar::Round round_of(size_t job, const Address& aggregator, netsum_fields fields) const;
   void send_result(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields);
   void judge(size_t job, int rank, const InPacket& packet);
+  // As if after the check of the packet, whose new copy is in `memory`.
+  InPacket flip_a_bit(const InPacket& packet, const netsum_fields& fields, const wire::PacketKey& key,
+                      std::vector<uint8_t>* memory);
+  bool is_judged(size_t job) const {
+    return scenario_.jobs[job].verifies_sums && !scenario_.alters_contributions(scenario_.jobs[job]);
+  }
 
   // simulation_events.cc: faults of nodes.
   void apply_events();
@@ -234,6 +250,7 @@ class Simulation {
   void check_at_end();
   void check_ending(size_t job, int rank, size_t operation);
   void check_aggregators();
+  void check_lies();
   void violate(const std::string& what) { report_.violations.push_back(what); }
   void finish_report();
   void fill_counters(const WorkerCore& core, RankReport* report) const;
@@ -244,6 +261,7 @@ class Simulation {
   Network network_;
   std::function<bool(netsum_fields*, uint8_t*)> alter_;
   Liar liar_;
+  Rng flips_;
   Judge judge_;
   bool tracing_ = false;
   uint64_t events_done_ = 0;

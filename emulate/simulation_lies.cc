@@ -1,8 +1,9 @@
-// Lying aggregators, and what the ranks do with their results.
+// Lying aggregators, memory that flips bits, and what the ranks do with what they get.
 #include <algorithm>
 #include <vector>
 
 #include "emulate/simulation.h"
+#include "src/kernels/packet_check.h"
 #include "src/verify/verified_sums.h"
 #include "wire/codec.h"
 
@@ -13,21 +14,38 @@ uint32_t Simulation::lane_room(const JobPlan& plan) const {
   return verify::room_for_lanes(scenario_.payload_bytes, plan.ranks);
 }
 
+// What a rank sends is the truth.
+void Simulation::hear(size_t job, int rank, const OutPacket& packet) {
+  netsum_fields fields;
+  if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) return;
+  if (fields.type != NETSUM_TYPE_CONTRIBUTION) return;
+  judge_.note_contribution(round_of(job, packet.to, fields), rank, fields, packet.data + NETSUM_HEADER_BYTES);
+}
+
+// The sums of the aggregators of a stripe, that of a rack and the stripe's own, are the same.
+Liar::Round Simulation::round_of(size_t job, const Address& aggregator, netsum_fields fields) const {
+  int stripe = 0;
+  while (aggregator_address(stripe) != aggregator) ++stripe;
+  fields.job = scenario_.jobs[job].job;
+  fields.epoch = scenario_.jobs[job].epoch;
+  return Liar::round_of(stripe % scenario_.aggregators, fields);
+}
+
 void Simulation::send_result(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields) {
   const int index = index_of(node);
-  const auto round = Liar::round_of(index, fields);
-  const uint8_t* payload = packet.data + NETSUM_HEADER_BYTES;
-  // Those of racks repeat what the stripe's own has summed.
-  const bool topmost = index < scenario_.aggregators;
   const auto job = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), [&](const JobPlan& plan) {
     return plan.job == fields.job && plan.epoch == fields.epoch;
   });
   if (job == scenario_.jobs.end() || !job->verifies_sums) return send(node.address, packet);
-  if (topmost || scenario_.racks_of(*job) == 0) judge_.note_truth(round, fields, payload);
   std::vector<uint8_t> frame(packet.data, packet.data + packet.size);
   frame.resize(NETSUM_HEADER_BYTES + scenario_.payload_bytes);
-  bool altered = liar_.alter(round, packet.to, &fields, frame.data() + NETSUM_HEADER_BYTES);
-  if (alter_) altered |= alter_(&fields, frame.data() + NETSUM_HEADER_BYTES);
+  uint8_t* const payload = frame.data() + NETSUM_HEADER_BYTES;
+  bool altered = liar_.alter(Liar::round_of(index, fields), packet.to, &fields, payload);
+  if (alter_) altered |= alter_(&fields, payload);
+  const auto job_index = static_cast<size_t>(job - scenario_.jobs.begin());
+  if (is_judged(job_index) &&
+      !judge_.is_right(round_of(job_index, node.address, fields), job->ranks, fields, payload))
+    ++report_.lies.false_sent;
   if (!altered) return send(node.address, packet);
   const int stripe = index % scenario_.aggregators;
   const int rack = index / scenario_.aggregators - 1;
@@ -39,25 +57,48 @@ void Simulation::send_result(const AggregatorNode& node, const OutPacket& packet
   send(node.address, {frame.data(), size, packet.to});
 }
 
-void Simulation::judge(size_t job, int rank, const InPacket& packet) {
+InPacket Simulation::flip_a_bit(const InPacket& packet, const netsum_fields& fields,
+                                const wire::PacketKey& key, std::vector<uint8_t>* memory) {
+  ++report_.lies.flipped_in_ranks;
+  memory->assign(packet.data, packet.data + packet.size);
+  const uint64_t bit = flips_.below(8 * uint64_t{fields.payload_bytes});
+  uint8_t& byte = (*memory)[NETSUM_HEADER_BYTES + bit / 8];
+  byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+  wire::write_header(fields, key, memory->data());
+  InPacket flipped = packet;
+  flipped.data = memory->data();
+  return flipped;
+}
+
+void Simulation::judge(size_t job, int rank, const InPacket& received) {
   WorkerNode& worker = worker_node(job, rank);
   WorkerCore& core = *worker.core;
-  const StripeCounters* counters = nullptr;
+  const Stripe* stripe = nullptr;
   for (size_t i = 0; i < core.stripe_count(); ++i)
-    if (core.stripe(i).options().address == packet.from) counters = &core.stripe(i).counters();
-  const uint64_t taken = counters == nullptr ? 0 : counters->results.get();
-  const uint64_t refused = counters == nullptr ? 0 : counters->sums_refused.get();
-  core.on_packet(worker.clock.local_us(clock_.now_us()), packet);
+    if (core.stripe(i).options().address == received.from) stripe = &core.stripe(i);
   netsum_fields fields;
-  if (counters == nullptr || netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) return;
-  if (fields.type != NETSUM_TYPE_RESULT) return;
-  // Address of the aggregator in the rack, or of the stripe's own.
-  int stripe = 0;
-  while (aggregator_address(stripe) != packet.from) ++stripe;
-  const std::string wrong =
-      judge_.check(Liar::round_of(stripe % scenario_.aggregators, fields), rank, scenario_.jobs[job].ranks,
-                   fields, packet.data + NETSUM_HEADER_BYTES, counters->results.get() > taken,
-                   counters->sums_refused.get() > refused);
+  const bool is_result = stripe != nullptr &&
+                         netsum_parse(received.data, received.size, &fields) == NETSUM_DROP_NONE &&
+                         fields.type == NETSUM_TYPE_RESULT;
+  if (!is_result) return core.on_packet(worker.clock.local_us(clock_.now_us()), received);
+  std::vector<uint8_t> memory;
+  InPacket packet = received;
+  if (flips_.chance(scenario_.lies.flipped_in_ranks) && (fields.flags & NETSUM_FLAG_NO_LANES) == 0 &&
+      kernels::check_is_right(received.data, fields, stripe->key()))
+    packet = flip_a_bit(received, fields, stripe->key(), &memory);
+  const StripeCounters& counters = stripe->counters();
+  const uint64_t taken = counters.results.get(), refused = counters.sums_refused.get();
+  const bool waited = core.status().ok() && fields.job == stripe->options().job &&
+                      fields.epoch == stripe->options().epoch && stripe->waits_for(fields);
+  const bool of_weights = core.signature_of_shares() == fields.signature;
+  core.on_packet(worker.clock.local_us(clock_.now_us()), packet);
+  const std::string wrong = judge_.check(
+      round_of(job, packet.from, fields), rank, scenario_.jobs[job].ranks, fields,
+      packet.data + NETSUM_HEADER_BYTES,
+      {.waited = waited && core.status().ok() && kernels::check_is_right(packet.data, fields, stripe->key()),
+       .taken = counters.results.get() > taken,
+       .refused = counters.sums_refused.get() > refused,
+       .of_weights = of_weights});
   if (!wrong.empty()) violate("job " + std::to_string(job) + ": " + wrong);
 }
 

@@ -52,7 +52,9 @@ void Simulation::check_completion(size_t job_index, int rank, size_t i) {
   }
   if (!job.overrides[static_cast<size_t>(rank)].empty()) return;
   const std::string wrong = job.memories[i]->check(rank, report.status.ok());
-  if (!wrong.empty()) violate(name_of_operation(job_index, rank, i) + ": " + wrong);
+  if (wrong.empty()) return;
+  report_.lies.wrong_delivered += report.status.ok() ? 1 : 0;
+  violate(name_of_operation(job_index, rank, i) + ": " + wrong);
 }
 
 // What a rank concludes about the others. An operation without elements ends without them.
@@ -105,7 +107,7 @@ void Simulation::check_ending(size_t job_index, int rank, size_t i) {
   }
   if (!report.status.ok()) {
     const ErrorCode code = report.status.code();
-    const bool lied_to = (scenario_.lies.probability > 0 || alter_) && code == ErrorCode::kWrongSum;
+    const bool lied_to = (scenario_.lies.any() || alter_) && code == ErrorCode::kWrongSum;
     const bool allowed = job.plan->ending == Ending::kAny ||
                          (job.plan->ending == Ending::kSuccessOrLoss && (tells_of_a_loss(code) || lied_to));
     if (!allowed) violate(name_of_operation(job_index, rank, i) + " failed: " + report.status.to_string());
@@ -159,6 +161,30 @@ void Simulation::check_at_end() {
     }
   }
   check_aggregators();
+  check_lies();
+}
+
+// A false result that reached a rank in time raises an alarm in its job. There are two exceptions, in which nothing was summed
+// with it: the job ended before its ranks had confirmed false scales; the scales were those of a correction of weights, which no
+// operation has waited for.
+void Simulation::check_lies() {
+  LieCounters& lies = report_.lies;
+  lies.reached = !judge_.lied_to().empty();
+  for (const Judge::Misled& misled : judge_.misled()) {
+    if (judge_.alarmed().contains(misled.job)) continue;
+    const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& run) {
+      return Judge::Job(run->plan->job, run->plan->epoch) == misled.job;
+    });
+    const WorkerNode& worker = (*job)->workers[static_cast<size_t>(misled.rank)];
+    const auto& operations = worker.report.operations;
+    const bool all_ended_well =
+        std::all_of(operations.begin(), operations.end(),
+                    [](const OperationReport& report) { return report.ended && report.status.ok(); });
+    if (!misled.of_weights && !worker.stopped && all_ended_well)
+      violate("rank " + std::to_string(misled.rank) + " of job " + std::to_string(misled.job.first) +
+              " has finished its operations, and nobody has noticed false scales");
+    (misled.of_weights ? lies.unbalanced : lies.ended) = true;
+  }
 }
 
 void Simulation::fill_counters(const WorkerCore& core, RankReport* report) const {
@@ -190,7 +216,10 @@ void Simulation::finish_report() {
     report_.jobs.push_back(std::move(ranks));
   }
   report_.network = network_.counters();
-  report_.lies = {liar_.told(), judge_.wrong_refused(), judge_.false_scales()};
+  report_.lies.told = liar_.told();
+  report_.lies.wrong_refused = judge_.wrong_refused();
+  report_.lies.false_scales = judge_.false_scales();
+  report_.lies.false_alarms = judge_.false_alarms();
   report_.trace_hash = network_.trace_hash();
 }
 

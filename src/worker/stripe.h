@@ -138,6 +138,11 @@ class Stripe {
 
   const StripeOptions& options() const { return options_; }
   const wire::PacketKey& key() const { return key_; }
+  // Whether a packet about this slot and round is of use.
+  bool waits_for(const netsum_fields& fields) const {
+    return fields.slot < slots_.size() && slots_[fields.slot].state != SlotState::kIdle &&
+           slots_[fields.slot].round == fields.round;
+  }
   // Of each payload, the bytes for lanes. The others are for tags.
   uint32_t lane_room() const { return lane_room_; }
   const StripeCounters& counters() const { return counters_; }

@@ -18,8 +18,7 @@ Status Stripe::on_packet(int64_t now_us, const netsum_fields& fields, const uint
     counters_.drop(NETSUM_DROP_BAD_SLOT);
     return Status();
   }
-  const Slot& slot = slots_[fields.slot];
-  if (slot.state == SlotState::kIdle || fields.round != slot.round) {
+  if (!waits_for(fields)) {
     counters_.drop(NETSUM_DROP_STALE_ROUND);  // an answer that is no longer needed, or a duplicate
     return Status();
   }

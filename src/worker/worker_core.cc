@@ -195,8 +195,10 @@ void WorkerCore::ask_for_shares() {
   spec.role.collective = Collective::kShares;
   spec.role.chunk_map = chunk_map_;
   spec.deadline_us = INT64_MAX;  // operations that wait for it have theirs
-  enqueue(kNoId,
-          std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding));
+  auto operation =
+      std::make_unique<Operation>(next_number_, std::move(spec), options_.summands, options_.encoding);
+  asking_->signature = operation->signature();
+  enqueue(kNoId, std::move(operation));
 }
 
 void WorkerCore::take_shares() {

@@ -93,6 +93,11 @@ class WorkerCore {
   // An operation of the ranks' own is in progress, here or at another core of the group.
   bool asks_for_shares() const { return asking_.has_value() && !asking_->ask->answered(); }
 
+  // Of that operation: what its packets carry.
+  std::optional<uint32_t> signature_of_shares() const {
+    return asking_.has_value() ? std::optional(asking_->signature) : std::nullopt;
+  }
+
   // How often the weights have changed. Any thread.
   const Counter& share_changes() const { return share_changes_; }
   // Of the stripes that this core handles.
@@ -119,7 +124,8 @@ class WorkerCore {
   struct Asking {
     uint64_t effective = 0;  // the number of the first operation with the new weights
     std::shared_ptr<CoreGroup::Ask> ask;
-    bool here = true;  // its operation has not ended here
+    uint32_t signature = 0;  // of the operation
+    bool here = true;        // its operation has not ended here
   };
   static constexpr uint64_t kPeriodOperations = 4, kLead = 2;
   static constexpr uint64_t kAhead = 2;  // windows

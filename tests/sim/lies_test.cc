@@ -7,8 +7,10 @@
 #include <cstdlib>
 
 #include "emulate/campaign.h"
+#include "emulate/judge.h"
 #include "emulate/simulation.h"
 #include "src/base/soak.h"
+#include "src/verify/verified_sums.h"
 
 namespace netsum::emulate {
 namespace {
@@ -86,7 +88,7 @@ TEST(Lies, WithoutThemEverySumIsVerifiedAndNoneIsRefused) {
 TEST(Lies, NoneIsBelieved) {
   for (int kind = 0; kind < kKinds; ++kind) {
     uint64_t lies = 0, refused = 0;
-    for (uint64_t seed = 1; seed <= 6; ++seed) {
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
       Scenario scenario = scenario_of(3);
       scenario.seed = seed;
       scenario.racks = seed % 3 == 0 ? 2 : 0;
@@ -156,6 +158,91 @@ TEST(Lies, WhatStaysWrongEndsTheJobWithAnErrorThatSaysWhere) {
     EXPECT_THAT(status.message(), testing::HasSubstr("broadcast #0"));
     EXPECT_THAT(status.message(), testing::HasSubstr("10.0.255.0:5152 (stripe 0"));
   }
+}
+
+// In the slots of aggregators, and in what ranks have received. (A scale that flips is noticed when it is confirmed.)
+TEST(Lies, BitsThatFlipInMemoryAreNotBelieved) {
+  for (const bool in_slots : {true, false}) {
+    LieCounters sum;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      Scenario scenario = scenario_of(3);
+      scenario.seed = seed;
+      scenario.racks = seed % 3 == 0 ? 2 : 0;
+      if (seed % 2 == 0) without_tags(&scenario);
+      (in_slots ? scenario.lies.flipped_in_slots : scenario.lies.flipped_in_ranks) = 0.01;
+      let_fail(&scenario);
+      const Report report = Simulation(scenario).run();
+      ASSERT_TRUE(report.violations.empty()) << "seed " << seed << ": " << report.violations.front();
+      sum.false_sent += report.lies.false_sent;
+      sum.flipped_in_ranks += report.lies.flipped_in_ranks;
+      sum.wrong_refused += report.lies.wrong_refused;
+    }
+    EXPECT_EQ(sum.false_sent > 20, in_slots);
+    EXPECT_EQ(sum.flipped_in_ranks > 20, !in_slots);
+    EXPECT_GT(sum.wrong_refused, 20u);
+  }
+}
+
+// Two ranks that send 1 and 2 in one lane of 32 bits, or as one scale.
+class JudgeTest : public testing::Test {
+ protected:
+  void send(uint8_t format, uint32_t bytes) {
+    fields_.format = format;
+    fields_.payload_bytes = bytes;
+    for (uint8_t rank = 0; rank < 2; ++rank) {
+      const std::vector<uint8_t> payload = with(static_cast<uint8_t>(rank + 1));
+      judge_.note_contribution(round_, rank, fields_, payload.data());
+      judge_.note_contribution(round_, rank, fields_, payload.data());  // again
+    }
+  }
+  std::string get(uint8_t value, const Judge::Reaction& reaction) {
+    return judge_.check(round_, 0, 2, fields_, with(value).data(), reaction);
+  }
+  static std::vector<uint8_t> with(uint8_t value) {
+    std::vector<uint8_t> payload(64);
+    payload[0] = value;
+    return payload;
+  }
+
+  Judge judge_;
+  Judge::Round round_{.aggregator = 0, .job = 3, .epoch = 4, .slot = 5, .round = 1};
+  netsum_fields fields_{};
+};
+constexpr Judge::Reaction kIgnored{.waited = true}, kTaken{.waited = true, .taken = true},
+    kRefused{.waited = true, .refused = true};
+constexpr uint32_t kBytes = 64;
+
+TEST_F(JudgeTest, ASumIsTakenIfAndOnlyIfItIsThatOfAll) {
+  send(NETSUM_FORMAT_SUM_I32, kBytes);
+  EXPECT_TRUE(judge_.is_right(round_, 2, fields_, with(3).data()));
+  EXPECT_FALSE(judge_.is_right(round_, 3, fields_, with(3).data()));  // one has not contributed
+  EXPECT_EQ(get(3, kTaken), "");
+  EXPECT_EQ(get(2, kRefused), "");
+  EXPECT_EQ(get(2, {}), "");  // too late
+  EXPECT_THAT(get(2, kTaken), testing::HasSubstr("a wrong sum was taken"));
+  EXPECT_THAT(get(2, kIgnored), testing::HasSubstr("nobody has noticed a false result"));
+  EXPECT_EQ(judge_.false_alarms(), 0u);
+  EXPECT_THAT(get(3, kRefused), testing::HasSubstr("a right sum was refused"));
+  EXPECT_EQ(judge_.false_alarms(), 1u);
+}
+
+TEST_F(JudgeTest, KnowsWhoHasTakenFalseScales) {
+  send(NETSUM_FORMAT_MAX_U8, 8);
+  EXPECT_EQ(get(2, kTaken), "");
+  EXPECT_TRUE(judge_.misled().empty());
+  Judge::Reaction of_weights = kTaken;
+  of_weights.of_weights = true;
+  EXPECT_EQ(get(3, of_weights), "");
+  ASSERT_EQ(judge_.misled().size(), 1u);
+  EXPECT_TRUE(judge_.misled().front().of_weights);
+  EXPECT_EQ(judge_.misled().front().job, Judge::Job(3, 4));
+  EXPECT_TRUE(judge_.lied_to().contains({3, 4}));
+  EXPECT_TRUE(judge_.alarmed().empty());
+  EXPECT_THAT(get(2, kTaken), testing::HasSubstr("have not been noticed"));
+  // Its counts, one for each scale in 16 bits, behind which is the tag.
+  round_.round = 2;
+  send(NETSUM_FORMAT_SUM_I16, 16 + verify::tag_bytes(2, 2));
+  EXPECT_THAT(get(3, kTaken), testing::HasSubstr("false scales were confirmed"));
 }
 
 // Random runs beside all other faults, each with aggregators that lie. `netsum simulate --lying` does the same with flags.

@@ -51,6 +51,7 @@ class SimulateCommand : public Subcommand {
     app_->add_flag("--lying", limits_.lying,
                    "Only runs in which all jobs verify their sums, and aggregators lie");
     app_->add_flag("--trace", trace_, "Print a trace of every packet to standard error (one run only)");
+    app_->add_flag("--json", json_, "Print the counts that concern lies as JSON, in the last line but one");
     app_->add_flag("--twice", twice_, "Run every seed twice and compare the packets");
     const std::pair<const char*, int*> numbers[] = {{"jobs", &limits_.jobs},
                                                     {"ranks", &limits_.ranks},
@@ -110,6 +111,7 @@ class SimulateCommand : public Subcommand {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
     std::printf("%llu runs in %.1f s\n%s", static_cast<unsigned long long>(tally_.runs), took.count(),
                 describe(tally_).c_str());
+    if (json_) std::printf("%s\n", to_json(tally_).c_str());
     if (!failure_) {
       std::printf("nothing wrong\n");
       return kExitOk;
@@ -172,6 +174,7 @@ class SimulateCommand : public Subcommand {
   std::string faults_ = "all";
   bool trace_ = false;
   bool twice_ = false;
+  bool json_ = false;
   ScenarioLimits limits_;
 
   std::atomic<uint64_t> next_{0};
