@@ -218,6 +218,15 @@ PIECES = [
         True,
     ),
     Piece(
+        "lies",
+        20,
+        [PYTHON, "-m", "netsum_bench.lies_bench"],
+        ("what",),
+        [*ENGINE, "emulate", "tools/netsum/simulate.cc"],
+        (),
+        True,
+    ),
+    Piece(
         "controller",
         6,
         [PYTHON, "-m", "netsum_bench.controller_bench"],
