@@ -263,8 +263,9 @@ CODEC_BUGS = [
 ]
 
 WORKER_BUGS = [
-    Bug("worker", "stale_result", "a worker takes the result of any round of its slot", RECEIVE,
-        "if (slot.state == SlotState::kIdle || fields.round != slot.round) {", "if (slot.state == SlotState::kIdle) {",
+    Bug("worker", "stale_result", "a worker takes the result of any round of its slot", "src/worker/stripe.h",
+        "slots_[fields.slot].state != SlotState::kIdle &&\n           slots_[fields.slot].round == fields.round;",
+        "slots_[fields.slot].state != SlotState::kIdle;",
         SIMULATION),
     Bug("worker", "window_off_by_one", "a worker sends one step more than there are slots", SEND,
         "stream->next_sequence - stream->lowest_waiting >= stream->data.count",
