@@ -265,11 +265,10 @@ class Control : public CompressionControl {
 
   uint64_t probe_bytes() {
     const bool is_unknown = !estimates_.has_dense_traffic(levels_);
-    const bool is_due =
-        step_ >= probe_at_ || (is_unknown && (estimates_.surprised() || estimates_.wants_large_probe()));
+    const bool is_due = step_ >= probe_at_ || (is_unknown && estimates_.surprised());
     if (!is_due || options_.levels.size() == 1) return 0;
     probe_at_ = step_ + (is_unknown ? kProbePeriod : kCalibrationPeriod);
-    return estimates_.probe_bytes(!is_unknown);
+    return estimates_.probe_bytes();
   }
 
   const CompressionControlOptions options_;

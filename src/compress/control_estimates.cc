@@ -11,14 +11,7 @@ namespace {
 constexpr int64_t kLeastBytes = 64 << 10;
 constexpr uint64_t kLeastProbe = 32 << 10, kMostProbe = 4 << 20;
 // A probe has this part of the bytes of an uncompressed step, and a larger one, if it would not take longer than an empty operation.
-// A large probe has the other part. Links and switches let short bursts through at a higher rate than what follows: only a large
-// probe tells that a network is fast.
 constexpr uint64_t kProbePart = 256, kLargeProbePart = 32;
-// Steps after a large probe that has refuted a small one before the next one is made for such a reason.
-constexpr int64_t kPatience = 12;
-// What a level takes beyond its bytes is learned only so many steps after the rate of the network has been measured, if it
-// changes much: otherwise the network may have changed.
-constexpr int64_t kTrustedSteps = 3;
 // Measurements beyond these count as these, so that no product overflows: 100 us an element or a byte, 16 bytes an element.
 constexpr int64_t kMostPs = 100'000'000, kMostMilliBytes = 16'000, kMostComputeNs = 1'000'000'000'000;
 
@@ -118,11 +111,6 @@ void Estimates::learn(std::span<const int32_t> agreed, const Past& past, const P
     sums.decode_us += std::max<int64_t>(0, numbers.decode);
     sums.service_us += std::max<int64_t>(0, -static_cast<int64_t>(numbers.negative_service));
     sums.bytes += 64 * static_cast<int64_t>(numbers.bytes64);
-    if (const auto bytes = static_cast<int64_t>(dense_bytes(buckets_[i])); bytes >= kLeastBytes)
-      sums.least_byte_ps = std::min(
-          sums.least_byte_ps, std::max<int64_t>(1, (-1000 * static_cast<int64_t>(numbers.negative_service) -
-                                                    latency_ns_.value()) *
-                                                       1000 / bytes));
     sums.bytes_known = sums.bytes_known && numbers.bytes64 > 0;
     ++sums.count;
   }
@@ -134,44 +122,23 @@ void Estimates::learn(std::span<const int32_t> agreed, const Past& past, const P
 
 void Estimates::learn_network(const HeadNumbers& head, const Sums& dense, uint64_t probe_bytes) {
   surprised_ = false;
-  ++steps_since_trusted_;
-  patience_ = std::max<int64_t>(0, patience_ - 1);
   const int64_t agreement_ns = -1000 * static_cast<int64_t>(head.negative_agreement);
   if (agreement_ns < 0) return;
   if (probe_bytes == 0) latency_ns_.add(agreement_ns);
   const int64_t latency_ns = latency_ns_.value();
-  const bool is_large = probe_bytes > 0 && probe_bytes >= large_probe_bytes();
   int64_t of_probe = 0, of_traffic = 0;
   if (probe_bytes > 0)
     of_probe = std::max<int64_t>(1, (agreement_ns - latency_ns) * 1000 / static_cast<int64_t>(probe_bytes));
   const int64_t bytes = dense.elements * levels_[0].expected.milli_bytes / 1000 + dense.other_bytes;
   if (bytes >= kLeastBytes)
     of_traffic = std::max<int64_t>(1, (1000 * dense.service_us - dense.count * latency_ns) * 1000 / bytes);
-  if (of_traffic > 0 && is_large)
-    probe_permille_.add(std::clamp<int64_t>(of_traffic * 1000 / of_probe, 500, 2000));
+  if (of_probe > 0 && of_traffic > 0)
+    probe_permille_.add(std::clamp<int64_t>(of_traffic * 1000 / of_probe, 250, 4000));
   const int64_t sample = of_traffic > 0 ? of_traffic : of_probe * probe_permille_.value_or(1000) / 1000;
   if (sample == 0) return;
-  const bool is_trusted = of_traffic > 0 || is_large;
   const int64_t estimate = byte_ps_.value_or(sample);
-  const bool is_faster = 3 * sample<2 * estimate, is_slower = 2 * sample> 3 * estimate;
-  if (!is_trusted && is_faster) {
-    wants_large_probe_ = wants_large_probe_ || patience_ == 0;
-    return;
-  }
-  surprised_ = is_faster || is_slower;
-  // Several buckets, each of which took twice as long as before, are as good as several steps; so is a large probe, with
-  // the sums because of which it was made.
-  const bool is_sure = of_traffic > 0 ? dense.count > 1 && dense.least_byte_ps / 2 > estimate
-                                      : is_large && is_slower && wants_large_probe_;
-  if (is_sure) {
-    byte_ps_.replace(std::min(sample, kMostPs));
-  } else {
-    byte_ps_.add(std::min(sample, kMostPs));
-  }
-  wants_large_probe_ = of_traffic == 0 && surprised_ && !is_sure;
-  if (!is_trusted) return;
-  steps_since_trusted_ = 0;
-  patience_ = surprised_ ? 0 : kPatience;
+  surprised_ = 2 * sample > 3 * estimate || 3 * sample < 2 * estimate;
+  byte_ps_.add(std::min(sample, kMostPs));
 }
 
 void Estimates::learn_level(size_t level, const Sums& sums) {
@@ -184,14 +151,6 @@ void Estimates::learn_level(size_t level, const Sums& sums) {
   const int64_t bytes = sums.other_bytes + sums.elements * cost_of(known).milli_bytes / 1000;
   const int64_t extra_ps =
       1000 * (1000 * sums.service_us - sums.count * latency_ns_.value()) - bytes * byte_ps_.value();
-  const int64_t expected_us = (sums.count * latency_ns_.value() +
-                               (bytes * byte_ps_.value() + sums.elements * known.extra_ps.value()) / 1000) /
-                              1000;
-  const bool is_far = 2 * sums.service_us > 3 * expected_us || 3 * sums.service_us < 2 * expected_us;
-  if (!known.extra_ps.empty() && is_far && steps_since_trusted_ > kTrustedSteps) {
-    wants_large_probe_ = true;
-    return;
-  }
   known.extra_ps.add(std::max<int64_t>(0, extra_ps / sums.elements));
 }
 
@@ -245,12 +204,7 @@ uint64_t Estimates::dense_bytes() const {
   return bytes;
 }
 
-uint64_t Estimates::large_probe_bytes() const {
-  return std::clamp(dense_bytes() / kLargeProbePart, kLeastProbe, kMostProbe);
-}
-
-uint64_t Estimates::probe_bytes(bool has_traffic) const {
-  if (has_traffic || wants_large_probe_) return large_probe_bytes();
+uint64_t Estimates::probe_bytes() const {
   uint64_t bytes = dense_bytes() / kProbePart;
   if (!byte_ps_.empty() && !latency_ns_.empty()) {
     const auto as_long_as_latency =
@@ -266,9 +220,7 @@ void Estimates::save(std::vector<int64_t>* to) const {
       median->save(to);
   for (const Median* median : {&latency_ns_, &byte_ps_, &retransmitted_ppm_, &probe_permille_})
     median->save(to);
-  for (const int64_t number :
-       {int64_t{surprised_}, int64_t{wants_large_probe_}, steps_since_trusted_, patience_})
-    to->push_back(number);
+  to->push_back(surprised_ ? 1 : 0);
   for (const Median& median : compute_ns_) median.save(to);
 }
 
@@ -279,9 +231,6 @@ void Estimates::restore(const int64_t** from) {
   for (Median* median : {&latency_ns_, &byte_ps_, &retransmitted_ppm_, &probe_permille_})
     median->restore(from);
   surprised_ = *(*from)++ != 0;
-  wants_large_probe_ = *(*from)++ != 0;
-  steps_since_trusted_ = *(*from)++;
-  patience_ = *(*from)++;
   for (Median& median : compute_ns_) median.restore(from);
 }
 

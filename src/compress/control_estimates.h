@@ -54,11 +54,8 @@ class Estimates {
   // The last sample of the network's rate was far from the estimate.
   bool surprised() const { return surprised_; }
   bool has_dense_traffic(const Levels& levels) const;
-  // How much longer an agreement must be to tell the rate of the network. `has_traffic`: that of uncompressed buckets is there to
-  // compare.
-  uint64_t probe_bytes(bool has_traffic) const;
-  // A probe should not wait for its turn: something has been measured that only a large one explains.
-  bool wants_large_probe() const { return wants_large_probe_; }
+  // How much longer an agreement must be to tell the rate of the network.
+  uint64_t probe_bytes() const;
   const std::vector<ControlledBucket>& buckets() const { return buckets_; }
 
   // Numbers in the order of save(); the number depends on the counts of levels and buckets only.
@@ -72,8 +69,6 @@ class Estimates {
   };
   struct Sums {
     int64_t elements = 0, other_bytes = 0, encode_us = 0, decode_us = 0, service_us = 0, bytes = 0, count = 0;
-    int64_t least_byte_ps =
-        std::numeric_limits<int64_t>::max();  // of the buckets that are large enough to tell
     bool bytes_known = true;
   };
 
@@ -82,7 +77,6 @@ class Estimates {
   void learn_level(size_t level, const Sums& sums);
   uint64_t dense_bytes(const ControlledBucket& bucket) const;
   uint64_t dense_bytes() const;
-  uint64_t large_probe_bytes() const;
 
   std::vector<Level> levels_;
   std::vector<ControlledBucket> buckets_;
@@ -90,10 +84,6 @@ class Estimates {
   Median latency_ns_, byte_ps_, retransmitted_ppm_;
   Median probe_permille_;  // what the traffic's time of a byte is to a probe's
   bool surprised_ = false;
-  bool wants_large_probe_ = false;
-  int64_t steps_since_trusted_ =
-      0;                  // since uncompressed buckets or a large probe have told the rate of the network
-  int64_t patience_ = 0;  // steps in which a small probe that seems fast is no reason for a large one
 };
 
 }  // namespace netsum::compress

@@ -16,9 +16,6 @@ class Median {
  public:
   static constexpr size_t kSize = 3;
   void add(int64_t sample) { samples_[added_++ % kSize] = sample; }
-  void replace(int64_t sample) {  // all of them
-    for (size_t i = 0; i < kSize; ++i) add(sample);
-  }
   bool empty() const { return added_ == 0; }
   bool full() const { return added_ >= kSize; }
   // Of two samples the smaller one; 0 of none.
