@@ -170,7 +170,10 @@ def one_host(options, data):
     return run_ranks(options, options.size, 4, flags, data)
 
 
-ENGINE = r"netsum::(Engine|Work)::|Engine::Engine"
+# The classes in whose functions a rank's work is done: by an engine's thread, or by a caller that waits and drives it.
+# Every one of them is in the call chain of what it calls.
+ENGINE_CLASSES = ["EngineThread", "DriverSeat", "NetworkCore", "SharedMemoryCore"]
+ENGINE = rf"netsum::({'|'.join(ENGINE_CLASSES)})::"
 CASES = {
     "worker": Case("summed by the rank, of 2 at a daemon on loopback", WORKER, ENGINE, worker),
     "daemon": Case("received by the daemon, from 2 ranks on loopback", DAEMON, "", aggregator),
