@@ -423,7 +423,10 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
   start(options);
   std::vector<Rank> ranks(2);
   auto how = group(address_, 2);
-  for (JoinParameters& one : how) one.job.set_aggregator_token("house");
+  for (JoinParameters& one : how) {
+    one.job.set_aggregator_token("house");
+    one.job.set_verify(static_cast<uint32_t>(Verify::kBoth));
+  }
   join_all(ranks, how);
   const auto remote = query_status(address_, "house", {}, kPatience);
   ASSERT_TRUE(remote.ok()) << remote.status().to_string();
@@ -435,6 +438,7 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
   ASSERT_THAT(remote->status.jobs, SizeIs(1));
   EXPECT_EQ(remote->status.jobs[0].name, "train");
   EXPECT_THAT(remote->status.jobs[0].joined, ElementsAre(0, 1));
+  EXPECT_EQ(remote->status.jobs[0].verify, "both");
   ASSERT_THAT(remote->status.counters, SizeIs(1));
   EXPECT_EQ(remote->status.counters[0].value, 42u);
   EXPECT_GT(remote->status.unix_time_ms, 0u);

@@ -71,6 +71,7 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
     AggregatorJobStatus status;
     status.name = job.spec.name();
     status.world_size = static_cast<int>(job.spec.world_size());
+    status.verify = verify_name(job.spec);
     status.joined = job.ranks(true);
     status.state = job.state == State::kQueued    ? "queued"
                    : job.state == State::kJoining ? "joining"

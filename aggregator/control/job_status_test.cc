@@ -94,6 +94,19 @@ TEST_F(JobStatusTest, ResultsForAnAggregatorBelowAreNotMulticast) {
   EXPECT_EQ(table.jobs(0).at(0).delivery, "unicast: members are aggregators");
 }
 
+TEST_F(JobStatusTest, WhatProtectsTheSums) {
+  join(0);
+  EXPECT_EQ(table_.jobs(0).at(0).verify, "packet");
+  const std::pair<uint32_t, const char*> modes[] = {{1, "both"}, {2, "sum"}, {9, "9"}};
+  for (const auto& [number, name] : modes) {
+    JobTable table({}, &dataplane_, [this] { return rng_.next(); });
+    MemberRequest member = request(0);
+    member.job.set_verify(number);
+    ASSERT_TRUE(table.join(0, member).ok());
+    EXPECT_EQ(table.jobs(0).at(0).verify, name);
+  }
+}
+
 TEST_F(JobStatusTest, WhomTheOldestSumLacks) {
   join(0);
   join(1);

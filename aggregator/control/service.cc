@@ -239,6 +239,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     entry.set_open_slots(job.open_slots);
     entry.set_delivery(job.delivery);
     entry.set_plan(job.plan);
+    entry.set_verify(job.verify);
   }
   for (const AggregatorCounter& counter : now.counters) {
     control::Counter& entry = *reply->add_counters();

@@ -43,6 +43,8 @@ struct AggregatorJobStatus {
   // How its chunks are divided, what is the bottleneck, and how fast that is compared with a ring. Empty while joining,
   // and if another aggregator of the job has made the plan.
   std::string plan;
+  // What protects its sums: "packet", "both" or "sum" (netsum::Verify). Empty: the aggregator's release does not tell.
+  std::string verify;
 };
 
 // A port of the aggregator (AggregatorPort) and its traffic since start. Bytes are those of datagrams, without UDP, IP and

@@ -40,6 +40,7 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.open_slots = job.open_slots();
   status.delivery = text(job.delivery());
   status.plan = text(job.plan());
+  status.verify = text(job.verify());
   return status;
 }
 

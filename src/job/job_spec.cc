@@ -81,6 +81,10 @@ std::string name_of_job_field(int number) {
   return field != nullptr ? field->name : "";
 }
 
+std::string verify_name(const JobSpec& spec) {
+  return text_of(std::to_string(spec.verify()), kVerifyNames);
+}
+
 WhenFull when_full_of(const JobSpec& spec) {
   const uint32_t value = spec.when_full();
   return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;

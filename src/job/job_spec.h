@@ -35,6 +35,9 @@ Status check_same(const JobSpec& first, const JobSpec& asked);
 // Of a job that may start without all ranks (`min_members` above 0) and has passed check_spec().
 RegroupRule regroup_rule(const JobSpec& spec);
 
+// The name of the mode by which the job's sums are protected (netsum::Verify); its number if this release does not know it.
+std::string verify_name(const JobSpec& spec);
+
 // A value that this release does not know counts as kFail.
 WhenFull when_full_of(const JobSpec& spec);
 // The name of a field in messages; empty if this release does not know the field.

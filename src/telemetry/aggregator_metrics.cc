@@ -67,6 +67,8 @@ void add_port(const AggregatorPortStatus& port, MetricsPage* page) {
 
 void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
   const MetricsPage::Labels labels = {{"job_name", job.name}};
+  page->gauge("netsum_aggregator_job_info", "Always 1; what protects the job's sums: packet, both or sum",
+              {{"job_name", job.name}, {"verify", job.verify}}, 1);
   page->gauge("netsum_aggregator_job_members", "Members that have joined", labels,
               static_cast<double>(job.joined.size()));
   page->gauge("netsum_aggregator_job_world_size", "Members of the complete job", labels, job.world_size);

@@ -95,6 +95,7 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
   job.waiting_ms = 1500;
   job.waited_ms = {0, 2500};
   job.sums = 12;
+  job.verify = "both";
   AggregatorJobStatus failed = job;
   failed.state = "failed: peer_lost: ...";
   status.jobs = {failed, job};  // of one name: the later one counts
@@ -106,6 +107,7 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
         "netsum_aggregator_packets_received_total 7\n",
         "netsum_aggregator_packets_dropped_total{reason=\"bad_check\"} 2\n",
         "netsum_aggregator_packets_dropped_total{reason=\"too_short\"} 0\n",
+        "netsum_aggregator_job_info{job_name=\"mine\",verify=\"both\"} 1\n",
         "netsum_aggregator_slots_in_use 40\n", "netsum_aggregator_job_running{job_name=\"mine\"} 1\n",
         "netsum_aggregator_job_sums_total{job_name=\"mine\"} 12\n",
         "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",rank=\"0\"} 0\n",

@@ -310,7 +310,7 @@ class Run {
       for (const std::string& text : {note.job, note.host, note.reason}) require_text(text);
     const std::vector<AggregatorJobStatus> jobs = table_->jobs(now_us_);
     for (const AggregatorJobStatus& job : jobs) {
-      for (const std::string& text : {job.name, job.state, job.delivery}) require_text(text);
+      for (const std::string& text : {job.name, job.state, job.delivery, job.verify}) require_text(text);
       require_topology(job.name);
       for (const std::string& host : job.hosts) require_text(host);
     }

@@ -63,6 +63,7 @@ Json job_report(const AggregatorJobStatus& before, const AggregatorJobStatus& no
           {"open_slots", now.open_slots},
           {"delivery", now.delivery},
           {"plan", now.plan},
+          {"verify", now.verify},
           {"waiting_for", now.waiting_for},
           {"waiting_ms", now.waiting_ms},
           {"late", late}};
@@ -194,6 +195,8 @@ std::string status_text(const Json& report) {
     }
     if (!members.empty()) text += "    ranks" + members + "\n";
     if (const std::string plan = text_of(job.at("plan")); !plan.empty()) text += "    " + plan + "\n";
+    if (const std::string verify = text_of(job.at("verify")); !verify.empty() && verify != "packet")
+      text += "    the ranks verify every sum (verify: " + verify + ")\n";
     if (state.find(':') != std::string::npos) text += "    " + state + "\n";
   }
   return text;

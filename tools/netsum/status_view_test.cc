@@ -51,6 +51,21 @@ TEST(StatusViewTest, RatesAreThoseBetweenTheLooks) {
   EXPECT_THAT(status_text(report), HasSubstr("1=10.0.0.2"));
 }
 
+TEST(StatusViewTest, SaysWhatProtectsTheSums) {
+  RemoteStatus now = look(0, 0, {}, 5000);
+  for (const char* mode : {"", "packet"}) {
+    now.status.jobs[0].verify = mode;
+    EXPECT_THAT(status_text(status_report("a:1", now, now, 1)), Not(HasSubstr("verify"))) << mode;
+  }
+  for (const char* mode : {"both", "sum"}) {
+    now.status.jobs[0].verify = mode;
+    const Json report = status_report("a:1", now, now, 1);
+    EXPECT_EQ(report.at("jobs").at(0).at("verify"), mode);
+    EXPECT_THAT(status_text(report),
+                HasSubstr(std::string("the ranks verify every sum (verify: ") + mode + ")"));
+  }
+}
+
 TEST(StatusViewTest, AnotherJobOfTheSameNameStartsFromNothing) {
   const Json report = status_report("a:1", look(0, 500, {0, 0}, 9000), look(0, 20, {0, 0}, 100), 1);
   EXPECT_DOUBLE_EQ(report.at("jobs").at(0).at("sums_per_s"), 0);
