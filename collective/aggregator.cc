@@ -94,6 +94,7 @@ Result<std::unique_ptr<Dataplane>> start_udp(const AggregatorOptions& options,
   return start_udp_dataplane({.ports = ports,
                               .stripes = stripes_of(ports, options.cores),
                               .spin = options.spin,
+                              .pin = options.pin,
                               .first_udp_port = static_cast<uint16_t>(options.data_port),
                               .slots_per_stripe = static_cast<uint32_t>(options.slots_per_core),
                               .max_jobs = options.max_jobs,
@@ -240,6 +241,10 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
     return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
   }
   if (options.cores < 1 || options.cores > 256) return out_of_range("cores", options.cores, 1, 256);
+  if (options.pin && options.dataplane != DataplaneKind::kUser)
+    return Status(ErrorCode::kInvalidArgument,
+                  "pin needs the dataplane of threads of this process: with XDP, packets are summed on the CPU "
+                  "that receives them; in a P4 switch, in its pipeline");
   if (options.data_port < 0 || options.data_port > UINT16_MAX)
     return out_of_range("data_port", options.data_port, 0, UINT16_MAX);
   if (Status status = check_quota(options); !status.ok()) return status;

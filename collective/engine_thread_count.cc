@@ -1,7 +1,5 @@
 #include "collective/engine_thread_count.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -39,12 +37,6 @@ EngineThreadCount EngineThreadCount::choose(const Wanted& wanted) {
   if (!automatic && threads.count > wanted.cores)
     threads.note += ", WARNING: they share " + number_of(wanted.cores, "processor core");
   return threads;
-}
-
-size_t usable_cores() {
-  cpu_set_t usable;
-  const bool known = sched_getaffinity(0, sizeof usable, &usable) == 0;
-  return known ? static_cast<size_t>(CPU_COUNT(&usable)) : 1;
 }
 
 }  // namespace netsum

@@ -25,9 +25,6 @@ struct EngineThreadCount {
   std::string note;  // for describe(); empty if one thread was asked for
 };
 
-// Of the machine, those that this process may use.
-size_t usable_cores();
-
 }  // namespace netsum
 
 #endif  // NETSUM_COLLECTIVE_ENGINE_THREAD_COUNT_H_

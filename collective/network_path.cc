@@ -5,6 +5,7 @@
 
 #include "collective/engine_thread_count.h"
 #include "collective/worker_io.h"
+#include "src/base/processors.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
@@ -81,7 +82,7 @@ EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOpt
   EngineThreadCount::Wanted wanted;
   wanted.asked = options.engine_threads;
   wanted.stripes = worker.stripes.size();
-  wanted.cores = usable_cores();
+  wanted.cores = usable_processors().size();
   wanted.ranks_here = ranks_here;
   wanted.one_queue = options.packet_io == PacketIoKind::kAfXdp;
   wanted.link_bps = options.link_rate_bps;

@@ -22,6 +22,7 @@
 #include "src/base/assert.h"
 #include "src/base/clock.h"
 #include "src/base/file_descriptor.h"
+#include "src/base/processors.h"
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
 #include "src/net/wake_event.h"
@@ -74,6 +75,8 @@ class CoreThread {
   void start() {
     thread_ = std::thread([this] { loop(); });
   }
+  // After start().
+  Status pin(int processor) { return pin_thread(thread_.native_handle(), processor); }
 
   // Runs `command` on the core's thread, and waits for its end: at most one burst of each stripe.
   void run(const std::function<void()>& command) {
@@ -144,6 +147,14 @@ class UdpDataplane final : public Dataplane {
                std::vector<ServedStripe> stripes)
       : options_(options), threads_(std::move(threads)), stripes_(std::move(stripes)) {
     for (const auto& thread : threads_) thread->start();
+  }
+
+  // check() has made sure that there are enough processors.
+  Status pin(const std::vector<int>& processors) {
+    for (size_t i = 0; i < threads_.size(); ++i) {
+      if (Status status = threads_[i]->pin(processors[i]); !status.ok()) return status;
+    }
+    return {};
   }
 
   std::string_view kind() const override { return "user-space"; }
@@ -275,6 +286,12 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
   return counters;
 }
 
+size_t cores_of(const UdpDataplaneOptions& options) {
+  size_t last = 0;
+  for (const UdpStripe& stripe : options.stripes) last = std::max(last, stripe.core);
+  return last + 1;
+}
+
 Status check(const UdpDataplaneOptions& options) {
   const auto invalid = [](const std::string& message) {
     return Status(ErrorCode::kInvalidArgument, message);
@@ -296,6 +313,12 @@ Status check(const UdpDataplaneOptions& options) {
       if (address.ip == options.ports[j].address.ip && address.scope == options.ports[j].address.scope)
         return invalid(address.to_string() + " is given as a port twice: give each address once");
     }
+  }
+  if (const size_t cores = cores_of(options), usable = usable_processors().size();
+      options.pin && cores > usable) {
+    return invalid("cannot pin " + std::to_string(cores) + " data-path threads: this process may use " +
+                   std::to_string(usable) + " processor core" + (usable == 1 ? "" : "s") +
+                   "; give fewer cores, or do not pin");
   }
   if (options.first_udp_port != 0 && options.first_udp_port + stripes - 1 > UINT16_MAX)
     return invalid("there are fewer than " + std::to_string(stripes) + " UDP ports from " +
@@ -354,8 +377,11 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
   if (options.drop_privileges) {
     if (const Status status = options.drop_privileges(); !status.ok()) return status;
   }
-  return std::unique_ptr<Dataplane>(
-      std::make_unique<UdpDataplane>(options, std::move(threads), std::move(stripes)));
+  auto dataplane = std::make_unique<UdpDataplane>(options, std::move(threads), std::move(stripes));
+  if (options.pin) {
+    if (const Status status = dataplane->pin(usable_processors()); !status.ok()) return status;
+  }
+  return std::unique_ptr<Dataplane>(std::move(dataplane));
 }
 
 }  // namespace netsum

@@ -35,6 +35,7 @@ struct UdpDataplaneOptions {
   // Cores are numbered from 0, without a gap.
   std::vector<UdpStripe> stripes = {{}};
   bool spin = true;  // threads may watch before they sleep (SpinWait)
+  bool pin = false;  // core i stays on the i-th processor core that this process may use
   // UDP port of the first stripe; the others have the following ones. 0: any free ones.
   uint16_t first_udp_port = 0;
   uint32_t slots_per_stripe = 4096;
@@ -53,7 +54,8 @@ struct UdpDataplaneOptions {
   InjectedFaults inject = {};               // each stripe has its own random sequence
 };
 
-// Errors: kAddressInUse, kInvalidArgument, kResourceExhausted, kUnsupported. Stops its threads when
+// Errors: kAddressInUse, kInvalidArgument (also if fewer processor cores than cores to pin), kResourceExhausted,
+// kUnsupported. Stops its threads when
 // destroyed.
 Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions& options);
 

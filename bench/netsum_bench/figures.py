@@ -18,6 +18,12 @@ def range_text(values, form="{:.0f}"):
     return f"{form} ({form} - {form})".format(values.median(), values.min(), values.max())
 
 
+def change_text(of, to):
+    """Median, least and greatest of the changes in percent, each from its value of `to` (same index)."""
+    ratios = (of / to).dropna()
+    return f"{range_text(100 * (ratios - 1), '{:+.0f}')} %" if len(ratios) else ""
+
+
 def jain(values):
     """Jain's fairness index: 1 when all are equal, 1/n when one has everything."""
     values = Series(values)

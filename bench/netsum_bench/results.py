@@ -218,6 +218,15 @@ PIECES = [
         True,
     ),
     Piece(
+        "predict",
+        5,
+        [PYTHON, "-m", "netsum_bench.predict_bench"],
+        ("workers", "bytes", "data"),
+        RACK,
+        (),
+        True,
+    ),
+    Piece(
         "lies",
         20,
         [PYTHON, "-m", "netsum_bench.lies_bench"],

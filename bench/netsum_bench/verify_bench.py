@@ -13,7 +13,7 @@ import sys
 
 from pandas import DataFrame
 
-from netsum_bench.figures import markdown, range_text
+from netsum_bench.figures import change_text, markdown, range_text
 from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, new_output, number_from, parse_size, say
 from netsum_bench.processes import PROBLEMS, finish, start
 from netsum_bench.rack_report import size_text
@@ -58,11 +58,6 @@ def measure(options, mode):
     return measurement(json.loads(output), options.iterations)
 
 
-def ratio_text(of, to):
-    ratios = (of / to).dropna()
-    return f"{range_text(100 * (ratios - 1), '{:+.0f}')} %" if len(ratios) else ""
-
-
 def table(records):
     """By mode; the ratios are those to mode `packet` in the same round."""
     frame = DataFrame([record for record in records if "failed" not in record])
@@ -74,9 +69,9 @@ def table(records):
             if runs.empty:
                 continue
             row = [f"{workers} ranks, {size_text(size)}, `{mode}`", range_text(runs["ranks_cpu_ms"])]
-            row.append("" if mode == "packet" else ratio_text(runs["ranks_cpu_ms"], of_packet["ranks_cpu_ms"]))
+            row.append("" if mode == "packet" else change_text(runs["ranks_cpu_ms"], of_packet["ranks_cpu_ms"]))
             row.append(range_text(runs["aggregator_ns"]))
-            row.append("" if mode == "packet" else ratio_text(runs["aggregator_ns"], of_packet["aggregator_ns"]))
+            row.append("" if mode == "packet" else change_text(runs["aggregator_ns"], of_packet["aggregator_ns"]))
             rows.append([*row, f"{runs['packets'].median():.0f}", range_text(runs["time_ms"])])
     return markdown(HEADINGS, rows)
 

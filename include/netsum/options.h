@@ -256,6 +256,9 @@ struct AggregatorOptions {
   // need no locks.
   int cores = 1;
   bool spin = true;  // of these threads, as CommunicatorOptions::spin
+  // kUser only. Each of these threads stays on one of the cores that the process may use, in ascending order, so there
+  // must be at least as many. Keep other work off these cores (isolcpus, cpusets).
+  bool pin = false;
   // Bounds the memory: slots x 2 rounds x (mtu - headers) bytes per stripe, allocated at start. 8 to 65 536.
   int slots_per_core = 4096;
   int max_jobs = 64;  // at the same time, 1 to 4096

@@ -2,13 +2,15 @@
 
 import contextlib
 import json
+import os
+import pathlib
 import random
 import re
 import signal
 import socket
 import subprocess
 
-from harness import BUILD, PATIENCE_S, CommandTest, clean_environment
+from harness import BUILD, NETSUM, PATIENCE_S, CommandTest, clean_environment
 
 
 class AggregatorTest(CommandTest):
@@ -39,6 +41,30 @@ class AggregatorTest(CommandTest):
         assert second.status == 3
         assert str(port) in second.text("err")
         assert "--data-port" in second.text("err")
+
+    def test_pinned_threads_have_a_processor_each(self):
+        usable = sorted(os.sched_getaffinity(0))
+        daemon = self.start_aggregator("--pin", cores=len(usable))
+        threads = pathlib.Path(f"/proc/{daemon.process.pid}/task").glob("*/status")
+        allowed = [re.search(r"^Cpus_allowed_list:\s*(\S+)$", path.read_text(), re.MULTILINE)[1] for path in threads]
+        pinned = [which for which in allowed if which.isdigit()]
+        # On a machine with one processor every thread may use that one only.
+        assert sorted(pinned) == [str(processor) for processor in usable] or len(usable) == 1, allowed
+        self.assert_serves(daemon)
+
+    def test_pinning_needs_a_processor_for_each_thread(self):
+        here = min(os.sched_getaffinity(0))
+        listen = ("--listen", "127.0.0.1:0", "--cores", 3)
+        refused = self.run_command("-c", here, NETSUM, "aggregator", *listen, "--pin", program="taskset")
+        assert refused.status == 2
+        assert "cannot pin 3 data-path threads: this process may use 1 processor core;" in refused.text("err")
+        shared = self.start("-c", here, NETSUM, "aggregator", *listen, program="taskset")
+        shared.wait_for("3 data-path threads (--cores) share 1 processor core")
+
+    def test_pinning_is_for_threads(self):
+        refused = self.run_command("aggregator", "--listen", "127.0.0.1:0", "--dataplane", "xdp", "--pin")
+        assert refused.status == 2
+        assert "packets are summed on the CPU that receives them" in refused.text("err")
 
     def test_wrong_aggregator_token(self):
         token, other = self.write_file("secret\n"), self.write_file("guess\n")

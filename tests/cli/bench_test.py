@@ -147,6 +147,25 @@ class BenchTest(CommandTest):
                     assert 0.9 * element_bytes < rank["payload_share"] < element_bytes, rank["payload_share"]
         assert self.bench("--workers", 2, "--dtype", "int32", "--lane-bits", 8)["lane_bits"] == 32
 
+    def test_scales_that_recur_are_predicted(self):
+        where = ("--workers", 2, "--with-aggregator", "--bytes", "256Ki", "--iterations", 8, "--json")
+        for data, some in (("steady", True), ("varied", False)):
+            bench = self.run_command("bench", "allreduce", *where, "--data", data)
+            assert bench.status == 0, bench.text("err")
+            report = json.loads(bench.text("out"))
+            assert report["verified"]
+            assert all((rank["scales_predicted"] > 0) == some for rank in report["ranks"]), (data, report["ranks"])
+
+    def test_data_that_a_type_does_not_have(self):
+        for dtype, data, words in (
+            ("int32", "steady", "integers have no scales"),
+            ("bfloat16", "normal", "float32 only"),
+        ):
+            bench = self.run_command("bench", "allreduce", "--dtype", dtype, "--data", data)
+            assert bench.status == 2
+            assert "--data" in bench.text("err")
+            assert words in bench.text("err")
+
     def test_ranks_of_other_lane_widths_are_told_so(self):
         root = f"127.0.0.1:{free_port()}"
         ranks = [

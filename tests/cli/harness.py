@@ -127,9 +127,9 @@ class CommandTest:
         running.status = running.end()
         return running
 
-    def start_aggregator(self, *arguments, **more):
+    def start_aggregator(self, *arguments, cores=1, **more):
         """Returns the running daemon, with .address for --aggregator. It sums all: on one machine, no link counts."""
-        where = ("--listen", "127.0.0.1:0", "--cores", 1, "--in-switch")
+        where = ("--listen", "127.0.0.1:0", "--cores", cores, "--in-switch")
         daemon = self.start("aggregator", *where, *arguments, **more)
         daemon.address = daemon.wait_for("NETSUM_AGGREGATOR=", name="out").split("=")[1]
         daemon.ready = daemon.wait_for("ready:", name="out")

@@ -80,6 +80,10 @@ class RackTest(RackCommandTest):
         self.up("--workers", 2, "--dataplane", "xdp", "--rate", "200mbit", "--mtu", 3400)
         assert self.sum_over(2, "--bytes", "1Mi", "--iterations", 2, "--mtu", 3400)["verified"]
 
+    def test_an_mtu_too_small_for_ipv6(self):
+        self.up("--workers", 2, "--mtu", 600)
+        assert self.sum_over(2, "--bytes", "100k", "--iterations", 2, "--mtu", 600)["verified"]
+
     def test_two_racks_under_a_spine(self):
         self.up("--workers", 4, "--racks", 2, "--dataplane", "xdp", "--rate", "1gbit")
         assert [node["id"] for node in self.status()["nodes"]][:3] == ["spine", "sw0", "sw1"]

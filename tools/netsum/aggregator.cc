@@ -13,6 +13,7 @@
 #include <map>
 #include <thread>
 
+#include "src/base/processors.h"
 #include "src/net/address.h"
 #include "src/telemetry/aggregator_metrics.h"
 #include "src/telemetry/metrics_endpoint.h"
@@ -39,6 +40,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  netsum aggregator\n"
     "  netsum aggregator --listen 10.0.0.9:5151 --cores 4 --data-port 6000\n"
+    "  taskset -c 2-5 netsum aggregator --listen 10.0.0.9:5151 --cores 4 --pin\n"
     "  netsum aggregator --listen [::]:5151 --token-file /etc/netsum/token --log-format json\n"
     "  netsum aggregator --listen 10.0.0.9:5151,10.0.1.9,10.0.2.9 --link-rate 25gbit\n"
     "  netsum aggregator --metrics 127.0.0.1:9464\n"
@@ -114,6 +116,7 @@ class AggregatorCommand : public Subcommand {
   void set_addresses();
   int report_start_failure(const Status& status, Log& log) const;
   void announce(const Aggregator& aggregator, const MetricsSource* metrics) const;
+  void warn_of_shared_processors(Log& log) const;
   int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
 
   CLI::App* app_;
@@ -158,6 +161,9 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
   app_->add_option("--spin", options_.spin,
                    "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
       ->capture_default_str();
+  app_->add_flag("--pin", options_.pin,
+                 "Each data-path thread stays on a processor core of its own, of those that the process may\n"
+                 "use (taskset, cpusets); needs at least --cores of them");
   app_->add_option("--slots", options_.slots_per_core, "Slots per stripe, a power of two; bounds the memory")
       ->check(CLI::Range(8, 65536))
       ->check(power_of_two())
@@ -360,6 +366,13 @@ void raise_open_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void AggregatorCommand::warn_of_shared_processors(Log& log) const {
+  const size_t usable = usable_processors().size();
+  if (options_.dataplane != DataplaneKind::kUser || static_cast<size_t>(options_.cores) <= usable) return;
+  log.warn(std::to_string(options_.cores) + " data-path threads (--cores) share " + std::to_string(usable) +
+           " processor core" + (usable == 1 ? "" : "s") + ": more threads than cores do not sum faster");
+}
+
 int AggregatorCommand::run() {
   raise_open_files();
   set_addresses();
@@ -387,6 +400,8 @@ int AggregatorCommand::run() {
     log.warn("FAULTS ARE INJECTED (--inject-loss): " + format_percent(options_.inject.loss) +
              " of the packets received are dropped on purpose; not for production");
   }
+
+  warn_of_shared_processors(log);
 
   WaitLog waits(&log);
   InterfaceWatcher interfaces(options_.interfaces, log);

@@ -45,6 +45,8 @@ const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
                                                          {"failover", FailurePolicy::kFailover}};
+const std::map<std::string, BenchPattern> kPatterns = {
+    {"varied", BenchPattern::kVaried}, {"steady", BenchPattern::kSteady}, {"normal", BenchPattern::kNormal}};
 const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
 
 constexpr char kExamples[] =
@@ -152,6 +154,10 @@ void BenchCommand::declare_what() {
   app_->add_option("--inflight", settings_.inflight, "Tensors submitted together in each iteration")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  add_choice(
+      *app_, "--data", settings_.pattern, kPatterns,
+      "How magnitudes change from one iteration to the next, on which --predict-scales depends:\n"
+      "by powers of two (varied), not (steady), or slowly, of a normal distribution (normal; float32)");
   app_->add_option("--seed", settings_.seed, "Seed of the inputs, the same on all ranks")
       ->capture_default_str();
   app_->add_option("--trace", trace_,
@@ -290,6 +296,10 @@ void BenchCommand::check_together() const {
   if (settings_.op == ReduceOp::kAvg && !is_floating(settings_.type)) {
     throw UsageError("--op avg: integers have no average of their own type; use --op sum or a float --dtype");
   }
+  if (settings_.pattern != BenchPattern::kVaried && !is_floating(settings_.type))
+    throw UsageError("--data: integers have no scales; leave it out, or use a float --dtype");
+  if (settings_.pattern == BenchPattern::kNormal && settings_.type != DataType::kFloat32)
+    throw UsageError("--data normal: its elements are exact in float32 only");
   if (!one_rank()) return;
   if (options_.world_size == 0) throw UsageError("--rank needs --world-size, the number of ranks of the job");
   if (options_.rank >= options_.world_size) {

@@ -32,9 +32,15 @@ int precision_bits(DataType type) {
   }
 }
 
-// Magnitudes stay below 2^scale; from -4 to 4, as float16 has little range.
-int scale_of(TensorId id) {
-  return (id.iteration * 5 + id.index) % 9 - 4;
+// Approximately normal, by the sum of uniform numbers, whose bits are the same on all machines: below 2^19 in magnitude.
+int64_t normal_steps(Rng* rng) {
+  constexpr int kWords = 3, kHalves = 4 * kWords;
+  int64_t sum = 0;
+  for (int word = 0; word < kWords; ++word) {
+    const uint64_t bits = rng->next();
+    for (int shift = 0; shift < 64; shift += 16) sum += static_cast<int64_t>((bits >> shift) & 0xFFFF);
+  }
+  return sum - kHalves * 0x7FFF - kHalves / 2;
 }
 
 // The value must be exact in the type, as all inputs here are.
@@ -125,8 +131,15 @@ int BenchData::dropped_bits() const {
   return 63 - kernels::quantum_bits(world_size_) - (type_ == DataType::kInt64 ? 32 : 0);
 }
 
-int64_t BenchData::steps(uint64_t stream, size_t element) const {
-  const auto random = static_cast<int64_t>(Rng(stream + element * 0xD1B54A32D192ED03ull).next());
+// Magnitudes stay below 2^scale; from -4 to 4, as float16 has little range.
+int BenchData::scale_of(TensorId id) const {
+  return pattern_ == BenchPattern::kVaried ? (id.iteration * 5 + id.index) % 9 - 4 : 0;
+}
+
+int64_t BenchData::steps(uint64_t stream, TensorId id, size_t element) const {
+  Rng rng(stream + element * 0xD1B54A32D192ED03ull);
+  if (pattern_ == BenchPattern::kNormal) return normal_steps(&rng) * (8 + id.iteration % 8) * (1 << kSpread);
+  const auto random = static_cast<int64_t>(rng.next());
   if (!is_floating(type_)) return random >> dropped_bits_;
   const int64_t odd = (random >> dropped_bits_) | 1;
   const int shift = static_cast<int>(static_cast<uint64_t>(random) & 0xFF) % (kSpread + 1);
@@ -155,7 +168,7 @@ BenchData::Tolerance BenchData::tolerance(TensorId id) const {
 void BenchData::fill(int rank, TensorId id, void* out, size_t count) const {
   const double size = step_size(id);
   const uint64_t from = stream(rank, id);
-  for (size_t i = 0; i < count; ++i) store(type_, steps(from, i), size, out, i);
+  for (size_t i = 0; i < count; ++i) store(type_, steps(from, id, i), size, out, i);
 }
 
 Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t first, size_t last) const {
@@ -172,7 +185,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
     std::fill(sums.begin(), sums.end(), 0);
     for (int rank = 0; rank < world_size_; ++rank) {
       const uint64_t from = stream(rank, id);
-      for (size_t i = 0; i < n; ++i) sums[i] += steps(from, start + i);
+      for (size_t i = 0; i < n; ++i) sums[i] += steps(from, id, start + i);
     }
     for (size_t i = 0; i < n; ++i) {
       if (!is_floating(type_)) {
@@ -200,7 +213,7 @@ Verdict BenchData::verify_moved(int from, TensorId id, const void* result, size_
   const auto* bytes = static_cast<const uint8_t*>(result);
   alignas(8) uint8_t expected[8];
   for (size_t i = first; i < last; ++i) {
-    store(type_, steps(source, i), size, expected, 0);
+    store(type_, steps(source, id, i), size, expected, 0);
     if (std::memcmp(bytes + i * size_of(type_), expected, size_of(type_)) == 0) continue;
     if (verdict.wrong++ == 0)
       verdict.first_wrong = "element " + std::to_string(i) + " is not that of rank " + std::to_string(from);

@@ -16,6 +16,13 @@ struct TensorId {
   int index = 0;  // among those in flight
 };
 
+// How the magnitudes of floating-point elements change from one iteration to the next. Predicted scales depend on it.
+enum class BenchPattern {
+  kVaried,  // all by powers of two: no scale recurs
+  kSteady,  // not at all: all scales recur
+  kNormal,  // normally distributed elements, whose deviation grows by an eighth: like gradients. float32 only
+};
+
 struct Verdict {
   uint64_t wrong = 0;       // elements outside the bound, of those checked
   double worst_error = 0;   // largest |result - expected|, floating point only
@@ -25,13 +32,15 @@ struct Verdict {
 
 class BenchData {
  public:
-  // `lane_bits` as CommunicatorOptions::lane_bits.
-  BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed, int lane_bits = 0)
+  // `lane_bits` as CommunicatorOptions::lane_bits. Integers know kVaried only.
+  BenchData(DataType type, ReduceOp op, int world_size, uint64_t seed, int lane_bits = 0,
+            BenchPattern pattern = BenchPattern::kVaried)
       : type_(type),
         op_(op),
         world_size_(world_size),
         seed_(seed),
         lane_bits_(lane_bits),
+        pattern_(pattern),
         dropped_bits_(dropped_bits()) {}
 
   // What `rank` contributes to tensor `id`.
@@ -49,7 +58,9 @@ class BenchData {
  private:
   int dropped_bits() const;
   uint64_t stream(int rank, TensorId id) const;
-  int64_t steps(uint64_t stream, size_t element) const;
+  // `stream` is that of the rank and `id`.
+  int64_t steps(uint64_t stream, TensorId id, size_t element) const;
+  int scale_of(TensorId id) const;
   double step_size(TensorId id) const;
   // Of a sum: `absolute` + |expected| x `relative`.
   struct Tolerance {
@@ -63,6 +74,7 @@ class BenchData {
   int world_size_;
   uint64_t seed_;
   int lane_bits_;
+  BenchPattern pattern_;
   int dropped_bits_;  // of 64 random ones, so that the rest is an element's number of steps
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>
@@ -46,6 +47,49 @@ TEST(BenchDataTest, TheExactSumIsRight) {
   const BenchData integers(DataType::kInt32, ReduceOp::kSum, kRanks, 1);
   const std::vector<int32_t> exact = sum<int32_t>(integers);
   EXPECT_EQ(integers.verify(kTensor, exact.data(), kCount).wrong, 0u);
+}
+
+// The largest power of two that is at most the largest magnitude.
+int exponent_of(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  return std::ilogb(largest);
+}
+
+TEST(BenchDataTest, PatternsDifferInHowMagnitudesChange) {
+  const auto make = [](BenchPattern pattern) {
+    return BenchData(DataType::kFloat32, ReduceOp::kSum, kRanks, 1, 0, pattern);
+  };
+  const BenchData varied = make(BenchPattern::kVaried), steady = make(BenchPattern::kSteady),
+                  normal = make(BenchPattern::kNormal);
+  for (int n = 0; n < 20; ++n) {
+    EXPECT_NE(exponent_of(fill<float>(varied, 0, {n, 0})), exponent_of(fill<float>(varied, 0, {n + 1, 0})))
+        << n;
+    EXPECT_EQ(exponent_of(fill<float>(steady, 0, {n, 0})), -1) << n;
+    EXPECT_NEAR(exponent_of(fill<float>(normal, 0, {n, 0})), exponent_of(fill<float>(normal, 0, {n + 1, 0})),
+                1)
+        << n;
+  }
+  EXPECT_NE(fill<float>(steady, 0, {0, 0}), fill<float>(steady, 0, {1, 0}));
+}
+
+TEST(BenchDataTest, NormalElementsAreNormalAndTheirSumsExact) {
+  const BenchData data(DataType::kFloat32, ReduceOp::kSum, kRanks, 1, 0, BenchPattern::kNormal);
+  const std::vector<float> values = fill<float>(data, 0);
+  double sum_of_squares = 0;
+  for (const float value : values) sum_of_squares += static_cast<double>(value) * value;
+  const double deviation = std::sqrt(sum_of_squares / kCount);
+  const auto within = [&](double limit) {
+    return static_cast<double>(
+               std::count_if(values.begin(), values.end(),
+                             [&](float value) { return std::fabs(value) < limit * deviation; })) /
+           kCount;
+  };
+  EXPECT_NEAR(within(1), 0.683, 0.02);
+  EXPECT_NEAR(within(2), 0.954, 0.01);
+  const std::vector<float> result = sum<float>(data);
+  const Verdict verdict = data.verify(kTensor, result.data(), kCount);
+  EXPECT_EQ(verdict.wrong, 0u) << verdict.first_wrong;
 }
 
 TEST(BenchDataTest, MovedBytesAreThoseOfTheirRank) {

@@ -56,6 +56,7 @@ struct Totals {
   uint64_t shared_memory_bytes_written = 0, shared_memory_bytes_read = 0;
   uint64_t packets_sent = 0, packets_received = 0;
   uint64_t retransmissions = 0, probes = 0, packets_dropped = 0;
+  uint64_t scales_predicted = 0, scales_mispredicted = 0;
   uint64_t share_changes = 0;  // since the communicator was made
   double cpu_seconds = 0;
 
@@ -72,6 +73,8 @@ struct Totals {
     retransmissions += after.retransmissions - before.retransmissions;
     probes += after.probes - before.probes;
     packets_dropped += after.packets_dropped - before.packets_dropped;
+    scales_predicted += after.scales_predicted - before.scales_predicted;
+    scales_mispredicted += after.scales_mispredicted - before.scales_mispredicted;
     share_changes = after.share_changes;
   }
 
@@ -91,6 +94,8 @@ struct Totals {
             {"retransmissions", retransmissions},
             {"probes", probes},
             {"packets_dropped", packets_dropped},
+            {"scales_predicted", scales_predicted},
+            {"scales_mispredicted", scales_mispredicted},
             {"share_changes", share_changes},
             {"srtt_us", srtt_us},
             {"cpu_seconds", cpu_seconds}};
@@ -106,7 +111,8 @@ class BenchRank {
         barrier_timeout_(timeout + kVerifyAllowance),
         settings_(settings),
         started_(started_for(settings.collective)),
-        data_(settings.type, settings.op, communicator_->world_size(), settings.seed, settings.lane_bits),
+        data_(settings.type, settings.op, communicator_->world_size(), settings.seed, settings.lane_bits,
+              settings.pattern),
         tensors_(static_cast<size_t>(settings.inflight) * started_.size()) {
     for (Tensor& tensor : tensors_) {
       tensor.input.resize(settings.bytes);

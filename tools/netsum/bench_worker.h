@@ -9,6 +9,7 @@
 #include "netsum/status.h"
 #include "netsum/types.h"
 #include "tools/netsum/bench_collective.h"
+#include "tools/netsum/bench_data.h"
 #include "tools/netsum/log.h"
 
 namespace netsum::tool {
@@ -22,7 +23,8 @@ struct BenchSettings {
   int iterations = 10;  // timed ones
   int warmup = 2;       // verified like the others, but not timed
   int inflight = 1;     // tensors submitted together in each iteration
-  uint64_t seed = 1;    // the same on every rank, so that each can recompute the others' inputs
+  BenchPattern pattern = BenchPattern::kVaried;
+  uint64_t seed = 1;  // the same on every rank, so that each can recompute the others' inputs
   std::string
       start_gate;  // a file by which ranks on one machine start together (start_gate.h); empty: a barrier
 

@@ -130,6 +130,12 @@ std::string RackPlan::port_address(const RackNode& spare, size_t port) const {
   return spare.address.substr(0, spare.address.rfind('.') + 1) + std::to_string(port + 1);
 }
 
+// Racks use IPv4 only. Below the least MTU of IPv6 an interface has no IPv6, and no mode of it can be set.
+std::string RackPlan::without_ipv6() const {
+  constexpr int kLeastMtuOfIpv6 = 1280;
+  return options_.mtu < kLeastMtuOfIpv6 ? "" : " addrgenmode none";
+}
+
 // A token bucket on each way of an interface whose namespace is set up.
 void RackPlan::shape_both_ways(const End& end, uint64_t rate_bits, std::vector<RackBatch>* batches) const {
   if (rate_bits == 0) return;
@@ -137,7 +143,7 @@ void RackPlan::shape_both_ways(const End& end, uint64_t rate_bits, std::vector<R
   batches->push_back({"ip",
                       end.node.network_namespace,
                       {"link add " + inwards + " mtu " + std::to_string(options_.mtu) + " type ifb",
-                       "link set dev " + inwards + " addrgenmode none up"}});
+                       "link set dev " + inwards + without_ipv6() + " up"}});
   batches->push_back(
       {"tc",
        end.node.network_namespace,
@@ -149,10 +155,10 @@ void RackPlan::shape_both_ways(const End& end, uint64_t rate_bits, std::vector<R
 
 void RackPlan::add_bridge(const RackNode& node, std::vector<RackBatch>* batches) const {
   const std::string mtu = std::to_string(options_.mtu);
-  RackBatch batch{
-      "ip",
-      node.network_namespace,
-      {"link set dev lo up", "link add br0 type bridge", "link set dev br0 addrgenmode none mtu " + mtu}};
+  RackBatch batch{"ip",
+                  node.network_namespace,
+                  {"link set dev lo up", "link add br0 type bridge",
+                   "link set dev br0" + without_ipv6() + " mtu " + mtu}};
   if (!node.address.empty()) batch.lines.push_back("address add " + control_address(node) + "/16 dev br0");
   batch.lines.push_back("link set dev br0 up");
   batches->push_back(batch);
@@ -169,17 +175,17 @@ void RackPlan::add_link(const End& a, const End& b, bool lossy, std::vector<Rack
                       a.node.network_namespace,
                       {"link add " + a.interface + mtu + " type veth peer name " + opposite + mtu +
                            " netns " + b.node.network_namespace,
-                       "link set dev " + a.interface + " addrgenmode none"}});
+                       "link set dev " + a.interface + without_ipv6() + " down"}});
   RackBatch upper{"ip", b.node.network_namespace, {}};
   if (lossy) {
     const std::string beside = stretch_end(b.interface, 'b');
     upper.lines = {"link add " + b.interface + mtu + " type veth peer name " + beside + mtu,
-                   "link set dev " + opposite + " addrgenmode none up",
-                   "link set dev " + beside + " addrgenmode none up"};
+                   "link set dev " + opposite + without_ipv6() + " up",
+                   "link set dev " + beside + without_ipv6() + " up"};
   }
   const bool of_bmv2 = is_p4() && a.interface != control_interface();
-  upper.lines.push_back("link set dev " + b.interface + " addrgenmode none " +
-                        (of_bmv2 ? "promisc on" : "master br0") + " up");
+  upper.lines.push_back("link set dev " + b.interface + without_ipv6() +
+                        (of_bmv2 ? " promisc on" : " master br0") + " up");
   batches->push_back(upper);
 }
 

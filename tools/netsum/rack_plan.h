@@ -141,6 +141,7 @@ class RackPlan {
   };
   void add_link(const End& a, const End& b, bool lossy, std::vector<RackBatch>* batches) const;
   static std::string bucket(uint64_t rate_bits);
+  std::string without_ipv6() const;
   void shape_both_ways(const End& end, uint64_t rate_bits, std::vector<RackBatch>* batches) const;
   void add_worker_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
   void add_control_link(const RackNode& worker, std::vector<RackBatch>* batches) const;
