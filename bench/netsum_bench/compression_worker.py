@@ -5,8 +5,6 @@ reduce generated gradients, with one system, and print what they have seen. The 
 torch takes seconds.
 """
 
-import argparse
-import datetime
 import gc
 import json
 import math
@@ -20,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch
 from netsum_bench.demo import models, train
-from netsum_bench.process_end import end_worker
+from netsum_bench.process_end import begin_worker, end_worker
 from torch import nn
 
 TIMEOUT_S = 240
@@ -154,21 +152,7 @@ def run_training(task, rank, ranks, backend):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rank", type=int)
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("master", help="host:port of rank 0")
-    parser.add_argument("backend")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        options.backend,
-        init_method=f"tcp://{options.master}",
-        rank=options.rank,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-    )
-    print(json.dumps({"ready": True}), flush=True)
+    options = begin_worker(__doc__, TIMEOUT_S)
     for line in sys.stdin:
         task = json.loads(line)
         torch.manual_seed(task["seed"])

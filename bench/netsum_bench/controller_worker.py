@@ -5,8 +5,6 @@ each system a model of its own that lives on between lines, and print {"step_s",
 this rank, and the controller's counts, if there is one. `settings`: of netsum.torch.compress(); null: no hook.
 """
 
-import argparse
-import datetime
 import json
 import sys
 import time
@@ -16,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from netsum_bench.process_end import end_worker
+from netsum_bench.process_end import begin_worker, end_worker
 from torch import nn
 
 TIMEOUT_S = 240
@@ -46,20 +44,7 @@ class System:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rank", type=int)
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("master", help="host:port of rank 0")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "netsum",
-        init_method=f"tcp://{options.master}",
-        rank=options.rank,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-    )
-    print(json.dumps({"ready": True}), flush=True)
+    options = begin_worker(__doc__, TIMEOUT_S, "netsum")
     systems = {}
     for line in sys.stdin:
         asked = json.loads(line)

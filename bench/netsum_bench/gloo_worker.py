@@ -5,8 +5,6 @@ so many bytes (of all parts together), starting together by the gate; each rank 
 one JSON object (start_gate.combine). The root is rank 0.
 """
 
-import argparse
-import datetime
 import functools
 import json
 import sys
@@ -16,7 +14,7 @@ import zlib
 import torch.distributed as dist
 
 import torch
-from netsum_bench.process_end import end_worker
+from netsum_bench.process_end import begin_worker, end_worker
 from netsum_bench.start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
 
 TIMEOUT_S = 120
@@ -178,20 +176,7 @@ def measure(rank, ranks, gate_path, dtype, size, iterations, warmup, how):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rank", type=int)
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("master", help="host:port of rank 0")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://{options.master}",
-        rank=options.rank,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-    )
-    print(json.dumps({"ready": True}), flush=True)
+    options = begin_worker(__doc__, TIMEOUT_S, "gloo")
     for line in sys.stdin:
         gate, dtype, size, iterations, warmup, how = line.split()
         result = measure(options.rank, options.ranks, gate, dtype, int(size), int(iterations), int(warmup), how)

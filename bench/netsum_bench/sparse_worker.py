@@ -5,8 +5,6 @@ ranks sum such tensors, starting together by the gate; each rank checks its part
 (start_gate.combine) with the time of its first iteration and the counters of the backend.
 """
 
-import argparse
-import datetime
 import functools
 import json
 import sys
@@ -17,7 +15,7 @@ import numpy
 import torch.distributed as dist
 
 import torch
-from netsum_bench.process_end import end_worker
+from netsum_bench.process_end import begin_worker, end_worker
 from netsum_bench.sparse_inputs import Case
 from netsum_bench.start_gate import StartGate, machine_busy_ticks
 
@@ -101,23 +99,7 @@ def measure(rank, ranks, backend, gate, how, id, iterations, warmup, **fields):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rank", type=int)
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("master", help="host:port of rank 0")
-    parser.add_argument("backend", choices=["gloo", "netsum"])
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.backend == "netsum":
-        import netsum.torch  # noqa: F401  registers the backend
-    dist.init_process_group(
-        options.backend,
-        init_method=f"tcp://{options.master}",
-        rank=options.rank,
-        world_size=options.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-    )
-    print(json.dumps({"ready": True}), flush=True)
+    options = begin_worker(__doc__, TIMEOUT_S)
     for line in sys.stdin:
         print(json.dumps(measure(options.rank, options.ranks, options.backend, **json.loads(line))), flush=True)
     end_worker()
