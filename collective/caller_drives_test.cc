@@ -229,6 +229,28 @@ TEST_F(CallerDrivesTest, TheEndOfTheEngineEndsAWaitThatDrives) {
   }
 }
 
+// Otherwise the other ranks would only be told that this one has left.
+TEST_F(CallerDrivesTest, AFailureIsReportedThoughTheCallerThatSawItClosesAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    reporter_ = {};
+    const Work work = submit_as_driver();
+    ASSERT_TRUE(work.valid());
+    std::thread network([&] {
+      std::this_thread::sleep_for(milliseconds(2));  // the caller drives
+      script_.change([&] {
+        script_.own_failure = Status(ErrorCode::kWrongSum, "a sum is wrong");
+        script_.arrivals = 1;
+      });
+    });
+    EXPECT_EQ(work.wait().code(), ErrorCode::kWrongSum);
+    engine_.reset();
+    network.join();
+    EXPECT_NE(reporter_, std::thread::id()) << "round " << round;
+    script_.change([&] { script_.own_failure = Status(); });
+    start();
+  }
+}
+
 TEST_F(CallerDrivesTest, ThreadsThatWaitInAllWaysAllEnd) {
   script_.change([&] { script_.echoes = true; });
   std::vector<std::thread> threads;

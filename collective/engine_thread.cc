@@ -127,7 +127,7 @@ Status EngineThread::status() const {
 void EngineThread::loop() {
   while (!stop_.load(std::memory_order_acquire)) {
     const bool worked = turn();
-    if (std::exchange(report_due_, false)) events_.on_failed(core_->status());
+    report_failure();
     // After turn(), so that a stop() before it is noticed here, and a later one ends the wait.
     if (worked || stop_.load(std::memory_order_acquire)) continue;
     if (!leaves_to_callers()) {
@@ -139,9 +139,15 @@ void EngineThread::loop() {
       seat_->sleep();
     } while (seat_->take() == nullptr);
   }
+  // A caller that has driven the core into a failure may close the communicator at once.
+  report_failure();
   take_mail(true);
   core_->fail(Status(ErrorCode::kAborted, "the communicator was closed"));
   finish_operations();
+}
+
+void EngineThread::report_failure() {
+  if (std::exchange(report_due_, false)) events_.on_failed(core_->status());
 }
 
 void EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us) {

@@ -78,6 +78,8 @@ class EngineThread {
   void fail_if_peer_left(int64_t now_us);
   void finish_operations();
   void note_state();
+  // By the thread itself, not by a caller that drives: it may take as long as a call to the control plane.
+  void report_failure();
 
   const size_t index_;
   const std::unique_ptr<EngineCore> core_;

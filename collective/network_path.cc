@@ -28,8 +28,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.epoch = membership.epoch;
   stripe.key = wire::stripe_key(membership.key, number);
   stripe.tag = packet_tag_of(membership.spec);
-  if (options.verify != Verify::kPacket)
-    stripe.sum_key = verify::sum_key(membership.key, membership.epoch, number);
+  if (options.verify != Verify::kPacket) stripe.sum_key = verify::sum_key(membership.sum_secret, number);
   stripe.predicts_scales = options.predict_scales;
   stripe.data_slots = membership.data_slots;
   stripe.scale_slots = membership.scale_slots;
@@ -153,11 +152,6 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripes.push_back(std::move(stripe).value());
     worker.stripe_weights.push_back(one.weight);
   }
-  // The aggregators below a parent have secrets of their own.
-  if (options.verify != Verify::kPacket && !all.front()->member_of_rank.empty())
-    return Status(ErrorCode::kUnsupported, "verified sums need an aggregator that all ranks join, and " +
-                                               options.aggregators.front() +
-                                               " has a parent: set verify to kPacket (NETSUM_VERIFY=packet)");
   if (all.front()->plan.adapts()) worker.balance_period = kBalancePeriod;
   worker.lacks_words = who_lacks_words(all);
   const StripeOptions& first = worker.stripes.front();

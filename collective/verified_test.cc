@@ -16,11 +16,22 @@ using ::testing::Not;
 
 constexpr double kFlips = 0.02;
 
-// Of whose sums one in fifty has a flipped bit, but none of the first fifty: the ranks can connect.
-std::unique_ptr<Aggregator> start_faulty_aggregator() {
+std::unique_ptr<Aggregator> start_aggregator_below(const std::string& parent) {
   AggregatorOptions options;
   options.listen = "127.0.0.1:0";
   options.in_switch = true;
+  options.parent = parent;
+  auto aggregator = Aggregator::start(options);
+  EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
+  return aggregator.ok() ? std::move(aggregator).value() : nullptr;
+}
+
+// Of whose sums one in fifty has a flipped bit, but none of the first fifty: the ranks can connect.
+std::unique_ptr<Aggregator> start_faulty_aggregator(const std::string& parent = "") {
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.in_switch = true;
+  options.parent = parent;
   options.inject.flipped_bits = kFlips;
   const auto right_at_first = [](uint64_t seed) {
     Rng rng(seed);
@@ -122,6 +133,17 @@ TEST(VerifiedSums, BetweenHostsOfSeveralRanks) {
   expect_verified(options, 4, [](CommunicatorOptions& mine) { mine.host = std::to_string(mine.rank / 2); });
 }
 
+// Ranks 0 and 3 at the top, rank 1 in the middle, the others at the bottom.
+TEST(VerifiedSums, InAHierarchyOfThreeLevels) {
+  const auto top = start_aggregator_at("127.0.0.1:0");
+  const auto middle = start_aggregator_below(top->control_address());
+  const auto bottom = start_aggregator_below(middle->control_address());
+  expect_verified(options_for(top->control_address()), 5, [&](CommunicatorOptions& mine) {
+    const auto& joins = mine.rank % 3 == 0 ? top : mine.rank == 1 ? middle : bottom;
+    mine.aggregators = {joins->control_address()};
+  });
+}
+
 // On all ranks, also on those that have no part in the network; and the job goes on.
 TEST(VerifiedSums, WhatIsNoSumIsRefused) {
   const auto aggregator = start_aggregator_at("127.0.0.1:0");
@@ -149,19 +171,6 @@ TEST(VerifiedSums, LanesOf8BitsAreRefused) {
   const auto communicator = Communicator::connect(options);
   EXPECT_EQ(communicator.status().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(communicator.status().message(), HasSubstr("lane_bits is 8 and verify is not kPacket"));
-}
-
-// Its ranks would not have a common secret.
-TEST(VerifiedSums, AHierarchyIsRefused) {
-  const auto spine = start_aggregator_at("127.0.0.1:0");
-  AggregatorOptions options;
-  options.listen = "127.0.0.1:0";
-  options.parent = spine->control_address();
-  auto rack = Aggregator::start(options);
-  ASSERT_TRUE(rack.ok()) << rack.status().to_string();
-  const auto communicator = Communicator::connect(options_for((*rack)->control_address()));
-  EXPECT_EQ(communicator.status().code(), ErrorCode::kUnsupported) << communicator.status().to_string();
-  EXPECT_THAT(communicator.status().message(), HasSubstr("has a parent"));
 }
 
 void expect_told(Verify one, Verify other, const std::string& says) {
@@ -232,6 +241,37 @@ TEST_P(FlippedBits, AreFoundAndSaidWhere) {
     EXPECT_EQ(status.code(), ErrorCode::kWrongSum) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("by the aggregator at 127.0.0.1:"));
     EXPECT_THAT(status.message(), HasSubstr("(stripe 0, "));
+  }
+}
+
+// Whoever is at fault, every rank refuses what is wrong for it, and none takes it for a sum.
+TEST_P(FlippedBits, AreFoundInAHierarchy) {
+  for (const bool at_top : {false, true}) {
+    SCOPED_TRACE(at_top ? "at the top" : "in a rack");
+    const auto top = at_top ? start_faulty_aggregator() : start_aggregator_at("127.0.0.1:0");
+    const auto faulty_rack = at_top ? start_aggregator_below(top->control_address())
+                                    : start_faulty_aggregator(top->control_address());
+    const auto rack = start_aggregator_below(top->control_address());
+    CommunicatorOptions options = options_for(top->control_address());
+    options.verify = GetParam();
+    std::mutex mutex;
+    std::vector<Status> ends;
+    const auto body = [&](int, std::unique_ptr<Communicator>& communicator) {
+      Status status;
+      bool right = true;
+      for (int i = 0; i < 1'000 && status.ok(); ++i) status = sum_exact(*communicator, 5'000, &right);
+      EXPECT_TRUE(right);
+      const std::lock_guard lock(mutex);
+      ends.push_back(status);
+    };
+    run_ranks(4, options, body, [&](CommunicatorOptions& mine) {
+      mine.aggregators = {(mine.rank < 2 ? faulty_rack : rack)->control_address()};
+    });
+    ASSERT_EQ(ends.size(), 4u);
+    for (const Status& status : ends) {
+      EXPECT_EQ(status.code(), ErrorCode::kWrongSum) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr(", or one above or beside it (stripe 0, "));
+    }
   }
 }
 

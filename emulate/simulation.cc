@@ -262,7 +262,7 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.takes_no_lanes = plan.takes_no_lanes;
     stripe.takes_brief = plan.takes_brief;
     stripe.predicts_scales = (plan.predicts_scales >> rank & 1) != 0;
-    if (plan.verifies_sums) stripe.sum_key = verify::sum_key(plan.key, plan.epoch, static_cast<size_t>(i));
+    if (plan.verifies_sums) stripe.sum_key = verify::sum_key(plan.key, static_cast<size_t>(i));
     uint16_t members = 0;
     for (int other = 0; rack >= 0 && other < plan.ranks; ++other) {
       stripe.member_of_rank.push_back(scenario_.rack_of(plan, other) == rack ? members++ : kMemberElsewhere);

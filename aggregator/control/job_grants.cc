@@ -69,6 +69,8 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant.job.spec = without_tokens(job.spec);
   grant.job.key = {random_(), random_()};
   grant.job.tag = packet_tag_of(job.spec);
+  while (grant.sum_secret == netsum_key{} && job.spec.verify() != static_cast<uint32_t>(Verify::kPacket))
+    grant.sum_secret = {random_(), random_()};
   do grant.succession_id = random_();
   while (grant.succession_id == 0);
   grant.job.scale_slots = kScaleSlots;

@@ -20,6 +20,8 @@ control::Ready to_ready(const JobGrant& grant) {
   ready.set_key_0(grant.job.key.k0);
   ready.set_key_1(grant.job.key.k1);
   ready.set_succession_id(grant.succession_id);
+  ready.set_sum_secret_0(grant.sum_secret.k0);
+  ready.set_sum_secret_1(grant.sum_secret.k1);
   ready.set_data_slots(grant.job.data_slots);
   ready.set_scale_slots(grant.job.scale_slots);
   ready.set_payload_bytes(grant.job.payload_bytes);

@@ -103,6 +103,7 @@ struct JobGrant {
   std::vector<uint16_t> member_of_rank;  // empty: every rank is a member, by its own number
   std::vector<int> former_ranks;         // by rank: the rank that it joined as; empty: the same
   uint64_t completed = 0;                // the minimum of the members'
+  netsum_key sum_secret{};               // verified sums: the secret of their tags
   Capabilities capabilities;             // common to all dataplanes that sum for the job
   SharePlan plan;                        // without weights: all stripes are equal
 

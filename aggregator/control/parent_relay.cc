@@ -203,6 +203,7 @@ void ParentRelay::on_event(SessionId id, const control::Event& event, const std:
       } else {
         end_with(*stream, ready.status());
         failure = {claim_of(session), ready.status()};
+        session.has_failed = true;
         ++session.unanswered;
       }
     } else {
@@ -301,8 +302,8 @@ Result<std::pair<ParentRelay::SessionId, control::MemberRequest>> ParentRelay::f
 Status ParentRelay::leave(const MemberClaim& claim) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
+  if (!expect_answer(up->first, false)) return {};
   auto call = make_unary(up->second, kLeaveTimeout);
-  expect_answer(up->first);
   call_began();
   stub_->async()->Leave(&call->context, &call->request, &call->reply,
                         [self = shared_from_this(), call, id = up->first](const grpc::Status&) mutable {
@@ -315,8 +316,7 @@ Status ParentRelay::leave(const MemberClaim& claim) {
 Status ParentRelay::report(const MemberClaim& claim, const Status& failure) {
   const auto up = find(claim);
   if (!up.ok()) return up.status();
-  expect_answer(up->first);
-  send_failure(up->first, up->second, failure);
+  if (expect_answer(up->first, true)) send_failure(up->first, up->second, failure);
   return {};
 }
 
@@ -348,10 +348,13 @@ void ParentRelay::send_failure(SessionId id, const control::MemberRequest& claim
                        });
 }
 
-void ParentRelay::expect_answer(SessionId id) {
+bool ParentRelay::expect_answer(SessionId id, bool fails) {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(id);
-  if (found != sessions_.end()) ++found->second.unanswered;
+  if (found == sessions_.end() || found->second.has_failed) return false;
+  found->second.has_failed = fails;
+  ++found->second.unanswered;
+  return true;
 }
 
 void ParentRelay::on_answer(SessionId id, std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call) {
@@ -407,6 +410,7 @@ void ParentRelay::stop(const Status& reason) {
       end_with(*session.stream, reason);
       streams.push_back(session.stream);
       if (session.member == 0) continue;
+      if (std::exchange(session.has_failed, true)) continue;
       claims.emplace_back(id, claim_of(session));
       ++session.unanswered;
     }

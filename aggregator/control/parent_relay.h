@@ -99,6 +99,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     std::shared_ptr<ParentCall> call;  // not started while it waits
     std::shared_ptr<Reservation> reservation;
     std::optional<ParentJob> job;  // granted
+    bool has_failed = false;       // the parent has been told, or is being told
     int unanswered = 0;            // calls by which the parent learns of a failure, or that the member leaves
     bool stream_is_over = false;
     bool waits() const { return reservation == nullptr; }  // for slots or an index here
@@ -148,8 +149,10 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   Result<std::pair<SessionId, control::MemberRequest>> find(const MemberClaim& claim);
   control::MemberRequest claim_of(const Session& session) const;
   void send_failure(SessionId id, const control::MemberRequest& claim, const Status& failure);
-  // The end of a session's call to the parent waits for this answer.
-  void expect_answer(SessionId id);
+  // Before a call by which the parent learns that the member leaves, or has failed (`fails`): the end of the session's call
+  // to the parent waits for its answer. False: the call is not to be made. The parent may handle calls in another order,
+  // and a Leave that overtakes a failure would be all that the other members are told.
+  bool expect_answer(SessionId id, bool fails);
   void on_answer(SessionId id, std::shared_ptr<ParentRelay> self, std::shared_ptr<void> call);
   void cancel_if_over(SessionId id);
   void call_began();

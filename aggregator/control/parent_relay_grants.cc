@@ -29,6 +29,7 @@ Result<control::Ready> ParentRelay::grant(Session& session, const control::Ready
   own.hosts.assign(ready.hosts().begin(), ready.hosts().end());
   own.host_meeting = ready.host_meeting();
   own.succession_id = ready.succession_id();
+  own.sum_secret = {ready.sum_secret_0(), ready.sum_secret_1()};
   own.member_of_rank = grant.member_of_rank;
   own.plan = ready.plan();
   own.capabilities = common(dataplane_->limits().capabilities, ready.capabilities());
@@ -39,6 +40,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
                                                 const std::string& parent_peer) {
   const Result<Membership> above = to_membership(ready, peer_address(parent_peer));
   if (!above.ok()) return above.status();
+  if (Status status = check_sum_secret(*above, session.spec, options_.parent); !status.ok()) return status;
   const std::vector<uint16_t>& members = above->member_of_rank;
   if (members.size() != session.spec.world_size())
     return Status(ErrorCode::kVersionMismatch,
@@ -57,6 +59,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
   grant.job.first_slot = reservation.first_slot;
   grant.job.key = {system_random(), system_random()};
   grant.job.spec = without_tokens(session.spec);
+  grant.job.tag = packet_tag_of(session.spec);
   grant.job.data_slots = above->data_slots;
   grant.job.scale_slots = above->scale_slots;
   grant.job.payload_bytes = above->payload_bytes;

@@ -148,6 +148,33 @@ TEST_F(ParentRelayTest, TheJobsSpecificationReachesBothDataplanesWithoutTokens) 
   }
 }
 
+// What protects packets and sums is the same at all levels; the secrets of packets are not.
+TEST_F(ParentRelayTest, AJobThatVerifiesSumsHasOneSecretForThem) {
+  Capabilities can = standard_capabilities(1440);
+  add_cookies(&can);
+  start(can, can);
+  const auto at_parent = stub_of(*parent_);
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (const uint32_t rank : {0u, 1u}) {
+    control::JoinRequest asked = request(rank);
+    asked.mutable_job()->set_verify(static_cast<uint32_t>(Verify::kSum));
+    need_cookies(asked.mutable_job()->mutable_needs());
+    streams.push_back(join(rank == 0 ? *stub_ : *at_parent, asked));
+  }
+  const control::Event below = streams[0]->next(control::Event::kReady);
+  const control::Event above = streams[1]->next(control::Event::kReady);
+  ASSERT_TRUE(below.has_ready() && above.has_ready());
+  EXPECT_NE(above.ready().sum_secret_0(), 0u);
+  EXPECT_EQ(below.ready().sum_secret_0(), above.ready().sum_secret_0());
+  EXPECT_EQ(below.ready().sum_secret_1(), above.ready().sum_secret_1());
+  EXPECT_NE(below.ready().key_0(), above.ready().key_0());
+  EXPECT_NE(above.ready().key_0(), above.ready().sum_secret_0());
+  for (const auto* dataplane : {racks_dataplane_.get(), parents_dataplane_.get()}) {
+    ASSERT_EQ(dataplane->installed().size(), 1u);
+    EXPECT_EQ(dataplane->installed()[0].tag, static_cast<uint32_t>(NETSUM_TAG_COOKIE));
+  }
+}
+
 TEST_F(ParentRelayTest, ARackOnIpv6RefusesAMemberThatCameByIpv4) {
   start();
   racks_dataplane_->set_endpoints({*Address::parse("[::]:7000")});
@@ -319,8 +346,15 @@ class SlowParent final : public control::Aggregator::Service {
     control::Event joined;
     joined.mutable_joined()->set_member(7);
     writer->Write(joined);
-    wait_until([&] { return context->IsCancelled() || left_; });
-    if (!left_) lost_ = true;
+    wait_until([&] { return context->IsCancelled() || left_ || failed_; });
+    if (!left_ && !failed_) lost_ = true;
+    return grpc::Status::OK;
+  }
+  grpc::Status Fail(grpc::ServerContext*, const control::FailRequest*, control::Empty*) override {
+    failing_ = true;
+    // Time for the Leave, and for the end, to overtake.
+    wait_until([&] { return lost_ || leaving_; }, std::chrono::milliseconds(500));
+    failed_ = true;
     return grpc::Status::OK;
   }
   grpc::Status Leave(grpc::ServerContext*, const control::MemberRequest*, control::Empty*) override {
@@ -337,33 +371,63 @@ class SlowParent final : public control::Aggregator::Service {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  std::atomic<bool> leaving_ = false, left_ = false, lost_ = false;
+  std::atomic<bool> leaving_ = false, left_ = false, failing_ = false, failed_ = false, lost_ = false;
 };
 
-TEST_F(ParentRelayTest, AMemberThatLeavesIsNotLostAtAParentThatIsSlow) {
-  SlowParent parent;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&parent);
-  const auto server = builder.BuildAndStart();
-  start_rack("127.0.0.1:" + std::to_string(port), standard_capabilities(1440));
+class SlowParentTest : public ParentRelayTest {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&slow_);
+    server_ = builder.BuildAndStart();
+    start_rack("127.0.0.1:" + std::to_string(port), standard_capabilities(1440));
+    stream_ = join(request(0));
+    const control::Event joined = stream_->next(control::Event::kJoined);
+    ASSERT_TRUE(joined.has_joined());
+    claim_.set_job("train");
+    claim_.set_rank(0);
+    claim_.set_member(joined.joined().member());
+  }
+  void leave() {
+    grpc::ClientContext context;
+    control::Empty reply;
+    ASSERT_TRUE(stub_->Leave(&context, claim_, &reply).ok());
+  }
+  void fail() {
+    grpc::ClientContext context;
+    control::Empty reply;
+    control::FailRequest request;
+    *request.mutable_member() = claim_;
+    *request.mutable_failure() = to_failed(Status(ErrorCode::kWrongSum, "a sum is wrong"));
+    ASSERT_TRUE(stub_->Fail(&context, request, &reply).ok());
+  }
 
-  auto stream = join(request(0));
-  const control::Event joined = stream->next(control::Event::kJoined);
-  ASSERT_TRUE(joined.has_joined());
-  control::MemberRequest claim;
-  claim.set_job("train");
-  claim.set_rank(0);
-  claim.set_member(joined.joined().member());
-  grpc::ClientContext context;
-  control::Empty reply;
-  ASSERT_TRUE(stub_->Leave(&context, claim, &reply).ok());
-  SlowParent::wait_until([&] { return parent.leaving_.load(); });
-  stream.reset();  // as a member's process that ends
-  SlowParent::wait_until([&] { return parent.left_ || parent.lost_; });
-  EXPECT_TRUE(parent.left_);
-  EXPECT_FALSE(parent.lost_);
+  SlowParent slow_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Stream> stream_;
+  control::MemberRequest claim_;
+};
+
+TEST_F(SlowParentTest, AMemberThatLeavesIsNotLost) {
+  leave();
+  SlowParent::wait_until([&] { return slow_.leaving_.load(); });
+  stream_.reset();  // as a member's process that ends
+  SlowParent::wait_until([&] { return slow_.left_ || slow_.lost_; });
+  EXPECT_TRUE(slow_.left_);
+  EXPECT_FALSE(slow_.lost_);
+}
+
+TEST_F(SlowParentTest, AMemberThatFailsAndLeavesHasFailed) {
+  fail();
+  SlowParent::wait_until([&] { return slow_.failing_.load(); });
+  leave();
+  stream_.reset();
+  SlowParent::wait_until([&] { return slow_.failed_.load(); });
+  EXPECT_TRUE(slow_.failed_);
+  EXPECT_FALSE(slow_.leaving_);
+  EXPECT_FALSE(slow_.lost_);
 }
 
 // The last reference to the channel would join gRPC's threads, on one of them.

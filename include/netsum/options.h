@@ -65,7 +65,7 @@ enum class Verify {
   // Besides, every sum carries a tag that only the ranks make and verify: a wrong sum is never delivered, whether an aggregator,
   // its memory or a device on the way is to blame (docs/security.md#verified-sums). Only sums, means and collectives that move
   // bytes; others are refused with kUnsupported. Scales take a second round trip, and payloads have 16 to 24 bytes less room. Not
-  // in a hierarchy of aggregators, and not with lane_bits 8.
+  // with lane_bits 8.
   kBoth,
   // The tag of sums alone. Packets carry a secret number of the job instead of a tag, which saves time and lets aggregators take
   // part that cannot compute tags. Wrong sums are found as with kBoth, but what is altered on the way to the aggregator spoils the

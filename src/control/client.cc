@@ -205,6 +205,8 @@ Status Client::take(Membership membership) {
                       "the aggregator at " + parameters_.address + " (" + membership_.dataplane + ")");
       !status.ok())
     return status;
+  if (Status status = check_sum_secret(membership_, parameters_.job, parameters_.address); !status.ok())
+    return status;
   membership_.spec = without_tokens(parameters_.job);
   const std::vector<int>& former = membership_.former_ranks;
   if (former.empty()) return {};

@@ -62,6 +62,7 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
   membership.job = static_cast<uint16_t>(ready.job());
   membership.epoch = static_cast<uint16_t>(ready.epoch());
   membership.key = {ready.key_0(), ready.key_1()};
+  membership.sum_secret = {ready.sum_secret_0(), ready.sum_secret_1()};
   membership.succession_id = ready.succession_id();
   membership.data_slots = ready.data_slots();
   membership.scale_slots = ready.scale_slots();
@@ -94,6 +95,16 @@ Result<Membership> to_membership(const control::Ready& ready, const Address& agg
          stripe.embedded(), stripe.has_job() ? static_cast<uint16_t>(stripe.job()) : membership.job});
   }
   return membership;
+}
+
+Status check_sum_secret(const Membership& membership, const JobSpec& spec, const std::string& aggregator) {
+  if (spec.verify() == static_cast<uint32_t>(Verify::kPacket) || membership.sum_secret != netsum_key{})
+    return {};
+  return {ErrorCode::kVersionMismatch, "the aggregator at " + aggregator +
+                                           ", or its parent, has granted job '" + spec.name() +
+                                           "' no secret for verified sums: it is of another release; install "
+                                           "the same release of netsum on all "
+                                           "hosts, or set verify to packet (NETSUM_VERIFY=packet)"};
 }
 
 }  // namespace netsum

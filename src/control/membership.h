@@ -28,6 +28,7 @@ struct Membership {
   uint16_t job = 0;
   uint16_t epoch = 0;
   netsum_key key{};
+  netsum_key sum_secret{};  // of the tags of verified sums, the same on all ranks of a hierarchy; 0: none
   uint32_t data_slots = 0;
   uint32_t scale_slots = 0;
   uint32_t payload_bytes = 0;
@@ -51,6 +52,9 @@ struct Membership {
 // `aggregator`: the numeric address at which the aggregator was reached, for stripes on a wildcard address.
 // Errors: kInvalidArgument (an endpoint or multicast group that is not an address), kVersionMismatch (a value out of range).
 Result<Membership> to_membership(const control::Ready& ready, const Address& aggregator);
+
+// kVersionMismatch if the ranks of the job verify sums, and `aggregator` has granted no secret for their tags.
+Status check_sum_secret(const Membership& membership, const JobSpec& spec, const std::string& aggregator);
 
 }  // namespace netsum
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "src/control/control.pb.h"
+#include "src/job/job_spec.h"
 
 namespace netsum {
 namespace {
@@ -54,6 +55,25 @@ TEST(Membership, WhatCannotWorkIsRefused) {
   ready = good();
   ready.add_member_of_rank(64);
   expect_refused(ready, "member 64");
+}
+
+TEST(Membership, VerifiedSumsNeedASecret) {
+  control::Ready ready = good();
+  JobSpec spec = new_job_spec();
+  spec.set_name("mine");
+  const auto check = [&] {
+    return check_sum_secret(to_membership(ready, aggregator()).value(), spec, "10.0.0.9:5151");
+  };
+  EXPECT_TRUE(check().ok()) << "only packets have tags";
+  for (const uint32_t verify : {1u, 2u, 7u}) {
+    spec.set_verify(verify);
+    ready.set_sum_secret_1(0);
+    EXPECT_EQ(check().code(), ErrorCode::kVersionMismatch);
+    EXPECT_THAT(check().message(),
+                testing::HasSubstr("10.0.0.9:5151, or its parent, has granted job 'mine' no"));
+    ready.set_sum_secret_1(1);
+    EXPECT_TRUE(check().ok()) << check().to_string();
+  }
 }
 
 }  // namespace

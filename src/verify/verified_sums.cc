@@ -51,12 +51,12 @@ uint32_t room_for_lanes(uint32_t payload_bytes, int ranks) {
   return payload_bytes - std::max({tag_bytes(2, ranks), tag_bytes(4, ranks), tag_bytes(8, ranks)});
 }
 
-netsum_key sum_key(const netsum_key& job_secret, uint16_t epoch, size_t stripe) {
+netsum_key sum_key(const netsum_key& secret, size_t stripe) {
   uint64_t halves[2];
   for (size_t i = 0; i < 2; ++i) {
-    netsum_sip s = netsum_sip_begin(&job_secret);
+    netsum_sip s = netsum_sip_begin(&secret);
     netsum_sip_word(&s, kKeyLabels[i]);
-    netsum_sip_word(&s, uint64_t{epoch} << 32 | stripe);
+    netsum_sip_word(&s, stripe);
     halves[i] = netsum_sip_end(&s, 0, 16);
   }
   return {halves[0], halves[1]};

@@ -42,12 +42,13 @@ uint32_t tag_bytes(size_t lane_bytes, int ranks);
 // What a payload of `payload_bytes` has left for lanes of 16 bits or more.
 uint32_t room_for_lanes(uint32_t payload_bytes, int ranks);
 
-// The key for the sums of one stripe of the job whose secret this is: `stripe` counts as for packet keys.
-netsum_key sum_key(const netsum_key& job_secret, uint16_t epoch, size_t stripe);
+// The key for the sums of one stripe, which counts as for packet keys. `secret`: of the sums of one incarnation of a job
+// (Membership::sum_secret).
+netsum_key sum_key(const netsum_key& secret, size_t stripe);
 
 class VerifiedSums {
  public:
-  // `key`: of one stripe and epoch; the same on all ranks. `payload_bytes`: the largest payload.
+  // `key`: of one stripe; the same on all ranks. `payload_bytes`: the largest payload.
   VerifiedSums(const netsum_key& key, int rank, int ranks, uint32_t payload_bytes);
   ~VerifiedSums();
   VerifiedSums(const VerifiedSums&) = delete;
