@@ -47,6 +47,8 @@ Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint
   if (io.faults != nullptr) {
     if (!io.note.empty()) io.note += "; ";
     io.note += "FAULTS ARE INJECTED: loses " + std::to_string(faults.loss * 100) + " % of what it receives";
+    if (faults.flipped_bits > 0)
+      io.note += ", and flips a bit in " + std::to_string(faults.flipped_bits * 100) + " %";
   }
   return io;
 }

@@ -345,7 +345,8 @@ Result<std::unique_ptr<Stripe>> open_stripe(const UdpDataplaneOptions& options, 
   if (!socket.ok()) return socket.status();
   InjectedFaults faults = options.inject;
   faults.seed += index;
-  auto faulty = inject_faults(std::move(socket).value(), faults);
+  // Bits flip in slots, not in what has been received.
+  auto faulty = inject_faults(std::move(socket).value(), {.loss = faults.loss, .seed = faults.seed});
   if (!faulty.ok()) return faulty.status();
   const AggregatorCore::Limits limits{.max_jobs = options.max_jobs,
                                       .slots = options.slots_per_stripe,

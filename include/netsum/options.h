@@ -80,8 +80,8 @@ struct InjectedFaults {
   // With the same seed and the same packets, the same packets are dropped. Ignored by DataplaneKind::kXdp, because
   // the kernel's random numbers cannot be seeded.
   uint64_t seed = 1;
-  // Aggregators with DataplaneKind::kUser only: probability, 0 to 1, with which one bit of a sum's lanes is flipped in the slot's
-  // memory before the sum is tagged.
+  // Probability, 0 to 1, with which one bit flips in memory. Of a rank: of a received packet, before it is verified. Of an
+  // aggregator with DataplaneKind::kUser: of a sum's lanes in the slot, before the sum is tagged. Ignored by the others.
   double flipped_bits = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "src/base/assert.h"
 #include "src/base/clock.h"
@@ -189,15 +190,19 @@ std::string_view LossyIo::description() const {
 }
 
 Result<FaultyIo> inject_faults(std::unique_ptr<PacketIo> io, const InjectedFaults& faults) {
-  if (!(faults.loss >= 0 && faults.loss <= 1)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "injected loss must be a probability from 0 to 1, not " + std::to_string(faults.loss));
+  for (const auto& [what, rate] :
+       {std::pair("loss", faults.loss), std::pair("flipped bits", faults.flipped_bits)}) {
+    if (!(rate >= 0 && rate <= 1))
+      return Status(ErrorCode::kInvalidArgument, std::string("injected ") + what +
+                                                     " must be a probability from 0 to 1, not " +
+                                                     std::to_string(rate));
   }
-  if (faults.loss == 0) return FaultyIo{std::move(io), nullptr};
+  if (faults.loss == 0 && faults.flipped_bits == 0) return FaultyIo{std::move(io), nullptr};
   LossyOptions options;
   options.seed = faults.seed;
   options.receive.loss = faults.loss;
-  options.max_held = 0;  // nothing is held back or altered
+  options.receive.corruption = faults.flipped_bits;
+  if (faults.flipped_bits == 0) options.max_held = 0;  // nothing is altered
   auto lossy = std::make_unique<LossyIo>(std::move(io), options);
   const LossyIo* const view = lossy.get();
   return FaultyIo{std::move(lossy), view};

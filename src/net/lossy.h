@@ -133,8 +133,8 @@ class LossyIo final : public PacketIo {
   mutable std::string description_;
 };
 
-// `io` itself or, if `faults` are set, inside a LossyIo that drops received packets. The LossyIo* is null or lives as long
-// as the result. Error: kInvalidArgument if the loss is not a probability.
+// `io` itself or, if `faults` are set, inside a LossyIo that drops received packets, and flips bits in them. The LossyIo* is null
+// or lives as long as the result. Error: kInvalidArgument if a rate is not a probability.
 struct FaultyIo {
   std::unique_ptr<PacketIo> io;
   const LossyIo* faults = nullptr;
