@@ -242,9 +242,10 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   }
   if (options.cores < 1 || options.cores > 256) return out_of_range("cores", options.cores, 1, 256);
   if (options.pin && options.dataplane != DataplaneKind::kUser)
-    return Status(ErrorCode::kInvalidArgument,
-                  "pin needs the dataplane of threads of this process: with XDP, packets are summed on the CPU "
-                  "that receives them; in a P4 switch, in its pipeline");
+    return Status(
+        ErrorCode::kInvalidArgument,
+        "pin needs the dataplane of threads of this process: with XDP, packets are summed on the CPU "
+        "that receives them; in a P4 switch, in its pipeline");
   if (options.data_port < 0 || options.data_port > UINT16_MAX)
     return out_of_range("data_port", options.data_port, 0, UINT16_MAX);
   if (Status status = check_quota(options); !status.ok()) return status;
