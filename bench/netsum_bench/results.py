@@ -242,6 +242,13 @@ PIECES = [
         ("workers", "phase", "system"),
         [*RACK, "torch"],
     ),
+    Piece(
+        "hooks",
+        3,
+        [PYTHON, "-m", "netsum_bench.hooks_bench"],
+        ("workers", "load", "method", "hook"),
+        [*RACK, "torch"],
+    ),
     Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
     Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
 ]

@@ -9,6 +9,7 @@ from netsum_bench import (
     collectives_bench,
     compression_report,
     controller_report,
+    hooks_bench,
     lies_bench,
     loss_bench,
     predict_bench,
@@ -311,6 +312,7 @@ TABLES = {
     "controller:plot": lambda _: (
         "![The time of every step, with each level and with the controller](data/controller.svg)"
     ),
+    "hooks": hooks_bench.table,
     "simulation": said,
     "chaos": said,
     "variants": rack_report.tables,

@@ -6,6 +6,7 @@ import ranks
 import torch.distributed as dist
 from ranks import WORLD_SIZE
 from test_compress import COMPRESSED, SHAPES, STEPS, Chosen, backward, gradient_of, wrapped
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
 
@@ -85,6 +86,22 @@ def test_a_model_takes_one_hook():
             netsum.torch.compress(model, "topk")
         with pytest.raises(RuntimeError, match="can only be called once"):
             model.register_comm_hook(None, netsum.torch.ddp_hook)
+
+    ranks.run(on_rank, world_size=2)
+
+
+def test_a_model_without_a_reducer_is_refused():
+    def on_rank(rank):
+        module = Chosen()
+        module.small.weight.requires_grad_(False)  # DDP needs one that is not delayed
+        delayed = DistributedDataParallel(
+            module,
+            delay_all_reduce_named_params=[(n, p) for n, p in module.named_parameters() if p.requires_grad],
+            param_to_hook_all_reduce=module.deep.weight,
+        )
+        for method in ("topk", "auto"):
+            with pytest.raises(ValueError, match=r"has no reducer.*delay_all_reduce_named_params"):
+                netsum.torch.compress(delayed, method)
 
     ranks.run(on_rank, world_size=2)
 

@@ -266,7 +266,7 @@ def overlapped(rank, name, in_flight=None):
     if change is not None:
         change(model)
     netsum.torch.overlap_fsdp(model)
-    pending = model._get_fsdp_state()._fsdp_param_groups[0]._reduce_scatter_comm._pending
+    pending = model._get_fsdp_state()._fsdp_param_groups[0]._reduce_scatter_comm.pending
     if in_flight is not None:
         # The parameters of the first block get their gradients after those of the second.
         model[1].register_full_backward_hook(lambda *_: in_flight.append(len(pending)))

@@ -24,6 +24,7 @@
 #include "torch/src/error.h"
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
+#include "torch/src/sharded_plan.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -304,4 +305,5 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_compression(module);
   tb::bind_compression_control(module);
   tb::bind_compressed_buckets(module);
+  tb::bind_sharded_plan(module);
 }

@@ -13,25 +13,6 @@
 namespace netsum::torch_backend {
 namespace {
 
-// Adds the processor time of this thread in its scope.
-class Timed {
- public:
-  explicit Timed(std::atomic<double>& total) : total_(total) {}
-  ~Timed() { total_ += now() - begin_; }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  static double now() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-
-  std::atomic<double>& total_;
-  const double begin_ = now();
-};
-
 at::Tensor zeros(size_t count, at::ScalarType type = at::kFloat) {
   return at::zeros({static_cast<int64_t>(count)}, type);
 }
@@ -43,6 +24,20 @@ c10d::AllreduceCoalescedOptions options_of(c10d::ReduceOp::RedOpType op) {
 }
 
 }  // namespace
+
+double Timed::now() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void wait_for_agreement(ProcessGroupNetsum& group, std::vector<at::Tensor> maxima,
+                        std::vector<at::Tensor> means) {
+  BucketPlan::Works works;
+  if (!maxima.empty()) works.push_back(group.allreduce_coalesced(maxima, options_of(c10d::ReduceOp::MAX)));
+  if (!means.empty()) works.push_back(group.allreduce_coalesced(means, options_of(c10d::ReduceOp::AVG)));
+  for (const auto& work : works) work->wait();
+}
 
 BucketPlan::BucketPlan(std::vector<Item> items, at::ScalarType type, int ranks)
     : items_(std::move(items)), type_(type), ranks_(ranks) {
@@ -129,17 +124,10 @@ BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gr
 }
 
 void BucketPlan::agree(ProcessGroupNetsum& group) {
-  Works works;
-  for (const bool means : {false, true}) {
-    Tensors agreed;
-    for (const Part& part : parts_) {
-      if (part.agreed.numel() > 0 && part.tensor->agrees_on_means() == means) agreed.push_back(part.agreed);
-    }
-    if (agreed.empty()) continue;
-    works.push_back(
-        group.allreduce_coalesced(agreed, options_of(means ? c10d::ReduceOp::AVG : c10d::ReduceOp::MAX)));
-  }
-  for (const auto& work : works) work->wait();
+  Tensors maxima, means;
+  for (const Part& part : parts_)
+    if (part.agreed.numel() > 0) (part.tensor->agrees_on_means() ? means : maxima).push_back(part.agreed);
+  wait_for_agreement(group, std::move(maxima), std::move(means));
 }
 
 BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const Tensors& gradients) {

@@ -28,6 +28,25 @@ struct BucketStats {
   std::atomic<double> decode_s = 0;
 };
 
+// Adds the processor time of this thread in its scope.
+class Timed {
+ public:
+  explicit Timed(std::atomic<double>& total) : total_(total) {}
+  ~Timed() { total_ += now() - begin_; }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  static double now();
+
+  std::atomic<double>& total_;
+  const double begin_ = now();
+};
+
+// Makes these numbers the maxima and the means of all ranks'. Blocks. Either may be empty.
+void wait_for_agreement(ProcessGroupNetsum& group, std::vector<at::Tensor> maxima,
+                        std::vector<at::Tensor> means);
+
 // The tensors of a bucket: one operation for each element type, one for all sparse payloads, and one for all gathered payloads.
 // It belongs to the tensors that are in a bucket together; their memories do not. Needs no lock of Python, except that a compressor
 // written in Python takes it. For one step at a time.

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -92,6 +93,11 @@ double Tensor::memory_norm() {
     for (const float value : part.values) squares += static_cast<double>(value) * static_cast<double>(value);
   }
   return std::sqrt(squares);
+}
+
+void Tensor::clear_memory_from(size_t begin) {
+  for (const CompressionState& part : get().state())
+    if (part.is_memory) std::ranges::fill(part.values.subspan(begin), 0.0f);
 }
 
 void Tensor::follow_scale(std::optional<double> scale) {

@@ -44,6 +44,7 @@ class Tensor {
   std::map<std::string, at::Tensor> state();  // copies
   void restore(uint64_t step, const std::map<std::string, at::Tensor>& saved);
   double memory_norm();
+  void clear_memory_from(size_t begin);  // an element
 
   std::optional<double> scale() const { return scale_; }
   void set_scale(std::optional<double> scale) { scale_ = scale; }

@@ -12,6 +12,7 @@
 #include "netsum/compression.h"
 #include "torch/src/compressed_tensor.h"
 #include "torch/src/python_compressor.h"
+#include "torch/src/sharded_plan.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -122,6 +123,9 @@ void bind_compression(py::module_& module) {
       // Whether the result is the mean of what the ranks send, so that methods may take turns.
       .def_property_readonly(
           "is_mean", [](const Handle& handle) { return handle.compression->compressor().promise().mean; })
+      // "": every part of a tensor can be compressed by itself.
+      .def_property_readonly("why_not_in_parts",
+                             [](const Handle& handle) { return why_not_in_parts(*handle.compression); })
       .def("describe", [](const Handle& handle) { return handle.compression->describe(); })
       .def(
           "tensor",

@@ -1,8 +1,9 @@
-"""Compressed gradients of DistributedDataParallel (docs/compression.md)."""
+"""Compressed gradients: of DistributedDataParallel, and what FSDP2 has in common with it (docs/compression.md)."""
 
 import fnmatch
 import itertools
 import math
+import sys
 import weakref
 
 import torch.distributed as dist
@@ -72,8 +73,9 @@ class Compression:
                     continue
                 owner = modules[name.rpartition(".")[0]]
                 compression = _choose(name, parameter, owner, rules, default, made, min_elements)
-                kind = _ControlledParameter if isinstance(compression, _control.Levels) else _Parameter
-                entry = kind(ids.of([parameter])[0], name, parameter, compression, self._group)
+                entry = self._entry(ids.of([parameter])[0], name, parameter, compression)
+                if entry is None:
+                    continue
                 self._parameters.append(entry)
                 self._known[parameter] = entry
             agreement.append([(entry.name, tuple(entry.shape), entry.description) for entry in self._parameters])
@@ -159,8 +161,18 @@ class Compression:
         plan.finish(slices, self._stats)
         record.done()
 
+    def _entry(self, number, name, parameter, compression):
+        """What is known of a parameter; None: its gradients are not reduced."""
+        kind = _ControlledParameter if isinstance(compression, _control.Levels) else _Parameter
+        return kind(number, name, parameter, compression, self._group)
+
     def _register(self, model):
         """Registers the hook of a DistributedDataParallel: in C++, unless Python has a part in each step."""
+        if not hasattr(model, "reducer"):
+            raise ValueError(
+                "compress(): the DistributedDataParallel has no reducer, so there is nothing to compress: "
+                "delay_all_reduce_named_params delays the sums of all its parameters. Leave out those that are to be compressed"
+            )
         if self._controller is not None or self._is_python:
             model.register_comm_hook(self, compression_hook)
             return
@@ -184,9 +196,11 @@ class Compression:
         if key not in self._plans:
             # DDP makes new buckets after the first step; the older plans are then those of no bucket. A bucket has one level at a time.
             self._plans = {k: p for k, p in self._plans.items() if ids.isdisjoint(k[2:])}
-            items = [entry.item for entry in entries]
-            self._plans[key] = _C.BucketPlan(items, dtype, dist.get_world_size(self._group))
+            self._plans[key] = self._make_plan([entry.item for entry in entries], dtype)
         return self._plans[key]
+
+    def _make_plan(self, items, dtype):
+        return _C.BucketPlan(items, dtype, dist.get_world_size(self._group))
 
 
 def compression_hook(state, bucket):
@@ -198,18 +212,29 @@ def compression_hook(state, bucket):
 
 
 def compress(model, method, **settings):
-    """Compresses the gradients of a DistributedDataParallel model; returns the Compression.
+    """Compresses the gradients of a DistributedDataParallel model, or of one of fully_shard() (FSDP2); returns the Compression.
 
-    For example ``compress(model, "topk", ratio=0.01)``. Call it on every rank, before the first backward pass. Settings are
-    those of Compression.
+    For example ``compress(model, "topk", ratio=0.01)``. Call it on every rank, before the first forward pass. Settings are
+    those of Compression. With FSDP2, the reduce-scatters are compressed, and there is no `group`. With ``replicas=group``, sums over
+    the ranks of this group are instead, which have the same parts of the parameters as this rank: copies of the sharded model.
     """
+    if _is_sharded(model):
+        from netsum.torch import _sharded  # importing FSDP takes a while
+
+        return _sharded.compress(model, method, **settings)
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
-            f"compress() takes a DistributedDataParallel model, not {type(model).__name__}: wrap the model first"
+            f"compress() takes a model of DistributedDataParallel or fully_shard(), not {type(model).__name__}: wrap the model first"
         )
     state = Compression(model, method, group=settings.pop("group", model.process_group), **settings)
     state._register(model)
     return state
+
+
+def _is_sharded(model):
+    """Whether fully_shard() has been applied to the model or a part of it; then FSDP has been imported."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(isinstance(module, fsdp.FSDPModule) for module in model.modules())
 
 
 def reshard_compression_states(states, world_size):
@@ -280,13 +305,24 @@ class _Parameter:
         if self.compression is not None:
             self.tensor.follow_scale(scale)
 
+    def step(self):
+        return self.tensor.step
+
+    def scale(self):
+        """Of the loss, when the memory was written."""
+        return self.tensor.scale
+
+    def memory(self):
+        """Copies, by their names."""
+        return self.tensor.state()
+
     def saved(self):
         return {
             "compression": self.description,
             "shape": list(self.shape),
-            "step": self.tensor.step,
-            "scale": self.tensor.scale,
-            "memory": self.tensor.state(),
+            "step": self.step(),
+            "scale": self.scale(),
+            "memory": self.memory(),
         }
 
     def check_saved(self, saved):
@@ -295,7 +331,7 @@ class _Parameter:
                 f"the compression state has {self.name} with the shape {list(saved['shape'])}, and the model "
                 f"with {list(self.shape)}"
             )
-        mine = self.tensor.state()
+        mine = self.memory()
         if {part: v.numel() for part, v in saved["memory"].items()} != {part: v.numel() for part, v in mine.items()}:
             raise ValueError(
                 f"the compression state of {self.name} is one of '{saved['compression']}', and this is '{self.description}'"
@@ -330,9 +366,9 @@ class _ControlledParameter(_Parameter):
     def set_level(self, level, gradient):
         if level == self.level:
             return
-        residual = self._memory().get("residual")
+        residual = self.memory().get("residual")
         self._move_to(level)
-        state = self._memory()
+        state = self.memory()
         if residual is not None and "residual" in state:
             state["residual"] = residual
         elif residual is not None:
@@ -350,7 +386,7 @@ class _ControlledParameter(_Parameter):
             "level": self.level,
             "step": self._steps if self._tensor is None else self._tensor.step,
             "scale": self._scale,
-            "memory": self._memory(),
+            "memory": self.memory(),
         }
 
     def check_saved(self, saved):
@@ -374,7 +410,7 @@ class _ControlledParameter(_Parameter):
         if self.compression is not None:
             super().restore(saved)
 
-    def _memory(self):
+    def memory(self):
         return {} if self.compression is None else self.tensor.state()
 
     def _move_to(self, level):
