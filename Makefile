@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-compression bench-controller bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-compression bench-controller bench-hooks bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ bench-compression: setup ## Train with every method of compression in racks, bes
 bench-controller: setup ## Train in a rack whose links change, with each level of compression and with the controller (root; six minutes)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.controller_bench $(BENCH_FLAGS)
+
+bench-hooks: setup ## Train with the hook of compression in C++ and in Python, on this machine (four minutes)
+	@scripts/install_wheel.sh
+	@.venv/bin/python -m netsum_bench.hooks_bench $(BENCH_FLAGS)
 
 bench-thresholds: setup ## Count what thresholds of compression let pass, on the gradients of trained models (three minutes)
 	@scripts/install_wheel.sh

@@ -4,7 +4,8 @@ Ranks on this machine, summed in shared memory, train a model of many small buck
 once alone, and once beside a thread of the same process that computes in Python. Needs the Python package (scripts/install_wheel.sh), and
 no root.
 
-  .venv/bin/python -m netsum_bench.hooks_bench --quick
+  make bench-hooks
+  make bench-hooks BENCH_FLAGS=--quick
 """
 
 import json
@@ -12,7 +13,7 @@ import sys
 
 from netsum_bench.figures import markdown, median, number, spread
 from netsum_bench.one_host import Host
-from netsum_bench.options import BenchmarkRun, make_parser, new_output, number_from, say
+from netsum_bench.options import BenchmarkRun, add_choice, make_parser, new_output, number_from, say
 from netsum_bench.processes import PROBLEMS
 from netsum_bench.records import load
 from netsum_bench.systems import TorchRanks
@@ -33,7 +34,8 @@ WARM_UP = 3  # steps of each that do not count: DDP makes other buckets after th
 def parse_arguments():
     parser = make_parser(__doc__, netsum=False)
     parser.add_argument("--workers", type=number_from(2, 32), default=4, help="(default %(default)s)")
-    parser.add_argument("--steps", type=number_from(5, 10000), default=60, help="of each hook (default %(default)s)")
+    parser.add_argument("--steps", type=number_from(5, 10000), default=40, help="of each hook (default %(default)s)")
+    add_choice(parser, "--methods", METHODS)
     parser.add_argument("--quick", action="store_true", help="5 steps, to see that it works")
     options = parser.parse_args()
     if options.quick:
@@ -90,8 +92,8 @@ def main():
         ranks = TorchRanks(host, "hooks_worker")
         try:
             for under in LOADS:
-                for method, settings in METHODS.items():
-                    times = measure(ranks, settings, under, options.steps)
+                for method in options.methods:
+                    times = measure(ranks, METHODS[method], under, options.steps)
                     for hook in HOOKS:
                         where = {"workers": options.workers, "load": under, "method": method, "hook": hook}
                         run.keep({**where, "step_ms": times[hook]})

@@ -244,7 +244,7 @@ PIECES = [
     ),
     Piece(
         "hooks",
-        3,
+        4,
         [PYTHON, "-m", "netsum_bench.hooks_bench"],
         ("workers", "load", "method", "hook"),
         [*RACK, "torch"],
