@@ -34,8 +34,8 @@ MadeCompressor make_threshold(const CompressionOptions& options);
 // "sidco": the elements of at least a threshold, which follows from the moments of the magnitudes. Abdelmoniem et al., MLSys 2021. A
 // stage takes the magnitudes above the threshold of the stage before as distributed exponentially, or by a generalised Pareto or a gamma
 // distribution, and finds the threshold that a share of them exceeds. The first of M stages passes 25 %, and each other one
-// (4 k / n)^(1 / (M - 1)). M changes every 5 steps if on average more or less than k elements were sent, by more than 20 %. The number of elements is
-// approximate: no contraction is promised, but at least the largest element is sent, so d >= 1 / n. Zeros are not part of the sample.
+// (4 k / n)^(1 / (M - 1)). M is log10(n / k) at first, rounded, and changes every 5 steps if on average more or less than k elements were sent, by more than 20 %.
+// The number of elements is approximate: no contraction is promised, but at least the largest element is sent, so d >= 1 / n. Zeros are not part of the sample.
 MadeCompressor make_sidco(const CompressionOptions& options);
 
 // "randomk": k random elements, the same on all ranks, so that their values alone travel and can be added. Stich et al. as

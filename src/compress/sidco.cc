@@ -17,6 +17,8 @@ constexpr double kFirstShare = 0.25;
 // The number of stages is looked at every so many steps, and changed if so far off.
 constexpr uint64_t kPeriod = 5;
 constexpr double kTolerance = 0.2;
+// By how much the logarithm of passed over wanted elements must have grown since a search for the best number of stages has ended.
+constexpr float kGrown = 0.1f;
 // A distribution this near to an exponential one, or to a constant, is taken as such: the formulas divide by the distance.
 constexpr double kNear = 1e-6;
 
@@ -85,17 +87,16 @@ class Sidco : public Sparsifier {
       if (usable == n) break;
     }
     const size_t k = std::min(elements_to_send(n, k_, ratio_), usable);
-    Stages stages = load(context);
-    double threshold = 0;
-    if (k < usable)
-      threshold = fitted(sent, usable, static_cast<double>(k) / static_cast<double>(usable), stages);
+    const bool is_fitted = k > 0 && k < usable;
+    const double share = is_fitted ? static_cast<double>(k) / static_cast<double>(usable) : 1;
+    Stages stages = load(context, share);
+    const double threshold = is_fitted ? fitted(sent, usable, share, stages) : 0;
     // At least the largest is sent: otherwise nothing ever might be.
     const double bounded = std::clamp(threshold, 0.0, static_cast<double>(largest));
     const uint32_t bits = std::max(1u, kernels::magnitude_bits(static_cast<float>(bounded)));
     const size_t passed = kernels::select(values.data(), n, bits, sent, residual);
-    if (k > 0 && k < usable) {
-      adapt(context.step, static_cast<double>(passed) / static_cast<double>(k),
-            most_stages(static_cast<double>(k) / static_cast<double>(usable)), stages);
+    if (is_fitted) {
+      adapt(context.step, static_cast<double>(passed) / static_cast<double>(k), most_stages(share), stages);
       store(context, stages);
     }
   }
@@ -103,16 +104,19 @@ class Sidco : public Sparsifier {
  private:
   // What is kept of a tensor.
   struct Stages {
-    float count = 0;  // 0: as at first, 1
+    float count = 0;  // 0: as at first
+    // Of the search: 1 or -1; twice that where the other one is known to be worse; 0 where the search has ended.
     float direction = 0;
     float sum = 0;             // of passed over wanted elements, in this period
-    float previous_error = 0;  // of the period before
+    float previous_error = 0;  // before the last change of `count`; 0: there was none
   };
-  static Stages load(const CompressionContext& context) {
+  // One stage for each factor of 10, which is about right for normal, exponential and heavier tails.
+  static Stages first_stages(double share) {
+    return {std::max(1.0f, static_cast<float>(std::round(-std::log10(share)))), 1, 0, 0};
+  }
+  static Stages load(const CompressionContext& context, double share) {
     const auto& state = context.state;
-    Stages stages{state[0], state[1], state[2], state[3]};
-    if (stages.count < 1) stages = {1, 1, 0, 0};
-    return stages;
+    return state[0] < 1 ? first_stages(share) : Stages{state[0], state[1], state[2], state[3]};
   }
   static void store(const CompressionContext& context, const Stages& stages) {
     context.state[0] = stages.count;
@@ -125,20 +129,48 @@ class Sidco : public Sparsifier {
     return share >= kFirstShare ? 1.0f : static_cast<float>(std::ceil(-std::log2(share)));
   }
 
-  // More stages pass more of some distributions and less of others. So the direction is kept while it helps.
+  // More stages pass more of some distributions and less of others. So a search tries one more stage, then one less if that was worse; it goes on
+  // while the error shrinks, and ends at the best number. A new one begins when the error has grown.
   static void adapt(uint64_t step, double passed_over_wanted, float most, Stages& stages) {
     stages.sum += static_cast<float>(passed_over_wanted);
     if ((step + 1) % kPeriod != 0) return;
     const double average = static_cast<double>(stages.sum) / kPeriod;
     stages.sum = 0;
     const auto error = static_cast<float>(std::fabs(std::log(std::max(average, 1e-3))));
-    if (std::fabs(average - 1) > kTolerance) {
-      if (stages.previous_error > 0 && error > stages.previous_error) stages.direction = -stages.direction;
-      const float next = stages.count + stages.direction;
-      if (next < 1 || next > most) stages.direction = -stages.direction;
-      stages.count = std::clamp(stages.count + stages.direction, 1.0f, most);
+    if (std::fabs(average - 1) <= kTolerance) {
+      stages.direction = 0;
+      stages.previous_error = error;
+      return;
+    }
+    if (stages.direction == 0) {
+      if (error <= stages.previous_error + kGrown) return;
+      stages.direction = 1;
+    } else if (stages.previous_error > 0) {
+      const bool was_last = std::fabs(stages.direction) > 1;
+      const float sign = std::copysign(1.0f, stages.direction);
+      if (error > stages.previous_error) {  // back, and to the other side if that has not been tried
+        stages.count -= sign;
+        stages.direction = was_last ? 0 : -2 * sign;
+        move(most, stages);
+        return;
+      }
+      stages.direction = 2 * sign;
     }
     stages.previous_error = error;
+    move(most, stages);
+  }
+  static void move(float most, Stages& stages) {
+    const auto fits = [&] {
+      const float next = stages.count + std::copysign(1.0f, stages.direction);
+      return next >= 1 && next <= most;
+    };
+    if (stages.direction == 1 && !fits()) stages.direction = -2;
+    if (stages.direction == 0) return;
+    if (fits()) {
+      stages.count += std::copysign(1.0f, stages.direction);
+    } else {
+      stages.direction = 0;
+    }
   }
 
   // The threshold of the last stage. Overwrites the magnitudes.
