@@ -270,7 +270,7 @@ TEST_P(FlippedBits, AreFoundInAHierarchy) {
     ASSERT_EQ(ends.size(), 4u);
     for (const Status& status : ends) {
       EXPECT_EQ(status.code(), ErrorCode::kWrongSum) << status.to_string();
-      EXPECT_THAT(status.message(), HasSubstr(", or one above or beside it (stripe 0, "));
+      EXPECT_THAT(status.message(), HasSubstr(", or one above, below or beside it (stripe 0, "));
     }
   }
 }

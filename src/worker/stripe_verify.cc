@@ -51,7 +51,7 @@ Status Stripe::refuse(uint32_t slot_index) {
 
 Status Stripe::wrong_sum(const Step& step, const std::string& what) const {
   // Of a hierarchy, a rank only knows the aggregator that it sends to.
-  const std::string or_other = options_.member_of_rank.empty() ? "" : ", or one above or beside it";
+  const std::string or_other = options_.member_of_rank.empty() ? "" : ", or one above, below or beside it";
   return Status(
       ErrorCode::kWrongSum,
       step.operation->describe() + ": a sum by the aggregator at " + options_.address.to_string() + or_other +
