@@ -20,13 +20,15 @@ constexpr uint64_t EventCounters::*kEventCounters[] = {
     &EventCounters::jobs_started,   &EventCounters::jobs_on_used_hosts};
 
 constexpr uint64_t LieCounters::*kLieCounters[] = {
-    &LieCounters::false_sent,   &LieCounters::flipped_in_ranks, &LieCounters::wrong_refused,
-    &LieCounters::false_scales, &LieCounters::false_alarms,     &LieCounters::wrong_delivered};
+    &LieCounters::told_upwards,   &LieCounters::false_sent,   &LieCounters::flipped_in_ranks,
+    &LieCounters::wrong_refused,  &LieCounters::false_scales, &LieCounters::false_alarms,
+    &LieCounters::wrong_delivered};
 constexpr uint64_t Tally::*kTallies[] = {&Tally::runs,
                                          &Tally::runs_reached,
                                          &Tally::runs_ended,
                                          &Tally::runs_unbalanced,
                                          &Tally::runs_without,
+                                         &Tally::runs_upwards,
                                          &Tally::sums_verified,
                                          &Tally::scales_predicted,
                                          &Tally::scales_mispredicted,
@@ -101,6 +103,7 @@ void Tally::add(const Report& report) {
   add_lies(report.lies, &lies);
   runs_reached += report.lies.reached ? 1 : 0;
   runs_without += report.lies.reached ? 0 : 1;
+  runs_upwards += report.lies.told_upwards > 0 ? 1 : 0;
   runs_ended += report.lies.ended ? 1 : 0;
   runs_unbalanced += report.lies.unbalanced && !report.lies.ended ? 1 : 0;
   for (const auto& ranks : report.jobs) {
@@ -136,33 +139,34 @@ std::string describe(const Tally& tally) {
   const NetworkCounters& n = tally.network;
   const EventCounters& e = tally.events;
   char text[1536];
-  std::snprintf(
-      text, sizeof text,
-      "packets     %" PRIu64 " sent, %" PRIu64 " lost, %" PRIu64 " cut off, %" PRIu64
-      " dropped by queues, %" PRIu64 " duplicated, %" PRIu64 " corrupted, %" PRIu64
-      " late by many round trips; %" PRIu64
-      " payloads sent again\n"
-      "events      %" PRIu64 " partitions, %" PRIu64 " slow links, %" PRIu64 " pauses, %" PRIu64
-      " worker crashes, %" PRIu64 " aggregator crashes, %" PRIu64
-      " aggregator restarts\n"
-      "jobs        %" PRIu64 ", of them %" PRIu64
-      " restarts or changes of membership, on the hosts of a former job\n"
-      "verified    %" PRIu64 " sums; %" PRIu64 " lies told, %" PRIu64 " false results sent, %" PRIu64
-      " bits flipped in ranks; %" PRIu64 " false results refused when they arrived, %" PRIu64
-      " of false scales taken until they were to be confirmed, %" PRIu64
-      " right ones refused\n"
-      "lies        %" PRIu64 " runs in which one reached a rank in time; in %" PRIu64
-      " the job ended before false scales were confirmed, in %" PRIu64
-      " before a correction of weights was\n"
-      "predicted   %" PRIu64 " scales of chunks, %" PRIu64
-      " of them wrong\n"
-      "operations  %" PRIu64 " summed right",
-      n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late, tally.retransmissions,
-      e.partitions, e.slow_links, e.pauses, e.worker_crashes, e.aggregator_crashes, e.aggregator_restarts,
-      e.jobs_started, e.jobs_on_used_hosts, tally.sums_verified, tally.lies_told(), tally.lies.false_sent,
-      tally.lies.flipped_in_ranks, tally.lies.wrong_refused, tally.lies.false_scales, tally.lies.false_alarms,
-      tally.runs_reached, tally.runs_ended, tally.runs_unbalanced, tally.scales_predicted,
-      tally.scales_mispredicted, tally.succeeded);
+  std::snprintf(text, sizeof text,
+                "packets     %" PRIu64 " sent, %" PRIu64 " lost, %" PRIu64 " cut off, %" PRIu64
+                " dropped by queues, %" PRIu64 " duplicated, %" PRIu64 " corrupted, %" PRIu64
+                " late by many round trips; %" PRIu64
+                " payloads sent again\n"
+                "events      %" PRIu64 " partitions, %" PRIu64 " slow links, %" PRIu64 " pauses, %" PRIu64
+                " worker crashes, %" PRIu64 " aggregator crashes, %" PRIu64
+                " aggregator restarts\n"
+                "jobs        %" PRIu64 ", of them %" PRIu64
+                " restarts or changes of membership, on the hosts of a former job\n"
+                "verified    %" PRIu64 " sums; %" PRIu64 " lies told, %" PRIu64
+                " of them by racks to their parents, %" PRIu64 " false results sent, %" PRIu64
+                " bits flipped in ranks; %" PRIu64 " false results refused when they arrived, %" PRIu64
+                " of false scales taken until they were to be confirmed, %" PRIu64
+                " right ones refused\n"
+                "lies        %" PRIu64 " runs in which one reached a rank in time; in %" PRIu64
+                " the job ended before false scales were confirmed, in %" PRIu64
+                " before a correction of weights was\n"
+                "predicted   %" PRIu64 " scales of chunks, %" PRIu64
+                " of them wrong\n"
+                "operations  %" PRIu64 " summed right",
+                n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
+                tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
+                e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts,
+                tally.sums_verified, tally.lies_told(), tally.lies.told_upwards, tally.lies.false_sent,
+                tally.lies.flipped_in_ranks, tally.lies.wrong_refused, tally.lies.false_scales,
+                tally.lies.false_alarms, tally.runs_reached, tally.runs_ended, tally.runs_unbalanced,
+                tally.scales_predicted, tally.scales_mispredicted, tally.succeeded);
   std::string result = text;
   for (const auto& [code, count] : tally.failed) {
     result += ", " + std::to_string(count) + " ended with " + std::string(error_name(code));
@@ -180,6 +184,7 @@ std::string to_json(const Tally& tally) {
                                                       {"packets", tally.network.sent},
                                                       {"sums_verified", tally.sums_verified},
                                                       {"operations_right", tally.succeeded},
+                                                      {"told_upwards", tally.lies.told_upwards},
                                                       {"false_sent", tally.lies.false_sent},
                                                       {"flipped_in_ranks", tally.lies.flipped_in_ranks},
                                                       {"refused", tally.lies.wrong_refused},
@@ -188,6 +193,7 @@ std::string to_json(const Tally& tally) {
                                                       {"wrong_delivered", tally.lies.wrong_delivered},
                                                       {"runs_reached", tally.runs_reached},
                                                       {"runs_without", tally.runs_without},
+                                                      {"runs_upwards", tally.runs_upwards},
                                                       {"runs_ended", tally.runs_ended},
                                                       {"runs_unbalanced", tally.runs_unbalanced}};
   for (const auto& [name, number] : numbers)

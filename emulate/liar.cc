@@ -108,6 +108,10 @@ void Liar::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* pay
       for (size_t lane = 0; lane < lanes; lane += 1 + rng_.below(4)) change(lane, rng_.next());
       return;
     case Lie::kZeros: {
+      if (fields->type == NETSUM_TYPE_CONTRIBUTION) {
+        std::fill_n(payload, fields->payload_bytes, uint8_t{0});
+        return;
+      }
       const netsum_be64 absent = netsum_put64(fields->payload_bytes);
       std::memcpy(payload, &absent, sizeof absent);
       fields->absent_bytes = fields->payload_bytes;
@@ -125,11 +129,12 @@ void Liar::tell(Lie lie, const Round& round, netsum_fields* fields, uint8_t* pay
 
 bool Liar::alter(const Round& round, const Address& to, netsum_fields* fields, uint8_t* payload) {
   if ((fields->flags & NETSUM_FLAG_NO_LANES) != 0) return false;
-  // All lies about a round are of one kind.
+  // All lies about a round in one direction are of one kind.
+  const bool upwards = fields->type == NETSUM_TYPE_CONTRIBUTION;
   Rng choice(
-      seed_ ^ netsum_mix64(uint64_t{round.round} << 32 | round.slot) ^
+      (upwards ? ~seed_ : seed_) ^ netsum_mix64(uint64_t{round.round} << 32 | round.slot) ^
       netsum_mix64(static_cast<uint64_t>(round.aggregator) << 40 | uint64_t{round.job} << 16 | round.epoch));
-  if (!choice.chance(lies_.probability)) return false;
+  if (!choice.chance(upwards ? lies_.upwards : lies_.probability)) return false;
   const auto any = static_cast<Lie>(choice.below(static_cast<uint64_t>(Lie::kCount)));
   const Lie lie = lies_.kind.value_or(any);
   const bool to_all = choice.chance(0.5);
@@ -143,6 +148,7 @@ bool Liar::alter(const Round& round, const Address& to, netsum_fields* fields, u
   tell(lie, round, fields, payload);
   const bool altered = fields->flags != before.flags || !std::equal(truth.begin(), truth.end(), payload);
   told_[static_cast<size_t>(lie)] += altered ? 1 : 0;
+  told_upwards_ += altered && upwards ? 1 : 0;
   return altered;
 }
 

@@ -1,6 +1,6 @@
-// What a lying or faulty aggregator does to its results: they lack a contribution or have one twice, have one of another
-// step, rank or job in the place of the right one, have altered lanes or scales. The packets are well-formed and their tags are
-// right, so only verified sums (src/verify) reveal the lie. And the judge, who knows what the results should have been.
+// What a lying or faulty aggregator does to its results, and in a hierarchy to the sums that it sends to its parent: they lack
+// a contribution or have one twice, have one of another step, rank or job in the place of the right one, have altered lanes or
+// scales. The packets are well-formed and their tags are right, so only verified sums (src/verify) reveal the lie.
 #ifndef NETSUM_EMULATE_LIAR_H_
 #define NETSUM_EMULATE_LIAR_H_
 
@@ -32,21 +32,23 @@ enum class Lie : uint8_t {
   kCancelling,  // two lanes, so that the sum of all is right
   kFlippedBit,  // as by faulty memory
   kNoise,       // many lanes
-  kZeros,       // no lanes at all
+  kZeros,       // no lanes at all; upwards, where not every dataplane takes that, lanes that are all 0
   kOverflow,    // says that a lane has overflowed
   kCount,
 };
 std::string_view name_of(Lie lie);
 
 struct Lies {
-  double probability = 0;   // of a round
+  double probability = 0;   // of a round's result
+  double upwards = 0;       // of a round's sum that a rack sends to its parent
   std::optional<Lie> kind;  // otherwise, any
   uint32_t times = 0;       // so often to each member, then the truth; 0: up to 3 times, or always
   // One bit of memory flips, of the lanes of ...
   double flipped_in_slots = 0;  // ... a sum that an aggregator has completed, and which it repeats
   double flipped_in_ranks = 0;  // ... a result that a rank has received, after the check of its packet
 
-  bool any() const { return probability > 0 || flipped_in_slots > 0 || flipped_in_ranks > 0; }
+  bool told() const { return probability > 0 || upwards > 0; }
+  bool any() const { return told() || flipped_in_slots > 0 || flipped_in_ranks > 0; }
 };
 
 class Liar {
@@ -67,11 +69,13 @@ class Liar {
 
   // A contribution arrives.
   void hear(const Round& round, const netsum_fields& fields, const uint8_t* payload);
-  // A result leaves for `to`. Returns whether it has altered flags, or payload. (If so, it needs a new tag.)
+  // A result, or the contribution of a rack, leaves for `to`. Returns whether it has altered flags, or payload. (If so, it
+  // needs a new tag.)
   bool alter(const Round& round, const Address& to, netsum_fields* fields, uint8_t* payload);
 
-  // Lies told, by kind: results sent.
+  // Lies told, by kind: packets sent.
   const std::array<uint64_t, static_cast<size_t>(Lie::kCount)>& told() const { return told_; }
+  uint64_t told_upwards() const { return told_upwards_; }  // of them, contributions of racks
 
  private:
   struct Contribution {
@@ -91,6 +95,7 @@ class Liar {
   std::vector<Contribution> contributions_;
   std::map<std::tuple<Round, Address>, uint32_t> sent_;  // how often each result has been sent to each
   std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told_{};
+  uint64_t told_upwards_ = 0;
 };
 
 }  // namespace netsum::emulate

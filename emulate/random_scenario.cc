@@ -267,7 +267,11 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
   if (scenario->stripe_weights.size() > static_cast<size_t>(scenario->aggregators)) {
     scenario->stripe_weights.resize(static_cast<size_t>(scenario->aggregators));
   }
-  if (!(limits.faults & kHierarchy)) scenario->racks = 0;
+  if (!(limits.faults & kHierarchy)) {
+    scenario->racks = 0;
+    scenario->lies.probability = std::max(scenario->lies.probability, scenario->lies.upwards);
+    scenario->lies.upwards = 0;
+  }
   if (!(limits.faults & kLies)) scenario->lies = {};
   std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
   std::vector<JobPlan> jobs;
@@ -390,6 +394,13 @@ void without_tags(Scenario* scenario) {
     link->corrupt = link->truncate = 0;
 }
 
+// In a hierarchy, aggregators lie in their results, racks to their parents, or both.
+void random_lies_of_racks(Rng* rng, Lies* lies) {
+  const uint64_t where = rng->below(3);
+  if (where > 0) lies->upwards = pick(rng, {0.003, 0.03, 0.3});
+  if (where == 1) lies->probability = 0;
+}
+
 // In one of three runs, all jobs verify their sums; in half of these, aggregators lie or bits of memory flip, and in half,
 // packets have no tags.
 void random_lies(uint64_t seed, bool always, Scenario* scenario) {
@@ -401,10 +412,12 @@ void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   }
   if (rng.chance(0.5) || always) scenario->lies.probability = pick(&rng, {0.003, 0.03, 0.3});
   if (rng.chance(0.5)) without_tags(scenario);
-  if (scenario->lies.probability == 0 || rng.chance(0.5)) return;
+  if (scenario->lies.probability == 0) return;
+  if (scenario->racks > 0) random_lies_of_racks(&rng, &scenario->lies);
+  if (rng.chance(0.5)) return;
   scenario->lies.flipped_in_slots = pick(&rng, {0.0, 0.001, 0.02});
   scenario->lies.flipped_in_ranks = pick(&rng, {0.0, 0.001, 0.02});
-  if (rng.chance(0.5)) scenario->lies.probability = 0;
+  if (rng.chance(0.5)) scenario->lies.probability = scenario->lies.upwards = 0;
 }
 
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {

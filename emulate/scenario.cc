@@ -84,6 +84,8 @@ std::string describe(const Scenario& scenario) {
     result += ", corrected every " + std::to_string(scenario.balance_period) + " chunks";
   if (scenario.lies.probability > 0)
     result += ", lies about " + std::to_string(scenario.lies.probability) + " of the sums";
+  if (scenario.lies.upwards > 0)
+    result += ", racks lie to their parents about " + std::to_string(scenario.lies.upwards) + " of theirs";
   if (scenario.lies.flipped_in_slots > 0 || scenario.lies.flipped_in_ranks > 0)
     result += ", bits flip in " + std::to_string(scenario.lies.flipped_in_slots) +
               " of the slots' sums and " + std::to_string(scenario.lies.flipped_in_ranks) +

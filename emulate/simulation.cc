@@ -446,7 +446,7 @@ void Simulation::take_completions(size_t job_index, int rank) {
 void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packet) {
   if (keep_if_paused(&node->pause, packet)) return;
   netsum_fields fields;
-  if (scenario_.lies.probability > 0 && netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
+  if (scenario_.lies.told() && netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
       fields.type == NETSUM_TYPE_CONTRIBUTION)
     liar_.hear(Liar::round_of(index_of(*node), fields), fields, packet.data + NETSUM_HEADER_BYTES);
   node->core->on_packet(clock_.now_us(), packet);
@@ -465,8 +465,8 @@ void Simulation::flush(AggregatorNode* node) {
     check_addressee(packet);
     netsum_fields fields;
     netsum_parse(packet.data, packet.size, &fields);
-    if (fields.type == NETSUM_TYPE_RESULT) {
-      send_result(*node, packet, fields);
+    if (fields.type == NETSUM_TYPE_RESULT || fields.type == NETSUM_TYPE_CONTRIBUTION) {
+      send_sum(*node, packet, fields);
     } else {
       send(node->address, packet);
     }

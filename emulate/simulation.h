@@ -62,7 +62,8 @@ struct EventCounters {
 // Of a lying aggregator.
 struct LieCounters {
   std::array<uint64_t, static_cast<size_t>(Lie::kCount)> told{};
-  uint64_t false_sent = 0;        // results: told, made of flipped bits, or passed on
+  uint64_t told_upwards = 0;  // of these, in what racks have sent to their parents
+  uint64_t false_sent = 0;    // results: told, made of flipped bits or of false contributions, or passed on
   uint64_t flipped_in_ranks = 0;  // bits
   uint64_t wrong_refused = 0;
   uint64_t false_scales = 0;     // results that ranks have taken at first; no data is sent with them
@@ -220,7 +221,8 @@ class Simulation {
   void hear(size_t job, int rank, const OutPacket& packet);
   // As the ranks number it.
   Liar::Round round_of(size_t job, const Address& aggregator, netsum_fields fields) const;
-  void send_result(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields);
+  // A result, or the contribution of a rack.
+  void send_sum(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields);
   void judge(size_t job, int rank, const InPacket& packet);
   // As if after the check of the packet, whose new copy is in `memory`.
   InPacket flip_a_bit(const InPacket& packet, const netsum_fields& fields, const wire::PacketKey& key,

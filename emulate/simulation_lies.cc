@@ -31,7 +31,7 @@ Liar::Round Simulation::round_of(size_t job, const Address& aggregator, netsum_f
   return Liar::round_of(stripe % scenario_.aggregators, fields);
 }
 
-void Simulation::send_result(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields) {
+void Simulation::send_sum(const AggregatorNode& node, const OutPacket& packet, netsum_fields fields) {
   const int index = index_of(node);
   const auto job = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), [&](const JobPlan& plan) {
     return plan.job == fields.job && plan.epoch == fields.epoch;
@@ -41,14 +41,15 @@ void Simulation::send_result(const AggregatorNode& node, const OutPacket& packet
   frame.resize(NETSUM_HEADER_BYTES + scenario_.payload_bytes);
   uint8_t* const payload = frame.data() + NETSUM_HEADER_BYTES;
   bool altered = liar_.alter(Liar::round_of(index, fields), packet.to, &fields, payload);
-  if (alter_) altered |= alter_(&fields, payload);
+  const bool upwards = fields.type == NETSUM_TYPE_CONTRIBUTION;
+  if (alter_ && !upwards) altered |= alter_(&fields, payload);
   const auto job_index = static_cast<size_t>(job - scenario_.jobs.begin());
-  if (is_judged(job_index) &&
+  if (!upwards && is_judged(job_index) &&
       !judge_.is_right(round_of(job_index, node.address, fields), job->ranks, fields, payload))
     ++report_.lies.false_sent;
   if (!altered) return send(node.address, packet);
   const int stripe = index % scenario_.aggregators;
-  const int rack = index / scenario_.aggregators - 1;
+  const int rack = upwards ? -1 : index / scenario_.aggregators - 1;  // whose key the receiver expects
   const DataplaneJob installed = dataplane_job(*job, rack);
   const wire::PacketKey key(wire::stripe_key(installed.key, static_cast<size_t>(stripe)),
                             scenario_.payload_bytes, installed.tag);

@@ -217,6 +217,7 @@ void Simulation::finish_report() {
   }
   report_.network = network_.counters();
   report_.lies.told = liar_.told();
+  report_.lies.told_upwards = liar_.told_upwards();
   report_.lies.wrong_refused = judge_.wrong_refused();
   report_.lies.false_scales = judge_.false_scales();
   report_.lies.false_alarms = judge_.false_alarms();

@@ -51,8 +51,10 @@ def table(records):
         ["sums verified by ranks", counts["sums_verified"]],
         ["lies told, all kinds", told],
         *([f"- {kind}", count] for kind, count in counts["told"].items()),
+        # Earlier records have no lies of racks to their parents.
+        ["of all kinds, those of racks to their parents", counts.get("told_upwards", 0)],
         [
-            "false results sent: lies, sums of slots with flipped bits, and what racks pass on of both",
+            "false results sent: lies, sums with flipped bits or of what racks have altered, and what racks pass on of these",
             counts["false_sent"],
         ],
         ["bits flipped in what ranks have received", counts["flipped_in_ranks"]],
@@ -61,6 +63,7 @@ def table(records):
         ["- false scales, taken until they were to be confirmed, before data is sent", counts["scales_taken"]],
         ["**wrong sums delivered**", counts["wrong_delivered"]],
         ["**right results refused (false alarms)**", counts["false_alarms"]],
+        ["runs in which a rack lied to its parent", counts.get("runs_upwards", 0)],
         ["runs in which no false result reached a rank", counts["runs_without"]],
         ["runs in which one did", counts["runs_reached"]],
         ["- with an alarm", counts["runs_reached"] - unnoticed],

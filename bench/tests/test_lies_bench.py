@@ -20,11 +20,14 @@ def test_a_small_run_and_its_table(tmp_path):
     assert (first["runs"], last["runs"]) == (200, 300)
     assert last["runs_reached"] + last["runs_without"] == 300
     assert last["refused"] > 100
+    assert last["told_upwards"] > 50
+    assert last["runs_upwards"] > 10
     assert (last["wrong_delivered"], last["false_alarms"]) == (0, 0)
     lines = lies_bench.table([first, last]).splitlines()
     assert "| runs | 300 |" in lines
     assert "| **wrong sums delivered** | 0 |" in lines
     assert any(line.startswith("| - zeros |") for line in lines)
+    assert f"| runs in which a rack lied to its parent | {last['runs_upwards']} |" in lines
 
 
 def test_a_run_that_fails_says_so_and_leaves_no_record(tmp_path):

@@ -106,6 +106,29 @@ TEST(Lies, NoneIsBelieved) {
   }
 }
 
+// Racks that alter what they contribute to their parent: it passes the false sum on to all ranks.
+TEST(Lies, NoRackIsBelieved) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    uint64_t refused = 0, upwards = 0;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      Scenario scenario = scenario_of(5);
+      scenario.seed = seed;
+      scenario.racks = 2 + static_cast<int>(seed % 2);
+      if (seed % 4 < 2) without_tags(&scenario);
+      scenario.lies = {.upwards = 0.02, .kind = static_cast<Lie>(kind)};
+      let_fail(&scenario);
+      const Report report = Simulation(scenario).run();
+      ASSERT_TRUE(report.violations.empty())
+          << name_of(static_cast<Lie>(kind)) << ": " << report.violations.front();
+      EXPECT_EQ(report.lies.told_upwards, told(report));
+      upwards += report.lies.told_upwards;
+      refused += report.lies.wrong_refused;
+    }
+    EXPECT_GT(upwards, 10u) << name_of(static_cast<Lie>(kind));
+    EXPECT_GT(refused, 5u) << name_of(static_cast<Lie>(kind));
+  }
+}
+
 // Bits that flip on the way, in packets that have neither tag nor checksum: contributions, results, scales, headers, probes.
 TEST(Lies, WhatIsAlteredOnTheWayWithoutTagsIsNotBelieved) {
   uint64_t corrupted = 0, refused = 0;
@@ -260,6 +283,7 @@ TEST(Lies, NoneIsBelievedInRandomRuns) {
   }
   std::printf("%s", describe(tally).c_str());
   EXPECT_GT(tally.lies_told(), 2 * runs);
+  EXPECT_GT(tally.runs_upwards, runs / 20);
   EXPECT_GT(tally.lies.wrong_refused, runs);
   EXPECT_GT(tally.lies.false_scales, runs / 20);
   EXPECT_GT(tally.sums_verified, 10 * runs);
