@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 from netsum_bench.figures import markdown
-from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, new_output, number_from, say
+from netsum_bench.options import BenchmarkRun, make_parser, number_from, ready, say
 from netsum_bench.processes import PROBLEMS, Failed
 
 PIECE_LIMIT_S = 3600
@@ -83,11 +83,7 @@ def parse_arguments():
     parser.add_argument("--seed", type=number_from(0, 2**63), default=1, help="of the first run (default %(default)s)")
     parser.add_argument("--piece", type=number_from(1, 10**6), default=10_000, help="runs between two reports")
     parser.add_argument("--jobs", type=number_from(1, 1024), default=os.cpu_count(), help="threads; default: all CPUs")
-    options = parser.parse_args()
-    if options.output is None:
-        options.output = new_output("lies")
-    need_netsum(parser, options)
-    return options
+    return ready(parser, parser.parse_args(), "lies")
 
 
 def main():

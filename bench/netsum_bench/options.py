@@ -86,13 +86,18 @@ def need_netsum(parser, options):
         parser.exit(3, f"{parser.prog}: there is no {options.netsum}: run make build, or name it by --netsum\n")
 
 
-def ready_for_racks(parser, options, name):
-    """Ends the program unless racks can be made; without --output the records go to a new file of this name. Returns `options`."""
-    need_root(parser)
+def ready(parser, options, name):
+    """Ends the program unless there is the command; without --output the records go to a new file of this name. Returns `options`."""
     need_netsum(parser, options)
     if options.output is None:
         options.output = new_output(name)
     return options
+
+
+def ready_for_racks(parser, options, name):
+    """As ready(), and ends the program unless racks can be made."""
+    need_root(parser)
+    return ready(parser, options, name)
 
 
 class BenchmarkRun:

@@ -18,10 +18,9 @@ from netsum_bench.options import (
     BenchmarkRun,
     add_choice,
     make_parser,
-    need_netsum,
-    new_output,
     number_from,
     parse_size,
+    ready,
     say,
 )
 from netsum_bench.processes import PROBLEMS, finish, start
@@ -114,11 +113,7 @@ def parse_arguments():
     parser.add_argument(
         "--rounds", type=number_from(1, 100), default=7, help="turns with and without (default %(default)s)"
     )
-    options = parser.parse_args()
-    if options.output is None:
-        options.output = new_output("predict")
-    need_netsum(parser, options)
-    return options
+    return ready(parser, parser.parse_args(), "predict")
 
 
 def main():

@@ -14,7 +14,7 @@ import sys
 from pandas import DataFrame
 
 from netsum_bench.figures import change_text, markdown, range_text
-from netsum_bench.options import BenchmarkRun, make_parser, need_netsum, new_output, number_from, parse_size, say
+from netsum_bench.options import BenchmarkRun, make_parser, number_from, parse_size, ready, say
 from netsum_bench.processes import PROBLEMS, finish, start
 from netsum_bench.rack_report import size_text
 from netsum_bench.records import load
@@ -95,11 +95,7 @@ def parse_arguments():
     parser.add_argument(
         "--rounds", type=number_from(1, 100), default=9, help="turns of every mode (default %(default)s)"
     )
-    options = parser.parse_args()
-    if options.output is None:
-        options.output = new_output("verify")
-    need_netsum(parser, options)
-    return options
+    return ready(parser, parser.parse_args(), "verify")
 
 
 def main():
