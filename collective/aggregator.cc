@@ -192,6 +192,7 @@ Result<std::unique_ptr<Dataplane>> start_p4(const AggregatorOptions& options) {
   auto driver = p4::connect_p4runtime(*runtime);
   if (!driver.ok()) return driver.status();
   return p4::make_p4_dataplane({.address = *own,
+                                .mac = runtime->own_mac,
                                 .max_jobs = options.max_jobs,
                                 .slots = static_cast<uint32_t>(options.slots_per_core),
                                 .payload_bytes = wire::payload_for_mtu(options.mtu, 4),

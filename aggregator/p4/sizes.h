@@ -3,7 +3,7 @@
 #define NETSUM_AGGREGATOR_P4_SIZES_H_
 
 /* Which tables and actions the program has: a control plane refuses a switch whose program says another number. */
-#define NETSUM_P4_PROGRAM_VERSION "1"
+#define NETSUM_P4_PROGRAM_VERSION "2"
 
 /* A pass of the pipeline adds so many bytes of a packet's lanes: words of 8 bytes, each with its own register. */
 #define NETSUM_P4_WORDS 32
@@ -70,6 +70,10 @@
 #define NETSUM_P4_VERDICT_RESULT_ALL 7
 #define NETSUM_P4_VERDICT_WELCOME 8
 #define NETSUM_P4_VERDICT_TO_CONTROL 9
+/* Of jobs with a parent. TAKE_RESULT: its RESULT replaces the sum. */
+#define NETSUM_P4_VERDICT_SEND_UP 10
+#define NETSUM_P4_VERDICT_PROBE_UP 11
+#define NETSUM_P4_VERDICT_TAKE_RESULT 12
 
 /* What is done to the lanes' registers in a pass. */
 #define NETSUM_P4_LANES_KEEP 0
@@ -93,6 +97,7 @@
 #define NETSUM_P4_COUNT_OVERFLOWS 37
 #define NETSUM_P4_COUNT_HELLOS 38
 #define NETSUM_P4_COUNT_LOST_PASS 39
-#define NETSUM_P4_COUNTERS 40
+#define NETSUM_P4_COUNT_SENT_TO_PARENT 40
+#define NETSUM_P4_COUNTERS 41
 
 #endif /* NETSUM_AGGREGATOR_P4_SIZES_H_ */

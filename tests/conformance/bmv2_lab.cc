@@ -161,8 +161,8 @@ class Bmv2Lab final : public SwitchLab {
   std::vector<int> sockets_;
 };
 
-// NetworkRun's fences do not wait for the control plane, to which the first HELLO of a member goes. Behind each HELLO comes one that
-// goes there, too: that of a new member of a job of this adapter's own.
+// NetworkRun's fences do not wait for the control plane, to which the first HELLO of a member goes, and a parent's WELCOME. Behind
+// each of them comes a HELLO that goes there, too: that of a new member of a job of this adapter's own.
 class Bmv2Run final : public NetworkRun {
  public:
   Bmv2Run(Bmv2Lab* lab, Dataplane* dataplane)
@@ -181,12 +181,22 @@ class Bmv2Run final : public NetworkRun {
   }
   ~Bmv2Run() override { dataplane_->remove(job_.job, job_.epoch); }
 
+  // Until the control plane knows where the job's parent is.
+  void install(const VectorJob& job) override {
+    const uint64_t before = parents_found();
+    NetworkRun::install(job);
+    if (!job.parent) return;
+    const auto deadline = Clock::now() + kPatience;
+    while (parents_found() == before && Clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override {
     netsum_fields f;
-    const bool hello =
+    const bool for_control =
         netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &f) == NETSUM_DROP_NONE &&
-        f.type == NETSUM_TYPE_HELLO;
-    if (!hello) return NetworkRun::feed(from, datagram);
+        (f.type == NETSUM_TYPE_HELLO || f.type == NETSUM_TYPE_WELCOME);
+    if (!for_control) return NetworkRun::feed(from, datagram);
     NETSUM_ASSERT(next_member_ < NETSUM_MAX_MEMBERS);
     netsum_fields fence{};
     fence.type = NETSUM_TYPE_HELLO;
@@ -211,6 +221,12 @@ class Bmv2Run final : public NetworkRun {
   }
 
  private:
+  uint64_t parents_found() const {
+    for (const AggregatorCounter& counter : dataplane_->counters())
+      if (counter.name == "parents_found") return counter.value;
+    return 0;
+  }
+
   Bmv2Lab* const lab_;
   Dataplane* const dataplane_;
   VectorJob job_;

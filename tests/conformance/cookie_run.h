@@ -1,6 +1,6 @@
 // A dataplane whose jobs have cookies in place of tags, and to which slots are empty only in a new epoch, under the tests of all
 // others: packets get the cookie where their tag is right, replies the tag where their cookie is, and each run has epochs of its
-// own.
+// own. The same for packets to and from a job's parent.
 #ifndef NETSUM_TESTS_CONFORMANCE_COOKIE_RUN_H_
 #define NETSUM_TESTS_CONFORMANCE_COOKIE_RUN_H_
 
@@ -21,6 +21,10 @@ class CookieRun : public DataplaneUnderTest {
     moved.epoch ^= epochs_;
     moved.tag = NETSUM_TAG_COOKIE;
     keys_[job.job] = {job.packet_key(), moved.packet_key()};
+    if (job.parent) {
+      moved.parent->epoch ^= epochs_;
+      parents_[job.parent->peer] = {job.parents_packet_key(), moved.parents_packet_key()};
+    }
     inner_->install(moved);
   }
   bool start_at(const VectorStart& start) override { return inner_->start_at(start); }
@@ -31,21 +35,22 @@ class CookieRun : public DataplaneUnderTest {
       moved[7] ^= static_cast<uint8_t>(epochs_);
     }
     netsum_fields f;
-    if (parse(datagram, &f) && keys_.contains(f.job) && is_right(datagram, f, keys_.at(f.job).outside)) {
+    const Keys* keys = parse(datagram, &f) ? keys_with(from, f) : nullptr;
+    if (keys != nullptr && is_right(datagram, f, keys->outside)) {
       f.epoch ^= epochs_;
-      wire::write_header(f, keys_.at(f.job).inside, moved.data());
+      wire::write_header(f, keys->inside, moved.data());
     }
     std::vector<Reply> replies = inner_->feed(from, moved);
     for (Reply& reply : replies) {  // one that is wrong shows in the comparison
-      if (!parse(reply.datagram, &f) || !is_right(reply.datagram, f, keys_.at(f.job).inside)) continue;
+      keys = parse(reply.datagram, &f) ? keys_with(reply.to, f) : nullptr;
+      if (keys == nullptr || !is_right(reply.datagram, f, keys->inside)) continue;
       f.epoch ^= epochs_;
-      wire::write_header(f, keys_.at(f.job).outside, reply.datagram.data());
+      wire::write_header(f, keys->outside, reply.datagram.data());
     }
     return replies;
   }
   size_t largest_datagram() const override { return inner_->largest_datagram(); }
   bool lengthens() const override { return false; }
-  bool has_parents() const override { return false; }
   // Packets and results without lanes are not for it.
   bool takes(const netsum_fields& packet) const override {
     return (packet.flags & (NETSUM_FLAG_NO_LANES | NETSUM_FLAG_BRIEF)) == 0;
@@ -56,6 +61,12 @@ class CookieRun : public DataplaneUnderTest {
   struct Keys {
     wire::PacketKey outside, inside;
   };
+  // Of packets from and to this peer; null: none.
+  const Keys* keys_with(Peer peer, const netsum_fields& f) const {
+    if (const auto parent = parents_.find(peer); parent != parents_.end()) return &parent->second;
+    const auto own = keys_.find(f.job);
+    return own == keys_.end() ? nullptr : &own->second;
+  }
   static bool parse(const Bytes& datagram, netsum_fields* fields) {
     return netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), fields) == NETSUM_DROP_NONE;
   }
@@ -71,6 +82,7 @@ class CookieRun : public DataplaneUnderTest {
   DataplaneUnderTest* const inner_;
   const uint16_t epochs_ = next_epochs();
   std::map<uint16_t, Keys> keys_;  // by job
+  std::map<Peer, Keys> parents_;
 };
 
 }  // namespace netsum::conformance

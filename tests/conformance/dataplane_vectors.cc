@@ -48,8 +48,8 @@ netsum_key unhex_key(const std::string& text) {
 }
 
 // As it stands in packets.
-std::string cookie_of(const VectorJob& job) {
-  const netsum_be64 cookie = netsum_put64(job.packet_key().cookie());
+std::string cookie_of(const wire::PacketKey& key) {
+  const netsum_be64 cookie = netsum_put64(key.cookie());
   return hex(Bytes(cookie.b, cookie.b + sizeof cookie));
 }
 
@@ -109,13 +109,15 @@ std::string to_json(const Vector& vector) {
                             {"scale_slots", job.scale_slots},
                             {"payload_bytes", job.payload_bytes}});
     if (job.sums_values) json["jobs"].back()["sums_values"] = true;
-    if (job.tag == NETSUM_TAG_COOKIE) json["jobs"].back()["cookie"] = cookie_of(job);
+    if (job.tag == NETSUM_TAG_COOKIE) json["jobs"].back()["cookie"] = cookie_of(job.packet_key());
     if (!job.parent) continue;
     json["jobs"].back()["parent"] = {{"at", job.parent->peer},
                                      {"job", job.parent->job},
                                      {"epoch", job.parent->epoch},
                                      {"key", hex(job.parent->key)},
                                      {"member", job.parent->member}};
+    if (job.tag == NETSUM_TAG_COOKIE)
+      json["jobs"].back()["parent"]["cookie"] = cookie_of(job.parents_packet_key());
   }
   if (vector.lengthens) json["lengthens"] = *vector.lengthens;
   json["start"] = Json::array();
@@ -152,7 +154,7 @@ Vector from_json(const std::string& text) {
                            .sums_values = job.value("sums_values", false),
                            .parent = {},
                            .tag = job.contains("cookie") ? uint32_t{NETSUM_TAG_COOKIE} : NETSUM_TAG_KEYED});
-    if (job.contains("cookie") && job.at("cookie") != cookie_of(vector.jobs.back()))
+    if (job.contains("cookie") && job.at("cookie") != cookie_of(vector.jobs.back().packet_key()))
       throw std::invalid_argument("the cookie is not that of the key");
     if (!job.contains("parent")) continue;
     const Json& parent = job.at("parent");
@@ -161,6 +163,8 @@ Vector from_json(const std::string& text) {
                                              .epoch = parent.at("epoch"),
                                              .key = unhex_key(parent.at("key")),
                                              .member = parent.at("member")};
+    if (parent.contains("cookie") && parent.at("cookie") != cookie_of(vector.jobs.back().parents_packet_key()))
+      throw std::invalid_argument("the parent's cookie is not that of its key");
   }
   if (json.contains("lengthens")) vector.lengthens = json.at("lengthens").get<bool>();
   for (const Json& start : json.at("start")) {

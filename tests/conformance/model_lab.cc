@@ -1,5 +1,6 @@
 #include "aggregator/p4/model/model_driver.h"
 #include "src/base/assert.h"
+#include "tests/conformance/network_run.h"
 #include "tests/conformance/switch_lab.h"
 
 namespace netsum::conformance {
@@ -21,6 +22,7 @@ class ModelLab final : public SwitchLab {
   Result<std::unique_ptr<p4::SwitchDriver>> connect() override {
     auto driver = std::make_unique<p4::ModelDriver>(kOwnIp);
     driver_ = driver.get();
+    for (Peer peer = 0; peer < kNetworkPeers; ++peer) driver_->add_host(endpoint(peer).ip, endpoint(peer).port);
     return std::unique_ptr<p4::SwitchDriver>(std::move(driver));
   }
   void send(Peer from, const Bytes& datagram) override {
@@ -53,9 +55,13 @@ class ModelRun final : public DataplaneUnderTest {
   }
 
   void install(const VectorJob& job) override {
-    installed_.push_back(dataplane_job(job, [](Peer) { return Address(); }));
+    installed_.push_back(dataplane_job(job, [](Peer peer) {
+      const p4::Endpoint at = endpoint(peer);
+      return *Address::parse("10.0.1." + std::to_string(at.ip & 0xFF) + ":" + std::to_string(at.udp_port));
+    }));
     const Status status = dataplane_->install(installed_.back());
     NETSUM_ASSERT(status.ok());
+    lab_->driver().answer_requests();
   }
   bool start_at(const VectorStart& start) override {
     lab_->driver().start_slot_at(start.job, start.slot, start.round);

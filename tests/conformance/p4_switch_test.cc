@@ -25,6 +25,7 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 constexpr std::chrono::seconds kPatience{30};
+constexpr uint64_t kOwnMac = 0x020000000001;
 
 template <typename Condition>
 bool wait_for(Condition condition) {
@@ -257,7 +258,7 @@ class SwitchDataplaneTest : public SwitchTest {
   void SetUp() override {
     SwitchTest::SetUp();
     if (driver_ == nullptr) return;
-    dataplane_ = p4::make_p4_dataplane({.address = lab_->own_address(), .counters_for = milliseconds(0)},
+    dataplane_ = p4::make_p4_dataplane({.address = lab_->own_address(), .mac = kOwnMac, .counters_for = milliseconds(0)},
                                        std::move(driver_));
   }
   std::string result_of(const Vector& vector, Outcome* outcome) {
@@ -318,8 +319,8 @@ TEST_P(SwitchDataplaneTest, MoreThanTheSwitchHoldsIsRefusedByName) {
   large.payload_bytes = 1440;
   refused(large, ErrorCode::kInvalidArgument, "at most 1024 bytes, not 1440");
   DataplaneJob child = job_of(1, 2, 8);
-  child.parent.emplace();
-  refused(child, ErrorCode::kUnsupported, "no hierarchy");
+  child.parent = DataplaneParent{.stripes = {*Address::parse("[fd00::1]:5152")}};
+  refused(child, ErrorCode::kUnsupported, "by IPv4 alone, not at [fd00::1]:5152");
   DataplaneJob tagged = job_of(1, 2, 8);
   tagged.tag = NETSUM_TAG_KEYED;
   refused(tagged, ErrorCode::kUnsupported, "need verify 'sum'");

@@ -5,7 +5,9 @@ namespace {
 
 constexpr size_t kEthernetBytes = 14, kIpBytes = 20, kUdpBytes = 8;
 constexpr size_t kHeaderBytes = kEthernetBytes + kIpBytes + kUdpBytes;
-constexpr uint16_t kIpv4 = 0x0800;
+constexpr uint16_t kIpv4 = 0x0800, kArp = 0x0806;
+constexpr size_t kArpBytes = 28;
+constexpr uint64_t kArpRequest = 0x0001080006040001, kArpReply = 0x0001080006040002;
 constexpr uint8_t kVersionIhl = 0x45, kUdp = 17, kTtl = 64;
 
 uint64_t get(std::span<const uint8_t> bytes, size_t at, size_t count) {
@@ -70,6 +72,32 @@ std::vector<uint8_t> build_frame(const UdpFrame& frame) {
   put(udp_bytes, 2, &bytes);
   put(0, 2, &bytes);
   bytes.insert(bytes.end(), frame.datagram.begin(), frame.datagram.end());
+  return bytes;
+}
+
+std::optional<ArpFrame> parse_arp(std::span<const uint8_t> frame) {
+  if (frame.size() < kEthernetBytes + kArpBytes || get(frame, 12, 2) != kArp) return std::nullopt;
+  const std::span<const uint8_t> arp = frame.subspan(kEthernetBytes);
+  const uint64_t kind = get(arp, 0, 8);
+  if (kind != kArpRequest && kind != kArpReply) return std::nullopt;
+  return ArpFrame{.is_reply = kind == kArpReply,
+                  .to_mac = get(frame, 0, 6),
+                  .sender_mac = get(arp, 8, 6),
+                  .target_mac = get(arp, 18, 6),
+                  .sender_ip = static_cast<uint32_t>(get(arp, 14, 4)),
+                  .target_ip = static_cast<uint32_t>(get(arp, 24, 4))};
+}
+
+std::vector<uint8_t> build_arp(const ArpFrame& frame) {
+  std::vector<uint8_t> bytes;
+  put(frame.to_mac, 6, &bytes);
+  put(frame.sender_mac, 6, &bytes);
+  put(kArp, 2, &bytes);
+  put(frame.is_reply ? kArpReply : kArpRequest, 8, &bytes);
+  put(frame.sender_mac, 6, &bytes);
+  put(frame.sender_ip, 4, &bytes);
+  put(frame.target_mac, 6, &bytes);
+  put(frame.target_ip, 4, &bytes);
   return bytes;
 }
 

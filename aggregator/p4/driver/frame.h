@@ -1,4 +1,4 @@
-// UDP datagrams over IPv4 in whole Ethernet frames, as a switch passes them to its control plane.
+// UDP datagrams over IPv4, and ARP, in whole Ethernet frames, as a switch passes them to its control plane.
 #ifndef NETSUM_AGGREGATOR_P4_DRIVER_FRAME_H_
 #define NETSUM_AGGREGATOR_P4_DRIVER_FRAME_H_
 
@@ -21,6 +21,18 @@ std::optional<UdpFrame> parse_frame(std::span<const uint8_t> frame);
 
 // Without a UDP checksum, as IPv4 allows.
 std::vector<uint8_t> build_frame(const UdpFrame& frame);
+
+// Of Ethernet and IPv4.
+struct ArpFrame {
+  bool is_reply = false;  // a request, otherwise
+  uint64_t to_mac = 0;    // of the frame; it comes from sender_mac
+  uint64_t sender_mac = 0, target_mac = 0;
+  uint32_t sender_ip = 0, target_ip = 0;
+};
+inline constexpr uint64_t kBroadcastMac = 0xFFFFFFFFFFFF;
+
+std::optional<ArpFrame> parse_arp(std::span<const uint8_t> frame);
+std::vector<uint8_t> build_arp(const ArpFrame& frame);
 
 }  // namespace netsum::p4
 

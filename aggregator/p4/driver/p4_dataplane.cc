@@ -24,6 +24,12 @@ Address address_of(uint32_t ip, uint16_t port) {
   return address;
 }
 
+uint32_t ip_of(const Address& address) {
+  uint32_t ip = 0;
+  for (size_t i = 0; i < 4; ++i) ip = ip << 8 | address.ip[i];
+  return ip;
+}
+
 bool is_right(const std::vector<uint8_t>& datagram, const netsum_fields& fields, const wire::PacketKey& key) {
   const uint64_t nh = netsum_nh(&datagram[NETSUM_HEADER_BYTES], fields.payload_bytes, key.table());
   return wire::check_is_right(datagram.data(), fields, key, nh);
@@ -88,6 +94,10 @@ class P4Dataplane final : public Dataplane {
     uint32_t first_slot = 0;
     uint64_t rounds_before = 0;  // of earlier jobs with this index
     std::map<uint16_t, MemberEntry> members;
+    // If the job has a parent:
+    wire::PacketKey parent_key;
+    std::optional<ParentPlace> parent;  // as it has answered an ARP request
+    bool parent_welcomed = false;       // it has answered a HELLO of full size
     bool removed = false;  // but the switch may still have it, so its slots are nobody else's
   };
 
@@ -98,6 +108,11 @@ class P4Dataplane final : public Dataplane {
   bool forget(uint16_t index);
   const SwitchCounters& read_counters() const;
   void on_packet(uint16_t port, std::span<const uint8_t> frame);
+  void on_arp_reply(uint16_t port, const ArpFrame& reply);
+  void on_hello(uint16_t port, const netsum_fields& hello, UdpFrame frame, Held* held);
+  void on_welcome(uint16_t port, const netsum_fields& welcome, const UdpFrame& frame, Held* held);
+  void ask_for_parent(const Held& held);
+  void hello_up(const netsum_fields& hello, const Held& held);
   Status meet(Held* held, const netsum_fields& hello, const MemberEntry& from);
   void on_restart(const Status& reason);
 
@@ -112,15 +127,16 @@ class P4Dataplane final : public Dataplane {
   Counter hellos_;
   Counter refused_hellos_;
   Counter forged_hellos_;
+  Counter parents_found_;
   std::mutex lost_mutex_;
   std::function<void(const Status&)> on_lost_;
 };
 
 // More than the tables of the switch hold.
 Status P4Dataplane::check_room(const DataplaneJob& job) const {
-  if (job.parent) {
-    return {ErrorCode::kUnsupported,
-            "the dataplane 'p4' has no hierarchy: run an aggregator with another dataplane below a parent"};
+  if (job.parent && job.parent->stripes[0].family != 4) {
+    return {ErrorCode::kUnsupported, "the dataplane 'p4' reaches parents by IPv4 alone, not at " +
+                                         job.parent->stripes[0].to_string()};
   }
   if (job.tag != NETSUM_TAG_COOKIE) {
     return {ErrorCode::kUnsupported,
@@ -153,7 +169,7 @@ Status P4Dataplane::remove_again() {
 Status P4Dataplane::install(const DataplaneJob& job) {
   const std::lock_guard lock(mutex_);
   const DataplaneLimits limit = limits();
-  if (Status status = check_fits(job, limit.max_jobs, limit.capabilities.payload_bytes(), 0); !status.ok())
+  if (Status status = check_fits(job, limit.max_jobs, limit.capabilities.payload_bytes(), 1); !status.ok())
     return status;
   if (const auto before = jobs_.find(job.job); before != jobs_.end()) before->second.removed = true;
   const Status removed = remove_again();
@@ -162,6 +178,18 @@ Status P4Dataplane::install(const DataplaneJob& job) {
   Held held{.job = job, .key = {}, .first_slot = 0, .rounds_before = 0, .members = {}};
   held.key.set(wire::stripe_key(job.key, job.first_stripe), job.payload_bytes, job.tag);
   wire::wipe(&held.job.key);
+  std::optional<JobEntry::Parent> parent;
+  if (held.job.parent) {
+    DataplaneParent& up = *held.job.parent;
+    held.parent_key.set(wire::stripe_key(up.key, job.first_stripe), job.payload_bytes, job.tag);
+    wire::wipe(&up.key);
+    parent = {.ip = ip_of(up.stripes[0]),
+              .udp_port = up.stripes[0].port,
+              .job = up.job,
+              .epoch = up.epoch,
+              .member = up.member,
+              .cookie = held.parent_key.cookie()};
+  }
   const uint32_t wanted = slots_of(job);
   const Result<uint32_t> first = ranges_.take(wanted, job.first_slot);
   if (!first.ok()) return removed.ok() ? first.status() : removed;
@@ -173,13 +201,18 @@ Status P4Dataplane::install(const DataplaneJob& job) {
                                         .slots = wanted,
                                         .payload_bytes = job.payload_bytes,
                                         .first_slot = *first,
-                                        .cookie = held.key.cookie()});
+                                        .cookie = held.key.cookie(),
+                                        .parent = parent});
   }
   held.first_slot = *first;
   held.removed = !status.ok();
   if (before.ok()) held.rounds_before = before->rounds.at(job.job);
   jobs_[job.job] = std::move(held);
-  if (!status.ok()) static_cast<void>(forget(job.job));
+  if (!status.ok()) {
+    static_cast<void>(forget(job.job));
+  } else if (job.parent) {
+    ask_for_parent(jobs_.at(job.job));
+  }
   return status;
 }
 
@@ -195,6 +228,7 @@ void P4Dataplane::remove(uint16_t job, uint16_t epoch) {
 bool P4Dataplane::forget(uint16_t index) {
   Held& held = jobs_.at(index);
   held.key.wipe();
+  held.parent_key.wipe();
   held.removed = true;
   if (!driver_->remove_job(index).ok()) return false;
   ranges_.give_back(held.first_slot, slots_of(held.job));
@@ -223,6 +257,8 @@ std::vector<AggregatorCounter> P4Dataplane::counters() const {
       {"overflows", now.events[NETSUM_P4_COUNT_OVERFLOWS]},
       {"hellos", now.events[NETSUM_P4_COUNT_HELLOS] + hellos_.get()},
       {"hellos_refused", refused_hellos_.get()},
+      {"sent_to_parent", now.events[NETSUM_P4_COUNT_SENT_TO_PARENT]},
+      {"parents_found", parents_found_.get()},
       {"lost_passes", now.events[NETSUM_P4_COUNT_LOST_PASS]}};
   const auto drops = [&](int reason) {
     return now.events[static_cast<size_t>(reason)] +
@@ -244,34 +280,95 @@ JobProgress P4Dataplane::progress(uint16_t job, uint16_t epoch) const {
   return progress;
 }
 
-// HELLOs of members that the switch does not know.
+// HELLOs of members that the switch does not know or whose job waits for its parent, what this parent answers, and answers to
+// ARP requests.
 void P4Dataplane::on_packet(uint16_t port, std::span<const uint8_t> bytes) {
+  if (const std::optional<ArpFrame> arp = parse_arp(bytes)) {
+    if (arp->is_reply) on_arp_reply(port, *arp);
+    return;
+  }
   std::optional<UdpFrame> frame = parse_frame(bytes);
   if (!frame) return refused_hellos_.add();
-  netsum_fields hello;
+  netsum_fields fields;
   const std::vector<uint8_t>& datagram = frame->datagram;
-  if (netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &hello) != NETSUM_DROP_NONE ||
-      hello.type != NETSUM_TYPE_HELLO)
+  if (netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &fields) != NETSUM_DROP_NONE)
     return refused_hellos_.add();
   const std::lock_guard lock(mutex_);
-  const auto found = jobs_.find(hello.job);
-  if (found == jobs_.end() || found->second.removed) return refused_hellos_.add();
-  Held& held = found->second;
-  if (held.job.epoch != hello.epoch || hello.member >= held.job.members ||
-      hello.payload_bytes > held.job.payload_bytes)
+  const auto found = jobs_.find(fields.job);
+  if (found == jobs_.end() || found->second.removed || found->second.job.epoch != fields.epoch ||
+      fields.payload_bytes > found->second.job.payload_bytes)
     return refused_hellos_.add();
-  if (!is_right(datagram, hello, held.key)) return forged_hellos_.add();
-  const MemberEntry from{
-      .port = port, .mac = frame->from_mac, .ip = frame->from_ip, .udp_port = frame->from_port};
-  if (!meet(&held, hello, from).ok()) return refused_hellos_.add();  // the next HELLO tries again
+  Held& held = found->second;
+  if (fields.type == NETSUM_TYPE_HELLO) return on_hello(port, fields, std::move(*frame), &held);
+  if (fields.type == NETSUM_TYPE_WELCOME) return on_welcome(port, fields, *frame, &held);
+  refused_hellos_.add();
+}
 
-  hello.type = NETSUM_TYPE_WELCOME;
-  hello.flags = 0;
-  std::swap(frame->from_mac, frame->to_mac);
-  std::swap(frame->from_ip, frame->to_ip);
-  std::swap(frame->from_port, frame->to_port);
-  wire::write_header(hello, held.key, frame->datagram.data());
-  if (driver_->send(port, build_frame(*frame)).ok()) hellos_.add();
+void P4Dataplane::on_hello(uint16_t port, const netsum_fields& hello, UdpFrame frame, Held* held) {
+  if (hello.member >= held->job.members) return refused_hellos_.add();
+  if (!is_right(frame.datagram, hello, held->key)) return forged_hellos_.add();
+  const MemberEntry from{
+      .port = port, .mac = frame.from_mac, .ip = frame.from_ip, .udp_port = frame.from_port};
+  if (!meet(held, hello, from).ok()) return refused_hellos_.add();  // the next HELLO tries again
+  if (held->job.parent && !held->parent_welcomed) return hello_up(hello, *held);
+
+  netsum_fields welcome = hello;
+  welcome.type = NETSUM_TYPE_WELCOME;
+  welcome.flags = 0;
+  std::swap(frame.from_mac, frame.to_mac);
+  std::swap(frame.from_ip, frame.to_ip);
+  std::swap(frame.from_port, frame.to_port);
+  wire::write_header(welcome, held->key, frame.datagram.data());
+  if (driver_->send(port, build_frame(frame)).ok()) hellos_.add();
+}
+
+// The parent must answer first. The member repeats its HELLO until then.
+void P4Dataplane::hello_up(const netsum_fields& hello, const Held& held) {
+  hellos_.add();
+  if (!held.parent) return ask_for_parent(held);
+  const DataplaneParent& parent = *held.job.parent;
+  netsum_fields up = hello;
+  up.flags = 0;
+  up.job = parent.job;
+  up.epoch = parent.epoch;
+  up.member = parent.member;
+  UdpFrame frame{.to_mac = held.parent->mac,
+                 .from_mac = options_.mac,
+                 .from_ip = ip_of(options_.address),
+                 .to_ip = ip_of(parent.stripes[0]),
+                 .from_port = NETSUM_P4_DATA_PORT,
+                 .to_port = parent.stripes[0].port,
+                 .datagram = std::vector<uint8_t>(NETSUM_HEADER_BYTES + hello.payload_bytes)};
+  wire::write_header(up, held.parent_key, frame.datagram.data());
+  static_cast<void>(driver_->send(held.parent->port, build_frame(frame)));
+}
+
+// The switch has checked its cookie, and made it a packet of the own job.
+void P4Dataplane::on_welcome(uint16_t port, const netsum_fields& welcome, const UdpFrame& frame, Held* held) {
+  if (!held->job.parent || held->parent_welcomed || welcome.payload_bytes != held->job.payload_bytes) return;
+  if (!is_right(frame.datagram, welcome, held->key)) return forged_hellos_.add();
+  held->parent_welcomed = driver_->set_parent(welcome.job, {.port = port, .mac = frame.from_mac}).ok();
+}
+
+// By all ports, because none is known yet.
+void P4Dataplane::ask_for_parent(const Held& held) {
+  const std::vector<uint8_t> request = build_arp({.is_reply = false,
+                                                  .to_mac = kBroadcastMac,
+                                                  .sender_mac = options_.mac,
+                                                  .target_mac = 0,
+                                                  .sender_ip = ip_of(options_.address),
+                                                  .target_ip = ip_of(held.job.parent->stripes[0])});
+  for (const uint16_t port : driver_->ports()) static_cast<void>(driver_->send(port, request));
+}
+
+void P4Dataplane::on_arp_reply(uint16_t port, const ArpFrame& reply) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [index, held] : jobs_) {
+    if (held.removed || !held.job.parent || held.parent) continue;
+    if (ip_of(held.job.parent->stripes[0]) != reply.sender_ip) continue;
+    held.parent = ParentPlace{.port = port, .mac = reply.sender_mac};
+    parents_found_.add();
+  }
 }
 
 // The first HELLO of a member says where it is; from then on, the switch answers it.

@@ -14,6 +14,7 @@ namespace netsum::p4 {
 struct P4DataplaneOptions {
   // The IPv4 address that the switch answers for. Its port is NETSUM_P4_DATA_PORT.
   Address address;
+  uint64_t mac = 0;  // and its Ethernet address
   // Fewer than the switch has, for the limits that users set.
   int max_jobs = NETSUM_P4_JOBS;
   uint32_t slots = NETSUM_P4_SLOTS;

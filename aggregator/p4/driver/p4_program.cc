@@ -31,8 +31,18 @@ const std::vector<TableShape>& shapes() {
        "is_member",
        {"member_ip", "member_udp_port", "port", "member_bit"}},
       {"addresses", {"h.netsum.job", "m.addressee"}, "send_to", {"mac", "ip", "udp_port"}},
+      {"parents",
+       {"h.ipv4.from", "h.udp.from", "h.netsum.job"},
+       "is_parent",
+       {"own_job", "parents_epoch", "parents_cookie"}},
+      {"uplinks", {"h.netsum.job"}, "has_parent", {"port", "waits"}},
+      {"parent_addresses",
+       {"h.netsum.job"},
+       "send_up",
+       {"mac", "ip", "udp_port", "parents_job", "parents_epoch", "own_member", "parents_cookie"}},
       {"own_addresses", {"h.ipv4.to", "h.udp.to"}, "NoAction", {}},
       {"own_arp", {"h.arp.kind", "h.arp.target_ip"}, "answer", {"mac"}},
+      {"own_arp_replies", {"h.arp.kind", "h.arp.target_ip"}, "to_control", {}},
       {"macs", {"h.ethernet.to"}, "to_port", {"port"}}};
   return kShapes;
 }

@@ -31,7 +31,7 @@ constexpr milliseconds kPause{200};  // before connecting again
 // The same for all control planes: the switch then refuses a second one while the first is connected.
 constexpr uint64_t kElectionId = 1;
 constexpr int kMaxMessageBytes = 256 << 20;  // a program for BMv2 has tens of megabytes
-constexpr uint64_t kArpRequest = 0x0001080006040001;
+constexpr uint64_t kArpRequest = 0x0001080006040001, kArpReply = 0x0001080006040002;
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   grpc::ChannelArguments arguments;
@@ -96,6 +96,8 @@ class P4RuntimeDriver final : public SwitchDriver {
   Status set_job(uint16_t job, const JobEntry& entry) override;
   Status remove_job(uint16_t job) override;
   Status set_member(uint16_t job, uint16_t member, const MemberEntry& entry) override;
+  Status set_parent(uint16_t job, const ParentPlace& place) override;
+  std::vector<uint16_t> ports() const override { return options_.ports; }
   Status send(uint16_t port, std::span<const uint8_t> frame) override;
   Result<SwitchCounters> counters() override;
 
@@ -104,6 +106,10 @@ class P4RuntimeDriver final : public SwitchDriver {
   struct Member {
     uint16_t number = 0;
     MemberEntry entry;
+  };
+  struct Job {
+    std::vector<Member> members;
+    std::optional<JobEntry::Parent> parent;
   };
 
   // --- The thread that holds the stream
@@ -141,6 +147,9 @@ class P4RuntimeDriver final : public SwitchDriver {
   v1::TableEntry job_entry(uint16_t job, const JobEntry& entry) const;
   v1::TableEntry member_entry(uint16_t job, const Member& member) const;
   v1::TableEntry address_entry(uint16_t job, const Member& member) const;
+  v1::TableEntry parent_entry(uint16_t job, const JobEntry::Parent& parent) const;
+  v1::TableEntry uplink_entry(uint16_t job, uint16_t port, bool waits) const;
+  v1::TableEntry parent_address_entry(uint16_t job, const JobEntry::Parent& parent, uint64_t mac) const;
   v1::TableEntry own_address_entry() const;
 
   const P4RuntimeOptions options_;
@@ -150,7 +159,7 @@ class P4RuntimeDriver final : public SwitchDriver {
 
   std::mutex calls_mutex_;  // one call that changes the switch at a time; locked before mutex_
   std::optional<P4Program> program_;
-  std::map<uint16_t, std::vector<Member>> jobs_;  // in the switch
+  std::map<uint16_t, Job> jobs_;  // in the switch
 
   std::mutex events_mutex_;
   Events events_;
@@ -384,9 +393,12 @@ Status P4RuntimeDriver::enter_own_address() {
   const v1::TableEntry arp =
       program_->entry("own_arp", {{"h.arp.kind", kArpRequest}, {"h.arp.target_ip", options_.own_ip}},
                       "answer", {{"mac", options_.own_mac}});
+  const v1::TableEntry replies = program_->entry(
+      "own_arp_replies", {{"h.arp.kind", kArpReply}, {"h.arp.target_ip", options_.own_ip}}, "to_control", {});
   return write("enter the aggregator's address",
                {group_update(v1::Update::INSERT, NETSUM_P4_FLOOD_GROUP, everywhere),
-                update(v1::Update::INSERT, arp), update(v1::Update::INSERT, own_address_entry())});
+                update(v1::Update::INSERT, arp), update(v1::Update::INSERT, replies),
+                update(v1::Update::INSERT, own_address_entry())});
 }
 
 // --- Calls -------------------------------------------------------------------------------------------------------------
@@ -482,16 +494,42 @@ v1::TableEntry P4RuntimeDriver::address_entry(uint16_t job, const Member& member
       {{"mac", member.entry.mac}, {"ip", member.entry.ip}, {"udp_port", member.entry.udp_port}});
 }
 
+v1::TableEntry P4RuntimeDriver::parent_entry(uint16_t job, const JobEntry::Parent& parent) const {
+  return program_->entry(
+      "parents", {{"h.ipv4.from", parent.ip}, {"h.udp.from", parent.udp_port}, {"h.netsum.job", parent.job}},
+      "is_parent", {{"own_job", job}, {"parents_epoch", parent.epoch}, {"parents_cookie", parent.cookie}});
+}
+
+v1::TableEntry P4RuntimeDriver::uplink_entry(uint16_t job, uint16_t port, bool waits) const {
+  return program_->entry("uplinks", {{"h.netsum.job", job}}, "has_parent", {{"port", port}, {"waits", waits}});
+}
+
+v1::TableEntry P4RuntimeDriver::parent_address_entry(uint16_t job, const JobEntry::Parent& parent,
+                                                     uint64_t mac) const {
+  return program_->entry("parent_addresses", {{"h.netsum.job", job}}, "send_up",
+                         {{"mac", mac},
+                          {"ip", parent.ip},
+                          {"udp_port", parent.udp_port},
+                          {"parents_job", parent.job},
+                          {"parents_epoch", parent.epoch},
+                          {"own_member", parent.member},
+                          {"parents_cookie", parent.cookie}});
+}
+
 // --- SwitchDriver ------------------------------------------------------------------------------------------------------
 
 Status P4RuntimeDriver::set_job(uint16_t job, const JobEntry& entry) {
   if (Status status = remove_job(job); !status.ok()) return status;
   const std::lock_guard calls(calls_mutex_);
   if (Status now = state(); !now.ok()) return now;
-  jobs_[job] = {};
-  return write("enter job " + std::to_string(job),
-               {group_update(v1::Update::INSERT, NETSUM_P4_FIRST_JOB_GROUP + job, {}),
-                update(v1::Update::INSERT, job_entry(job, entry))});
+  jobs_[job] = {.members = {}, .parent = entry.parent};
+  std::vector<v1::Update> updates{group_update(v1::Update::INSERT, NETSUM_P4_FIRST_JOB_GROUP + job, {})};
+  if (entry.parent) {
+    updates.push_back(update(v1::Update::INSERT, uplink_entry(job, 0, /*waits=*/true)));
+    updates.push_back(update(v1::Update::INSERT, parent_entry(job, *entry.parent)));
+  }
+  updates.push_back(update(v1::Update::INSERT, job_entry(job, entry)));
+  return write("enter job " + std::to_string(job), updates);
 }
 
 Status P4RuntimeDriver::remove_job(uint16_t job) {
@@ -506,9 +544,15 @@ Status P4RuntimeDriver::remove_job(uint16_t job) {
       !status.ok())
     return status;
   std::vector<v1::Update> updates{group_update(v1::Update::DELETE, NETSUM_P4_FIRST_JOB_GROUP + job, {})};
-  for (const Member& member : found->second) {
+  for (const Member& member : found->second.members) {
     updates.push_back(update(v1::Update::DELETE, member_entry(job, member)));
     updates.push_back(update(v1::Update::DELETE, address_entry(job, member)));
+  }
+  if (found->second.parent) {
+    const JobEntry::Parent& parent = *found->second.parent;
+    updates.push_back(update(v1::Update::DELETE, parent_entry(job, parent)));
+    updates.push_back(update(v1::Update::DELETE, uplink_entry(job, 0, /*waits=*/true)));
+    updates.push_back(update(v1::Update::DELETE, parent_address_entry(job, parent, 0)));
   }
   if (Status status = write(what, updates, grpc::NOT_FOUND); !status.ok()) return status;
   jobs_.erase(found);
@@ -521,7 +565,7 @@ Status P4RuntimeDriver::set_member(uint16_t job, uint16_t member, const MemberEn
   const auto found = jobs_.find(job);
   if (found == jobs_.end())
     return {ErrorCode::kInvalidArgument, "there is no job " + std::to_string(job) + " in " + whose_};
-  std::vector<Member>& members = found->second;
+  std::vector<Member>& members = found->second.members;
   members.push_back({member, entry});
   std::vector<std::pair<uint16_t, uint16_t>> replicas;
   for (const Member& one : members) replicas.emplace_back(one.entry.port, one.number);
@@ -535,6 +579,24 @@ Status P4RuntimeDriver::set_member(uint16_t job, uint16_t member, const MemberEn
         write(what, {update(v1::Update::DELETE, address_entry(job, members.back()))}, grpc::NOT_FOUND));
     members.pop_back();
   }
+  return status;
+}
+
+Status P4RuntimeDriver::set_parent(uint16_t job, const ParentPlace& place) {
+  const std::lock_guard calls(calls_mutex_);
+  if (Status now = state(); !now.ok()) return now;
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() || !found->second.parent)
+    return {ErrorCode::kInvalidArgument,
+            "there is no job " + std::to_string(job) + " with a parent in " + whose_};
+  const std::string what = "enter the parent of job " + std::to_string(job);
+  // Where sums go is known before the first one goes up. An entry can be there since a call whose answer was lost.
+  Status status = write(
+      what,
+      {update(v1::Update::INSERT, parent_address_entry(job, *found->second.parent, place.mac))},
+      grpc::ALREADY_EXISTS);
+  if (status.ok())
+    status = write(what, {update(v1::Update::MODIFY, uplink_entry(job, place.port, /*waits=*/false))});
   return status;
 }
 

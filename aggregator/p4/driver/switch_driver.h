@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +33,15 @@ struct JobEntry {
   uint32_t payload_bytes = 0;
   uint32_t first_slot = 0;
   uint64_t cookie = 0;  // what is in the check field, but that of HELLO; 0: nobody looks at it
+  // An aggregator of whose job this one is a member: sums go up, and results come down. Until set_parent(), no member is
+  // welcome, and HELLOs of members as well as WELCOMEs of the parent go to the control plane.
+  struct Parent {
+    uint32_t ip = 0;
+    uint16_t udp_port = 0;
+    uint16_t job = 0, epoch = 0, member = 0;  // as it knows them
+    uint64_t cookie = 0;
+  };
+  std::optional<Parent> parent;
 };
 
 // Where a member is, from its first HELLO: the only place from which its packets are accepted.
@@ -41,6 +51,13 @@ struct MemberEntry {
   uint32_t ip = 0;
   uint16_t udp_port = 0;
   bool operator==(const MemberEntry&) const = default;
+};
+
+// Where the parent of a job is: the only place from which its packets are accepted, once that is known.
+struct ParentPlace {
+  uint16_t port = 0;  // of the switch
+  uint64_t mac = 0;
+  bool operator==(const ParentPlace&) const = default;
 };
 
 struct SwitchCounters {
@@ -55,7 +72,8 @@ class SwitchDriver {
  public:
   // Called by a thread of the driver.
   struct Events {
-    // A frame that the program has sent to the control plane, and the port by which it came.
+    // A frame that the program has sent to the control plane, and the port by which it came: a HELLO, an answer to an ARP
+    // request that asks for the aggregator, or a WELCOME of a parent, with index, epoch and cookie of the own job.
     std::function<void(uint16_t port, std::span<const uint8_t> frame)> on_packet;
     // The switch has lost its tables and registers, and what has been set. It is ready to be used again.
     std::function<void(const Status& reason)> on_restart;
@@ -71,6 +89,10 @@ class SwitchDriver {
   virtual Status remove_job(uint16_t job) = 0;
   // Of an installed job; once for each member.
   virtual Status set_member(uint16_t job, uint16_t member, const MemberEntry& entry) = 0;
+  // Of an installed job with a parent that has answered: from now on the switch sends sums up, and welcomes members itself.
+  virtual Status set_parent(uint16_t job, const ParentPlace& place) = 0;
+  // All ports of the switch.
+  virtual std::vector<uint16_t> ports() const = 0;
   // Sends a frame by a port of the switch.
   virtual Status send(uint16_t port, std::span<const uint8_t> frame) = 0;
   virtual Result<SwitchCounters> counters() = 0;

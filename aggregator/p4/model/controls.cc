@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "aggregator/p4/model/pipeline.h"
+#include "aggregator/slot/slot.h"
 
 namespace netsum::p4 {
 namespace {
@@ -82,6 +83,26 @@ uint64_t maximum(uint64_t x, uint64_t y, uint64_t top, uint8_t shift) {
 
 }  // namespace
 
+// Table `parents`: a parent's packet names the own job from here on, and so do its later passes, in which its type alone tells
+// whose it is. A STATUS is for the member in whose name its PROBE went up; an ERROR blames nobody here.
+void Pipeline::from_parent(Packet* packet) {
+  NetsumHeader& h = packet->netsum;
+  Metadata& m = packet->meta;
+  if (!h.valid || !netsum_is_parents(h.type())) return;
+  if (packet->pass.valid) {
+    m.from_parent = true;
+    return;
+  }
+  const auto found = parents_.find({m.from.ip, m.from.udp_port, h.job});
+  if (found == parents_.end()) return;
+  m.from_parent = true;
+  h.job = found->second;
+  h.member = NETSUM_MEMBER_ALL;
+  if (h.type() != NETSUM_TYPE_STATUS) return;
+  h.member = h.chunk % NETSUM_MAX_MEMBERS;
+  h.chunk = netsum_chunk_down(h.chunk);
+}
+
 // The rules that need no job, in the order of PROTOCOL.md, section 3.
 void Pipeline::refuse(Packet* packet) {
   const NetsumHeader& h = packet->netsum;
@@ -102,8 +123,42 @@ void Pipeline::refuse(Packet* packet) {
   } else if (has_lanes(type) ? !format_of(h.format).known : h.format != NETSUM_FORMAT_NONE) {
     m.drop = NETSUM_DROP_BAD_FORMAT;
   } else if (type != NETSUM_TYPE_CONTRIBUTION && type != NETSUM_TYPE_PROBE && type != NETSUM_TYPE_HELLO) {
-    m.drop = NETSUM_DROP_BAD_TYPE;  // it comes from parents, of which there are none
+    m.drop = NETSUM_DROP_BAD_TYPE;  // it comes from a parent, if it is one's: admit_parent() says so
   }
+}
+
+// A parent's packet, of which refuse() has nothing to say but that it is no member's.
+void Pipeline::admit_parent(Packet* packet) {
+  NetsumHeader& h = packet->netsum;
+  Metadata& m = packet->meta;
+  const bool first = !packet->pass.valid;
+  if (first && m.drop != NETSUM_DROP_BAD_TYPE) return;
+  const auto entry = jobs_.find(h.job);
+  if (entry == jobs_.end() || !entry->second.parent) {
+    m.drop = NETSUM_DROP_BAD_SLOT;
+    return;
+  }
+  const JobEntry& job = entry->second;
+  const auto port = parent_ports_.find(h.job);
+  m.drop = NETSUM_DROP_NONE;
+  if (!first) {
+    if (h.epoch != job.epoch) m.drop = NETSUM_DROP_STALE_EPOCH;
+  } else if (h.epoch != job.parent->epoch) {
+    m.drop = NETSUM_DROP_STALE_EPOCH;
+  } else if (h.slot >= job.slots) {
+    m.drop = NETSUM_DROP_BAD_SLOT;
+  } else if (m.payload_bytes > job.payload_bytes) {
+    m.drop = NETSUM_DROP_BAD_LENGTH;
+  } else if (job.parent->cookie != 0 && h.check != job.parent->cookie) {
+    m.drop = NETSUM_DROP_BAD_CHECK;
+  } else if (port != parent_ports_.end() && port->second != m.from.port) {
+    m.drop = NETSUM_DROP_UNKNOWN_PEER;
+  } else {
+    h.epoch = job.epoch;
+    h.check = job.cookie;
+  }
+  note_job(job, packet);
+  m.addressee = h.member;
 }
 
 void Pipeline::job(Packet* packet) {
@@ -128,6 +183,15 @@ void Pipeline::job(Packet* packet) {
   } else if (job.cookie != 0 && h.type() != NETSUM_TYPE_HELLO && h.check != job.cookie) {
     m.drop = NETSUM_DROP_BAD_CHECK;
   }
+  note_job(job, packet);
+}
+
+// Tables `jobs` and `uplinks`.
+void Pipeline::note_job(const JobEntry& job, Packet* packet) {
+  const NetsumHeader& h = packet->netsum;
+  Metadata& m = packet->meta;
+  m.has_parent = job.parent.has_value();
+  m.waits = m.has_parent && !parent_ports_.contains(h.job);
   m.cookie = job.cookie;
   m.members = job.members;
   m.first_slot = job.first_slot;
@@ -138,7 +202,7 @@ void Pipeline::job(Packet* packet) {
 
 // Whether the packet is from the member's address. The control plane enters it when the first HELLO comes.
 void Pipeline::member(Packet* packet) {
-  NetsumHeader& h = packet->netsum;
+  const NetsumHeader& h = packet->netsum;
   Metadata& m = packet->meta;
   const bool hello = h.type() == NETSUM_TYPE_HELLO;
   m.addressee = h.member;
@@ -149,10 +213,7 @@ void Pipeline::member(Packet* packet) {
     return;
   }
   if (!packet->pass.valid && entry->second != m.from) m.drop = NETSUM_DROP_UNKNOWN_PEER;
-  if (hello) {
-    m.verdict = NETSUM_P4_VERDICT_WELCOME;
-    h.check = m.cookie;
-  }
+  if (hello) m.verdict = NETSUM_P4_VERDICT_WELCOME;
   m.bit = uint64_t{1} << h.member;
 }
 
@@ -211,11 +272,15 @@ void Pipeline::failed(Pass* pass, Packet* packet) {
   const uint16_t old = failed_.access(pass, m.bank_index, [&](uint16_t& value) {
     const uint16_t before = value;
     if (m.opens) value = 0;
-    if (fails && value == 0) value = static_cast<uint16_t>(h.member + 1);
+    if (fails && value == 0) {
+      const bool all = h.member == NETSUM_MEMBER_ALL;
+      value = static_cast<uint16_t>(all ? h.member : h.member + 1);
+    }
     return before;
   });
   m.failed = !m.opens && old != 0;
-  m.blamed = static_cast<uint16_t>(m.failed ? old - 1 : h.member);
+  m.blamed = h.member;
+  if (m.failed) m.blamed = static_cast<uint16_t>(old == NETSUM_MEMBER_ALL ? old : old - 1);
 }
 
 // Register `seen`: of the round that is open, which for packets of the round before is in the other bank.
@@ -333,13 +398,55 @@ void Pipeline::verdict_on_probe(Packet* packet) {
   if (m.drop != NETSUM_DROP_NONE) m.verdict = NETSUM_P4_VERDICT_DROP;
 }
 
+// In place of verdict(): netsum_slot_from_parent() of slot.h. Only a round whose sum is with the parent takes something from it.
+void Pipeline::parent_verdict(Packet* packet) {
+  const NetsumHeader& h = packet->netsum;
+  Metadata& m = packet->meta;
+  const PassHeader& p = packet->pass;
+  const bool summed = m.ahead == 0 && m.used && !m.failed && m.all_here && !m.is_over;
+  if (p.valid) {
+    const bool live = m.ahead == 0 || m.ahead == NETSUM_P4_AHEAD_BEFORE;
+    const bool there = p.step == NETSUM_P4_STEP_HARVEST ? live : summed;
+    m.verdict = there ? p.verdict : NETSUM_P4_VERDICT_DROP;
+    if (!there) count(NETSUM_P4_COUNT_LOST_PASS);
+  } else if (!summed) {
+    const bool future = m.ahead < 0x80000000 && (m.ahead != 0 || !m.used);
+    m.drop = future ? NETSUM_DROP_FUTURE_ROUND : NETSUM_DROP_STALE_ROUND;
+  } else if (h.type() == NETSUM_TYPE_STATUS) {
+    m.verdict = NETSUM_P4_VERDICT_REPLY_STATUS;
+    m.again = (h.flags & NETSUM_FLAG_AGAIN) != 0;
+    if (h.member >= m.members) m.drop = NETSUM_DROP_BAD_MEMBER;
+  } else if (h.type() == NETSUM_TYPE_ERROR) {
+    m.verdict = NETSUM_P4_VERDICT_ERROR_ALL;
+  } else if (m.agrees) {
+    m.verdict = NETSUM_P4_VERDICT_TAKE_RESULT;
+  } else {
+    m.drop = NETSUM_DROP_STALE_ROUND;
+  }
+  if (m.drop != NETSUM_DROP_NONE) m.verdict = NETSUM_P4_VERDICT_DROP;
+  lanes_of_pass(packet);
+}
+
+// Verdicts of a job with a parent that one without would not get. Until the parent has answered, no member is welcome.
+void Pipeline::uplink(Packet* packet) {
+  Metadata& m = packet->meta;
+  const uint8_t type = packet->netsum.type();
+  if (!m.has_parent || packet->pass.valid || m.drop != NETSUM_DROP_NONE) return;
+  if (type == NETSUM_TYPE_HELLO || type == NETSUM_TYPE_WELCOME) {
+    if (m.waits) m.verdict = NETSUM_P4_VERDICT_TO_CONTROL;
+  } else if (!m.from_parent && m.ahead == 0 && m.all_here && !m.is_over) {
+    if (m.verdict == NETSUM_P4_VERDICT_REPLY_STATUS) m.verdict = NETSUM_P4_VERDICT_PROBE_UP;
+    if (m.verdict == NETSUM_P4_VERDICT_RESULT_ALL) m.verdict = NETSUM_P4_VERDICT_SEND_UP;
+  }
+}
+
 // Table `lanes_of_pass`: what this pass does to the lanes' registers.
 void Pipeline::lanes_of_pass(Packet* packet) {
   Metadata& m = packet->meta;
   if (m.verdict == NETSUM_P4_VERDICT_DROP) return;
   if (packet->pass.step == NETSUM_P4_STEP_HARVEST) {
     m.lanes = NETSUM_P4_LANES_READ;
-  } else if (m.verdict == NETSUM_P4_VERDICT_STORE) {
+  } else if (m.verdict == NETSUM_P4_VERDICT_STORE || m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT) {
     m.lanes = NETSUM_P4_LANES_STORE;
   } else if (m.verdict == NETSUM_P4_VERDICT_ADD) {
     m.lanes = NETSUM_P4_LANES_ADD;
@@ -375,11 +482,12 @@ void Pipeline::lanes(Pass* pass, Packet* packet) {
   }
 }
 
-// Register `overflow`: a lane has passed its range, here or at an aggregator below.
+// Register `overflow`: a lane has passed its range, here or at an aggregator below or above.
 void Pipeline::overflow(Pass* pass, Packet* packet) {
   Metadata& m = packet->meta;
   const bool says_so = !packet->pass.valid && (packet->netsum.flags & NETSUM_FLAG_OVERFLOW) != 0;
-  const bool more = m.adds && ((m.lanes_overflow && detects_overflow_) || says_so);
+  const bool counts = m.adds || m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT;
+  const bool more = (m.adds && m.lanes_overflow && detects_overflow_) || (counts && says_so);
   m.overflow = overflow_.access(pass, m.bank_index, [&](uint8_t& value) {
     if (m.opens) value = 0;
     if (more) value = 1;
@@ -397,12 +505,15 @@ void Pipeline::next(Packet* packet) {
       return;
     case NETSUM_P4_VERDICT_REPLY_STATUS:
       return status(packet);
+    case NETSUM_P4_VERDICT_PROBE_UP:
+      return probe_up(packet);
     case NETSUM_P4_VERDICT_TO_CONTROL:
       m.to_control = true;
       return;
     case NETSUM_P4_VERDICT_WELCOME:
       packet->netsum.version_type = NETSUM_VERSION << 4 | NETSUM_TYPE_WELCOME;
       packet->netsum.flags = 0;
+      packet->netsum.check = m.cookie;
       m.to_member = true;
       return count(NETSUM_P4_COUNT_HELLOS);
     default:
@@ -410,8 +521,8 @@ void Pipeline::next(Packet* packet) {
   }
   const uint32_t last_group = (m.payload_bytes - 1u) / NETSUM_P4_PASS_BYTES;
   if (p.step == NETSUM_P4_STEP_HARVEST) {
-    if (p.group == 0) return result(packet);
-    return recirculate(packet, NETSUM_P4_STEP_HARVEST, p.group - 1u);
+    if (p.group > 0) return recirculate(packet, NETSUM_P4_STEP_HARVEST, p.group - 1u);
+    return m.verdict == NETSUM_P4_VERDICT_SEND_UP ? contribution_up(packet) : result(packet);
   }
   if (p.step == NETSUM_P4_STEP_FAIL) return error(packet);
   packet->word_count = 0;  // consumed
@@ -419,8 +530,9 @@ void Pipeline::next(Packet* packet) {
   if (m.left_bytes > 0) return recirculate(packet, NETSUM_P4_STEP_CONSUME, p.group + 1u);
   if (m.adds) {
     if (!m.all_here) return;
-    m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;
+    m.verdict = m.has_parent ? NETSUM_P4_VERDICT_SEND_UP : NETSUM_P4_VERDICT_RESULT_ALL;
   }
+  if (m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT) m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;
   if (m.verdict == NETSUM_P4_VERDICT_REPLY_ERROR) return error(packet);
   if (m.verdict == NETSUM_P4_VERDICT_ERROR_ALL) return recirculate(packet, NETSUM_P4_STEP_FAIL, 0);
   recirculate(packet, NETSUM_P4_STEP_HARVEST, last_group);
@@ -461,6 +573,23 @@ void Pipeline::result(Packet* packet) {
   if (m.overflow) count(NETSUM_P4_COUNT_OVERFLOWS);
   count(NETSUM_P4_COUNT_ROUNDS_COMPLETED);
   ++rounds_.at(h.job);
+}
+
+void Pipeline::contribution_up(Packet* packet) {
+  NetsumHeader& h = packet->netsum;
+  h.flags = static_cast<uint8_t>((h.flags & kPart) | (packet->meta.overflow ? NETSUM_FLAG_OVERFLOW : 0));
+  packet->meta.to_parent = true;
+  count(NETSUM_P4_COUNT_SENT_TO_PARENT);
+}
+
+// The answer repeats the chunk, which names the member that asks.
+void Pipeline::probe_up(Packet* packet) {
+  NetsumHeader& h = packet->netsum;
+  h.flags = 0;
+  h.chunk = netsum_chunk_up(h.chunk, h.member);
+  packet->words[0] = 0;
+  packet->meta.to_parent = true;
+  count(NETSUM_P4_COUNT_SENT_TO_PARENT);
 }
 
 // In place of a PROBE's payload.

@@ -53,11 +53,56 @@ Status ModelDriver::set_member(uint16_t job, uint16_t member, const MemberEntry&
   return {};
 }
 
+Status ModelDriver::set_parent(uint16_t job, const ParentPlace& place) {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() || !found->second.parent)
+    return {ErrorCode::kInvalidArgument,
+            "there is no job " + std::to_string(job) + " with a parent in the model"};
+  pipeline_->set_parent(job, place.port);
+  return {};
+}
+
+std::vector<uint16_t> ModelDriver::ports() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint16_t> ports;
+  for (const auto& [ip, port] : hosts_) ports.push_back(port);
+  return ports;
+}
+
+void ModelDriver::add_host(uint32_t ip, uint16_t port) {
+  const std::lock_guard lock(mutex_);
+  hosts_[ip] = port;
+}
+
+void ModelDriver::answer_requests() {
+  std::vector<std::pair<uint16_t, std::vector<uint8_t>>> answers;
+  {
+    const std::lock_guard lock(mutex_);
+    answers.swap(answers_);
+  }
+  const std::lock_guard lock(events_mutex_);
+  for (const auto& [port, frame] : answers)
+    if (events_.on_packet) events_.on_packet(port, frame);
+}
+
 Status ModelDriver::send(uint16_t port, std::span<const uint8_t> bytes) {
   const std::lock_guard lock(mutex_);
   if (Status status = down(); !status.ok()) return status;
+  if (const std::optional<ArpFrame> request = parse_arp(bytes)) {
+    const auto host = hosts_.find(request->target_ip);
+    if (host == hosts_.end() || host->second != port) return {};
+    answers_.emplace_back(port, build_arp({.is_reply = true,
+                                           .to_mac = request->sender_mac,
+                                           .sender_mac = mac_of(request->target_ip),
+                                           .target_mac = request->sender_mac,
+                                           .sender_ip = request->target_ip,
+                                           .target_ip = request->sender_ip}));
+    return {};
+  }
   std::optional<UdpFrame> frame = parse_frame(bytes);
-  if (!frame) return {ErrorCode::kInvalidArgument, "the model has no other frames than UDP datagrams"};
+  if (!frame) return {ErrorCode::kInvalidArgument, "the model has no other frames than UDP datagrams and ARP"};
   sent_.push_back({.peer = {.ip = frame->to_ip, .udp_port = frame->to_port, .port = port},
                    .bytes = std::move(frame->datagram)});
   return {};

@@ -23,9 +23,15 @@ class ModelDriver final : public SwitchDriver {
   Status set_job(uint16_t job, const JobEntry& entry) override;
   Status remove_job(uint16_t job) override;
   Status set_member(uint16_t job, uint16_t member, const MemberEntry& entry) override;
+  Status set_parent(uint16_t job, const ParentPlace& place) override;
+  std::vector<uint16_t> ports() const override;
   Status send(uint16_t port, std::span<const uint8_t> frame) override;
   Result<SwitchCounters> counters() override;
 
+  // A host that answers ARP requests, by this port.
+  void add_host(uint32_t ip, uint16_t port);
+  // Delivers the answers to the control plane's requests.
+  void answer_requests();
   // All that leaves the switch because of the datagram, that of the control plane included.
   std::vector<Datagram> feed(const Datagram& datagram);
   // The slot stands as after `round` completed there.
@@ -47,6 +53,8 @@ class ModelDriver final : public SwitchDriver {
   std::unique_ptr<Pipeline> pipeline_ = std::make_unique<Pipeline>();
   std::map<uint16_t, JobEntry> jobs_;
   std::vector<Datagram> sent_;  // by the control plane
+  std::map<uint32_t, uint16_t> hosts_;
+  std::vector<std::pair<uint16_t, std::vector<uint8_t>>> answers_;  // by port
 };
 
 }  // namespace netsum::p4

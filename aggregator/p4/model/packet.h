@@ -53,6 +53,10 @@ struct Metadata {
   uint64_t everybody = 0;
   uint64_t cookie = 0;
   uint64_t bit = 0;
+  // Of the parent (tables `parents` and `uplinks`).
+  bool from_parent = false;  // the packet is one of its
+  bool has_parent = false;
+  bool waits = false;  // for the parent's WELCOME
   // Of the slot.
   uint32_t owner = 0;  // the job's index and epoch
   uint32_t bank_index = 0;
@@ -74,8 +78,8 @@ struct Metadata {
   uint64_t top_bits = 0;  // of the format's lanes
   uint8_t top_shift = 0;  // of the top bit of a lane
   bool lanes_overflow = false, overflow = false;
-  // Where it goes: again through the pipeline, to the control plane, to one member, or to all.
-  bool recirculate = false, to_control = false, to_member = false, to_all = false;
+  // Where it goes: again through the pipeline, to the control plane, to one member, to all, or to the parent.
+  bool recirculate = false, to_control = false, to_member = false, to_all = false, to_parent = false;
 };
 
 struct Packet {

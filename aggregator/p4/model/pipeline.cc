@@ -51,6 +51,23 @@ void parse_words(Packet* packet) {
   packet->meta.left_bytes = static_cast<uint16_t>(payload.size());
 }
 
+// The deparser.
+std::vector<uint8_t> bytes_of(const Packet& packet) {
+  const NetsumHeader& h = packet.netsum;
+  std::vector<uint8_t> bytes = {h.magic, h.version_type, h.format, h.flags};
+  put(h.job, 2, &bytes);
+  put(h.epoch, 2, &bytes);
+  put(h.slot, 2, &bytes);
+  put(h.member, 2, &bytes);
+  put(h.round, 4, &bytes);
+  put(h.chunk, 4, &bytes);
+  put(h.signature, 4, &bytes);
+  put(h.check, 8, &bytes);
+  for (int i = 0; i < packet.word_count; ++i) put(packet.words[static_cast<size_t>(i)], 8, &bytes);
+  bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
+  return bytes;
+}
+
 }  // namespace
 
 Pipeline::Pipeline(TagExtern* tag, bool detects_overflow)
@@ -73,15 +90,23 @@ void Pipeline::set_job(uint16_t job, const JobEntry& entry) {
   NETSUM_ASSERT(entry.payload_bytes <= NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES);
   remove_job(job);
   jobs_[job] = entry;
+  if (entry.parent) parents_[{entry.parent->ip, entry.parent->udp_port, entry.parent->job}] = job;
 }
 
 void Pipeline::remove_job(uint16_t job) {
   jobs_.erase(job);
+  parent_ports_.erase(job);
+  std::erase_if(parents_, [job](const auto& parent) { return parent.second == job; });
   std::erase_if(members_, [job](const auto& member) { return member.first.first == job; });
 }
 
 void Pipeline::set_member(uint16_t job, uint16_t member, const Endpoint& at) {
   members_[{job, member}] = at;
+}
+
+void Pipeline::set_parent(uint16_t job, uint16_t port) {
+  NETSUM_ASSERT(jobs_.at(job).parent.has_value());
+  parent_ports_[job] = port;
 }
 
 void Pipeline::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
@@ -122,32 +147,49 @@ bool Pipeline::lose_recirculated() {
   return true;
 }
 
+// Whether the packet may touch a slot.
+void Pipeline::admit(Packet* packet, const std::vector<uint8_t>& datagram) {
+  Metadata& m = packet->meta;
+  const bool first = !packet->pass.valid;
+  from_parent(packet);
+  if (first) refuse(packet);
+  if (m.from_parent) {
+    admit_parent(packet);
+  } else if (m.drop == NETSUM_DROP_NONE) {
+    job(packet);
+  }
+  if (m.drop == NETSUM_DROP_NONE && first && tag_ != nullptr &&
+      !tag_->is_right(datagram, packet->netsum.job, m.from_parent))
+    m.drop = NETSUM_DROP_BAD_CHECK;
+  if (m.drop == NETSUM_DROP_NONE && !m.from_parent) member(packet);
+}
+
 // The ingress.
 void Pipeline::run(Packet* packet, const std::vector<uint8_t>& datagram) {
   Metadata& m = packet->meta;
   Pass pass(++passes_);
-  if (!packet->pass.valid) refuse(packet);
-  if (m.drop == NETSUM_DROP_NONE) job(packet);
   const bool first = !packet->pass.valid;
-  if (m.drop == NETSUM_DROP_NONE && first && tag_ != nullptr && !tag_->is_right(datagram))
-    m.drop = NETSUM_DROP_BAD_CHECK;
-  if (m.drop == NETSUM_DROP_NONE) member(packet);
+  admit(packet, datagram);
   if (m.drop != NETSUM_DROP_NONE) return count(first ? m.drop : NETSUM_P4_COUNT_LOST_PASS);
-  if (packet->netsum.type() != NETSUM_TYPE_HELLO) {
+  const uint8_t type = packet->netsum.type();
+  if (type != NETSUM_TYPE_HELLO && type != NETSUM_TYPE_WELCOME) {
     round(&pass, packet);
     identity(&pass, packet);
     failed(&pass, packet);
     seen(&pass, packet);
     arrived(&pass, packet);
-    verdict(packet);
+    m.from_parent ? parent_verdict(packet) : verdict(packet);
     lanes(&pass, packet);
     overflow(&pass, packet);
   }
+  uplink(packet);
   next(packet);
   if (m.recirculate) {
     recirculated_.push_back(std::move(*packet));
   } else if (m.to_control) {
-    for_control_.push_back({m.from, datagram});
+    for_control_.push_back({m.from, bytes_of(*packet)});
+  } else if (m.to_parent) {
+    emit_to_parent(*packet);
   } else if (m.to_member || m.to_all) {
     emit(*packet);
   }
@@ -155,30 +197,33 @@ void Pipeline::run(Packet* packet, const std::vector<uint8_t>& datagram) {
 
 // The multicast engine: a copy to each member of the job's group, in which members are from their first HELLO on.
 void Pipeline::emit(const Packet& packet) {
-  if (packet.meta.to_member) return deparse(packet, packet.meta.addressee);
   const uint16_t job = packet.netsum.job;
+  if (packet.meta.to_member) {
+    const auto member = members_.find({job, packet.meta.addressee});
+    if (member != members_.end()) send(packet, member->second, job, /*parents=*/false);
+    return;
+  }
   for (auto at = members_.lower_bound({job, 0}); at != members_.end() && at->first.first == job; ++at)
-    deparse(packet, at->first.second);
+    send(packet, at->second, job, /*parents=*/false);
 }
 
-// The egress, and the deparser.
-void Pipeline::deparse(const Packet& packet, uint16_t member) {
-  const NetsumHeader& h = packet.netsum;
-  Datagram out;
-  out.peer = members_.at({h.job, member});
-  std::vector<uint8_t>& bytes = out.bytes;
-  bytes = {h.magic, h.version_type, h.format, h.flags};
-  put(h.job, 2, &bytes);
-  put(h.epoch, 2, &bytes);
-  put(h.slot, 2, &bytes);
-  put(h.member, 2, &bytes);
-  put(h.round, 4, &bytes);
-  put(h.chunk, 4, &bytes);
-  put(h.signature, 4, &bytes);
-  put(h.check, 8, &bytes);
-  for (int i = 0; i < packet.word_count; ++i) put(packet.words[static_cast<size_t>(i)], 8, &bytes);
-  bytes.insert(bytes.end(), packet.payload.begin(), packet.payload.end());
-  if (tag_ != nullptr) tag_->write(&bytes);
+// Table `parent_addresses`: a packet of the job becomes one of a member of the parent's job.
+void Pipeline::emit_to_parent(const Packet& packet) {
+  const uint16_t job = packet.netsum.job;
+  const auto port = parent_ports_.find(job);
+  if (port == parent_ports_.end()) return;
+  const JobEntry::Parent& parent = *jobs_.at(job).parent;
+  Packet up = packet;
+  up.netsum.job = parent.job;
+  up.netsum.epoch = parent.epoch;
+  up.netsum.member = parent.member;
+  up.netsum.check = parent.cookie;
+  send(up, {.ip = parent.ip, .udp_port = parent.udp_port, .port = port->second}, job, /*parents=*/true);
+}
+
+void Pipeline::send(const Packet& packet, const Endpoint& to, uint16_t job, bool parents) {
+  Datagram out{to, bytes_of(packet)};
+  if (tag_ != nullptr) tag_->write(&out.bytes, job, parents);
   sent_.push_back(std::move(out));
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,12 +23,12 @@
 namespace netsum::p4 {
 
 // Makes and verifies the tags of packets. A P4 pipeline cannot; tests plug one in, so that packets are those of other
-// dataplanes byte for byte.
+// dataplanes byte for byte. `parents`: the packet is from or to the parent of `job`, and names the job as it does.
 class TagExtern {
  public:
   virtual ~TagExtern() = default;
-  virtual bool is_right(std::span<const uint8_t> datagram) = 0;
-  virtual void write(std::vector<uint8_t>* datagram) = 0;
+  virtual bool is_right(std::span<const uint8_t> datagram, uint16_t job, bool parents) = 0;
+  virtual void write(std::vector<uint8_t>* datagram, uint16_t job, bool parents) = 0;
 };
 
 struct Datagram {
@@ -47,6 +48,8 @@ class Pipeline {
   void set_job(uint16_t job, const JobEntry& entry);
   void remove_job(uint16_t job);
   void set_member(uint16_t job, uint16_t member, const Endpoint& at);
+  // The parent of the job has answered, by this port.
+  void set_parent(uint16_t job, uint16_t port);
   // The slot stands as after `round` completed there, without lanes.
   void start_slot_at(uint16_t job, uint16_t slot, uint32_t round);
 
@@ -56,7 +59,8 @@ class Pipeline {
   bool run_recirculated();
   // Loses that packet instead.
   bool lose_recirculated();
-  // What has been sent since the last call, and the HELLOs of members that are not in the table.
+  // What has been sent since the last call; and the HELLOs of members that are not in the table or whose job waits for its
+  // parent, and this parent's WELCOMEs, as packets of the own job.
   std::vector<Datagram> take_sent() { return std::exchange(sent_, {}); }
   std::vector<Datagram> take_for_control() { return std::exchange(for_control_, {}); }
 
@@ -69,8 +73,11 @@ class Pipeline {
 
  private:
   void run(Packet* packet, const std::vector<uint8_t>& datagram);
+  void admit(Packet* packet, const std::vector<uint8_t>& datagram);
   // The controls of the ingress, in their order.
+  void from_parent(Packet* packet);
   void refuse(Packet* packet);
+  void admit_parent(Packet* packet);
   void job(Packet* packet);
   void member(Packet* packet);
   void round(Pass* pass, Packet* packet);
@@ -79,10 +86,13 @@ class Pipeline {
   void seen(Pass* pass, Packet* packet);
   void arrived(Pass* pass, Packet* packet);
   void verdict(Packet* packet);
+  void parent_verdict(Packet* packet);
+  void uplink(Packet* packet);
   void lanes(Pass* pass, Packet* packet);
   void overflow(Pass* pass, Packet* packet);
   void next(Packet* packet);
 
+  void note_job(const JobEntry& job, Packet* packet);
   void verdict_on_later_pass(Packet* packet);
   void verdict_on_contribution(Packet* packet);
   void verdict_on_probe(Packet* packet);
@@ -91,9 +101,12 @@ class Pipeline {
   void result(Packet* packet);
   void status(Packet* packet);
   void error(Packet* packet);
-  // The multicast engine, the egress and the deparser.
+  void contribution_up(Packet* packet);
+  void probe_up(Packet* packet);
+  // The multicast engine, and the egress.
   void emit(const Packet& packet);
-  void deparse(const Packet& packet, uint16_t member);
+  void emit_to_parent(const Packet& packet);
+  void send(const Packet& packet, const Endpoint& to, uint16_t job, bool parents);
 
   void count(int index) { ++counters_[static_cast<size_t>(index)]; }
 
@@ -101,6 +114,9 @@ class Pipeline {
   const bool detects_overflow_;
   std::map<uint16_t, JobEntry> jobs_;
   std::map<std::pair<uint16_t, uint16_t>, Endpoint> members_;  // by job and member
+  // By address and job of the parent: the own job.
+  std::map<std::tuple<uint32_t, uint16_t, uint16_t>, uint16_t> parents_;
+  std::map<uint16_t, uint16_t> parent_ports_;  // by job: of parents that have answered
 
   // The upper halves of `over`, `current` and `shape` are job << 16 | epoch. To other jobs and epochs, the slot is empty.
   // By slot.
@@ -110,7 +126,7 @@ class Pipeline {
   Register<uint32_t> chunk_, signature_;
   // Lower half: payload bytes << 16 | PART << 8 | format; 0: the bank has not been used.
   Register<uint64_t> shape_;
-  Register<uint16_t> failed_;              // 1 + the member that is to blame; 0: none
+  Register<uint16_t> failed_;              // 1 + the member that is to blame; 0: none; 0xFFFF: ALL
   Register<uint64_t> seen_;                // members that have contributed
   Register<uint8_t> arrived_;              // how many contributions are in the lanes, whole
   std::vector<Register<uint64_t>> lanes_;  // one for each word of a pass; by slot, bank and group

@@ -59,6 +59,13 @@ struct metadata_t {
   bit<16> member_udp_port;
   bit<64> member_bit;
   bit<9> member_port;
+  // Of the parent (tables parents and uplinks).
+  bit<1> from_parent;  // the packet is one of its
+  bit<16> parents_epoch;
+  bit<64> parents_cookie;
+  bit<1> has_parent;
+  bit<1> waits;  // for the parent's WELCOME
+  bit<9> parent_port;
   // Of the slot.
   bit<32> owner;  // the job's index and epoch
   bit<32> slot_index;
@@ -88,6 +95,7 @@ struct metadata_t {
   bit<1> recirculate;
   bit<1> to_member;
   bit<1> to_all;
+  bit<1> to_parent;
   bit<1> flooded;
 }
 

@@ -93,7 +93,7 @@ control Lanes(inout headers_t h, inout metadata_t m) {
     } else if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_HARVEST) {
       m.lanes = NETSUM_P4_LANES_READ;
       m.harvest_words = (m.payload_bytes - ((bit<16>)group << 8)) >> 3;
-    } else if (m.verdict == NETSUM_P4_VERDICT_STORE) {
+    } else if (m.verdict == NETSUM_P4_VERDICT_STORE || m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT) {
       m.lanes = NETSUM_P4_LANES_STORE;
     } else if (m.verdict == NETSUM_P4_VERDICT_ADD) {
       m.lanes = NETSUM_P4_LANES_ADD;
@@ -136,7 +136,7 @@ control Lanes(inout headers_t h, inout metadata_t m) {
   }
 }
 
-// A lane has passed its range, here or at an aggregator below.
+// A lane has passed its range, here or at an aggregator below or above.
 control Overflow(inout headers_t h, inout metadata_t m) {
   register<bit<8>, bit<32>>(NETSUM_P4_BANKS) overflow;
   apply {
@@ -145,7 +145,11 @@ control Overflow(inout headers_t h, inout metadata_t m) {
     if (m.opens == 1) {
       value = 0;
     }
-    if (m.adds == 1 && (m.lanes_overflow == 1 || (m.later == 0 && h.netsum.flags & NETSUM_FLAG_OVERFLOW != 0))) {
+    bool says_so = m.later == 0 && h.netsum.flags & NETSUM_FLAG_OVERFLOW != 0;
+    if (m.adds == 1 && (m.lanes_overflow == 1 || says_so)) {
+      value = 1;
+    }
+    if (m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT && says_so) {
       value = 1;
     }
     overflow.write(m.bank_index, value);

@@ -12,20 +12,25 @@
 #include "aggregator/p4/v1model/format.p4"
 #include "aggregator/p4/v1model/lanes.p4"
 #include "aggregator/p4/v1model/next.p4"
+#include "aggregator/p4/v1model/parent.p4"
 #include "aggregator/p4/v1model/parser.p4"
 #include "aggregator/p4/v1model/slot.p4"
 
 control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
   Format() format;
+  FromParent() from_parent;
   Job() job;
   Member() member;
   Refuse() refuse;
+  AdmitParent() admit_parent;
   Round() round;
   Identity() identity;
   Failed() failed;
   Seen() seen;
   Arrived() arrived;
   Verdict() verdict;
+  ParentVerdict() parent_verdict;
+  Uplink() uplink;
   Lanes() lanes;
   Overflow() overflow;
   Next() next;
@@ -42,6 +47,22 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
     size = 8;
   }
 
+  // Answers to the control plane's ARP requests.
+  action to_control() {
+    h.packet_in.setValid();
+    h.packet_in.port = (bit<16>)s.ingress_port;
+    s.egress_spec = NETSUM_P4_CONTROL_PORT;
+  }
+  table own_arp_replies {
+    key = {
+      h.arp.kind: exact;
+      h.arp.target_ip: exact;
+    }
+    actions = { to_control; NoAction; }
+    default_action = NoAction();
+    size = 8;
+  }
+
   apply {
     bool own = m.later == 1;
     if (!own && h.udp.isValid()) {
@@ -51,7 +72,13 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
       s.egress_spec = h.packet_out.port[8:0];
       h.packet_out.setInvalid();
     } else if (!own) {
-      forward.apply(h, s.ingress_port, s.egress_spec, s.mcast_grp);
+      bool taken = false;
+      if (h.arp.isValid()) {
+        taken = own_arp_replies.apply().hit;
+      }
+      if (!taken) {
+        forward.apply(h, s.ingress_port, s.egress_spec, s.mcast_grp);
+      }
       if (s.mcast_grp != 0) {
         m.flooded = 1;
       }
@@ -60,6 +87,7 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
     } else {
       if (h.netsum.isValid()) {
         format.apply(h, m);
+        from_parent.apply(h, m);
         job.apply(h, m);
         member.apply(h, m);
         m.bank_index = (m.slot_index << 1) | (h.netsum.round & 1);
@@ -69,22 +97,29 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         m.bad_frame = 1;
       }
       refuse.apply(h, m, s.ingress_port);
-      if (m.drop == NETSUM_DROP_NONE && h.netsum.packet_type != NETSUM_TYPE_HELLO) {
+      admit_parent.apply(h, m, s.ingress_port);
+      if (m.drop == NETSUM_DROP_NONE && h.netsum.packet_type != NETSUM_TYPE_HELLO &&
+          h.netsum.packet_type != NETSUM_TYPE_WELCOME) {
         round.apply(h, m);
         identity.apply(h, m);
         failed.apply(h, m);
         seen.apply(h, m);
         arrived.apply(h, m);
-        verdict.apply(h, m);
+        if (m.from_parent == 1) {
+          parent_verdict.apply(h, m);
+        } else {
+          verdict.apply(h, m);
+        }
         lanes.apply(h, m);
         overflow.apply(h, m);
       }
+      uplink.apply(h, m);
       next.apply(h, m, s);
     }
   }
 }
 
-// Each copy of a reply gets the addresses of its member.
+// Each copy of a reply gets the addresses of its member. What goes to a parent becomes a packet of a member of its job.
 control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
   action send_to(bit<48> mac, bit<32> ip, bit<16> udp_port) {
     h.ethernet.from = h.ethernet.to;
@@ -95,6 +130,14 @@ control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metad
     h.udp.from = h.udp.to;
     h.udp.to = udp_port;
     h.udp.checksum = 0;
+  }
+  action send_up(bit<48> mac, bit<32> ip, bit<16> udp_port, bit<16> parents_job, bit<16> parents_epoch,
+                 bit<16> own_member, bit<64> parents_cookie) {
+    send_to(mac, ip, udp_port);
+    h.netsum.job = parents_job;
+    h.netsum.epoch = parents_epoch;
+    h.netsum.member = own_member;
+    h.netsum.check = parents_cookie;
   }
   action nobody() {
     mark_to_drop(s);
@@ -108,6 +151,12 @@ control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metad
     default_action = nobody();
     size = NETSUM_P4_MEMBERS;
   }
+  table parent_addresses {
+    key = { h.netsum.job: exact; }
+    actions = { send_up; nobody; }
+    default_action = nobody();
+    size = NETSUM_P4_JOBS;
+  }
   apply {
     if (m.recirculate == 1) {
       recirculate_preserving_field_list(0);
@@ -120,6 +169,8 @@ control NetsumEgress(inout headers_t h, inout metadata_t m, inout standard_metad
         m.addressee = s.egress_rid;
       }
       addresses.apply();
+    } else if (m.to_parent == 1) {
+      parent_addresses.apply();
     }
   }
 }

@@ -48,6 +48,18 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
     h.udp.length = UDP_BYTES + NETSUM_HEADER_BYTES + NETSUM_ERROR_BYTES;
     h.ipv4.total_length = IP_BYTES + UDP_BYTES + NETSUM_HEADER_BYTES + NETSUM_ERROR_BYTES;
   }
+  action contribute_up() {
+    h.netsum.flags = (h.netsum.flags & NETSUM_FLAG_PART) | ((bit<8>)m.overflow << 1);
+    m.to_parent = 1;
+    m.event = NETSUM_P4_COUNT_SENT_TO_PARENT;
+  }
+  action probe_up() {  // the answer repeats the chunk, which names the member that asks
+    h.netsum.flags = 0;
+    h.netsum.chunk = (h.netsum.chunk << 6) + (bit<32>)h.netsum.member;
+    h.words[0].bits = 0;
+    m.to_parent = 1;
+    m.event = NETSUM_P4_COUNT_SENT_TO_PARENT;
+  }
   action to_control() {
     h.packet_in.setValid();
     h.packet_in.port = (bit<16>)s.ingress_port;
@@ -69,6 +81,8 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
       // Counted by Verdict.
     } else if (m.verdict == NETSUM_P4_VERDICT_REPLY_STATUS) {
       reply_status();
+    } else if (m.verdict == NETSUM_P4_VERDICT_PROBE_UP) {
+      probe_up();
     } else if (m.verdict == NETSUM_P4_VERDICT_TO_CONTROL) {
       to_control();
     } else if (m.verdict == NETSUM_P4_VERDICT_WELCOME) {
@@ -76,6 +90,8 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
     } else if (step == NETSUM_P4_STEP_HARVEST) {
       if (group != 0) {
         recirculate_as(NETSUM_P4_STEP_HARVEST, group - 1);
+      } else if (m.verdict == NETSUM_P4_VERDICT_SEND_UP) {
+        contribute_up();
       } else {
         reply_result();
         if (m.verdict == NETSUM_P4_VERDICT_REPLY_RESULT) {
@@ -102,8 +118,14 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
       } else if (m.adds == 1) {
         if (m.all_here == 1) {
           m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;
+          if (m.has_parent == 1) {
+            m.verdict = NETSUM_P4_VERDICT_SEND_UP;
+          }
           recirculate_as(NETSUM_P4_STEP_HARVEST, last_byte[15:8]);
         }
+      } else if (m.verdict == NETSUM_P4_VERDICT_TAKE_RESULT) {
+        m.verdict = NETSUM_P4_VERDICT_RESULT_ALL;
+        recirculate_as(NETSUM_P4_STEP_HARVEST, last_byte[15:8]);
       } else if (m.verdict == NETSUM_P4_VERDICT_REPLY_ERROR) {
         reply_error();
         m.to_member = 1;
@@ -124,6 +146,8 @@ control Next(inout headers_t h, inout metadata_t m, inout standard_metadata_t s)
       s.egress_spec = NETSUM_P4_RECIRCULATION_PORT;  // one port, so that packets keep their order
     } else if (m.to_member == 1) {
       s.egress_spec = m.member_port;
+    } else if (m.to_parent == 1) {
+      s.egress_spec = m.parent_port;
     } else if (m.to_all == 1) {
       s.mcast_grp = m.multicast_group;
     } else if (m.verdict != NETSUM_P4_VERDICT_TO_CONTROL || m.drop != NETSUM_DROP_NONE) {

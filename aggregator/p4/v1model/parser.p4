@@ -98,7 +98,7 @@ control Verify(inout headers_t h, inout metadata_t m) {
 
 control Update(inout headers_t h, inout metadata_t m) {
   apply {
-    update_checksum(h.ipv4.isValid() && (m.to_member == 1 || m.to_all == 1),
+    update_checksum(h.ipv4.isValid() && (m.to_member == 1 || m.to_all == 1 || m.to_parent == 1),
                     {h.ipv4.version_ihl, h.ipv4.tos, h.ipv4.total_length, h.ipv4.id, h.ipv4.flags_offset, h.ipv4.ttl,
                      h.ipv4.protocol, h.ipv4.from, h.ipv4.to},
                     h.ipv4.checksum, HashAlgorithm.csum16);

@@ -71,7 +71,7 @@ control Identity(inout headers_t h, inout metadata_t m) {
 
 // A packet that disagrees is known as such only after Seen, behind this register: it marks the round in a pass of its own.
 control Failed(inout headers_t h, inout metadata_t m) {
-  register<bit<16>, bit<32>>(NETSUM_P4_BANKS) failed;  // 1 + the member that is to blame; 0: none
+  register<bit<16>, bit<32>>(NETSUM_P4_BANKS) failed;  // 1 + the member that is to blame; 0: none; 0xFFFF: ALL
   apply {
     bit<16> value;
     failed.read(value, m.bank_index);
@@ -80,9 +80,9 @@ control Failed(inout headers_t h, inout metadata_t m) {
       value = 0;
     } else if (value != 0) {
       m.failed = 1;
-      m.blamed = value - 1;
+      m.blamed = value == NETSUM_MEMBER_ALL ? value : value - 1;
     } else if (m.later == 1 && h.pass.step == NETSUM_P4_STEP_FAIL && m.ahead == 0 && m.is_over == 0) {
-      value = h.netsum.member + 1;
+      value = h.netsum.member == NETSUM_MEMBER_ALL ? h.netsum.member : h.netsum.member + 1;
     }
     failed.write(m.bank_index, value);
   }
