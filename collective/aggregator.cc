@@ -152,7 +152,6 @@ Status check_p4(const AggregatorOptions& options) {
     return {
         ErrorCode::kInvalidArgument,
         "the dataplane 'p4' needs the ports of the switch that hosts are behind: give them with --p4-ports"};
-  if (!options.parent.empty()) return unsupported("hierarchy: leave out --parent");
   if (!options.multicast.empty())
     return unsupported("IP multicast, because the switch copies results itself: leave out --multicast");
   if (options.job_packets_per_second != 0) return unsupported("packet rates: leave out --job-packet-rate");

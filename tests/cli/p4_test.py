@@ -42,7 +42,6 @@ class P4FlagsTest(CommandTest):
 
     def test_what_a_switch_cannot_do_is_refused(self):
         server = ("--p4runtime", "127.0.0.1:1", *OWN)
-        self.refused(3, ["hierarchy", "--parent"], *server, "--parent", "127.0.0.1:2")
         self.refused(3, ["packet rates", "--job-packet-rate"], *server, "--job-packet-rate", 1000)
         self.refused(3, ["injected faults", "--inject-loss"], *server, "--inject-loss", "1%")
 

@@ -163,7 +163,8 @@ Vector from_json(const std::string& text) {
                                              .epoch = parent.at("epoch"),
                                              .key = unhex_key(parent.at("key")),
                                              .member = parent.at("member")};
-    if (parent.contains("cookie") && parent.at("cookie") != cookie_of(vector.jobs.back().parents_packet_key()))
+    if (parent.contains("cookie") &&
+        parent.at("cookie") != cookie_of(vector.jobs.back().parents_packet_key()))
       throw std::invalid_argument("the parent's cookie is not that of its key");
   }
   if (json.contains("lengthens")) vector.lengthens = json.at("lengthens").get<bool>();

@@ -22,7 +22,8 @@ class ModelLab final : public SwitchLab {
   Result<std::unique_ptr<p4::SwitchDriver>> connect() override {
     auto driver = std::make_unique<p4::ModelDriver>(kOwnIp);
     driver_ = driver.get();
-    for (Peer peer = 0; peer < kNetworkPeers; ++peer) driver_->add_host(endpoint(peer).ip, endpoint(peer).port);
+    for (Peer peer = 0; peer < kNetworkPeers; ++peer)
+      driver_->add_host(endpoint(peer).ip, endpoint(peer).port);
     return std::unique_ptr<p4::SwitchDriver>(std::move(driver));
   }
   void send(Peer from, const Bytes& datagram) override {

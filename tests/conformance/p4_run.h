@@ -47,8 +47,8 @@ class P4Run : public DataplaneUnderTest, private p4::TagExtern {
     bool welcomed = false;
   };
   const P4Chip chip_;
-  std::map<uint16_t, wire::PacketKey> keys_;  // by job
-  std::map<uint16_t, Parent> parents_;        // by job
+  std::map<uint16_t, wire::PacketKey> keys_;     // by job
+  std::map<uint16_t, Parent> parents_;           // by job
   std::set<std::pair<uint16_t, uint16_t>> met_;  // job and member
   uint32_t next_slot_ = 0;
   std::vector<Reply> replies_;  // of the control plane

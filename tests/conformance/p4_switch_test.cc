@@ -198,6 +198,16 @@ TEST_P(SwitchDriverTest, AMemberNeedsAJob) {
   EXPECT_EQ(driver_->set_member(17, 0, lab_->place_of(0)).code(), ErrorCode::kInvalidArgument);
 }
 
+TEST_P(SwitchDriverTest, AParentNeedsAJobThatHasOne) {
+  EXPECT_EQ(driver_->set_parent(17, {}).code(), ErrorCode::kInvalidArgument);
+  const VectorJob job = cookie_job();
+  ASSERT_TRUE(driver_->set_job(job.job, entry_of(job)).ok());
+  const Status status = driver_->set_parent(job.job, {});
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("no job 3 with a parent"));
+  EXPECT_TRUE(driver_->remove_job(job.job).ok());
+}
+
 TEST_P(SwitchDriverTest, RoundsAreCountedByJob) {
   VectorJob job = cookie_job(1);
   VectorWriter w("", "", {job});
@@ -258,8 +268,9 @@ class SwitchDataplaneTest : public SwitchTest {
   void SetUp() override {
     SwitchTest::SetUp();
     if (driver_ == nullptr) return;
-    dataplane_ = p4::make_p4_dataplane({.address = lab_->own_address(), .mac = kOwnMac, .counters_for = milliseconds(0)},
-                                       std::move(driver_));
+    dataplane_ = p4::make_p4_dataplane(
+        {.address = lab_->own_address(), .mac = kOwnMac, .counters_for = milliseconds(0)},
+        std::move(driver_));
   }
   std::string result_of(const Vector& vector, Outcome* outcome) {
     const std::unique_ptr<DataplaneUnderTest> run = lab_->run(dataplane_.get());
@@ -280,7 +291,7 @@ TEST_P(SwitchDataplaneTest, GoldenVectors) {
     EXPECT_NE(outcome, Outcome::kFailed) << vector.name << ": " << detail;
     passed += outcome == Outcome::kPassed;
   }
-  EXPECT_GE(passed, 22);
+  EXPECT_GE(passed, 24);
 }
 
 TEST_P(SwitchDataplaneTest, RandomPacketsAsTheModel) {
@@ -362,6 +373,30 @@ TEST_P(SwitchDataplaneTest, ARestartIsReportedAndFreesTheSlots) {
   EXPECT_EQ(dataplane_->free_slots(), static_cast<uint32_t>(NETSUM_P4_SLOTS));
   EXPECT_TRUE(wait_for([&] { return dataplane_->install(job_of(1, 2, 100)).ok(); }));
   dataplane_->remove(1, 1);
+}
+
+TEST(ArpFrame, IsReadAsItIsBuilt) {
+  const p4::ArpFrame made{.is_reply = true,
+                          .to_mac = kOwnMac,
+                          .sender_mac = 0x020000000107,
+                          .target_mac = kOwnMac,
+                          .sender_ip = 0x0A000107,
+                          .target_ip = 0x0A0000FE};
+  Bytes bytes = p4::build_arp(made);
+  const std::optional<p4::ArpFrame> read = p4::parse_arp(bytes);
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->is_reply);
+  EXPECT_EQ(read->to_mac, made.to_mac);
+  EXPECT_EQ(read->sender_mac, made.sender_mac);
+  EXPECT_EQ(read->sender_ip, made.sender_ip);
+  EXPECT_EQ(read->target_mac, made.target_mac);
+  EXPECT_EQ(read->target_ip, made.target_ip);
+  EXPECT_FALSE(p4::parse_frame(bytes));
+  bytes[21] = 3;  // another operation
+  EXPECT_FALSE(p4::parse_arp(bytes));
+  bytes = p4::build_arp(made);
+  bytes.pop_back();
+  EXPECT_FALSE(p4::parse_arp(bytes));
 }
 
 std::string name_of(const testing::TestParamInfo<std::string>& info) {

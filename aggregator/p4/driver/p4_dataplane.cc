@@ -98,7 +98,7 @@ class P4Dataplane final : public Dataplane {
     wire::PacketKey parent_key;
     std::optional<ParentPlace> parent;  // as it has answered an ARP request
     bool parent_welcomed = false;       // it has answered a HELLO of full size
-    bool removed = false;  // but the switch may still have it, so its slots are nobody else's
+    bool removed = false;               // but the switch may still have it, so its slots are nobody else's
   };
 
   uint32_t slots() const { return std::min(options_.slots, switch_.slots); }
@@ -135,8 +135,8 @@ class P4Dataplane final : public Dataplane {
 // More than the tables of the switch hold.
 Status P4Dataplane::check_room(const DataplaneJob& job) const {
   if (job.parent && job.parent->stripes[0].family != 4) {
-    return {ErrorCode::kUnsupported, "the dataplane 'p4' reaches parents by IPv4 alone, not at " +
-                                         job.parent->stripes[0].to_string()};
+    return {ErrorCode::kUnsupported,
+            "the dataplane 'p4' reaches parents by IPv4 alone, not at " + job.parent->stripes[0].to_string()};
   }
   if (job.tag != NETSUM_TAG_COOKIE) {
     return {ErrorCode::kUnsupported,

@@ -395,10 +395,10 @@ Status P4RuntimeDriver::enter_own_address() {
                       "answer", {{"mac", options_.own_mac}});
   const v1::TableEntry replies = program_->entry(
       "own_arp_replies", {{"h.arp.kind", kArpReply}, {"h.arp.target_ip", options_.own_ip}}, "to_control", {});
-  return write("enter the aggregator's address",
-               {group_update(v1::Update::INSERT, NETSUM_P4_FLOOD_GROUP, everywhere),
-                update(v1::Update::INSERT, arp), update(v1::Update::INSERT, replies),
-                update(v1::Update::INSERT, own_address_entry())});
+  return write(
+      "enter the aggregator's address",
+      {group_update(v1::Update::INSERT, NETSUM_P4_FLOOD_GROUP, everywhere), update(v1::Update::INSERT, arp),
+       update(v1::Update::INSERT, replies), update(v1::Update::INSERT, own_address_entry())});
 }
 
 // --- Calls -------------------------------------------------------------------------------------------------------------
@@ -501,7 +501,8 @@ v1::TableEntry P4RuntimeDriver::parent_entry(uint16_t job, const JobEntry::Paren
 }
 
 v1::TableEntry P4RuntimeDriver::uplink_entry(uint16_t job, uint16_t port, bool waits) const {
-  return program_->entry("uplinks", {{"h.netsum.job", job}}, "has_parent", {{"port", port}, {"waits", waits}});
+  return program_->entry("uplinks", {{"h.netsum.job", job}}, "has_parent",
+                         {{"port", port}, {"waits", waits}});
 }
 
 v1::TableEntry P4RuntimeDriver::parent_address_entry(uint16_t job, const JobEntry::Parent& parent,
@@ -591,10 +592,9 @@ Status P4RuntimeDriver::set_parent(uint16_t job, const ParentPlace& place) {
             "there is no job " + std::to_string(job) + " with a parent in " + whose_};
   const std::string what = "enter the parent of job " + std::to_string(job);
   // Where sums go is known before the first one goes up. An entry can be there since a call whose answer was lost.
-  Status status = write(
-      what,
-      {update(v1::Update::INSERT, parent_address_entry(job, *found->second.parent, place.mac))},
-      grpc::ALREADY_EXISTS);
+  Status status =
+      write(what, {update(v1::Update::INSERT, parent_address_entry(job, *found->second.parent, place.mac))},
+            grpc::ALREADY_EXISTS);
   if (status.ok())
     status = write(what, {update(v1::Update::MODIFY, uplink_entry(job, place.port, /*waits=*/false))});
   return status;

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "aggregator/p4/model/pipeline.h"
-#include "aggregator/slot/slot.h"
 
 namespace netsum::p4 {
 namespace {
@@ -13,6 +12,11 @@ constexpr uint8_t kFlags = NETSUM_FLAG_PART | NETSUM_FLAG_OVERFLOW | NETSUM_FLAG
 
 bool has_lanes(uint8_t type) {
   return type == NETSUM_TYPE_CONTRIBUTION || type == NETSUM_TYPE_RESULT;
+}
+
+bool is_parents(uint8_t type) {
+  return type == NETSUM_TYPE_RESULT || type == NETSUM_TYPE_STATUS || type == NETSUM_TYPE_ERROR ||
+         type == NETSUM_TYPE_WELCOME;
 }
 
 bool length_fits(uint8_t type, uint16_t payload_bytes) {
@@ -88,7 +92,7 @@ uint64_t maximum(uint64_t x, uint64_t y, uint64_t top, uint8_t shift) {
 void Pipeline::from_parent(Packet* packet) {
   NetsumHeader& h = packet->netsum;
   Metadata& m = packet->meta;
-  if (!h.valid || !netsum_is_parents(h.type())) return;
+  if (!h.valid || !is_parents(h.type())) return;
   if (packet->pass.valid) {
     m.from_parent = true;
     return;
@@ -100,7 +104,7 @@ void Pipeline::from_parent(Packet* packet) {
   h.member = NETSUM_MEMBER_ALL;
   if (h.type() != NETSUM_TYPE_STATUS) return;
   h.member = h.chunk % NETSUM_MAX_MEMBERS;
-  h.chunk = netsum_chunk_down(h.chunk);
+  h.chunk /= NETSUM_MAX_MEMBERS;
 }
 
 // The rules that need no job, in the order of PROTOCOL.md, section 3.
@@ -586,7 +590,7 @@ void Pipeline::contribution_up(Packet* packet) {
 void Pipeline::probe_up(Packet* packet) {
   NetsumHeader& h = packet->netsum;
   h.flags = 0;
-  h.chunk = netsum_chunk_up(h.chunk, h.member);
+  h.chunk = h.chunk * NETSUM_MAX_MEMBERS + h.member;
   packet->words[0] = 0;
   packet->meta.to_parent = true;
   count(NETSUM_P4_COUNT_SENT_TO_PARENT);

@@ -102,7 +102,8 @@ Status ModelDriver::send(uint16_t port, std::span<const uint8_t> bytes) {
     return {};
   }
   std::optional<UdpFrame> frame = parse_frame(bytes);
-  if (!frame) return {ErrorCode::kInvalidArgument, "the model has no other frames than UDP datagrams and ARP"};
+  if (!frame)
+    return {ErrorCode::kInvalidArgument, "the model has no other frames than UDP datagrams and ARP"};
   sent_.push_back({.peer = {.ip = frame->to_ip, .udp_port = frame->to_port, .port = port},
                    .bytes = std::move(frame->datagram)});
   return {};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "src/base/rng.h"
@@ -385,6 +386,236 @@ TEST_F(Traffic, NoSumIsWrongWhenLongPacketsLosePasses) {
     ASSERT_FALSE(HasFailure());
   }
   EXPECT_GT(stuck, 0) << "no pass of a contribution was lost";
+}
+
+// --- Hierarchy -------------------------------------------------------------------------------------------------------
+
+// Two switches below a third, as Traffic: packets between them are lost, repeated and reordered, too, and all three take arrivals
+// between passes.
+class HierarchyTraffic : public testing::Test {
+ protected:
+  struct Shape {
+    uint16_t members;  // of each rack
+    uint32_t payload_bytes, rounds;
+    double network_loss, pass_loss;
+  };
+
+  void start(const Shape& shape, uint64_t seed) {
+    shape_ = shape;
+    rng_ = Rng(seed);
+    for (auto& round : rounds_) round.assign(shape.members, 1);
+    in_flight_.clear();
+    ++epoch_;
+    spine_.set_job(kSpineJob, {.epoch = epoch_,
+                               .members = kRacks,
+                               .slots = 1,
+                               .payload_bytes = shape.payload_bytes,
+                               .cookie = kSpineCookie});
+    for (uint16_t r = 0; r < kRacks; ++r) {
+      spine_.set_member(kSpineJob, r, rack_at(r));
+      racks_[r].set_job(kJob, {.epoch = epoch_,
+                               .members = shape.members,
+                               .slots = 1,
+                               .payload_bytes = shape.payload_bytes,
+                               .cookie = kCookie,
+                               .parent = JobEntry::Parent{.ip = kSpine.ip,
+                                                          .udp_port = kSpine.udp_port,
+                                                          .job = kSpineJob,
+                                                          .epoch = epoch_,
+                                                          .member = r,
+                                                          .cookie = kSpineCookie}});
+      racks_[r].set_parent(kJob, kSpine.port);
+      for (uint16_t m = 0; m < shape.members; ++m) {
+        racks_[r].set_member(kJob, m, endpoint(m));
+        contribute(r, m);
+      }
+    }
+  }
+  bool finish(int events) {
+    for (int i = 0; i < events && !done() && !HasFailure(); ++i) step();
+    return done();
+  }
+
+ private:
+  static constexpr uint16_t kRacks = 2, kSpineJob = 9;
+  static constexpr uint64_t kSpineCookie = 0x5555AAAA5555AAAA;
+  static constexpr Endpoint kSpine{.ip = 0x0A010000, .udp_port = NETSUM_P4_DATA_PORT, .port = 60};
+  static Endpoint rack_at(uint16_t rack) {
+    return {.ip = 0x0A020000u + rack, .udp_port = NETSUM_P4_DATA_PORT, .port = rack};
+  }
+  enum class To { kSpine, kRack, kMember };
+  struct Hop {
+    To to;
+    uint16_t rack;
+    Datagram datagram;  // kMember: with the member's endpoint, otherwise the sender's
+  };
+
+  bool done() const {
+    return std::all_of(rounds_.begin(), rounds_.end(), [&](const auto& rack) {
+      return std::all_of(rack.begin(), rack.end(), [&](uint32_t round) { return round > shape_.rounds; });
+    });
+  }
+  void contribute(uint16_t rack, uint16_t member) {
+    const uint32_t round = rounds_[rack][member];
+    if (round > shape_.rounds) return;
+    const auto number = static_cast<uint16_t>(rack * shape_.members + member);
+    in_flight_.push_back({To::kRack,
+                          rack,
+                          {endpoint(member), make_packet(epoch_, NETSUM_TYPE_CONTRIBUTION, 0, member, round,
+                                                         lanes(shape_.payload_bytes, 0, round, number, 1))}});
+  }
+  void probe(uint16_t rack, uint16_t member) {
+    const uint32_t round = rounds_[rack][member];
+    if (round > shape_.rounds) return;
+    in_flight_.push_back(
+        {To::kRack,
+         rack,
+         {endpoint(member), make_packet(epoch_, NETSUM_TYPE_PROBE, 0, member, round, Bytes(8))}});
+  }
+  void step() {
+    const double kind = rng_.unit();
+    const size_t which = rng_.below(kRacks + 1);
+    Pipeline& pipeline = which < kRacks ? racks_[which] : spine_;
+    if (kind < 0.7) {  // most, or the passes that wait would be ever more
+      rng_.chance(shape_.pass_loss) ? pipeline.lose_recirculated() : pipeline.run_recirculated();
+    } else if (kind < 0.98) {
+      carry();
+    } else {
+      probe(static_cast<uint16_t>(rng_.below(kRacks)), static_cast<uint16_t>(rng_.below(shape_.members)));
+    }
+    collect();
+  }
+  // Any packet: lost, delivered, or delivered and kept.
+  void carry() {
+    if (in_flight_.empty()) return;
+    const size_t at = rng_.below(in_flight_.size());
+    const Hop hop = in_flight_[at];
+    if (!rng_.chance(0.05)) in_flight_.erase(in_flight_.begin() + static_cast<long>(at));
+    if (in_flight_.size() > 2000) in_flight_.erase(in_flight_.begin(), in_flight_.begin() + 1000);
+    if (rng_.chance(shape_.network_loss)) return;
+    if (hop.to == To::kSpine) return spine_.run_arrival(hop.datagram);
+    if (hop.to == To::kRack) return racks_[hop.rack].run_arrival(hop.datagram);
+    deliver(hop);
+  }
+  void collect() {
+    for (Datagram& sent : spine_.take_sent()) {
+      const auto rack = static_cast<uint16_t>(sent.peer.ip & 0xFFFF);
+      ASSERT_EQ(sent.peer, rack_at(rack));
+      in_flight_.push_back({To::kRack, rack, {kSpine, std::move(sent.bytes)}});
+    }
+    for (uint16_t r = 0; r < kRacks; ++r) {
+      for (Datagram& sent : racks_[r].take_sent()) {
+        const bool up = sent.peer == kSpine;
+        const Endpoint at = up ? rack_at(r) : sent.peer;
+        in_flight_.push_back({up ? To::kSpine : To::kMember, r, {at, std::move(sent.bytes)}});
+      }
+    }
+  }
+  void deliver(const Hop& hop) {
+    const Bytes& bytes = hop.datagram.bytes;
+    const uint16_t m = member_at(hop.datagram.peer);
+    uint32_t& round = rounds_[hop.rack][m];
+    if (load(bytes, 12, 4) != round) return;
+    EXPECT_EQ(load(bytes, 4, 2), kJob);
+    EXPECT_EQ(load(bytes, 24, 8), kCookie);
+    if (type_of(bytes) == NETSUM_TYPE_RESULT) {
+      const auto all = static_cast<uint16_t>(kRacks * shape_.members);
+      EXPECT_EQ(Bytes(bytes.begin() + NETSUM_HEADER_BYTES, bytes.end()),
+                lanes(shape_.payload_bytes, 0, round, 0, all))
+          << "round " << round;
+      EXPECT_EQ(load(bytes, 16, 4), round * 100u);
+      ++round;
+      contribute(hop.rack, m);
+    } else {
+      ASSERT_EQ(type_of(bytes), NETSUM_TYPE_STATUS);
+      EXPECT_EQ(load(bytes, 16, 4), round * 100u) << "as it was asked";
+      if (bytes[3] == NETSUM_FLAG_AGAIN) contribute(hop.rack, m);
+    }
+  }
+
+  Shape shape_{};
+  Rng rng_{0};
+  uint16_t epoch_ = 0;
+  Pipeline spine_;
+  std::array<Pipeline, kRacks> racks_;
+  std::array<std::vector<uint32_t>, kRacks> rounds_;  // that members are in
+  std::vector<Hop> in_flight_;
+};
+
+TEST_F(HierarchyTraffic, FinishesWhateverTheNetworkDoes) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    start({static_cast<uint16_t>(1 + seed % 5), 8 + 8 * static_cast<uint32_t>(seed * 37 % 128), 30, 0.02, 0},
+          seed);
+    ASSERT_TRUE(finish(400000));
+  }
+}
+
+TEST_F(HierarchyTraffic, FinishesThoughPassesAreLost) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    start({static_cast<uint16_t>(1 + seed % 5), NETSUM_P4_PASS_BYTES, 30, 0.02, 0.05}, seed);
+    ASSERT_TRUE(finish(400000));
+  }
+}
+
+TEST_F(HierarchyTraffic, NoSumIsWrongWhenLongPacketsLosePasses) {
+  int stuck = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    start({3, 1024, 30, 0.02, 0.01}, seed);
+    stuck += !finish(20000);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(stuck, 0) << "no pass of a contribution was lost";
+}
+
+// Until the parent has answered, no member is welcome, and what it says reaches the control plane as a packet of the own job.
+TEST(Hierarchy, HellosAndWelcomesGoToTheControlPlaneUntilTheParentHasAnswered) {
+  const Endpoint parent{.ip = 0x0A010000, .udp_port = 5152, .port = 60};
+  Pipeline pipeline;
+  pipeline.set_job(
+      kJob,
+      {.epoch = 7,
+       .members = 2,
+       .slots = 1,
+       .payload_bytes = 256,
+       .cookie = kCookie,
+       .parent = JobEntry::Parent{
+           .ip = parent.ip, .udp_port = parent.udp_port, .job = 9, .epoch = 4, .member = 1, .cookie = 0x77}});
+  pipeline.set_member(kJob, 0, endpoint(0));
+  const Datagram hello{endpoint(0), make_packet(7, NETSUM_TYPE_HELLO, 0, 0, 1, Bytes(256))};
+  pipeline.run_arrival(hello);
+  std::vector<Datagram> taken = pipeline.take_for_control();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].bytes, hello.bytes);
+
+  Bytes welcome = make_packet(4, NETSUM_TYPE_WELCOME, 0, 1, 1, Bytes(256));
+  store(9, 4, 2, &welcome);
+  pipeline.run_arrival({parent, welcome});
+  EXPECT_EQ(pipeline.counter(NETSUM_DROP_BAD_CHECK), 1u) << "it has the cookie of another job";
+  store(0x77, 24, 8, &welcome);
+  pipeline.run_arrival({endpoint(1), welcome});
+  EXPECT_EQ(pipeline.counter(NETSUM_DROP_BAD_TYPE), 1u) << "it is not the parent's";
+  EXPECT_TRUE(pipeline.take_for_control().empty());
+  pipeline.run_arrival({parent, welcome});
+  taken = pipeline.take_for_control();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(load(taken[0].bytes, 4, 2), kJob);
+  EXPECT_EQ(load(taken[0].bytes, 6, 2), 7u);
+  EXPECT_EQ(load(taken[0].bytes, 24, 8), kCookie);
+
+  pipeline.set_parent(kJob, parent.port);
+  pipeline.run_arrival(hello);
+  pipeline.run_arrival({parent, welcome});
+  EXPECT_TRUE(pipeline.take_for_control().empty());
+  const std::vector<Datagram> sent = pipeline.take_sent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(type_of(sent[0].bytes), NETSUM_TYPE_WELCOME);
+  Endpoint elsewhere = parent;
+  elsewhere.port = 61;
+  pipeline.run_arrival({elsewhere, welcome});
+  EXPECT_EQ(pipeline.counter(NETSUM_DROP_UNKNOWN_PEER), 1u);
 }
 
 }  // namespace
