@@ -37,6 +37,11 @@ void combine(uint8_t format, const std::vector<uint8_t>& more, std::vector<uint8
   }
 }
 
+// Of the lanes of a result, those that its tag takes.
+uint32_t tag_bytes_of(const netsum_fields& fields, int ranks) {
+  return is_sum(fields.format) ? verify::tag_bytes(netsum_lane_bytes(fields.format), ranks) : 0;
+}
+
 Judge::Round slot_of(Judge::Round round) {
   round.round = 0;
   return round;
@@ -72,6 +77,15 @@ bool Judge::is_right(const Round& round, int ranks, const netsum_fields& fields,
          lanes_of(fields, payload) == *truth;
 }
 
+bool Judge::has_right_lanes(const Round& round, int ranks, const netsum_fields& fields,
+                            const uint8_t* payload) const {
+  const std::vector<uint8_t>* truth = truth_of(round, ranks);
+  if (truth == nullptr || (fields.flags & NETSUM_FLAG_OVERFLOW) != 0) return false;
+  const std::vector<uint8_t> lanes = lanes_of(fields, payload);
+  return lanes.size() == truth->size() &&
+         std::equal(lanes.begin(), lanes.end() - tag_bytes_of(fields, ranks), truth->begin());
+}
+
 std::string Judge::check(const Round& round, int rank, int ranks, const netsum_fields& fields,
                          const uint8_t* payload, const Reaction& reaction) {
   if (!reaction.waited && !reaction.taken && !reaction.refused) return "";
@@ -82,9 +96,8 @@ std::string Judge::check(const Round& round, int rank, int ranks, const netsum_f
   if (truth == nullptr) return what + "a result of a sum that has not been made";
   const std::vector<uint8_t> lanes = lanes_of(fields, payload);
   const bool sum = is_sum(fields.format);
-  const uint32_t tag = sum ? verify::tag_bytes(netsum_lane_bytes(fields.format), ranks) : 0;
-  const bool may_be = lanes.size() == truth->size() && (fields.flags & NETSUM_FLAG_OVERFLOW) == 0;
-  const bool right = may_be && std::equal(lanes.begin(), lanes.end() - tag, truth->begin());
+  const uint32_t tag = tag_bytes_of(fields, ranks);
+  const bool right = has_right_lanes(round, ranks, fields, payload);
   const bool right_tag = right && lanes == *truth;
 
   const Job job{round.job, round.epoch};

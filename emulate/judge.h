@@ -25,6 +25,9 @@ class Judge {
   void note_contribution(const Round& round, int rank, const netsum_fields& fields, const uint8_t* payload);
   // Whether this is the sum of what all `ranks` have sent, tag included.
   bool is_right(const Round& round, int ranks, const netsum_fields& fields, const uint8_t* payload) const;
+  // The same without the tag. Some bits of a tag do not count, so that a rank may take a result with others.
+  bool has_right_lanes(const Round& round, int ranks, const netsum_fields& fields,
+                       const uint8_t* payload) const;
 
   // What a rank has done with a result.
   struct Reaction {

@@ -58,8 +58,7 @@ const Liar::Contribution* Liar::another(Lie lie, const Contribution& than) {
     const bool same_member = other.member == than.member;
     const bool fits = lie == Lie::kSwapped ? same_job && same_member && a.slot != b.slot
                       : lie == Lie::kStale ? same_job && same_member && a.slot == b.slot && a.round < b.round
-                      : lie == Lie::kOtherRank ? a == b && !same_member
-                                               : !same_job;
+                                           : !same_job;
     if (fits) return &other;
   }
   return nullptr;
@@ -75,7 +74,7 @@ void Liar::replace(Lie lie, const Round& round, const netsum_fields& fields, uin
   const Contribution& mine = *all[rng_.below(all.size())];
   if (lie == Lie::kDropped) return add(fields.format, -1, mine.lanes, payload);
   if (lie == Lie::kDoubled) return add(fields.format, 1, mine.lanes, payload);
-  const Contribution* other = another(lie, mine);
+  const Contribution* other = lie == Lie::kOtherRank ? all[rng_.below(all.size())] : another(lie, mine);
   if (other == nullptr) return;
   add(fields.format, -1, mine.lanes, payload);
   add(fields.format, 1, other->lanes, payload);

@@ -44,15 +44,23 @@ int make_namespace() {
 }
 
 // A veth end takes frames that XDP sends to it only if it polls, which GRO makes it do.
-Status switch_gro_on() {
+Status switch_gro_on(const std::string& interface) {
   ethtool_value on{.cmd = ETHTOOL_SGRO, .data = 1};
   ifreq request{};
-  std::strcpy(request.ifr_name, "eth0");
+  std::strcpy(request.ifr_name, interface.c_str());
   request.ifr_data = reinterpret_cast<char*>(&on);
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const int result = ioctl(fd, SIOCETHTOOL, &request);
   close(fd);
   return result == 0 ? Status() : Status(ErrorCode::kUnsupported, "cannot switch GRO on");
+}
+
+// A veth pair from this namespace to another one; its end here is up.
+Status link_here(const std::string& here, int there, const std::string& name, int mtu) {
+  const std::string space = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(there);
+  const std::string size = " mtu " + std::to_string(mtu);
+  return ip_batch("link add " + here + size + " type veth peer name " + name + size + " netns " + space +
+                  "\nlink set dev " + here + " addrgenmode none up\n");
 }
 
 std::string text_of(const Address& address) {
@@ -71,9 +79,9 @@ VethLab::Inside::~Inside() {
   close(before_);
 }
 
-Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu) {
+Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu, bool cut_links) {
   std::unique_ptr<VethLab> lab(new VethLab);
-  for (int i = 0; i < hosts + 1; ++i) {
+  for (int i = 0; i < hosts + (cut_links ? 2 : 1); ++i) {
     const int made = make_namespace();
     if (made < 0) {
       return Status(errno == EPERM ? ErrorCode::kPermissionDenied : ErrorCode::kUnsupported,
@@ -81,8 +89,10 @@ Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu) {
     }
     if (i == 0)
       lab->switch_ = made;
-    else
+    else if (i <= hosts)
       lab->hosts_.push_back(made);
+    else
+      lab->between_ = made;
   }
   {
     const Inside inside = lab->in_switch();
@@ -101,24 +111,32 @@ Result<std::unique_ptr<VethLab>> VethLab::make(int hosts, int mtu) {
 VethLab::~VethLab() {
   for (const int fd : hosts_) close(fd);
   if (switch_ >= 0) close(switch_);
+  if (between_ >= 0) close(between_);
 }
 
 Status VethLab::connect(int host, int mtu) const {
-  const std::string port = "p" + std::to_string(host);
+  const std::string number = std::to_string(host);
+  const int there = hosts_[static_cast<size_t>(host)];
+  const bool cut = between_ >= 0;
   {
     const Inside inside = in_switch();
-    const std::string space =
-        "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(hosts_[static_cast<size_t>(host)]);
-    const std::string size = " mtu " + std::to_string(mtu);
-    const Status status =
-        ip_batch("link add " + port + size + " type veth peer name eth0" + size + " netns " + space +
-                 "\nlink set dev " + port + " addrgenmode none master br0 up\n");
+    Status status = cut ? link_here("p" + number, between_, "s" + number, mtu)
+                        : link_here("p" + number, there, "eth0", mtu);
+    if (status.ok()) status = ip_batch("link set dev p" + number + " master br0\n");
+    if (!status.ok()) return status;
+  }
+  if (cut) {
+    const Inside inside = between();
+    Status status = link_here("h" + number, there, "eth0", mtu);
+    if (status.ok()) status = ip_batch("link set dev s" + number + " addrgenmode none up\n");
+    if (status.ok()) status = switch_gro_on("s" + number);
     if (!status.ok()) return status;
   }
   const Inside inside = in_host(host);
   const Status status = ip_batch("link set dev lo up\nlink set dev eth0 addrgenmode none\naddress add " +
-                                 text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up\n");
-  return status.ok() ? switch_gro_on() : status;
+                                 text_of(host_address(host)) + "/16 dev eth0\nlink set dev eth0 up" +
+                                 (cut ? " gso_max_segs 1\n" : "\n"));
+  return status.ok() ? switch_gro_on("eth0") : status;
 }
 
 bool VethLab::send_frame(int host, const Bytes& frame) const {

@@ -2,6 +2,11 @@
 //
 //   host h: eth0, 10.99.0.(h+1) --- port "p<h>" of the switch, a bridge with 10.99.1.1
 //
+// Cut links end in a namespace without addresses, where somebody has to carry frames from one end to the other. Hosts
+// hand over one datagram at a time then, so that one frame is one packet.
+//
+//   host h: eth0 --- "h<h>"   "s<h>" --- port "p<h>" of the switch
+//
 // The namespaces have no names, so they go with the process, however it ends.
 #ifndef NETSUM_TESTS_CONFORMANCE_VETH_LAB_H_
 #define NETSUM_TESTS_CONFORMANCE_VETH_LAB_H_
@@ -19,7 +24,7 @@ namespace netsum::conformance {
 class VethLab {
  public:
   // Errors: kPermissionDenied (needs CAP_SYS_ADMIN and CAP_NET_ADMIN), kUnsupported (what failed).
-  static Result<std::unique_ptr<VethLab>> make(int hosts, int mtu = 1500);
+  static Result<std::unique_ptr<VethLab>> make(int hosts, int mtu = 1500, bool cut_links = false);
   ~VethLab();
 
   // While it lives, what this thread makes (sockets, threads, processes) is in the namespace.
@@ -35,6 +40,7 @@ class VethLab {
   };
   Inside in_switch() const { return Inside(switch_); }
   Inside in_host(int host) const { return Inside(hosts_[static_cast<size_t>(host)]); }
+  Inside between() const { return Inside(between_); }  // where the ends of cut links are
 
   // Sends a whole Ethernet frame out of the host's eth0, whatever addresses it has. False if it was not sent.
   bool send_frame(int host, const Bytes& frame) const;
@@ -51,6 +57,7 @@ class VethLab {
   static Mac mac_here(const char* interface);
 
   int switch_ = -1;
+  int between_ = -1;  // unless links are whole
   std::vector<int> hosts_;
 };
 

@@ -1,0 +1,104 @@
+// A lying aggregator as real ranks of the XDP dataplane see it: somebody on its links who has its keys alters what it sends, or
+// what it receives. No wrong sum is delivered, and every lie that reaches a rank in time is noticed.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/attack/lies_rack.h"
+
+namespace netsum::attack {
+namespace {
+
+using emulate::Lie;
+
+constexpr auto kKinds = static_cast<int>(Lie::kCount);
+
+class XdpRack : public ::testing::Test {
+ protected:
+  // Nothing wrong was delivered, and nothing failed but by a wrong sum. Returns false if the test is over.
+  bool run(const RackOptions& options) {
+    Result<RackReport> ran = run_rack(options);
+    if (ran.status().code() == ErrorCode::kPermissionDenied) {
+      [&] { GTEST_SKIP() << ran.status().to_string(); }();
+      return false;
+    }
+    EXPECT_TRUE(ran.ok()) << ran.status().to_string();
+    if (!ran.ok()) return false;
+    report_ = *ran;
+    for (const RankReport& rank : report_.ranks) EXPECT_STREQ(rank.trouble.data(), "");
+    EXPECT_EQ(report_.frames_lost, 0u);
+    return true;
+  }
+  // In the first `kinds` ways.
+  void expect_told(int kinds) const {
+    for (int kind = 0; kind < kinds; ++kind)
+      EXPECT_GT(report_.path.told[static_cast<size_t>(kind)], 0u) << name_of(static_cast<Lie>(kind));
+  }
+  RackReport report_;
+};
+
+class XdpLies : public XdpRack, public ::testing::WithParamInterface<Verify> {};
+
+// The test sees what it is to find.
+TEST_F(XdpRack, WithoutVerifiedSumsLiesAreDelivered) {
+  RackOptions options{.jobs = kKinds, .operations = 4, .verify = Verify::kPacket};
+  options.liar = {.probability = 0.3, .kind = Lie::kNoise};
+  if (!run(options)) return;
+  EXPECT_GT(report_.sum(&RankReport::wrong_results), 0u);
+  EXPECT_EQ(report_.sum(&RankReport::sums_refused), 0u);
+}
+
+TEST_P(XdpLies, LiesThatAreNotRepeatedAreNoticedAndAskedForAgain) {
+  RackOptions options{.jobs = kKinds, .operations = 10, .verify = GetParam()};
+  options.liar = {.probability = 0.3, .times = 2};
+  if (!run(options)) return;
+  expect_told(kKinds);
+  EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
+  EXPECT_EQ(report_.sum(&RankReport::operations), uint64_t{kRackRanks} * kKinds * 10);
+  // Every one was noticed, but perhaps some whose tag was wrong in a bit that does not count, and nothing else was refused.
+  const uint64_t refused = report_.sum(&RankReport::sums_refused);
+  EXPECT_LE(refused, report_.path.wrong_in_time);
+  EXPECT_GE(refused, report_.path.wrong_in_time - report_.path.wrong_tag);
+  EXPECT_GT(report_.path.wrong_in_time, report_.path.wrong_tag);
+}
+
+TEST_P(XdpLies, WhatStaysWrongEndsTheJob) {
+  RackOptions options{.jobs = kKinds, .operations = 20, .verify = GetParam()};
+  options.liar = {.probability = 1, .times = 1'000'000, .about = PathLiar::About::kAllResults};
+  if (!run(options)) return;
+  expect_told(kKinds);
+  EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
+  EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
+  for (const RankReport& rank : report_.ranks) EXPECT_EQ(rank.jobs_wrong_sum, kKinds);
+}
+
+// Each job takes a while to meet again, so there are a few only.
+TEST_P(XdpLies, TheJobLeavesTheAggregatorForTheHosts) {
+  constexpr int kJobs = 3;
+  RackOptions options{.jobs = kJobs, .operations = 10, .verify = GetParam(), .failover = true};
+  options.liar = {.probability = 1, .times = 1'000'000, .about = PathLiar::About::kAllResults};
+  if (!run(options)) return;
+  expect_told(kJobs);
+  EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
+  for (const RankReport& rank : report_.ranks) {
+    EXPECT_EQ(rank.jobs_whole, kJobs);
+    EXPECT_EQ(rank.failovers, static_cast<uint64_t>(kJobs));
+  }
+}
+
+// The program adds what has been altered, so its sums are wrong for all ranks and stay so, though what is repeated is right.
+TEST_P(XdpLies, AlteredContributionsEndTheJob) {
+  RackOptions options{.jobs = kKinds, .operations = 20, .verify = GetParam()};
+  options.liar = {.probability = 1, .times = 1, .about = PathLiar::About::kContributions};
+  if (!run(options)) return;
+  expect_told(kKinds);
+  EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
+  EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
+  for (const RankReport& rank : report_.ranks) EXPECT_EQ(rank.jobs_wrong_sum, kKinds);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, XdpLies, ::testing::Values(Verify::kBoth, Verify::kSum),
+                         [](const auto& mode) { return mode.param == Verify::kBoth ? "Both" : "Sum"; });
+
+}  // namespace
+}  // namespace netsum::attack
