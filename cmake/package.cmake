@@ -76,6 +76,7 @@ netsum-aggregator, which is not started when the package is installed.")
   set(scripts ${debian_folder}/netsum)
   set(CPACK_DEBIAN_COMMAND_PACKAGE_CONTROL_EXTRA ${scripts}/postinst ${scripts}/prerm ${scripts}/postrm)
   install(FILES ${PROJECT_SOURCE_DIR}/deploy/netsum-aggregator-xdp.conf ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
+      ${PROJECT_SOURCE_DIR}/deploy/prometheus-rules.yaml
     DESTINATION share/doc/netsum/examples COMPONENT command EXCLUDE_FROM_ALL)
   install(FILES ${debian_made}/netsum.1.gz DESTINATION share/man/man1 COMPONENT command EXCLUDE_FROM_ALL)
 endif()

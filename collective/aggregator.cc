@@ -79,6 +79,18 @@ Status check_quota(const AggregatorOptions& options) {
   return {};
 }
 
+Status check_injected_flips(const AggregatorOptions& options) {
+  const double rate = options.inject.flipped_bits;
+  if (!(rate >= 0 && rate <= 1))
+    return {ErrorCode::kInvalidArgument,
+            "injected flips must have a probability from 0 to 1, not " + std::to_string(rate)};
+  if (rate > 0 && options.dataplane != DataplaneKind::kUser)
+    return {ErrorCode::kUnsupported,
+            "bits can be flipped on purpose only by the dataplane of threads of this process: leave out "
+            "--inject-flips, or the dataplane"};
+  return {};
+}
+
 // Only the dataplane knows what a slot takes.
 Status check_memory_quota(const DataplaneLimits& limits) {
   if (limits.job_slots() > kScaleSlots) return {};
@@ -248,6 +260,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
         "that receives them; in a P4 switch, in its pipeline");
   if (options.data_port < 0 || options.data_port > UINT16_MAX)
     return out_of_range("data_port", options.data_port, 0, UINT16_MAX);
+  if (Status status = check_injected_flips(options); !status.ok()) return status;
   if (Status status = check_quota(options); !status.ok()) return status;
   if (Status status = check_rates(options); !status.ok()) return status;
   const Result<Address> listen = Address::resolve(options.listen);

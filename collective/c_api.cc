@@ -303,6 +303,21 @@ int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats) {
   });
 }
 
+size_t netsum_comm_wrong_sums(const netsum_comm* comm, netsum_wrong_sums* stripes, size_t most) {
+  thread_local std::vector<netsum::CommunicatorStats::WrongSums> found;
+  found.clear();
+  const int code = guarded([&]() -> Status {
+    if (comm == nullptr) return invalid("netsum_comm_wrong_sums", "comm is NULL");
+    if (stripes == nullptr && most > 0) return invalid("netsum_comm_wrong_sums", "stripes is NULL");
+    found = comm->communicator->stats().wrong_sums;
+    return Status();
+  });
+  if (code != 0) return 0;
+  for (size_t i = 0; i < std::min(most, found.size()); ++i)
+    stripes[i] = {found[i].aggregator.c_str(), found[i].address.c_str(), found[i].stripe, found[i].results};
+  return found.size();
+}
+
 const char* netsum_comm_describe(const netsum_comm* comm) {
   thread_local std::string text;
   if (guarded([&]() -> Status {

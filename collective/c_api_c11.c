@@ -151,6 +151,10 @@ static const char* look(netsum_comm* comm) {
   REQUIRE(stats.operations == 9 && stats.operations_failed == 0 && stats.struct_size == sizeof stats);
   REQUIRE(stats.packets_sent > 0 && stats.stripes == 1 &&
           stats.gradient_bytes == 20 + 16 + 4 + 4 * 6 + 2 * 16);
+  netsum_wrong_sums wrong;
+  REQUIRE(netsum_comm_wrong_sums(comm, &wrong, 1) == 0 && netsum_comm_wrong_sums(comm, NULL, 0) == 0);
+  REQUIRE(netsum_comm_wrong_sums(NULL, &wrong, 1) == 0);
+  REQUIRE(strstr(netsum_last_error(), "netsum_comm_wrong_sums: comm is NULL") != NULL);
   REQUIRE(strstr(netsum_comm_describe(comm), "embedded shards") != NULL);
   REQUIRE(netsum_comm_rank(comm) == 0 && netsum_comm_world_size(comm) == 1);
   REQUIRE(netsum_comm_status(comm) == NETSUM_OK);

@@ -142,8 +142,10 @@ class PlainCommunicator final : public CommunicatorBase {
   Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;
   CommunicatorStats stats() const override {
-    const auto session = this->session();
-    return session != nullptr ? session->stats() : CommunicatorStats{};
+    if (const auto session = this->session(); session != nullptr) return session->stats();
+    CommunicatorStats stats;
+    stats.wrong_sums = opener_.wrong_sums();
+    return stats;
   }
   std::string describe() const override {
     const auto session = this->session();

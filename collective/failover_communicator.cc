@@ -474,7 +474,10 @@ Status FailoverCommunicator::status() const {
 CommunicatorStats FailoverCommunicator::stats() const {
   const std::lock_guard lock(mutex_);
   CommunicatorStats stats;
-  if (session_ != nullptr) stats = session_->stats();
+  if (session_ != nullptr)
+    stats = session_->stats();
+  else
+    stats.wrong_sums = opener_.wrong_sums();
   stats.failovers = failovers_;
   stats.operations_submitted = submitted_;
   stats.operations = completed_;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "collective/session_stats.h"
 #include "collective/tensor_check.h"
 #include "src/base/clock.h"
 #include "src/base/timeout.h"
 #include "src/job/capabilities.h"
+#include "src/job/job_spec.h"
 #include "src/telemetry/worker_metrics.h"
 
 namespace netsum {
@@ -27,6 +27,7 @@ Session::Session(SessionOptions options)
       shard_(std::move(options.shard)),
       on_the_hosts_because_(std::move(options.on_the_hosts_because)),
       trace_(std::move(options.trace)),
+      wrong_sums_(std::move(options.wrong_sums)),
       on_failure_(std::move(options.on_failure)) {}
 
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
@@ -82,6 +83,10 @@ Status Session::join(Clock::time_point deadline) {
 Session::~Session() {
   metrics_.reset();  // no other thread reads the statistics from here on
   const bool in_order = path_ != nullptr && path_->network().engine != nullptr && status().ok();
+  if (path_ != nullptr) {
+    find_wrong_sums();
+    wrong_sums_->end(this);
+  }
   const bool sums = path_ != nullptr && path_->network().shard_job.installed();
   if (path_ != nullptr) path_->close();
   memberships_.clear();  // leaves the job
@@ -154,15 +159,25 @@ CommunicatorStats Session::stats() const {
   stats.operations_failed = failed_.load(std::memory_order_relaxed);
   stats.gradient_bytes = gradient_bytes_.load(std::memory_order_relaxed);
   add_path_stats(*path_, shard_.get(), &stats);
+  stats.wrong_sums = find_wrong_sums();
   if (metrics_ != nullptr) stats.metrics_address = metrics_->address();
   return stats;
 }
 
+PathDescription Session::description() const {
+  return {.path = *path_,
+          .job = memberships_,
+          .aggregators = options_.aggregators,
+          .why_shards = on_the_hosts_because_};
+}
+
 std::string Session::describe() const {
-  return netsum::describe({.path = *path_,
-                           .job = memberships_,
-                           .aggregators = options_.aggregators,
-                           .why_shards = on_the_hosts_because_});
+  return netsum::describe(description());
+}
+
+// Of all sessions of the communicator.
+WrongSumRecord::List Session::find_wrong_sums() const {
+  return wrong_sums_->update(this, wrong_sums_of(description()));
 }
 
 Status Session::open_metrics() {
@@ -177,9 +192,11 @@ Status Session::open_metrics() {
 
 // Runs on the metrics endpoint's thread, at any time between open_metrics() and the destructor.
 void Session::add_metrics(MetricsPage* page) {
-  WorkerView view{.job = options_.job, .rank = rank_, .world_size = world_size_};
+  WorkerView view{
+      .job = options_.job, .rank = rank_, .world_size = world_size_, .verify = verify_name(options_.verify)};
   if (connected_.load(std::memory_order_acquire)) {
     view.stats = stats();
+    view.places = places_of(description());
     view.ready = status().ok();
   } else {
     view.stats.waiting_for = failures_.missing();

@@ -14,8 +14,10 @@
 #include "collective/data_path.h"
 #include "collective/failure_notifier.h"
 #include "collective/job_membership.h"
+#include "collective/session_stats.h"
 #include "collective/shard.h"
 #include "collective/work_state.h"
+#include "collective/wrong_sum_record.h"
 #include "netsum/communicator.h"
 #include "src/telemetry/metrics_endpoint.h"
 #include "src/telemetry/trace.h"
@@ -33,8 +35,9 @@ struct SessionOptions {
   std::shared_ptr<Shard> shard;
   std::string on_the_hosts_because;  // why it has a shard, where aggregators are configured
   std::shared_ptr<TraceLog> trace;   // null: none
-  Clock::time_point join_deadline;   // for all ranks to come
-  Clock::time_point deadline;        // for all data paths to answer
+  std::shared_ptr<WrongSumRecord> wrong_sums = std::make_shared<WrongSumRecord>();  // of the communicator
+  Clock::time_point join_deadline;                                                  // for all ranks to come
+  Clock::time_point deadline;  // for all data paths to answer
   // Called, perhaps more than once, on threads of the session, when it fails. Must not block, nor destroy it.
   std::function<void(const Status&)> on_failure;
 };
@@ -84,6 +87,8 @@ class Session {
   Status open_metrics();
   void add_metrics(MetricsPage* page);
   std::string why_not_ready();
+  PathDescription description() const;
+  WrongSumRecord::List find_wrong_sums() const;
   bool meets_at_a_rank() const { return options_.aggregators.empty(); }
   const Membership& first_membership() const { return memberships_.front()->membership(); }
 
@@ -94,6 +99,7 @@ class Session {
   const std::shared_ptr<Shard> shard_;
   const std::string on_the_hosts_because_;
   const std::shared_ptr<TraceLog> trace_;
+  const std::shared_ptr<WrongSumRecord> wrong_sums_;
   const std::function<void(const Status&)> on_failure_;
 
   // Each is used by those below it, and outlives them.

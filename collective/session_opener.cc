@@ -35,6 +35,7 @@ SessionOptions SessionOpener::session_options() const {
   SessionOptions session;
   session.user = options_;
   session.trace = trace_;
+  session.wrong_sums = wrong_sums_;
   session.shard = shard_for(options_.aggregators);
   return session;
 }

@@ -1,5 +1,5 @@
 // Opens a communicator's sessions, one after another, and owns what outlives them: rank and world size, the embedded
-// shard, the trace, and the id by which the members of a failed session find each other.
+// shard, the trace, the record of wrong sums, and the id by which the members of a failed session find each other.
 #ifndef NETSUM_COLLECTIVE_SESSION_OPENER_H_
 #define NETSUM_COLLECTIVE_SESSION_OPENER_H_
 
@@ -17,13 +17,14 @@ namespace netsum {
 
 inline constexpr const char* kHosts = "hosts";  // in CommunicatorOptions::fallback_aggregators
 
-// Thread rule: one thread at a time; any thread may call rank() and world_size().
+// Thread rule: one thread at a time; any thread may call rank(), world_size() and wrong_sums().
 class SessionOpener {
  public:
   explicit SessionOpener(const CommunicatorOptions& options);
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
+  WrongSumRecord::List wrong_sums() const { return wrong_sums_->all(); }  // of all sessions
 
   // Creates the trace and, if it is or may be needed, the embedded shard.
   Status prepare();
@@ -65,6 +66,7 @@ class SessionOpener {
   std::atomic<int> rank_, world_size_;
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<TraceLog> trace_;
+  const std::shared_ptr<WrongSumRecord> wrong_sums_ = std::make_shared<WrongSumRecord>();
   // Of the first session since connecting or regrouping, not of the latest: if a move fails for some ranks, all must still
   // be able to meet.
   uint64_t succession_id_ = 0;

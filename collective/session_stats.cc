@@ -104,7 +104,35 @@ std::string describe_network(const PathDescription& what) {
   return text + shares + note;
 }
 
+const std::string& place_of(const PathDescription& what, const JobStripe& stripe) {
+  static const std::string kShards = "hosts";
+  const bool embedded = what.job[stripe.membership]->membership().stripes[stripe.number].embedded;
+  return embedded ? kShards : what.aggregators[stripe.membership];
+}
+
 }  // namespace
+
+std::vector<std::string> places_of(const PathDescription& what) {
+  std::vector<std::string> places;
+  if (what.path.network().engine == nullptr) return places;
+  for (const JobStripe& stripe : what.path.network().stripes) {
+    const std::string& place = place_of(what, stripe);
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  }
+  return places;
+}
+
+std::vector<CommunicatorStats::WrongSums> wrong_sums_of(const PathDescription& what) {
+  std::vector<CommunicatorStats::WrongSums> found;
+  if (what.path.network().engine == nullptr) return found;
+  for (const NetworkPath::OneStripe& one : what.path.network().stripes) {
+    const uint64_t refused = one.stripe->counters().sums_refused.get();
+    const StripeOptions& options = one.stripe->options();
+    if (refused > 0)
+      found.push_back({place_of(what, one), options.index, options.address.to_string(), refused});
+  }
+  return found;
+}
 
 void add_path_stats(const DataPath& path, const Shard* shard, CommunicatorStats* stats) {
   if (const HostCounters* counters = path.host_counters(); counters != nullptr) {

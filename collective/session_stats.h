@@ -24,6 +24,11 @@ struct PathDescription {
 };
 std::string describe(const PathDescription& what);
 
+// Where sums are made: of `aggregators` those that have stripes with a share, and "hosts" if embedded shards do.
+std::vector<std::string> places_of(const PathDescription& what);
+// As CommunicatorStats::wrong_sums, of this session alone.
+std::vector<CommunicatorStats::WrongSums> wrong_sums_of(const PathDescription& what);
+
 }  // namespace netsum
 
 #endif  // NETSUM_COLLECTIVE_SESSION_STATS_H_

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "collective/test_job.h"
+#include "netsum/netsum.h"
 #include "netsum/sparse.h"
 #include "src/base/rng.h"
 
@@ -27,8 +28,10 @@ std::unique_ptr<Aggregator> start_aggregator_below(const std::string& parent) {
 }
 
 // Of whose sums one in fifty has a flipped bit, but none of the first fifty: the ranks can connect.
-std::unique_ptr<Aggregator> start_faulty_aggregator(const std::string& parent = "") {
+std::unique_ptr<Aggregator> start_faulty_aggregator(
+    const std::string& parent = "", std::function<void(const AggregatorEvent&)> on_event = nullptr) {
   AggregatorOptions options;
+  options.on_event = std::move(on_event);
   options.listen = "127.0.0.1:0";
   options.in_switch = true;
   options.parent = parent;
@@ -43,6 +46,27 @@ std::unique_ptr<Aggregator> start_faulty_aggregator(const std::string& parent = 
   auto aggregator = Aggregator::start(options);
   EXPECT_TRUE(aggregator.ok()) << aggregator.status().to_string();
   return aggregator.ok() ? std::move(aggregator).value() : nullptr;
+}
+
+uint64_t counter_of(const Aggregator& aggregator, const std::string& name) {
+  for (const AggregatorCounter& counter : aggregator.status().counters)
+    if (counter.name == name) return counter.value;
+  ADD_FAILURE() << "the aggregator has no counter " << name;
+  return 0;
+}
+
+// Adds up what a rank has recorded, all of which must be about the only stripe of `aggregator`.
+uint64_t wrong_sums_of(const CommunicatorStats& stats, const Aggregator& aggregator) {
+  uint64_t results = 0;
+  for (const CommunicatorStats::WrongSums& wrong : stats.wrong_sums) {
+    EXPECT_EQ(wrong.aggregator, aggregator.control_address());
+    EXPECT_EQ(wrong.stripe, 0u);
+    EXPECT_EQ(wrong.address, aggregator.status().data_addresses.at(0));
+    EXPECT_GT(wrong.results, 0u);
+    results += wrong.results;
+  }
+  EXPECT_LE(stats.wrong_sums.size(), 1u);
+  return results;
 }
 
 CommunicatorOptions options_for(const std::string& aggregator) {
@@ -110,6 +134,7 @@ void expect_verified(CommunicatorOptions options, int ranks,
           const CommunicatorStats stats = communicator->stats();
           EXPECT_GT(stats.sums_verified, 100u);
           EXPECT_EQ(stats.sums_refused, 0u);
+          EXPECT_TRUE(stats.wrong_sums.empty());
           for (const CommunicatorStats::Drop& drop : stats.drops)
             EXPECT_TRUE(drop.reason != "bad_check" || drop.packets == 0) << drop.packets;
         },
@@ -203,6 +228,20 @@ TEST(VerifiedSums, RanksThatDifferInItAreTold) {
   expect_told(Verify::kPacket, Verify::kSum, "sum");
 }
 
+TEST(VerifiedSums, BitsAreFlippedOnPurposeOnlyWhereThatIsPossible) {
+  AggregatorOptions options;
+  options.listen = "127.0.0.1:0";
+  options.inject.flipped_bits = 1.5;
+  EXPECT_EQ(Aggregator::start(options).status().code(), ErrorCode::kInvalidArgument);
+  options.inject.flipped_bits = 0.5;
+  for (const DataplaneKind other : {DataplaneKind::kXdp, DataplaneKind::kP4}) {
+    options.dataplane = other;
+    const Status status = Aggregator::start(options).status();
+    EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(status.message(), HasSubstr("--inject-flips"));
+  }
+}
+
 // The same fault without verified sums: some sums are wrong, and nobody knows.
 TEST(VerifiedSums, WithoutThemFlippedBitsAreDelivered) {
   const auto aggregator = start_faulty_aggregator();
@@ -228,6 +267,7 @@ TEST_P(FlippedBits, AreFoundAndSaidWhere) {
   options.verify = GetParam();
   std::mutex mutex;
   std::vector<Status> ends;
+  uint64_t recorded = 0;
   run_ranks(3, options, [&](int, std::unique_ptr<Communicator>& communicator) {
     Status status;
     bool right = true;
@@ -235,6 +275,11 @@ TEST_P(FlippedBits, AreFoundAndSaidWhere) {
     EXPECT_TRUE(right);
     const std::lock_guard lock(mutex);
     ends.push_back(status);
+    const CommunicatorStats stats = communicator->stats();
+    EXPECT_EQ(wrong_sums_of(stats, *aggregator), stats.sums_refused);
+    recorded += stats.sums_refused;
+    // A second look counts nothing twice.
+    EXPECT_EQ(wrong_sums_of(communicator->stats(), *aggregator), stats.sums_refused);
   });
   ASSERT_EQ(ends.size(), 3u);
   for (const Status& status : ends) {
@@ -242,6 +287,10 @@ TEST_P(FlippedBits, AreFoundAndSaidWhere) {
     EXPECT_THAT(status.message(), HasSubstr("by the aggregator at 127.0.0.1:"));
     EXPECT_THAT(status.message(), HasSubstr("(stripe 0, "));
   }
+  EXPECT_GT(recorded, 0u);
+  EXPECT_GT(counter_of(*aggregator, "injected_flips"), 0u);
+  EXPECT_EQ(counter_of(*aggregator, "jobs_failed_wrong_sum"), 1u);
+  EXPECT_EQ(counter_of(*aggregator, "jobs_failed_peer_lost"), 0u);
 }
 
 // Whoever is at fault, every rank refuses what is wrong for it, and none takes it for a sum.
@@ -316,8 +365,8 @@ TEST_P(FlippedBits, InReceivedPacketsAreNotDelivered) {
     for (std::thread& rank : ranks) rank.join();
   }
   EXPECT_GT(whole, kRanks * kJobs / 4);
-  EXPECT_GT(bad_checks, 0u);
   if (GetParam() == Verify::kBoth) {
+    EXPECT_GT(bad_checks, 0u);  // in mode sum, few of the bits are those of the cookie
     EXPECT_EQ(refused, 0u);
   } else {
     EXPECT_GT(refused, 0u);
@@ -326,12 +375,18 @@ TEST_P(FlippedBits, InReceivedPacketsAreNotDelivered) {
 
 // The job moves to the hosts, once, though the aggregator is still there.
 TEST(VerifiedSums, FailoverLeavesAnAggregatorWhoseSumsAreWrong) {
-  const auto aggregator = start_faulty_aggregator();
+  std::mutex mutex;
+  std::vector<std::string> reasons;  // of failed jobs, in the aggregator's log
+  const auto aggregator = start_faulty_aggregator("", [&](const AggregatorEvent& event) {
+    const std::lock_guard lock(mutex);
+    if (event.kind == AggregatorEvent::Kind::kJobFailed) reasons.push_back(event.reason);
+  });
   CommunicatorOptions options = options_for(aggregator->control_address());
   options.root = "127.0.0.1:0";
   options.on_failure = FailurePolicy::kFailover;
   options.fallback_aggregators = {"hosts"};
-  run_ranks(3, options, [](int rank, std::unique_ptr<Communicator>& communicator) {
+  uint64_t recorded = 0;
+  run_ranks(3, options, [&](int rank, std::unique_ptr<Communicator>& communicator) {
     bool right = true;
     for (int i = 0; i < 40; ++i) {
       const Status status = sum_exact(*communicator, 5'000, &right);
@@ -340,7 +395,62 @@ TEST(VerifiedSums, FailoverLeavesAnAggregatorWhoseSumsAreWrong) {
     EXPECT_TRUE(right);
     EXPECT_EQ(communicator->stats().failovers, 1u);
     EXPECT_THAT(communicator->describe(), HasSubstr("embedded shards"));
+    // The record is kept, though the counts of the session begin anew.
+    const CommunicatorStats stats = communicator->stats();
+    EXPECT_EQ(stats.sums_refused, 0u);
+    const std::lock_guard lock(mutex);
+    recorded += wrong_sums_of(stats, *aggregator);
   });
+  EXPECT_GT(recorded, 0u);
+  EXPECT_EQ(counter_of(*aggregator, "jobs_failed_wrong_sum"), 1u);
+  const std::lock_guard lock(mutex);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_THAT(reasons[0], HasSubstr("wrong_sum: "));
+  EXPECT_THAT(reasons[0], HasSubstr("by the aggregator at " + aggregator->status().data_addresses.at(0) +
+                                    " (stripe 0, "));
+}
+
+TEST(VerifiedSums, InC) {
+  const auto aggregator = start_faulty_aggregator();
+  const std::string address = aggregator->control_address();
+  std::atomic<uint64_t> recorded = 0;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      netsum_comm_options options = {};
+      options.struct_size = sizeof options;
+      options.rank = rank;
+      options.world_size = 2;
+      options.aggregators = address.c_str();
+      options.no_shared_memory = 1;
+      options.verify = NETSUM_VERIFY_BOTH;
+      netsum_comm* comm = nullptr;
+      ASSERT_EQ(netsum_comm_connect(&options, &comm), NETSUM_OK) << netsum_last_error();
+      std::vector<float> data(5'000);
+      int code = NETSUM_OK;
+      for (int i = 0; i < 1'000 && code == NETSUM_OK; ++i) {
+        netsum_work* work = nullptr;
+        ASSERT_EQ(netsum_all_reduce(comm, data.data(), data.data(), data.size(), NETSUM_FLOAT32, NETSUM_SUM,
+                                    0, &work),
+                  NETSUM_OK);
+        code = netsum_work_wait(work, -1);
+        netsum_work_free(work);
+      }
+      EXPECT_EQ(code, NETSUM_WRONG_SUM);
+      netsum_wrong_sums wrong[2] = {};
+      const size_t stripes = netsum_comm_wrong_sums(comm, wrong, 2);
+      EXPECT_LE(stripes, 1u);
+      if (stripes == 1) {
+        EXPECT_STREQ(wrong[0].aggregator, address.c_str());
+        EXPECT_EQ(wrong[0].address, aggregator->status().data_addresses.at(0));
+        EXPECT_EQ(wrong[0].stripe, 0u);
+        recorded += wrong[0].results;
+      }
+      netsum_comm_close(comm);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_GT(recorded, 0u);
 }
 
 }  // namespace

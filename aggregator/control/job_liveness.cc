@@ -91,4 +91,15 @@ std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
   return all;
 }
 
+std::vector<AggregatorCounter> JobTable::failures() const {
+  std::vector<AggregatorCounter> counters;
+  // Also codes that have not occurred, so that monitoring sees their first increase.
+  for (int32_t number = 1; error_name(static_cast<ErrorCode>(number)) != "unknown"; ++number) {
+    const auto found = failures_.find(static_cast<ErrorCode>(number));
+    counters.push_back({"jobs_failed_" + std::string(error_name(static_cast<ErrorCode>(number))),
+                        found == failures_.end() ? 0 : found->second});
+  }
+  return counters;
+}
+
 }  // namespace netsum

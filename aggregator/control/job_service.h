@@ -39,6 +39,8 @@ class JobService {
 
   virtual Status check_aggregator_token(const std::string& presented) = 0;
   virtual std::vector<AggregatorJobStatus> jobs() = 0;
+  // Jobs that have failed, by error code. Empty: the parent counts them.
+  virtual std::vector<AggregatorCounter> failures() = 0;
   virtual Result<control::TopologyReply> topology(const std::string& job) = 0;
   // Calls `done`, now or later, with the path (src/job/place_path.h) from the topmost aggregator to this one, `own`.
   // `call` asks for it.

@@ -156,6 +156,31 @@ TEST_F(JobStatusTest, ADeathInTheLog) {
   EXPECT_THAT(kinds(), ElementsAre(Kind::kJobEnded));
 }
 
+TEST_F(JobStatusTest, FailedJobsAreCountedByCode) {
+  const auto failed = [this](const std::string& code) {
+    for (const AggregatorCounter& counter : table_.failures())
+      if (counter.name == "jobs_failed_" + code) return static_cast<int>(counter.value);
+    return -1;
+  };
+  EXPECT_EQ(failed("wrong_sum"), 0);
+  EXPECT_EQ(failed("ok"), -1);
+  EXPECT_EQ(failed("unknown"), -1);
+  const MemberId first = join(0), second = join(1);
+  const Status wrong(ErrorCode::kWrongSum, "a sum by the aggregator");
+  // Each rank that sees it reports it.
+  EXPECT_TRUE(table_.report({"train", "secret", "", 0, first}, wrong).ok());
+  EXPECT_TRUE(table_.report({"train", "secret", "", 1, second}, wrong).ok());
+  EXPECT_EQ(failed("wrong_sum"), 1);
+  EXPECT_EQ(failed("peer_lost"), 0);
+  table_.stream_ended(first);
+  table_.stream_ended(second);
+  const MemberId third = join(0);
+  join(1);
+  table_.stream_ended(third);
+  EXPECT_EQ(failed("wrong_sum"), 1);
+  EXPECT_EQ(failed("peer_lost"), 1);
+}
+
 TEST_F(JobStatusTest, ARefusalInTheLog) {
   join(0);
   table_.take_notes();

@@ -306,6 +306,7 @@ void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
   release(number);
   job.state = State::kFailed;
   job.failure = failure.to_string();
+  ++failures_[failure.code()];
   note(AggregatorEvent::Kind::kJobFailed, job, failure.rank(), {}, job.failure);
   for (const int rank : job.ranks(true)) {
     const MemberId id = job.members[static_cast<size_t>(rank)]->id;

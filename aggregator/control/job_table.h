@@ -160,6 +160,8 @@ class JobTable {
   uint32_t payload_limit() const;
   // Samples the progress of each running job. Repeated calls show which ranks a job waits for (JobWatch).
   std::vector<AggregatorJobStatus> jobs(int64_t now_us);
+  // Jobs that have failed, by error code: "jobs_failed_wrong_sum" and so on, for every code.
+  std::vector<AggregatorCounter> failures() const;
   // What the plan of a running job is made from; "" names the only one. Errors: kInvalidArgument: no such job, or several;
   // kUnsupported: this aggregator has made no plan for it.
   Result<control::TopologyReply> topology(const std::string& name) const;
@@ -302,6 +304,7 @@ class JobTable {
   std::map<Identity, int64_t> turned_away_;
   // The one unused for longest first, so that delayed packets of its previous job are unlikely to arrive.
   std::deque<Index> free_indices_;
+  std::map<ErrorCode, uint64_t> failures_;  // number of jobs
   std::vector<JobEvent> events_;
   std::vector<AggregatorEvent> notes_;
 };

@@ -163,6 +163,11 @@ std::vector<AggregatorJobStatus> LocalJobs::jobs() {
   return table_.jobs(monotonic_us());
 }
 
+std::vector<AggregatorCounter> LocalJobs::failures() {
+  const std::lock_guard lock(mutex_);
+  return table_.failures();
+}
+
 Result<control::TopologyReply> LocalJobs::topology(const std::string& job) {
   const std::lock_guard lock(mutex_);
   return table_.topology(job);

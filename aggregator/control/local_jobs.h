@@ -35,6 +35,7 @@ class LocalJobs final : public JobService, public std::enable_shared_from_this<L
   bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
   Status check_aggregator_token(const std::string& presented) override;
   std::vector<AggregatorJobStatus> jobs() override;
+  std::vector<AggregatorCounter> failures() override;
   Result<control::TopologyReply> topology(const std::string& job) override;
   void place(const grpc::CallbackServerContext&, PlaceInfo own,
              std::function<void(const Result<PlaceInfo>&)> done) override {

@@ -55,6 +55,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
   Status check_aggregator_token(const std::string& presented) override;
   std::vector<AggregatorJobStatus> jobs() override;
+  std::vector<AggregatorCounter> failures() override { return {}; }
   Result<control::TopologyReply> topology(const std::string&) override {
     return Status(ErrorCode::kUnsupported,
                   "this aggregator has a parent, which knows the plan: ask the one at " + options_.parent);

@@ -192,7 +192,9 @@ AggregatorStatus Service::status() const {
                             .bytes_sent = port.bytes_sent});
   }
   status.counters = dataplane_->counters();
+  for (AggregatorCounter& counter : jobs_->failures()) status.counters.push_back(std::move(counter));
   status.dataplane = dataplane_->kind();
+  status.verify_modes = verify_modes_of(dataplane_->limits().capabilities);
   status.slots_per_core = dataplane_->limits().slots_per_stripe;
   status.slots_free = dataplane_->free_slots();
   return status;
@@ -213,6 +215,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
   reply->set_slots_per_core(now.slots_per_core);
   reply->set_slots_free(now.slots_free);
   for (const std::string& endpoint : now.data_addresses) reply->add_data_endpoints(endpoint);
+  for (const std::string& mode : now.verify_modes) reply->add_verify_modes(mode);
   for (const AggregatorPortStatus& port : now.ports) {
     control::PortStatus& entry = *reply->add_ports();
     entry.set_address(port.address);

@@ -345,6 +345,7 @@ AggregatorCore::Frame AggregatorCore::result_of(const Job& job, uint16_t job_ind
 }
 
 void AggregatorCore::flip_a_bit(uint32_t slot, uint32_t bank) {
+  injected_flips_.add();
   const uint64_t bit = faults_.below(8 * uint64_t{slots_[slot].rounds[bank].payload_bytes});
   uint8_t& byte = frame_of(slot, bank)[NETSUM_HEADER_BYTES + bit / 8];
   byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);

@@ -1,7 +1,7 @@
 // One core of the user-space dataplane, without I/O: packets in, packets out. The server drives it with sockets, the
 // simulator with a virtual network.
 //
-// Thread rule: one thread, except counters(), which any thread may read.
+// Thread rule: one thread, except counters() and injected_flips(), which any thread may read.
 #ifndef NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
 #define NETSUM_AGGREGATOR_CORE_AGGREGATOR_CORE_H_
 
@@ -70,6 +70,7 @@ class AggregatorCore {
   void clear();
 
   const AggregatorCoreCounters& counters() const { return counters_; }
+  uint64_t injected_flips() const { return injected_flips_.get(); }  // bits, by Limits::flipped_bits
 
  private:
   // A member's address, and the local address that it sends to (InPacket::local).
@@ -135,6 +136,7 @@ class AggregatorCore {
 
   const Limits limits_;
   Rng faults_;
+  Counter injected_flips_;
   const uint32_t frame_stride_;
   const netsum_rate rate_;  // of each job
   std::vector<Job> jobs_;

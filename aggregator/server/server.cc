@@ -276,13 +276,15 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
         return sum;
       },
       &counters);
-  uint64_t injected = 0, overflowed = 0;
+  uint64_t injected = 0, flips = 0, overflowed = 0;
   for (const auto& served : stripes_) {
     injected += served.stripe->injected();
+    flips += served.stripe->core.injected_flips();
     overflowed += served.stripe->io->overflowed();
   }
   counters.push_back({"drop_queue_full", overflowed});
   counters.push_back({"drop_injected", injected});
+  counters.push_back({"injected_flips", flips});
   return counters;
 }
 

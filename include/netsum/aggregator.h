@@ -67,6 +67,8 @@ struct AggregatorStatus {
   uint64_t unix_time_ms = 0;  // the aggregator's clock
   bool draining = false;      // accepts no more jobs
   std::string dataplane;      // "user-space", "xdp"
+  // What can protect the sums of its jobs: "packet", "both", "sum" (netsum::Verify). Empty: its release does not tell.
+  std::vector<std::string> verify_modes;
   uint32_t slots_per_core = 0;
   uint32_t slots_free = 0;  // on the core with the fewest free slots
 };

@@ -76,6 +76,14 @@ struct CommunicatorStats {
   // Verify::kBoth, kSum: results whose tag was right, and results that were not taken because it was wrong.
   uint64_t sums_verified = 0;
   uint64_t sums_refused = 0;
+  // The refused results by stripe, since connect(): failovers and regroups do not reset them. Only stripes that have had some.
+  struct WrongSums {
+    std::string aggregator;  // as in CommunicatorOptions::aggregators; "hosts": an embedded shard
+    uint32_t stripe = 0;     // the number in messages of kWrongSum
+    std::string address;     // of the stripe
+    uint64_t results = 0;
+  };
+  std::vector<WrongSums> wrong_sums;
   uint64_t packets_dropped = 0;  // received and refused; `drops` has the reasons
   double srtt_us = 0;            // smoothed round-trip time of the slowest stripe, in microseconds
   // Traffic with each stripe (a core of an aggregator, or a rank's embedded shard) that has a share, in stripe order.

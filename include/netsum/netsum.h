@@ -215,6 +215,14 @@ typedef struct netsum_stats {
   uint64_t scales_mispredicted;
 } netsum_stats;
 
+/* netsum::CommunicatorStats::WrongSums: results of one stripe that were refused because their sums were wrong. */
+typedef struct netsum_wrong_sums {
+  const char* aggregator; /* as in the options; "hosts": an embedded shard */
+  const char* address;    /* of the stripe */
+  uint64_t stripe;
+  uint64_t results;
+} netsum_wrong_sums;
+
 /* Equal to netsum::SparseMode. */
 typedef enum netsum_sparse_mode {
   NETSUM_SPARSE_AUTO = 0, /* by an index of what is not zero, if that sends fewer bytes */
@@ -321,6 +329,9 @@ NETSUM_API int netsum_comm_status(const netsum_comm* comm);
 /* Writes this rank's counts to *stats, whose struct_size the caller has set. Fields that the library does not know
  * become 0. */
 NETSUM_API int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats);
+/* Writes the first `most` stripes with wrong sums since netsum_comm_connect() to `stripes`, and returns how many there are. Texts are
+ * valid until this thread's next call of this function. `stripes` may be NULL if `most` is 0. Returns 0 if `comm` is NULL. */
+NETSUM_API size_t netsum_comm_wrong_sums(const netsum_comm* comm, netsum_wrong_sums* stripes, size_t most);
 /* One line for humans that says where the sums are made and why. Valid until this thread's next call of this function.
  * Never NULL. */
 NETSUM_API const char* netsum_comm_describe(const netsum_comm* comm);

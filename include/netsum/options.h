@@ -81,7 +81,7 @@ struct InjectedFaults {
   // the kernel's random numbers cannot be seeded.
   uint64_t seed = 1;
   // Probability, 0 to 1, with which one bit flips in memory. Of a rank: of a received packet, before it is verified. Of an
-  // aggregator with DataplaneKind::kUser: of a sum's lanes in the slot, before the sum is tagged. Ignored by the others.
+  // aggregator: of a sum's lanes in the slot, before the sum is tagged; kUnsupported except with DataplaneKind::kUser.
   double flipped_bits = 0;
 };
 
@@ -305,7 +305,7 @@ struct AggregatorOptions {
   // so no thread ever has them. (The sockets of the control service and of metrics are opened later.) If it returns
   // an error, start() fails with it.
   std::function<Status()> drop_privileges;
-  // Counted as "drop_injected". With kXdp it applies to netsum's packets only.
+  // Counted as "drop_injected" and "injected_flips". With kXdp, loss applies to netsum's packets only.
   InjectedFaults inject;
   // Called for every event, in order, on the control plane's threads. It must neither block nor call the aggregator.
   std::function<void(const AggregatorEvent&)> on_event;

@@ -66,6 +66,7 @@ RemoteStatus from_reply(const control::StatusReply& reply) {
   status.unix_time_ms = reply.unix_time_ms();
   status.draining = reply.draining();
   status.dataplane = text(reply.dataplane());
+  status.verify_modes = texts(reply.verify_modes());
   status.slots_per_core = reply.slots_per_core();
   status.slots_free = reply.slots_free();
   return remote;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/job/encoded_fields.h"
+#include "src/job/job_spec.h"
 #include "wire/ids.h"
 #include "wire/parse.h"
 
@@ -148,6 +149,15 @@ void add_cookies(Capabilities* can) {
 void need_cookies(Capabilities* needs) {
   needs->clear_tags();
   needs->add_tags(NETSUM_TAG_COOKIE);
+}
+
+std::vector<std::string> verify_modes_of(const Capabilities& can) {
+  std::vector<std::string> modes;
+  Capabilities with_cookies;
+  need_cookies(&with_cookies);
+  if (missing({}, can).empty()) modes = {verify_name(Verify::kPacket), verify_name(Verify::kBoth)};
+  if (missing(with_cookies, can).empty()) modes.push_back(verify_name(Verify::kSum));
+  return modes;
 }
 
 uint32_t packet_tag_of(const JobSpec& job) {

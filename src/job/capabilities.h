@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "netsum/status.h"
 #include "src/job/job.pb.h"
@@ -25,6 +26,8 @@ void add_cookies(Capabilities* can);
 void need_cookies(Capabilities* needs);
 // What the packets of the job have: NETSUM_TAG_*.
 uint32_t packet_tag_of(const JobSpec& job);
+// netsum::Verify of the jobs that a dataplane can sum for, by name.
+std::vector<std::string> verify_modes_of(const Capabilities& can);
 // Adds the formats of element values.
 void add_values(Capabilities* can);
 // Whether the formats include all formats of values.

@@ -26,6 +26,16 @@ TEST(Capabilities, WhoSaysNothingCanDoAndNeedsTheStandard) {
   EXPECT_TRUE(check_needs(job_that_needs(standard_capabilities(1440)), Capabilities(), kWho).ok());
 }
 
+TEST(Capabilities, ModesOfVerify) {
+  Capabilities can = standard_capabilities(1440);
+  EXPECT_THAT(verify_modes_of(can), ElementsAre("packet", "both"));
+  add_cookies(&can);
+  EXPECT_THAT(verify_modes_of(can), ElementsAre("packet", "both", "sum"));
+  can.clear_tags();
+  can.add_tags(NETSUM_TAG_COOKIE);
+  EXPECT_THAT(verify_modes_of(can), ElementsAre("sum"));
+}
+
 TEST(Capabilities, ValuesAreSummedOnlyWhereAllCan) {
   Capabilities values = standard_capabilities(1440);
   EXPECT_FALSE(sums_values(values));

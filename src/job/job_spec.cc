@@ -85,6 +85,10 @@ std::string verify_name(const JobSpec& spec) {
   return text_of(std::to_string(spec.verify()), kVerifyNames);
 }
 
+std::string verify_name(Verify verify) {
+  return kVerifyNames[static_cast<size_t>(verify)];
+}
+
 WhenFull when_full_of(const JobSpec& spec) {
   const uint32_t value = spec.when_full();
   return value <= static_cast<uint32_t>(WhenFull::kHosts) ? static_cast<WhenFull>(value) : WhenFull::kFail;

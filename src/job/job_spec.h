@@ -37,6 +37,7 @@ RegroupRule regroup_rule(const JobSpec& spec);
 
 // The name of the mode by which the job's sums are protected (netsum::Verify); its number if this release does not know it.
 std::string verify_name(const JobSpec& spec);
+std::string verify_name(Verify verify);
 
 // A value that this release does not know counts as kFail.
 WhenFull when_full_of(const JobSpec& spec);

@@ -7,7 +7,7 @@
 namespace netsum {
 namespace {
 
-constexpr std::string_view kDropPrefix = "drop_";
+constexpr std::string_view kDropPrefix = "drop_", kFailedPrefix = "jobs_failed_";
 
 struct Known {
   std::string_view counter;  // its name in dataplanes
@@ -41,6 +41,11 @@ void add_counters(const AggregatorStatus& status, MetricsPage* page) {
     if (counter.name.starts_with(kDropPrefix)) {
       page->counter("netsum_aggregator_packets_dropped_total", "Packets dropped, by the rule that they broke",
                     {{"reason", counter.name.substr(kDropPrefix.size())}}, value);
+      continue;
+    }
+    if (counter.name.starts_with(kFailedPrefix)) {
+      page->counter("netsum_aggregator_jobs_failed_total", "Jobs that have failed, by error code",
+                    {{"code", counter.name.substr(kFailedPrefix.size())}}, value);
       continue;
     }
     const auto* known = std::find_if(std::begin(kCounters), std::end(kCounters),

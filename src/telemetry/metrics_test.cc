@@ -8,6 +8,7 @@
 #include "src/telemetry/aggregator_metrics.h"
 #include "src/telemetry/metrics_endpoint.h"
 #include "src/telemetry/metrics_page.h"
+#include "src/telemetry/worker_metrics.h"
 
 namespace netsum {
 namespace {
@@ -85,7 +86,8 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
   status.dataplane = "user-space";
   status.slots_per_core = 100;
   status.slots_free = 60;
-  status.counters = {{"packets_received", 7}, {"drop_bad_check", 2}, {"drop_too_short", 0}};
+  status.counters = {
+      {"packets_received", 7}, {"drop_bad_check", 2}, {"drop_too_short", 0}, {"jobs_failed_wrong_sum", 3}};
   AggregatorJobStatus job;
   job.name = "mine";
   job.world_size = 2;
@@ -107,6 +109,7 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
         "netsum_aggregator_packets_received_total 7\n",
         "netsum_aggregator_packets_dropped_total{reason=\"bad_check\"} 2\n",
         "netsum_aggregator_packets_dropped_total{reason=\"too_short\"} 0\n",
+        "netsum_aggregator_jobs_failed_total{code=\"wrong_sum\"} 3\n",
         "netsum_aggregator_job_info{job_name=\"mine\",verify=\"both\"} 1\n",
         "netsum_aggregator_slots_in_use 40\n", "netsum_aggregator_job_running{job_name=\"mine\"} 1\n",
         "netsum_aggregator_job_sums_total{job_name=\"mine\"} 12\n",
@@ -116,6 +119,28 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("job_running{job_name=\"mine\"} 0")));
+}
+
+TEST(WorkerMetricsTest, ModeAndWrongSumsByAggregator) {
+  WorkerView worker;
+  worker.job = "mine";
+  worker.rank = 3;
+  worker.verify = "both";
+  worker.places = {"10.0.0.9:5151", "hosts"};
+  worker.stats.sums_refused = 2;
+  // Of the second place, and of one that the job has left.
+  worker.stats.wrong_sums = {{"hosts", 1, "10.0.0.1:7000", 2},
+                             {"10.0.0.8:5151", 0, "10.0.0.8:7000", 4},
+                             {"10.0.0.8:5151", 1, "10.0.0.8:7001", 5}};
+  MetricsPage page;
+  add_worker_metrics(worker, &page);
+  const std::string text = page.text();
+  const std::string refused = "netsum_worker_sums_refused_total{job_name=\"mine\",rank=\"3\",aggregator=";
+  for (const std::string& line :
+       {std::string("netsum_worker_info{job_name=\"mine\",rank=\"3\",verify=\"both\"} 1\n"),
+        refused + "\"10.0.0.9:5151\"} 0\n", refused + "\"hosts\"} 2\n", refused + "\"10.0.0.8:5151\"} 9\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
 }
 
 MetricsEndpoint::Source source(const std::string& metric, std::string not_ready = {}) {

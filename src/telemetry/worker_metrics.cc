@@ -1,8 +1,27 @@
 #include "src/telemetry/worker_metrics.h"
 
 #include <algorithm>
+#include <map>
 
 namespace netsum {
+
+namespace {
+
+// Places without wrong sums have their series, too, so that its first increase is seen.
+void add_wrong_sums(const WorkerView& worker, const MetricsPage::Labels& labels, MetricsPage* page) {
+  std::map<std::string, uint64_t> results;
+  for (const std::string& place : worker.places) results[place];
+  for (const CommunicatorStats::WrongSums& wrong : worker.stats.wrong_sums)
+    results[wrong.aggregator] += wrong.results;
+  for (const auto& [place, count] : results) {
+    MetricsPage::Labels more = labels;
+    more.emplace_back("aggregator", place);
+    page->counter("netsum_worker_sums_refused_total", "Results with wrong sums, which were not taken", more,
+                  static_cast<double>(count));
+  }
+}
+
+}  // namespace
 
 void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   const CommunicatorStats& stats = worker.stats;
@@ -15,6 +34,8 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   const auto counter = [&](const char* name, const char* help, uint64_t value) {
     page->counter(name, help, labels, static_cast<double>(value));
   };
+  page->gauge("netsum_worker_info", "Always 1; what protects the sums: packet, both or sum",
+              with("verify", worker.verify), 1);
   page->gauge("netsum_worker_ready", "1 when every rank has joined and nothing has failed", labels,
               worker.ready ? 1 : 0);
   page->gauge("netsum_worker_world_size", "Ranks of the job", labels, worker.world_size);
@@ -41,8 +62,7 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   counter("netsum_worker_scales_mispredicted_total",
           "Chunks that were sent again because their scales were predicted wrong", stats.scales_mispredicted);
   counter("netsum_worker_sums_verified_total", "Results whose sums have been verified", stats.sums_verified);
-  counter("netsum_worker_sums_refused_total", "Results with wrong sums, which were not taken",
-          stats.sums_refused);
+  add_wrong_sums(worker, labels, page);
   for (const CommunicatorStats::Drop& drop : stats.drops) {
     page->counter("netsum_worker_packets_dropped_total", "Packets dropped, by the rule that they broke",
                   with("reason", drop.reason), static_cast<double>(drop.packets));

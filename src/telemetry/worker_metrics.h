@@ -3,6 +3,7 @@
 #define NETSUM_SRC_TELEMETRY_WORKER_METRICS_H_
 
 #include <string>
+#include <vector>
 
 #include "netsum/communicator.h"
 #include "src/telemetry/metrics_page.h"
@@ -13,7 +14,9 @@ struct WorkerView {
   std::string job;
   int rank = 0;
   int world_size = 1;
-  bool ready = false;  // connected, and nothing has failed
+  bool ready = false;               // connected, and nothing has failed
+  std::string verify;               // what protects its sums: "packet", "both" or "sum"
+  std::vector<std::string> places;  // of its sums now: aggregators, "hosts"
   CommunicatorStats stats;
 };
 

@@ -67,6 +67,38 @@ class DoctorTest(CommandTest):
         assert "on this host" in finding["found"]
         assert "UDP" in finding["advice"]
 
+    @pytest.mark.parametrize("mode", ["packet", "both", "sum"])
+    def test_sums_of_an_aggregator(self, mode):
+        address = self.start_aggregator().address
+        findings = self.doctor("--aggregator", address, "--verify", mode)
+        assert "--verify packet, both, sum" in findings[f"{address} control"]["found"]
+        finding = findings[f"{address} sums"]
+        assert finding["grade"] == "ok", finding
+        assert f"20 sums of two ranks were right with verify '{mode}'" in finding["found"]
+        assert ("verified by their tags" in finding["found"]) == (mode != "packet")
+
+    @pytest.mark.parametrize("mode", ["packet", "both", "sum"])
+    def test_an_aggregator_whose_sums_are_wrong(self, mode):
+        daemon = self.start_aggregator("--inject-flips", "1%")
+        finding = self.doctor("--aggregator", daemon.address, "--verify", mode, status=1)[f"{daemon.address} sums"]
+        assert finding["grade"] == "fail"
+        assert "out of service" in finding["advice"]
+        if mode == "packet":
+            assert "nothing has told" in finding["found"]
+        else:
+            assert re.search(r"wrong_sum: .*by the aggregator at 127\.0\.0\.1:\d+ \(stripe 0", finding["found"])
+            daemon.wait_for("job failed", "wrong_sum")
+
+    def test_sums_that_nobody_makes(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            findings = self.doctor("--aggregator", address, "--timeout", "2s", "--verify", "both", status=1)
+        assert f"{address} sums" not in findings, "nothing is tried without a control connection"
+        refused = self.run_command("doctor", "--verify", "all")
+        assert refused.status == 2
+        refused.wait_for("--verify", "both, packet, sum")
+
     def test_packets_larger_than_the_aggregator_takes(self):
         address = self.start_aggregator("--mtu", "1500").address
         finding = self.doctor("--aggregator", address, "--mtu", 9000, status=1)[f"{address} data path"]

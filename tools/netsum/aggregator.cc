@@ -116,6 +116,7 @@ class AggregatorCommand : public Subcommand {
   void set_addresses();
   int report_start_failure(const Status& status, Log& log) const;
   void announce(const Aggregator& aggregator, const MetricsSource* metrics) const;
+  void warn_of_faults(Log& log) const;
   void warn_of_shared_processors(Log& log) const;
   int drain(Aggregator& aggregator, const StopSignals& signals, Log& log) const;
 
@@ -229,6 +230,11 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
                    "Address of /metrics (Prometheus), /healthz and /readyz over HTTP; default: none")
       ->check(host_port());
   declare_inject_flags(*app_, options_.inject);
+  add_parsed(
+      *app_, "--inject-flips", options_.inject.flipped_bits, parse_probability,
+      "Fault injection, for rehearsals of alarms: share of the sums in which one bit is flipped. Jobs\n"
+      "that do not verify their sums get wrong results. Only with --dataplane user")
+      ->default_str("0");
   app_->add_option("--log-level", log_level_, "Minimum level of log lines")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
@@ -366,6 +372,18 @@ void raise_open_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void AggregatorCommand::warn_of_faults(Log& log) const {
+  if (options_.inject.loss > 0) {
+    log.warn("FAULTS ARE INJECTED (--inject-loss): " + format_percent(options_.inject.loss) +
+             " of the packets received are dropped on purpose; not for production");
+  }
+  if (options_.inject.flipped_bits > 0) {
+    log.warn("FAULTS ARE INJECTED (--inject-flips): in " + format_percent(options_.inject.flipped_bits) +
+             " of the sums one bit is flipped on purpose, so jobs that do not verify their sums get wrong "
+             "results; for rehearsals only");
+  }
+}
+
 void AggregatorCommand::warn_of_shared_processors(Log& log) const {
   const size_t usable = usable_processors().size();
   if (options_.dataplane != DataplaneKind::kUser || static_cast<size_t>(options_.cores) <= usable) return;
@@ -396,11 +414,7 @@ int AggregatorCommand::run() {
     metrics = std::move(opened).value();
   }
   announce(aggregator, metrics.get());
-  if (options_.inject.loss > 0) {
-    log.warn("FAULTS ARE INJECTED (--inject-loss): " + format_percent(options_.inject.loss) +
-             " of the packets received are dropped on purpose; not for production");
-  }
-
+  warn_of_faults(log);
   warn_of_shared_processors(log);
 
   WaitLog waits(&log);

@@ -39,8 +39,6 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"int64", DataType::kInt64}};
 const std::map<std::string, Shares> kShares = {
     {"auto", Shares::kAuto}, {"planned", Shares::kPlanned}, {"off", Shares::kOff}};
-const std::map<std::string, Verify> kVerify = {
-    {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
 const std::map<std::string, WhenFull> kWhenFull = {
     {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
 const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
@@ -257,7 +255,7 @@ void BenchCommand::declare_failures() {
              "of the links, and correct that while the job runs (auto) or not (planned); or divide them\n"
              "equally between the aggregators")
       ->envname("NETSUM_SHARES");
-  add_choice(*app_, "--verify", options_.verify, kVerify,
+  add_choice(*app_, "--verify", options_.verify, kVerifyModes,
              "What is protected by a tag: each packet, each sum (the ranks verify that aggregators add "
              "right), or both")
       ->envname("NETSUM_VERIFY");

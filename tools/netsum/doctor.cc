@@ -26,6 +26,8 @@ constexpr char kExamples[] =
     "  netsum doctor                                   this machine\n"
     "  netsum doctor --aggregator 10.0.0.9:5151        and the path to an aggregator\n"
     "  netsum doctor --aggregator 10.0.0.9:5151 --mtu 9000 --json\n"
+    "  netsum doctor --aggregator 10.0.0.9:5151 --verify both\n"
+    "                                                  and whether its sums are right\n"
     "  netsum doctor --serve 10.0.0.1:5150             on one rank's host: answer another's checks\n"
     "  netsum doctor --peer 10.0.0.1:5150              on another's: check the path to the first\n"
     "  netsum doctor --serve-rates 10.0.0.1:5150       on every host: take part in measurements of rates\n"
@@ -93,6 +95,10 @@ DoctorCommand::DoctorCommand(CLI::App& root) {
   add_choice(*app_, "--packet-io", check_.af_xdp, {{"udp", false}, {"af_xdp", true}},
              "With af_xdp, also try AF_XDP on the path, which briefly attaches an XDP program")
       ->envname("NETSUM_PACKET_IO");
+  add_choice(*app_, "--verify", check_.verify,
+             std::map<std::string, std::optional<Verify>>(kVerifyModes.begin(), kVerifyModes.end()),
+             "Also sum numbers of two ranks at the aggregators and check the sums, in a job of this mode")
+      ->envname("NETSUM_VERIFY");
   add_parsed(*app_, "--timeout", check_.timeout, parse_duration, "Timeout of each step of a check")
       ->default_str("5s");
   token_.declare(*app_, "File with the token that the aggregator requires");

@@ -3,10 +3,12 @@
 #define NETSUM_TOOLS_NETSUM_DOCTOR_CHECKS_H_
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "netsum/options.h"
+#include "netsum/status.h"
 
 namespace netsum::tool {
 
@@ -27,12 +29,22 @@ struct GroupCheck {
   std::string aggregator_token;
   TlsOptions tls;
   int mtu = 1500;
-  bool af_xdp = false;  // also open an AF_XDP socket, which attaches an XDP program for a moment
+  bool af_xdp = false;           // also open an AF_XDP socket, which attaches an XDP program for a moment
+  std::optional<Verify> verify;  // also check sums of a job in this mode
   std::chrono::milliseconds timeout{5'000};  // of each step
 };
 
+// "packet, both".
+std::string listed(const std::vector<std::string>& names);
+// What to do about an error of connect() or of a status query.
+std::string advice_for(const Status& status);
+
 // Checks of the way to one aggregator or peer: control connection, versions, clocks, full-size packets.
 std::vector<Finding> check_group(const GroupCheck& check);
+
+// Sums of two ranks in this process, in the mode `check.verify`, which must be set. `can`: the modes that the aggregator has
+// announced; empty: unknown.
+Finding check_sums(const GroupCheck& check, const std::vector<std::string>& can);
 
 }  // namespace netsum::tool
 

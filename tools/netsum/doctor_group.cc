@@ -19,21 +19,6 @@ using std::chrono::system_clock;
 
 constexpr double kClockLimitMs = 1000;
 
-std::string advice_for(const Status& status) {
-  switch (status.code()) {
-    case ErrorCode::kPermissionDenied:
-      return "check the token (--token-file, NETSUM_AGGREGATOR_TOKEN) and the certificates (--tls-...)";
-    case ErrorCode::kVersionMismatch:
-      return "install the same netsum on both ends; this end is " NETSUM_VERSION_STRING;
-    case ErrorCode::kResourceExhausted:
-      return "wait for a job to end, or start the aggregator with more --max-jobs or --slots";
-    default:
-      return "check the address, that `netsum aggregator` (or `netsum doctor --serve`) runs there, and that "
-             "no "
-             "firewall blocks TCP to it";
-  }
-}
-
 Finding check_versions(const std::string& address, const RemoteStatus& remote) {
   Finding finding{Grade::kOk, address + " version",
                   remote.status.version + ", protocol " + std::to_string(remote.protocol_version), ""};
@@ -114,6 +99,27 @@ Finding check_af_xdp(const GroupCheck& check) {
 
 }  // namespace
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string advice_for(const Status& status) {
+  switch (status.code()) {
+    case ErrorCode::kPermissionDenied:
+      return "check the token (--token-file, NETSUM_AGGREGATOR_TOKEN) and the certificates (--tls-...)";
+    case ErrorCode::kVersionMismatch:
+      return "install the same netsum on both ends; this end is " NETSUM_VERSION_STRING;
+    case ErrorCode::kResourceExhausted:
+      return "wait for a job to end, or start the aggregator with more --max-jobs or --slots";
+    default:
+      return "check the address, that `netsum aggregator` (or `netsum doctor --serve`) runs there, and that "
+             "no "
+             "firewall blocks TCP to it";
+  }
+}
+
 std::vector<Finding> check_group(const GroupCheck& check) {
   const Result<RemoteStatus> asked =
       query_status(check.address, check.aggregator_token, check.tls, check.timeout);
@@ -131,7 +137,8 @@ std::vector<Finding> check_group(const GroupCheck& check) {
       {Grade::kOk, check.address + " control",
        fmt::format("answers in {:.2f} ms; {} dataplane, {} data ports, {} jobs{}",
                    remote.round_trip_us / 1000, remote.dataplane, remote.status.data_addresses.size(),
-                   remote.status.jobs.size(), remote.status.draining ? ", draining" : ""),
+                   remote.status.jobs.size(), remote.status.draining ? ", draining" : "") +
+           (remote.status.verify_modes.empty() ? "" : "; --verify " + listed(remote.status.verify_modes)),
        ""});
   if (remote.status.draining) {
     findings.back().grade = Grade::kWarn;
@@ -139,7 +146,11 @@ std::vector<Finding> check_group(const GroupCheck& check) {
   }
   findings.push_back(check_versions(check.address, remote));
   findings.push_back(check_clock(check.address, remote, after_ms - remote.round_trip_us / 2000));
-  if (findings[1].grade != Grade::kFail && !remote.status.draining) findings.push_back(check_path(check));
+  if (findings[1].grade != Grade::kFail && !remote.status.draining) {
+    findings.push_back(check_path(check));
+    if (check.verify && findings.back().grade != Grade::kFail)
+      findings.push_back(check_sums(check, remote.status.verify_modes));
+  }
   if (check.af_xdp) findings.push_back(check_af_xdp(check));
   return findings;
 }

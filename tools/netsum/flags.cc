@@ -119,7 +119,7 @@ void declare_inject_flags(CLI::App& app, InjectedFaults& faults, const std::stri
                  "Fault injection, for tests: share of received packets to drop, such as 0.01 or 1%")
           ->default_str("0");
   if (!variable.empty()) option->envname(variable);
-  app.add_option("--inject-seed", faults.seed, "Seed of --inject-loss (no effect with xdp)")
+  app.add_option("--inject-seed", faults.seed, "Seed of injected faults (no effect with xdp)")
       ->capture_default_str();
 }
 

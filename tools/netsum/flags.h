@@ -50,6 +50,10 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
   return add_parsed(app, flag, value, parse, what + ": " + all)->default_str(now);
 }
 
+// Of --verify.
+inline const std::map<std::string, Verify> kVerifyModes = {
+    {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
+
 // "host:port[,host:port...]"; empty parts are left out.
 Result<std::vector<std::string>> parse_addresses(std::string_view text);
 

@@ -107,6 +107,17 @@ std::string trouble_of(const Json& job) {
   return text.empty() ? "-" : text;
 }
 
+// Such as "2 wrong_sum, 1 peer_lost"; empty: none has failed.
+std::string failed_jobs_of(const Json& counters) {
+  constexpr std::string_view kPrefix = "jobs_failed_";
+  std::string text;
+  for (const auto& [name, value] : counters.items()) {
+    if (!name.starts_with(kPrefix) || value == 0) continue;
+    text += (text.empty() ? "" : ", ") + value.dump() + " " + printable(name.substr(kPrefix.size()));
+  }
+  return text;
+}
+
 }  // namespace
 
 Json status_report(const std::string& address, const RemoteStatus& before, const RemoteStatus& now,
@@ -137,6 +148,7 @@ Json status_report(const std::string& address, const RemoteStatus& before, const
           {"data_addresses", b.data_addresses},
           {"ports", ports},
           {"draining", b.draining},
+          {"verify_modes", b.verify_modes},
           {"round_trip_us", now.round_trip_us},
           {"slots_per_core", b.slots_per_core},
           {"slots_in_use", b.slots_per_core - std::min(b.slots_free, b.slots_per_core)},
@@ -179,6 +191,8 @@ std::string status_text(const Json& report) {
                     link > 0 ? fmt::format(", {:.4g} Gbit/s", link) : "",
                     port.at("received_gbits_per_s").get<double>(), port.at("sent_gbits_per_s").get<double>());
   }
+  if (const std::string failed = failed_jobs_of(report.at("counters")); !failed.empty())
+    text += "  jobs failed since it started: " + failed + "\n";
   if (report.at("jobs").empty()) return text + "  no jobs\n";
   text += fmt::format("  {:<24} {:<8} {:>8} {:>8} {:>10} {:>9}  {}\n", "JOB", "STATE", "MEMBERS", "AGE",
                       "SUMS/S", "GBIT/S", "LATE");

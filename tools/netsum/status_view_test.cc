@@ -66,6 +66,16 @@ TEST(StatusViewTest, SaysWhatProtectsTheSums) {
   }
 }
 
+TEST(StatusViewTest, SaysHowManyJobsHaveFailedAndWhy) {
+  RemoteStatus now = look(0, 0, {}, 5000);
+  now.status.counters.push_back({"jobs_failed_wrong_sum", 0});
+  EXPECT_THAT(status_text(status_report("a:1", now, now, 1)), Not(HasSubstr("failed")));
+  now.status.counters.back().value = 2;
+  now.status.counters.push_back({"jobs_failed_peer_lost", 1});
+  EXPECT_THAT(status_text(status_report("a:1", now, now, 1)),
+              HasSubstr("jobs failed since it started: 2 wrong_sum, 1 peer_lost\n"));
+}
+
 TEST(StatusViewTest, AnotherJobOfTheSameNameStartsFromNothing) {
   const Json report = status_report("a:1", look(0, 500, {0, 0}, 9000), look(0, 20, {0, 0}, 100), 1);
   EXPECT_DOUBLE_EQ(report.at("jobs").at(0).at("sums_per_s"), 0);

@@ -162,6 +162,16 @@ py::dict to_dict(const CommunicatorStats& stats, const SparseStats& sparse) {
   result["share_changes"] = stats.share_changes;
   result["sums_verified"] = stats.sums_verified;
   result["sums_refused"] = stats.sums_refused;
+  py::list wrong_sums;
+  for (const auto& wrong : stats.wrong_sums) {
+    py::dict item;
+    item["aggregator"] = wrong.aggregator;
+    item["stripe"] = wrong.stripe;
+    item["address"] = wrong.address;
+    item["results"] = wrong.results;
+    wrong_sums.append(item);
+  }
+  result["wrong_sums"] = wrong_sums;
   result["zero_chunks"] = stats.zero_chunks;
   result["scales_predicted"] = stats.scales_predicted;
   result["scales_mispredicted"] = stats.scales_mispredicted;
