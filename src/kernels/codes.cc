@@ -26,15 +26,6 @@ using VU = hn::VFromD<DU>;
 
 constexpr uint32_t kMostCompared = 4;  // bits
 
-template <typename T>
-HWY_INLINE const uint8_t* bytes_of(const T* values) {
-  return reinterpret_cast<const uint8_t*>(values);
-}
-template <typename T>
-HWY_INLINE uint8_t* bytes_of(T* values) {
-  return reinterpret_cast<uint8_t*>(values);
-}
-
 HWY_INLINE VI load_codes(const uint8_t* codes) {
   return hn::PromoteTo(DI(), load(D8(), codes));
 }

@@ -15,15 +15,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
-template <typename T>
-HWY_INLINE const uint8_t* bytes_of(const T* values) {
-  return reinterpret_cast<const uint8_t*>(values);
-}
-template <typename T>
-HWY_INLINE uint8_t* bytes_of(T* values) {
-  return reinterpret_cast<uint8_t*>(values);
-}
-
 // values / scale * levels within the limits; a NaN may be anything, which the integers limit.
 template <class DF>
 HWY_INLINE hn::VFromD<DF> exact_level(DF df, const float* values, hn::VFromD<DF> scale,

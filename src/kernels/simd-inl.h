@@ -52,6 +52,15 @@ HWY_INLINE void store(hn::VFromD<D> v, D d, uint8_t* to) {
 #endif
 }
 
+template <typename T>
+HWY_INLINE const uint8_t* bytes_of(const T* values) {
+  return reinterpret_cast<const uint8_t*>(values);
+}
+template <typename T>
+HWY_INLINE uint8_t* bytes_of(T* values) {
+  return reinterpret_cast<uint8_t*>(values);
+}
+
 // Calls body(from, to) for each `lanes` elements. The rest goes through buffers of a full vector, padded with
 // zeros (which no kernel minds), so nothing outside the caller's memory is touched.
 template <size_t kInBytes, size_t kOutBytes, class Body>
