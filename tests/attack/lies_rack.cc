@@ -19,9 +19,12 @@
 
 #include "aggregator/control/control_service.h"
 #include "aggregator/xdp/xdp_dataplane.h"
+#include "netsum/aggregator.h"
 #include "netsum/communicator.h"
+#include "src/base/rng.h"
 #include "tests/attack/frame_path.h"
 #include "tests/attack/known_jobs.h"
+#include "tests/attack/xdp_memory.h"
 #include "tests/conformance/veth_lab.h"
 
 namespace netsum::attack {
@@ -29,13 +32,14 @@ namespace {
 
 using conformance::VethLab;
 
-constexpr const char* kControl = "10.99.1.1:7001";
+constexpr uint32_t kSlots = 64;
 constexpr unsigned kPatienceS = 90;
 constexpr size_t kElements = 3'000;
 
 // In memory that all processes share.
 struct Board {
-  std::atomic<bool> listening = false;  // the aggregator
+  std::atomic<bool> listening = false;         // the aggregator
+  std::atomic<bool> parent_listening = false;  // its parent
   std::atomic<bool> lying = false;
   std::atomic<bool> stop = false;
   pthread_barrier_t ranks;
@@ -48,6 +52,23 @@ void write_text(const std::string& text, std::array<char, 400>* out) {
   const size_t size = std::min(text.size(), out->size() - 1);
   std::memcpy(out->data(), text.data(), size);
   (*out)[size] = 0;
+}
+
+int ranks_of(const RackOptions& options) {
+  return options.has_parent ? kMostRanks : kRackRanks;
+}
+
+// Ranks are on the first hosts, the parent on the next one.
+std::string address_on(int host, int port) {
+  const std::string address = VethLab::host_address(host).to_string();
+  return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+}
+std::string parent_control(const RackOptions& options) {
+  return address_on(ranks_of(options), 7001);
+}
+std::string rack_control() {
+  const std::string address = VethLab::switch_address().to_string();
+  return address.substr(0, address.rfind(':') + 1) + "7001";
 }
 
 pid_t fork_to(const std::function<void()>& body) {
@@ -67,12 +88,43 @@ void fail(Board* board, const Status& status) {
   write_text(status.message(), &board->message);
 }
 
-// The aggregator and what is on its links.
+void run_parent(const VethLab& lab, const RackOptions& options, Board* board) {
+  const VethLab::Inside inside = lab.in_host(ranks_of(options));
+  AggregatorOptions parent;
+  parent.listen = parent_control(options);
+  parent.in_switch = true;
+  const auto aggregator = Aggregator::start(parent);
+  if (!aggregator.ok()) return fail(board, aggregator.status());
+  board->parent_listening = true;
+  while (!board->stop) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+// While ranks sum, about as often as they do.
+void flip_bits(XdpMemory* memory, Board* board) {
+  for (Rng rng(1); !board->stop;) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50 + rng.below(500)));
+    if (board->lying) board->report.flips += memory->flip(&rng, kSlots) ? 1 : 0;
+  }
+}
+
+Result<std::unique_ptr<ControlService>> start_control(const RackOptions& options, Dataplane* dataplane) {
+  ControlServiceOptions control;
+  control.listen = rack_control();
+  control.max_jobs = 8;
+  control.place.set_kind(PlaceInfo::SWITCH);
+  control.place.set_address(control.listen);
+  if (options.has_parent) control.parent = parent_control(options);
+  return ControlService::start(control, dataplane);
+}
+
+// The aggregator, what is on its links, and what happens to its memory.
 void aggregate(const VethLab& lab, const RackOptions& options, Board* board) {
   const VethLab::Inside inside = lab.in_switch();
   auto xdp = start_xdp_dataplane(
-      {.bind = VethLab::switch_address(), .interfaces = lab.ports(), .slots = 64, .max_jobs = 8});
+      {.bind = VethLab::switch_address(), .interfaces = lab.ports(), .slots = kSlots, .max_jobs = 8});
   if (!xdp.ok()) return fail(board, xdp.status());
+  auto memory = XdpMemory::find();
+  if (!memory.ok()) return fail(board, memory.status());
   KnownJobs jobs(std::move(xdp).value());
   auto path = FramePath::open(lab, static_cast<int>(lab.ports().size()));
   if (!path.ok()) return fail(board, path.status());
@@ -81,15 +133,11 @@ void aggregate(const VethLab& lab, const RackOptions& options, Board* board) {
     const auto edit = [&](const FramePath::Passing& passing) { return liar(passing, !board->lying); };
     (*path)->carry(edit, board->stop);
   });
-  ControlServiceOptions control;
-  control.listen = kControl;
-  control.max_jobs = 8;
-  control.place.set_kind(PlaceInfo::SWITCH);
-  control.place.set_address(kControl);
-  const auto service = ControlService::start(control, &jobs);
+  const auto service = start_control(options, &jobs);
   if (!service.ok()) fail(board, service.status());
   board->listening = service.ok();
   if (!service.ok()) board->stop = true;
+  if (options.flips_bits) flip_bits(&*memory, board);
   carrier.join();
   board->report.path = liar.report();
   board->report.frames_lost = (*path)->lost();
@@ -135,15 +183,14 @@ void note_end(int job, const Status& status, RankReport* report) {
 CommunicatorOptions options_of(const RackOptions& options, int rank, int job) {
   CommunicatorOptions mine;
   mine.rank = rank;
-  mine.world_size = kRackRanks;
+  mine.world_size = ranks_of(options);
   mine.job = "lies" + std::to_string(job);
-  mine.aggregators = {kControl};
+  mine.aggregators = {rank < kRackRanks ? rack_control() : parent_control(options)};
   mine.verify = options.verify;
   mine.slots = 8;
   mine.shared_memory = false;
   if (options.failover) {
-    const std::string first = VethLab::host_address(0).to_string();
-    mine.root = first.substr(0, first.rfind(':') + 1) + std::to_string(7100 + job);
+    mine.root = address_on(0, 7100 + job);
     mine.on_failure = FailurePolicy::kFailover;
     mine.fallback_aggregators = {"hosts"};
   }
@@ -194,7 +241,7 @@ uint64_t RackReport::sum(uint64_t RankReport::*count) const {
 }
 
 Result<RackReport> run_rack(const RackOptions& options) {
-  const auto lab = VethLab::make(kRackRanks, 1500, /*cut_links=*/true);
+  const auto lab = VethLab::make(ranks_of(options) + (options.has_parent ? 1 : 0), 1500, /*cut_links=*/true);
   if (!lab.ok()) return lab.status();
   void* const memory =
       mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -204,17 +251,23 @@ Result<RackReport> run_rack(const RackOptions& options) {
   pthread_barrierattr_t shared;
   pthread_barrierattr_init(&shared);
   pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-  pthread_barrier_init(&board->ranks, &shared, kRackRanks);
+  pthread_barrier_init(&board->ranks, &shared, static_cast<unsigned>(ranks_of(options)));
 
-  const pid_t aggregator = fork_to([&] { aggregate(**lab, options, board.get()); });
-  wait_until(board->listening, aggregator);
+  std::vector<pid_t> aggregators;
+  const auto start = [&](void (*run)(const VethLab&, const RackOptions&, Board*),
+                         const std::atomic<bool>& ready) {
+    aggregators.push_back(fork_to([&] { run(**lab, options, board.get()); }));
+    wait_until(ready, aggregators.back());
+  };
+  if (options.has_parent) start(run_parent, board->parent_listening);
+  start(aggregate, board->listening);
   bool well = true;
   std::vector<pid_t> ranks;
-  for (int rank = 0; rank < kRackRanks && board->listening; ++rank)
+  for (int rank = 0; rank < ranks_of(options) && board->listening; ++rank)
     ranks.push_back(fork_to([&, rank] { run_rank(**lab, options, rank, board.get()); }));
   for (const pid_t rank : ranks) well &= ended_well(rank);
   board->stop = true;
-  well &= ended_well(aggregator);
+  for (const pid_t aggregator : aggregators) well &= ended_well(aggregator);
   if (board->failure != ErrorCode::kOk) return Status(board->failure, board->message.data());
   if (!well) return Status(ErrorCode::kInternal, "a process of the rack did not end by itself");
   return board->report;

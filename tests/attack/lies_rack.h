@@ -14,13 +14,17 @@
 namespace netsum::attack {
 
 inline constexpr int kRackRanks = 3;
+// With a parent, one more rank joins that.
+inline constexpr int kMostRanks = kRackRanks + 1;
 
 struct RackOptions {
   int jobs = 1;         // one after another
   int operations = 10;  // of each job, unless it fails
   Verify verify = Verify::kBoth;
-  bool failover = false;  // to the hosts
-  PathLiar::Options liar;
+  bool failover = false;    // to the hosts
+  PathLiar::Options liar;   // not with a parent
+  bool flips_bits = false;  // in the sums of the program's slots
+  bool has_parent = false;  // the rack is a member of a daemon's jobs
 };
 
 // What one rank has seen in all jobs.
@@ -36,8 +40,9 @@ struct RankReport {
 };
 
 struct RackReport {
-  std::array<RankReport, kRackRanks> ranks;
+  std::array<RankReport, kMostRanks> ranks;
   PathLiar::Report path;
+  uint64_t flips = 0;
   uint64_t frames_lost = 0;  // by the path
 
   uint64_t sum(uint64_t RankReport::*count) const;

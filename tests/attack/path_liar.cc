@@ -43,17 +43,36 @@ std::optional<Bytes> PathLiar::operator()(const FramePath::Passing& passing, boo
   const bool answers = fields.type == NETSUM_TYPE_RESULT && !passing.to_switch;
   if (!contributes && !answers) return std::nullopt;
   const auto job = jobs_.find(contributes ? passing.to : passing.from, fields.job, fields.epoch);
-  if (!job) return std::nullopt;
+  if (!job) {
+    const uint8_t* const payload = passing.datagram.data() + NETSUM_HEADER_BYTES;
+    if (contributes)
+      early_.push_back({passing.host, passing.to, fields, {payload, payload + fields.payload_bytes}});
+    return std::nullopt;
+  }
+  note_early();
   return contributes ? contribution(passing, *job, fields, silent) : result(passing, *job, fields, silent);
+}
+
+void PathLiar::note(const KnownJobs::Job& job, int host, const netsum_fields& fields,
+                    const uint8_t* payload) {
+  judge_.note_contribution(round_of(job, fields), host, fields, payload);
+  liars_[static_cast<size_t>(kind_for(job))].hear(round_of(job, fields), fields, payload);
+  if (kind_for(job) != Lie::kOtherJob)
+    liars_[static_cast<size_t>(Lie::kOtherJob)].hear(round_of(job, fields), fields, payload);
+}
+
+void PathLiar::note_early() {
+  std::erase_if(early_, [&](const Early& early) {
+    const auto job = jobs_.find(early.aggregator, early.fields.job, early.fields.epoch);
+    if (job) note(*job, early.host, early.fields, early.payload.data());
+    return job.has_value();
+  });
 }
 
 std::optional<Bytes> PathLiar::contribution(const FramePath::Passing& passing, const KnownJobs::Job& job,
                                             netsum_fields fields, bool silent) {
   const uint8_t* const payload = passing.datagram.data() + NETSUM_HEADER_BYTES;
-  judge_.note_contribution(round_of(job, fields), passing.host, fields, payload);
-  liars_[static_cast<size_t>(kind_for(job))].hear(round_of(job, fields), fields, payload);
-  if (kind_for(job) != Lie::kOtherJob)
-    liars_[static_cast<size_t>(Lie::kOtherJob)].hear(round_of(job, fields), fields, payload);
+  note(job, passing.host, fields, payload);
   if (silent || options_.about != About::kContributions) return std::nullopt;
   Bytes datagram(passing.datagram.begin(), passing.datagram.end());
   const size_t altered = lie(job, passing.from, &fields, &datagram);

@@ -45,6 +45,8 @@ class PathLiar {
   const Report& report() const { return report_; }
 
  private:
+  void note(const KnownJobs::Job& job, int host, const netsum_fields& fields, const uint8_t* payload);
+  void note_early();
   std::optional<conformance::Bytes> contribution(const FramePath::Passing& passing, const KnownJobs::Job& job,
                                                  netsum_fields fields, bool silent);
   std::optional<conformance::Bytes> result(const FramePath::Passing& passing, const KnownJobs::Job& job,
@@ -60,6 +62,14 @@ class PathLiar {
   const KnownJobs& jobs_;
   std::vector<emulate::Liar> liars_;  // by kind
   emulate::Judge judge_;
+  // Contributions to the parent, before it has told its rack of the job.
+  struct Early {
+    int host = 0;
+    Address aggregator;
+    netsum_fields fields{};
+    std::vector<uint8_t> payload;
+  };
+  std::vector<Early> early_;
   std::set<std::pair<emulate::Liar::Round, int>> served_;  // and the host: it has had the right result
   std::map<size_t, wire::PacketKey> keys_;                 // by job
   Report report_;

@@ -1,43 +1,12 @@
 // A lying aggregator as real ranks of the XDP dataplane see it: somebody on its links who has its keys alters what it sends, or
 // what it receives. No wrong sum is delivered, and every lie that reaches a rank in time is noticed.
-#include <gtest/gtest.h>
-
-#include <string>
-
-#include "tests/attack/lies_rack.h"
+#include "tests/attack/lies_rack_fixture.h"
 
 namespace netsum::attack {
 namespace {
 
 using emulate::Lie;
-
-constexpr auto kKinds = static_cast<int>(Lie::kCount);
-
-class XdpRack : public ::testing::Test {
- protected:
-  // Nothing wrong was delivered, and nothing failed but by a wrong sum. Returns false if the test is over.
-  bool run(const RackOptions& options) {
-    Result<RackReport> ran = run_rack(options);
-    if (ran.status().code() == ErrorCode::kPermissionDenied) {
-      [&] { GTEST_SKIP() << ran.status().to_string(); }();
-      return false;
-    }
-    EXPECT_TRUE(ran.ok()) << ran.status().to_string();
-    if (!ran.ok()) return false;
-    report_ = *ran;
-    for (const RankReport& rank : report_.ranks) EXPECT_STREQ(rank.trouble.data(), "");
-    EXPECT_EQ(report_.frames_lost, 0u);
-    return true;
-  }
-  // In the first `kinds` ways.
-  void expect_told(int kinds) const {
-    for (int kind = 0; kind < kinds; ++kind)
-      EXPECT_GT(report_.path.told[static_cast<size_t>(kind)], 0u) << name_of(static_cast<Lie>(kind));
-  }
-  RackReport report_;
-};
-
-class XdpLies : public XdpRack, public ::testing::WithParamInterface<Verify> {};
+class XdpLies : public VerifiedXdpRack {};
 
 // The test sees what it is to find.
 TEST_F(XdpRack, WithoutVerifiedSumsLiesAreDelivered) {
@@ -69,7 +38,7 @@ TEST_P(XdpLies, WhatStaysWrongEndsTheJob) {
   expect_told(kKinds);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
-  for (const RankReport& rank : report_.ranks) EXPECT_EQ(rank.jobs_wrong_sum, kKinds);
+  expect_all_jobs(&RankReport::jobs_wrong_sum);
 }
 
 // Each job takes a while to meet again, so there are a few only.
@@ -80,10 +49,8 @@ TEST_P(XdpLies, TheJobLeavesTheAggregatorForTheHosts) {
   if (!run(options)) return;
   expect_told(kJobs);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
-  for (const RankReport& rank : report_.ranks) {
-    EXPECT_EQ(rank.jobs_whole, kJobs);
-    EXPECT_EQ(rank.failovers, static_cast<uint64_t>(kJobs));
-  }
+  expect_all_jobs(&RankReport::jobs_whole, kJobs);
+  EXPECT_EQ(report_.sum(&RankReport::failovers), uint64_t{kRackRanks} * kJobs);
 }
 
 // The program adds what has been altered, so its sums are wrong for all ranks and stay so, though what is repeated is right.
@@ -94,11 +61,10 @@ TEST_P(XdpLies, AlteredContributionsEndTheJob) {
   expect_told(kKinds);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
   EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
-  for (const RankReport& rank : report_.ranks) EXPECT_EQ(rank.jobs_wrong_sum, kKinds);
+  expect_all_jobs(&RankReport::jobs_wrong_sum);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, XdpLies, ::testing::Values(Verify::kBoth, Verify::kSum),
-                         [](const auto& mode) { return mode.param == Verify::kBoth ? "Both" : "Sum"; });
+INSTANTIATE_TEST_SUITE_P(Modes, XdpLies, ::testing::Values(Verify::kBoth, Verify::kSum), name_of_mode);
 
 }  // namespace
 }  // namespace netsum::attack
