@@ -22,6 +22,14 @@ NETSUM_INLINE uint64_t netsum_word_add(uint64_t x, uint64_t y, uint64_t top, uin
   *overflow |= (x ^ sum) & (y ^ sum);
   return sum;
 }
+/* The same for lanes of 32 and 64 bits, in fewer instructions: two lanes have one carry between them, which is taken off again.
+ * `carry`: the bit that it comes to, 1 << 32; 0 if the word is one lane. */
+NETSUM_INLINE uint64_t netsum_word_add_wide(uint64_t x, uint64_t y, uint64_t carry, uint64_t* overflow) {
+  uint64_t sum = x + y;
+  sum -= (x ^ y ^ sum) & carry;
+  *overflow |= (x ^ sum) & (y ^ sum);
+  return sum;
+}
 /* The top bits of the lanes of a SUM format. */
 NETSUM_INLINE uint64_t netsum_top_bits(uint8_t format) {
   if (format == NETSUM_FORMAT_SUM_I8) return 0x8080808080808080ull;

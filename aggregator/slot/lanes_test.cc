@@ -94,6 +94,21 @@ TEST(Lanes, AddAsTheNaiveLoopDoes) {
   EXPECT_GT(overflows, 100);
 }
 
+TEST(Lanes, WideWordsAddAsAllWordsDo) {
+  Rng rng(3);
+  for (int round = 0; round < 100000; ++round) {
+    const uint8_t format = round % 2 ? NETSUM_FORMAT_SUM_I32 : NETSUM_FORMAT_SUM_I64;
+    const uint64_t top = netsum_top_bits(format);
+    const uint64_t x = netsum_load64(random_bytes(rng, 8).data()),
+                   y = netsum_load64(random_bytes(rng, 8).data());
+    uint64_t overflow = 0, expected_overflow = 0;
+    const uint64_t expected = netsum_word_add(x, y, top, &expected_overflow);
+    const uint64_t carry = format == NETSUM_FORMAT_SUM_I32 ? 1ull << 32 : 0;
+    ASSERT_EQ(netsum_word_add_wide(x, y, carry, &overflow), expected) << x << " + " << y;
+    ASSERT_EQ(overflow & top, expected_overflow & top) << x << " + " << y;
+  }
+}
+
 TEST(Lanes, MaximumOfEveryPairOfBytes) {
   for (uint32_t x = 0; x < 256; ++x) {
     for (uint32_t y = 0; y < 256; ++y) {

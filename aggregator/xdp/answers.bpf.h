@@ -6,33 +6,47 @@
 
 /* --- The payload ------------------------------------------------------------------------------ */
 
-/* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. */
-#define FOR_EACH_WORD(ctx, STEP)                                       \
-  do {                                                                 \
-    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);        \
-    const void* end = end_of(ctx);                                     \
-    const uint32_t blocks = payload_limit / 32;                        \
-    uint32_t at = 0;                                                   \
-    for (uint32_t i = 0; i < blocks; ++i) {                            \
-      if ((const void*)(p + 32) > end) break;                          \
-      STEP(p, at);                                                     \
-      STEP(p + 8, at + 8);                                             \
-      STEP(p + 16, at + 16);                                           \
-      STEP(p + 24, at + 24);                                           \
-      p += 32;                                                         \
-      at += 32;                                                        \
-    }                                                                  \
-    for (uint32_t i = 0; i < 3; ++i) {                                 \
-      if ((const void*)(p + 8) > end || at + 8 > payload_limit) break; \
-      STEP(p, at);                                                     \
-      p += 8;                                                          \
-      at += 8;                                                         \
-    }                                                                  \
+/* The compiler must have computed `x` here, and may not put off what is needed for it: it would keep the halves of many products
+ * on the stack, for more freedom in their order than the processor needs. */
+#define KEEP(x) __asm__ volatile("" : "+r"(x))
+
+#define FOUR_WORDS(STEP, p, at) \
+  STEP(p, at);                  \
+  STEP(p + 8, at + 8);          \
+  STEP(p + 16, at + 16);        \
+  STEP(p + 24, at + 24)
+#define SIXTEEN_WORDS(STEP, p, at)       \
+  FOUR_WORDS(STEP, p, at);               \
+  FOUR_WORDS(STEP, (p + 32), (at + 32)); \
+  FOUR_WORDS(STEP, (p + 64), (at + 64)); \
+  FOUR_WORDS(STEP, (p + 96), (at + 96))
+#define ONE_WORD(STEP, p, at) STEP(p, at)
+/* Runs `STEP` for blocks of `bytes` as long as there are any, and at most `most` times. */
+#define FOR_EACH_BLOCK(bytes, most, WORDS, STEP)                                 \
+  _Pragma("clang loop unroll(disable)") for (uint32_t i = 0; i < (most); ++i) {  \
+    if ((const void*)(p + (bytes)) > end || at + (bytes) > payload_limit) break; \
+    WORDS(STEP, p, at);                                                          \
+    p += (bytes);                                                                \
+    at += (bytes);                                                               \
+  }
+
+/* Runs `STEP` with `p` at each 8 bytes of the payload and `at`, their offset. Few comparisons: an addition is some 15
+ * instructions, and the processor does little more than execute them. */
+#define FOR_EACH_WORD(ctx, STEP)                                  \
+  do {                                                            \
+    uint8_t* p = (uint8_t*)data_of(ctx) + sizeof(struct frame);   \
+    const void* end = end_of(ctx);                                \
+    uint32_t at = 0;                                              \
+    FOR_EACH_BLOCK(128, payload_limit / 128, SIXTEEN_WORDS, STEP) \
+    FOR_EACH_BLOCK(32, 3, FOUR_WORDS, STEP)                       \
+    FOR_EACH_BLOCK(8, 3, ONE_WORD, STEP)                          \
   } while (0)
 
-/* The check field that the frame should have under key `index` of the map: a tag or the cookie. Global: verified once, for any
- * frame. */
-__attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
+/* A function that the verifier checks once and for any argument, instead of once per path to a call. */
+#define GLOBAL __attribute__((noinline))
+
+/* The check field that the frame should have under key `index` of the map: a tag or the cookie. */
+GLOBAL uint64_t netsum_frame_check(struct xdp_md* ctx, uint32_t index) {
   const uint8_t* key = bpf_map_lookup_elem(&keys, &index);
   const struct frame* frame = data_of(ctx);
   if (!key || (const void*)(frame + 1) > end_of(ctx)) return 0;
@@ -43,52 +57,89 @@ __attribute__((noinline)) uint64_t netsum_frame_check(struct xdp_md* ctx, uint32
   uint64_t nh = 0;
 #define NH_STEP(p, at)                                                         \
   nh += (uint64_t)(uint32_t)(netsum_load32(p) + netsum_load32(table + (at))) * \
-        (uint32_t)(netsum_load32((p) + 4) + netsum_load32(table + (at) + 4))
+        (uint32_t)(netsum_load32((p) + 4) + netsum_load32(table + (at) + 4));  \
+  KEEP(nh)
   FOR_EACH_WORD(ctx, NH_STEP);
+  /* A new pointer: of the other, the verifier knows how much of the packet the loop has found behind it, and it would walk
+   * through the rest once for each way out of the loop. */
+  KEEP(ctx);
+  frame = data_of(ctx);
+  if ((const void*)(frame + 1) > end_of(ctx)) return 0;
   return netsum_check(&frame->header, nh, payload_bytes, (const struct netsum_key*)key);
 }
 
-INLINE void store_lanes(struct xdp_md* ctx, uint8_t* acc) {
+/* The payload and element `index` of the map `lanes`. The caller holds the slot. */
+GLOBAL int netsum_store(struct xdp_md* ctx, uint32_t index) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return -1;
 #define STORE_STEP(p, at) netsum_store64(acc + (at), netsum_load64(p))
   FOR_EACH_WORD(ctx, STORE_STEP);
+  return 0;
 }
-INLINE void load_lanes(struct xdp_md* ctx, const uint8_t* acc) {
+GLOBAL int netsum_load(struct xdp_md* ctx, uint32_t index) {
+  const uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return -1;
 #define LOAD_STEP(p, at) netsum_store64(p, netsum_load64(acc + (at)))
   FOR_EACH_WORD(ctx, LOAD_STEP);
+  return 0;
 }
-INLINE void clear_lanes(uint8_t* acc, uint32_t bytes) {
+GLOBAL int netsum_clear(uint32_t index, uint32_t bytes) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return -1;
   const uint32_t words = payload_limit / 8;
   for (uint32_t i = 0; i < words; ++i) {
     if (8 * i >= bytes) break;
     netsum_store64(acc + 8 * i, 0);
   }
+  return 0;
 }
-INLINE int add_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top) {
+/* Returns 1 if a lane overflowed, as netsum_add_narrow() does. */
+GLOBAL int netsum_add_wide(struct xdp_md* ctx, uint32_t index, uint64_t carry, uint64_t top) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return 0;
   uint64_t overflow = 0;
-#define ADD_STEP(p, at) \
-  netsum_store64(acc + (at), netsum_word_add(netsum_load64(acc + (at)), netsum_load64(p), top, &overflow))
+#define ADD_WIDE_STEP(p, at)                                                                           \
+  netsum_store64(acc + (at),                                                                           \
+                 netsum_word_add_wide(netsum_load64(acc + (at)), netsum_load64(p), carry, &overflow)); \
+  KEEP(overflow)
+  FOR_EACH_WORD(ctx, ADD_WIDE_STEP);
+  return (overflow & top) != 0;
+}
+GLOBAL int netsum_add_narrow(struct xdp_md* ctx, uint32_t index, uint64_t top) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return 0;
+  uint64_t overflow = 0;
+#define ADD_STEP(p, at)                                                                                     \
+  netsum_store64(acc + (at), netsum_word_add(netsum_load64(acc + (at)), netsum_load64(p), top, &overflow)); \
+  KEEP(overflow)
   FOR_EACH_WORD(ctx, ADD_STEP);
   return (overflow & top) != 0;
 }
-INLINE void max_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t top, uint32_t bits) {
+GLOBAL int netsum_max(struct xdp_md* ctx, uint32_t index, uint64_t top, uint32_t bits) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return 0;
 #define MAX_STEP(p, at) \
   netsum_store64(acc + (at), netsum_word_max(netsum_load64(acc + (at)), netsum_load64(p), top, bits))
   FOR_EACH_WORD(ctx, MAX_STEP);
+  return 0;
 }
-INLINE void or_lanes(struct xdp_md* ctx, uint8_t* acc, uint64_t both) {
+GLOBAL int netsum_or(struct xdp_md* ctx, uint32_t index, uint64_t both) {
+  uint8_t* acc = bpf_map_lookup_elem(&lanes, &index);
+  if (!acc) return 0;
 #define OR_STEP(p, at) \
   netsum_store64(acc + (at), netsum_word_or(netsum_load64(acc + (at)), netsum_load64(p), both))
   FOR_EACH_WORD(ctx, OR_STEP);
-}
-/* One loop for all lane widths of an operation, because the verifier walks through each iteration of each loop. */
-INLINE int combine(struct xdp_md* ctx, uint8_t format, uint8_t* acc) {
-  if (format >> 4 == NETSUM_OP_SUM) return add_lanes(ctx, acc, netsum_top_bits(format));
-  if (format >> 4 == NETSUM_OP_MAX) {
-    max_lanes(ctx, acc, netsum_max_top_bits(format), netsum_max_bits(format));
-  } else {
-    or_lanes(ctx, acc, netsum_or_both(format));
-  }
   return 0;
+}
+INLINE int combine(struct xdp_md* ctx, uint8_t format, uint32_t index) {
+  if (format == NETSUM_FORMAT_SUM_I32)
+    return netsum_add_wide(ctx, index, 1ull << 32, netsum_top_bits(format));
+  if (format == NETSUM_FORMAT_SUM_I64) return netsum_add_wide(ctx, index, 0, netsum_top_bits(format));
+  if (format >> 4 == NETSUM_OP_SUM) return netsum_add_narrow(ctx, index, netsum_top_bits(format));
+  if (format >> 4 == NETSUM_OP_MAX) {
+    return netsum_max(ctx, index, netsum_max_top_bits(format), netsum_max_bits(format));
+  }
+  return netsum_or(ctx, index, netsum_or_both(format));
 }
 
 /* --- Replies ---------------------------------------------------------------------------------- */
@@ -122,10 +173,8 @@ INLINE void turn_round(struct frame* f, uint32_t payload_bytes) {
 #define KIND(type, format, flags) ((uint32_t)(type) | (uint32_t)(format) << 8 | (uint32_t)(flags) << 16)
 
 /* Writes the answer's header and addresses around the payload that the frame already holds. Job, epoch, slot,
- * round, chunk and signature are those of the request; `key` is an index of the map. Returns 0 if done.
- * Global: verified once. */
-__attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member,
-                                            uint32_t key) {
+ * round, chunk and signature are those of the request; `key` is an index of the map. Returns 0 if done. */
+GLOBAL int netsum_answer(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key) {
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return -1;
   f->header.version_type = NETSUM_VERSION << 4 | (kind & 15);
@@ -141,8 +190,7 @@ __attribute__((noinline)) int netsum_answer(struct xdp_md* ctx, uint32_t kind, u
  * the frame in its ring until something else wakes the receiver, which may be never. */
 INLINE int answer_sender(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_t key) {
   if (netsum_answer(ctx, kind, member, key)) return XDP_ABORTED;
-  add_to(NETSUM_XDP_PACKETS_SENT, 1);
-  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  count_packet(NETSUM_XDP_PACKETS_SENT, NETSUM_XDP_BYTES_SENT, datagram_bytes(ctx));
   return bpf_redirect_map(&interfaces, ctx->ingress_ifindex, 0);
 }
 
@@ -174,8 +222,7 @@ INLINE int answer_to(struct xdp_md* ctx, uint32_t kind, uint32_t member, uint32_
   struct frame* f = data_of(ctx);
   if ((const void*)(f + 1) > end_of(ctx)) return XDP_ABORTED;
   address_to(f, to);
-  add_to(NETSUM_XDP_PACKETS_SENT, 1);
-  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  count_packet(NETSUM_XDP_PACKETS_SENT, NETSUM_XDP_BYTES_SENT, datagram_bytes(ctx));
   uint32_t ifindex = to->ifindex;
   /* Otherwise the compiler shares the load with that of ctx->ingress_ifindex, which has the same offset; the verifier refuses
    * an instruction that reads by pointers of different kinds. */
@@ -194,8 +241,7 @@ INLINE int send_up(struct xdp_md* ctx, const struct netsum_fields* fields, uint3
   f->header.job = netsum_put16(job->parent.job);
   f->header.epoch = netsum_put16(job->parent.epoch);
   f->header.chunk = netsum_put32(chunk);
-  add_to(NETSUM_XDP_SENT_TO_PARENT, 1);
-  add_to(NETSUM_XDP_PARENT_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  count_packet(NETSUM_XDP_SENT_TO_PARENT, NETSUM_XDP_PARENT_BYTES_SENT, datagram_bytes(ctx));
   return answer_to(ctx, kind, job->parent.member, netsum_xdp_parent_key_of(fields->job), parent);
 }
 

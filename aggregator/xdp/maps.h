@@ -97,6 +97,7 @@ enum netsum_xdp_counter {
   NETSUM_XDP_IP_CHECKSUM, /* of the IP header */
   NETSUM_XDP_INJECTED,    /* dropped on purpose: the loader asked for losses */
   NETSUM_XDP_NO_PORT,     /* a copy for a port that no member of the job is behind */
+  NETSUM_XDP_SLOT_HELD,   /* another CPU held the slot for too long */
   NETSUM_XDP_COUNTERS
 };
 struct netsum_xdp_counters { /* of one CPU */

@@ -9,9 +9,8 @@
  * A HELLO is checked, its sender is recorded, and then it passes to the loader's UDP socket. The loader sets up the member's
  * port before it answers.
  *
- * All CPUs share the slots, each under a spin lock. Loops over lanes are unrolled for the verifier: packet pointers are
- * compared with the end of the packet every 32 bytes, and offsets into maps are constant in each iteration. Code that may
- * run without the lock is a global function, which the verifier checks once and separately. */
+ * All CPUs share the slots, which one CPU at a time holds. The verifier walks through each iteration of the loops over lanes, so
+ * that their offsets into maps are constants to it; each loop is a global function, which it checks once and separately. */
 #include "aggregator/xdp/answers.bpf.h"
 #include "aggregator/xdp/state.bpf.h"
 
@@ -109,12 +108,11 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
   const uint32_t slot_index = job->first_slot + f->slot;
   const uint32_t lanes_index = slot_index * 2 + (f->round & 1);
   struct slot_value* value = bpf_map_lookup_elem(&slots, &slot_index);
-  uint8_t* acc = bpf_map_lookup_elem(&lanes, &lanes_index);
-  if (!value || !acc) return drop(NETSUM_DROP_BAD_SLOT);
+  if (!value) return drop(NETSUM_DROP_BAD_SLOT);
   struct outcome o = {};
   uint16_t asked = NETSUM_MEMBER_ALL;
 
-  bpf_spin_lock(&value->lock);
+  if (!try_hold(value) && !netsum_wait_for_slot(slot_index)) return drop(NETSUM_XDP_SLOT_HELD);
   struct netsum_slot* slot = &value->slot;
   if (f->type == NETSUM_TYPE_PROBE) {
     o.verdict = netsum_slot_probe(slot, f);
@@ -124,16 +122,17 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
     const uint8_t action = o.verdict.action;
     const int has_room = !netsum_has_no_lanes(f);
     int overflow = 0;
-    if (has_room && (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT)) store_lanes(ctx, acc);
-    if (action == NETSUM_ACT_CLEAR) clear_lanes(acc, f->absent_bytes);
-    if (action == NETSUM_ACT_ADD) overflow = combine(ctx, f->format, acc);
+    if (has_room && (action == NETSUM_ACT_STORE || action == NETSUM_ACT_TAKE_RESULT))
+      netsum_store(ctx, lanes_index);
+    if (action == NETSUM_ACT_CLEAR) netsum_clear(lanes_index, f->absent_bytes);
+    if (action == NETSUM_ACT_ADD) overflow = combine(ctx, f->format, lanes_index);
     o.contributes = action == NETSUM_ACT_STORE || action == NETSUM_ACT_ADD || action == NETSUM_ACT_CLEAR ||
                     action == NETSUM_ACT_COUNT;
     if (o.contributes) o.complete = netsum_slot_added(slot, f->round & 1, overflow, &job->rules);
-    /* Under the lock: the lanes must not change while they are copied. */
+    /* While the slot is held: the lanes must not change while they are copied. */
     if (has_room && (o.complete || action == NETSUM_ACT_REPLY_RESULT || action == NETSUM_ACT_RESULT_ALL ||
                      action == NETSUM_ACT_SEND_UP)) {
-      load_lanes(ctx, acc);
+      netsum_load(ctx, lanes_index);
     }
     if (o.complete) asked = netsum_slot_asks(slot, f);
   }
@@ -152,11 +151,10 @@ FUNCTION int on_lanes(struct xdp_md* ctx, const struct netsum_fields* f, const s
     o.flags |= NETSUM_FLAG_NO_LANES;
     o.no_lanes_bytes = round->payload_bytes;
   }
-  bpf_spin_unlock(&value->lock);
+  release(value);
 
   if (o.contributes) {
-    add_to(NETSUM_XDP_CONTRIBUTIONS, 1);
-    add_to(NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
+    count_packet(NETSUM_XDP_CONTRIBUTIONS, NETSUM_XDP_BYTES_SUMMED, f->payload_bytes);
   }
   if (asked != NETSUM_MEMBER_ALL) {
     struct frame* frame = data_of(ctx);
@@ -269,9 +267,8 @@ int netsum_aggregate(struct xdp_md* ctx) {
   if (verdict == XDP_PASS) add_to(NETSUM_XDP_PASSED, 1);
   if (verdict >= 0) return verdict;
 
-  const uint64_t size = ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES;
-  add_to(NETSUM_XDP_PACKETS_RECEIVED, 1);
-  add_to(NETSUM_XDP_BYTES_RECEIVED, size);
+  const uint64_t size = datagram_bytes(ctx);
+  count_packet(NETSUM_XDP_PACKETS_RECEIVED, NETSUM_XDP_BYTES_RECEIVED, size);
   if (inject_threshold != 0 && bpf_get_prandom_u32() < inject_threshold) return drop(NETSUM_XDP_INJECTED);
   const struct frame* frame = data_of(ctx);
   if ((const void*)(frame + 1) > end_of(ctx)) return drop(NETSUM_DROP_TOO_SHORT);
@@ -330,8 +327,7 @@ int netsum_address(struct xdp_md* ctx) {
     f->ip.ttl = multicast_ttl;
     address_to(f, &port->multicast_group);
     add_to(NETSUM_XDP_MULTICAST_PACKETS_SENT, 1);
-    add_to(NETSUM_XDP_PACKETS_SENT, 1);
-    add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+    count_packet(NETSUM_XDP_PACKETS_SENT, NETSUM_XDP_BYTES_SENT, datagram_bytes(ctx));
     return XDP_PASS;
   }
   uint32_t turn = port->cursor;
@@ -347,8 +343,7 @@ int netsum_address(struct xdp_md* ctx) {
     if ((const void*)(f + 1) > end_of(ctx)) return XDP_DROP;
   }
   address_to(f, member);
-  add_to(NETSUM_XDP_PACKETS_SENT, 1);
-  add_to(NETSUM_XDP_BYTES_SENT, ctx->data_end - ctx->data - NETSUM_XDP_HEADERS_BYTES);
+  count_packet(NETSUM_XDP_PACKETS_SENT, NETSUM_XDP_BYTES_SENT, datagram_bytes(ctx));
   return XDP_PASS;
 }
 

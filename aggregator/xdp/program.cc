@@ -259,9 +259,10 @@ int XdpProgram::attached() const {
 namespace {
 
 struct SlotValue {  // as the map holds it
-  uint32_t lock = 0, reserved = 0;
+  uint32_t turn = 0, reserved = 0;
   netsum_slot slot{};
 };
+constexpr int kSlotLooks = 100;
 
 }  // namespace
 
@@ -273,16 +274,25 @@ std::vector<netsum_slot> XdpProgram::slots(uint32_t first_slot, uint32_t count) 
   std::vector<netsum_slot> all(count);
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = first_slot + i;
-    SlotValue value;
-    if (bpf_map_lookup_elem_flags(bpf_map__fd(skeleton_->maps.slots), &slot, &value, BPF_F_LOCK) == 0) {
-      all[i] = value.slot;
+    const auto look = [&](SlotValue* value) {
+      return bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.slots), &slot, value) == 0;
+    };
+    // The copy between two others with the same even turn is consistent.
+    SlotValue before, value, after;
+    for (int look_of = 0; look_of < kSlotLooks; ++look_of) {
+      if (!look(&before) || !look(&value) || !look(&after)) break;
+      if (before.turn == after.turn && before.turn % 2 == 0) {
+        all[i] = value.slot;
+        break;
+      }
     }
   }
   return all;
 }
 
-Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state) {
+Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state, bool held) {
   SlotValue value;
+  value.turn = held;
   value.slot = state;
   if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.slots), &slot, &value, BPF_ANY) != 0) {
     return failure("cannot write slot " + std::to_string(slot), errno);

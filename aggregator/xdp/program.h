@@ -69,10 +69,11 @@ class XdpProgram {
   uint64_t counter(uint32_t index) const;  // NETSUM_DROP_* or NETSUM_XDP_*, over all CPUs
 
   int program_fd() const;  // of netsum_aggregate, for BPF_PROG_TEST_RUN
-  // The states of `count` slots; each is consistent, but they are not read at the same time.
+  // The states of `count` slots; each is consistent, but they are not read at the same time. Those that CPUs hold without a
+  // pause are empty.
   std::vector<netsum_slot> slots(uint32_t first_slot, uint32_t count) const;
-  // Sets a slot to the state after `round`. For tests.
-  Status set_slot(uint32_t slot, const netsum_slot& state);
+  // Sets a slot to a state, and whether a CPU holds it. For tests.
+  Status set_slot(uint32_t slot, const netsum_slot& state, bool held = false);
 
  private:
   explicit XdpProgram(const Options& options) : options_(options) {}

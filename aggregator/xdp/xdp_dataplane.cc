@@ -170,7 +170,8 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
       {"drop_vlan_tag", NETSUM_XDP_VLAN_TAG},       {"drop_ip_options", NETSUM_XDP_IP_OPTIONS},
       {"drop_ip_fragment", NETSUM_XDP_IP_FRAGMENT}, {"drop_ip_length", NETSUM_XDP_IP_LENGTH},
       {"drop_ip_checksum", NETSUM_XDP_IP_CHECKSUM}, {"drop_injected", NETSUM_XDP_INJECTED},
-      {"drop_no_port", NETSUM_XDP_NO_PORT},         {"other_traffic_passed", NETSUM_XDP_PASSED}};
+      {"drop_no_port", NETSUM_XDP_NO_PORT},         {"drop_slot_held", NETSUM_XDP_SLOT_HELD},
+      {"other_traffic_passed", NETSUM_XDP_PASSED}};
   for (const auto& [name, index] : kNamed) counters.push_back({name, program_->counter(index)});
   append_drops([&](int reason) { return program_->counter(static_cast<uint32_t>(reason)); }, &counters);
   counters.push_back({"hellos_refused", refused_hellos_.get()});

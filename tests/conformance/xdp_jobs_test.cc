@@ -104,6 +104,67 @@ TEST_F(XdpJobs, ARemovedJobsPacketsTouchNoOtherJobsSlots) {
   program_->remove(0);
 }
 
+// --- Slots -------------------------------------------------------------------------------------------------
+
+TEST_F(XdpJobs, APacketOfASlotThatStaysHeldIsDroppedAndCounted) {
+  const VectorWriter w("", "", std::vector<VectorJob>{job(1, 1)});
+  XdpRun dataplane(program_);
+  const uint32_t slot = 0;
+  dataplane.install(job(1, 1));
+  dataplane.feed(0, w.hello(0, 1));
+  const Bytes contribution = frame_around(w.contribution(0, {}, Bytes(64, 1)), 0);
+  ASSERT_TRUE(program_->set_slot(slot, netsum_slot{}, /*held=*/true).ok());
+  const uint64_t before = program_->counter(NETSUM_XDP_SLOT_HELD);
+  EXPECT_EQ(XdpRun::run(program_, contribution).verdict, static_cast<uint32_t>(XDP_DROP));
+  EXPECT_EQ(program_->counter(NETSUM_XDP_SLOT_HELD), before + 1);
+  ASSERT_TRUE(program_->set_slot(slot, netsum_slot{}).ok());
+  EXPECT_EQ(program_->slots(slot, 1)[0].current, 0u) << "the dropped packet changed nothing";
+  XdpRun::run(program_, contribution);
+  EXPECT_EQ(program_->counter(NETSUM_XDP_SLOT_HELD), before + 1);
+  EXPECT_EQ(program_->slots(slot, 1)[0].current, 1u) << "what the member sends again is taken";
+}
+
+// Two threads contribute to one slot, as two CPUs do whose queues have packets of one round.
+TEST_F(XdpJobs, ASlotAddsThePacketsOfSeveralCpusOneAfterTheOther) {
+  constexpr uint16_t kMembers = 32;
+  constexpr uint32_t kRounds = 300, kValue = 0x00010203;
+  const VectorJob spec = job(1, 1, kMembers);
+  const VectorWriter w("", "", std::vector<VectorJob>{spec});
+  XdpRun dataplane(program_);
+  dataplane.install(spec);
+  Bytes lanes(1440);
+  for (size_t i = 0; i < lanes.size(); i += 4) std::memcpy(&lanes[i], &kValue, 4);
+  for (uint16_t m = 0; m < kMembers; ++m) dataplane.feed(m, w.hello(m, 1));
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    std::vector<Bytes> frames;
+    for (uint16_t m = 0; m < kMembers; ++m)
+      frames.push_back(frame_around(w.contribution(m, {.round = round}, lanes), m));
+    std::atomic<int> ready{0}, results{0};
+    std::atomic<bool> right{false};
+    const auto contribute = [&](size_t first) {
+      ready += 1;
+      while (ready < 2) std::this_thread::yield();
+      for (size_t m = first; m < kMembers; m += 2) {
+        const XdpRun::Output output = XdpRun::run(program_, frames[m]);
+        if (output.verdict != XDP_REDIRECT) continue;
+        results += 1;
+        uint32_t sum = 0;
+        bool all = output.frame.size() == frames[m].size();
+        for (size_t i = output.frame.size() - lanes.size(); all && i < output.frame.size(); i += 4) {
+          std::memcpy(&sum, &output.frame[i], 4);
+          all = sum == kMembers * kValue;
+        }
+        right = all;
+      }
+    };
+    std::thread other(contribute, 1);
+    contribute(0);
+    other.join();
+    ASSERT_EQ(results, 1) << "round " << round;
+    ASSERT_TRUE(right) << "round " << round;
+  }
+}
+
 // --- Replays -----------------------------------------------------------------------------------------------
 
 Bytes from_other_mac(Bytes frame) {

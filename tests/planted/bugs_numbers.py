@@ -47,7 +47,7 @@ KERNEL_BUGS = [
     Bug("kernels", "bpf_max_of_neighbours", "BPF's maxima borrow from the neighbouring lane", BPF_LANES,
         "  const uint64_t low_ge = (x | top) - (y & ~top);", "  const uint64_t low_ge = (x | top) - y;", "lanes_test"),
     Bug("kernels", "bpf_overflow_of_the_last_word", "BPF sees an overflow in the last word only", BPF_LANES,
-        "  *overflow |= (x ^ sum) & (y ^ sum);", "  *overflow = (x ^ sum) & (y ^ sum);", "lanes_test"),
+        "^ ((x ^ y) & top);\n  *overflow |= (x ^ sum)", "^ ((x ^ y) & top);\n  *overflow = (x ^ sum)", "lanes_test"),
     Bug("kernels", "bpf_carry_into_neighbour", "BPF's 16-bit lanes carry into their neighbours", BPF_LANES,
         "SUM_I16) return 0x8000800080008000ull;", "SUM_I16) return 0x8000000080008000ull;", "lanes_test"),
     Bug("kernels", "bpf_bytes_carry_into_neighbour", "BPF's 8-bit lanes carry into their neighbours", BPF_LANES,
