@@ -115,20 +115,25 @@ class P4SwitchTest(CommandTest):
         files = ("--p4info", self.p4info, "--p4-config", self.config)
         return ("--listen", "10.98.0.254:5151", "--dataplane", "p4", "--p4runtime", self.server, *files, *OWN)
 
-    def start_switch_aggregator(self):
-        daemon = self.start_in("sw", NETSUM, "aggregator", *self.aggregator_flags())
+    def start_switch_aggregator(self, *flags):
+        daemon = self.start_in("sw", NETSUM, "aggregator", *self.aggregator_flags(), *flags)
         assert "data 10.99.1.1:5152" in daemon.wait_for("ready:", name="out")
         return daemon
 
-    def start_ranks(self, *flags):
+    def start_ranks(self, *flags, aggregators=("10.98.0.254:5151",) * RANKS):
         return [
             self.start_in(
                 rank,
                 *(NETSUM, "bench", "allreduce", "--rank", rank, "--world-size", RANKS, "--mtu", MTU, "--json"),
-                *("--aggregator", "10.98.0.254:5151", "--shares", "off", "--iterations", 3, "--timeout", "50s", *flags),
+                *("--aggregator", aggregator, "--shares", "off", "--iterations", 3, "--timeout", "50s", *flags),
             )
-            for rank in range(RANKS)
+            for rank, aggregator in enumerate(aggregators)
         ]
+
+    def counters(self, aggregator="10.98.0.254:5151"):
+        asked = self.start_in(0, NETSUM, "status", "--aggregator", aggregator, "--once", "--json")
+        assert asked.end() == 0, asked.text("err")
+        return json.loads(asked.text("out"))["aggregators"][0]["counters"]
 
     def test_ranks_sum_on_the_switch(self):
         daemon = self.start_switch_aggregator()
@@ -138,13 +143,29 @@ class P4SwitchTest(CommandTest):
                 report = json.loads(rank.text("out"))
                 assert report["verified"]
                 assert "the ranks verify every sum" in report["summed_by"]
-        asked = self.start_in(0, NETSUM, "status", "--aggregator", "10.98.0.254:5151", "--once", "--json")
-        assert asked.end() == 0, asked.text("err")
-        counters = json.loads(asked.text("out"))["aggregators"][0]["counters"]
+        counters = self.counters()
         # 64 KiB in payloads of at most 1024 bytes, in three iterations: the switch has summed them.
         assert counters["rounds_completed"] >= 3 * 64
         assert counters["contributions"] >= RANKS * counters["rounds_completed"]
         assert daemon.process.poll() is None
+
+    def test_a_switch_below_a_daemon(self):
+        """Two ranks at the switch, and the third at the parent, which is on its host."""
+        parent = "10.99.0.3:5151"
+        self.ip("-n", f"{self.name}-sw", "route", "add", "10.99.0.3/32", "via", "10.98.0.3")
+        self.start_in(2, NETSUM, "aggregator", "--listen", parent).wait_for("ready:", name="out")
+        self.start_switch_aggregator("--parent", parent)
+        at = ("10.98.0.254:5151", "10.98.0.254:5151", parent)
+        for flags in (("--bytes", "64Ki"), ("--bytes", "16Ki", "--dtype", "int32")):
+            for rank in self.start_ranks("--verify", "sum", *flags, aggregators=at):
+                assert rank.end() == 0, rank.text("err")
+                assert json.loads(rank.text("out"))["verified"]
+        counters = self.counters()
+        assert counters["parents_found"] == 2
+        # One sum of its two ranks goes up for each round that the parent completes.
+        assert counters["rounds_completed"] >= 3 * 64
+        assert counters["sent_to_parent"] >= counters["rounds_completed"]
+        assert counters["contributions"] == 2 * counters["rounds_completed"]
 
     def test_ranks_that_do_not_verify_sums_are_refused(self):
         self.start_switch_aggregator()
