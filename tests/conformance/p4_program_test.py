@@ -39,7 +39,7 @@ def check_arp_replies(make_switch):
     """Answers to the control plane's requests reach it, with the number of their port; others are switched."""
     switch = make_switch()
     switch.machine.groups[1] = [(0, port) for port in (1, 2, 3)]
-    switch.tables["own_arp_replies"].entries[(0x0001080006040002, OWN_IP)] = ("to_control", [])
+    switch.tables["own_arp_replies"].entries[(0x0001080006040002, OWN_IP)] = ("arp_to_control", [])
     addresses = struct.pack(">QI", mac_of(5), 0x0A000105)[2:] + struct.pack(">QI", OWN_MAC, OWN_IP)[2:]
     reply = struct.pack(">Q", OWN_MAC)[2:] + struct.pack(">Q", mac_of(5))[2:] + b"\x08\x06"
     reply += struct.pack(">Q", 0x0001080006040002) + addresses
@@ -48,12 +48,22 @@ def check_arp_replies(make_switch):
     assert switch.machine.receive(2, other) == [(1, other), (3, other)]
 
 
+def check_names(make_switch):
+    """An action of a table is known to the control plane by its name alone, unless another control has the same."""
+    controls = PROGRAM.controls.values()
+    of_tables = {action for control in controls for table in control.tables.values() for action in table.actions}
+    for action in of_tables - {"NoAction"}:
+        owners = [control.name for control in controls if action in control.actions]
+        assert len(owners) == 1, f"{action} is in {owners}"
+
+
 CHECKS = [
     p4_vectors.check_other_traffic,
     p4_vectors.check_packet_out,
     p4_vectors.check_addresses,
     check_lengths,
     check_arp_replies,
+    check_names,
 ]
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ v1::P4Info whole_program() {
   add_table(&info, "uplinks", {"h.netsum.job"}, "has_parent", {"port", "waits"});
   add_table(&info, "parent_addresses", {"h.netsum.job"}, "send_up",
             {"mac", "ip", "udp_port", "parents_job", "parents_epoch", "own_member", "parents_cookie"});
-  add_table(&info, "own_arp_replies", {"h.arp.kind", "h.arp.target_ip"}, "to_control", {});
+  add_table(&info, "own_arp_replies", {"h.arp.kind", "h.arp.target_ip"}, "arp_to_control", {});
   add_table(&info, "own_addresses", {"h.ipv4.to", "h.udp.to"}, "NoAction", {});
   add_table(&info, "own_arp", {"h.arp.kind", "h.arp.target_ip"}, "answer", {"mac"});
   add_table(&info, "macs", {"h.ethernet.to"}, "to_port", {"port"});

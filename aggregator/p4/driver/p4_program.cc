@@ -42,7 +42,7 @@ const std::vector<TableShape>& shapes() {
        {"mac", "ip", "udp_port", "parents_job", "parents_epoch", "own_member", "parents_cookie"}},
       {"own_addresses", {"h.ipv4.to", "h.udp.to"}, "NoAction", {}},
       {"own_arp", {"h.arp.kind", "h.arp.target_ip"}, "answer", {"mac"}},
-      {"own_arp_replies", {"h.arp.kind", "h.arp.target_ip"}, "to_control", {}},
+      {"own_arp_replies", {"h.arp.kind", "h.arp.target_ip"}, "arp_to_control", {}},
       {"macs", {"h.ethernet.to"}, "to_port", {"port"}}};
   return kShapes;
 }

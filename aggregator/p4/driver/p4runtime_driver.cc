@@ -393,8 +393,9 @@ Status P4RuntimeDriver::enter_own_address() {
   const v1::TableEntry arp =
       program_->entry("own_arp", {{"h.arp.kind", kArpRequest}, {"h.arp.target_ip", options_.own_ip}},
                       "answer", {{"mac", options_.own_mac}});
-  const v1::TableEntry replies = program_->entry(
-      "own_arp_replies", {{"h.arp.kind", kArpReply}, {"h.arp.target_ip", options_.own_ip}}, "to_control", {});
+  const v1::TableEntry replies =
+      program_->entry("own_arp_replies", {{"h.arp.kind", kArpReply}, {"h.arp.target_ip", options_.own_ip}},
+                      "arp_to_control", {});
   return write(
       "enter the aggregator's address",
       {group_update(v1::Update::INSERT, NETSUM_P4_FLOOD_GROUP, everywhere), update(v1::Update::INSERT, arp),

@@ -48,7 +48,7 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
   }
 
   // Answers to the control plane's ARP requests.
-  action to_control() {
+  action arp_to_control() {
     h.packet_in.setValid();
     h.packet_in.port = (bit<16>)s.ingress_port;
     s.egress_spec = NETSUM_P4_CONTROL_PORT;
@@ -58,7 +58,7 @@ control NetsumIngress(inout headers_t h, inout metadata_t m, inout standard_meta
       h.arp.kind: exact;
       h.arp.target_ip: exact;
     }
-    actions = { to_control; NoAction; }
+    actions = { arp_to_control; NoAction; }
     default_action = NoAction();
     size = 8;
   }
