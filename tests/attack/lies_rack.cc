@@ -213,7 +213,8 @@ void run_rank(const VethLab& lab, const RackOptions& options, int rank, Board* b
     if (!communicator.ok()) continue;
     const CommunicatorStats stats = (*communicator)->stats();
     report.sums_verified += stats.sums_verified;
-    report.sums_refused += stats.sums_refused;
+    for (const CommunicatorStats::WrongSums& wrong : stats.wrong_sums)
+      (wrong.aggregator == "hosts" ? report.hosts_refused : report.sums_refused) += wrong.results;
     report.failovers += stats.failovers;
   }
 }

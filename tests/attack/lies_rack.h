@@ -30,7 +30,8 @@ struct RackOptions {
 // What one rank has seen in all jobs.
 struct RankReport {
   uint64_t sums_verified = 0;
-  uint64_t sums_refused = 0;
+  uint64_t sums_refused = 0;   // of aggregators, also before a failover
+  uint64_t hosts_refused = 0;  // of embedded shards
   uint64_t wrong_results = 0;  // operations without an error whose result was wrong
   uint64_t operations = 0;     // without an error
   int jobs_whole = 0;          // all operations were without an error

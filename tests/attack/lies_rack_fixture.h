@@ -26,6 +26,7 @@ class XdpRack : public ::testing::Test {
     report_ = *ran;
     for (const RankReport& rank : report_.ranks)
       EXPECT_TRUE(rank.trouble[0] == 0 || options.verify == Verify::kPacket) << rank.trouble.data();
+    EXPECT_EQ(report_.sum(&RankReport::hosts_refused), 0u);
     EXPECT_EQ(report_.frames_lost, 0u);
     return true;
   }

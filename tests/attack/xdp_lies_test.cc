@@ -49,6 +49,7 @@ TEST_P(XdpLies, TheJobLeavesTheAggregatorForTheHosts) {
   if (!run(options)) return;
   expect_told(kJobs);
   EXPECT_EQ(report_.sum(&RankReport::wrong_results), 0u);
+  EXPECT_GT(report_.sum(&RankReport::sums_refused), 0u);
   expect_all_jobs(&RankReport::jobs_whole, kJobs);
   EXPECT_EQ(report_.sum(&RankReport::failovers), uint64_t{kRackRanks} * kJobs);
 }
