@@ -147,15 +147,16 @@ void aggregate(const VethLab& lab, const RackOptions& options, Board* board) {
 template <class Element>
 Status sum_exact(Communicator& communicator, DataType type, RankReport* report) {
   const int world = communicator.world_size();
+  const int ranks_sum = world * (world - 1) / 2;
   std::vector<Element> data(kElements);
-  const auto number = [](size_t i) { return static_cast<int>(i % 100); };
-  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<Element>(communicator.rank() + number(i));
+  const auto number = [](size_t i) { return static_cast<Element>(i % 100); };
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<Element>(communicator.rank()) + number(i);
   Status status =
       communicator.all_reduce(TensorView{data.data(), data.data(), data.size()}, {.type = type}).wait();
   if (!status.ok()) return status;
   bool right = true;
   for (size_t i = 0; i < data.size(); ++i)
-    right &= data[i] == static_cast<Element>(world * (world - 1) / 2 + world * number(i));
+    right &= data[i] == static_cast<Element>(ranks_sum) + static_cast<Element>(world) * number(i);
   ++report->operations;
   report->wrong_results += right ? 0 : 1;
   return status;
