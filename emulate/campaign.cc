@@ -17,7 +17,7 @@ constexpr uint64_t NetworkCounters::*kNetworkCounters[] = {
 constexpr uint64_t EventCounters::*kEventCounters[] = {
     &EventCounters::partitions,     &EventCounters::slow_links,         &EventCounters::pauses,
     &EventCounters::worker_crashes, &EventCounters::aggregator_crashes, &EventCounters::aggregator_restarts,
-    &EventCounters::jobs_started,   &EventCounters::jobs_on_used_hosts};
+    &EventCounters::jobs_started,   &EventCounters::jobs_on_used_hosts, &EventCounters::switches};
 
 constexpr uint64_t LieCounters::*kLieCounters[] = {
     &LieCounters::told_upwards,   &LieCounters::false_sent,   &LieCounters::flipped_in_ranks,
@@ -29,6 +29,7 @@ constexpr uint64_t Tally::*kTallies[] = {&Tally::runs,
                                          &Tally::runs_unbalanced,
                                          &Tally::runs_without,
                                          &Tally::runs_upwards,
+                                         &Tally::runs_switches,
                                          &Tally::sums_verified,
                                          &Tally::scales_predicted,
                                          &Tally::scales_mispredicted,
@@ -104,6 +105,7 @@ void Tally::add(const Report& report) {
   runs_reached += report.lies.reached ? 1 : 0;
   runs_without += report.lies.reached ? 0 : 1;
   runs_upwards += report.lies.told_upwards > 0 ? 1 : 0;
+  runs_switches += report.events.switches > 0 && report.lies.false_sent > 0 ? 1 : 0;
   runs_ended += report.lies.ended ? 1 : 0;
   runs_unbalanced += report.lies.unbalanced && !report.lies.ended ? 1 : 0;
   for (const auto& ranks : report.jobs) {
@@ -138,7 +140,7 @@ uint64_t Tally::lies_told() const {
 std::string describe(const Tally& tally) {
   const NetworkCounters& n = tally.network;
   const EventCounters& e = tally.events;
-  char text[1536];
+  char text[2048];
   std::snprintf(text, sizeof text,
                 "packets     %" PRIu64 " sent, %" PRIu64 " lost, %" PRIu64 " cut off, %" PRIu64
                 " dropped by queues, %" PRIu64 " duplicated, %" PRIu64 " corrupted, %" PRIu64
@@ -148,7 +150,8 @@ std::string describe(const Tally& tally) {
                 " worker crashes, %" PRIu64 " aggregator crashes, %" PRIu64
                 " aggregator restarts\n"
                 "jobs        %" PRIu64 ", of them %" PRIu64
-                " restarts or changes of membership, on the hosts of a former job\n"
+                " restarts or changes of membership, on the hosts of a former job; %" PRIu64
+                " P4 switches\n"
                 "verified    %" PRIu64 " sums; %" PRIu64 " lies told, %" PRIu64
                 " of them by racks to their parents, %" PRIu64 " false results sent, %" PRIu64
                 " bits flipped in ranks; %" PRIu64 " false results refused when they arrived, %" PRIu64
@@ -156,17 +159,19 @@ std::string describe(const Tally& tally) {
                 " right ones refused\n"
                 "lies        %" PRIu64 " runs in which one reached a rank in time; in %" PRIu64
                 " the job ended before false scales were confirmed, in %" PRIu64
-                " before a correction of weights was\n"
+                " before a correction of weights was; in %" PRIu64 " a rack lied to its parent, in %" PRIu64
+                " with P4 switches false results were sent\n"
                 "predicted   %" PRIu64 " scales of chunks, %" PRIu64
                 " of them wrong\n"
                 "operations  %" PRIu64 " summed right",
                 n.sent, n.lost, n.cut_off, n.tail_dropped, n.duplicated, n.corrupted, n.late,
                 tally.retransmissions, e.partitions, e.slow_links, e.pauses, e.worker_crashes,
-                e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts,
+                e.aggregator_crashes, e.aggregator_restarts, e.jobs_started, e.jobs_on_used_hosts, e.switches,
                 tally.sums_verified, tally.lies_told(), tally.lies.told_upwards, tally.lies.false_sent,
                 tally.lies.flipped_in_ranks, tally.lies.wrong_refused, tally.lies.false_scales,
                 tally.lies.false_alarms, tally.runs_reached, tally.runs_ended, tally.runs_unbalanced,
-                tally.scales_predicted, tally.scales_mispredicted, tally.succeeded);
+                tally.runs_upwards, tally.runs_switches, tally.scales_predicted, tally.scales_mispredicted,
+                tally.succeeded);
   std::string result = text;
   for (const auto& [code, count] : tally.failed) {
     result += ", " + std::to_string(count) + " ended with " + std::string(error_name(code));
@@ -194,6 +199,7 @@ std::string to_json(const Tally& tally) {
                                                       {"runs_reached", tally.runs_reached},
                                                       {"runs_without", tally.runs_without},
                                                       {"runs_upwards", tally.runs_upwards},
+                                                      {"runs_switches", tally.runs_switches},
                                                       {"runs_ended", tally.runs_ended},
                                                       {"runs_unbalanced", tally.runs_unbalanced}};
   for (const auto& [name, number] : numbers)

@@ -24,7 +24,8 @@ struct Tally {
   LieCounters lies;
   // Runs: of LieCounters, and those in which no false result reached a rank in time.
   uint64_t runs_reached = 0, runs_ended = 0, runs_unbalanced = 0, runs_without = 0;
-  uint64_t runs_upwards = 0;  // in which a rack has lied to its parent
+  uint64_t runs_upwards = 0;   // in which a rack has lied to its parent
+  uint64_t runs_switches = 0;  // with P4 switches, in which false results were sent
   uint64_t sums_verified = 0;
   uint64_t scales_predicted = 0;  // of chunks, by each rank
   uint64_t scales_mispredicted = 0;

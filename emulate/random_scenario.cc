@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "emulate/aggregator.h"
 #include "src/base/rng.h"
 
 namespace netsum::emulate {
@@ -269,9 +270,11 @@ void apply_limits(const ScenarioLimits& limits, Scenario* scenario) {
   }
   if (!(limits.faults & kHierarchy)) {
     scenario->racks = 0;
+    scenario->rack_switches = false;
     scenario->lies.probability = std::max(scenario->lies.probability, scenario->lies.upwards);
     scenario->lies.upwards = 0;
   }
+  if (!(limits.faults & kSwitches)) scenario->switches = scenario->rack_switches = false;
   if (!(limits.faults & kLies)) scenario->lies = {};
   std::vector<size_t> place(scenario->jobs.size());  // of the jobs that stay
   std::vector<JobPlan> jobs;
@@ -420,11 +423,23 @@ void random_lies(uint64_t seed, bool always, Scenario* scenario) {
   if (rng.chance(0.5)) scenario->lies.probability = scenario->lies.upwards = 0;
 }
 
+// In half of the runs in which they can be, and so in racks.
+void random_switches(uint64_t seed, Scenario* scenario) {
+  Rng rng(seed ^ 0x6E657473756D0007ull);
+  const bool possible = scenario->payload_bytes <= switch_payload_bytes() &&
+                        std::all_of(scenario->jobs.begin(), scenario->jobs.end(), [](const JobPlan& job) {
+                          return job.verifies_sums && job.tag == NETSUM_TAG_COOKIE;
+                        });
+  scenario->switches = possible && rng.chance(0.5);
+  scenario->rack_switches = possible && scenario->racks > 0 && rng.chance(0.5);
+}
+
 constexpr std::pair<Faults, std::string_view> kFaultNames[] = {
-    {kLoss, "loss"},     {kDuplicate, "duplicate"},   {kReorder, "reorder"},     {kLate, "late"},
-    {kDamage, "damage"}, {kBandwidth, "bandwidth"},   {kPartition, "partition"}, {kPause, "pause"},
-    {kCrash, "crash"},   {kDrift, "drift"},           {kDeadline, "deadline"},   {kStraggler, "straggler"},
-    {kJobs, "jobs"},     {kMembership, "membership"}, {kHierarchy, "hierarchy"}, {kLies, "lies"}};
+    {kLoss, "loss"},        {kDuplicate, "duplicate"},   {kReorder, "reorder"},     {kLate, "late"},
+    {kDamage, "damage"},    {kBandwidth, "bandwidth"},   {kPartition, "partition"}, {kPause, "pause"},
+    {kCrash, "crash"},      {kDrift, "drift"},           {kDeadline, "deadline"},   {kStraggler, "straggler"},
+    {kJobs, "jobs"},        {kMembership, "membership"}, {kHierarchy, "hierarchy"}, {kLies, "lies"},
+    {kSwitches, "switches"}};
 
 }  // namespace
 
@@ -487,6 +502,7 @@ Scenario random_scenario(uint64_t seed, const ScenarioLimits& limits) {
   random_roles(seed, &scenario);
   random_recurrence(seed, &scenario);
   random_lies(seed, limits.lying, &scenario);
+  random_switches(seed, &scenario);
   apply_limits(limits, &scenario);
   set_endings(&rng, limits.faults, &scenario);
   return scenario;

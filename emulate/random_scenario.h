@@ -31,7 +31,9 @@ inline constexpr Faults kJobs = 1u << 12;        // several jobs at the same tim
 inline constexpr Faults kMembership = 1u << 13;  // a job ends and its members form another, with other ranks
 inline constexpr Faults kHierarchy = 1u << 14;   // aggregators that feed others
 inline constexpr Faults kLies = 1u << 15;        // of aggregators, to jobs that verify their sums
-inline constexpr Faults kAllFaults = (1u << 16) - 1;
+inline constexpr Faults kSwitches = 1u
+                                    << 16;  // P4 switches as aggregators, of jobs whose packets have no tags
+inline constexpr Faults kAllFaults = (1u << 17) - 1;
 
 // "all", "none", or names as in fault_names(). Error: kInvalidArgument, listing them.
 Result<Faults> parse_faults(std::string_view text);

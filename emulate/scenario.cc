@@ -91,6 +91,8 @@ std::string describe(const Scenario& scenario) {
               " of the slots' sums and " + std::to_string(scenario.lies.flipped_in_ranks) +
               " of the results that ranks have received";
   if (scenario.racks > 0) result += ", " + std::to_string(scenario.racks) + " racks below each";
+  if (scenario.switches) result += ", P4 switches";
+  if (scenario.rack_switches) result += ", racks of P4 switches";
   for (const JobPlan& job : scenario.jobs) {
     size_t elements = 0;
     for (const OperationPlan& operation : job.operations) {

@@ -117,6 +117,10 @@ struct Scenario {
   // Hierarchy: so many aggregators per stripe between the ranks and the stripe's own; 0: none. In a run,
   // those of rack r are numbered aggregators * (1 + r) + stripe.
   int racks = 0;
+  // The stripes' own aggregators, or those of the racks, are P4 switches. Only if all jobs verify their sums, and their packets
+  // have no tags.
+  bool switches = false;
+  bool rack_switches = false;
   int64_t gather_us = 0;  // an aggregator answers what came in this time in one burst
   LinkOptions worker_up;
   LinkOptions worker_down;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "aggregator/core/aggregator_core.h"
 #include "src/base/assert.h"
 #include "wire/codec.h"
 
@@ -62,6 +63,10 @@ Simulation::Simulation(const Scenario& scenario)
       coming_(scenario.events) {
   NETSUM_ASSERT(!scenario_.lies.any() || std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(),
                                                      [](const JobPlan& plan) { return plan.verifies_sums; }));
+  NETSUM_ASSERT((!scenario_.switches && !scenario_.rack_switches) ||
+                std::all_of(scenario_.jobs.begin(), scenario_.jobs.end(), [](const JobPlan& plan) {
+                  return plan.verifies_sums && plan.tag == NETSUM_TAG_COOKIE;
+                }));
   orderly_ = std::none_of(scenario_.jobs.begin(), scenario_.jobs.end(),
                           [](const JobPlan& plan) { return plan.ending == Ending::kAny; });
   // Room for all jobs, wherever earlier jobs have left free slots.
@@ -104,12 +109,15 @@ Simulation::Simulation(const Scenario& scenario)
 }
 
 void Simulation::create_aggregator(AggregatorNode* node) {
-  node->core =
-      std::make_unique<AggregatorCore>(AggregatorCore::Limits{.max_jobs = 8,
-                                                              .slots = slots_,
-                                                              .payload_bytes = scenario_.payload_bytes,
-                                                              .flipped_bits = scenario_.lies.flipped_in_slots,
-                                                              .seed = flips_.next()});
+  const SimulatedAggregator::Options options{.address = node->address,
+                                             .slots = slots_,
+                                             .payload_bytes = scenario_.payload_bytes,
+                                             .flipped_bits = scenario_.lies.flipped_in_slots,
+                                             .seed = flips_.next()};
+  const bool is_rack = index_of(*node) >= scenario_.aggregators;
+  const bool is_switch = is_rack ? scenario_.rack_switches : scenario_.switches;
+  report_.events.switches += is_switch ? 1 : 0;
+  node->core = is_switch ? make_switch(options) : make_core(options);
   network_.attach(node->address, scenario_.aggregator_up, scenario_.aggregator_down,
                   [this, node](const InPacket& packet) { aggregator_received(node, packet); });
 }

@@ -1,4 +1,4 @@
-// Runs a Scenario: real WorkerCores and AggregatorCores, virtual time and network, every result checked. Two
+// Runs a Scenario: real WorkerCores and aggregators, virtual time and network, every result checked. Two
 // runs of one scenario are equal to the last bit of the last packet.
 #ifndef NETSUM_EMULATE_SIMULATION_H_
 #define NETSUM_EMULATE_SIMULATION_H_
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/core/aggregator_core.h"
+#include "emulate/aggregator.h"
 #include "emulate/checker.h"
 #include "emulate/clock.h"
 #include "emulate/judge.h"
@@ -57,6 +57,7 @@ struct EventCounters {
   uint64_t aggregator_restarts = 0;
   uint64_t jobs_started = 0;
   uint64_t jobs_on_used_hosts = 0;  // of them: restarts and changes of membership
+  uint64_t switches = 0;            // P4 switches that have been started
 };
 
 // Of a lying aggregator.
@@ -131,7 +132,9 @@ class Simulation {
   // --- For filters and events -----------------------------------------------------------------------------
   int64_t now_us() const { return clock_.now_us(); }
   Network& network() { return network_; }
-  const AggregatorCore& aggregator(int index) const { return *aggregators_[static_cast<size_t>(index)].core; }
+  const SimulatedAggregator& aggregator(int index) const {
+    return *aggregators_[static_cast<size_t>(index)].core;
+  }
   const WorkerCore& worker(size_t job, int rank) const {
     return *jobs_[job]->workers[static_cast<size_t>(rank)].core;
   }
@@ -150,7 +153,7 @@ class Simulation {
     std::vector<size_t> submissions;  // operations
   };
   struct AggregatorNode {
-    std::unique_ptr<AggregatorCore> core;  // null after a crash
+    std::unique_ptr<SimulatedAggregator> core;  // null after a crash
     Address address;
     Pause pause;
     int gathered = 0;  // packets taken in since the last flush

@@ -129,10 +129,9 @@ void Simulation::check_aggregators() {
     }
     if (!orderly_) continue;
     // Drops that correct members never cause, whatever the network does to their packets.
-    const AggregatorCoreCounters& counters = node.core->counters();
-    if (counters.drops[NETSUM_DROP_FUTURE_ROUND].get() > 0) violate(who + " saw a round of the future");
-    if (counters.drops[NETSUM_DROP_UNKNOWN_PEER].get() > 0) violate(who + " saw a member before its HELLO");
-    if (counters.mismatches.get() > 0) violate(who + " found a mismatch, though all ranks agree");
+    if (node.core->drops(NETSUM_DROP_FUTURE_ROUND) > 0) violate(who + " saw a round of the future");
+    if (node.core->drops(NETSUM_DROP_UNKNOWN_PEER) > 0) violate(who + " saw a member before its HELLO");
+    if (node.core->mismatches() > 0) violate(who + " found a mismatch, though all ranks agree");
   }
 }
 

@@ -117,6 +117,8 @@ DOORS = {
         "wire",
         "aggregator/core",
         "aggregator/dataplane",
+        "aggregator/p4/driver",
+        "aggregator/p4/model",
     ],
     # Benchmarks drive a dataplane as its conformance test does, the plug-in of NCCL as its test does, and an engine.
     "bench": [API, "src", "wire", "aggregator", "collective", "nccl", "tests/conformance", "tools/measure"],

@@ -51,7 +51,7 @@ def table(records):
         ["sums verified by ranks", counts["sums_verified"]],
         ["lies told, all kinds", told],
         *([f"- {kind}", count] for kind, count in counts["told"].items()),
-        # Earlier records have no lies of racks to their parents.
+        # Earlier records have neither lies of racks to their parents nor P4 switches.
         ["of all kinds, those of racks to their parents", counts.get("told_upwards", 0)],
         [
             "false results sent: lies, sums with flipped bits or of what racks have altered, and what racks pass on of these",
@@ -64,6 +64,10 @@ def table(records):
         ["**wrong sums delivered**", counts["wrong_delivered"]],
         ["**right results refused (false alarms)**", counts["false_alarms"]],
         ["runs in which a rack lied to its parent", counts.get("runs_upwards", 0)],
+        [
+            "runs with P4 switches, as the model of their pipeline, in which false results were sent",
+            counts.get("runs_switches", 0),
+        ],
         ["runs in which no false result reached a rank", counts["runs_without"]],
         ["runs in which one did", counts["runs_reached"]],
         ["- with an alarm", counts["runs_reached"] - unnoticed],

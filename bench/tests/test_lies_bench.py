@@ -22,6 +22,7 @@ def test_a_small_run_and_its_table(tmp_path):
     assert last["refused"] > 100
     assert last["told_upwards"] > 50
     assert last["runs_upwards"] > 10
+    assert last["runs_switches"] > 10
     assert (last["wrong_delivered"], last["false_alarms"]) == (0, 0)
     lines = lies_bench.table([first, last]).splitlines()
     assert "| runs | 300 |" in lines

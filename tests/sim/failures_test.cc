@@ -162,7 +162,7 @@ TEST(Failures, AnotherOrderOnOneRankIsReportedToAll) {
   simulation.override_plan(0, 2, 1, scenario.jobs[0].operations[0]);
   const Report report = simulation.run();
   expect_all(report, ErrorCode::kMismatch);
-  EXPECT_EQ(simulation.aggregator(0).counters().mismatches.get() > 0, true);
+  EXPECT_EQ(simulation.aggregator(0).mismatches() > 0, true);
 }
 
 TEST(Failures, OperationsAfterAFailureEndAtOnce) {

@@ -106,6 +106,72 @@ TEST(Lies, NoneIsBelieved) {
   }
 }
 
+void use_switches(Scenario* scenario) {
+  without_tags(scenario);
+  scenario->switches = true;
+  scenario->rack_switches = scenario->racks > 0;
+  scenario->payload_bytes = 320;  // two passes
+}
+
+// The model of the P4 pipeline, below its real control plane, with the network's faults, alone and as spine and racks.
+TEST(Lies, WithoutThemSumsOfSwitchesAreVerified) {
+  for (const int ranks : {1, 2, 5, 17}) {
+    for (const int racks : {0, 2}) {
+      Scenario scenario = scenario_of(ranks);
+      scenario.racks = racks;
+      use_switches(&scenario);
+      scenario.worker_up.loss = scenario.worker_down.loss = 0.02;
+      scenario.worker_down.duplicate = 0.05;
+      const Report report = Simulation(scenario).run();
+      ASSERT_EQ(report.first_problem(), "") << ranks;
+      EXPECT_EQ(report.events.switches, racks == 0 ? 2u : 6u);
+      for (const RankReport& rank : report.jobs[0]) {
+        EXPECT_GT(rank.sums_verified, 100u);
+        EXPECT_EQ(rank.sums_refused, 0u);
+      }
+    }
+  }
+}
+
+TEST(Lies, NoSwitchIsBelieved) {
+  for (int kind = 0; kind < kKinds; ++kind) {
+    uint64_t lies = 0, refused = 0;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      Scenario scenario = scenario_of(3);
+      scenario.seed = seed;
+      scenario.racks = seed % 3 == 0 ? 2 : 0;
+      use_switches(&scenario);
+      scenario.lies = {.probability = 0.02, .upwards = 0.02, .kind = static_cast<Lie>(kind)};
+      let_fail(&scenario);
+      const Report report = Simulation(scenario).run();
+      ASSERT_TRUE(report.violations.empty())
+          << name_of(static_cast<Lie>(kind)) << ": " << report.violations.front();
+      lies += told(report);
+      refused += report.lies.wrong_refused;
+    }
+    EXPECT_GT(lies, 10u) << name_of(static_cast<Lie>(kind));
+    EXPECT_GT(refused, 5u) << name_of(static_cast<Lie>(kind));
+  }
+}
+
+TEST(Lies, BitsThatFlipInRegistersAreNotBelieved) {
+  uint64_t sent = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    Scenario scenario = scenario_of(3);
+    scenario.seed = seed;
+    scenario.racks = seed % 3 == 0 ? 2 : 0;
+    use_switches(&scenario);
+    scenario.lies.flipped_in_slots = 0.01;
+    let_fail(&scenario);
+    const Report report = Simulation(scenario).run();
+    ASSERT_TRUE(report.violations.empty()) << "seed " << seed << ": " << report.violations.front();
+    sent += report.lies.false_sent;
+    refused += report.lies.wrong_refused;
+  }
+  EXPECT_GT(sent, 20u);
+  EXPECT_GT(refused, 20u);
+}
+
 // Racks that alter what they contribute to their parent: it passes the false sum on to all ranks.
 TEST(Lies, NoRackIsBelieved) {
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -284,6 +350,7 @@ TEST(Lies, NoneIsBelievedInRandomRuns) {
   std::printf("%s", describe(tally).c_str());
   EXPECT_GT(tally.lies_told(), 2 * runs);
   EXPECT_GT(tally.runs_upwards, runs / 20);
+  EXPECT_GT(tally.runs_switches, runs / 20);
   EXPECT_GT(tally.lies.wrong_refused, runs);
   EXPECT_GT(tally.lies.false_scales, runs / 20);
   EXPECT_GT(tally.sums_verified, 10 * runs);

@@ -61,7 +61,7 @@ TEST_F(RandomRuns, NothingIsWrongLostMixedOrHung) {
   for (const uint64_t count :
        {tally.events.partitions, tally.events.slow_links, tally.events.pauses, tally.events.worker_crashes,
         tally.events.aggregator_crashes, tally.events.aggregator_restarts, tally.events.jobs_on_used_hosts,
-        tally.failed[ErrorCode::kTimeout], tally.failed[ErrorCode::kPeerLost],
+        tally.events.switches, tally.failed[ErrorCode::kTimeout], tally.failed[ErrorCode::kPeerLost],
         tally.failed[ErrorCode::kAggregatorLost], tally.failed[ErrorCode::kWrongSum],
         tally.lies.wrong_refused, tally.lies.false_scales, tally.scales_predicted - tally.scales_mispredicted,
         tally.scales_mispredicted}) {

@@ -156,6 +156,11 @@ void ModelDriver::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
   pipeline_->start_slot_at(job, slot, round);
 }
 
+void ModelDriver::flip_lane_bit(uint16_t job, uint16_t slot, uint32_t bank, uint32_t bit) {
+  const std::lock_guard lock(mutex_);
+  pipeline_->flip_lane_bit(job, slot, bank, bit);
+}
+
 void ModelDriver::restart() {
   {
     const std::lock_guard lock(mutex_);

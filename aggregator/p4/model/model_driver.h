@@ -36,6 +36,8 @@ class ModelDriver final : public SwitchDriver {
   std::vector<Datagram> feed(const Datagram& datagram);
   // The slot stands as after `round` completed there.
   void start_slot_at(uint16_t job, uint16_t slot, uint32_t round);
+  // As Pipeline::flip_lane_bit().
+  void flip_lane_bit(uint16_t job, uint16_t slot, uint32_t bank, uint32_t bit);
   // Loses all tables and registers.
   void restart();
   // While it is down, no call of the control plane succeeds, and the switch continues to sum.

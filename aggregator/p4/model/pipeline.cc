@@ -117,6 +117,14 @@ void Pipeline::start_slot_at(uint16_t job, uint16_t slot, uint32_t round) {
   current_.write(index, value);
 }
 
+void Pipeline::flip_lane_bit(uint16_t job, uint16_t slot, uint32_t bank, uint32_t bit) {
+  const JobEntry& entry = jobs_.at(job);
+  NETSUM_ASSERT(slot < entry.slots && bank < 2 && bit < 8 * entry.payload_bytes);
+  const uint32_t word = bit / 64, group = word / NETSUM_P4_WORDS;
+  const size_t index = size_t{2 * (entry.first_slot + slot) + bank} * NETSUM_P4_GROUPS + group;
+  lanes_[word % NETSUM_P4_WORDS].flip(index, bit % 64);
+}
+
 void Pipeline::run_arrival(const Datagram& datagram) {
   Packet packet;
   packet.meta.from = datagram.peer;

@@ -52,6 +52,8 @@ class Pipeline {
   void set_parent(uint16_t job, uint16_t port);
   // The slot stands as after `round` completed there, without lanes.
   void start_slot_at(uint16_t job, uint16_t slot, uint32_t round);
+  // Faulty memory: this bit of the lanes of the job's slot changes, in the rounds of that bank.
+  void flip_lane_bit(uint16_t job, uint16_t slot, uint32_t bank, uint32_t bit);
 
   // --- Packets ---------------------------------------------------------------------------------------------------
   // Each of these runs one pass. run_recirculated(): of the packet that has waited longest, false if none waits.

@@ -55,6 +55,8 @@ class Register {
 
   // Of the control plane, between packets.
   void write(size_t index, T value) { values_.at(index) = value; }
+  // Of faulty memory, between packets.
+  void flip(size_t index, uint32_t bit) { values_.at(index) ^= T{1} << bit; }
 
  private:
   const int stage_;
