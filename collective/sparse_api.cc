@@ -69,6 +69,7 @@ Work CommunicatorBase::start_sparse(SparseOperations::Request request, const Spa
   request.settings.mode = options.mode;
   request.key = key_of({key, static_cast<uint64_t>(options.type), static_cast<uint64_t>(options.mode)});
   request.timeout = options.timeout;
+  request.on_sent = options.on_sent;
   {
     const std::lock_guard lock(sparse_mutex_);
     if (sparse_ == nullptr)

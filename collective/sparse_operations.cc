@@ -195,6 +195,7 @@ void SparseOperations::finish_if_done(const OperationPtr& operation) {
     }
     std::erase(operations_, operation);
   }
+  if (status.ok() && operation->request.on_sent) operation->request.on_sent(more);
   operation->work->finish(status);
   mailbox_->changed.notify_all();
 }

@@ -46,6 +46,7 @@ class SparseOperations {
     sparse::Settings settings;  // `op` and `mode`
     uint64_t key = 0;           // of the tensor's profile; equal on all ranks
     std::chrono::milliseconds timeout{0};
+    std::function<void(const SparseStats&)> on_sent;  // SparseOptions::on_sent
   };
   Work start(Request request);
   // An ordinary operation.

@@ -21,7 +21,7 @@ namespace netsum {
 // One way to send a gradient. What it costs is what is expected until it has been measured.
 struct ControlledLevel {
   std::string name;
-  double bytes_per_element = 4;  // that a rank sends
+  double bytes_per_element = 4;  // that a rank sends, or receives if that is more
   double encode_ns_per_element = 0;
   double decode_ns_per_element = 0;
 };
@@ -52,7 +52,7 @@ struct BucketRecord {
   int64_t handed_us = 0;    // it is encoded, and its sum has been started
   int64_t summed_us = 0;    // the sum has arrived
   int64_t done_us = 0;      // it is decoded
-  uint64_t sent_bytes = 0;  // 0: not known
+  uint64_t sent_bytes = 0;  // or received, if that is more; 0: not known
   // Euclidean norms. Below 0: not measured in this step.
   double gradient_norm = -1;
   double residual_norm = -1;

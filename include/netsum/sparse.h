@@ -22,6 +22,8 @@ enum class SparseMode : uint8_t {
   kOff = 2,  // as all_reduce()
 };
 
+struct SparseStats;
+
 struct SparseOptions {
   DataType type = DataType::kFloat32;
   // Elements of other ranks that are zero or absent take part as zeros: kMax of -1 and nothing is 0.
@@ -31,6 +33,9 @@ struct SparseOptions {
   // a block. A unit travels if any of its elements is not zero on some rank.
   size_t unit = 1;
   std::chrono::milliseconds timeout{0};  // 0: CommunicatorOptions::timeout
+  // What this operation has sent: called on a thread of the library before the operation ends, unless it fails. It must not
+  // block. Not in the C ABI.
+  std::function<void(const SparseStats& of_operation)> on_sent = {};
 };
 
 // A sparse tensor by its stored rows: row indices[i] of a table of `rows` rows has the `row_elements` elements that begin at

@@ -95,14 +95,17 @@ OpenEndpoints& open_endpoints() {
 Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::open(const std::string& address) {
   const Result<HostPort> parts = split_host_port(address);
   if (!parts.ok()) return Status(parts.status().code(), "metrics: " + parts.status().message());
-  if (parts->port == 0) return start(address);
   OpenEndpoints& known = open_endpoints();
   const std::lock_guard lock(known.mutex);
   // A forked child has its parent's endpoints in memory, but not their threads.
-  std::weak_ptr<MetricsEndpoint>& place = known.by_address[std::to_string(::getpid()) + " " + address];
-  if (std::shared_ptr<MetricsEndpoint> shared = place.lock()) return shared;
+  const std::string process = std::to_string(::getpid()) + " ";
+  if (parts->port != 0) {
+    if (std::shared_ptr<MetricsEndpoint> shared = known.by_address[process + address].lock()) return shared;
+  }
   Result<std::shared_ptr<MetricsEndpoint>> started = start(address);
-  if (started.ok()) place = started.value();
+  if (!started.ok()) return started;
+  if (parts->port != 0) known.by_address[process + address] = started.value();
+  known.by_address[process + started.value()->address()] = started.value();
   return started;
 }
 

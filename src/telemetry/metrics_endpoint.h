@@ -28,8 +28,8 @@ class MetricsEndpoint {
     std::function<std::string()> not_ready;  // empty: ready; else why not, in a line
   };
 
-  // The process's endpoint at "host:port": the first call opens it, further calls share it while it is open. Port 0 chooses
-  // a free port; such an endpoint is not shared.
+  // The process's endpoint at "host:port": the first call opens it, further calls with this text or with its address()
+  // share it while it is open. Port 0 chooses a free port, each time another one.
   // Errors: kInvalidArgument, kAddressInUse, kPermissionDenied.
   static Result<std::shared_ptr<MetricsEndpoint>> open(const std::string& address);
   ~MetricsEndpoint();

@@ -179,6 +179,17 @@ TEST(MetricsEndpointTest, OneAddressIsSharedWithinAProcess) {
   EXPECT_EQ(one->get(), other->get());
 }
 
+TEST(MetricsEndpointTest, AFreePortIsSharedUnderTheAddressThatItGot) {
+  auto one = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(one.ok()) << one.status().to_string();
+  auto other = MetricsEndpoint::open((*one)->address());
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  EXPECT_EQ(one->get(), other->get());
+  auto next = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(next.ok()) << next.status().to_string();
+  EXPECT_NE(one->get(), next->get());
+}
+
 TEST(MetricsEndpointTest, AddressesThatCannotBeServedAreNamed) {
   auto taken = MetricsEndpoint::open("127.0.0.1:0");
   ASSERT_TRUE(taken.ok());

@@ -1,17 +1,21 @@
 """compress(model, "auto"): the controller in training, with times that the tests make up where levels must change."""
 
 import contextlib
+import gc
 import itertools
 import os
+import pathlib
+import re
 import signal
 import subprocess
+import urllib.request
 
 import netsum.torch
 import pytest
 import ranks
 import torch._dynamo  # optimizers import it when first used: seconds, in every rank, if it is not here already
 import torch.distributed as dist
-from netsum.torch import _control
+from netsum.torch import _control, _group
 from ranks import WORLD_SIZE
 from torch.nn.parallel import DistributedDataParallel
 
@@ -124,6 +128,110 @@ def test_levels_follow_the_network_alike_on_all_ranks_and_nothing_is_lost():
 
     results = ranks.run(on_rank)
     assert all(seen == results[0] for seen in results)
+
+
+def scrape(address):
+    """The series of a page of metrics: {(name, labels): value}."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as page:
+        lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
+    series = {}
+    for line in lines:
+        name, labels, value = re.fullmatch(r"(\w+)(?:{(.*)})? (\S+)", line).groups()
+        key = (name, tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels or ""))))
+        assert key not in series, f"twice on one page: {line}"
+        series[key] = float(value)
+    return series
+
+
+def test_metrics_show_what_the_controller_does():
+    prefix = "netsum_worker_compression_"
+
+    def on_rank(rank):
+        model, other = wrapped(), wrapped()
+        with made_up_times(rank, [SLOW]):
+            state = netsum.torch.compress(model, "auto", levels=LEVELS, warmup_steps=5)
+            second = netsum.torch.compress(other, "auto", levels=LEVELS)
+            run_steps(rank, model, state, range(20))
+            address = _group.backend_of(None).metrics_address
+            page = scrape(address)
+        stats = state.stats()["controller"]
+        of_first = {"controller": "1", "rank": str(rank), "job_name": _group.backend_of(None).job}
+
+        def value(name, **labels):
+            return page[prefix + name, tuple(sorted({**of_first, **labels}.items()))]
+
+        for level in ("none", "bf16", "topk ratio=0.05"):
+            assert value("buckets", level=level) == stats["levels"].count(level)
+            # This step's buckets had not been sent when it began.
+            sent = stats["bucket_steps"][level] - stats["levels"].count(level)
+            assert value("bucket_steps_total", level=level) == sent, level
+        assert value("buckets", level="topk ratio=0.05") > 0
+        assert value("steps_total") == stats["steps"] == 18
+        assert value("changes_total") == stats["changes"] >= 1
+        # The last 17 of 18 steps: what they have sent is known at their end.
+        gradients = sum(p.numel() * 4 for p in model.parameters())
+        assert value("gradient_bytes_total") == 17 * gradients == stats["gradient_bytes"]
+        assert 0 < value("sent_bytes_total") == stats["sent_bytes"] < 0.9 * value("gradient_bytes_total")
+        assert value("predicted_step_seconds") == pytest.approx(stats["predicted_step_s"])
+        assert value("uncompressed_step_seconds") == pytest.approx(stats["uncompressed_step_s"])
+        assert value("predicted_step_seconds") < value("uncompressed_step_seconds")
+        assert value("network_bits_per_second") == pytest.approx(100e6, rel=0.2)
+        assert 0 < value("measured_step_seconds") < 60
+        assert sum(("controller", "2") in labels for _, labels in page) == 8, "that of `second`, which has not begun"
+        del second
+        return {name for name, _ in page if name.startswith(prefix)}
+
+    (names, *others) = ranks.run(on_rank, env={"NETSUM_METRICS": "127.0.0.1:0"})
+    assert all(names == other for other in others) and len(names) == 10
+    documented = (pathlib.Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in documented for name in names)
+
+
+def test_a_controller_that_is_gone_has_no_metrics():
+    def on_rank(rank):
+        model = wrapped()
+        state = netsum.torch.Compression(model, "auto", levels=LEVELS)
+        address = _group.backend_of(None).metrics_address
+        state._controller._metrics.publish([("none", 1, 2)], 3, 0, 4, 4, (0.0, 0.0, 0.0), 0.0)
+        assert any("compression" in name for name, _ in scrape(address))
+        del state
+        gc.collect()
+        assert not any("compression" in name for name, _ in scrape(address))
+
+    ranks.run(on_rank, world_size=1, env={"NETSUM_METRICS": "127.0.0.1:0"})
+
+
+@pytest.mark.parametrize("method", ["topk", "natural", "topk by gather", "int8"])
+def test_bytes_are_those_that_have_travelled(method):
+    """With the sizes that follow from the shapes or, of what varies, those that the library has counted."""
+    count = 300 * 200
+    settings = {"method": method.split()[0], **({"ratio": 0.02} if "topk" in method else {})}
+    settings |= {"path": "gather"} if "gather" in method else {}
+
+    def on_rank(rank):
+        state = netsum.torch.Compression(Chosen(), "none", rules=[("second", settings)])
+        entry = next(entry for entry in state._parameters if entry.name == "second")
+        plan = state._plan([entry], torch.float32)
+        backend = _group.backend_of(None)
+        gradient = gradient_of(rank, 1)["second"].flatten()
+        before = backend.stats()
+        for work in plan.start(backend, [gradient], state._stats):
+            work.wait()
+        plan.finish([gradient], state._stats)
+        after = backend.stats()
+        grown = {name: after[name] - before[name] for name in ("sparse_sent_elements", "sparse_index_bytes")}
+        return plan.link_bytes, 4 * grown["sparse_sent_elements"] + grown["sparse_index_bytes"]
+
+    for got, of_sparse in ranks.run(on_rank):
+        if method == "topk":
+            assert got == of_sparse
+            assert 4 * 0.02 * count < got < 6 * WORLD_SIZE * 0.02 * count
+        elif method == "natural":
+            assert got == pytest.approx(WORLD_SIZE * count, rel=0.02)  # 8 bits an element, of each rank
+        elif method == "int8":
+            assert count < got < 1.5 * count
+        else:
+            assert WORLD_SIZE * 0.02 * count * 4 < got < WORLD_SIZE * 0.02 * count * 6
 
 
 def test_residuals_are_carried_from_level_to_level():

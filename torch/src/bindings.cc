@@ -208,7 +208,8 @@ c10::intrusive_ptr<ProcessGroupNetsum> make_process_group(int rank, int size,
     }
     communicator = std::move(connected).value();
   }
-  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator), timeout, store);
+  return c10::make_intrusive<ProcessGroupNetsum>(rank, size, hosts, std::move(communicator),
+                                                 options ? options->job : std::string(), timeout, store);
 }
 
 std::string describe(const ProcessGroupNetsum& group) {
@@ -278,8 +279,14 @@ void bind_process_group(py::module_& module) {
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
            py::arg("ids"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
-      .def("sparse_all_reduce", &ProcessGroupNetsum::sparse_all_reduce, py::arg("tensor"), py::arg("mode"),
-           py::arg("unit"), py::arg("id"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "sparse_all_reduce",
+          [](ProcessGroupNetsum& group, const at::Tensor& tensor, SparseMode mode, int64_t unit, uint64_t id,
+             const c10d::AllreduceOptions& opts) {
+            return group.sparse_all_reduce(tensor, mode, unit, id, opts);
+          },
+          py::arg("tensor"), py::arg("mode"), py::arg("unit"), py::arg("id"), py::arg("opts"),
+          py::call_guard<py::gil_scoped_release>())
       .def("stats",
            [](const ProcessGroupNetsum& group) {
              py::dict result = to_dict(group.stats(), group.sparse_stats());
@@ -294,6 +301,9 @@ void bind_process_group(py::module_& module) {
              return std::pair(stats.packets_sent, stats.retransmissions);
            })
       .def("error", &error_of)
+      .def_property_readonly("job", &ProcessGroupNetsum::job)
+      .def_property_readonly("metrics_address",
+                             [](const ProcessGroupNetsum& group) { return group.stats().metrics_address; })
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
       .def("describe", &describe);

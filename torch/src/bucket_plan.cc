@@ -44,18 +44,24 @@ BucketPlan::BucketPlan(std::vector<Item> items, at::ScalarType type, int ranks)
   for (size_t i = 0; i < items_.size(); ++i) {
     Tensor* const tensor = items_[i].tensor.get();
     if (tensor == nullptr) {
-      sent_bytes_ += items_[i].count * c10::elementSize(type);
+      dense_bytes_ += items_[i].count * c10::elementSize(type);
       continue;
     }
     Part part{.item = i, .tensor = tensor, .shape = tensor->get().shape()};
     part.side = zeros(part.shape.side_values);
     part.agreed = zeros(tensor->agreed_values());
     if (type != at::kFloat) part.values = zeros(items_[i].count);
-    sent_bytes_ += part.shape.count * c10::elementSize(scalar_type(part.shape.type));
+    const CompressionPath path = tensor->compression().path();
+    if (path == CompressionPath::kDense)
+      dense_bytes_ += part.shape.count * c10::elementSize(scalar_type(part.shape.type));
+    if (path != CompressionPath::kGather) dense_bytes_ += part.shape.side_values * sizeof(float);
     parts_.push_back(std::move(part));
   }
   lay_out();
-  if (union_.defined() || gathered_) sent_bytes_ = 0;
+}
+
+uint64_t BucketPlan::link_bytes() const {
+  return dense_bytes_ + *union_bytes_ + (gathered_ ? gathered_->link_bytes() : 0);
 }
 
 // Gives each part its memory.
@@ -157,7 +163,11 @@ BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const 
   if (union_.defined()) {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::AVG;
-    works.push_back(group.sparse_all_reduce(union_, SparseMode::kOn, 1, union_id_, options));
+    *union_bytes_ = union_.nbytes();  // unless the operation says otherwise
+    const auto on_sent = [bytes = union_bytes_](const SparseStats& stats) {
+      *bytes = stats.sent_elements * sizeof(float) + stats.index_bytes;
+    };
+    works.push_back(group.sparse_all_reduce(union_, SparseMode::kOn, 1, union_id_, options, on_sent));
   }
   if (gathered_) works.push_back(gathered_->start(group));
   return works;

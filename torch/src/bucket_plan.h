@@ -71,9 +71,9 @@ class BucketPlan {
   // When they have all ended: writes the averages to the same gradients.
   void finish(const Tensors& gradients, BucketStats& stats);
 
-  // Bytes of payloads and gradients that this rank sends in a step. 0 if sparse or gathered payloads are among them, whose bytes
-  // are not known.
-  uint64_t sent_bytes() const { return sent_bytes_; }
+  // Bytes of payloads and gradients that have gone over this rank's link in the step that has ended, in the direction of more: what
+  // it sends, but of gathered payloads what it receives.
+  uint64_t link_bytes() const;
 
  private:
   // A compressed tensor, and the memory for its payload.
@@ -100,7 +100,9 @@ class BucketPlan {
   uint64_t union_id_ = 0;
   std::optional<GatheredPayloads> gathered_;
   std::vector<at::Tensor> sides_;
-  uint64_t sent_bytes_ = 0;
+  uint64_t dense_bytes_ = 0;  // of what travels whole, and side values
+  // Written when the sparse operation ends, perhaps after this object.
+  std::shared_ptr<std::atomic<uint64_t>> union_bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace netsum::torch_backend

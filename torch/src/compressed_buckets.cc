@@ -127,7 +127,7 @@ void bind_compressed_buckets(py::module_& module) {
            py::call_guard<py::gil_scoped_release>())
       .def("finish", &BucketPlan::finish, py::arg("gradients"), py::arg("stats"),
            py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("sent_bytes", &BucketPlan::sent_bytes);
+      .def_property_readonly("link_bytes", &BucketPlan::link_bytes);
   py::class_<CompressedBuckets, std::shared_ptr<CompressedBuckets>>(module, "CompressedBuckets")
       .def(py::init([](const c10::intrusive_ptr<ProcessGroupNetsum>& group,
                        const std::shared_ptr<BucketStats>& stats, const py::object& scaler) {

@@ -1,4 +1,4 @@
-// netsum::CompressionControl for Python (netsum.torch._control).
+// netsum::CompressionControl and netsum::CompressionMetrics for Python (netsum.torch._control).
 #include "netsum/compression_control.h"
 
 #include <ATen/ATen.h>
@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "netsum/compression_metrics.h"
 #include "torch/src/compression.h"
 
 namespace netsum::torch_backend {
@@ -107,6 +108,32 @@ Control make(const std::vector<std::tuple<std::string, double, double, double>>&
   return Control(options);
 }
 
+std::unique_ptr<CompressionMetrics> open_metrics(const std::string& address, const std::string& job, int rank,
+                                                 int controller) {
+  auto metrics = CompressionMetrics::open(address, job, rank, controller);
+  require(metrics.status());
+  return std::move(metrics).value();
+}
+
+// Levels: (name, buckets, bucket steps). Seconds: predicted, uncompressed, measured.
+void publish(CompressionMetrics& metrics,
+             const std::vector<std::tuple<std::string, uint64_t, uint64_t>>& levels, uint64_t steps,
+             uint64_t changes, uint64_t gradient_bytes, uint64_t sent_bytes,
+             const std::tuple<double, double, double>& seconds, double bits_per_second) {
+  CompressionSnapshot snapshot{.levels = {},
+                               .steps = steps,
+                               .changes = changes,
+                               .gradient_bytes = gradient_bytes,
+                               .sent_bytes = sent_bytes,
+                               .predicted_step_s = std::get<0>(seconds),
+                               .uncompressed_step_s = std::get<1>(seconds),
+                               .measured_step_s = std::get<2>(seconds),
+                               .bits_per_second = bits_per_second};
+  for (const auto& [name, buckets, bucket_steps] : levels)
+    snapshot.levels.push_back({.name = name, .buckets = buckets, .bucket_steps = bucket_steps});
+  metrics.publish(snapshot);
+}
+
 }  // namespace
 
 void bind_compression_control(py::module_& module) {
@@ -131,6 +158,12 @@ void bind_compression_control(py::module_& module) {
       .def("trace_head", [](const Control& self) { return (*self).trace_head(); })
       .def("trace_buckets", [](const Control& self) { return (*self).trace_buckets(); })
       .def("trace_step", [](const Control& self) { return (*self).trace_step(); });
+  py::class_<CompressionMetrics>(module, "CompressionMetrics")
+      .def(py::init(&open_metrics), py::arg("address"), py::arg("job"), py::arg("rank"),
+           py::arg("controller"))
+      .def("publish", &publish, py::arg("levels"), py::arg("steps"), py::arg("changes"),
+           py::arg("gradient_bytes"), py::arg("sent_bytes"), py::arg("seconds"), py::arg("bits_per_second"),
+           py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace netsum::torch_backend

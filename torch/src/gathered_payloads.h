@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -36,6 +37,10 @@ class GatheredPayloads {
 
   // Packs the payloads, and starts the all-gather. Waits for the lengths, if they vary.
   c10::intrusive_ptr<c10d::Work> start(ProcessGroupNetsum& group);
+  // That this rank receives: payloads, and their lengths.
+  uint64_t link_bytes() const {
+    return static_cast<uint64_t>(ranks_) * bytes_ + (varies_ ? sizes_.nbytes() : 0);
+  }
   // When it has ended: finds the payloads in what has arrived. Throws if a rank has sent something that is none.
   void arrived();
   // Writes the mean of a tensor: of the payloads of all ranks, in their order, so that all ranks get the same bits.

@@ -33,11 +33,12 @@ class WithoutPythonLock {
 }  // namespace
 
 ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
-                                       std::shared_ptr<Communicator> communicator,
+                                       std::shared_ptr<Communicator> communicator, std::string job,
                                        std::chrono::milliseconds timeout,
                                        c10::intrusive_ptr<c10d::Store> store)
     : Backend(rank, size),
       hosts_(std::move(hosts)),
+      job_(std::move(job)),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("netsum", timeout)),
       communicator_(std::move(communicator)) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,11 +34,11 @@ bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
 // same on all ranks: collective, element type, layout, operator.
 class ProcessGroupNetsum : public c10d::Backend {
  public:
-  // If `communicator` is null, all operations use the hosts. `timeout` is the default timeout of an operation. `store` is
-  // the store in which the ranks of this group met; store() returns it.
+  // If `communicator` is null, all operations use the hosts. `job` is its job's name. `timeout` is the default timeout of an
+  // operation. `store` is the store in which the ranks of this group met; store() returns it.
   ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
-                     std::shared_ptr<Communicator> communicator, std::chrono::milliseconds timeout,
-                     c10::intrusive_ptr<c10d::Store> store);
+                     std::shared_ptr<Communicator> communicator, std::string job,
+                     std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store);
   ~ProcessGroupNetsum() override;
 
   // Null after shutdown(), and if all operations use the hosts.
@@ -53,6 +54,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   CallCounts calls() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
+  const std::string& job() const { return job_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }
 
   const std::string getBackendName() const override { return "netsum"; }
@@ -106,9 +108,11 @@ class ProcessGroupNetsum : public c10d::Backend {
                                          const c10d::ScatterOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& opts) override;
 
-  // An all-reduce of a dense tensor that has many zeros (SparseOptions). `id`: as TensorView::id.
+  // An all-reduce of a dense tensor that has many zeros (SparseOptions). `id`: as TensorView::id. `on_sent`: as
+  // SparseOptions::on_sent, unless the tensor is reduced as a dense one from the start.
   c10::intrusive_ptr<c10d::Work> sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
-                                                   uint64_t id, const c10d::AllreduceOptions& opts);
+                                                   uint64_t id, const c10d::AllreduceOptions& opts,
+                                                   std::function<void(const SparseStats&)> on_sent = {});
 
   // --- On the hosts
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
@@ -165,6 +169,7 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                      const NetworkReduction& reduction);
 
   const c10::intrusive_ptr<c10d::Backend> hosts_;
+  const std::string job_;
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};

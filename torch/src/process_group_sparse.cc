@@ -6,6 +6,7 @@
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -171,7 +172,8 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tens
 }
 
 WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
-                                              uint64_t id, const c10d::AllreduceOptions& opts) {
+                                              uint64_t id, const c10d::AllreduceOptions& opts,
+                                              std::function<void(const SparseStats&)> on_sent) {
   const auto comm = require_healthy(kDenseAllReduce.name);
   TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
                     "; it must be at least one element");
@@ -185,7 +187,8 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                               .op = reduction->options.op,
                               .mode = mode,
                               .unit = static_cast<size_t>(unit),
-                              .timeout = timeout_or_default(opts.timeout)};
+                              .timeout = timeout_or_default(opts.timeout),
+                              .on_sent = std::move(on_sent)};
   const TensorView view{.input = work->buffers().input(0),
                         .output = work->buffers().output(0),
                         .count = work->buffers().count(0),

@@ -98,8 +98,9 @@ class Compression:
         """Returns this rank's counts since the start, as a dict.
 
         buckets: that were reduced. encode_s, decode_s: seconds of processor time of the backward pass's thread, and of the thread
-        that ends a reduction. controller, with "auto": steps, changes of levels, the present levels of the buckets, bucket_steps (how
-        often each level was used), predicted_step_s, uncompressed_step_s, network_bits_per_second.
+        that decompresses. controller, with "auto": steps, changes of levels, the present levels of the buckets, bucket_steps (how
+        often each level was used), gradient_bytes and sent_bytes (of the buckets, as they are and as they have travelled),
+        predicted_step_s, uncompressed_step_s, network_bits_per_second. The metrics netsum_worker_compression_* have the same.
         """
         controller = {} if self._controller is None else {"controller": self._controller.stats()}
         return {**self._stats.to_dict(), **controller}
@@ -152,13 +153,13 @@ class Compression:
         _set_levels(record, entries, slices)
         plan = self._plan(entries, buffer.dtype)
         works = plan.start(backend, slices, self._stats)
-        record.sent_bytes = plan.sent_bytes
         record.handed()
         return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record))
 
     def _finish(self, plan, slices, record):
         record.summed()
         plan.finish(slices, self._stats)
+        record.gradient_bytes, record.sent_bytes = sum(gradient.nbytes for gradient in slices), plan.link_bytes
         record.done()
 
     def _entry(self, number, name, parameter, compression):

@@ -1,5 +1,6 @@
 """Chooses while a model trains how strongly its gradients are compressed: ``compress(model, "auto")`` (docs/compression.md)."""
 
+import itertools
 import logging
 import time
 import weakref
@@ -129,7 +130,9 @@ class Controller:
         self._agreement = None
         self._begin_us = _now_us()
         self._packets = (0, 0)
-        self._counts = dict.fromkeys(levels.names, 0)
+        self._counts = [0] * len(levels.names)  # of buckets, by their level
+        self._bytes = [0, 0]  # of the buckets: as they are, and as they have travelled
+        self._metrics = _metrics_of(group)
 
     def enter(self, entries, dtype):
         """Begins a bucket, and with the first one a step. Returns the bucket's record."""
@@ -146,7 +149,7 @@ class Controller:
         levels, _, wants_norms = self._decision
         record = Record(levels[index], wants_norms, ready_us)
         self._records.append(record)
-        self._counts[self.levels.names[record.level]] += 1
+        self._counts[record.level] += 1
         return record
 
     def stats(self):
@@ -155,7 +158,9 @@ class Controller:
             "steps": control.step,
             "changes": control.changes,
             "levels": [self.levels.names[level] for level in control.decision()[0]],
-            "bucket_steps": dict(self._counts),
+            "bucket_steps": dict(zip(self.levels.names, self._counts, strict=True)),
+            "gradient_bytes": self._bytes[0],
+            "sent_bytes": self._bytes[1],
             "predicted_step_s": control.predicted_step_ns / 1e9,
             "uncompressed_step_s": control.uncompressed_step_ns / 1e9,
             "network_bits_per_second": control.bits_per_second,
@@ -201,6 +206,7 @@ class Controller:
             _logger.info("compression: %s", self._control.change)
         self._write(self._control.trace_step)
         self._decision = self._control.decision()
+        began_us = self._begin_us
         mine = torch.zeros(self._decision[1], dtype=torch.int32)
         backend = _group.backend_of(self._group)
         packets = backend.packet_counts()
@@ -208,8 +214,29 @@ class Controller:
             self._measure(last, packets, mine)
         self._begin_us = max((max(record.handed_us, record.done_us) for record in last), default=_now_us())
         self._packets = packets
+        self._count_bytes(last)
+        self._publish((self._begin_us - began_us) / 1e6 if last else 0.0)
         self._records = []
         self._agreement = _Agreement(backend, mine)
+
+    def _count_bytes(self, records):
+        for record in records:
+            self._bytes[0] += record.gradient_bytes
+            self._bytes[1] += record.sent_bytes
+
+    def _publish(self, measured_s):
+        if self._metrics is None:
+            return
+        control = self._control
+        now = self._decision[0]
+        self._metrics.publish(
+            [(name, now.count(i), self._counts[i]) for i, name in enumerate(self.levels.names)],
+            control.step,
+            control.changes,
+            *self._bytes,
+            (control.predicted_step_ns / 1e9, control.uncompressed_step_ns / 1e9, measured_s),
+            control.bits_per_second,
+        )
 
     def _measure(self, records, packets, mine):
         if not all(record.done_us for record in records):
@@ -238,7 +265,7 @@ class Record:
         self.wants_norms = wants_norms
         self.ready_us = ready_us
         self.handed_us = self.summed_us = self.done_us = 0
-        self.sent_bytes = 0
+        self.gradient_bytes = self.sent_bytes = 0  # not of sparse embeddings
         self.gradient_norm = self.residual_norm = -1.0
 
     def measure_norms(self, controlled, slices):
@@ -260,6 +287,17 @@ class Record:
     def numbers(self):
         times = (self.ready_us, self.handed_us, self.summed_us, self.done_us)
         return (*times, self.sent_bytes, self.gradient_norm, self.residual_norm)
+
+
+_numbers = itertools.count(1)  # of the controllers of this process
+
+
+def _metrics_of(group):
+    """What the controller shows where the group's communicator serves its metrics, if it does."""
+    backend = _group.backend_of(group)
+    if not backend.metrics_address:
+        return None
+    return _C.CompressionMetrics(backend.metrics_address, backend.job, backend.rank(), next(_numbers))
 
 
 class _Agreement:
