@@ -1,9 +1,12 @@
 """compress() as a hook in C++, and where Python has a part in each step."""
 
+import threading
+
 import netsum.torch
 import pytest
 import ranks
 import torch.distributed as dist
+from netsum.torch import _buckets
 from ranks import WORLD_SIZE
 from test_compress import COMPRESSED, SHAPES, STEPS, Chosen, backward, gradient_of, wrapped
 from torch.nn.parallel import DistributedDataParallel
@@ -74,6 +77,57 @@ def test_python_has_a_part_only_where_it_must(monkeypatch):
             netsum.torch.compress(model, method)
             with pytest.raises(RuntimeError, match="a step called Python"):
                 backward(model, gradient_of(rank, 0))
+
+    ranks.run(on_rank, world_size=2)
+
+
+class Waiting(Halved):
+    """Does not decompress before it may."""
+
+    def __init__(self):
+        self.may_go_on, self.went_on, self.threads = threading.Event(), [], []
+
+    def decompress(self, payload, contributions, out, context):
+        self.threads.append(threading.get_ident())
+        self.went_on.append(self.may_go_on.wait(timeout=20))
+        super().decompress(payload, contributions, out, context)
+
+
+def test_a_compressor_of_a_user_delays_no_other_reduction():
+    def on_rank(rank):
+        model, method = Chosen(), Waiting()
+        state = netsum.torch.Compression(model, method)
+        parameters = [p for name, p in model.named_parameters() if name in COMPRESSED]
+        bucket = _buckets.Bucket(parameters)
+        bucket.buffer().fill_(rank + 1.0)
+        averaged = state._reduce(bucket)
+        completion = []
+
+        def end(_future):
+            completion.append(threading.get_ident())
+            method.may_go_on.set()
+
+        ended = dist.all_reduce(torch.ones(3), async_op=True).get_future().then(end)
+        ended.wait()
+        assert torch.equal(averaged.wait(), torch.full_like(bucket.buffer(), 1.5))
+        assert method.went_on == [True] * len(parameters), "it waited for a future that its thread completes"
+        assert len(set(method.threads)) == 1
+        assert not {completion[0], threading.get_ident()} & set(method.threads)
+
+    ranks.run(on_rank, world_size=2)
+
+
+class Failing(Halved):
+    def decompress(self, payload, contributions, out, context):
+        raise ArithmeticError("it cannot be decompressed")
+
+
+def test_what_a_compressor_of_a_user_raises_ends_the_step():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, Failing())
+        with pytest.raises(RuntimeError, match="it cannot be decompressed"):
+            backward(model, gradient_of(rank, 0))
 
     ranks.run(on_rank, world_size=2)
 

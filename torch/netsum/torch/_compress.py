@@ -5,6 +5,7 @@ import itertools
 import math
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -84,6 +85,8 @@ class Compression:
         self._is_python = any(
             own is not None and own.is_python for own in made.values() if not isinstance(own, _control.Levels)
         )
+        # What users have written must not delay other reductions, so it does not run on the thread that completes all of them.
+        self._executor = ThreadPoolExecutor(1, "netsum-decompress") if self._is_python else None
         self._controller = None
         controlled = [entry for entry in self._parameters if entry.is_controlled]
         if controlled:
@@ -154,7 +157,7 @@ class Compression:
         plan = self._plan(entries, buffer.dtype)
         works = plan.start(backend, slices, self._stats)
         record.handed()
-        return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record))
+        return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record), self._executor)
 
     def _finish(self, plan, slices, record):
         record.summed()
