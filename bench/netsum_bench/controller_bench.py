@@ -5,6 +5,7 @@ In a virtual rack, the ranks train a model of 16 MiB of gradients with each fixe
 package (scripts/install_wheel.sh).
 
   make bench-controller
+  make bench-controller BENCH_FLAGS=--quick                                        two workers, two rates: a minute
   make bench-controller BENCH_FLAGS="--workers 2 --steps 40 --rates 1gbit,100mbit"
 """
 
@@ -28,6 +29,7 @@ SYSTEMS = {
     "topk 1 %": LEVELS[3],
     AUTO: {"method": "auto", "levels": LEVELS, "warmup_steps": 5},
 }
+QUICK = {"workers": 2, "rates": ["10gbit", "200mbit"], "steps": 20}
 PORT = 29403
 TURN = 10  # steps of a system before the next one trains
 WARM_UP = 20  # steps of the first phase that do not count
@@ -46,7 +48,11 @@ def parse_arguments():
     parser.add_argument("--steps", type=number_from(10, 10000), default=80, help="of a phase (default %(default)s)")
     parser.add_argument("--trace", help="file for the controller's trace: netsum compression replay")
     parser.add_argument("--dataplane", choices=["user", "xdp"], default="user", help="(default %(default)s)")
-    options = ready_for_racks(parser, parser.parse_args(), "controller")
+    parser.add_argument("--quick", action="store_true", help=f"instead: {QUICK}")
+    options = parser.parse_args()
+    if options.quick:
+        vars(options).update(QUICK)
+    options = ready_for_racks(parser, options, "controller")
     SYSTEMS[AUTO]["trace"] = options.trace
     return options
 

@@ -35,16 +35,14 @@ def test_the_plot_has_every_system(tmp_path):
 
 @needs_root
 @needs_package
-def test_a_small_run(tmp_path):
+def test_a_quick_run(tmp_path):
     output = tmp_path / "controller.jsonl"
-    done = run_module(
-        "controller_bench", "--workers", 2, "--steps", 12, "--rates", "10gbit,200mbit", "--output", output
-    )
+    done = run_module("controller_bench", "--quick", "--output", output)
     assert done.returncode == 0, done.stdout + done.stderr
     found = {(r["phase"], r["system"]): r for r in records.load(output)}
     assert set(found) == {(phase, system) for phase in (0, 1) for system in controller_bench.SYSTEMS}
     for (_, system), one in found.items():
-        assert len(one["step_ms"]) == 12 and min(one["step_ms"]) > 0
+        assert len(one["step_ms"]) == controller_bench.QUICK["steps"] and min(one["step_ms"]) > 0
         assert (one["controller"] is not None) == (system == "auto")
-    assert found[1, "auto"]["controller"]["steps"] >= 30
+    assert found[1, "auto"]["controller"]["steps"] >= 50
     assert "| all phases |" in done.stdout
