@@ -265,10 +265,11 @@ class Control : public CompressionControl {
 
   uint64_t probe_bytes() {
     const bool is_unknown = !estimates_.has_dense_traffic(levels_);
-    const bool is_due = step_ >= probe_at_ || (is_unknown && estimates_.surprised());
+    const bool is_due =
+        step_ >= probe_at_ || (step_ > 1 && (is_unknown ? estimates_.surprised() : estimates_.wants_burst()));
     if (!is_due || options_.levels.size() == 1) return 0;
     probe_at_ = step_ + (is_unknown ? kProbePeriod : kCalibrationPeriod);
-    return estimates_.probe_bytes();
+    return estimates_.probe_bytes(!is_unknown);
   }
 
   const CompressionControlOptions options_;

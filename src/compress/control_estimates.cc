@@ -12,6 +12,10 @@ constexpr int64_t kLeastBytes = 64 << 10;
 constexpr uint64_t kLeastProbe = 32 << 10, kMostProbe = 4 << 20;
 // A probe has this part of the bytes of an uncompressed step, and a larger one, if it would not take longer than an empty operation.
 constexpr uint64_t kProbePart = 256, kLargeProbePart = 32;
+// Links and switches let short bursts through at a higher rate than what follows. A probe that is to tell the rate is longer than
+// the burst by this factor. One that is to tell the burst has at most so many bytes.
+constexpr uint64_t kBurstProbe = 1 << 20;
+constexpr int64_t kBeyondBurstPercent = 250;
 // Measurements beyond these count as these, so that no product overflows: 100 us an element or a byte, 16 bytes an element.
 constexpr int64_t kMostPs = 100'000'000, kMostMilliBytes = 16'000, kMostComputeNs = 1'000'000'000'000;
 
@@ -122,23 +126,78 @@ void Estimates::learn(std::span<const int32_t> agreed, const Past& past, const P
 
 void Estimates::learn_network(const HeadNumbers& head, const Sums& dense, uint64_t probe_bytes) {
   surprised_ = false;
+  steps_since_burst_ = std::min(steps_since_burst_ + 1, kBurstPeriod);
   const int64_t agreement_ns = -1000 * static_cast<int64_t>(head.negative_agreement);
   if (agreement_ns < 0) return;
   if (probe_bytes == 0) latency_ns_.add(agreement_ns);
   const int64_t latency_ns = latency_ns_.value();
+  const auto length = static_cast<int64_t>(probe_bytes);
+  const int64_t beyond_latency = (agreement_ns - latency_ns) * 1000;
   int64_t of_probe = 0, of_traffic = 0;
-  if (probe_bytes > 0)
-    of_probe = std::max<int64_t>(1, (agreement_ns - latency_ns) * 1000 / static_cast<int64_t>(probe_bytes));
   const int64_t bytes = dense.elements * levels_[0].expected.milli_bytes / 1000 + dense.other_bytes;
-  if (bytes >= kLeastBytes)
+  if (bytes >= least_bytes())
     of_traffic = std::max<int64_t>(1, (1000 * dense.service_us - dense.count * latency_ns) * 1000 / bytes);
-  if (of_probe > 0 && of_traffic > 0)
-    probe_permille_.add(std::clamp<int64_t>(of_traffic * 1000 / of_probe, 250, 4000));
+  if (probe_bytes > 0) {
+    if (of_traffic > 0 && wants_burst_) learn_burst(length, beyond_latency, of_traffic);
+    of_probe = std::max<int64_t>(1, beyond_latency / std::max(length - burst_bytes_, length / 4));
+    if (of_traffic > 0) compare_probe(length, of_probe, of_traffic);
+  }
   const int64_t sample = of_traffic > 0 ? of_traffic : of_probe * probe_permille_.value_or(1000) / 1000;
   if (sample == 0) return;
   const int64_t estimate = byte_ps_.value_or(sample);
-  surprised_ = 2 * sample > 3 * estimate || 3 * sample < 2 * estimate;
+  const bool is_faster = 3 * sample < 2 * estimate;
+  surprised_ = 2 * sample > 3 * estimate || is_faster;
+  if (of_traffic == 0 && is_faster && !exceeds_burst(length)) {
+    // Perhaps it was let through at once: the next probe, which is due now, tells.
+    verifies_ = true;
+    least_burst_ = length;
+    return;
+  }
+  if (verifies_ && length >= static_cast<int64_t>(burst_probe())) {
+    if (is_faster) byte_ps_.add(std::min(sample, kMostPs));  // twice: it is the second one that says so
+    if (!is_faster) set_burst(length, beyond_latency, estimate);
+  }
+  verifies_ = false;
   byte_ps_.add(std::min(sample, kMostPs));
+}
+
+bool Estimates::exceeds_burst(int64_t length) const {
+  return length >= static_cast<int64_t>(burst_probe()) || (burst_bytes_ > 0 && length >= 2 * burst_bytes_);
+}
+
+void Estimates::compare_probe(int64_t length, int64_t of_probe, int64_t of_traffic) {
+  if (!exceeds_latency(length, of_traffic)) return;
+  const int64_t permille = of_traffic * 1000 / of_probe;
+  probe_permille_.add(std::clamp<int64_t>(permille, 250, 4000));
+  if (permille < 500 && burst_bytes_ > 0) want_burst();
+  if (permille <= 2000 || length >= static_cast<int64_t>(burst_probe())) return;
+  // Most of the probe seems to have been let through at once.
+  least_burst_ = length;
+  burst_bytes_ = std::max(burst_bytes_, 2 * length);  // until it is known
+  probe_permille_ = {};
+  want_burst();
+}
+
+// Otherwise the network is so fast that the time of such an operation is about that of an empty one.
+bool Estimates::exceeds_latency(int64_t length, int64_t of_traffic) const {
+  return length * std::min(of_traffic, kMostPs) > 1000 * latency_ns_.value();
+}
+
+void Estimates::want_burst() {
+  if (steps_since_burst_ >= kBurstPeriod) wants_burst_ = true;
+}
+
+void Estimates::learn_burst(int64_t length, int64_t beyond_latency, int64_t of_traffic) {
+  wants_burst_ = false;
+  steps_since_burst_ = 0;
+  if (!exceeds_latency(length, of_traffic)) return;
+  set_burst(length, beyond_latency, of_traffic);
+  probe_permille_ = {};
+}
+
+void Estimates::set_burst(int64_t length, int64_t beyond_latency, int64_t byte_ps) {
+  burst_bytes_ = std::clamp(length - beyond_latency / std::max<int64_t>(1, byte_ps),
+                            std::min(least_burst_, length), length);
 }
 
 void Estimates::learn_level(size_t level, const Sums& sums) {
@@ -191,7 +250,7 @@ bool Estimates::has_dense_traffic(const Levels& levels) const {
   uint64_t bytes = 0;
   for (size_t i = 0; i < levels.size(); ++i)
     if (levels[i] == 0) bytes += dense_bytes(buckets_[i]);
-  return bytes >= static_cast<uint64_t>(kLeastBytes);
+  return bytes >= static_cast<uint64_t>(least_bytes());
 }
 
 uint64_t Estimates::dense_bytes(const ControlledBucket& bucket) const {
@@ -204,14 +263,36 @@ uint64_t Estimates::dense_bytes() const {
   return bytes;
 }
 
-uint64_t Estimates::probe_bytes() const {
+// Fewer bytes of uncompressed buckets tell nothing about the rate of the network.
+int64_t Estimates::least_bytes() const {
+  return std::max(kLeastBytes, static_cast<int64_t>(beyond_burst()));
+}
+
+// What tells the rate of the network though its burst is let through at once, or the longest probe.
+uint64_t Estimates::beyond_burst() const {
+  return std::min(static_cast<uint64_t>(burst_bytes_ * kBeyondBurstPercent / 100), longest_probe());
+}
+
+// As long as the largest bucket at most, whose sum is as long anyway.
+uint64_t Estimates::longest_probe() const {
+  uint64_t bytes = 0;
+  for (const ControlledBucket& bucket : buckets_) bytes = std::max(bytes, dense_bytes(bucket));
+  return std::clamp(bytes, kLeastProbe, kMostProbe);
+}
+
+uint64_t Estimates::burst_probe() const {
+  return std::min(longest_probe(), kBurstProbe);
+}
+
+uint64_t Estimates::probe_bytes(bool has_traffic) const {
+  if (has_traffic ? wants_burst_ : verifies_) return burst_probe();
   uint64_t bytes = dense_bytes() / kProbePart;
   if (!byte_ps_.empty() && !latency_ns_.empty()) {
     const auto as_long_as_latency =
         static_cast<uint64_t>(1000 * latency_ns_.value() / std::max<int64_t>(1, byte_ps_.value()));
     bytes = std::max(bytes, std::min(as_long_as_latency, dense_bytes() / kLargeProbePart));
   }
-  return std::clamp(bytes, kLeastProbe, kMostProbe);
+  return std::max(std::clamp(bytes, kLeastProbe, kMostProbe), beyond_burst());
 }
 
 void Estimates::save(std::vector<int64_t>* to) const {
@@ -220,7 +301,9 @@ void Estimates::save(std::vector<int64_t>* to) const {
       median->save(to);
   for (const Median* median : {&latency_ns_, &byte_ps_, &retransmitted_ppm_, &probe_permille_})
     median->save(to);
-  to->push_back(surprised_ ? 1 : 0);
+  for (const int64_t number : {int64_t{surprised_}, int64_t{wants_burst_}, int64_t{verifies_},
+                               steps_since_burst_, least_burst_, burst_bytes_})
+    to->push_back(number);
   for (const Median& median : compute_ns_) median.save(to);
 }
 
@@ -230,7 +313,10 @@ void Estimates::restore(const int64_t** from) {
       median->restore(from);
   for (Median* median : {&latency_ns_, &byte_ps_, &retransmitted_ppm_, &probe_permille_})
     median->restore(from);
-  surprised_ = *(*from)++ != 0;
+  for (bool* flag : {&surprised_, &wants_burst_, &verifies_}) *flag = *(*from)++ != 0;
+  steps_since_burst_ = std::clamp<int64_t>(*(*from)++, 0, kBurstPeriod);
+  for (int64_t* bytes : {&least_burst_, &burst_bytes_})
+    *bytes = std::clamp<int64_t>(*(*from)++, 0, static_cast<int64_t>(kMostProbe));
   for (Median& median : compute_ns_) median.restore(from);
 }
 

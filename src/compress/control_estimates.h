@@ -54,8 +54,10 @@ class Estimates {
   // The last sample of the network's rate was far from the estimate.
   bool surprised() const { return surprised_; }
   bool has_dense_traffic(const Levels& levels) const;
-  // How much longer an agreement must be to tell the rate of the network.
-  uint64_t probe_bytes() const;
+  // How much longer an agreement must be to tell the rate of the network. `has_traffic`: has_dense_traffic().
+  uint64_t probe_bytes(bool has_traffic) const;
+  // A probe beside uncompressed buckets is due, since it tells how much the network lets through at once.
+  bool wants_burst() const { return wants_burst_; }
   const std::vector<ControlledBucket>& buckets() const { return buckets_; }
 
   // Numbers in the order of save(); the number depends on the counts of levels and buckets only.
@@ -63,6 +65,8 @@ class Estimates {
   void restore(const int64_t** from);
 
  private:
+  static constexpr int64_t kBurstPeriod = 8;  // steps between two measurements of the burst
+
   struct Level {
     LevelCost expected;
     Median encode_ps, decode_ps, extra_ps, milli_bytes;
@@ -74,9 +78,22 @@ class Estimates {
 
   LevelCost cost_of(const Level& level) const;
   void learn_network(const HeadNumbers& head, const Sums& dense, uint64_t probe_bytes);
+  void want_burst();
+  void set_burst(int64_t length, int64_t beyond_latency, int64_t byte_ps);
+  // A probe of so many bytes has taken `of_probe` picoseconds for each that was not let through at once.
+  void compare_probe(int64_t length, int64_t of_probe, int64_t of_traffic);
+  bool exceeds_latency(int64_t length, int64_t of_traffic) const;
+  // A probe of so many bytes has taken this time beyond an empty operation, in picoseconds, where uncompressed buckets have taken
+  // `of_traffic` picoseconds for a byte.
+  void learn_burst(int64_t length, int64_t beyond_latency, int64_t of_traffic);
   void learn_level(size_t level, const Sums& sums);
   uint64_t dense_bytes(const ControlledBucket& bucket) const;
   uint64_t dense_bytes() const;
+  int64_t least_bytes() const;
+  uint64_t beyond_burst() const;
+  uint64_t longest_probe() const;
+  uint64_t burst_probe() const;
+  bool exceeds_burst(int64_t length) const;
 
   std::vector<Level> levels_;
   std::vector<ControlledBucket> buckets_;
@@ -84,6 +101,11 @@ class Estimates {
   Median latency_ns_, byte_ps_, retransmitted_ppm_;
   Median probe_permille_;  // what the traffic's time of a byte is to a probe's
   bool surprised_ = false;
+  bool wants_burst_ = false;  // from a probe beside uncompressed buckets
+  bool verifies_ = false;     // that the network is as fast as a small probe has said
+  int64_t steps_since_burst_ = kBurstPeriod;
+  // What the network lets through at once, at most the longest probe; and what was let through of a probe that was not longer.
+  int64_t burst_bytes_ = 0, least_burst_ = 0;
 };
 
 }  // namespace netsum::compress

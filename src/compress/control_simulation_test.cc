@@ -24,7 +24,7 @@ struct Scenario {
   std::vector<WorldBucket> buckets;
   std::vector<Phase> phases;
   int ranks = 4;
-  double latency_us = 0, noise = 0, slow_rank = 0;
+  double latency_us = 0, noise = 0, slow_rank = 0, burst_bytes = 0;
   std::vector<WorldLevel> levels;
 };
 
@@ -38,6 +38,7 @@ World world_of(const Scenario& scenario, uint64_t seed) {
   world.latency_us = scenario.latency_us;
   world.noise = scenario.noise;
   world.slow_rank = scenario.slow_rank;
+  world.burst_bytes = scenario.burst_bytes;
   return world;
 }
 
@@ -76,6 +77,7 @@ Scenario random_scenario(Rng& random) {
   scenario.latency_us = between(50, 1000);
   scenario.noise = between(0.005, 0.08);
   scenario.slow_rank = random.chance(0.3) ? random.unit() : 0;
+  scenario.burst_bytes = random.chance(0.5) ? between(16e3, 256e3) : 0;
   scenario.levels = usual_levels();
   for (size_t i = 1; i < scenario.levels.size(); ++i) {
     scenario.levels[i].encode_ns *= between(0.25, 4);
@@ -136,7 +138,7 @@ Outcome run(const Scenario& scenario, uint64_t seed) {
 
 TEST(ControlSimulation, AtMostATenthAboveTheBestLevelOfEachPhase) {
   const uint64_t begin = first_seed();
-  const int runs = soak() ? 2000 : 30;
+  const int runs = soak() ? 3000 : 30;
   double worst = 0, sum = 0;
   for (int i = 0; i < runs; ++i) {
     const uint64_t seed = begin + static_cast<uint64_t>(i);

@@ -75,6 +75,37 @@ TEST(ControlTest, AChangeOfTheRateIsFollowedWithinTwentySteps) {
   }
 }
 
+// Small probes pass such links as if they were as fast as the machine.
+TEST(ControlTest, ABurstIsNotTakenForAFastNetwork) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    World shaped = world(kSlow, 0.05, seed);
+    shaped.burst_bytes = 128e3;
+    ControlledJob job(shaped, {});
+    for (int i = 0; i < 60; ++i) job.step();
+    for (int i = 0; i < 300; ++i) {
+      job.step();
+      ASSERT_EQ(levels_of(job).back(), 3) << seed << ", step " << job.rank(0).step();
+    }
+    shaped.rate_bits = kFast;
+    for (int i = 0; i < 20; ++i) job.step();
+    EXPECT_EQ(levels_of(job), kOff) << seed;
+  }
+}
+
+TEST(ControlTest, ASlowerNetworkIsFoundThoughProbesPassItsBurst) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    World shaped = world(1e9, 0.05, seed);
+    shaped.burst_bytes = 128e3;
+    ControlledJob job(shaped, {});
+    for (int i = 0; i < 60; ++i) job.step();
+    ASSERT_GT(levels_of(job).back(), 0) << seed;
+    shaped.rate_bits = 50e6;
+    for (int i = 0; i < 20; ++i) job.step();
+    EXPECT_EQ(levels_of(job).back(), 3) << seed;
+    EXPECT_NEAR(job.rank(0).bits_per_second(), 50e6, 25e6) << seed;
+  }
+}
+
 TEST(ControlTest, LossIsFollowedAsARateIs) {
   World lossy = world(kFast);
   ControlledJob job(lossy, {});

@@ -48,19 +48,20 @@ class World {
 
   double rate_bits = 1e9;
   double latency_us = 200;
-  double loss = 0;       // of packets; each loss costs a time-out of the step
-  double noise = 0;      // relative, of every time
-  double slow_rank = 0;  // by what part the last rank computes slower
+  double loss = 0;         // of packets; each loss costs a time-out of the step
+  double noise = 0;        // relative, of every time
+  double slow_rank = 0;    // by what part the last rank computes slower
+  double burst_bytes = 0;  // that a link which has been idle lets through at the rate of the machine
 
   // Returns the time of the step in microseconds. `agreement_values`: of the operation of the step's agreement; 0: there is none.
   double step(std::span<const uint8_t> levels, size_t agreement_values) {
     const double begin = now_us_;
     double network = begin, end = begin;
     uint64_t packets = 0, retransmissions = 0;
-    const auto sum_us = [&](double bytes) {
+    const auto sum_us = [&](double bytes, double now) {
       const auto count = static_cast<uint64_t>(bytes / 1400) + 1;
       packets += count;
-      double us = latency_us * jitter() + bytes * 8e6 / rate_bits * jitter();
+      double us = latency_us * jitter() + shaped_us(bytes, now) * jitter();
       // Windows of packets wait for those that were lost.
       const double lost = loss * static_cast<double>(count);
       retransmissions += static_cast<uint64_t>(lost);
@@ -84,11 +85,13 @@ class World {
         handed = std::max(handed, computed[r]);
       }
       if (i == 0) {
-        network = ready + (agreement_values == 0 ? 0 : sum_us(4.0 * static_cast<double>(agreement_values)));
+        network =
+            ready + (agreement_values == 0 ? 0 : sum_us(4.0 * static_cast<double>(agreement_values), ready));
         for (StepRecord& record : records_) record.agreed_us = us(network);
       }
       const double bytes = elements * level.bytes_per_element;
-      network = std::max(network, handed) + sum_us(bytes) + elements * level.extra_ns / 1000 * jitter();
+      network = std::max(network, handed);
+      network += sum_us(bytes, network) + elements * level.extra_ns / 1000 * jitter();
       for (size_t r = 0; r < records_.size(); ++r) {
         decoded[r] = std::max(decoded[r], network) + elements * level.decode_ns / 1000 * jitter();
         records_[r].buckets[i].summed_us = us(network);
@@ -110,6 +113,17 @@ class World {
   const std::vector<WorldBucket>& buckets() const { return buckets_; }
 
  private:
+  // Of a token bucket.
+  double shaped_us(double bytes, double now) {
+    constexpr double kMachineBits = 25e9;
+    const double byte_us = 8e6 / rate_bits, fast_us = 8e6 / std::max(rate_bits, kMachineBits);
+    tokens_ = std::min(burst_bytes, tokens_ + (now - filled_us_) / byte_us);
+    const double at_once = std::min(bytes, tokens_);
+    const double us = at_once * fast_us + (bytes - at_once) * byte_us;
+    tokens_ -= at_once;
+    filled_us_ = now + us;
+    return us;
+  }
   static int64_t us(double time) { return static_cast<int64_t>(time); }
   // About log-normal, by the sum of uniform numbers.
   double jitter() {
@@ -124,6 +138,7 @@ class World {
   std::vector<StepRecord> records_;
   Rng random_;
   double now_us_ = 0;
+  double tokens_ = 0, filled_us_ = 0;
 };
 
 // The controllers of all ranks of a world, which agree as a job does.
