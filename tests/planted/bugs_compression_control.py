@@ -27,7 +27,7 @@ BUGS = [
     Bug("controller", "no_probes", "the network is not probed while all is compressed", CONTROL,
         "if (!is_due ||", "if (!is_due || is_unknown ||", CONTROL_TEST + "AChangeOfTheRateIsFollowedWithinTwentySteps"),
     Bug("controller", "small_probes_are_believed", "what passes a link's burst tells how fast the link is", ESTIMATES,
-        "kBeyondBurstPercent = 250;", "kBeyondBurstPercent = 0;", CONTROL_TEST + "ABurstIsNotTakenForAFastNetwork"),
+        "kBeyondBurstPercent = 250;", "kBeyondBurstPercent = 0;", CONTROL_TEST + "ASlowerNetworkIsFoundThoughProbesPassItsBurst"),
     Bug("controller", "no_hold", "levels may change in every step", CONTROL,
         "return since >= hold_ ||", "return since >= 1 ||", CONTROL_TEST + "BetweenTwoChangesThereAreAtLeastFourSteps"),
     Bug("controller", "digests_are_not_compared", "ranks that have decided differently go on", CONTROL,
