@@ -8,6 +8,16 @@
 #include "wire/codec.h"
 
 namespace netsum::emulate {
+namespace {
+
+// In the place of lanes that are left out.
+void put_zeros(netsum_fields* fields, uint8_t* payload) {
+  fields->flags = static_cast<uint8_t>(fields->flags & ~NETSUM_FLAG_NO_LANES);
+  fields->payload_bytes = fields->absent_bytes;
+  std::fill_n(payload, fields->payload_bytes, uint8_t{0});
+}
+
+}  // namespace
 
 uint32_t Simulation::lane_room(const JobPlan& plan) const {
   if (!plan.verifies_sums) return scenario_.payload_bytes;
@@ -41,6 +51,9 @@ void Simulation::send_sum(const AggregatorNode& node, const OutPacket& packet, n
   frame.resize(NETSUM_HEADER_BYTES + scenario_.payload_bytes);
   uint8_t* const payload = frame.data() + NETSUM_HEADER_BYTES;
   bool altered = liar_.alter(Liar::round_of(index, fields), packet.to, &fields, payload);
+  // A rack that is a P4 switch would refuse a result without lanes, and ask for it again until the deadline.
+  const bool to_switch = scenario_.rack_switches && index < scenario_.aggregators;
+  if (altered && to_switch && (fields.flags & NETSUM_FLAG_NO_LANES) != 0) put_zeros(&fields, payload);
   const bool upwards = fields.type == NETSUM_TYPE_CONTRIBUTION;
   if (alter_ && !upwards) altered |= alter_(&fields, payload);
   const auto job_index = static_cast<size_t>(job - scenario_.jobs.begin());
