@@ -439,8 +439,13 @@ TEST_F(ControlTest, StatusTellsOfJobsAndCounters) {
   EXPECT_EQ(remote->status.jobs[0].name, "train");
   EXPECT_THAT(remote->status.jobs[0].joined, ElementsAre(0, 1));
   EXPECT_EQ(remote->status.jobs[0].verify, "both");
-  ASSERT_THAT(remote->status.counters, SizeIs(1));
+  // That of the dataplane, and failed jobs by error code.
+  ASSERT_FALSE(remote->status.counters.empty());
   EXPECT_EQ(remote->status.counters[0].value, 42u);
+  for (size_t i = 1; i < remote->status.counters.size(); ++i) {
+    EXPECT_THAT(remote->status.counters[i].name, HasSubstr("jobs_failed_"));
+    EXPECT_EQ(remote->status.counters[i].value, 0u);
+  }
   EXPECT_GT(remote->status.unix_time_ms, 0u);
   EXPECT_EQ(query_status(address_, "mouse", {}, kPatience).status().code(), ErrorCode::kPermissionDenied);
 }
