@@ -38,9 +38,9 @@ ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c1
                                        c10::intrusive_ptr<c10d::Store> store)
     : Backend(rank, size),
       hosts_(std::move(hosts)),
-      job_(std::move(job)),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("netsum", timeout)),
+      job_(std::move(job)),
       communicator_(std::move(communicator)) {
   init();
 }

@@ -168,10 +168,12 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                      const Tensors& outputs, const Tensors& inputs,
                                                      const NetworkReduction& reduction);
 
+  // These three come first: torch.distributed.shrink_group registers each group for processors as one of Gloo, of which DDP then
+  // reads an option. Gloo's group has a pointer to its options in the place of options_.
   const c10::intrusive_ptr<c10d::Backend> hosts_;
-  const std::string job_;
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
+  const std::string job_;
   std::atomic<uint64_t> sequence_{0};
   CompletionThread completion_;
 
