@@ -142,6 +142,7 @@ def test_complex_numbers():
         assert sparse_operations() == 2
         with pytest.raises(ValueError, match="complex128"):
             netsum.torch.sparse_all_reduce(mine.to(torch.complex128))
+        dist.barrier()  # a rank that left before would be the error of the others
 
     ranks.run(on_rank)
 
