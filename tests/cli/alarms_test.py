@@ -2,11 +2,11 @@
 
 import json
 import re
-import time
 
 import yaml
-from harness import PATIENCE_S, CommandTest, free_port
-from operations_test import DEPLOY, LABEL, NAME, get, parse, value
+from harness import free_port
+from metrics_harness import LABEL, NAME, MetricsTest, value
+from operations_test import DEPLOY
 
 RULES = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text(encoding="utf-8"))
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
@@ -43,26 +43,7 @@ def raised(samples_before, samples_now):
     return names
 
 
-class AlarmsTest(CommandTest):
-    def start_with_metrics(self, *arguments):
-        daemon = self.start_aggregator("--metrics", "127.0.0.1:0", *arguments)
-        daemon.metrics = daemon.wait_for("metrics: http://", name="out").split("/")[2]
-        return daemon
-
-    def scrape(self, address):
-        status, text = get(address, "/metrics")
-        assert status == 200
-        return parse(text)
-
-    def until(self, what, condition):
-        """Asks again and again, until `condition` gives something true."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            if found := condition():
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"never came: {what}")
-
+class AlarmsTest(MetricsTest):
     def start_watched_job(self, daemon, *arguments):
         """Two ranks that sum for long; returns where rank 0 has its metrics, once it has a sum, and the commands."""
         address = f"127.0.0.1:{free_port()}"
