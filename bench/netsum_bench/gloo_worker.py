@@ -14,8 +14,8 @@ import zlib
 import torch.distributed as dist
 
 import torch
-from netsum_bench.process_end import begin_worker, end_worker
 from netsum_bench.start_gate import BUSY_BYTES, StartGate, machine_busy_ticks
+from netsum_bench.worker_process import begin_worker, end_worker
 
 TIMEOUT_S = 120
 MODULUS = {torch.float32: 1000, torch.bfloat16: 16}

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from netsum_bench.process_end import begin_worker, end_worker
+from netsum_bench.worker_process import begin_worker, end_worker
 from torch import nn
 
 TIMEOUT_S = 240

@@ -15,9 +15,9 @@ import numpy
 import torch.distributed as dist
 
 import torch
-from netsum_bench.process_end import begin_worker, end_worker
 from netsum_bench.sparse_inputs import Case
 from netsum_bench.start_gate import StartGate, machine_busy_ticks
+from netsum_bench.worker_process import begin_worker, end_worker
 
 TIMEOUT_S = 240
 COUNTERS = ("sparse_operations", "sparse_dense", "sparse_sent_elements", "sparse_index_bytes")

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch
 from netsum_bench.demo import data, models, traffic
-from netsum_bench.process_end import end_worker
+from netsum_bench.worker_process import end_worker
 from torch import nn
 
 ALLREDUCE_PROBES = 5
