@@ -9,34 +9,28 @@
 namespace netsum {
 namespace {
 
-void add_to(MetricsPage* page, const MetricsPage::Labels& labels, const CompressionSnapshot& now) {
-  const auto counter = [&](const char* name, const char* help, uint64_t value) {
-    page->counter(name, help, labels, static_cast<double>(value));
-  };
-  const auto gauge = [&](const char* name, const char* help, double value) {
-    page->gauge(name, help, labels, value);
-  };
+void add_to(const LabelledMetrics& metrics, const CompressionSnapshot& now) {
   for (const CompressionSnapshot::Level& level : now.levels) {
-    MetricsPage::Labels of_level = labels;
-    of_level.emplace_back("level", level.name);
-    page->gauge("netsum_worker_compression_buckets", "Buckets of gradients, by their present level", of_level,
-                static_cast<double>(level.buckets));
-    page->counter("netsum_worker_compression_bucket_steps_total", "Buckets sent, by the level that they had",
-                  of_level, static_cast<double>(level.bucket_steps));
+    const LabelledMetrics of_level = metrics.with("level", level.name);
+    of_level.gauge("netsum_worker_compression_buckets", "Buckets of gradients, by their present level",
+                   static_cast<double>(level.buckets));
+    of_level.counter("netsum_worker_compression_bucket_steps_total",
+                     "Buckets sent, by the level that they had", level.bucket_steps);
   }
-  counter("netsum_worker_compression_steps_total", "Steps that the controller has decided on", now.steps);
-  counter("netsum_worker_compression_changes_total", "Changes of levels", now.changes);
-  counter("netsum_worker_compression_gradient_bytes_total", "Bytes of the buckets without compression",
-          now.gradient_bytes);
-  counter("netsum_worker_compression_sent_bytes_total",
-          "Bytes of the buckets as they have travelled, without headers", now.sent_bytes);
-  gauge("netsum_worker_compression_predicted_step_seconds", "The step as predicted with the present levels",
-        now.predicted_step_s);
-  gauge("netsum_worker_compression_uncompressed_step_seconds", "The step as predicted without compression",
-        now.uncompressed_step_s);
-  gauge("netsum_worker_compression_measured_step_seconds", "The last step", now.measured_step_s);
-  gauge("netsum_worker_compression_network_bits_per_second", "The network's rate as the controller knows it",
-        now.bits_per_second);
+  metrics.counter("netsum_worker_compression_steps_total", "Steps that the controller has decided on",
+                  now.steps);
+  metrics.counter("netsum_worker_compression_changes_total", "Changes of levels", now.changes);
+  metrics.counter("netsum_worker_compression_gradient_bytes_total",
+                  "Bytes of the buckets without compression", now.gradient_bytes);
+  metrics.counter("netsum_worker_compression_sent_bytes_total",
+                  "Bytes of the buckets as they have travelled, without headers", now.sent_bytes);
+  metrics.gauge("netsum_worker_compression_predicted_step_seconds",
+                "The step as predicted with the present levels", now.predicted_step_s);
+  metrics.gauge("netsum_worker_compression_uncompressed_step_seconds",
+                "The step as predicted without compression", now.uncompressed_step_s);
+  metrics.gauge("netsum_worker_compression_measured_step_seconds", "The last step", now.measured_step_s);
+  metrics.gauge("netsum_worker_compression_network_bits_per_second",
+                "The network's rate as the controller knows it", now.bits_per_second);
 }
 
 class Metrics : public CompressionMetrics {
@@ -49,7 +43,7 @@ class Metrics : public CompressionMetrics {
   Status serve(const std::string& address) {
     auto source = MetricsSource::open(address, {[this](MetricsPage* page) {
                                                   const std::lock_guard lock(mutex_);
-                                                  add_to(page, labels_, now_);
+                                                  add_to({page, labels_}, now_);
                                                 },
                                                 [] { return std::string(); }});
     if (!source.ok()) return source.status();

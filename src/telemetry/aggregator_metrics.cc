@@ -55,19 +55,18 @@ void add_counters(const AggregatorStatus& status, MetricsPage* page) {
 }
 
 void add_port(const AggregatorPortStatus& port, MetricsPage* page) {
-  const MetricsPage::Labels labels = {{"port", port.address}};
-  const auto count = [](uint64_t value) { return static_cast<double>(value); };
-  page->gauge("netsum_aggregator_port_link_rate_bits_per_second",
-              "Rate of the port's link in each direction, declared or reported by its interface; 0: unknown",
-              labels, port.link_rate_bps);
-  page->counter("netsum_aggregator_port_packets_received_total", "Packets received at the port", labels,
-                count(port.packets_received));
-  page->counter("netsum_aggregator_port_bytes_received_total", "Bytes of datagrams received at the port",
-                labels, count(port.bytes_received));
-  page->counter("netsum_aggregator_port_packets_sent_total", "Packets sent by the port", labels,
-                count(port.packets_sent));
-  page->counter("netsum_aggregator_port_bytes_sent_total", "Bytes of datagrams sent by the port", labels,
-                count(port.bytes_sent));
+  const LabelledMetrics metrics(page, {{"port", port.address}});
+  metrics.gauge(
+      "netsum_aggregator_port_link_rate_bits_per_second",
+      "Rate of the port's link in each direction, declared or reported by its interface; 0: unknown",
+      port.link_rate_bps);
+  metrics.counter("netsum_aggregator_port_packets_received_total", "Packets received at the port",
+                  port.packets_received);
+  metrics.counter("netsum_aggregator_port_bytes_received_total", "Bytes of datagrams received at the port",
+                  port.bytes_received);
+  metrics.counter("netsum_aggregator_port_packets_sent_total", "Packets sent by the port", port.packets_sent);
+  metrics.counter("netsum_aggregator_port_bytes_sent_total", "Bytes of datagrams sent by the port",
+                  port.bytes_sent);
 }
 
 void add_job(const AggregatorJobStatus& job, MetricsPage* page) {

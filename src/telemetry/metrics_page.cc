@@ -50,4 +50,10 @@ std::string MetricsPage::text() const {
   return prometheus::TextSerializer().Serialize(families_);
 }
 
+LabelledMetrics LabelledMetrics::with(const char* label, const std::string& value) const {
+  LabelledMetrics more = *this;
+  more.labels_.emplace_back(label, value);
+  return more;
+}
+
 }  // namespace netsum

@@ -7,6 +7,7 @@
 
 #include <prometheus/metric_family.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,29 @@ class MetricsPage {
                                 const Labels& labels);
 
   std::vector<prometheus::MetricFamily> families_;
+};
+
+// Adds metrics that have labels in common to a page, which must outlive it.
+class LabelledMetrics {
+ public:
+  LabelledMetrics(MetricsPage* page, MetricsPage::Labels labels) : page_(page), labels_(std::move(labels)) {}
+
+  // For metrics with one more label.
+  LabelledMetrics with(const char* label, const std::string& value) const;
+
+  void counter(std::string_view name, std::string_view help, uint64_t value) const {
+    page_->counter(name, help, labels_, static_cast<double>(value));
+  }
+  void gauge(std::string_view name, std::string_view help, double value) const {
+    page_->gauge(name, help, labels_, value);
+  }
+  void histogram(std::string_view name, std::string_view help, const TimeHistogram& times) const {
+    page_->histogram(name, help, labels_, times);
+  }
+
+ private:
+  MetricsPage* page_;
+  MetricsPage::Labels labels_;
 };
 
 }  // namespace netsum
