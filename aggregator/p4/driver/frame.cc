@@ -7,7 +7,6 @@ constexpr size_t kEthernetBytes = 14, kIpBytes = 20, kUdpBytes = 8;
 constexpr size_t kHeaderBytes = kEthernetBytes + kIpBytes + kUdpBytes;
 constexpr uint16_t kIpv4 = 0x0800, kArp = 0x0806;
 constexpr size_t kArpBytes = 28;
-constexpr uint64_t kArpRequest = 0x0001080006040001, kArpReply = 0x0001080006040002;
 constexpr uint8_t kVersionIhl = 0x45, kUdp = 17, kTtl = 64;
 
 uint64_t get(std::span<const uint8_t> bytes, size_t at, size_t count) {

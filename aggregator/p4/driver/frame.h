@@ -30,6 +30,8 @@ struct ArpFrame {
   uint32_t sender_ip = 0, target_ip = 0;
 };
 inline constexpr uint64_t kBroadcastMac = 0xFFFFFFFFFFFF;
+// The first 8 bytes of its ARP packet: types and sizes of addresses, and the operation.
+inline constexpr uint64_t kArpRequest = 0x0001080006040001, kArpReply = 0x0001080006040002;
 
 std::optional<ArpFrame> parse_arp(std::span<const uint8_t> frame);
 std::vector<uint8_t> build_arp(const ArpFrame& frame);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "aggregator/p4/driver/frame.h"
 #include "aggregator/p4/driver/p4_program.h"
 #include "aggregator/p4/driver/p4runtime.grpc.pb.h"
 #include "src/net/address.h"
@@ -31,7 +32,6 @@ constexpr milliseconds kPause{200};  // before connecting again
 // The same for all control planes: the switch then refuses a second one while the first is connected.
 constexpr uint64_t kElectionId = 1;
 constexpr int kMaxMessageBytes = 256 << 20;  // a program for BMv2 has tens of megabytes
-constexpr uint64_t kArpRequest = 0x0001080006040001, kArpReply = 0x0001080006040002;
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   grpc::ChannelArguments arguments;
