@@ -12,13 +12,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace netsum::kernels::HWY_NAMESPACE {
 
-inline const uint8_t* bytes_of(const float* values) {
-  return reinterpret_cast<const uint8_t*>(values);
-}
-inline uint8_t* bytes_of(float* values) {
-  return reinterpret_cast<uint8_t*>(values);
-}
-
 size_t select_values(const float* values, size_t n, uint32_t bits, float* sent, float* rest) {
   const hn::ScalableTag<int32_t> d;
   const size_t lanes = hn::Lanes(d);
@@ -69,7 +62,7 @@ template <DataType kType>
 void values_to_halves(const float* values, size_t n, uint16_t* halves) {
   const hn::ScalableTag<float> df;
   const auto nan = hn::BitCast(df, hn::Set(hn::RebindToUnsigned<decltype(df)>(), kNaNBits));
-  for_each_vector<4, 2>(n, hn::Lanes(df), bytes_of(values), reinterpret_cast<uint8_t*>(halves),
+  for_each_vector<4, 2>(n, hn::Lanes(df), bytes_of(values), bytes_of(halves),
                         [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
                           const auto value = load(df, from);
                           store_floats<kType>(df, hn::IfThenElse(hn::IsNaN(value), nan, value), to);
@@ -88,7 +81,7 @@ template <DataType kType>
 void halves_to_values(const uint16_t* halves, size_t n, float* values) {
   const hn::ScalableTag<float> df;
   const auto nan = hn::BitCast(df, hn::Set(hn::RebindToUnsigned<decltype(df)>(), kNaNBits));
-  for_each_vector<2, 4>(n, hn::Lanes(df), reinterpret_cast<const uint8_t*>(halves), bytes_of(values),
+  for_each_vector<2, 4>(n, hn::Lanes(df), bytes_of(halves), bytes_of(values),
                         [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
                           const auto value = load_floats<kType>(df, from);
                           store(hn::IfThenElse(hn::IsNaN(value), nan, value), df, to);
