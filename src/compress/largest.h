@@ -18,6 +18,7 @@ class Largest {
   // 1 <= k <= the number of values <= kMostBlock. What is not finite is larger than all numbers.
   Largest(std::span<const float> values, size_t k) {
     std::array<uint32_t, kMostBlock> magnitudes;
+    magnitudes[k - 1] = 0;  // is overwritten, which gcc 12 does not see and warns of
     const auto end =
         std::transform(values.begin(), values.end(), magnitudes.begin(), kernels::magnitude_bits);
     const auto kth = magnitudes.begin() + static_cast<std::ptrdiff_t>(k - 1);
