@@ -233,6 +233,10 @@ static const char* refuse_compression(netsum_comm* comm) {
   REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(strstr(netsum_last_error(), "levels is 3") != NULL && compression == NULL);
   options.levels = 0;
+  options.count_senders = 1;
+  REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "count_senders is true") != NULL && compression == NULL);
+  options.struct_size = offsetof(netsum_compression_options, count_senders); /* the first version */
   REQUIRE(netsum_compression_make(&options, &compression) == NETSUM_OK);
   netsum_compressed_tensor* tensor = NULL;
   REQUIRE(netsum_compressed_tensor_make(compression, comm, 1, 4, 3, &tensor) == NETSUM_INVALID_ARGUMENT);

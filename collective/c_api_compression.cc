@@ -2,6 +2,7 @@
 #include "netsum/compression.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,7 +28,7 @@ using netsum::c_api::guarded;
 using netsum::c_api::invalid;
 
 // The size that programs compiled with the first version pass. A new field must come after it.
-static_assert(sizeof(netsum_compression_options) == 136);
+static_assert(offsetof(netsum_compression_options, count_senders) == 136);
 
 template <typename T>
 void read(const char* given, T* out) {
@@ -61,6 +62,7 @@ Status read_options(const netsum_compression_options* given, netsum::Compression
   read(in.buckets, &out->buckets);
   out->sampled = in.sampled != 0;
   out->rotated = in.rotated != 0;
+  out->count_senders = in.count_senders != 0;
   return {};
 }
 

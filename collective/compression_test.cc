@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "collective/placed_job.h"
+#include "netsum/sparse.h"
 #include "src/base/rng.h"
 
 namespace netsum {
@@ -168,6 +170,43 @@ TEST_P(CompressionTest, LevelsOfACommonScale) {
         ASSERT_NEAR(levels, std::round(levels), 1e-3);
       }
     }
+  });
+}
+
+// As many counts as coefficients travel, and small coefficients stay exact, but in a packet that has both.
+TEST_P(CompressionTest, SumsAreDividedByTheNumberOfSenders) {
+  constexpr size_t kBlock = 64, kLong = 1000 * kBlock;
+  PlacedJob job(GetParam());
+  const auto compression = made({.method = "dcttopk", .k = 4, .block = kBlock, .count_senders = true});
+  const auto input = [](int rank) {
+    Rng rng(static_cast<uint64_t>(rank + 1));
+    std::vector<float> values(kLong);
+    for (float& value : values) value = 1e-5f * static_cast<float>(std::pow(2 * rng.unit() - 1, 5));
+    return values;
+  };
+  std::vector<float> sums(2 * kLong, 0.0f), payload(2 * kLong), expected(kLong);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto tensor = compression->tensor(1, kLong, rank, kRanks);
+    tensor->compress(input(rank).data(), nullptr, payload.data(), nullptr);
+    for (size_t i = 0; i < payload.size(); ++i) sums[i] += payload[i];
+    if (rank == kRanks - 1) tensor->decompress(sums.data(), nullptr, kRanks, expected.data());
+  }
+  const auto sent = static_cast<size_t>(
+      std::count_if(sums.begin() + kLong, sums.end(), [](float count) { return count > 0; }));
+  job.run([&](Communicator& communicator) {
+    const auto tensor = compression->tensor(1, kLong, communicator.rank(), kRanks);
+    CompressionBuffers buffers;
+    auto data = input(communicator.rank());
+    const Status status =
+        compressed_all_reduce(communicator, *compression, *tensor, data.data(), data.data(), buffers);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(sparse_stats(communicator).sent_elements, 2 * sent);
+    size_t coarse = 0;
+    for (size_t i = 0; i < kLong; ++i) {
+      ASSERT_NEAR(data[i], expected[i], 1e-7);
+      coarse += std::fabs(data[i] - expected[i]) > 1e-11f ? 1 : 0;
+    }
+    EXPECT_LT(coarse, kLong / 10);
   });
 }
 

@@ -24,8 +24,8 @@ namespace netsum {
 enum class Summability : uint8_t {
   kInteger = 0,  // payloads are integers; decompress() takes their sum
   kLinear = 1,   // payloads are floating-point numbers; decompress() takes their sum
-  kUnion =
-      2,  // a payload has the length of the tensor and is mostly zero, at places that differ between ranks
+  // Payloads are float32 and mostly zero, at places that differ between ranks. With CompressionPromise::mean, they are as long as the tensor.
+  kUnion = 2,
   kNone = 3,  // a payload has to be decompressed before anything is added
 };
 NETSUM_EXPORT std::string_view summability_name(Summability summability);
@@ -47,7 +47,8 @@ struct CompressionPromise {
   bool needs_memory = true;
   // What remains of a tensor is known only when all payloads have been summed, so decompress() computes it.
   bool late_residual = false;
-  // decompress() of a sum is the mean of what the payloads decompress to. A vote, for example, is not a mean.
+  // decompress() of a sum is the mean of what the payloads decompress to. A vote, for example, is not a mean. If false, the path
+  // kGather is refused, and a residual is kept only with needs_memory or late_residual.
   bool mean = true;
 };
 
@@ -135,6 +136,8 @@ struct CompressionOptions {
   uint32_t block = 256;
   // lanes8, int8, int4: every block is rotated before it is rounded, which evens out outliers; `block` is then a power of two.
   bool rotated = false;
+  // dcttopk: the sum of a coefficient is divided by the number of ranks that have sent it, as in DeMo, instead of by that of all ranks.
+  bool count_senders = false;
   // powersgd: the rank of the matrix that is sent, 1 to 1024; at most the number of rows or columns.
   uint32_t rank = 4;
   // sidco: the distribution of magnitudes that is assumed: "exponential"; "pareto", the generalised Pareto distribution; or

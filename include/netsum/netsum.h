@@ -282,6 +282,8 @@ typedef struct netsum_compression_options {
   uint32_t buckets; /* 0: 16 */
   int32_t sampled;  /* not 0: the threshold is estimated from a sample */
   int32_t rotated;  /* not 0: blocks are rotated */
+  /* Not 0: dcttopk divides the sum of a coefficient by the number of ranks that have sent it. */
+  int64_t count_senders;
 } netsum_compression_options;
 
 /* A part of the state of a tensor, such as its residual. */

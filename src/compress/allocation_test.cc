@@ -118,6 +118,7 @@ std::vector<CompressionOptions> all_combinations() {
   }
   variants.push_back({.method = "topk", .ratio = 0.5, .sampled = true});
   variants.push_back({.method = "topk", .warmup_steps = 6});
+  variants.push_back({.method = "dcttopk", .count_senders = true});
   for (const char* const fit : {"pareto", "gamma"}) variants.push_back({.method = "sidco", .fit = fit});
   std::vector<CompressionOptions> all;
   for (CompressionOptions options : variants) {

@@ -15,6 +15,7 @@ namespace netsum::compress {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 // Places of the k largest, of equal ones the first.
 std::vector<size_t> largest(const std::vector<float>& values, size_t k) {
@@ -161,6 +162,60 @@ TEST(DctTopKTest, TheRanksGetTheMeanOfWhatTheySend) {
     for (size_t r = 0; r < 3; ++r) sent += inputs[r][i] - job.rank(r).state("residual")[i];
     ASSERT_NEAR(mean[i], sent / 3, 1e-5);
   }
+}
+
+// What the ranks get of coefficients, which a tensor without counts inverts.
+std::vector<float> inverted(const std::vector<float>& coefficients, const CompressionOptions& options) {
+  Rank plain(*made(options), coefficients.size());
+  plain.compress(coefficients);  // of anything
+  return plain.decompress(coefficients.data(), nullptr, 1);
+}
+
+TEST(DctTopKTest, SumsAreDividedByTheNumberOfSenders) {
+  constexpr size_t kCount = 1000, kSenders = 5;
+  const CompressionOptions options{.method = "dcttopk", .k = 8, .block = 32};
+  CompressionOptions counting = options;
+  counting.count_senders = true;
+  for (size_t ranks = 1; ranks <= kSenders; ++ranks) {
+    Job job(*made(counting), kCount, static_cast<int>(ranks));
+    std::vector<std::vector<float>> inputs;
+    std::vector<double> sums(kCount, 0), counts(kCount, 0);
+    std::vector<size_t> overlaps(ranks + 1, 0);
+    for (size_t r = 0; r < ranks; ++r) {
+      inputs.push_back(numbers(kCount, r));
+      const auto alike = numbers(kCount, 99);
+      for (size_t i = 0; i < kCount; ++i) inputs[r][i] += alike[i];
+      Rank plain(*made(options), kCount);
+      plain.compress(inputs[r]);
+      const auto sent = plain.payload<float>();
+      for (size_t i = 0; i < kCount; ++i) sums[i] += sent[i], counts[i] += sent[i] != 0 ? 1 : 0;
+    }
+    std::vector<float> coefficients(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      ++overlaps[static_cast<size_t>(counts[i])];
+      coefficients[i] = counts[i] == 0 ? 0 : static_cast<float>(sums[i] / counts[i]);
+    }
+    for (const size_t overlap : overlaps) EXPECT_GT(overlap, 0u);
+    const auto received = job.step(inputs), expected = inverted(coefficients, options);
+    for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(received[i], expected[i], 1e-5) << ranks;
+    // As without counts, a rank keeps what it has not sent itself.
+    for (size_t r = 0; r < ranks; ++r) {
+      Rank plain(*made(options), kCount);
+      plain.compress(inputs[r]);
+      EXPECT_EQ(job.rank(r).state("residual"), plain.state("residual"));
+    }
+  }
+}
+
+TEST(DctTopKTest, CountsFollowTheCoefficients) {
+  const auto compression = made({.method = "dcttopk", .k = 2, .block = 4, .count_senders = true});
+  Rank rank(*compression, 4);
+  rank.compress({1, 1, 1, 1});  // one coefficient; the other one that is sent is zero
+  EXPECT_THAT(rank.payload<float>(), ElementsAre(2, 0, 0, 0, 1, 0, 0, 0));
+  const float lost_counts[] = {8, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_THAT(rank.decompress(lost_counts, nullptr, 2), Each(2.0f));
+  Job job(*compression, 4, 2);
+  for (const float value : job.step({{1, NAN, 1, 1}, {1, 1, 1, 1}})) EXPECT_TRUE(std::isnan(value));
 }
 
 class ChunksTest : public testing::TestWithParam<const char*> {};

@@ -76,7 +76,7 @@ constexpr std::array kMethods = {
            [](const CompressionOptions& options, bool) { return make_count_sketch(options); }},
     Method{"dcttopk",
            "residual",
-           {"ratio", "k", "block"},
+           {"ratio", "k", "block", "count_senders"},
            [](const CompressionOptions& options, bool) { return make_dct_top_k(options); }},
     Method{"dgc",
            "dgc",
@@ -214,6 +214,7 @@ std::vector<Option> list_options(const CompressionOptions& o) {
           {"sampled", "", o.sampled ? "true" : "false", "false"},
           {"block", "", std::to_string(o.block), std::to_string(standard.block)},
           {"rotated", "", o.rotated ? "true" : "false", "false"},
+          {"count_senders", "", o.count_senders ? "true" : "false", "false"},
           {"rank", "", std::to_string(o.rank), std::to_string(standard.rank)},
           {"fit", "", o.fit, standard.fit},
           {"threshold", "", text_of(o.threshold), text_of(standard.threshold)},
@@ -284,7 +285,7 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         " cannot use the memory 'momentum': only signs of a momentum are a method, 'signum'; let the "
         "optimizer have the momentum");
   }
-  if (!promise.mean && !promise.late_residual)
+  if (!promise.mean && !promise.late_residual && !promise.needs_memory)
     return invalid("the method " + method + " cannot use the memory " + quoted(memory) +
                    ": its result is not a mean of what the ranks send, so nothing defines what remains; use "
                    "memory 'none'");
@@ -293,7 +294,8 @@ Status check_memory(const Compressor& compressor, std::string_view memory) {
         "the method " + method + " cannot use the memory " + quoted(memory) +
         ": it is unbiased, so its errors cancel out by themselves, and fed back they may grow; use "
         "memory 'none'");
-  const bool sends_elements = promise.summability == Summability::kUnion && compressor.name() != "dcttopk";
+  const bool sends_elements =
+      promise.summability == Summability::kUnion && promise.mean && compressor.name() != "dcttopk";
   if (memory == "dgc" && !sends_elements)
     return invalid("the method " + method +
                    " cannot use the memory 'dgc', which clears the momentum of elements that were sent: its "
@@ -324,7 +326,8 @@ Status check_path(const Compressor& compressor, CompressionPath path) {
       if (promise.late_residual)
         return invalid(text + "what remains of a tensor follows from the sum of all; use path 'dense'");
       if (!promise.mean)
-        return invalid(text + "its result is not the mean of what single payloads mean; use path 'dense'");
+        return invalid(text + "its result is not the mean of what single payloads mean" +
+                       (is_union ? "; use path 'union'" : "; use path 'dense'"));
       return {};
   }
   return invalid("path is none of CompressionPath");
@@ -420,6 +423,10 @@ Result<std::shared_ptr<const Compression>> make(const Method* method,
       return invalid("path is " + quoted(options.path) + "; it must be 'dense', 'union' or 'gather'");
     path = *named;
   }
+  if (options.count_senders && path == CompressionPath::kGather)
+    return invalid(
+        "count_senders is true, but the path 'gather' decompresses single payloads, in which the senders "
+        "cannot be counted; use path 'union', or leave count_senders out");
   if (Status status = check_path(*compressor, path); !status.ok()) return status;
   options.path = compression_path_name(path);
   return std::shared_ptr<const Compression>(std::make_shared<MadeCompression>(

@@ -30,6 +30,8 @@ TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
       made({.method = "dgc", .ratio = 0.125, .momentum = 0.5})->describe(),
       "dgc ratio=0.125 k=0 sampled=false warmup_steps=0 momentum=0.5 clip_norm=0, memory dgc, path union");
   EXPECT_EQ(made({})->describe(), "none, memory none, path dense");
+  EXPECT_EQ(made({.method = "dcttopk", .count_senders = true})->describe(),
+            "dcttopk ratio=0.01 k=0 block=256 count_senders=true decay=1, memory residual, path union");
   EXPECT_EQ(made({.method = "efsign"})->path(), CompressionPath::kDense);
   EXPECT_EQ(made({.method = "fp16", .path = "gather"})->path(), CompressionPath::kGather);
   EXPECT_FALSE(made({.method = "randomk", .memory = "none"})->compressor().promise().biased);
@@ -77,6 +79,10 @@ TEST(CompressionTest, CombinationsThatWouldGiveWrongResultsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "chunktopk", .memory = "none"}), HasSubstr("needs a memory"));
   EXPECT_THAT(refusal_of({.method = "dcttopk", .path = "dense"}), HasSubstr("use path 'union'"));
   EXPECT_THAT(refusal_of({.method = "dcttopk", .memory = "dgc"}), HasSubstr("cannot use the memory 'dgc'"));
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .path = "gather", .count_senders = true}),
+              AllOf(HasSubstr("count_senders"), HasSubstr("use path 'union'")));
+  EXPECT_THAT(refusal_of({.method = "dcttopk", .memory = "none", .count_senders = true}),
+              HasSubstr("needs a memory"));
 }
 
 TEST(CompressionTest, ValuesOutOfRangeAreRefused) {
@@ -122,6 +128,7 @@ TEST(CompressionTest, OptionsThatNothingReadsAreRefused) {
   EXPECT_THAT(refusal_of({.method = "fp16", .ratio = 0.5}),
               HasSubstr("the method 'fp16' has no such option"));
   EXPECT_THAT(refusal_of({.method = "topk", .threshold = 0.5}), HasSubstr("threshold is 0.5"));
+  EXPECT_THAT(refusal_of({.method = "topk", .count_senders = true}), HasSubstr("count_senders is true"));
   EXPECT_THAT(refusal_of({.method = "topk", .momentum = 0.5}), HasSubstr("the memory 'residual'"));
   EXPECT_THAT(refusal_of({.method = "dgc", .decay = 0.5}), HasSubstr("the memory 'dgc'"));
 }
@@ -152,6 +159,7 @@ TEST(PromisesTest, BuiltInMethodsKeepTheirs) {
   all.push_back({.method = "adaq", .ratio = 0.2});
   all.push_back({.method = "chunktopk", .ratio = 0.2, .block = 30});
   all.push_back({.method = "dcttopk", .ratio = 0.2, .block = 32});
+  all.push_back({.method = "dcttopk", .ratio = 0.2, .block = 32, .count_senders = true});
   for (const CompressionOptions& options : all) {
     const auto compression = made(options);
     for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -187,15 +195,30 @@ TEST(CompressionTest, GatheredElementsTravelAsIndicesAndValues) {
 // Sends float32 and says something wrong about it.
 class Liar : public Compressor {
  public:
-  enum class Lie { kNone, kSum, kBias, kResidual, kRepeat, kFinite, kVaries, kLength, kGatheredFinite };
+  enum class Lie {
+    kNone,
+    kSum,
+    kBias,
+    kResidual,
+    kRepeat,
+    kFinite,
+    kVaries,
+    kLength,
+    kGatheredFinite,
+    kOwnResidual
+  };
   explicit Liar(Lie lie) : lie_(lie) {}
 
   std::string_view name() const override { return "liar"; }
   CompressionPromise promise() const override {
     const bool is_gathered = lie_ == Lie::kLength || lie_ == Lie::kGatheredFinite;
-    return {.summability = is_gathered ? Summability::kNone : Summability::kLinear,
+    const bool is_union = lie_ == Lie::kOwnResidual;
+    return {.summability = is_gathered ? Summability::kNone
+                           : is_union  ? Summability::kUnion
+                                       : Summability::kLinear,
             .biased = lie_ != Lie::kBias,
-            .needs_memory = lie_ == Lie::kResidual};
+            .needs_memory = lie_ == Lie::kResidual || lie_ == Lie::kOwnResidual,
+            .mean = lie_ != Lie::kOwnResidual};
   }
   PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
     if (lie_ == Lie::kLength) return {.type = DataType::kByte, .count = count * 4, .varies = true};
@@ -210,11 +233,11 @@ class Liar : public Compressor {
       sent[i] = value;
       if (lie_ == Lie::kSum) sent[i] = value * std::fabs(value);
       if (lie_ == Lie::kBias) sent[i] = 0.5f * value;
-      if (lie_ == Lie::kResidual) sent[i] = 0.5f * value;
+      if (lie_ == Lie::kResidual || lie_ == Lie::kOwnResidual) sent[i] = 0.5f * value;
       if (lie_ == Lie::kRepeat) sent[i] = value * (1 + 1e-3f * static_cast<float>(++calls_ % 7));
       if ((lie_ == Lie::kFinite || lie_ == Lie::kGatheredFinite) && !std::isfinite(value)) sent[i] = 0;
       if (residual == nullptr) continue;
-      residual[i] = lie_ == Lie::kResidual || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
+      residual[i] = promise().needs_memory || !std::isfinite(value) ? 0 : value - decoded(sent[i]);
     }
   }
   void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,
@@ -241,6 +264,7 @@ TEST(PromisesTest, LiesAreFound) {
   EXPECT_THAT(told(Lie::kSum), AllOf(HasSubstr("'liar'"), HasSubstr("does not decompress to the mean")));
   EXPECT_THAT(told(Lie::kBias), HasSubstr("it is biased"));
   EXPECT_THAT(told(Lie::kResidual), HasSubstr("not together the tensor"));
+  EXPECT_THAT(told(Lie::kOwnResidual), HasSubstr("not together the tensor"));
   EXPECT_THAT(told(Lie::kRepeat), HasSubstr("gives another payload"));
   EXPECT_THAT(told(Lie::kFinite), HasSubstr("not finite gets lost"));
   EXPECT_THAT(told(Lie::kVaries), HasSubstr("vary in length, so they cannot be summed"));
@@ -257,6 +281,12 @@ TEST(PromisesTest, CompressorsOfProgramsAreChecked) {
   EXPECT_THAT(refused.status().message(), HasSubstr("use path 'dense'"));
   EXPECT_THAT(Compression::make(liar, {.ratio = 0.5}).status().message(), HasSubstr("the method 'liar'"));
   EXPECT_FALSE(Compression::make(nullptr, {}).ok());
+  const auto not_mean = std::make_shared<Liar>(Liar::Lie::kOwnResidual);
+  EXPECT_TRUE(Compression::make(not_mean, {.memory = "residual"}).ok());
+  EXPECT_THAT(Compression::make(not_mean, {.path = "gather"}).status().message(),
+              HasSubstr("use path 'union'"));
+  EXPECT_THAT(Compression::make(not_mean, {.memory = "dgc"}).status().message(),
+              HasSubstr("cannot use the memory 'dgc'"));
 }
 
 }  // namespace

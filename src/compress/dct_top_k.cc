@@ -48,14 +48,24 @@ class Cosines {
 };
 
 // The payload is as long as the tensor: the coefficients of each chunk, of which most are zero. What is left behind the last whole
-// chunk is divided into chunks of smaller powers of two.
+// chunk is divided into chunks of smaller powers of two. With count_senders, a 1 or 0 for each coefficient follows:
+// behind all of them, not beside each, because the elements of a packet share a scale, in which 1 would make small coefficients coarse.
 class DctTopK : public Sparsifier {
  public:
-  explicit DctTopK(const CompressionOptions& options) : k_(options.k), ratio_(options.ratio) {
+  explicit DctTopK(const CompressionOptions& options)
+      : k_(options.k), ratio_(options.ratio), counts_senders_(options.count_senders) {
     for (size_t size = 1; size <= options.block; size *= 2) cosines_.emplace_back(size);
   }
 
   std::string_view name() const override { return "dcttopk"; }
+  CompressionPromise promise() const override {
+    CompressionPromise promise = Sparsifier::promise();
+    promise.mean = !counts_senders_;
+    return promise;
+  }
+  PayloadShape shape(const CompressionContext& /*context*/, size_t count) const override {
+    return {.count = counts_senders_ ? 2 * count : count};
+  }
 
   void sparsify(const CompressionContext& /*context*/, std::span<const float> values, float* residual,
                 float* sent) const override {
@@ -66,6 +76,10 @@ class DctTopK : public Sparsifier {
       const bool is_finite = all_finite(chunk) && all_finite({sent + at, size});
       if (!is_finite) sent[at] = NAN;  // which nothing hides
       keep_largest({sent + at, size});
+      if (counts_senders_) {
+        float* const counts = sent + values.size() + at;
+        for (size_t i = 0; i < size; ++i) counts[i] = sent[at + i] != 0 ? 1.0f : 0.0f;
+      }
       if (residual == nullptr) return;
       if (is_finite) {
         cosines.inverse(sent + at, rest.data());
@@ -81,9 +95,13 @@ class DctTopK : public Sparsifier {
                   const void* payload, const float* /*side*/, int contributions, std::span<float> out,
                   float* /*residual*/) const override {
     const auto* const sums = static_cast<const float*>(payload);
+    const auto* const counts = sums + out.size();
+    const auto ranks = static_cast<float>(contributions);
     std::array<float, kMostDctBlock> mean;
     for_each_chunk(out.size(), [&](size_t at, size_t size, const Cosines& cosines) {
-      for (size_t i = 0; i < size; ++i) mean[i] = sums[at + i] / static_cast<float>(contributions);
+      // In a packet with far larger coefficients, a count may have become 0: then it is the mean over all ranks.
+      for (size_t i = 0; i < size; ++i)
+        mean[i] = sums[at + i] / (counts_senders_ && counts[at + i] > 0 ? counts[at + i] : ranks);
       cosines.inverse(mean.data(), out.data() + at);
     });
   }
@@ -107,6 +125,7 @@ class DctTopK : public Sparsifier {
 
   uint64_t k_;
   double ratio_;
+  bool counts_senders_;
   std::vector<Cosines> cosines_;  // of 2^i elements
 };
 

@@ -126,8 +126,8 @@ MadeCompressor make_adaptive_levels(const CompressionOptions& options);
 MadeCompressor make_chunk_top_k(const CompressionOptions& options);
 
 // "dcttopk": the k largest coefficients of the discrete cosine transform of every chunk. DeMo (Peng et al., 2024), whose residual decays,
-// divides a sum by the number of ranks that sent the coefficient; here it is divided by that of all, so the result is a mean. The transform is orthonormal:
-// a contraction with d = k / n.
+// divides a sum by the number of ranks that sent the coefficient, as `count_senders` does; otherwise it is divided by that of all, so the result is a mean. The
+// transform is orthonormal: a contraction with d = k / n.
 inline constexpr size_t kMostDctBlock = 256;
 MadeCompressor make_dct_top_k(const CompressionOptions& options);
 

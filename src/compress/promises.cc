@@ -217,6 +217,11 @@ class Check {
     const Step step(compressor_, inputs, rows, 1);
     for (int rank = 0; rank < kRanks; ++rank) {
       const Payload& payload = step.payload(rank);
+      if (promise_.summability == Summability::kUnion &&
+          (payload.shape.type != DataType::kFloat32 ||
+           (promise_.mean && payload.shape.count != inputs[0].size())))
+        return broken("summability is union, but payloads are not float32 tensors of the same length",
+                      inputs[0].size());
       if (!payload.shape.varies) continue;
       if (promise_.summability != Summability::kNone || payload.shape.type != DataType::kByte)
         return broken("payloads vary in length, so they cannot be summed, but summability is " +
@@ -241,7 +246,7 @@ class Check {
 
   Status residuals(const std::vector<Values>& inputs, size_t rows) const {
     // Otherwise nothing keeps them.
-    if ((!promise_.mean && !promise_.late_residual) || !promise_.biased) return {};
+    if ((!promise_.mean && !promise_.late_residual && !promise_.needs_memory) || !promise_.biased) return {};
     const Values& input = inputs[0];
     Step step(compressor_, {input}, rows, 1);
     Values& residual = step.residual(0);
@@ -271,10 +276,6 @@ class Check {
       return broken("summability is " + std::string(summability_name(promise_.summability)) +
                         ", but the sum of payloads does not decompress to the mean",
                     mean.size());
-    if (promise_.summability == Summability::kUnion &&
-        (shape.count != mean.size() || shape.type != DataType::kFloat32))
-      return broken("summability is union, but payloads are not float32 tensors of the same length",
-                    mean.size());
     return {};
   }
 
@@ -286,7 +287,8 @@ class Check {
       bad[1].back() = special;
       Step step(compressor_, bad, rows, 1);
       if (is_finite(step.result())) return broken("a value that is not finite gets lost", inputs[0].size());
-      if (promise_.mean && promise_.biased && !promise_.late_residual && !is_finite(step.residual(1)))
+      if ((promise_.mean || promise_.needs_memory) && promise_.biased && !promise_.late_residual &&
+          !is_finite(step.residual(1)))
         return broken("a residual is not finite", inputs[0].size());
     }
     return {};

@@ -267,6 +267,8 @@ BUGS = [
         "equal_-- > 0", "true", CHUNKS_TEST),
     Bug("compress", "not_orthonormal", "the constant coefficient is as long as the others", DCT,
         "c == 0 ? 1.0 : 2.0", "2.0", DCT_TEST),
+    Bug("compress", "counts_of_zeros", "coefficients that a rank has not sent are counted", DCT,
+        "sent[at + i] != 0 ? 1.0f : 0.0f", "1.0f", "compress_test DctTopKTest.SumsAreDividedByTheNumberOfSenders"),
     Bug("compress", "coefficients_as_momentum", "coefficients clear the momentum of elements", COMPRESSION,
         " && compressor.name() != \"dcttopk\"", "", REFUSED),
 ]

@@ -166,12 +166,21 @@ def chunk_top_k(x, block=256, k=8):
     return torch.cat(sent).reshape(x.shape)
 
 
-def dct_top_k(x, block=4, k=1):
-    """Of a tensor whose size is a multiple of the block. With k = 2, an element that is alone in its block has equal coefficients."""
+def cosines_of(block):
     i = torch.arange(block, dtype=torch.float64)
     cosines = torch.cos(torch.pi * (i + 0.5) * i[:, None] / block) * (2 / block) ** 0.5
     cosines[0] /= 2**0.5
-    coefficients = x.double().reshape(-1, block) @ cosines.T
+    return cosines
+
+
+def coefficients_of(x, block=4):
+    return x.double().reshape(-1, block) @ cosines_of(block).T
+
+
+def dct_top_k(x, block=4, k=1):
+    """Of a tensor whose size is a multiple of the block. With k = 2, an element that is alone in its block has equal coefficients."""
+    cosines = cosines_of(block)
+    coefficients = coefficients_of(x, block)
     order = coefficients.abs().sort(descending=True, stable=True).indices[:, k:]
     return (coefficients.scatter(1, order, 0.0) @ cosines).float().reshape(x.shape)
 
@@ -190,6 +199,21 @@ CODES = {
 
 SPARSE = ("adaq", "chunktopk", "dcttopk")
 PATHS = {"adaq": "union", "dcttopk": "union"}  # those that the network sums
+
+
+def test_sums_of_coefficients_are_divided_by_the_number_of_senders():
+    def on_rank(rank):
+        model = wrapped(Chosen())
+        netsum.torch.compress(model, "dcttopk", k=1, block=4, count_senders=True)
+        everyone = [gradient_of(r, 0) for r in range(WORLD_SIZE)]
+        averaged = backward(model, everyone[rank])
+        for name in COMPRESSED:
+            sent = [coefficients_of(dct_top_k(g[name])) for g in everyone]
+            counts = sum((s.abs() > 1e-6).float() for s in sent)
+            expected = sum(sent) / counts.clamp(min=1)
+            assert (coefficients_of(averaged[name]) - expected).abs().max() <= 1e-5, name
+
+    ranks.run(on_rank)
 
 
 @pytest.mark.parametrize("method", CODES)

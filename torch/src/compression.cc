@@ -48,6 +48,8 @@ CompressionOptions options_of(const py::dict& given) {
       set(options.block, name, value, "a whole number that is not negative");
     } else if (name == "rotated") {
       set(options.rotated, name, value, "a bool");
+    } else if (name == "count_senders") {
+      set(options.count_senders, name, value, "a bool");
     } else if (name == "rank") {
       set(options.rank, name, value, "a whole number that is not negative");
     } else if (name == "fit") {
@@ -72,8 +74,8 @@ CompressionOptions options_of(const py::dict& given) {
       set(options.seed, name, value, "a whole number that is not negative");
     } else {
       throw py::type_error("compression has no option '" + name +
-                           "'; it has method, memory, path, ratio, k, sampled, block, rotated, rank, fit, "
-                           "threshold, decay, momentum, clip_norm, "
+                           "'; it has method, memory, path, ratio, k, sampled, block, rotated, "
+                           "count_senders, rank, fit, threshold, decay, momentum, clip_norm, "
                            "warmup_steps, levels, error_bound, buckets and seed");
     }
   }

@@ -39,7 +39,7 @@ class Compression:
         warmup_steps: without compression (20). payoff: the part by which the predicted step must be shorter (0.05). critical_level: the index
             of the most lossy level while gradients change fast (1). residual_cap: the largest norm of what was not sent, in norms of the gradient (50).
         trace: a file for all that decisions depend on, which ``netsum compression replay`` reads; with "{rank}" in its path, one of each rank.
-    options: of the method: ratio, k, sampled, block, rotated, rank, fit, threshold, warmup_steps, levels, error_bound, buckets, seed, memory, path, decay, momentum, clip_norm.
+    options: of the method: ratio, k, sampled, block, rotated, count_senders, rank, fit, threshold, warmup_steps, levels, error_bound, buckets, seed, memory, path, decay, momentum, clip_norm.
 
     All ranks must create it alike. Settings or parameters that differ are a ValueError on all ranks.
     """
