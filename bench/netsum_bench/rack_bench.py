@@ -53,6 +53,19 @@ MORE_SYSTEMS = [
     "netsum-mpi",
     "netsum-nccl",
 ]
+# When asked for: tensors that the workers compress, summed by the daemon. What --compress takes.
+COMPRESSED = {
+    "compressed-bf16": "bf16",
+    "compressed-lanes8": "lanes8",
+    "compressed-topk-1%": "topk,ratio=0.01,sampled=true",
+    "compressed-topk-0.1%": "topk,ratio=0.001,sampled=true",
+    "compressed-dgc-1%": "dgc,ratio=0.01,sampled=true",
+    "compressed-dgc-0.1%": "dgc,ratio=0.001,sampled=true",
+    "compressed-sidco-1%": "sidco,ratio=0.01,fit=pareto",
+    "compressed-sidco-0.1%": "sidco,ratio=0.001,fit=pareto",
+    "compressed-powersgd": "powersgd,rank=4",
+}
+KNOWN = [*SYSTEMS, *MORE_SYSTEMS, *COMPRESSED]
 QUICK = {"workers": "4", "rates": "100mbit,none", "sizes": "4Ki,1Mi", "rounds": 1}
 FULL = {"workers": "8,4,2,16", "sizes": "4Ki,64Ki,1Mi,16Mi,64Mi"}
 LEAST_ITERATIONS = 7  # of each system in each cell, over all rounds
@@ -97,6 +110,10 @@ def open_systems(wanted, racks, stack, out, say):
         "openmpi": lambda: OpenMpi(racks["user"]),
         "netsum-mpi": lambda: NetsumMpi(racks["user"]),
         "netsum-nccl": lambda: NetsumNccl(racks["user"]),
+        **{
+            name: functools.partial(lambda of: Netsum(racks["user"], compress=of), (name, text))
+            for name, text in COMPRESSED.items()
+        },
     }
     opened = []
     for name in wanted:
@@ -207,7 +224,11 @@ def parse_arguments():
     parser.add_argument("--workers", default="8,4,2", help="numbers of workers (default %(default)s)")
     parser.add_argument("--rates", default="100mbit,1gbit,none", help="link rates (default %(default)s)")
     parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi", help="bytes as float32 (default %(default)s)")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of %(default)s; also {', '.join(MORE_SYSTEMS)}")
+    parser.add_argument(
+        "--systems",
+        default=",".join(SYSTEMS),
+        help=f"of {', '.join(KNOWN).replace('%', '%%')} (default: {', '.join(SYSTEMS)})",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="turns of every system (default %(default)s)")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument(
@@ -222,9 +243,9 @@ def parse_arguments():
     for name, value in (QUICK if options.quick else FULL if options.full else {}).items():
         if getattr(options, name) == parser.get_default(name):
             setattr(options, name, value)
-    unknown = set(options.systems.split(",")) - set(SYSTEMS + MORE_SYSTEMS)
+    unknown = set(options.systems.split(",")) - set(KNOWN)
     if unknown:
-        parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(SYSTEMS + MORE_SYSTEMS)}")
+        parser.error(f"unknown system {', '.join(sorted(unknown))}; there are {', '.join(KNOWN)}")
     return ready_for_racks(parser, options, "rack")
 
 

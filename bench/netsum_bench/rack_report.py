@@ -23,6 +23,15 @@ SYSTEMS = {
     "gloo": ("Gloo", "in the workers", "#d62728"),
     "openmpi": ("Open MPI", "in the workers", "#ff7f0e"),
     "openmpi-memory": ("Open MPI, shared memory", "in the workers", "#ff7f0e"),
+    "compressed-bf16": ("netsum, bf16", "in the switch", "#1b9e77"),
+    "compressed-lanes8": ("netsum, lanes8", "in the switch", "#d95f02"),
+    "compressed-topk-1%": ("netsum, topk 1 %", "in the switch", "#7570b3"),
+    "compressed-topk-0.1%": ("netsum, topk 0.1 %", "in the switch", "#e7298a"),
+    "compressed-dgc-1%": ("netsum, dgc 1 %", "in the switch", "#66a61e"),
+    "compressed-dgc-0.1%": ("netsum, dgc 0.1 %", "in the switch", "#e6ab02"),
+    "compressed-sidco-1%": ("netsum, sidco 1 %", "in the switch", "#a6761d"),
+    "compressed-sidco-0.1%": ("netsum, sidco 0.1 %", "in the switch", "#666666"),
+    "compressed-powersgd": ("netsum, powersgd of rank 4", "in the switch", "#a6cee3"),
     "netsum-user-bfloat16": ("netsum, daemon, bf16", "in the switch", "#17becf"),
     "gloo-bfloat16": ("Gloo, bf16", "in the workers", "#ff9896"),
 }
@@ -31,8 +40,9 @@ PEERS = ("gloo", "openmpi", "openmpi-memory")
 NETSUM_FRAME, TCP_FRAME = 1514 / 1440, 1514 / 1448
 
 
-def is_half(system):
-    return system.endswith("bfloat16")
+def is_lossy(system):
+    """Less than float32."""
+    return system.endswith("bfloat16") or system.startswith("compressed-")
 
 
 def size_text(size):
@@ -122,7 +132,7 @@ def one_table(found, rate, size):
             (
                 found[rate, n, size, s]["median"]
                 for s in present
-                if not is_half(s) and "median" in found.get((rate, n, size, s), {})
+                if not is_lossy(s) and "median" in found.get((rate, n, size, s), {})
             ),
             default=None,
         )
@@ -139,7 +149,7 @@ def one_table(found, rate, size):
             SYSTEMS[system][0],
             where,
             *(
-                "" if c is None else time_text(c, c.get("median") == best[n] and not is_half(system))
+                "" if c is None else time_text(c, c.get("median") == best[n] and not is_lossy(system))
                 for n, c in zip(counts, of, strict=True)
             ),
         ]

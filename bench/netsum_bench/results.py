@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from netsum_bench import tables
+from netsum_bench import rack_bench, tables
 from netsum_bench.machine import ROOT, git
 from netsum_bench.records import compact, latest, load
 
@@ -49,6 +49,7 @@ class Piece:
     full: tuple = ()  # flags for what takes long
     has_budget: bool = False
     only_full: bool = False
+    least_cores: int = 1  # of a machine that measures it
 
     @property
     def path(self):
@@ -73,19 +74,14 @@ def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
     )
 
 
-def door(name, minutes, systems, measures):
+RACK_BENCH = [PYTHON, "-m", "netsum_bench.rack_bench"]
+EQUAL_SYSTEMS = "netsum-user,netsum-shards,gloo,openmpi"
+COMPRESSED = f"netsum-user,gloo,openmpi,{','.join(rack_bench.COMPRESSED)}"
+
+
+def door(name, minutes, systems, measures, sizes="4Ki,1Mi,16Mi"):
     """A piece of the rack benchmark: all-reduces of 8 workers through a plug-in or with an option, beside the usual way."""
-    command = [
-        PYTHON,
-        "-m",
-        "netsum_bench.rack_bench",
-        "--workers",
-        "8",
-        "--rates",
-        "100mbit",
-        "--sizes",
-        "4Ki,1Mi,16Mi",
-    ]
+    command = [*RACK_BENCH, "--workers", "8", "--rates", "100mbit", "--sizes", sizes]
     key = ("rate", "workers", "bytes", "system")
     return Piece(name, minutes, [*command, "--systems", systems], key, [*RACK, *measures], (), True)
 
@@ -95,7 +91,7 @@ PIECES = [
     Piece(
         "rack",
         16,
-        [PYTHON, "-m", "netsum_bench.rack_bench"],
+        RACK_BENCH,
         ("rate", "workers", "bytes", "system"),
         RACK,
         ("--full",),
@@ -126,6 +122,37 @@ PIECES = [
     door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi", ["mpi"]),
     door("lanes8", 6, "netsum-user,netsum-xdp,netsum-user-lanes8,netsum-xdp-lanes8,gloo,openmpi", []),
     door("nccl", 2, "netsum-user,netsum-nccl", ["nccl"]),
+    door("compressed", 5, COMPRESSED, [], "16Mi"),
+    Piece(
+        "rack-9000",
+        2,
+        [*RACK_BENCH, "--mtu", "9000", "--rates", "none", "--sizes", "1Mi,16Mi", "--systems", EQUAL_SYSTEMS],
+        ("rate", "workers", "bytes", "system"),
+        RACK,
+        (),
+        True,
+    ),
+    Piece(
+        "rack-16-cores",
+        3,
+        [*RACK_BENCH, "--rates", "none", "--sizes", "4Ki,1Mi,16Mi", "--systems", f"{EQUAL_SYSTEMS},netsum-xdp"],
+        ("rate", "workers", "bytes", "system"),
+        RACK,
+        (),
+        True,
+        least_cores=16,
+    ),
+    dataclasses.replace(door("compressed-16-cores", 3, COMPRESSED, [], "16Mi"), least_cores=16),
+    Piece(
+        "one-host-16-cores",
+        2,
+        [PYTHON, "-m", "netsum_bench.one_host"],
+        ("workers", "bytes", "system"),
+        RACK,
+        (),
+        True,
+        least_cores=16,
+    ),
     training("training", 4, "lm", "gloo,netsum-xdp", full=("--models", "digits,lm", "--workers", "4,8")),
     training(
         "fsdp",
@@ -380,6 +407,9 @@ def main():
             if share < 0.2 * piece.minutes:
                 print(f"=== {piece.name}: left out, the budget is spent", flush=True)
                 continue
+        if (os.cpu_count() or 1) < piece.least_cores:
+            print(f"=== {piece.name}: left out, it is for a machine with {piece.least_cores} cores", flush=True)
+            continue
         if not measure(piece, options.full, share):
             failed.append(piece.name)
         if piece.path.exists():

@@ -34,6 +34,7 @@ class Tuned:
 
     def __init__(self):
         self.chosen = {}
+        self.reasons = {}  # by size, of the last setting that failed there
 
     def calibrate(self, plan):
         """`plan`: (bytes, iterations, warm-up) for each size. Returns what each setting took, in ms, per size."""
@@ -43,7 +44,8 @@ class Tuned:
             try:
                 results = self.run_with(setting, part)
             except PROBLEMS as problem:
-                results = [{"wrong": 0, "failed": str(problem)[-200:]} for _ in part]
+                results = [{"wrong": 0} for _ in part]
+                self.reasons.update(dict.fromkeys(sizes, f"{setting}: {str(problem).strip()[-300:]}"))
             for (size, *_), result in zip(part, results, strict=True):
                 found.setdefault(size, {})[setting] = (
                     round(statistics.median(result["times_ms"]), 3)
@@ -58,7 +60,9 @@ class Tuned:
 
     def measure(self, size, iterations, warmup):
         if size not in self.chosen:
-            raise Failed("no setting of it worked in the calibration")
+            raise Failed(
+                f"no setting of it worked in the calibration; {self.reasons.get(size, 'the results were wrong')}"
+            )
         [result] = self.run_with(self.chosen[size], [(size, iterations, warmup)])
         return {**result, "setting": self.chosen[size]}
 
@@ -67,11 +71,11 @@ class Netsum(Tuned):
     """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
     "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
     the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. Where the machine has more cores than
-    workers, a setting is how many engine threads each of them has."""
+    workers, a setting is how many engine threads each of them has. `compress`: a name for the system, and what --compress takes."""
 
     collective = "allreduce"
 
-    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0):
+    def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0, compress=None):
         super().__init__()
         if packet_io == "af_xdp" and rack.rate != "none":
             raise Failed("AF_XDP would go past the shaping of the links")
@@ -84,6 +88,9 @@ class Netsum(Tuned):
             + ("" if packet_io == "udp" else f"-{packet_io}")
             + ("-multicast" if rack.multicast else "")
         )
+        if compress:
+            self.name = compress[0]
+        self.compress = ["--data", "normal", "--compress", compress[1]] if compress else []
         self.resources = contextlib.ExitStack()
         if place == "mix":
             self.flags = ["--aggregator", self.resources.enter_context(spare_host(rack))]
@@ -131,6 +138,7 @@ class Netsum(Tuned):
                 "--dtype",
                 self.dtype,
                 *(("--lane-bits", self.lane_bits) if self.lane_bits else ()),
+                *self.compress,
                 "--mtu",
                 self.rack.mtu,
                 "--timeout",

@@ -157,6 +157,26 @@ def lanes8(records):
     return markdown(headings, rows) if rows else "*Nothing to compare yet.*"
 
 
+def compressed(records):
+    """What compression gains over float32, and over the fastest peer without compression."""
+    cells = rack_report.cells(records)
+    rows, notes = [], ""
+    for rate, workers, size in sorted({key[:3] for key in cells}, reverse=True):
+        notes += rack_report.notes(cells, rate, size, [workers])
+        plain, peer = (best(cells, rate, workers, size, systems) for systems in (["netsum-user"], PEERS))
+        for system, (name, *_) in rack_report.SYSTEMS.items():
+            cell = cells.get((rate, workers, size, system), {})
+            if "median" not in cell:
+                continue
+            ratios = [f"{other[0] / cell['median']:.2f}" if other else "" for other in (plain, peer)]
+            place = f"{workers} workers, {rate_text(rate)}, {size_text(size)}"
+            rows.append(
+                [place, name, rack_report.time_text(cell, False), f"{cell['up']:.3f}", f"{cell['down']:.3f}", *ratios]
+            )
+    headings = ["", "system", "ms", "sent B/B", "received B/B", "netsum float32 / this", "fastest peer / this"]
+    return markdown(headings, rows) + "\n" + notes if rows else "*Nothing to compare yet.*"
+
+
 def training(records):
     return training_bench.table(records)
 
@@ -330,6 +350,11 @@ TABLES = {
     "mpi": mpi,
     "nccl": nccl,
     "lanes8": lanes8,
+    "compressed": compressed,
+    "compressed-16-cores": compressed,
+    "rack-16-cores": rack_report.tables,
+    "one-host-16-cores": rack_report.tables,
+    "rack-9000": rack_report.tables,
     "training": training,
     "fsdp": training,
     "recommender": training,

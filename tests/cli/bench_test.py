@@ -147,6 +147,46 @@ class BenchTest(CommandTest):
                     assert 0.9 * element_bytes < rank["payload_share"] < element_bytes, rank["payload_share"]
         assert self.bench("--workers", 2, "--dtype", "int32", "--lane-bits", 8)["lane_bits"] == 32
 
+    def test_compressed_tensors(self):
+        """All ranks have the same bits, and less travels; the error is that of the method."""
+        several = ("--workers", 3, "--with-aggregator", "--data", "normal")
+        for method, most_bytes, least_error, most_error in (
+            ("none", 1.1, 0, 1e-6),
+            ("bf16", 0.55, 1e-4, 1e-2),
+            ("lanes8", 0.3, 1e-3, 0.1),
+            ("topk,ratio=0.01,sampled=true", 0.1, 0.5, 2),
+            ("natural", 0.3, 0.1, 0.5),  # payloads that cannot be added are gathered
+        ):
+            report = self.bench(*several, "--compress", method)
+            assert report["verified"], report["first_wrong"]
+            assert report["op"] == "avg"
+            assert report["compression"].startswith(method.split(",")[0])
+            assert least_error <= report["relative_error"] <= most_error, (method, report["relative_error"])
+            for rank in report["ranks"]:
+                sent = rank["bytes_sent"] / (report["bytes"] * report["iterations"])
+                assert sent < most_bytes, (method, sent)
+        for arguments, complaint in (
+            (("--compress", "best"), "'best'"),
+            (("--compress", "topk,ratio=2"), "ratio is 2"),
+            (("--compress", "topk", "--dtype", "int32"), "--dtype float32"),
+            (("--compress", "topk", "--op", "sum"), "--op avg"),
+        ):
+            command = self.run_command("bench", "allreduce", *arguments)
+            assert command.status == 2
+            assert complaint in command.text("err")
+
+    def test_ranks_that_compress_in_different_ways_are_told(self):
+        daemon = self.start_aggregator()
+        several = ("bench", "allreduce", "--world-size", 2, "--aggregator", daemon.address, "--bytes", "64Ki")
+        ranks = [
+            self.start_command(*several, "--rank", rank, "--compress", f"topk,ratio={ratio}")
+            for rank, ratio in enumerate(("0.01", "0.02"))
+        ]
+        for rank in ranks:
+            assert rank.process.wait(PATIENCE_S) == 3
+            assert "ratio=0.01" in rank.text("err")
+            assert "ratio=0.02" in rank.text("err")
+
     def test_scales_that_recur_are_predicted(self):
         where = ("--workers", 2, "--with-aggregator", "--bytes", "256Ki", "--iterations", 8, "--json")
         for data, some in (("steady", True), ("varied", False)):

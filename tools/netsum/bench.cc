@@ -14,6 +14,7 @@
 #include "tools/netsum/bench_local.h"
 #include "tools/netsum/bench_report.h"
 #include "tools/netsum/bench_worker.h"
+#include "tools/netsum/compression_text.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/plan_file.h"
@@ -54,6 +55,7 @@ constexpr char kExamples[] =
     "  netsum bench allreduce --workers 2 --aggregator 10.0.0.9:5151 --dtype bfloat16\n"
     "  netsum bench allreduce --workers 8 --shared-memory        what ranks on one host do by default\n"
     "  netsum bench allreduce --workers 96 --bytes 64Ki          two aggregators below a third\n"
+    "  netsum bench allreduce --workers 4 --with-aggregator --data normal --compress topk,ratio=0.01\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --aggregator 10.0.0.9:5151    on one host\n"
     "  netsum bench allreduce --rank 1 --world-size 2 --aggregator 10.0.0.9:5151    on another\n"
     "  netsum bench allreduce --rank 0 --world-size 2 --root 10.0.0.1:5150          no aggregator\n"
@@ -142,6 +144,12 @@ void BenchCommand::declare_what() {
                      "and float32, up to 64 ranks")
         ->check(CLI::IsMember({0, 8, 16, 32}))
         ->capture_default_str();
+  }
+  if (settings_.collective == BenchCollective::kAllReduce) {
+    add_parsed(*app_, "--compress", settings_.compression, parse_compression,
+               "Compress float32 tensors, and take their mean: a method, and its options behind commas, as\n"
+               "in docs/compression.md. All ranks must have the same bits; the error is reported")
+        ->type_name("METHOD[,OPTION=VALUE...]");
   }
   app_->add_option("--iterations", settings_.iterations, "Timed iterations")
       ->check(CLI::Range(1, 1'000'000))
@@ -298,6 +306,10 @@ void BenchCommand::check_together() const {
     throw UsageError("--data: integers have no scales; leave it out, or use a float --dtype");
   if (settings_.pattern == BenchPattern::kNormal && settings_.type != DataType::kFloat32)
     throw UsageError("--data normal: its elements are exact in float32 only");
+  if (settings_.compression && settings_.type != DataType::kFloat32)
+    throw UsageError("--compress takes tensors of --dtype float32");
+  if (settings_.compression && settings_.op == ReduceOp::kSum && app_->get_option("--op")->count() > 0)
+    throw UsageError("--compress gives the mean of the ranks: use --op avg, or leave it out");
   if (!one_rank()) return;
   if (options_.world_size == 0) throw UsageError("--rank needs --world-size, the number of ranks of the job");
   if (options_.rank >= options_.world_size) {
@@ -314,6 +326,7 @@ void BenchCommand::load_options() {
   options_.aggregator_token = aggregator_token_.load();
   options_.tls = tls_.load();
   options_.lane_bits = settings_.lane_bits;
+  if (settings_.compression) settings_.op = ReduceOp::kAvg;
   options_.trace_path = trace_;
 }
 

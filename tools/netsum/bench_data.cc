@@ -171,6 +171,38 @@ void BenchData::fill(int rank, TensorId id, void* out, size_t count) const {
   for (size_t i = 0; i < count; ++i) store(type_, steps(from, id, i), size, out, i);
 }
 
+void BenchData::sum_steps(TensorId id, size_t first, std::span<int64_t> sums) const {
+  std::fill(sums.begin(), sums.end(), 0);
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const uint64_t from = stream(rank, id);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += steps(from, id, first + i);
+  }
+}
+
+Verdict BenchData::verify_lossy(TensorId id, const float* result, size_t count, size_t first,
+                                size_t last) const {
+  Verdict verdict;
+  std::vector<int64_t> sums(kBlock);
+  const double size = step_size(id) / world_size_;
+  for (size_t start = first; start < last; start += kBlock) {
+    const size_t n = std::min(kBlock, last - start);
+    sum_steps(id, start, {sums.data(), n});
+    for (size_t i = 0; i < n; ++i) {
+      const double expected = static_cast<double>(sums[i]) * size;
+      const double error = std::fabs(result[start + i] - expected);
+      if (!std::isfinite(error)) {
+        if (verdict.wrong++ == 0) verdict.first_wrong = "element " + std::to_string(start + i) + " is not finite";
+        continue;
+      }
+      verdict.worst_error = std::max(verdict.worst_error, error);
+      verdict.squared_error += error * error;
+      verdict.squared_expected += expected * expected;
+    }
+  }
+  verdict.checksum = checksum_of(result, count * sizeof(float));
+  return verdict;
+}
+
 Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t first, size_t last) const {
   Verdict verdict;
   std::vector<int64_t> sums(kBlock);
@@ -182,11 +214,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
   };
   for (size_t start = first; start < last; start += kBlock) {
     const size_t n = std::min(kBlock, last - start);
-    std::fill(sums.begin(), sums.end(), 0);
-    for (int rank = 0; rank < world_size_; ++rank) {
-      const uint64_t from = stream(rank, id);
-      for (size_t i = 0; i < n; ++i) sums[i] += steps(from, id, start + i);
-    }
+    sum_steps(id, start, {sums.data(), n});
     for (size_t i = 0; i < n; ++i) {
       if (!is_floating(type_)) {
         const int64_t got = load_integer(type_, result, start + i);

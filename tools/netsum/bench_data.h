@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "netsum/types.h"
@@ -26,6 +27,8 @@ enum class BenchPattern {
 struct Verdict {
   uint64_t wrong = 0;       // elements outside the bound, of those checked
   double worst_error = 0;   // largest |result - expected|, floating point only
+  double squared_error = 0;     // the sum of |result - expected|^2, of what is lossy only
+  double squared_expected = 0;  // the sum of |expected|^2
   std::string first_wrong;  // "element 17: got 1.5, expected 2"
   uint64_t checksum = 0;    // of all of the result's bytes: equal on all ranks
 };
@@ -52,6 +55,9 @@ class BenchData {
     return verify(id, result, count, 0, count);
   }
 
+  // What a compressed mean of elements [first, last) has lost; what is not finite is wrong.
+  Verdict verify_lossy(TensorId id, const float* result, size_t count, size_t first, size_t last) const;
+
   // Compares elements [first, last) of `result` with the bytes that `from` contributes to them.
   Verdict verify_moved(int from, TensorId id, const void* result, size_t first, size_t last) const;
 
@@ -61,6 +67,8 @@ class BenchData {
   // `stream` is that of the rank and `id`.
   int64_t steps(uint64_t stream, TensorId id, size_t element) const;
   int scale_of(TensorId id) const;
+  // The sums over all ranks of the elements from `first` on, as steps.
+  void sum_steps(TensorId id, size_t first, std::span<int64_t> sums) const;
   double step_size(TensorId id) const;
   // Of a sum: `absolute` + |expected| x `relative`.
   struct Tolerance {

@@ -123,6 +123,30 @@ TEST(BenchDataTest, NotANumberIsWrongAndSoIsAnErrorBeyondTheBound) {
   EXPECT_EQ(data.verify(kTensor, result.data(), kCount).wrong, 2u);
 }
 
+TEST(BenchDataTest, WhatALossyMeanHasLostIsMeasured) {
+  const BenchData data(DataType::kFloat32, ReduceOp::kAvg, kRanks, 1, 0, BenchPattern::kNormal);
+  std::vector<float> mean = sum<float>(data);
+  double norm = 0;
+  for (float& element : mean) {
+    element /= kRanks;
+    norm += static_cast<double>(element) * element;
+  }
+  const Verdict exact = data.verify_lossy(kTensor, mean.data(), kCount, 0, kCount);
+  EXPECT_EQ(exact.wrong, 0u);
+  EXPECT_EQ(exact.squared_error, 0);
+  EXPECT_NEAR(exact.squared_expected, norm, 1e-9 * norm);
+
+  const float lost = mean[7];
+  mean[7] = 0;
+  mean[8] = INFINITY;
+  const Verdict lossy = data.verify_lossy(kTensor, mean.data(), kCount, 0, kCount);
+  EXPECT_NEAR(lossy.squared_error, static_cast<double>(lost) * lost, 1e-6 * norm);
+  EXPECT_EQ(lossy.wrong, 1u);
+  EXPECT_EQ(lossy.first_wrong, "element 8 is not finite");
+  EXPECT_NE(lossy.checksum, exact.checksum);
+  EXPECT_EQ(data.verify_lossy(kTensor, mean.data(), kCount, 9, kCount).squared_error, 0);
+}
+
 TEST(BenchDataTest, HalfTypesAreExactInTheirType) {
   // Averages of equal inputs would be trivial; here one rank alone must give back its own bits.
   for (const DataType type : {DataType::kBFloat16, DataType::kFloat16}) {

@@ -3,6 +3,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "netsum/version.h"
 #include "src/kernels/kernels.h"
@@ -49,6 +50,8 @@ void BenchReport::on_event(int rank, const Json& event) {
     verified_ += event.at("verified").get<uint64_t>();
     wrong_ += event.at("wrong").get<uint64_t>();
     worst_error_ = std::max(worst_error_, event.at("worst_error").get<double>());
+    squared_error_ += event.at("squared_error").get<double>();
+    squared_expected_ += event.at("squared_expected").get<double>();
     const std::string first_wrong = event.at("first_wrong");
     if (first_wrong_.empty() && !first_wrong.empty()) {
       first_wrong_ = fmt::format("rank {}, iteration {}, {}", rank, event.at("n").get<int>(), first_wrong);
@@ -90,6 +93,16 @@ std::vector<int64_t> BenchReport::times_us() const {
   return times;
 }
 
+std::string BenchReport::compression() const {
+  if (!settings_.compression) return "";
+  const auto made = Compression::make(*settings_.compression);
+  return made.ok() ? made.value()->describe() : "";
+}
+
+double BenchReport::relative_error() const {
+  return squared_expected_ == 0 ? 0 : std::sqrt(squared_error_ / squared_expected_);
+}
+
 double BenchReport::bandwidth() const {
   const std::vector<int64_t> times = times_us();
   if (times.empty()) return 0;
@@ -115,6 +128,10 @@ Json BenchReport::to_json() const {
                {"mtu", mtu_},
                {"seed", settings_.seed},
                {"summed_by", summed_by_}};
+  if (settings_.compression) {
+    json["compression"] = compression();
+    json["relative_error"] = relative_error();
+  }
   const std::vector<int64_t> times = times_us();
   if (!times.empty()) {
     json["time_us"] = {{"median", median(times)},
@@ -174,6 +191,10 @@ std::string BenchReport::to_table() const {
   }
   if (aggregator_cpu_seconds_) {
     text += fmt::format("aggregator, whole run: {:.2f} CPU seconds\n", *aggregator_cpu_seconds_);
+  }
+  if (settings_.compression) {
+    text += fmt::format("\ncompressed: {}\nrelative error of the means: {:.4f} (L2 norm, with what is kept for later)\n",
+                        compression(), relative_error());
   }
   text += fmt::format("\nverified: {} ({} results checked, {} wrong{}{})\n", verified() ? "true" : "false",
                       verified_, wrong_, first_wrong_.empty() ? "" : "; first: ", first_wrong_);

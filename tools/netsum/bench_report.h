@@ -43,6 +43,8 @@ class BenchReport {
   };
 
   std::vector<int64_t> times_us() const;  // of the timed iterations, sorted
+  std::string compression() const;        // its description; empty: none
+  double relative_error() const;          // of compressed means: |mean - exact mean| / |exact mean|, L2 norms
   double bandwidth() const;               // bytes of gradient per second, at the median time
 
   BenchSettings settings_;
@@ -57,6 +59,7 @@ class BenchReport {
   uint64_t verified_ = 0;
   uint64_t wrong_ = 0;
   double worst_error_ = 0;
+  double squared_error_ = 0, squared_expected_ = 0;
   std::string first_wrong_;
   std::map<int, int> done_;
   std::optional<double> aggregator_cpu_seconds_;

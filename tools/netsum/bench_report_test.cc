@@ -14,6 +14,8 @@ Json iteration(int n, int64_t time_us, uint64_t checksum, uint64_t wrong = 0) {
           {"wrong", wrong},
           {"first_wrong", wrong > 0 ? "element 3: got 1, expected 2" : ""},
           {"worst_error", 0.0},
+          {"squared_error", 0.09},
+          {"squared_expected", 4.0},
           {"checksum", checksum}};
 }
 
@@ -46,6 +48,19 @@ TEST(BenchReportTest, OtherBitsOnOneRankAreNotVerified) {
   report.on_event(1, iteration(0, 1000, 8));
   EXPECT_FALSE(report.verified());
   EXPECT_NE(report.to_json().at("first_wrong").get<std::string>().find("other bits"), std::string::npos);
+}
+
+TEST(BenchReportTest, CompressedMeansHaveARelativeError) {
+  BenchSettings settings;
+  settings.compression = CompressionOptions{.method = "topk", .ratio = 0.01};
+  BenchReport report(settings, 1500, 2, "netsum bench allreduce");
+  EXPECT_EQ(report.to_json().at("relative_error"), 0);
+  for (int rank = 0; rank < 2; ++rank) report.on_event(rank, iteration(1, 1000, 7));
+  const Json json = report.to_json();
+  EXPECT_DOUBLE_EQ(json.at("relative_error").get<double>(), 0.15);
+  EXPECT_NE(json.at("compression").get<std::string>().find("topk"), std::string::npos);
+  EXPECT_NE(report.to_table().find("relative error of the means: 0.1500"), std::string::npos);
+  EXPECT_FALSE(two_ranks().to_json().contains("relative_error"));
 }
 
 TEST(BenchReportTest, AWrongResultIsNamed) {

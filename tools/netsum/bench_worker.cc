@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "netsum/communicator.h"
+#include "netsum/compression.h"
 #include "tools/measure/start_gate.h"
 #include "tools/netsum/bench_data.h"
 
@@ -120,6 +121,18 @@ class BenchRank {
     }
   }
 
+  // With compression: all ranks must have the same.
+  Status agree_on_compression() {
+    if (!settings_.compression) return {};
+    auto made = Compression::make(*settings_.compression);
+    if (!made.ok()) return made.status();
+    compression_ = std::move(made).value();
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      tensors_[i].compressed = compression_->tensor(i, settings_.count(), communicator_->rank(),
+                                                    communicator_->world_size(), rows_of(settings_.count()));
+    return check_same_on_all_ranks(*communicator_, compression_->describe(), barrier_timeout_);
+  }
+
   Status open_gate() {
     if (settings_.start_gate.empty()) return {};
     const int error = start_gate_open(&gate_.emplace(), settings_.start_gate.c_str(), communicator_->rank(),
@@ -178,7 +191,15 @@ class BenchRank {
   struct Tensor {
     std::vector<uint8_t> input;
     std::vector<uint8_t> output;
+    std::unique_ptr<CompressedTensor> compressed;  // with compression
   };
+
+  // A tensor as a matrix that is as square as powers of two allow.
+  static size_t rows_of(size_t count) {
+    size_t rows = 1;
+    while (count % (2 * rows) == 0 && 4 * rows * rows <= count) rows *= 2;
+    return rows;
+  }
 
   BenchTensor view_of(Tensor& tensor) const {
     return {tensor.input.data(), tensor.output.data(), settings_.count(), settings_.type, settings_.op};
@@ -186,7 +207,19 @@ class BenchRank {
 
   BenchCollective collective_of(size_t tensor) const { return started_[tensor % started_.size()]; }
 
+  // One after the other, as a compressed all-reduce blocks.
+  Status run_compressed() {
+    for (Tensor& tensor : tensors_) {
+      const Status status = compressed_all_reduce(
+          *communicator_, *compression_, *tensor.compressed, reinterpret_cast<const float*>(tensor.input.data()),
+          reinterpret_cast<float*>(tensor.output.data()), buffers_, timeout_);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
   Status run_all() {
+    if (compression_) return run_compressed();
     std::vector<Work> works;
     for (size_t i = 0; i < tensors_.size(); ++i)
       works.push_back(start(collective_of(i), *communicator_, view_of(tensors_[i]), timeout_));
@@ -233,7 +266,7 @@ class BenchRank {
   Json verify(int n) {
     uint64_t wrong = 0;
     uint64_t checksum = 0;
-    double worst_error = 0;
+    double worst_error = 0, squared_error = 0, squared_expected = 0;
     std::string first_wrong;
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const size_t count = settings_.count();
@@ -242,12 +275,15 @@ class BenchRank {
       bool right = true;
       for (const auto& [first, last, from] :
            expected(collective_of(i), communicator_->rank(), communicator_->world_size(), count)) {
-        const Verdict verdict = from == BenchExpectation::kSum
-                                    ? data_.verify(id, output, count, first, last)
-                                    : data_.verify_moved(from, id, output, first, last);
+        const Verdict verdict =
+            compression_ ? data_.verify_lossy(id, reinterpret_cast<const float*>(output), count, first, last)
+            : from == BenchExpectation::kSum ? data_.verify(id, output, count, first, last)
+                                             : data_.verify_moved(from, id, output, first, last);
         right &= verdict.wrong == 0;
         if (first_wrong.empty()) first_wrong = verdict.first_wrong;
         worst_error = std::max(worst_error, verdict.worst_error);
+        squared_error += verdict.squared_error;
+        squared_expected += verdict.squared_expected;
         if (settings_.collective == BenchCollective::kAllReduce) checksum = checksum * 31 + verdict.checksum;
       }
       wrong += right ? 0 : 1;
@@ -256,6 +292,8 @@ class BenchRank {
             {"wrong", wrong},
             {"first_wrong", first_wrong},
             {"worst_error", worst_error},
+            {"squared_error", squared_error},
+            {"squared_expected", squared_expected},
             {"checksum", checksum}};
   }
 
@@ -267,6 +305,8 @@ class BenchRank {
   std::vector<Tensor> tensors_;
   Totals totals_;
   std::optional<StartGate> gate_;
+  std::shared_ptr<const Compression> compression_;
+  CompressionBuffers buffers_;
 };
 
 Status run(CommunicatorOptions options, const BenchSettings& settings, const BenchEvents& report) {
@@ -277,6 +317,7 @@ Status run(CommunicatorOptions options, const BenchSettings& settings, const Ben
   if (!joined.ok()) return joined.status();
   BenchRank rank(std::move(joined).value(), settings, options.timeout);
   if (Status status = rank.open_gate(); !status.ok()) return status;
+  if (Status status = rank.agree_on_compression(); !status.ok()) return status;
   report({{"event", "joined"}, {"summed_by", rank.communicator().describe()}});
   for (int n = 0; n < settings.warmup + settings.iterations; ++n) {
     Result<Json> event = rank.iterate(n);

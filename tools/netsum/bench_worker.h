@@ -3,8 +3,10 @@
 #define NETSUM_TOOLS_NETSUM_BENCH_WORKER_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "netsum/compression.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
 #include "netsum/types.h"
@@ -20,6 +22,7 @@ struct BenchSettings {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int lane_bits = 0;    // as CommunicatorOptions::lane_bits
+  std::optional<CompressionOptions> compression;  // of an all-reduce of float32, whose result is then the mean
   int iterations = 10;  // timed ones
   int warmup = 2;       // verified like the others, but not timed
   int inflight = 1;     // tensors submitted together in each iteration
@@ -34,9 +37,8 @@ struct BenchSettings {
 // Events, as JSON objects with a member "event":
 //   root      {address}            rank 0 with embedded shards: where the other ranks connect
 //   joined    {summed_by}
-//   iteration {n, timed, time_us, verified, wrong, first_wrong, worst_error, checksum}: time_us is the
-//   slowest
-//             rank's; with a start gate also stamp: [start, end, busy before, busy after], in ns of
+//   iteration {n, timed, time_us, verified, wrong, first_wrong, worst_error, squared_error, squared_expected,
+//             checksum}: time_us is the slowest rank's; with a start gate also stamp: [start, end, busy before, busy after], in ns of
 //             CLOCK_MONOTONIC and ticks of the whole machine
 //   end       {stats of the timed part}
 //   error     {code, message, rank}
