@@ -191,7 +191,8 @@ Verdict BenchData::verify_lossy(TensorId id, const float* result, size_t count, 
       const double expected = static_cast<double>(sums[i]) * size;
       const double error = std::fabs(result[start + i] - expected);
       if (!std::isfinite(error)) {
-        if (verdict.wrong++ == 0) verdict.first_wrong = "element " + std::to_string(start + i) + " is not finite";
+        if (verdict.wrong++ == 0)
+          verdict.first_wrong = "element " + std::to_string(start + i) + " is not finite";
         continue;
       }
       verdict.worst_error = std::max(verdict.worst_error, error);

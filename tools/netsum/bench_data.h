@@ -25,12 +25,12 @@ enum class BenchPattern {
 };
 
 struct Verdict {
-  uint64_t wrong = 0;       // elements outside the bound, of those checked
-  double worst_error = 0;   // largest |result - expected|, floating point only
+  uint64_t wrong = 0;           // elements outside the bound, of those checked
+  double worst_error = 0;       // largest |result - expected|, floating point only
   double squared_error = 0;     // the sum of |result - expected|^2, of what is lossy only
   double squared_expected = 0;  // the sum of |expected|^2
-  std::string first_wrong;  // "element 17: got 1.5, expected 2"
-  uint64_t checksum = 0;    // of all of the result's bytes: equal on all ranks
+  std::string first_wrong;      // "element 17: got 1.5, expected 2"
+  uint64_t checksum = 0;        // of all of the result's bytes: equal on all ranks
 };
 
 class BenchData {

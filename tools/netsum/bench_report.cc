@@ -193,8 +193,9 @@ std::string BenchReport::to_table() const {
     text += fmt::format("aggregator, whole run: {:.2f} CPU seconds\n", *aggregator_cpu_seconds_);
   }
   if (settings_.compression) {
-    text += fmt::format("\ncompressed: {}\nrelative error of the means: {:.4f} (L2 norm, with what is kept for later)\n",
-                        compression(), relative_error());
+    text += fmt::format(
+        "\ncompressed: {}\nrelative error of the means: {:.4f} (L2 norm, with what is kept for later)\n",
+        compression(), relative_error());
   }
   text += fmt::format("\nverified: {} ({} results checked, {} wrong{}{})\n", verified() ? "true" : "false",
                       verified_, wrong_, first_wrong_.empty() ? "" : "; first: ", first_wrong_);

@@ -210,9 +210,10 @@ class BenchRank {
   // One after the other, as a compressed all-reduce blocks.
   Status run_compressed() {
     for (Tensor& tensor : tensors_) {
-      const Status status = compressed_all_reduce(
-          *communicator_, *compression_, *tensor.compressed, reinterpret_cast<const float*>(tensor.input.data()),
-          reinterpret_cast<float*>(tensor.output.data()), buffers_, timeout_);
+      const Status status =
+          compressed_all_reduce(*communicator_, *compression_, *tensor.compressed,
+                                reinterpret_cast<const float*>(tensor.input.data()),
+                                reinterpret_cast<float*>(tensor.output.data()), buffers_, timeout_);
       if (!status.ok()) return status;
     }
     return {};

@@ -21,8 +21,9 @@ struct BenchSettings {
   size_t bytes = 64 << 20;  // of one tensor
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int lane_bits = 0;    // as CommunicatorOptions::lane_bits
-  std::optional<CompressionOptions> compression;  // of an all-reduce of float32, whose result is then the mean
+  int lane_bits = 0;  // as CommunicatorOptions::lane_bits
+  std::optional<CompressionOptions>
+      compression;      // of an all-reduce of float32, whose result is then the mean
   int iterations = 10;  // timed ones
   int warmup = 2;       // verified like the others, but not timed
   int inflight = 1;     // tensors submitted together in each iteration

@@ -28,7 +28,8 @@ using Reader = std::function<bool(std::string_view, CompressionOptions*)>;
 
 template <typename T>
 Reader into(T CompressionOptions::*field) {
-  return [field](std::string_view text, CompressionOptions* options) { return read(text, &(options->*field)); };
+  return
+      [field](std::string_view text, CompressionOptions* options) { return read(text, &(options->*field)); };
 }
 
 const std::map<std::string_view, Reader>& readers() {
@@ -56,7 +57,9 @@ const std::map<std::string_view, Reader>& readers() {
   return all;
 }
 
-Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
+Status invalid(const std::string& message) {
+  return {ErrorCode::kInvalidArgument, message};
+}
 
 }  // namespace
 

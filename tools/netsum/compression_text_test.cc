@@ -40,7 +40,8 @@ TEST(CompressionText, WhatIsWrongIsNamed) {
     const auto parsed = parse_compression(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(parsed.status().message().find(why), std::string::npos) << text << ": " << parsed.status().message();
+    EXPECT_NE(parsed.status().message().find(why), std::string::npos)
+        << text << ": " << parsed.status().message();
   }
 }
 
