@@ -11,11 +11,15 @@ AUTO = "auto"
 SETTLED = 20  # steps after a change, from which on "auto" should not be slower than "none"
 
 
-def phases(records):
+def numbers_of_workers(records):
+    return sorted({record["workers"] for record in records if "step_ms" in record})
+
+
+def phases(records, workers):
     """[(rate, {system: its step times})] in order."""
     found = {}
     for record in records:
-        if "step_ms" in record:
+        if "step_ms" in record and record["workers"] == workers:
             found.setdefault((record["phase"], record["rate"]), {})[record["system"]] = record["step_ms"]
     return [(rate, systems) for (_, rate), systems in sorted(found.items())]
 
@@ -25,10 +29,13 @@ def mean(values):
 
 
 def table(records):
+    tables = [f"#### {workers} workers\n\n{one_table(records, workers)}" for workers in numbers_of_workers(records)]
+    return "\n\n".join(tables) or "*Nothing to compare yet.*"
+
+
+def one_table(records, workers):
     """Mean times; the last row has the sum of all phases: the best fixed level of each, in hindsight, and "auto"."""
-    found = phases(records)
-    if not found:
-        return "*Nothing to compare yet.*"
+    found = phases(records, workers)
     fixed = [system for system in found[0][1] if system != AUTO]
     rows, total_best, total_auto = [], 0, 0
     for rate, systems in found:
@@ -55,12 +62,12 @@ def table(records):
 
 
 def write_plot(records, path):
-    """The time of every step; the phases one after the other."""
+    """The time of every step with the most workers; the phases one after the other."""
     with matplotlib.rc_context(SVG):
         figure = Figure(figsize=(8.4, 4.2), layout="constrained")
         axes = figure.add_subplot()
         lines, at = {}, 0
-        for rate, systems in phases(records):
+        for rate, systems in phases(records, max(numbers_of_workers(records), default=0)):
             longest = max(map(len, systems.values()))
             axes.axvline(at, color="0.8", linewidth=1)
             axes.annotate(rate, (at + longest / 2, 1.01), xycoords=("data", "axes fraction"), ha="center")

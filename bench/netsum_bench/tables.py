@@ -174,7 +174,7 @@ def compressed(records):
                 [place, name, rack_report.time_text(cell, False), f"{cell['up']:.3f}", f"{cell['down']:.3f}", *ratios]
             )
     headings = ["", "system", "ms", "sent B/B", "received B/B", "netsum float32 / this", "fastest peer / this"]
-    return markdown(headings, rows) + "\n" + notes if rows else "*Nothing to compare yet.*"
+    return markdown(headings, rows, 2) + "\n" + notes if rows else "*Nothing to compare yet.*"
 
 
 def training(records):
@@ -353,7 +353,6 @@ TABLES = {
     "compressed": compressed,
     "compressed-16-cores": compressed,
     "rack-16-cores": rack_report.tables,
-    "one-host-16-cores": rack_report.tables,
     "rack-9000": rack_report.tables,
     "training": training,
     "fsdp": training,

@@ -20,7 +20,10 @@ FOUND = [
 
 
 def test_the_best_level_of_each_phase_is_that_of_hindsight():
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in controller_report.table(FOUND).splitlines()]
+    of_two = [{**found, "workers": 2} for found in FOUND[:3]]
+    two, four = controller_report.table(FOUND + of_two).split("#### ")[1:]
+    assert two.startswith("2 workers") and "100 Mbit/s" not in two
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in four.splitlines() if line.startswith("|")]
     assert rows[2][4:] == ["none", "1.00", "1.00"]
     assert rows[3][4:] == ["topk 1 %", "1.40", "0.20"]
     # 300 + 840 ms, where 300 + 600 are possible.

@@ -324,10 +324,10 @@ def test_a_small_run_of_plug_ins(tmp_path):
 
 
 @needs_root
-def test_a_small_run_of_8_bit_lanes(tmp_path):
+def test_a_small_run_of_8_bit_lanes_and_compressed_tensors(tmp_path):
     assert NETSUM.exists()
     output = tmp_path / "rack.jsonl"
-    wanted = {"netsum-user", "netsum-user-lanes8", "gloo"}
+    wanted = {"netsum-user", "netsum-user-lanes8", "compressed-topk-1%", "gloo"}
     flags = ["--workers", "2", "--rates", "1gbit", "--sizes", "5Mi", "--rounds", "1"]
     run = run_module("rack_bench", *flags, "--systems", ",".join(wanted), "--output", output)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -335,6 +335,10 @@ def test_a_small_run_of_8_bit_lanes(tmp_path):
     assert up.keys() == wanted
     assert up["netsum-user"] > 3.4 * up["netsum-user-lanes8"], up  # frames have other headers, too
     assert tables.lanes8(records.load(output)).count("| netsum, daemon, 2 workers, links of 1 Gbit/s, 5 MiB |") == 1
+    assert up["netsum-user"] > 9 * up["compressed-topk-1%"], up
+    compressed = tables.compressed(records.load(output))
+    assert compressed.count("| 2 workers, links of 1 Gbit/s, 5 MiB |") == len(wanted)
+    assert "| netsum, topk 1 % |" in compressed
 
 
 def test_collectives_are_compared_with_their_bounds():
