@@ -47,7 +47,8 @@ class DriverSeat {
  public:
   // How long an operation may be without a driver.
   static constexpr int64_t kWatchdogUs = 1'000;
-  // A caller that begins to wait within this time has not done anything else.
+  // A caller that begins to wait within this time after submit() has not done anything else. What submit() takes does not
+  // count: it sends packets, and where ranks share a core, others run then.
   static constexpr int64_t kPromptUs = 200;
 
   // The engine's thread has the seat.
@@ -91,7 +92,7 @@ class DriverSeat {
 // An engine thread's part of an operation, which a caller who waits for the operation may drive.
 struct DrivablePart {
   std::shared_ptr<DriverSeat> seat;
-  int64_t submitted_us = 0;
+  int64_t submitted_us = 0;           // when submit() ended
   std::atomic<bool> awaited = false;  // a caller has begun to wait
   std::atomic<bool> ended = false;
 };

@@ -57,11 +57,7 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
 Work Engine::submit(OperationSpec spec, OnEnd on_end) {
   using Start = EngineThread::Start;
   const auto operation = std::make_shared<RunningOperation>(spec, std::move(on_end), threads_.size());
-  for (size_t i = 0; i < threads_.size(); ++i) {
-    DrivablePart& part = (*operation->parts)[i];
-    part.seat = threads_[i]->seat();
-    part.submitted_us = operation->submitted_us;
-  }
+  for (size_t i = 0; i < threads_.size(); ++i) (*operation->parts)[i].seat = threads_[i]->seat();
   threads_.front()->seat()->score().note_submission();
   const bool small = operation->elements * size_of(spec.type) <= kMostBytesOfCaller;
   std::unique_lock order(order_mutex_, std::defer_lock);
@@ -76,6 +72,7 @@ Work Engine::submit(OperationSpec spec, OnEnd on_end) {
     if (threads_[i]->submit(operation, last ? std::move(spec) : OperationSpec(spec), start)) callers = i;
   }
   DrivablePart& part = (*operation->parts)[callers % threads_.size()];
+  part.submitted_us = monotonic_us();
   operation->work->part = std::shared_ptr<DrivablePart>(operation->parts, &part);
   return Work(operation->work);
 }

@@ -32,10 +32,11 @@ struct Script {
   OperationSpec latest_spec;      // of the latest of them
   std::deque<std::string> calls;  // of fail(), and of on_failed
   int handled = 0;
-  int idle_waits = 0;                 // waits without a time to wait
-  std::thread::id submitter, driver;  // who has called submit() and advance() last
-  bool echoes = false;                // every operation ends with the next burst, which comes at once
-  bool has_no_part = false;           // every operation ends when it is submitted
+  int idle_waits = 0;                       // waits without a time to wait
+  std::thread::id submitter, driver;        // who has called submit() and advance() last
+  bool echoes = false;                      // every operation ends with the next burst, which comes at once
+  std::chrono::microseconds submission{0};  // that submit() takes
+  bool has_no_part = false;                 // every operation ends when it is submitted
 
   void change(const std::function<void()>& how) {
     const std::lock_guard lock(mutex);
@@ -57,6 +58,7 @@ class ScriptedCore final : public EngineCore {
     if (ends_at_once(spec)) return completions_.push_back({id, Status(), id, {}, id});
     deadlines_.emplace_back(id, spec.deadline_us);
     const std::lock_guard lock(script_->mutex);
+    if (script_->submission.count() > 0) std::this_thread::sleep_for(script_->submission);
     script_->submitted.push_back(id);
     script_->tags.push_back(spec.role.tag);
     script_->submitter = std::this_thread::get_id();
