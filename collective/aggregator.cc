@@ -14,6 +14,7 @@
 #include "aggregator/server/server.h"
 #include "aggregator/xdp/xdp_dataplane.h"
 #include "collective/aggregator_ports.h"
+#include "src/base/spin_setting.h"
 #include "src/net/multicast.h"
 #include "src/plan/job_plan.h"
 #include "wire/mtu.h"
@@ -253,6 +254,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
     return out_of_range("slots_per_core", options.slots_per_core, 8, 65536);
   }
   if (options.cores < 1 || options.cores > 256) return out_of_range("cores", options.cores, 1, 256);
+  if (Status status = check_spin(options.spin); !status.ok()) return status;
   if (options.pin && options.dataplane != DataplaneKind::kUser)
     return Status(
         ErrorCode::kInvalidArgument,

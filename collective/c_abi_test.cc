@@ -89,6 +89,24 @@ TEST(CAbiTest, EngineThreadsAreOneUnlessAskedFor) {
   EXPECT_THAT(description_with(65), HasSubstr("engine_threads is 65"));
 }
 
+TEST(CAbiTest, SpinIsSwitchedOffOrGivenATime) {
+  const auto answer_to = [](int no_spin, int64_t spin_us) {
+    Options options(sizeof(netsum_comm_options));
+    options->no_spin = no_spin;
+    options->spin_us = spin_us;
+    netsum_comm* comm = nullptr;
+    if (netsum_comm_connect(options.operator->(), &comm) != NETSUM_OK)
+      return std::string(netsum_last_error());
+    netsum_comm_close(comm);
+    return std::string("connected");
+  };
+  EXPECT_EQ(answer_to(1, 0), "connected");
+  EXPECT_EQ(answer_to(0, 10'000), "connected");
+  EXPECT_THAT(answer_to(0, -1), HasSubstr("spin is -1 us"));
+  EXPECT_THAT(answer_to(0, 60'000'001), HasSubstr("spin is 60000001 us"));
+  EXPECT_THAT(answer_to(1, 10'000), HasSubstr("no_spin is set, and spin_us is 10000"));
+}
+
 TEST(CAbiTest, ValuesThatNoEnumHasAreRefused) {
   Options options(sizeof(netsum_comm_options));
   options->packet_io = static_cast<netsum_packet_io>(2);

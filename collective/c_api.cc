@@ -92,7 +92,11 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
   if (in->packet_io < NETSUM_IO_UDP || in->packet_io > NETSUM_IO_AF_XDP)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: packet_io is none of netsum_packet_io");
   out->packet_io = static_cast<netsum::PacketIoKind>(in->packet_io);
-  out->spin = in->no_spin == 0;
+  if (in->no_spin != 0 && in->spin_us != 0)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: no_spin is set, and spin_us is " +
+                                                   std::to_string(in->spin_us) + ": set one of them");
+  if (in->no_spin != 0) out->spin = std::chrono::microseconds(0);
+  if (in->spin_us != 0) out->spin = std::chrono::microseconds(in->spin_us);
   out->predict_scales = in->no_predict_scales == 0;
   if (in->engine_threads < -1)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: engine_threads is " +

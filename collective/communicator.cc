@@ -12,6 +12,7 @@
 #include "collective/session.h"
 #include "collective/session_opener.h"
 #include "collective/work_state.h"
+#include "src/base/spin_setting.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
 #include "src/plan/job_plan.h"
@@ -68,6 +69,7 @@ Status check(const CommunicatorOptions& options) {
     return invalid("engine_threads is " + std::to_string(options.engine_threads) + "; it must be 1 to " +
                    std::to_string(kMaxEngineThreads) + ", or 0 (automatic)");
   }
+  if (Status status = check_spin(options.spin); !status.ok()) return status;
   if (options.lane_bits != 0 && options.lane_bits != 8 && options.lane_bits != 16 &&
       options.lane_bits != 32) {
     return invalid("lane_bits is " + std::to_string(options.lane_bits) +

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,7 +26,7 @@ class SharedMemoryCore final : public EngineCore {
     int world_size = 1;
     int lane_bits = 0;  // as in CommunicatorOptions
     uint32_t payload_bytes = 0;
-    bool spin = true;
+    std::chrono::microseconds spin{SpinWait::kSpinUs};  // as CommunicatorOptions::spin
   };
   // `network` sums over several hosts; null if there is only this one, or if this rank takes no part in that. It must
   // live as long as this core is driven, and end its operations before this core is destroyed.

@@ -1,5 +1,6 @@
 #include "collective/worker_io.h"
 
+#include <chrono>
 #include <utility>
 
 #include "src/net/af_xdp/af_xdp_io.h"
@@ -9,7 +10,8 @@ namespace netsum {
 namespace {
 
 Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
-                                std::vector<MulticastMembership> multicast_groups, bool spin) {
+                                std::vector<MulticastMembership> multicast_groups,
+                                std::chrono::microseconds spin) {
   std::string reason;
   if (wanted == PacketIoKind::kAfXdp) {
     Result<std::unique_ptr<PacketIo>> io =
@@ -36,7 +38,7 @@ Result<WorkerIo> open_faultless(PacketIoKind wanted, const Address& remote, uint
 
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
-                                const InjectedFaults& faults, bool spin) {
+                                const InjectedFaults& faults, std::chrono::microseconds spin) {
   Result<WorkerIo> opened = open_faultless(wanted, remote, max_packet, std::move(multicast_groups), spin);
   if (!opened.ok()) return opened.status();
   WorkerIo io = std::move(opened).value();

@@ -2,6 +2,7 @@
 #ifndef NETSUM_COLLECTIVE_WORKER_IO_H_
 #define NETSUM_COLLECTIVE_WORKER_IO_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ struct WorkerIo {
 // Errors: as open_udp().
 Result<WorkerIo> open_worker_io(PacketIoKind wanted, const Address& remote, uint32_t max_packet,
                                 std::vector<MulticastMembership> multicast_groups,
-                                const InjectedFaults& faults, bool spin);
+                                const InjectedFaults& faults, std::chrono::microseconds spin);
 
 }  // namespace netsum
 

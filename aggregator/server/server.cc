@@ -34,13 +34,19 @@ namespace {
 // One endpoint, its slots and its counters.
 struct Stripe {
   Stripe(size_t port_index, FaultyIo io_with_faults, const AggregatorCore::Limits& limits)
-      : port(port_index), io(std::move(io_with_faults.io)), faults(io_with_faults.faults), core(limits) {}
+      : port(port_index),
+        io(std::move(io_with_faults.io)),
+        faults(io_with_faults.faults),
+        slots(limits.slots),
+        core(limits) {}
 
+  bool has_jobs() const { return core.free_slots() < slots; }
   uint64_t injected() const { return faults == nullptr ? 0 : faults->receive_counters().lost.get(); }
 
   const size_t port;
   const std::unique_ptr<PacketIo> io;
   const LossyIo* const faults;  // null if no faults are injected
+  const uint32_t slots;
   AggregatorCore core;
 };
 
@@ -48,7 +54,7 @@ struct Stripe {
 // commands between bursts, so the data path takes the lock only if a command has been posted.
 class CoreThread {
  public:
-  static Result<std::unique_ptr<CoreThread>> open(bool spin) {
+  static Result<std::unique_ptr<CoreThread>> open(std::chrono::microseconds spin) {
     FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.valid())
       return Status(ErrorCode::kResourceExhausted,
@@ -99,8 +105,13 @@ class CoreThread {
       }
       if (has_posted_.load(std::memory_order_acquire)) run_posted();
       pollfd ready = {epoll_.get(), POLLIN, 0};
-      if (idle) event_.wait({&ready, 1}, -1);
+      if (idle) event_.wait({&ready, 1}, -1, has_jobs());
     }
+  }
+
+  bool has_jobs() const {
+    return std::any_of(stripes_.begin(), stripes_.end(),
+                       [](const auto& stripe) { return stripe->has_jobs(); });
   }
 
   // One burst; false if there was none.

@@ -4,6 +4,7 @@
 #ifndef NETSUM_AGGREGATOR_SERVER_SERVER_H_
 #define NETSUM_AGGREGATOR_SERVER_SERVER_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "aggregator/dataplane/dataplane.h"
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/base/spin_wait.h"
 #include "src/net/address.h"
 #include "src/net/multicast.h"
 
@@ -34,7 +36,7 @@ struct UdpDataplaneOptions {
   std::vector<UdpPort> ports;
   // Cores are numbered from 0, without a gap.
   std::vector<UdpStripe> stripes = {{}};
-  bool spin = true;  // threads may watch before they sleep (SpinWait)
+  std::chrono::microseconds spin{SpinWait::kSpinUs};  // that threads may watch before they sleep
   bool pin = false;  // core i stays on the i-th processor core that this process may use
   // UDP port of the first stripe; the others have the following ones. 0: any free ones.
   uint16_t first_udp_port = 0;

@@ -38,12 +38,17 @@ class Host:
         self.resources = contextlib.ExitStack()
         self.environment = []
 
-    def serve(self):
-        """Starts an aggregator of one core, which ranks use unless told otherwise."""
+    @contextlib.contextmanager
+    def another_in_switch(self, *flags):
+        """An aggregator of one core, for the time of a `with`: its address."""
         address = f"127.0.0.1:{free_port()}"
-        self.resources.enter_context(
-            running([str(self.netsum), "aggregator", "--listen", address, "--cores", "1"], "ready", "the aggregator")
-        )
+        command = [str(self.netsum), "aggregator", "--listen", address, "--cores", "1", *flags]
+        with running(command, "ready", "the aggregator"):
+            yield address
+
+    def serve(self):
+        """Starts an aggregator, which ranks use unless told otherwise."""
+        address = self.resources.enter_context(self.another_in_switch())
         self.environment = ["env", f"NETSUM_AGGREGATOR={address}"]
 
     def inside(self, _where, *command):

@@ -131,6 +131,11 @@ class Rack:
         """Of the rack's own aggregator, in the switch."""
         return self.status()["aggregators"][0]["pid"]
 
+    def another_in_switch(self, *flags):
+        """As the rack's own, with more flags, for the time of a `with`: its address."""
+        address = f"{self.switch_address()}:5252"
+        return self.aggregator("sw", address, "--in-switch", "--mtu", self.mtu, *flags)
+
     @contextlib.contextmanager
     def aggregator(self, where, address, *flags):
         """Another aggregator, of one core, on a worker or in the switch ("sw"), for the time of a `with`."""

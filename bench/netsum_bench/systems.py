@@ -70,10 +70,12 @@ class Tuned:
 class Netsum(Tuned):
     """netsum, each measurement a run of `netsum bench` on every worker. `place`: where the sums are made, in the
     "switch", by "shards" embedded in the workers, on a spare host and by shards as planned ("mix"), or in the "memory" that
-    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. Where the machine has more cores than
-    workers, a setting is how many engine threads each of them has. `compress`: a name for the system, and what --compress takes."""
+    the workers share. `lane_bits`: of elements on the wire, 0 for the type's usual ones. `compress`: a name for the system, and
+    what --compress takes. Settings are that its threads poll for long, for small tensors, and how many engine threads each
+    worker has, where the machine has more cores than workers."""
 
     collective = "allreduce"
+    POLLING = "1 engine thread, polling for 10ms"
 
     def __init__(self, rack, place="switch", dtype="float32", packet_io="udp", lane_bits=0, compress=None):
         super().__init__()
@@ -99,12 +101,17 @@ class Netsum(Tuned):
             self.flags = {"switch": [], "shards": embedded, "memory": [*embedded, "--shared-memory"]}[place]
 
     def candidates(self, sizes):
-        if self.packet_io != "udp" or self.place == "memory":
+        if self.packet_io != "udp":
             return {}
+        small = [size for size in sizes if size <= SMALL]
+        large = [size for size in sizes if size > SMALL and self.place != "memory"]
         cores_of_each = os.cpu_count() // self.rack.workers
-        large = [size for size in sizes if size > SMALL]
-        found = {self.threads_text(1): sizes}
-        return {**found, **{self.threads_text(n): large for n in (2, 4) if n <= cores_of_each and large}}
+        found = {
+            self.threads_text(1): sizes,
+            self.POLLING: small,
+            **{self.threads_text(n): large for n in (2, 4) if n <= cores_of_each},
+        }
+        return {setting: of_sizes for setting, of_sizes in found.items() if of_sizes}
 
     @staticmethod
     def threads_text(number):
@@ -119,7 +126,20 @@ class Netsum(Tuned):
         return self.run(size, iterations, warmup)
 
     def run_with(self, setting, plan):
-        return [self.run(*step, "--engine-threads", setting.split()[0]) for step in plan]
+        threads = contextlib.nullcontext(["--engine-threads", setting.split()[0]])
+        with self.polling() if setting == self.POLLING else threads as flags:
+            return [self.run(*step, *flags) for step in plan]
+
+    @contextlib.contextmanager
+    def polling(self):
+        """As Open MPI does as installed: the flags of the workers. The rack's aggregator does not poll, another one in the switch
+        does."""
+        flags = ["--spin", self.POLLING.split()[-1]]
+        if self.place == "switch" and self.rack.dataplane == "user" and not self.rack.multicast:
+            with self.rack.another_in_switch(*flags) as address:
+                yield [*flags, "--aggregator", address]
+        else:
+            yield flags
 
     def run(self, size, iterations, warmup, *more):
         size = size if self.dtype == "float32" else size // 2  # as many elements

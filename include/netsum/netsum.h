@@ -142,6 +142,7 @@ typedef struct netsum_comm_options {
   netsum_verify verify;  /* what protects the sums; the same on every rank; 0: NETSUM_VERIFY_PACKET */
   int engine_threads;    /* that send and receive, up to 64; 0: default, 1; -1: as many as the link needs */
   int no_predict_scales; /* 1: data always waits until scales are agreed on; the same on every rank */
+  int64_t spin_us;       /* that threads which wait poll before they sleep; 0: default, 50 */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

@@ -157,9 +157,11 @@ struct CommunicatorOptions {
   // If kAfXdp is not available, packets use UDP, and Communicator::describe() gives the reason. UDP is the default
   // because it needs no privileges and shares interfaces.
   PacketIoKind packet_io = PacketIoKind::kUdp;
-  // A thread that waits for packets or for ranks of its host watches for up to 50 us, while that has paid lately, before it
-  // sleeps. It yields its core meanwhile. False: it sleeps at once, which saves energy; small operations take longer.
-  bool spin = true;
+  // For how long a thread that waits for packets or for ranks of its host polls before it sleeps, at most a minute. It yields
+  // its core meanwhile, and sleeps if another thread needs it. Up to the default of 50 us: while that has paid lately. Longer:
+  // always, from the last thing that came, while operations are in progress; for ranks that have a core each, whose small
+  // operations it makes faster. 0: it sleeps at once, which saves energy; small operations take longer. Ranks may differ.
+  std::chrono::microseconds spin{50};
   // Threads that send and receive, 0 to 64. The stripes (cores of aggregators, embedded shards) are divided among them, and
   // each has a socket of its own. One thread carries 7 to 10 Gbit/s. More than there are stripes are not started, and
   // Communicator::describe() warns of that, and of more than there are processor cores. 0: as many as the link's rate needs
@@ -255,7 +257,8 @@ struct AggregatorOptions {
   // rate have more of them; otherwise each port is one stripe, and cores serve several. Stripes share nothing, so they
   // need no locks.
   int cores = 1;
-  bool spin = true;  // of these threads, as CommunicatorOptions::spin
+  // Of these threads, as CommunicatorOptions::spin; longer than 50 us: while there are jobs.
+  std::chrono::microseconds spin{50};
   // kUser only. Each of these threads stays on one of the cores that the process may use, in ascending order, so there
   // must be at least as many. Keep other work off these cores (isolcpus, cpusets).
   bool pin = false;

@@ -1,6 +1,7 @@
 // Waiting that watches for a moment before it sleeps. To wake a sleeper costs both sides system calls, and the sleeper 10 to
 // 50 us, which is most of a small all-reduce. While it watches, a thread yields its processor to whoever else can run, and it
-// sleeps as soon as that has happened. It watches only while most of its waits are brief, so that long ones cost nothing.
+// sleeps as soon as that has happened. By default it watches only while most of its waits are brief, so that long ones cost
+// nothing. If it was told to watch for longer than that, it does so after whatever it has waited for, however long waits are.
 //
 // Thread rule: one thread.
 #ifndef NETSUM_SRC_BASE_SPIN_WAIT_H_
@@ -18,12 +19,13 @@ namespace netsum {
 
 class SpinWait {
  public:
-  static constexpr int64_t kSpinUs = 50;
+  static constexpr int64_t kSpinUs = 50;  // by default
   // A yield that took longer has let others run: there are more threads than cores, and to watch keeps them waiting.
   static constexpr int64_t kOthersUs = 10;
 
-  // `allowed`: false if every wait is to sleep.
-  explicit SpinWait(bool allowed = true) : allowed_(allowed) {}
+  // `watch_us`: up to kSpinUs, each wait watches for so long, while that pays; 0: never. If it is more, the thread watches
+  // until it has waited for so long in vain, in one wait or in several with limits.
+  explicit SpinWait(int64_t watch_us = kSpinUs) : watch_us_(watch_us) {}
 
   // What a sleeper that is woken within kSpinUs may take.
   static constexpr int64_t kBriefUs = 2 * kSpinUs;
@@ -33,10 +35,12 @@ class SpinWait {
   template <typename Ready, typename Sleep>
   void wait(int64_t limit_us, Ready ready, Sleep sleep) {
     const int64_t begun_us = monotonic_us();
-    const int64_t spin_us = !pays() ? 0 : limit_us < 0 ? kSpinUs : std::min(limit_us, kSpinUs);
+    if (!in_vain_) waiting_since_us_ = begun_us;
+    int64_t until_us = is_long() ? waiting_since_us_ + watch_us_ : pays() ? begun_us + watch_us_ : begun_us;
+    if (limit_us >= 0 && limit_us < until_us - begun_us) until_us = begun_us + limit_us;
     int64_t now_us = begun_us;
     bool done = false;
-    while (now_us - begun_us < spin_us && !(done = ready())) {
+    while (now_us < until_us && !(done = ready())) {
       sched_yield();
       const int64_t before_us = std::exchange(now_us, monotonic_us());
       if (now_us - before_us <= kOthersUs) continue;
@@ -44,10 +48,12 @@ class SpinWait {
       break;
     }
     if (!done) sleep();
-    note(monotonic_us() - begun_us);
+    const int64_t took_us = monotonic_us() - begun_us;
+    in_vain_ = !done && limit_us >= 0 && took_us >= limit_us;
+    note(took_us);
   }
 
-  bool pays() const { return allowed_ && score_ >= kEnough; }
+  bool pays() const { return is_long() || (watch_us_ > 0 && score_ >= kEnough); }
   // A wait has ended after that time.
   void note(int64_t us) {
     score_ = us <= kBriefUs ? std::min(score_ + 1, kMost) : std::max(score_ - kCost, 0);
@@ -57,7 +63,11 @@ class SpinWait {
   // Half of the waits may be long.
   static constexpr int kCost = 1, kEnough = 4, kMost = 16;
 
-  bool allowed_;
+  bool is_long() const { return watch_us_ > kSpinUs; }
+
+  int64_t watch_us_;
+  int64_t waiting_since_us_ = 0;
+  bool in_vain_ = false;  // the limit ended the last wait
   int score_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -10,6 +11,11 @@ namespace netsum {
 namespace {
 
 constexpr int kEnoughWaits = 32;
+constexpr int64_t kLongUs = 3'600'000'000;  // a test ends before that
+
+void sleep_us(int64_t us) {
+  std::this_thread::sleep_for(std::chrono::microseconds(us));
+}
 
 int sleeps_of(SpinWait* spin, bool ready) {
   int sleeps = 0;
@@ -66,9 +72,42 @@ TEST(SpinWait, WatchesNoLongerThanTheWaitMayLast) {
 }
 
 TEST(SpinWait, NeverWatchesIfNotAllowed) {
-  SpinWait spin(false);
+  SpinWait spin(0);
   for (int i = 0; i < kEnoughWaits; ++i) spin.note(0);
   EXPECT_EQ(sleeps_of(&spin, true), 1);
+}
+
+TEST(SpinWait, WatchesAfterLongWaitsIfTheTimeIsLong) {
+  SpinWait spin(kLongUs);
+  EXPECT_EQ(sleeps_of(&spin, true), 0) << "though nothing is known yet";
+  for (int i = 0; i < kEnoughWaits; ++i) spin.note(int64_t{3'600'000'000});
+  EXPECT_EQ(sleeps_of(&spin, true), 0);
+}
+
+TEST(SpinWait, ALongTimeIsOneOfSeveralWaits) {
+  SpinWait spin(1'000);
+  int looks = 0;
+  // Each ends by its limit, with nothing that it has waited for.
+  const auto wait_in_vain = [&](int64_t limit_us) {
+    looks = 0;
+    spin.wait(
+        limit_us,
+        [&] {
+          ++looks;
+          return false;
+        },
+        [&] { sleep_us(limit_us); });
+  };
+  wait_in_vain(2'000);
+  EXPECT_GT(looks, 0);
+  wait_in_vain(1'000);
+  EXPECT_EQ(looks, 0) << "it has watched for long enough";
+  // Something comes while it sleeps.
+  spin.wait(
+      -1, [] { return true; }, [&] { ++looks; });
+  EXPECT_EQ(looks, 1);
+  wait_in_vain(100);
+  EXPECT_GT(looks, 0);
 }
 
 }  // namespace

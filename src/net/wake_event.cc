@@ -18,13 +18,13 @@ constexpr int64_t kLongestWaitUs = int64_t{1} << 50;  // 35 years: keeps the sum
 
 }  // namespace
 
-Result<WakeEvent> WakeEvent::open(bool spin) {
+Result<WakeEvent> WakeEvent::open(std::chrono::microseconds spin) {
   FileDescriptor fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) {
     return Status(ErrorCode::kResourceExhausted,
                   std::string("no descriptor to wake a socket's thread by: ") + std::strerror(errno));
   }
-  return WakeEvent(std::move(fd), spin);
+  return WakeEvent(std::move(fd), spin.count());
 }
 
 void WakeEvent::wake() {
@@ -33,7 +33,7 @@ void WakeEvent::wake() {
   [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
 }
 
-void WakeEvent::wait(std::span<pollfd> polled, int64_t timeout_us) {
+void WakeEvent::wait(std::span<pollfd> polled, int64_t timeout_us, bool under_way) {
   NETSUM_ASSERT(polled.size() <= kMaxPolled);
   std::array<pollfd, kMaxPolled + 1> all{};
   std::copy(polled.begin(), polled.end(), all.begin());
@@ -52,7 +52,7 @@ void WakeEvent::wait(std::span<pollfd> polled, int64_t timeout_us) {
     } while (ready < 0 && errno == EINTR);
     NETSUM_ASSERT(ready >= 0);
   };
-  spin_[timeout_us < 0].wait(timeout_us, is_ready, sleep);
+  spin_[!under_way].wait(timeout_us, is_ready, sleep);
   if (all[polled.size()].revents != 0) {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = read(fd_.get(), &count, sizeof count);

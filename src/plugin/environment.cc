@@ -15,6 +15,7 @@ namespace netsum {
 namespace {
 
 constexpr double kLongestS = 86400;
+constexpr int64_t kUsualSpin = -1;
 
 std::string trimmed(std::string text) {
   const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
@@ -94,6 +95,20 @@ class Environment::Reader {
     if (!(number > 0 && number <= kLongestS))
       refuse(name, value, "must be a number of seconds, above 0 and at most 86400");
     return number;
+  }
+
+  // Microseconds, 0 for never, or kUsualSpin; the same forms as the command's --spin.
+  int64_t spin(const std::string& name) {
+    const std::string value = text(name);
+    if (value.empty() || value == "1" || value == "true") return kUsualSpin;
+    if (value == "0" || value == "false") return 0;
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    const std::string unit(end, value.data() + value.size());
+    const double us = number * (unit == "us" ? 1 : unit == "ms" ? 1e3 : unit == "s" ? 1e6 : NAN);
+    if (error == std::errc() && (us == 0 || (us >= 1 && us <= 60e6))) return static_cast<int64_t>(us);
+    refuse(name, value, "must be 0, 1, or a time from 1us to 60s, such as 10ms");
+    return 0;
   }
 
   // The index of the value among `choices`, of which the first is the default.
@@ -212,7 +227,9 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   o.packet_io = static_cast<netsum_packet_io>(in.choice("NETSUM_PACKET_IO", {"udp", "af_xdp"}));
   const auto threads = static_cast<int>(in.integer("NETSUM_ENGINE_THREADS", 1, 0, 64));
   o.engine_threads = threads == 0 ? -1 : threads;
-  o.no_spin = in.integer("NETSUM_SPIN", 1, 0, 1) == 0 ? 1 : 0;
+  const int64_t spin_us = in.spin("NETSUM_SPIN");
+  o.no_spin = spin_us == 0 ? 1 : 0;
+  o.spin_us = spin_us == kUsualSpin ? 0 : spin_us;
   o.no_predict_scales = in.integer("NETSUM_PREDICT_SCALES", 1, 0, 1) == 0 ? 1 : 0;
   o.no_shared_memory = in.integer("NETSUM_SHARED_MEMORY", 1, 0, 1) == 0 ? 1 : 0;
   o.lane_bits = static_cast<int>(in.integer("NETSUM_LANE_BITS", 0, 0, 32));

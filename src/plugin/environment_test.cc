@@ -41,6 +41,18 @@ TEST(Environment, WithoutVariablesRanksEmbedShards) {
   EXPECT_EQ(options.connect_timeout_ms, 30000);
   EXPECT_EQ(options.liveness_timeout_ms, 5000);
   EXPECT_EQ(options.shares, NETSUM_SHARES_AUTO);
+  EXPECT_EQ(options.no_spin, 0);
+  EXPECT_EQ(options.spin_us, 0);
+}
+
+TEST(Environment, SpinIsASwitchOrATime) {
+  EXPECT_EQ(read({{"NETSUM_SPIN", "1"}}).environment.options().spin_us, 0);
+  EXPECT_EQ(read({{"NETSUM_SPIN", " 10ms"}}).environment.options().spin_us, 10'000);
+  EXPECT_EQ(read({{"NETSUM_SPIN", "10ms"}}).environment.options().no_spin, 0);
+  for (const char* wrong : {"2", "-1ms", "61s"})
+    EXPECT_EQ(
+        read({{"NETSUM_SPIN", wrong}}).problem,
+        "NETSUM_SPIN=\"" + std::string(wrong) + "\": must be 0, 1, or a time from 1us to 60s, such as 10ms");
 }
 
 TEST(Environment, EveryVariableIsRead) {

@@ -62,6 +62,18 @@ class BenchTest(CommandTest):
         assert command.status == 2
         assert "--engine-threads" in command.text("err")
 
+    def test_spin(self):
+        for where in (["--with-aggregator"], ["--shared-memory"], []):
+            # More ranks than cores: those that poll must let the others run.
+            assert self.bench("--workers", 8, "--spin", "1s", *where)["verified"]
+        for spin in ("0", "1", "false", "true", "10ms"):
+            assert self.bench("--workers", 2, "--spin", spin)["verified"]
+        for command in (["bench", "allreduce"], ["aggregator"]):
+            for spin in ("-1", "2", "61s"):
+                refused = self.run_command(*command, f"--spin={spin}")
+                assert refused.status == 2
+                assert "such as 10ms" in refused.text("err")
+
     def test_private_aggregator(self):
         report = self.bench("--workers", 2, "--with-aggregator")
         assert report["verified"]

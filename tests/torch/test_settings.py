@@ -70,7 +70,7 @@ def test_settings_become_options_of_the_communicator():
             "NETSUM_AGGREGATOR_TOKEN": "secret",
             "NETSUM_SLOTS": "64",
             "NETSUM_PACKET_IO": "af_xdp",
-            "NETSUM_SPIN": "0",
+            "NETSUM_SPIN": "10ms",
             "NETSUM_ENGINE_THREADS": "3",
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_SHARES": "off",
@@ -96,7 +96,8 @@ def test_settings_become_options_of_the_communicator():
     assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
     assert options.engine_threads == 3
     assert not options.predict_scales
-    assert not options.shared_memory and not options.spin and options.link_rate_bps == 1e9
+    assert not options.shared_memory and options.link_rate_bps == 1e9
+    assert options.spin == datetime.timedelta(milliseconds=10)
     assert options.liveness_timeout == datetime.timedelta(seconds=2.5)
     assert (options.metrics_address, options.trace_path) == ("127.0.0.1:9470", "/tmp/{job}{rank}")
 
@@ -141,6 +142,10 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_SLOTS", "100"),
         ("NETSUM_PACKET_IO", "tcp"),
         ("NETSUM_SLOTS", "2048"),
+        ("NETSUM_SPIN", "2"),
+        ("NETSUM_SPIN", "-1ms"),
+        ("NETSUM_SPIN", "1.2.3ms"),
+        ("NETSUM_SPIN", "61s"),
         ("NETSUM_LANE_BITS", "12"),
         ("NETSUM_LANE_BITS", "wide"),
         ("NETSUM_CONNECT_TIMEOUT", "0"),
@@ -167,6 +172,14 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
 def test_wrong_value_is_refused_by_name(name, value):
     with pytest.raises(ValueError, match=name):
         _settings.from_environment({name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("", 50e-6), ("0", 0), ("false", 0), ("1", 50e-6), ("true", 50e-6), ("0ms", 0), ("500us", 5e-4), ("1.5s", 1.5)],
+)
+def test_spin_is_a_switch_or_a_time(text, seconds):
+    assert _settings.from_environment({"NETSUM_SPIN": text}).spin_s == pytest.approx(seconds)
 
 
 def test_where_to_go_on():

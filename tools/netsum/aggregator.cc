@@ -159,9 +159,7 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
           "address is a stripe")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app_->add_option("--spin", options_.spin,
-                   "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
-      ->capture_default_str();
+  add_parsed(*app_, "--spin", options_.spin, parse_spin, kSpinText)->default_str("1");
   app_->add_flag("--pin", options_.pin,
                  "Each data-path thread stays on a processor core of its own, of those that the process may\n"
                  "use (taskset, cpusets); needs at least --cores of them");

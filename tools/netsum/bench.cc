@@ -220,10 +220,7 @@ void BenchCommand::declare_where() {
              {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}},
              "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
       ->envname("NETSUM_PACKET_IO");
-  app_->add_option("--spin", options_.spin,
-                   "Threads that wait watch for up to 50 us before they sleep, while that pays; 0: never")
-      ->envname("NETSUM_SPIN")
-      ->capture_default_str();
+  add_parsed(*app_, "--spin", options_.spin, parse_spin, kSpinText)->envname("NETSUM_SPIN")->default_str("1");
   app_->add_option(
           "--engine-threads", options_.engine_threads,
           "Threads that send and receive, among which the stripes are divided; 0: as many as the link needs")

@@ -12,6 +12,7 @@
 
 #include "netsum/options.h"
 #include "netsum/status.h"
+#include "src/base/spin_setting.h"
 #include "tools/netsum/quantity.h"
 
 namespace netsum::tool {
@@ -53,6 +54,11 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
 // Of --verify.
 inline const std::map<std::string, Verify> kVerifyModes = {
     {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
+
+// Of --spin.
+inline constexpr const char* kSpinText =
+    "For how long threads that wait poll before they sleep. 1: up to 50 us, while that pays; 0: never;\n"
+    "a time up to 60s, such as 10ms: always, for ranks and aggregators with a core for each thread";
 
 // "host:port[,host:port...]"; empty parts are left out.
 Result<std::vector<std::string>> parse_addresses(std::string_view text);

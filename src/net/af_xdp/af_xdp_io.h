@@ -10,8 +10,10 @@
 #ifndef NETSUM_SRC_NET_AF_XDP_AF_XDP_IO_H_
 #define NETSUM_SRC_NET_AF_XDP_AF_XDP_IO_H_
 
+#include <chrono>
 #include <memory>
 
+#include "src/base/spin_wait.h"
 #include "src/net/packet_io.h"
 
 namespace netsum {
@@ -21,7 +23,8 @@ struct AfXdpIoOptions {
   Address remote;
   uint16_t port = 0;           // local UDP port; 0: any free one
   uint32_t max_packet = 1472;  // largest datagram, bytes; larger arrivals are dropped and counted
-  bool spin = true;            // wait() may watch before it sleeps (SpinWait)
+  // That wait() may watch before it sleeps.
+  std::chrono::microseconds spin{SpinWait::kSpinUs};
 };
 
 // Whether this process may, and this kernel can, before any interface is asked. Changes nothing. Errors:

@@ -7,9 +7,11 @@
 
 #include <linux/filter.h>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
+#include "src/base/spin_wait.h"
 #include "src/net/multicast.h"
 #include "src/net/packet_io.h"
 
@@ -41,7 +43,8 @@ struct UdpIoOptions {
   // that serves several ports waits on it: it is readable as long as one of them is. Nothing waits in the PacketIo itself
   // once receive() has returned 0.
   int epoll = -1;
-  bool spin = true;  // wait() may watch before it sleeps (SpinWait)
+  // That wait() may watch before it sleeps.
+  std::chrono::microseconds spin{SpinWait::kSpinUs};
   // Multicast groups to receive from as well, each with its own socket; at most kMaxGroups. Other sockets of this host
   // may receive from the same groups.
   std::vector<MulticastMembership> multicast_groups;

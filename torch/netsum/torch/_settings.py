@@ -19,7 +19,7 @@ class Settings:
     mtu: int = 1500
     slots: int = 256
     packet_io: str = "udp"  # or "af_xdp"; ranks may differ
-    spin: bool = True
+    spin_s: float = 50e-6  # for how long threads that wait poll before they sleep; 0: never; ranks may differ
     engine_threads: int = 1  # 0: as many as the link needs; ranks may differ
     shared_memory: bool = True
     host: str = ""
@@ -77,7 +77,7 @@ def from_environment(environ=os.environ):
         mtu=_integer(environ, "NETSUM_MTU", default=1500, low=144, high=9000),
         slots=_integer(environ, "NETSUM_SLOTS", default=256, low=1, high=1024),
         packet_io=_choice(environ, "NETSUM_PACKET_IO", ("udp", "af_xdp")),
-        spin=_integer(environ, "NETSUM_SPIN", default=1, low=0, high=1) == 1,
+        spin_s=_spin(environ),
         engine_threads=_integer(environ, "NETSUM_ENGINE_THREADS", default=1, low=0, high=64),
         shared_memory=_integer(environ, "NETSUM_SHARED_MEMORY", default=1, low=0, high=1) == 1,
         host=environ.get("NETSUM_HOST", "").strip(),
@@ -144,6 +144,25 @@ def _rate(environ, name):
     if not 1e3 <= rate <= 1e14:
         raise ValueError(f'{name}="{text}": must be a rate from 1kbit to 100tbit, such as 100mbit or 25gbit')
     return rate
+
+
+_TIME = re.compile(r"([0-9.]+)(us|ms|s)")
+
+
+def _spin(environ):
+    """Returns seconds. The same forms as the command's --spin."""
+    text = environ.get("NETSUM_SPIN", "").strip() or "1"
+    switched = {"0": 0.0, "false": 0.0, "1": 50e-6, "true": 50e-6}
+    if text in switched:
+        return switched[text]
+    match = _TIME.fullmatch(text)
+    try:
+        us = float(match[1]) * {"us": 1, "ms": 1e3, "s": 1e6}[match[2]] if match else -1.0
+    except ValueError:
+        us = -1.0
+    if us != 0 and not 1 <= us <= 60e6:
+        raise ValueError(f'NETSUM_SPIN="{text}": must be 0, 1, or a time from 1us to 60s, such as 10ms')
+    return us / 1e6
 
 
 def _metrics(environ):
