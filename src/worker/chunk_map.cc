@@ -94,10 +94,12 @@ size_t ChunkMap::places_before(size_t stripe, size_t end) const {
 }
 
 size_t ChunkMap::count(uint64_t number, size_t chunks, size_t stripe) const {
+  if (length() == 1 && stripes() == 1) return chunks;
   return places_before(stripe, start(number) + chunks) - places_before(stripe, start(number));
 }
 
 size_t ChunkMap::chunk(uint64_t number, size_t stripe, size_t index) const {
+  if (length() == 1) return index;  // the frequent case: without divisions
   const std::vector<uint16_t>& places = places_[stripe];
   NETSUM_ASSERT(!places.empty());
   const size_t n = places_before(stripe, start(number)) + index;

@@ -36,9 +36,17 @@ EncodingOptions encoding_of(EncodingOptions options, const OperationSpec& spec) 
   return options;
 }
 
-template <typename Test>
-bool any_of(const TensorSequence& elements, const Test& test) {
-  return std::any_of(elements.tensors().begin(), elements.tensors().end(), test);
+bool has_input(const TensorView& view) {
+  return view.input != nullptr;
+}
+bool has_output(const TensorView& view) {
+  return view.output != nullptr;
+}
+
+bool goes_to_one_alone(const Role& role, size_t tensors) {
+  for (size_t i = 0; i < tensors; ++i)
+    if (role.receivers.of(i) == role.rank) return true;
+  return false;
 }
 
 }  // namespace
@@ -48,10 +56,13 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       op_(spec.op),
       deadline_us_(spec.deadline_us),
       elements_(spec.type, used_memory_of(spec), std::move(spec.joint.more_inputs), spec.joint.first_offset),
-      has_inputs_(any_of(elements_, [](const TensorView& view) { return view.input != nullptr; })),
-      has_outputs_(any_of(elements_, [](const TensorView& view) { return view.output != nullptr; })),
+      has_inputs_(std::ranges::any_of(elements_.tensors(), has_input)),
+      has_outputs_(std::ranges::any_of(elements_.tensors(), has_output)),
+      all_inputs_(std::ranges::all_of(elements_.tensors(), has_input)),
+      all_outputs_(std::ranges::all_of(elements_.tensors(), has_output)),
       encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
-      role_(std::move(spec.role)) {
+      role_(std::move(spec.role)),
+      none_alone_(!goes_to_one_alone(role_, elements_.tensors().size())) {
   uint64_t hash = hash_of(number);
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
   hash = netsum_mix64(hash + kSlotLayout);
@@ -100,12 +111,14 @@ std::string Operation::describe() const {
 }
 
 bool Operation::contributes_to(const Elements& elements) const {
+  if (all_inputs_) return elements.count > 0;
   bool contributes = false;
   if (has_inputs_) elements.for_each_run([&](const Run& run) { contributes |= run.input != nullptr; });
   return contributes;
 }
 
 bool Operation::is_for_this_rank_alone(const Elements& elements) const {
+  if (none_alone_ && elements.count > 0) return false;
   bool alone = true;
   elements.for_each_run([&](const Run& run) { alone &= role_.receivers.of(run.tensor) == role_.rank; });
   return alone;
@@ -117,6 +130,7 @@ bool Operation::is_own_copy(const Run& run) const {
 }
 
 bool Operation::needs_result(const Elements& elements) const {
+  if (all_outputs_ && !moves_bytes()) return elements.count > 0;
   bool needs = false;
   if (has_outputs_)
     elements.for_each_run([&](const Run& run) { needs |= run.output != nullptr && !is_own_copy(run); });

@@ -142,10 +142,12 @@ class Operation {
   const uint64_t number_;
   const ReduceOp op_;
   const int64_t deadline_us_;
-  const TensorSequence elements_;  // null where this rank does not contribute or receive
-  const bool has_inputs_, has_outputs_;
+  const TensorSequence elements_;        // null where this rank does not contribute or receive
+  const bool has_inputs_, has_outputs_;  // of some tensors
+  const bool all_inputs_, all_outputs_;  // of all tensors: then no runs have to be looked at
   const std::unique_ptr<const Encoding> encoding_;
   const Role role_;
+  const bool none_alone_;  // no tensor goes to this rank alone
   uint32_t signature_ = 0;
 };
 

@@ -222,6 +222,7 @@ class Stripe {
     OwnLanes own = OwnLanes::kSent;
     bool brief = false;       // this rank needs no lanes of the result
     bool predicted = false;   // kData: with predicted bytes
+    uint32_t signature = 0;   // on the wire; set when the step starts
     uint32_t in_group = 0;    // kData: the number of the chunk in its scale group
     uint32_t scale_slot = 0;  // of its scale group
     uint32_t index = 0;  // on the wire: of the chunk in the operation, or of the operation's scale group here
@@ -310,6 +311,13 @@ class Stripe {
     size_t data_agreed = 0;   // where that chunk's agreed bytes begin
     uint8_t data_part = 0;    // that chunk's next packet
     bool data_predicted = true;  // of that group, the predicted chunks are being sent
+    // That chunk, if its data can be sent now.
+    struct Due {
+      uint32_t index = 0;  // in the operation
+      Chunk chunk;
+      ChunkPlan plan;
+      size_t agreed_bytes = 0;
+    } due;
     uint64_t next_sequence = 0;
     uint64_t lowest_waiting = 0;    // all data steps below are finished
     uint64_t highest_finished = 0;  // one above the highest finished data step
@@ -347,17 +355,19 @@ class Stripe {
   Step first_step(Share* share, ScaleGroup* group);
   // Moves on from scale groups and chunks that send no data.
   void pass_without_data(Stream* stream);
-  // Moves on to the next chunk of the group whose data is due; false: there is none.
+  // Moves on to the next chunk of the group whose data is due, and notes it in Stream::due; false: there is none.
   bool pass_chunks(Stream* stream, const ScaleGroup& group);
   // How far the stream is in the operation of that group, as the number of a chunk.
   uint64_t progress_in(const Stream& stream, const ScaleGroup& group) const;
-  std::optional<Step> next_step(Stream* stream, uint64_t limit);
+  // Writes the stream's next step of data to its slot, which is returned, if it may be sent now.
+  std::optional<uint32_t> next_step(Stream* stream, uint64_t limit);
   uint32_t next_data_packet(int64_t now_us, uint8_t* frame, const Limits& limits);
   OwnLanes own_lanes_of(const Step& step) const;
   uint32_t build_contribution(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t build_probe(int64_t now_us, uint32_t slot_index, uint8_t* frame);
   uint32_t next_confirmation(int64_t now_us, uint8_t* frame);
-  void start(int64_t now_us, uint32_t slot_index, const Step& step);
+  // Starts the step that has been written to the slot.
+  void start(int64_t now_us, uint32_t slot_index);
   netsum_fields fields_of(uint32_t slot_index, uint8_t type) const;
   // The only function that changes a slot's state. Queues a slot that has a packet due.
   void change_state(uint32_t slot_index, SlotEvent event);

@@ -50,10 +50,10 @@ void Stripe::on_welcome(int64_t now_us, const netsum_fields& fields) {
 
 Status Stripe::on_result(int64_t now_us, const netsum_fields& fields, const uint8_t* payload) {
   Slot& slot = slots_[fields.slot];
-  const Step step = slot.step;
+  const Step& step = slot.step;
   const uint8_t part = step.part > 0 ? NETSUM_FLAG_PART : 0;
   if (netsum_full_bytes(&fields) != payload_bytes_of(step) || fields.chunk != step.index ||
-      fields.signature != signature_of(step) || (fields.flags & NETSUM_FLAG_PART) != part) {
+      fields.signature != step.signature || (fields.flags & NETSUM_FLAG_PART) != part) {
     return Status(ErrorCode::kInternal, "the aggregator at " + options_.address.to_string() + " answered " +
                                             step.operation->describe() +
                                             " with the result of something else");

@@ -50,15 +50,15 @@ uint32_t Stripe::next_packet(int64_t now_us, uint8_t* frame, const Limits& limit
 uint32_t Stripe::next_data_packet(int64_t now_us, uint8_t* frame, const Limits& limits) {
   for (size_t tried = 0; tried < SlotLayout::kStreams; ++tried) {
     Stream& stream = streams_[turn_];
-    const std::optional<Step> step = next_step(&stream, limits[turn_]);
+    const std::optional<uint32_t> slot = next_step(&stream, limits[turn_]);
     turn_ = (turn_ + 1) % SlotLayout::kStreams;
-    if (!step) continue;
-    const uint32_t slot = stream.data.slot(stream.next_sequence);
-    slots_[slot].sequence = stream.next_sequence++;
+    if (!slot) continue;
+    slots_[*slot].sequence = stream.next_sequence++;
     ++stream.in_flight;
-    start(now_us, slot, *step);
-    if (step->operation->course.first_data_us == 0) step->operation->course.first_data_us = now_us;
-    return build_contribution(now_us, slot, frame);
+    start(now_us, *slot);
+    OperationCourse& course = slots_[*slot].step.operation->course;
+    if (course.first_data_us == 0) course.first_data_us = now_us;
+    return build_contribution(now_us, *slot, frame);
   }
   return 0;
 }
@@ -73,7 +73,7 @@ netsum_fields Stripe::fields_of(uint32_t slot_index, uint8_t type) const {
   fields.member = options_.member;
   fields.round = slot.round;
   fields.chunk = slot.step.index;
-  fields.signature = signature_of(slot.step);
+  fields.signature = slot.step.signature;
   return fields;
 }
 
@@ -183,7 +183,8 @@ void Stripe::open_group(int64_t now_us, Stream* stream, Share* share, uint32_t s
     stream->early.push_back(slot);
     ++share->early;
   }
-  start(now_us, slot, step);
+  slots_[slot].step = step;
+  start(now_us, slot);
   int64_t& first_us = step.kind == StepKind::kAgree ? step.operation->course.first_scale_us
                                                     : step.operation->course.first_data_us;
   if (first_us == 0) first_us = now_us;
@@ -280,20 +281,28 @@ void Stripe::pass_without_data(Stream* stream) {
 }
 
 bool Stripe::pass_chunks(Stream* stream, const ScaleGroup& group) {
+  const Operation& operation = *group.operation;
+  const std::vector<uint8_t>& agreed = stream->data_predicted ? group.prediction.agreed : group.agreed;
+  Stream::Due& due = stream->due;
   for (; stream->data_chunk < group.chunks; ++stream->data_chunk) {
-    const Chunk chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
-    const bool due =
-        stream->data_predicted
-            ? group.prediction.of_chunk[stream->data_chunk] != Prediction::Chunk::kNone
-            : !is_right(group, stream->data_chunk) && group.operation->plan(chunk, lane_room_).packets > 0;
-    if (due) return true;
-    stream->data_agreed += group.operation->agreed_bytes(chunk);
+    due.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + stream->data_chunk));
+    due.chunk = operation.chunk(due.index, lane_room_);
+    due.chunk.agreed = &agreed[stream->data_agreed];
+    due.agreed_bytes = operation.agreed_bytes(due.chunk);
+    const bool wanted = stream->data_predicted
+                            ? group.prediction.of_chunk[stream->data_chunk] != Prediction::Chunk::kNone
+                            : !is_right(group, stream->data_chunk);
+    if (wanted) {
+      due.plan = operation.plan(due.chunk, lane_room_);
+      if (due.plan.packets > 0) return true;
+    }
+    stream->data_agreed += due.agreed_bytes;
   }
   return false;
 }
 
 // The next step of data, if its slot is free, its scale group is agreed on, and the window has room.
-std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
+std::optional<uint32_t> Stripe::next_step(Stream* stream, uint64_t limit) {
   stream->held_back = false;
   if (stream->in_flight >= stream->window.packets() ||
       stream->next_sequence - stream->lowest_waiting >= stream->data.count) {
@@ -301,44 +310,43 @@ std::optional<Stripe::Step> Stripe::next_step(Stream* stream, uint64_t limit) {
   }
   if (stream->data_group == stream->next_group()) return {};
   const ScaleGroup& group = sending_group(*stream);
-  const bool predicted = stream->data_predicted;
-  if (!predicted && group.state != ScaleGroupState::kReady) return {};
+  if (!stream->data_predicted && group.state != ScaleGroupState::kReady) return {};
 
-  const Operation& operation = *group.operation;
-  stream->held_back = progress_in(*stream, group) >= limit;
+  stream->held_back = limit != UINT64_MAX && progress_in(*stream, group) >= limit;
   if (stream->held_back) return {};
-  Step step;
+  const Stream::Due& due = stream->due;
+  if (due.plan.together && stream->data_part == 0 && std::exchange(held_.busy, true)) return {};
+  const uint32_t slot = stream->data.slot(stream->next_sequence);
+  Step& step = slots_[slot].step;
   step.operation = group.operation;
   step.kind = StepKind::kData;
   step.scale_slot = stream->groups[stream->data_group - stream->retired];
-  step.index = static_cast<uint32_t>(chunk_index(operation, group.first_chunk + stream->data_chunk));
-  step.chunk = chunk_of(group, stream->data_chunk, stream->data_agreed);
-  step.predicted = predicted;
+  step.index = due.index;
+  step.chunk = due.chunk;
+  step.predicted = stream->data_predicted;
   step.in_group = stream->data_chunk;
-  if (predicted) step.chunk.agreed = &group.prediction.agreed[stream->data_agreed];
-  const ChunkPlan plan = operation.plan(step.chunk, lane_room_);
   step.part = stream->data_part;
-  step.together = plan.together;
-  step.packet = plan.packet[stream->data_part];
-  if (plan.together && stream->data_part == 0 && std::exchange(held_.busy, true)) return {};
+  step.together = due.plan.together;
+  step.packet = due.plan.packet[stream->data_part];
 
-  if (++stream->data_part == plan.packets) {
+  if (++stream->data_part == due.plan.packets) {
     stream->data_part = 0;
-    stream->data_agreed += operation.agreed_bytes(step.chunk);
+    stream->data_agreed += due.agreed_bytes;
     ++stream->data_chunk;
     pass_without_data(stream);
   }
-  return step;
+  return slot;
 }
 
-void Stripe::start(int64_t now_us, uint32_t slot_index, const Step& step) {
+void Stripe::start(int64_t now_us, uint32_t slot_index) {
   Slot& slot = slots_[slot_index];
+  Step& step = slot.step;
   change_state(slot_index, SlotEvent::kStarted);
-  slot.step = step;
-  slot.step.own = own_lanes_of(step);
+  step.signature = signature_of(step);
+  step.own = own_lanes_of(step);
   const bool has_lanes = step.kind == StepKind::kData || step.kind == StepKind::kFirst;
-  slot.step.brief = options_.takes_brief && has_lanes && !step.together &&
-                    (is_worthless(step) || !step.operation->needs_result(step.chunk));
+  step.brief = options_.takes_brief && has_lanes && !step.together &&
+               (is_worthless(step) || !step.operation->needs_result(step.chunk));
   ++slot.round;
   slot.history = {};
   slot.probed_at_us = now_us;

@@ -74,12 +74,12 @@ uint32_t Stripe::next_confirmation(int64_t now_us, uint8_t* frame) {
   const uint32_t slot_index = to_confirm_.front();
   to_confirm_.pop_front();
   const ScaleGroup& group = group_in(slot_index);
-  Step step = slots_[slot_index].step;
+  Step& step = slots_[slot_index].step;
   step.part = static_cast<uint8_t>(group.confirmed_bytes / confirmed_at_once());
   step.kind = StepKind::kConfirm;
   step.packet.format = NETSUM_FORMAT_SUM_I16;
   step.packet.payload_bytes = 2 * std::min(group.agreed_bytes - group.confirmed_bytes, confirmed_at_once());
-  start(now_us, slot_index, step);
+  start(now_us, slot_index);
   return build_contribution(now_us, slot_index, frame);
 }
 

@@ -91,7 +91,7 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     looked_at_us_.resize(weights.size());
   }
   note_shares();
-  frame_stride_ = (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
+  frame_stride_ = NETSUM_HEADER_BYTES + payload_bytes;  // full packets are adjacent: one piece for the kernel
   frames_.resize(kBurst * frame_stride_);
   outbox_.reserve(kBurst);
 }
