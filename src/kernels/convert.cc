@@ -64,6 +64,7 @@ void floats_to_lanes(const uint8_t* in, size_t n, uint8_t exponent, int members,
   const hn::Rebind<Lane, decltype(df)> d_lane;
   const Scale scale(exponent, members, 8 * sizeof(Lane));
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    will_read(from);
     const auto q = quantise_narrow<8 * sizeof(Lane)>(df, load_floats<kType>(df, from), scale);
     if constexpr (sizeof(Lane) == 4) {
       store(q, d_lane, to);
@@ -177,6 +178,7 @@ void short_lanes_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int
   const Averager averager(members, average);
   const auto step = static_cast<float>(quantum(exponent, members, 8 * sizeof(Lane)));
   const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+    will_write(to);
     const auto sum = hn::PromoteTo(di, load(d_lane, from));
     store_floats<kType>(df, averager(df, scaled(df, sum, step)), to);
   };
@@ -195,6 +197,7 @@ void lanes32_to_floats(const uint8_t* lanes, size_t n, uint8_t exponent, int mem
     const hn::RebindToSigned<decltype(df)> di;
     const auto step32 = static_cast<float>(step);
     const auto body = [&](const uint8_t* from, uint8_t* to) HWY_ATTR {
+      will_write(to);
       store_floats<kType>(df, averager(df, scaled(df, load(di, from), step32)), to);
     };
     for_each_vector<4, size_of(kType)>(n, hn::Lanes(df), lanes, out, body);

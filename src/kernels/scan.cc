@@ -23,6 +23,7 @@ T max_finite(const uint8_t* in, size_t n, T infinity, bool* has_special) {
   const auto magnitude_mask = hn::Set(d, std::numeric_limits<T>::max());
   auto largest = hn::Zero(d);
   for_each_vector<sizeof(T)>(n, hn::Lanes(d), in, [&](const uint8_t* from) HWY_ATTR {
+    will_read(from);
     largest = hn::Max(largest, hn::And(load(d, from), magnitude_mask));
   });
   const T result = hn::GetLane(hn::MaxOfLanes(d, largest));

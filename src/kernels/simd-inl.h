@@ -52,6 +52,20 @@ HWY_INLINE void store(hn::VFromD<D> v, D d, uint8_t* to) {
 #endif
 }
 
+// Tensors are read and written in order, chunk by chunk, and are in no near cache: a kernel asks for what follows, which may be the
+// beginning of the next chunk. Processors fetch ahead themselves, but only within a page, and begin anew with each.
+constexpr uintptr_t kAheadBytes = 2048;
+// A number and not a pointer, because there may be no object: to fetch from there is no access.
+HWY_INLINE const void* ahead_of(const uint8_t* at) {
+  return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kAheadBytes);
+}
+HWY_INLINE void will_read(const uint8_t* from) {
+  __builtin_prefetch(ahead_of(from), 0, 3);
+}
+HWY_INLINE void will_write(const uint8_t* to) {
+  __builtin_prefetch(ahead_of(to), 1, 3);
+}
+
 template <typename T>
 HWY_INLINE const uint8_t* bytes_of(const T* values) {
   return reinterpret_cast<const uint8_t*>(values);
