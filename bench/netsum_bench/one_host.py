@@ -2,8 +2,8 @@
 
 The clock rule, the turns and the choice of the peers' settings are those of bench.py. Needs no root.
 
-  .venv/bin/python -m netsum_bench.one_host                           4 and 8 ranks, 4 KiB to 16 MiB
-  .venv/bin/python -m netsum_bench.one_host --workers 8 --sizes 64Mi --rounds 3
+  .venv/bin/python -m netsum_bench.one_host                           4 and 8 ranks, 1 KiB to 64 MiB
+  .venv/bin/python -m netsum_bench.one_host --workers 8 --sizes 4Mi --rounds 3
 """
 
 import contextlib
@@ -109,7 +109,7 @@ def run_host(options, workers, out, say, expired):
 def parse_arguments():
     parser = make_parser(__doc__, budget=True)
     parser.add_argument("--workers", default="4,8", help="numbers of ranks (%(default)s)")
-    parser.add_argument("--sizes", default="4Ki,64Ki,1Mi,16Mi", help="bytes of a float32 tensor (%(default)s)")
+    parser.add_argument("--sizes", default="1Ki,4Ki,64Ki,1Mi,16Mi,64Mi", help="bytes of a float32 tensor (%(default)s)")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="of %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system at each size (%(default)s)")
     options = parser.parse_args()

@@ -357,8 +357,9 @@ class OpenMpi(Tuned):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                # Without the shell's settings of Open MPI, which would hold beside those that are tried.
                 env={
-                    **os.environ,
+                    **{name: value for name, value in os.environ.items() if not name.startswith("OMPI_MCA_")},
                     **self.environment,
                     "OMPI_ALLOW_RUN_AS_ROOT": "1",
                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
