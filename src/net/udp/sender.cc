@@ -58,6 +58,20 @@ size_t segment_run(std::span<const OutPacket> burst) {
   return shorter_tail ? count + 1 : count;
 }
 
+size_t gather(std::span<const OutPacket> run, iovec* pieces) {
+  size_t count = 0;
+  const uint8_t* end = nullptr;  // of the last piece
+  for (const OutPacket& packet : run) {
+    if (count > 0 && packet.data == end) {
+      pieces[count - 1].iov_len += packet.size;
+    } else {
+      pieces[count++] = {const_cast<uint8_t*>(packet.data), packet.size};
+    }
+    end = packet.data + packet.size;
+  }
+  return count;
+}
+
 void UdpSender::Batch::add(std::span<const OutPacket> run, const LocalAddresses* locals) {
   const size_t index = messages++;
   packets[index] = run;
@@ -66,8 +80,8 @@ void UdpSender::Batch::add(std::span<const OutPacket> run, const LocalAddresses*
   header.msg_namelen = run[0].to.to_sockaddr(&names[index]);
   header.msg_name = &names[index];
   header.msg_iov = &iovecs[pieces];
-  header.msg_iovlen = run.size();
-  for (const OutPacket& packet : run) iovecs[pieces++] = {const_cast<uint8_t*>(packet.data), packet.size};
+  header.msg_iovlen = gather(run, &iovecs[pieces]);
+  pieces += header.msg_iovlen;
   const bool from_one_address = locals != nullptr && run[0].local != 0;
   if (run.size() == 1 && !from_one_address) return;
 

@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <array>
 #include <cstddef>
@@ -19,6 +20,10 @@ namespace netsum {
 // How many packets at the front of `burst` can leave as one segmented datagram: equal addresses and size
 // (the last may be shorter), within the kernel's limits. At least 1 unless the burst is empty.
 size_t segment_run(std::span<const OutPacket> burst);
+
+// Describes the bytes of `run`, of which packets that are adjacent in memory are one piece: the kernel checks and imports
+// each piece. Writes at most run.size() pieces and returns their number.
+size_t gather(std::span<const OutPacket> run, iovec* pieces);
 
 class UdpSender {
  public:
@@ -35,7 +40,7 @@ class UdpSender {
   static constexpr size_t kMessages = 64;
   static constexpr size_t kPieces = 1024;
 
-  // What one sendmmsg call needs. Packets are never copied: each is one piece (iovec) of its message.
+  // What one sendmmsg call needs. Packets are never copied: a message consists of pieces (iovecs).
   struct Batch {
     size_t messages = 0;
     size_t pieces = 0;

@@ -192,6 +192,33 @@ TEST(SegmentRunTest, CutsWhereTheKernelMust) {
   EXPECT_EQ(segment_run(packets({{3, 65'507, 1}})), 1u);
 }
 
+TEST(GatherTest, JoinsPacketsThatAreAdjacent) {
+  std::array<uint8_t, 1000> bytes{};
+  std::array<iovec, 6> pieces;
+  // What is gathered, as {offset, bytes} pairs.
+  const auto gathered = [&](std::initializer_list<std::array<uint32_t, 2>> packets) {
+    std::vector<OutPacket> run;
+    for (const auto& [offset, size] : packets) run.push_back({&bytes[offset], size, {}});
+    pieces.fill({nullptr, 77});
+    std::vector<std::array<size_t, 2>> all;
+    for (size_t i = 0, count = gather(run, pieces.data()); i < count; ++i) {
+      const auto offset = static_cast<const uint8_t*>(pieces[i].iov_base) - bytes.data();
+      all.push_back({static_cast<size_t>(offset), pieces[i].iov_len});
+    }
+    EXPECT_EQ(pieces.back().iov_base, nullptr) << "nothing is written behind the last piece";
+    return all;
+  };
+  using Pieces = std::vector<std::array<size_t, 2>>;
+  EXPECT_EQ(gathered({}), Pieces());
+  EXPECT_EQ(gathered({{0, 100}}), (Pieces{{0, 100}}));
+  EXPECT_EQ(gathered({{0, 100}, {100, 100}, {200, 40}}), (Pieces{{0, 240}})) << "the last one is shorter";
+  EXPECT_EQ(gathered({{0, 100}, {108, 100}, {208, 100}, {0, 100}, {100, 9}}),
+            (Pieces{{0, 100}, {108, 200}, {0, 109}}));
+  EXPECT_EQ(gathered({{300, 100}, {200, 100}, {200, 100}}), (Pieces{{300, 100}, {200, 100}, {200, 100}}));
+  const OutPacket empty;
+  EXPECT_EQ(gather({&empty, 1}, pieces.data()), 1u);
+}
+
 // Sends `count` packets of `size` bytes and returns how many of them came, all checked.
 size_t exchange(PacketIo* from, PacketIo* to, size_t count, uint32_t size) {
   std::vector<std::vector<uint8_t>> bytes(count, std::vector<uint8_t>(size));
@@ -447,6 +474,37 @@ TEST(UdpIoTest, RemembersOnlySoManyOfItsAddresses) {
   EXPECT_EQ(number_of(7), 7);
   message.msg_controllen = 0;
   EXPECT_EQ(locals.number_of(&message), 0) << "the kernel did not say";
+}
+
+TEST(UdpIoTest, PacketsThatLieSideBySideArriveAsTheyWere) {
+  constexpr uint32_t kSize = 1472, kLast = 1000;
+  for (const bool gso : {true, false}) {
+    UdpIoOptions options;
+    options.gso = gso;
+    const std::unique_ptr<PacketIo> from = open_loopback(options);
+    const std::unique_ptr<PacketIo> to = open_loopback();
+    std::vector<uint8_t> bytes(100 * kSize);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 7 + i / 256);
+    std::vector<OutPacket> burst;
+    for (size_t i = 0; i < 100; ++i) {
+      if (i % 10 != 3) burst.push_back({&bytes[i * kSize], kSize, to->local_address()});
+    }
+    burst.back().size = kLast;
+    from->send(burst);
+    std::vector<InPacket> got(burst.size());
+    size_t received = 0;
+    for (const int64_t deadline_us = monotonic_us() + 10'000'000;
+         received < burst.size() && monotonic_us() < deadline_us;) {
+      to->wait(100'000);
+      const size_t n = to->receive(got);
+      for (size_t i = 0; i < n && received < burst.size(); ++i, ++received) {
+        const OutPacket& sent = burst[received];
+        ASSERT_EQ(got[i].size, sent.size);
+        EXPECT_EQ(std::memcmp(got[i].data, sent.data, sent.size), 0) << received;
+      }
+    }
+    EXPECT_EQ(received, burst.size());
+  }
 }
 
 TEST(UdpIoTest, SegmentingSavesMessages) {
