@@ -68,6 +68,7 @@ Status AggregatorCore::install(const DataplaneJob& spec, size_t stripe) {
   job.key.set(wire::stripe_key(spec.key, spec.first_stripe + stripe), spec.payload_bytes, spec.tag);
   job.first_slot = first.value();
   job.data_slots = spec.data_slots;
+  job.frame_bytes = NETSUM_HEADER_BYTES + spec.payload_bytes;
   job.spent = {};
   job.multicast_group = spec.multicast_group;
   job.peers.fill(Peer());
@@ -222,7 +223,7 @@ void AggregatorCore::on_contribution(int64_t now_us, const InPacket& packet, con
 bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verdict, const uint8_t* payload,
                          Job& job) {
   if (netsum_is_values(fields.format)) return add_values(fields, verdict.bank, payload, job);
-  uint8_t* acc = frame_of(job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
+  uint8_t* acc = frame_of(job, job.first_slot + fields.slot, verdict.bank) + NETSUM_HEADER_BYTES;
   if (verdict.action == NETSUM_ACT_ADD)
     return kernels::combine_lanes(fields.format, acc, payload, fields.payload_bytes);
   if (verdict.action == NETSUM_ACT_STORE) std::memcpy(acc, payload, fields.payload_bytes);
@@ -247,7 +248,7 @@ bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, cons
   // A member may ask for lanes that so many members do not fit.
   const int lane_bits = kernels::narrow_lane_bits(value.type, all.members, value.lane_bits);
   return !kernels::sum_values(value.type, lane_bits, wire::is_average_of_values(fields.format), all,
-                              value_scratch_, frame_of(index, bank) + NETSUM_HEADER_BYTES);
+                              value_scratch_, frame_of(job, index, bank) + NETSUM_HEADER_BYTES);
 }
 
 // A packet of the parent of a job. It names the job by the parent's index.
@@ -271,8 +272,8 @@ void AggregatorCore::on_parent(const InPacket& packet, const netsum_fields& fiel
     case NETSUM_ACT_TAKE_RESULT:
       // A contribution of this round in the outbox is overwritten by the RESULT, which the parent refuses.
       if (!netsum_has_no_lanes(&fields))
-        std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,
-                    fields.payload_bytes);
+        std::memcpy(frame_of(job, index, verdict.bank) + NETSUM_HEADER_BYTES,
+                    packet.data + NETSUM_HEADER_BYTES, fields.payload_bytes);
       return broadcast_result(job, found->second, index, verdict.bank);
     case NETSUM_ACT_PASS_STATUS:
       own.chunk = netsum_chunk_down(fields.chunk);
@@ -306,8 +307,9 @@ netsum_fields AggregatorCore::fields_for_parent(const netsum_fields& fields, con
 
 // `fields` are those of a round, with lanes. Returns the frame in which the lanes are or, if they are to be left out, one
 // without them.
-uint8_t* AggregatorCore::frame_for(bool without_lanes, uint32_t slot, uint32_t bank, netsum_fields* fields) {
-  if (!without_lanes) return frame_of(slot, bank);
+uint8_t* AggregatorCore::frame_for(bool without_lanes, const Job& job, uint32_t slot, uint32_t bank,
+                                   netsum_fields* fields) {
+  if (!without_lanes) return frame_of(job, slot, bank);
   uint8_t* frame = scratch_frame();
   const netsum_be64 length = netsum_put64(fields->payload_bytes);
   std::memcpy(frame + NETSUM_HEADER_BYTES, &length, sizeof length);
@@ -321,7 +323,7 @@ void AggregatorCore::send_sum_up(const Job& job, uint32_t slot, uint32_t bank, b
   sum.type = NETSUM_TYPE_CONTRIBUTION;
   if (slots_[slot].rounds[bank].brief == netsum_all_members(job.rules.members))
     sum.flags |= NETSUM_FLAG_BRIEF;
-  uint8_t* frame = frame_for(without_lanes, slot, bank, &sum);
+  uint8_t* frame = frame_for(without_lanes, job, slot, bank, &sum);
   send_up(job, frame, kernels::write_header(sum, job.parent_key, frame));
 }
 
@@ -340,14 +342,14 @@ AggregatorCore::Frame AggregatorCore::result_of(const Job& job, uint16_t job_ind
   result.epoch = job.rules.epoch;
   result.member = NETSUM_MEMBER_ALL;
   result.round = round;
-  uint8_t* frame = frame_for(without_lanes, slot, bank, &result);
+  uint8_t* frame = frame_for(without_lanes, job, slot, bank, &result);
   return {frame, kernels::write_header(result, job.key, frame)};
 }
 
-void AggregatorCore::flip_a_bit(uint32_t slot, uint32_t bank) {
+void AggregatorCore::flip_a_bit(const Job& job, uint32_t slot, uint32_t bank) {
   injected_flips_.add();
   const uint64_t bit = faults_.below(8 * uint64_t{slots_[slot].rounds[bank].payload_bytes});
-  uint8_t& byte = frame_of(slot, bank)[NETSUM_HEADER_BYTES + bit / 8];
+  uint8_t& byte = frame_of(job, slot, bank)[NETSUM_HEADER_BYTES + bit / 8];
   byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
 }
 
@@ -355,7 +357,7 @@ void AggregatorCore::broadcast_result(const Job& job, uint16_t job_index, uint32
   const netsum_round& round = slots_[slot].rounds[bank];
   if (round.overflow) counters_.overflows.add();
   counters_.rounds_completed.add();
-  if (limits_.flipped_bits > 0 && faults_.chance(limits_.flipped_bits)) flip_a_bit(slot, bank);
+  if (limits_.flipped_bits > 0 && faults_.chance(limits_.flipped_bits)) flip_a_bit(job, slot, bank);
   const uint64_t all = netsum_all_members(job.rules.members);
   const uint64_t brief = netsum_without_lanes(&round) & all;
   const Frame frame = result_of(job, job_index, slot, slots_[slot].current, brief == all);
@@ -379,7 +381,7 @@ void AggregatorCore::act(const netsum_verdict& verdict, const netsum_fields& fie
     case NETSUM_ACT_REPLY_RESULT: {
       counters_.results_repeated.add();
       if ((netsum_without_lanes(&round) & netsum_member_bit(fields.member)) == 0)  // the frame is there still
-        return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
+        return reply(frame_of(job, index, verdict.bank), NETSUM_HEADER_BYTES + round.payload_bytes, to);
       const Frame result = result_of(job, fields.job, index, fields.round, /*without_lanes=*/true);
       return reply(result.data, result.size, to);
     }

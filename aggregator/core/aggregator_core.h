@@ -84,6 +84,7 @@ class AggregatorCore {
     wire::PacketKey key;
     uint32_t first_slot = 0;
     uint32_t data_slots = 0;
+    uint32_t frame_bytes = 0;  // of the largest payload
     netsum_job_rate spent{};
     std::vector<uint8_t> values;  // if rules.value_slots: of each of these slots, the payload of each member
     Address multicast_group;      // valid: one packet there instead of one to each member
@@ -107,7 +108,10 @@ class AggregatorCore {
   // Source, rate and tag of a packet that has passed the job's rules: NETSUM_DROP_*.
   int admit(const InPacket& packet, const netsum_fields& fields, Job& job, int64_t now_us);
   void drop(int reason) { counters_.drops[static_cast<size_t>(reason)].add(); }
-  uint8_t* frame_of(uint32_t slot, uint32_t bank) { return &frames_[(slot * 2 + bank) * frame_stride_]; }
+  uint8_t* frame_of(const Job& job, uint32_t slot, uint32_t bank) {
+    const size_t number = size_t{bank} * job.rules.slots + slot - job.first_slot;
+    return &frames_[size_t{job.first_slot} * 2 * frame_stride_ + number * job.frame_bytes];
+  }
   void welcome_multicast_group(const netsum_fields& hello, const Job& job);
   void on_hello(const InPacket& packet, const netsum_fields& fields, Job& job);
   void on_contribution(int64_t now_us, const InPacket& packet, const netsum_fields& fields, Job& job);
@@ -117,14 +121,14 @@ class AggregatorCore {
   void act(const netsum_verdict& verdict, const netsum_fields& fields, const Job& job, const Peer& to);
   void on_parent(const InPacket& packet, const netsum_fields& fields);
   // Sends a complete round to all members.
-  void flip_a_bit(uint32_t slot, uint32_t bank);
+  void flip_a_bit(const Job& job, uint32_t slot, uint32_t bank);
   void broadcast_result(const Job& job, uint16_t job_index, uint32_t slot, uint32_t bank);
   struct Frame {
     const uint8_t* data;
     uint32_t size;
   };
   Frame result_of(const Job& job, uint16_t job_index, uint32_t slot, uint32_t round, bool without_lanes);
-  uint8_t* frame_for(bool without_lanes, uint32_t slot, uint32_t bank, netsum_fields* fields);
+  uint8_t* frame_for(bool without_lanes, const Job& job, uint32_t slot, uint32_t bank, netsum_fields* fields);
   void send_sum_up(const Job& job, uint32_t slot, uint32_t bank, bool without_lanes);
   void send_up(const Job& job, const uint8_t* frame, uint32_t size);
   netsum_fields fields_of_round(const Job& job, uint32_t slot, uint32_t bank) const;
@@ -143,8 +147,9 @@ class AggregatorCore {
   std::map<std::pair<Address, uint16_t>, uint16_t> parent_jobs_;  // parent's address and job index: our index
   SlotRanges ranges_;
   std::vector<netsum_slot> slots_;
-  std::vector<uint8_t>
-      frames_;  // header and payload of both rounds of every slot: results are sent from here
+  // Header and payload of both rounds of every slot: results are sent from here. Of each job, all slots' frames of even rounds
+  // side by side, then those of odd ones: results of consecutive slots are one piece of memory, which costs the kernel less.
+  std::vector<uint8_t> frames_;
 
   std::vector<uint8_t> value_scratch_;
 

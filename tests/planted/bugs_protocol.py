@@ -160,8 +160,8 @@ HIERARCHY_BUGS = [
         "    if (found != parent_jobs_.end()) parent_jobs_.erase(found);", "aggregator_core_test"),
     Bug("hierarchy", "rack_keeps_last_result", "a rack sends its own sum down in place of the parent's", CORE,
         "      if (!netsum_has_no_lanes(&fields))\n"
-        "        std::memcpy(frame_of(index, verdict.bank) + NETSUM_HEADER_BYTES, packet.data + NETSUM_HEADER_BYTES,\n"
-        "                    fields.payload_bytes);\n", "", "sim_hierarchy_test"),
+        "        std::memcpy(frame_of(job, index, verdict.bank) + NETSUM_HEADER_BYTES,\n"
+        "                    packet.data + NETSUM_HEADER_BYTES, fields.payload_bytes);\n", "", "sim_hierarchy_test"),
 ]
 
 SERVER_BUGS = [
@@ -180,8 +180,8 @@ SERVER_BUGS = [
         "ranges_.give_back(job.first_slot, job.rules.slots);",
         "ranges_.give_back(job.first_slot, job.rules.slots - 1);", "aggregator_core_test"),
     Bug("server", "other_bank", "a repeated result is taken from the other round", CORE,
-        "return reply(frame_of(index, verdict.bank), NETSUM_HEADER_BYTES",
-        "return reply(frame_of(index, verdict.bank ^ 1u), NETSUM_HEADER_BYTES", SIMULATION),
+        "return reply(frame_of(job, index, verdict.bank), NETSUM_HEADER_BYTES",
+        "return reply(frame_of(job, index, verdict.bank ^ 1u), NETSUM_HEADER_BYTES", SIMULATION),
     Bug("server", "to_another_job", "results go to the members of the neighbouring job", CORE,
         "    const Job& job = jobs_[broadcasts_[begin].job];",
         "    const Job& job = jobs_[broadcasts_[begin].job ^ (jobs_[broadcasts_[begin].job ^ 1].rules.members > 0)];",
