@@ -58,7 +58,9 @@ class AggregatorCore {
   std::vector<int64_t> heard(uint16_t job, uint16_t epoch) const;
 
   // Handles one datagram and adds replies to the outbox. Call at most kMaxBurst times before send().
-  static constexpr int kMaxBurst = 64;
+  // A multiple of 44, the full packets of MTU 1500 that one segmented message holds (65507 bytes), as are the results of a burst
+  // where a job has 2 or 4 members: bursts and results then leave in full messages.
+  static constexpr int kMaxBurst = 176;
   void on_packet(int64_t now_us, const InPacket& packet);
 
   // Memory that a slot takes where the largest payload is `payload_bytes`.
