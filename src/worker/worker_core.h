@@ -65,8 +65,9 @@ class WorkerCore {
   void submit(uint64_t id, OperationSpec spec);
 
   // Writes the packets due now to the internal frames and returns them; empty if nothing is due. They stay
-  // valid until the next call. At most kBurst at a time: call until it returns nothing.
-  static constexpr size_t kBurst = 64;
+  // valid until the next call. At most kBurst at a time: call until it returns nothing. Twice the full packets of MTU 1500
+  // that one segmented message holds (65507 bytes).
+  static constexpr size_t kBurst = 88;
   std::span<const OutPacket> collect(int64_t now_us);
 
   void on_packet(int64_t now_us, const InPacket& packet);
