@@ -107,7 +107,7 @@ NO_LANES_BUGS = [
     Bug("worker", "needs_own_bytes", "a rank that leaves out the lanes of its own bytes does not copy them", RECEIVE,
         "    step.operation->copy_own(step.chunk);\n", "", "worker_stripe_lanes_test"),
     Bug("worker", "brief_to_all", "old aggregators are asked for results without lanes", SEND,
-        "  slot.step.brief = options_.takes_brief && has_lanes", "  slot.step.brief = has_lanes", "worker_stripe_lanes_test"),
+        "  step.brief = options_.takes_brief && has_lanes", "  step.brief = has_lanes", "worker_stripe_lanes_test"),
     Bug("worker", "asked_is_lost", "a window shrinks because an aggregator asks for lanes", RECEIVE,
         "  if (slot.history.backoff > 0) stream.window.on_loss();", "  stream.window.on_loss();", "worker_stripe_lanes_test"),
     Bug("worker", "length_of_no_lanes_unchecked", "a result without lanes may be of another length", RECEIVE,
