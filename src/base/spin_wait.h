@@ -1,6 +1,6 @@
 // Waiting that watches for a moment before it sleeps. To wake a sleeper costs both sides system calls, and the sleeper 10 to
 // 50 us, which is most of a small all-reduce. While it watches, a thread yields its processor to whoever else can run, and it
-// sleeps as soon as that has happened. By default it watches only while most of its waits are brief, so that long ones cost
+// sleeps when that has happened several times. By default it watches only while most of its waits are brief, so that long ones cost
 // nothing. If it was told to watch for longer than that, it does so after whatever it has waited for, however long waits are.
 //
 // Thread rule: one thread.
@@ -20,8 +20,10 @@ namespace netsum {
 class SpinWait {
  public:
   static constexpr int64_t kSpinUs = 50;  // by default
-  // A yield that took longer has let others run: there are more threads than cores, and to watch keeps them waiting.
+  // A yield that took longer has let others run: there are more threads than cores, and to watch keeps them waiting. But others
+  // may be those that this thread waits for: it sleeps after the third such yield. The time of others does not count.
   static constexpr int64_t kOthersUs = 10;
+  static constexpr int kMostYieldsToOthers = 3;
 
   // `watch_us`: up to kSpinUs, each wait watches for so long, while that pays; 0: never. If it is more, the thread watches
   // until it has waited for so long in vain, in one wait or in several with limits.
@@ -36,15 +38,19 @@ class SpinWait {
   void wait(int64_t limit_us, Ready ready, Sleep sleep) {
     const int64_t begun_us = monotonic_us();
     if (!in_vain_) waiting_since_us_ = begun_us;
+    const int64_t end_us = limit_us < 0 ? INT64_MAX : begun_us + std::min(limit_us, INT64_MAX - begun_us);
     int64_t until_us = is_long() ? waiting_since_us_ + watch_us_ : pays() ? begun_us + watch_us_ : begun_us;
-    if (limit_us >= 0 && limit_us < until_us - begun_us) until_us = begun_us + limit_us;
+    until_us = std::min(until_us, end_us);
     int64_t now_us = begun_us;
     bool done = false;
+    int yields_to_others = 0;
     while (now_us < until_us && !(done = ready())) {
       sched_yield();
       const int64_t before_us = std::exchange(now_us, monotonic_us());
       if (now_us - before_us <= kOthersUs) continue;
-      done = ready();  // perhaps it was one of the others that this waits for
+      until_us = std::min(until_us + now_us - before_us, end_us);
+      if (++yields_to_others < kMostYieldsToOthers) continue;
+      done = ready();
       break;
     }
     if (!done) sleep();

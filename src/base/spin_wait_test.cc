@@ -62,6 +62,19 @@ TEST(SpinWait, LooksAgainWhenOthersHaveRun) {
   for (std::thread& other : others) other.join();
 }
 
+TEST(SpinWait, SleepsWhenOthersNeedTheProcessorWhateverTimeItWasTold) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
+    others.emplace_back([&] {
+      while (!stop) continue;
+    });
+  SpinWait spin(int64_t{3600} * 1'000'000);
+  EXPECT_EQ(sleeps_of(&spin, false), 1);
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
 TEST(SpinWait, WatchesNoLongerThanTheWaitMayLast) {
   SpinWait spin;
   for (int i = 0; i < kEnoughWaits; ++i) spin.note(0);
