@@ -80,6 +80,7 @@ def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
 
 
 RACK_BENCH = [PYTHON, "-m", "netsum_bench.rack_bench"]
+ONE_HOST = [PYTHON, "-m", "netsum_bench.one_host"]
 EQUAL_SYSTEMS = "netsum-user,netsum-shards,gloo,openmpi"
 COMPRESSED = f"netsum-user,gloo,openmpi,{','.join(rack_bench.COMPRESSED)}"
 
@@ -123,7 +124,7 @@ PIECES = [
         (),
         True,
     ),
-    Piece("one-host", 2, [PYTHON, "-m", "netsum_bench.one_host"], ("workers", "bytes", "system"), RACK, (), True),
+    Piece("one-host", 5, ONE_HOST, ("workers", "bytes", "system"), RACK, (), True),
     door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi", ["mpi"]),
     door("lanes8", 6, "netsum-user,netsum-xdp,netsum-user-lanes8,netsum-xdp-lanes8,gloo,openmpi", []),
     door("nccl", 2, "netsum-user,netsum-nccl", ["nccl"]),
@@ -142,6 +143,16 @@ PIECES = [
         3,
         [*RACK_BENCH, "--rates", "none", "--sizes", "4Ki,1Mi,16Mi", "--systems", f"{EQUAL_SYSTEMS},netsum-xdp"],
         ("rate", "workers", "bytes", "system"),
+        RACK,
+        (),
+        True,
+        least_cores=16,
+    ),
+    Piece(
+        "one-host-16-cores",
+        2,
+        [*ONE_HOST, "--systems", "netsum-memory,openmpi-memory"],
+        ("workers", "bytes", "system"),
         RACK,
         (),
         True,

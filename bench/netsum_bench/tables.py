@@ -347,6 +347,7 @@ TABLES = {
     "collectives": collectives_bench.table,
     "one-host": rack_report.tables,
     "one-host:headline": one_host_headline,
+    "one-host-16-cores": rack_report.tables,
     "mpi": mpi,
     "nccl": nccl,
     "lanes8": lanes8,
