@@ -1,5 +1,5 @@
-"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, compression, engine threads, the XDP
-program (as root). Adds what they say as records.
+"""Builds and runs the microbenchmarks: kernels, tags, the planner, sparse tensors, compression, engine threads, sockets,
+the XDP program (as root). Adds what they say as records.
 
 .venv/bin/python -m netsum_bench.micro_bench --output FILE [--benchmarks planner]
 """
@@ -23,6 +23,7 @@ TARGETS = {
     "engine": "netsum_engine_bench",
     "sparse": "netsum_sparse_bench",
     "compression": "netsum_compress_bench",
+    "sockets": "netsum_socket_bench",
     "xdp": "xdp_bench",
 }
 XDP_LINE = re.compile(r"^(.+?) +(\d+) B +(\d+) ns +\((\d+) to (\d+)\)$")

@@ -281,6 +281,14 @@ def engine(records):
     return markdown(["engine threads", "GB/s of tensor", "times one thread"], rows)
 
 
+def sockets(records):
+    frame = DataFrame([r for r in records if r["benchmark"] == "sockets"])
+    frame["how"] = frame["case"].str.split("/").str[1]
+    packets = 88  # of a burst
+    rows = [[how, range_text(of / packets, "{:.0f}")] for how, of in frame.groupby("how", sort=False)["cpu_ns"]]
+    return markdown(["", "ns of CPU per packet"], rows)
+
+
 def planner(records):
     frame = DataFrame([r for r in records if r["benchmark"] == "planner"])
     rows = []
@@ -375,6 +383,7 @@ TABLES = {
     "micro:tags": tags,
     "micro:planner": planner,
     "micro:engine": engine,
+    "micro:sockets": sockets,
     "micro:xdp": xdp,
     "micro:sparse": sparse_steps,
     "micro:compression": compression_report.cost_table,
