@@ -13,6 +13,25 @@ namespace {
 constexpr int kEnoughWaits = 32;
 constexpr int64_t kLongUs = 3'600'000'000;  // a test ends before that
 
+// Keeps every processor core busy for as long as it exists.
+class Others {
+ public:
+  Others() {
+    for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
+      threads_.emplace_back([this] {
+        while (!stop_) continue;
+      });
+  }
+  ~Others() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
 void sleep_us(int64_t us) {
   std::this_thread::sleep_for(std::chrono::microseconds(us));
 }
@@ -43,12 +62,7 @@ TEST(SpinWait, SleepsWhenNothingHasCome) {
 }
 
 TEST(SpinWait, LooksAgainWhenOthersHaveRun) {
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> others;
-  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
-    others.emplace_back([&] {
-      while (!stop) continue;
-    });
+  const Others others;
   int sleeps = 0;
   for (int round = 0; round < 20; ++round) {
     SpinWait spin;
@@ -58,21 +72,12 @@ TEST(SpinWait, LooksAgainWhenOthersHaveRun) {
         -1, [&] { return ++looks > 1; }, [&] { ++sleeps; });
   }
   EXPECT_EQ(sleeps, 0);
-  stop = true;
-  for (std::thread& other : others) other.join();
 }
 
 TEST(SpinWait, SleepsWhenOthersNeedTheProcessorWhateverTimeItWasTold) {
-  std::atomic<bool> stop{false};
-  std::vector<std::thread> others;
-  for (unsigned i = 0; i < 2 * std::thread::hardware_concurrency(); ++i)
-    others.emplace_back([&] {
-      while (!stop) continue;
-    });
-  SpinWait spin(int64_t{3600} * 1'000'000);
+  const Others others;
+  SpinWait spin(kLongUs);
   EXPECT_EQ(sleeps_of(&spin, false), 1);
-  stop = true;
-  for (std::thread& other : others) other.join();
 }
 
 TEST(SpinWait, WatchesNoLongerThanTheWaitMayLast) {
@@ -93,7 +98,7 @@ TEST(SpinWait, NeverWatchesIfNotAllowed) {
 TEST(SpinWait, WatchesAfterLongWaitsIfTheTimeIsLong) {
   SpinWait spin(kLongUs);
   EXPECT_EQ(sleeps_of(&spin, true), 0) << "though nothing is known yet";
-  for (int i = 0; i < kEnoughWaits; ++i) spin.note(int64_t{3'600'000'000});
+  for (int i = 0; i < kEnoughWaits; ++i) spin.note(kLongUs);
   EXPECT_EQ(sleeps_of(&spin, true), 0);
 }
 
