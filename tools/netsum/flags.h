@@ -12,7 +12,6 @@
 
 #include "netsum/options.h"
 #include "netsum/status.h"
-#include "src/base/spin_setting.h"
 #include "tools/netsum/quantity.h"
 
 namespace netsum::tool {
