@@ -58,39 +58,38 @@ void prepare(BenchCollective collective, int rank, int ranks, const BenchTensor&
             tensor.output + own.first * element);
 }
 
-Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor,
-           std::chrono::milliseconds timeout) {
-  const int rank = communicator.rank(), ranks = communicator.world_size();
+BenchCall::BenchCall(BenchCollective collective, int rank, int ranks, const BenchTensor& tensor)
+    : collective_(collective),
+      options_{.type = tensor.type, .op = tensor.op},
+      whole_{tensor.input, tensor.output, tensor.count},
+      // The root needs no copy.
+      of_root_{tensor.input, rank == kRoot ? nullptr : tensor.output, tensor.count * size_of(tensor.type)} {
   const size_t element = size_of(tensor.type);
-  const ReduceOptions options{.type = tensor.type, .op = tensor.op};
-  const TensorView whole{tensor.input, tensor.output, tensor.count};
-  std::vector<BufferView> buffers;
-  std::vector<TensorView> parts;
   for (int part = 0; part < ranks; ++part) {
     const auto [first, last] = part_of(tensor.count, part, ranks);
     uint8_t* const output = tensor.output + first * element;
     uint8_t* const input = is_in_place(collective, rank) ? output : tensor.input + first * element;
-    buffers.push_back({input, output, (last - first) * element});
-    parts.push_back({tensor.input + first * element, output, last - first});
+    buffers_.push_back({input, output, (last - first) * element});
+    parts_.push_back({tensor.input + first * element, output, last - first});
   }
-  switch (collective) {
+}
+
+Work BenchCall::start(Communicator& communicator, std::chrono::milliseconds timeout) const {
+  switch (collective_) {
     case BenchCollective::kAllReduce:
-      return communicator.all_reduce(whole, options);
-    case BenchCollective::kBroadcast: {
-      // The root needs no copy.
-      const BufferView buffer{tensor.input, rank == kRoot ? nullptr : tensor.output, tensor.count * element};
-      return communicator.broadcast({&buffer, 1}, kRoot, {});
-    }
+      return communicator.all_reduce(whole_, options_);
+    case BenchCollective::kBroadcast:
+      return communicator.broadcast({&of_root_, 1}, kRoot, {});
     case BenchCollective::kAllGather:
-      return communicator.all_gather(buffers, {});
+      return communicator.all_gather(buffers_, {});
     case BenchCollective::kGather:
-      return communicator.gather(buffers, kRoot, {});
+      return communicator.gather(buffers_, kRoot, {});
     case BenchCollective::kScatter:
-      return communicator.scatter(buffers, kRoot, {});
+      return communicator.scatter(buffers_, kRoot, {});
     case BenchCollective::kReduce:
-      return communicator.reduce({&whole, 1}, kRoot, options);
+      return communicator.reduce({&whole_, 1}, kRoot, options_);
     case BenchCollective::kReduceScatter:
-      return communicator.reduce_scatter(parts, options);
+      return communicator.reduce_scatter(parts_, options_);
     case BenchCollective::kBarrier:
       return communicator.start_barrier(timeout);
     case BenchCollective::kBoth:

@@ -56,9 +56,23 @@ BenchPart part_of(size_t count, int part, int ranks);
 //
 // Copies what must be in the output beforehand, because the collective works in place.
 void prepare(BenchCollective collective, int rank, int ranks, const BenchTensor& tensor);
-// `timeout` is that of a barrier; the others have the communicator's.
-Work start(BenchCollective collective, Communicator& communicator, const BenchTensor& tensor,
-           std::chrono::milliseconds timeout);
+
+// A call of a collective on a tensor. Its arguments are made with it, so that start() takes the time of the call alone.
+class BenchCall {
+ public:
+  BenchCall(BenchCollective collective, int rank, int ranks, const BenchTensor& tensor);
+
+  // `timeout` is that of a barrier; the others have the communicator's.
+  Work start(Communicator& communicator, std::chrono::milliseconds timeout) const;
+
+ private:
+  BenchCollective collective_;
+  ReduceOptions options_;
+  TensorView whole_;
+  BufferView of_root_;               // the tensor of a broadcast
+  std::vector<BufferView> buffers_;  // the parts, to be moved
+  std::vector<TensorView> parts_;    // the parts, to be summed
+};
 
 // What elements [first, last) of the output must be on `rank` after the collective.
 struct BenchExpectation {

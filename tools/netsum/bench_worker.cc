@@ -119,6 +119,10 @@ class BenchRank {
       tensor.input.resize(settings.bytes);
       tensor.output.resize(settings.bytes);
     }
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      calls_.emplace_back(collective_of(i), communicator_->rank(), communicator_->world_size(),
+                          view_of(tensors_[i]));
+    works_.reserve(calls_.size());
   }
 
   // With compression: all ranks must have the same.
@@ -173,6 +177,7 @@ class BenchRank {
       const bool moved = stats_after.failovers != stats_before.failovers;  // counters restart at zero
       totals_.add(moved ? CommunicatorStats{} : stats_before, stats_after);
     }
+    works_.clear();
     if (Status status = wait_for_all(); !status.ok()) return status;
     Json event = {{"event", "iteration"}, {"n", n}, {"timed", timed}};
     if (gate_) event["stamp"] = {start_ns, end_ns, busy_before, busy_after};
@@ -221,10 +226,8 @@ class BenchRank {
 
   Status run_all() {
     if (compression_) return run_compressed();
-    std::vector<Work> works;
-    for (size_t i = 0; i < tensors_.size(); ++i)
-      works.push_back(start(collective_of(i), *communicator_, view_of(tensors_[i]), timeout_));
-    for (const Work& work : works) {
+    for (const BenchCall& call : calls_) works_.push_back(call.start(*communicator_, timeout_));
+    for (const Work& work : works_) {
       if (Status status = work.wait(); !status.ok()) return status;
     }
     return {};
@@ -305,6 +308,8 @@ class BenchRank {
   BenchData data_;
   std::vector<Tensor> tensors_;
   Totals totals_;
+  std::vector<BenchCall> calls_;  // of each tensor
+  std::vector<Work> works_;
   std::optional<StartGate> gate_;
   std::shared_ptr<const Compression> compression_;
   CompressionBuffers buffers_;
