@@ -173,8 +173,7 @@ void HostCore::sum_some(Step* step, uint32_t slot) {
     if (!find_inputs(*step, slot, piece, &inputs)) return;
     uint8_t* const sum =
         shared ? segment_->sum(slot) + (piece.begin - step->begin) * size_of(whole.type()) : own_sum_.data();
-    const bool fits = local_sum_.run(
-        Operation(0, sum_of(*step, inputs, piece, sum), options_.world_size, options_.encoding));
+    const bool fits = local_sum_.run(whole.encoding(), all_of(*step, inputs, piece, sum));
     left_.begin = piece.end;
     if (shared) {
       if (!fits) segment_->note(slot, local()).overflow = 1;
@@ -264,8 +263,20 @@ bool HostCore::read_input(const Step& step, uint32_t slot, size_t rank, Range pi
   return ok;
 }
 
-// On one host an all-reduce, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops what it does
-// not receive. Of several hosts, each says which parts it has, and which it needs.
+// What one of all ranks on this host sums, whatever the role: zeros lie where a rank contributes nothing, and copy_out() drops
+// what it does not receive.
+TensorSequence HostCore::all_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
+  const Operation& whole = *step.pending->operation;
+  std::vector<TensorView> tensors = whole.tensors_of(piece.begin, piece.size());
+  const uint8_t* input = inputs.front();
+  for (TensorView& view : tensors) {
+    view.input = std::exchange(input, input + view.count * size_of(whole.type()));
+    view.output = std::exchange(sum, sum + view.count * size_of(whole.type()));
+  }
+  return {whole.type(), std::move(tensors), {inputs.begin() + 1, inputs.end()}, whole.offset_of(piece.begin)};
+}
+
+// Of several hosts, each says which parts it has, and which it needs.
 OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
   OperationSpec spec;
@@ -285,7 +296,7 @@ OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range pie
     sum += view.count * size_of(whole.type());
   };
   const Role& role = whole.role();
-  if (alone() || (role.contributors.of(0) == Ranks::kEvery && role.receivers.of(0) == Ranks::kEvery)) {
+  if (role.contributors.of(0) == Ranks::kEvery && role.receivers.of(0) == Ranks::kEvery) {
     for (const TensorView& view : whole.tensors_of(piece.begin, piece.size())) add(view, true, true);
     return spec;
   }

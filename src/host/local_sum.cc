@@ -1,6 +1,7 @@
 #include "src/host/local_sum.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace netsum {
 
@@ -8,29 +9,31 @@ LocalSum::LocalSum(uint32_t payload_bytes) : payload_bytes_(payload_bytes), agre
   for (auto& payload : payloads_) payload.resize(payload_bytes);
 }
 
-bool LocalSum::run(const Operation& operation) {
+bool LocalSum::run(const Encoding& encoding, const TensorSequence& all) {
   bool fits = true;
-  const size_t count = operation.count();
-  const size_t per_chunk = operation.encoding().chunk_elements(payload_bytes_);
-  for (size_t begin = 0; begin < count; begin += per_chunk)
-    fits &= run_chunk(operation, operation.chunk_of(begin, std::min(per_chunk, count - begin)));
+  const size_t per_chunk = encoding.chunk_elements(payload_bytes_);
+  for (size_t begin = 0; begin < all.count(); begin += per_chunk)
+    fits &= run_chunk(encoding, {&all, begin, std::min(per_chunk, all.count() - begin)});
   return fits;
 }
 
-bool LocalSum::run_chunk(const Operation& operation, Chunk&& chunk) {
-  operation.scan(chunk, agreed_.data());
-  chunk.agreed = agreed_.data();
-  const ChunkPlan plan = operation.plan(chunk, payload_bytes_);
-  if (plan.packets == 0) operation.decode_zeros(chunk);
+bool LocalSum::run_chunk(const Encoding& encoding, const Elements& chunk) {
+  const uint8_t* const agreed = agreed_.data();
+  if (encoding.agrees()) encoding.scan(chunk, agreed_.data());
+  const ChunkPlan plan = encoding.plan(chunk, agreed, payload_bytes_);
+  if (plan.packets == 0) encoding.decode_zeros(chunk);
   Payloads payloads{};
   for (size_t i = 0; i < payloads.size(); ++i) payloads[i] = payloads_[i].data();
   bool fits = true;
   for (size_t i = 0; i < plan.packets; ++i) {
-    if (operation.sum(chunk, plan.packet[i])) continue;
-    operation.encode(chunk, plan.packet[i], payloads_[plan.together ? i : 0].data());
-    if (!plan.together) fits &= operation.decode(chunk, plan.packet[i], payloads);
+    const PacketPlan& packet = plan.packet[i];
+    if (encoding.sum(chunk, agreed, packet)) continue;
+    uint8_t* const payload = payloads_[plan.together ? i : 0].data();
+    if (packet.payload_bytes >= 8) std::memset(payload + packet.payload_bytes - 8, 0, 8);
+    encoding.encode(chunk, agreed, packet, payload);
+    if (!plan.together) fits &= encoding.decode(chunk, agreed, packet, payloads);
   }
-  if (plan.together) fits = operation.decode(chunk, plan.packet[0], payloads);
+  if (plan.together) fits = encoding.decode(chunk, agreed, plan.packet[0], payloads);
   return fits;
 }
 

@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/worker/operation.h"
+#include "src/encoding/elements.h"
+#include "src/encoding/encoding.h"
 
 namespace netsum {
 
@@ -16,11 +17,11 @@ class LocalSum {
   // Chunks are cut and encoded as for packets of `payload_bytes`, so the sums have the same bits as over the network.
   explicit LocalSum(uint32_t payload_bytes);
 
-  // Sums all inputs of `operation` into its outputs. Returns false if an integer sum does not fit.
-  bool run(const Operation& operation);
+  // Sums all inputs of `all` into its outputs; all tensors have both. Returns false if an integer sum does not fit.
+  bool run(const Encoding& encoding, const TensorSequence& all);
 
  private:
-  bool run_chunk(const Operation& operation, Chunk&& chunk);
+  bool run_chunk(const Encoding& encoding, const Elements& chunk);
 
   const uint32_t payload_bytes_;
   std::array<std::vector<uint8_t>, kMaxPackets> payloads_;
