@@ -306,6 +306,17 @@ TEST(DriverSeatTest, TheWatchdogWakesTheEnginesThread) {
   seat.sleep();  // hangs without
 }
 
+TEST(DriverSeatTest, TheWatchdogTicksOnlyWhileThereAreOperations) {
+  DriverSeat seat(nullptr, std::make_shared<CallerScore>());
+  seat.leave(false);
+  for (int i = 0; i < 3; ++i) {
+    seat.watch(monotonic_us());
+    (void)seat.take();  // a driver comes in time
+    seat.leave(false);
+    seat.sleep();  // hangs if it ticks for ever, or if it has not started again
+  }
+}
+
 TEST(DriverSeatTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
   DriverSeat seat(nullptr, std::make_shared<CallerScore>());
   EXPECT_FALSE(seat.call());

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
+#include "src/base/clock.h"
+
 namespace netsum {
 namespace {
 
@@ -48,20 +50,36 @@ void DriverSeat::ring() {
 
 void DriverSeat::sleep() {
   pollfd polled[] = {{bell_.get(), POLLIN, 0}, {timer_.get(), POLLIN, 0}};
-  poll(polled, 2, -1);
+  idle_ticks_ = 0;
+  do {
+    poll(polled, 2, -1);
+  } while (polled[0].revents == 0 && !ends_sleep_at_tick());
   if (polled[0].revents != 0) clear(bell_.get());
-  if (polled[1].revents == 0) return;
-  watchdog_due_us_.store(0, std::memory_order_seq_cst);
-  clear(timer_.get());
+  if (polled[1].revents == 0 && !ticking_.load(std::memory_order_seq_cst)) return;
+  // In this order, and before the caller of this takes the seat: if another thread has it then, that thread's watch() starts
+  // the timer again.
+  set_timer(0);
+  ticking_.store(false, std::memory_order_seq_cst);
 }
 
-// Called after leave(): if the timer is due later, the engine's thread will find the seat free, or taken by a thread that
-// calls this or waits.
+// Whether an operation is without a driver, or there have been no operations lately, so that the timer is to stop.
+bool DriverSeat::ends_sleep_at_tick() {
+  clear(timer_.get());
+  idle_ticks_ = watched_.exchange(false, std::memory_order_relaxed) ? 0 : idle_ticks_ + 1;
+  const int64_t since_us = alone_since_us_.load(std::memory_order_seq_cst);
+  return since_us == 0 ? idle_ticks_ >= kIdleTicks : monotonic_us() - since_us >= kAloneUs;
+}
+
 void DriverSeat::watch(int64_t now_us) {
-  if (watchdog_due_us_.load(std::memory_order_seq_cst) - now_us >= kWatchdogUs / 2) return;
-  watchdog_due_us_.store(now_us + kWatchdogUs, std::memory_order_seq_cst);
-  const itimerspec in{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kWatchdogUs * 1'000}};
-  timerfd_settime(timer_.get(), 0, &in, nullptr);
+  alone_since_us_.store(now_us, std::memory_order_seq_cst);
+  watched_.store(true, std::memory_order_relaxed);
+  if (!ticking_.exchange(true, std::memory_order_seq_cst)) set_timer(kTickUs);
+}
+
+void DriverSeat::set_timer(int64_t interval_us) {
+  const timespec interval{.tv_sec = 0, .tv_nsec = interval_us * 1'000};
+  const itimerspec ticks{.it_interval = interval, .it_value = interval};
+  timerfd_settime(timer_.get(), 0, &ticks, nullptr);
 }
 
 }  // namespace netsum

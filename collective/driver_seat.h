@@ -3,7 +3,7 @@
 // waited for their operations at once; it then sleeps until it is called. So a small operation needs no other thread.
 //
 // A caller that leaves says whether the engine's thread has to go on. One that submits and does not wait would leave an
-// operation to nobody: the watchdog, a timer, wakes the engine's thread then.
+// operation to nobody: the watchdog, a timer that ticks while callers submit operations, wakes the engine's thread then.
 //
 // Outlives its engine, because a Work may. Thread rule: any thread, unless noted.
 #ifndef NETSUM_COLLECTIVE_DRIVER_SEAT_H_
@@ -45,8 +45,10 @@ class CallerScore {
 
 class DriverSeat {
  public:
-  // How long an operation may be without a driver.
-  static constexpr int64_t kWatchdogUs = 1'000;
+  // After which time a tick of the watchdog finds that an operation is without a driver, how long it ticks, and for how many ticks
+  // after the last operation. To set the timer for each operation would cost it a system call, which programs the processor's timer.
+  static constexpr int64_t kAloneUs = 500, kTickUs = 2'000;
+  static constexpr int kIdleTicks = 8;
   // A caller that begins to wait within this time after submit() has not done anything else. What submit() takes does not
   // count: it sends packets, and where ranks share a core, others run then.
   static constexpr int64_t kPromptUs = 200;
@@ -55,7 +57,11 @@ class DriverSeat {
   DriverSeat(EngineThread* engine, std::shared_ptr<CallerScore> score);
 
   // Null: another thread has the seat. The engine exists until leave().
-  EngineThread* take() { return taken_.exchange(true, std::memory_order_seq_cst) ? nullptr : engine_; }
+  EngineThread* take() {
+    if (taken_.exchange(true, std::memory_order_seq_cst)) return nullptr;
+    alone_since_us_.store(0, std::memory_order_relaxed);
+    return engine_;
+  }
   // As take(). If it returns null, the driver passes the seat on to the engine's thread when it leaves.
   EngineThread* take_or_call();
   // `needs_engine`: operations are in progress, or there is something that only the engine's thread does.
@@ -69,8 +75,8 @@ class DriverSeat {
 
   // The engine's thread, without the seat. Returns when it has been called, or by the watchdog.
   void sleep();
-  // An operation may have no driver: wakes the engine's thread in kWatchdogUs or, if it is to wake anyway, at least half of
-  // that.
+  // After leave(): an operation may have no driver. Wakes the engine's thread if nobody has taken the seat in kAloneUs or, as it
+  // ticks, up to kTickUs more.
   void watch(int64_t now_us);
 
   CallerScore& score() { return *score_; }
@@ -79,14 +85,19 @@ class DriverSeat {
 
  private:
   void ring();
+  bool ends_sleep_at_tick();
+  void set_timer(int64_t interval_us);  // 0: it does not tick
 
   EngineThread* const engine_;
   const std::shared_ptr<CallerScore> score_;
   std::atomic<bool> taken_{true};
   std::atomic<bool> called_{false};
   FileDescriptor bell_, timer_;
-  const bool can_sleep_;                     // the descriptors could be made
-  std::atomic<int64_t> watchdog_due_us_{0};  // 0: it is not set
+  const bool can_sleep_;                    // the descriptors could be made
+  std::atomic<int64_t> alone_since_us_{0};  // 0: no operation is without a driver
+  std::atomic<bool> watched_{false};        // since the last tick
+  std::atomic<bool> ticking_{false};
+  int idle_ticks_ = 0;
 };
 
 // An engine thread's part of an operation, which a caller who waits for the operation may drive.
