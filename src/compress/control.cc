@@ -30,8 +30,10 @@ constexpr int64_t kGentlerPercent = 1;
 constexpr uint64_t kLeastHold = 4, kLongestHold = 64;
 // The network has changed when its time of a byte has by this factor, or its share of packets sent again by this difference.
 constexpr int64_t kChangePercent = 150, kChangePpm = 10'000;
-// Steps between two probes of the network, where its traffic tells its rate and where it does not.
-constexpr uint64_t kProbePeriod = 4, kCalibrationPeriod = 16;
+// Steps between two probes of the network: where its traffic tells its rate; and where it does not, as many as make probes this
+// part of the time, within limits.
+constexpr uint64_t kCalibrationPeriod = 16, kLeastProbePeriod = 4, kMostProbePeriod = 16;
+constexpr int64_t kProbePercent = 3;
 
 Status invalid(std::string why) {
   return {ErrorCode::kInvalidArgument, std::move(why)};
@@ -268,8 +270,16 @@ class Control : public CompressionControl {
     const bool is_due =
         step_ >= probe_at_ || (step_ > 1 && (is_unknown ? estimates_.surprised() : estimates_.wants_burst()));
     if (!is_due || options_.levels.size() == 1) return 0;
-    probe_at_ = step_ + (is_unknown ? kProbePeriod : kCalibrationPeriod);
-    return estimates_.probe_bytes(!is_unknown);
+    const uint64_t bytes = estimates_.probe_bytes(!is_unknown);
+    probe_at_ = step_ + (is_unknown ? probe_period(bytes) : kCalibrationPeriod);
+    return bytes;
+  }
+
+  uint64_t probe_period(uint64_t bytes) const {
+    if (predicted_ns_ == 0) return kLeastProbePeriod;
+    const int64_t probe_ns = static_cast<int64_t>(bytes) * estimates_.costs().byte_ps / 1000;
+    const int64_t steps = probe_ns / std::max<int64_t>(1, predicted_ns_ / 100 * kProbePercent);
+    return std::clamp(static_cast<uint64_t>(steps), kLeastProbePeriod, kMostProbePeriod);
   }
 
   const CompressionControlOptions options_;
