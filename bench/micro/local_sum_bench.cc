@@ -39,14 +39,14 @@ void sum(benchmark::State& state, DataType type) {
   std::vector<std::vector<uint8_t>> all;
   for (size_t i = 0; i < inputs; ++i) all.push_back(random_input(type, rng));
   std::vector<uint8_t> output(kBytes);
-  OperationSpec spec;
-  spec.type = type;
-  spec.tensors = {{.input = all[0].data(), .output = output.data(), .count = kBytes / size_of(type)}};
-  for (size_t i = 1; i < inputs; ++i) spec.joint.more_inputs.push_back(all[i].data());
-  const Operation operation(0, spec, static_cast<int>(inputs));
+  std::vector<const void*> more_inputs;
+  for (size_t i = 1; i < inputs; ++i) more_inputs.push_back(all[i].data());
+  const TensorView first{.input = all[0].data(), .output = output.data(), .count = kBytes / size_of(type)};
+  const TensorSequence sequence(type, {first}, more_inputs);
+  const auto encoding = make_encoding({}, type, ReduceOp::kSum, static_cast<int>(inputs));
   LocalSum local_sum(kPayload);
   for (auto _ : state) {
-    NETSUM_ASSERT(local_sum.run(operation));
+    NETSUM_ASSERT(local_sum.run(*encoding, sequence));
     benchmark::ClobberMemory();
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kBytes));
