@@ -287,25 +287,20 @@ OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range pie
   spec.joint.more_inputs.assign(inputs.begin() + 1, inputs.end());
   spec.joint.context = whole.signature();
   spec.joint.first_offset = whole.offset_of(piece.begin);
-  const uint8_t* input = inputs.front();
-  const auto add = [&](TensorView view, bool has, bool needs) {
-    view.input = has ? input : nullptr;
-    view.output = needs ? sum : nullptr;
-    spec.tensors.push_back(view);
-    input += view.count * size_of(whole.type());
-    sum += view.count * size_of(whole.type());
-  };
   const Role& role = whole.role();
   if (role.contributors.of(0) == Ranks::kEvery && role.receivers.of(0) == Ranks::kEvery) {
-    for (const TensorView& view : whole.tensors_of(piece.begin, piece.size())) add(view, true, true);
+    spec.tensors = all_of(step, inputs, piece, sum).tensors();
     return spec;
   }
   const bool moved = step.pending->result == Result::kMoved;
   whole.chunk_of(piece.begin, piece.size()).for_each_run([&](const Run& run) {
-    TensorView view;
-    view.count = run.count;
-    view.id = run.tensor_id;
-    add(view, !moved || is_here(role.contributors.of(run.tensor)), is_here(role.receivers.of(run.tensor)));
+    const size_t offset = run.done * size_of(whole.type());
+    const bool has = !moved || is_here(role.contributors.of(run.tensor));
+    const bool needs = is_here(role.receivers.of(run.tensor));
+    spec.tensors.push_back({.input = has ? inputs.front() + offset : nullptr,
+                            .output = needs ? sum + offset : nullptr,
+                            .count = run.count,
+                            .id = run.tensor_id});
   });
   return spec;
 }
