@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-compression bench-controller bench-hooks bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results tables chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
+.PHONY: help setup build demo bench bench-quick bench-shares bench-sparse bench-training bench-compression bench-controller bench-hooks bench-thresholds bench-failures bench-jobs bench-floods bench-loss profile results chaos check test soak test-asan test-tsan test-kernel lint format deb wheel install clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,13 +26,10 @@ bench: build ## Compare netsum with Gloo and Open MPI in a rack (root; 15 minute
 bench-quick: build ## The same with few iterations, in less than three minutes
 	@.venv/bin/python -m netsum_bench.rack_bench --quick $(BENCH_FLAGS)
 
-results: build ## Measure the figures of the docs and write their tables (root; ONLY=rack,loss BUDGET=minutes FULL=1)
+results: build ## Run the benchmarks; tables and plots in build/results (root; ONLY=rack,loss BUDGET=minutes FULL=1 PUBLISH=1)
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.micro_bench --build-only
-	@.venv/bin/python -m netsum_bench.results $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full)
-
-tables: setup ## Write the tables of the docs from docs/data, and mark outdated ones
-	@.venv/bin/python -m netsum_bench.results --tables
+	@.venv/bin/python -m netsum_bench.results $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(FULL),--full) $(if $(PUBLISH),--publish)
 
 profile: build ## Sample one side of a job: its flame graph, and its time by pass (root; CASE=worker|daemon|xdp|one-host)
 	@.venv/bin/python -m netsum_bench.profile $(if $(CASE),--case $(CASE)) $(BENCH_FLAGS)
@@ -86,7 +83,7 @@ test: setup ## Run all tests except the soak tests; the last line has the counts
 check: setup ## Build what changed, and run the tests that take less than three minutes in total
 	@scripts/test.sh check $(JOBS)
 
-soak: setup ## Run the soak tests, all or ONLY=REGEX; updates docs/soak.md
+soak: setup ## Run the soak tests, all or ONLY=REGEX
 	@NETSUM_SOAK_ONLY='$(ONLY)' scripts/test.sh soak $(JOBS)
 
 test-asan: setup ## Run the C++ tests under AddressSanitizer and UBSan
@@ -102,7 +99,6 @@ test-kernel: build ## Boot Debian's own kernel under qemu and test XDP and AF_XD
 lint: setup ## Check formatting, include directions and documents; run ruff, and clang-tidy on changed files (ALL=1: on all)
 	@scripts/build.sh release $(JOBS)
 	@scripts/lint.sh $(if $(ALL),--all,--changed)
-	@.venv/bin/python -m netsum_bench.results --check
 
 format: setup ## Format C, C++ and Python files with clang-format and ruff
 	@scripts/lint.sh --fix-format

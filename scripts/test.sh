@@ -2,8 +2,7 @@
 # scripts/test.sh WHAT [JOBS]: builds, runs tests and ends with one line of counts.
 #   all     every test but the soak tests, in the release build (make test)
 #   check   what is told in three minutes: unit, conformance and short simulation tests, layout, includes (make check)
-#   soak    the tests that are too long for `all`, or those whose names match NETSUM_SOAK_ONLY, a regular expression;
-#           updates docs/soak.md (make soak)
+#   soak    the tests that are too long for `all`, or those whose names match NETSUM_SOAK_ONLY, a regular expression (make soak)
 #   asan    the tests of C++ and of the command under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -177,8 +176,7 @@ if [ "$what" = all ]; then run_failed_again; fi
 
 step "done"
 if [ ${#runners[@]} -eq 0 ]; then
-  echo "test.sh: no soak test has a name that matches '$soak_only'; docs/soak.md lists them" >&2
+  echo "test.sh: no soak test has a name that matches '$soak_only'; $results/soak-tests.txt lists them" >&2
   exit 1
 fi
-if [ "$what" = soak ]; then .venv/bin/python scripts/record_soak.py "$results" "${runners[@]}"; fi
 python3 scripts/summarize_tests.py "$results" "${runners[@]}"

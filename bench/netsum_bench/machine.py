@@ -3,6 +3,7 @@
 import os
 import pathlib
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,11 @@ def processor():
 
 def machine():
     return f"{processor()}; {os.cpu_count()} cores; Linux {platform.release()}"
+
+
+def version():
+    """Of netsum in this tree."""
+    return re.search(r"project\(netsum VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
 
 
 def git(*arguments):

@@ -124,6 +124,20 @@ def notes(found, rate, size, counts):
     return "".join(f"\n{line}.  " for line in lines)
 
 
+def place_of(system, rate):
+    """Where the sums are made."""
+    return "aggregator on this host" if (rate, system) == ("host", "netsum-user") else SYSTEMS[system][1]
+
+
+def clear_winner(found, place, systems):
+    """The float32 system with the least median at a place (rate, workers, bytes), if its range of 10 to 90 % ends before
+    every other's begins."""
+    of = {s: found[(*place, s)] for s in systems if "median" in found.get((*place, s), {}) and not is_lossy(s)}
+    best = min(of, key=lambda s: of[s]["median"], default=None)
+    clear = len(of) > 1 and all(of[best]["high"] < cell["low"] for s, cell in of.items() if s != best)
+    return best if clear else None
+
+
 def one_table(found, rate, size):
     counts = sorted({n for (r, n, s, _) in found if (r, s) == (rate, size)})
     present = [system for system in SYSTEMS if any((rate, n, size, system) in found for n in counts)]
@@ -144,10 +158,9 @@ def one_table(found, rate, size):
     rows = []
     for system in present:
         of = [found.get((rate, n, size, system)) for n in counts]
-        where = "aggregator on this host" if (rate, system) == ("host", "netsum-user") else SYSTEMS[system][1]
         row = [
             SYSTEMS[system][0],
-            where,
+            place_of(system, rate),
             *(
                 "" if c is None else time_text(c, c.get("median") == best[n] and not is_lossy(system))
                 for n, c in zip(counts, of, strict=True)

@@ -1,14 +1,15 @@
-"""Takes the figures of the documentation, and writes them into it.
+"""Runs the benchmarks behind the published figures, and writes their tables.
 
-Every table of figures in docs/*.md and README.md stands between two marks, <!-- figures NAME --> and <!-- end NAME -->, and is
-written from the records in docs/data/*.jsonl: by commit, machine, command and date. Nothing else writes there. Records are
-added measurement by measurement, so a run that is interrupted loses nothing; what is measured again replaces the old.
+Records go to build/results/PIECE.jsonl, measurement by measurement, so a run that is interrupted loses nothing; what is
+measured again replaces the old. build/results/results.md has all tables of all records, and the plots lie beside it. No file
+of the repository changes, except with PUBLISH=1, which a release uses: it writes the tables of README.md and
+docs/results.md, which stand between <!-- figures NAME --> and <!-- end NAME -->.
 
   make results                          every piece, in order of importance (root; two to three hours)
   make results ONLY=rack,one-host       these pieces
   make results BUDGET=10                what fits into so many minutes
   make results ONLY=rack FULL=1         with 16 workers and 64 MiB
-  make tables                           only writes the tables; says which are older than what they measure
+  make results ONLY=rack PUBLISH=1      and write the published tables
 """
 
 import argparse
@@ -21,23 +22,10 @@ import sys
 import time
 
 from netsum_bench import rack_bench, tables
-from netsum_bench.machine import ROOT, git
+from netsum_bench.machine import ROOT, version
 from netsum_bench.records import compact, latest, load
 
-ENGINE = ["include", "src", "wire", "aggregator", "collective", "cmake"]
-RACK = [*ENGINE, "tools/netsum", "bench/netsum_bench"]
-NOT_MEASURED = [
-    ":(exclude)*_test.cc",
-    ":(exclude)*test_*",
-    ":(exclude)*/testing.*",
-    ":(exclude)bench/tests",
-    # What only shows records. The flags of a piece are part of its records.
-    ":(exclude)bench/netsum_bench/results.py",
-    ":(exclude)bench/netsum_bench/tables.py",
-    ":(exclude)bench/netsum_bench/*_report.py",
-    ":(exclude)bench/netsum_bench/pages.py",
-    ":(exclude)*.md",
-]
+RESULTS = ROOT / "build/results"
 PYTHON, NETSUM = ".venv/bin/python", "build/release/tools/netsum/netsum"  # from the root
 OUTPUT = "OUTPUT"  # stands for the file of the piece's records
 
@@ -50,7 +38,6 @@ class Piece:
     minutes: float
     command: list
     key: tuple
-    measures: list  # paths whose later change makes the figures old
     full: tuple = ()  # flags for what takes long
     has_budget: bool = False
     only_full: bool = False
@@ -58,11 +45,7 @@ class Piece:
 
     @property
     def path(self):
-        return ROOT / "docs/data" / f"{self.name}.jsonl"
-
-    @property
-    def pathspecs(self):
-        return [*self.measures, *NOT_MEASURED]
+        return RESULTS / f"{self.name}.jsonl"
 
 
 def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
@@ -73,7 +56,6 @@ def training(name, minutes, model, systems, more=(), full=("--workers", "4,8")):
         minutes,
         [*command, *more, "--systems", systems],
         ("model", "workers", "rate", "system"),
-        [*RACK, "torch"],
         full,
         True,
     )
@@ -85,11 +67,11 @@ EQUAL_SYSTEMS = "netsum-user,netsum-shards,gloo,openmpi"
 COMPRESSED = f"netsum-user,gloo,openmpi,{','.join(rack_bench.COMPRESSED)}"
 
 
-def door(name, minutes, systems, measures, sizes="4Ki,1Mi,16Mi"):
+def door(name, minutes, systems, sizes="4Ki,1Mi,16Mi"):
     """A piece of the rack benchmark: all-reduces of 8 workers through a plug-in or with an option, beside the usual way."""
     command = [*RACK_BENCH, "--workers", "8", "--rates", "100mbit", "--sizes", sizes]
     key = ("rate", "workers", "bytes", "system")
-    return Piece(name, minutes, [*command, "--systems", systems], key, [*RACK, *measures], (), True)
+    return Piece(name, minutes, [*command, "--systems", systems], key, (), True)
 
 
 # In order of importance.
@@ -99,19 +81,15 @@ PIECES = [
         16,
         RACK_BENCH,
         ("rate", "workers", "bytes", "system"),
-        RACK,
         ("--full",),
         True,
     ),
-    Piece(
-        "shares", 7, [PYTHON, "-m", "netsum_bench.shares_bench"], ("rate", "workers", "bytes", "system"), RACK, (), True
-    ),
+    Piece("shares", 7, [PYTHON, "-m", "netsum_bench.shares_bench"], ("rate", "workers", "bytes", "system"), (), True),
     Piece(
         "sparse",
         15,
         [PYTHON, "-m", "netsum_bench.sparse_bench"],
         ("rate", "workers", "count", "pattern", "overlap", "density", "system"),
-        [*RACK, "torch"],
         ("--selection", "full"),
         True,
     ),
@@ -120,21 +98,19 @@ PIECES = [
         11,
         [PYTHON, "-m", "netsum_bench.collectives_bench"],
         ("rate", "workers", "collective", "bytes", "system"),
-        RACK,
         (),
         True,
     ),
-    Piece("one-host", 5, ONE_HOST, ("workers", "bytes", "system"), RACK, (), True),
-    door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi", ["mpi"]),
-    door("lanes8", 6, "netsum-user,netsum-xdp,netsum-user-lanes8,netsum-xdp-lanes8,gloo,openmpi", []),
-    door("nccl", 2, "netsum-user,netsum-nccl", ["nccl"]),
-    door("compressed", 5, COMPRESSED, [], "16Mi"),
+    Piece("one-host", 5, ONE_HOST, ("workers", "bytes", "system"), (), True),
+    door("mpi", 3.5, "netsum-user,netsum-mpi,openmpi"),
+    door("lanes8", 6, "netsum-user,netsum-xdp,netsum-user-lanes8,netsum-xdp-lanes8,gloo,openmpi"),
+    door("nccl", 2, "netsum-user,netsum-nccl"),
+    door("compressed", 5, COMPRESSED, "16Mi"),
     Piece(
         "rack-9000",
         2,
         [*RACK_BENCH, "--mtu", "9000", "--rates", "none", "--sizes", "1Mi,16Mi", "--systems", EQUAL_SYSTEMS],
         ("rate", "workers", "bytes", "system"),
-        RACK,
         (),
         True,
     ),
@@ -143,7 +119,6 @@ PIECES = [
         3,
         [*RACK_BENCH, "--rates", "none", "--sizes", "4Ki,1Mi,16Mi", "--systems", f"{EQUAL_SYSTEMS},netsum-xdp"],
         ("rate", "workers", "bytes", "system"),
-        RACK,
         (),
         True,
         least_cores=16,
@@ -153,12 +128,11 @@ PIECES = [
         2,
         [*ONE_HOST, "--systems", "netsum-memory,openmpi-memory"],
         ("workers", "bytes", "system"),
-        RACK,
         (),
         True,
         least_cores=16,
     ),
-    dataclasses.replace(door("compressed-16-cores", 3, COMPRESSED, [], "16Mi"), least_cores=16),
+    dataclasses.replace(door("compressed-16-cores", 3, COMPRESSED, "16Mi"), least_cores=16),
     training("training", 4, "lm", "gloo,netsum-xdp", full=("--models", "digits,lm", "--workers", "4,8")),
     training(
         "fsdp",
@@ -173,34 +147,28 @@ PIECES = [
         3,
         [PYTHON, "-m", "netsum_bench.loss_bench"],
         ("loss", "system", "workers", "rate"),
-        RACK,
         ("--size", "16Mi"),
         True,
     ),
-    Piece(
-        "failures", 4, [PYTHON, "-m", "netsum_bench.failures_bench", "--rounds", "3"], ("scenario", "dataplane"), RACK
-    ),
-    Piece("jobs", 1.5, [PYTHON, "-m", "netsum_bench.jobs_bench"], ("rate", "what"), RACK),
+    Piece("failures", 4, [PYTHON, "-m", "netsum_bench.failures_bench", "--rounds", "3"], ("scenario", "dataplane")),
+    Piece("jobs", 1.5, [PYTHON, "-m", "netsum_bench.jobs_bench"], ("rate", "what")),
     Piece(
         "floods",
         2,
         [PYTHON, "-m", "netsum_bench.flood_bench", "--rounds", "3"],
         ("dataplane", "flood", "arm"),
-        [*RACK, "tests/attack"],
     ),
     Piece(
         "simulation",
         1.5,
         [PYTHON, "-m", "netsum_bench.capture", "--output", OUTPUT, "--", NETSUM, "simulate", "--runs", "20000"],
         ("what",),
-        [*ENGINE, "emulate", "tools/netsum/simulate.cc"],
     ),
     Piece(
         "chaos",
         11,
         [PYTHON, "-m", "netsum_bench.capture", "--output", OUTPUT, "--", PYTHON, "tests/chaos/chaos.py", "--seed", "1"],
         ("what",),
-        [*RACK, "torch", "tests/chaos"],
         only_full=True,
     ),
     Piece(
@@ -220,7 +188,6 @@ PIECES = [
             "netsum-user,netsum-user-multicast,netsum-user-af_xdp,netsum-xdp,netsum-xdp-af_xdp",
         ],
         ("rate", "workers", "bytes", "system"),
-        RACK,
         (),
         True,
         True,
@@ -230,7 +197,6 @@ PIECES = [
         30,
         [PYTHON, "-m", "netsum_bench.compression_bench", "--budget", "30"],
         ("rate", "model", "workers", "seed", "system"),
-        [*RACK, "torch"],
         ("--budget", "600"),
         True,
     ),
@@ -239,14 +205,12 @@ PIECES = [
         3,
         [PYTHON, "-m", "netsum_bench.thresholds_bench"],
         ("model", "method", "ratio"),
-        ["src/compress", "src/kernels", "bench/netsum_bench/demo"],
     ),
     Piece(
         "verify",
         3,
         [PYTHON, "-m", "netsum_bench.verify_bench"],
         ("workers", "bytes", "mode"),
-        RACK,
         (),
         True,
     ),
@@ -255,7 +219,6 @@ PIECES = [
         5,
         [PYTHON, "-m", "netsum_bench.predict_bench"],
         ("workers", "bytes", "data"),
-        RACK,
         (),
         True,
     ),
@@ -264,7 +227,6 @@ PIECES = [
         20,
         [PYTHON, "-m", "netsum_bench.lies_bench"],
         ("what",),
-        [*ENGINE, "emulate", "tools/netsum/simulate.cc"],
         (),
         True,
     ),
@@ -273,17 +235,15 @@ PIECES = [
         6,
         [PYTHON, "-m", "netsum_bench.controller_bench"],
         ("workers", "phase", "system"),
-        [*RACK, "torch"],
     ),
     Piece(
         "hooks",
         4,
         [PYTHON, "-m", "netsum_bench.hooks_bench"],
         ("workers", "load", "method", "hook"),
-        [*RACK, "torch"],
     ),
-    Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",), RACK),
-    Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",), [*ENGINE, "bench/micro"]),
+    Piece("profile", 1.5, [PYTHON, "-m", "netsum_bench.profile"], ("case",)),
+    Piece("micro", 1, [PYTHON, "-m", "netsum_bench.micro_bench"], ("benchmark",)),
 ]
 
 
@@ -309,25 +269,8 @@ def measure(piece, full, minutes):
     return status == 0
 
 
-def age(piece, runs):
-    """A sentence, if the figures may not be those of the present code."""
-    for run in runs:
-        changed = [
-            name for name in run["changed"] if any(name == p or name.startswith(p + "/") for p in piece.measures)
-        ]
-        if changed:
-            return f" **Taken with uncommitted changes** to {', '.join(changed[:3])}."
-    commits = {run["commit"] for run in runs}
-    for commit in sorted(commits):
-        if not git("cat-file", "-t", commit):
-            return " **Old**: its commit is not in this repository."
-        if git("diff", "--stat", commit, "HEAD", "--", *piece.pathspecs):
-            count = git("rev-list", "--count", f"{commit}..HEAD", "--", *piece.pathspecs)
-            return f" **Old**: {count} later commits changed what it measures."
-    return ""
-
-
 def provenance(piece, records):
+    """What was measured: version, command, and where and when."""
     runs = []
     for record in records:
         if record["run"] not in runs:
@@ -339,45 +282,37 @@ def provenance(piece, records):
         f"{of[0]['date'][:10]}, commit `{commit}`, {machine}, load before it {max(run['load'] for run in of):.1f}"
         for (commit, machine), of in by_commit.items()
     )
-    return f"*`make results ONLY={piece.name}`: {said}.*{age(piece, runs)}"
+    return f"*netsum {version()}, `make results ONLY={piece.name}`: {said}.*"
 
 
 def block(name):
-    """The text between the marks of `name`: a piece's, or one of its tables', PIECE:TABLE."""
+    """A table with what was measured, or None without records. `name` is a piece's, or one of its tables', PIECE:TABLE."""
     piece_name, _, part = name.partition(":")
     piece = next(p for p in PIECES if p.name == piece_name)
     if not piece.path.exists():
-        return f"*Not measured yet: `make results ONLY={piece.name}`.*"
+        return None
     records = latest(load(piece.path), *piece.key)
-    if piece.key == ("benchmark",):  # which are taken, and become old, one by one
+    if piece.key == ("benchmark",):  # which are taken one by one
         records = [record for record in records if record["benchmark"] == part]
-        if not records:
-            return f"*Not measured yet: `make results ONLY={piece.name}`.*"
-    return f"{provenance(piece, records)}\n\n{tables.TABLES[name](records)}"
+    return f"{provenance(piece, records)}\n\n{tables.TABLES[name](records)}" if records else None
 
 
-MARKS = re.compile(r"(<!-- figures (\S+) -->\n)(?:.*?\n)??(<!-- end \2 -->)", re.DOTALL)
+def write_page():
+    """All tables of all records, in build/results/results.md."""
+    blocks = {name: block(name) for name in tables.TABLES}
+    page = "\n\n".join(f"## {name}\n\n{text}" for name, text in blocks.items() if text)
+    (RESULTS / "results.md").write_text(f"# Measured figures\n\n{page}\n", encoding="utf-8")
 
 
-AGE = re.compile(r" \*\*(Old|Taken with).*")
+MARKS = re.compile(r"(<!-- figures (\S+) -->\n)(.*?)\n?(<!-- end \2 -->)", re.DOTALL)
+PUBLISHED = [ROOT / "README.md", ROOT / "docs/results.md"]
 
 
-def write_tables(check=False, with_age=True):
-    """Writes all tables; with `check` only tells which differ. Returns the files that (would) change."""
-    same = (lambda a, b: a == b) if with_age else (lambda a, b: AGE.sub("", a) == AGE.sub("", b))
-    changed = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+def publish():
+    """Writes the tables of the documents. What has no records stays as it is."""
+    for path in PUBLISHED:
         old = path.read_text(encoding="utf-8")
-        new = MARKS.sub(lambda found: f"{found[1]}{block(found[2])}\n{found[3]}", old)
-        if not same(old, new):
-            changed.append(path)
-            if not check:
-                path.write_text(new, encoding="utf-8")
-            print(
-                f"{path.relative_to(ROOT)}: "
-                + ("not the tables of docs/data, or old without saying so: make tables" if check else "written")
-            )
-    return changed
+        path.write_text(MARKS.sub(lambda m: f"{m[1]}{block(m[2]) or m[3]}\n{m[4]}", old), encoding="utf-8")
 
 
 def parse_arguments():
@@ -386,26 +321,23 @@ def parse_arguments():
     parser.add_argument("--only", default=",".join(names), help="of: %(default)s")
     parser.add_argument("--full", action="store_true", help="also what takes long")
     parser.add_argument("--budget", type=float, help="minutes for all pieces together")
-    parser.add_argument("--tables", action="store_true", help="measure nothing")
-    parser.add_argument("--check", action="store_true", help="measure and write nothing; fail where a table differs")
+    parser.add_argument("--publish", action="store_true", help="write the tables of README.md and docs/results.md")
     options = parser.parse_args()
     options.only = options.only.split(",")
     unknown = set(options.only) - set(names)
     if unknown:
         parser.error(f"--only: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if not (options.tables or options.check) and os.geteuid() != 0:
+    if os.geteuid() != 0:
         parser.exit(3, "results: virtual racks need root: run it with sudo\n")
     return options
 
 
 def main():
     options = parse_arguments()
-    if options.check:
-        return 1 if write_tables(check=True) else 0
     failed = []
     begun = time.monotonic()
     wanted = [piece for piece in PIECES if piece.name in options.only and (options.full or not piece.only_full)]
-    for number, piece in enumerate([] if options.tables else wanted):
+    for number, piece in enumerate(wanted):
         share = None
         if options.budget is not None:  # what is left, in proportion to what each needs
             left = options.budget - (time.monotonic() - begun) / 60
@@ -422,8 +354,10 @@ def main():
             compact(piece.path, *piece.key)
             if piece.name in tables.PLOTS:
                 tables.PLOTS[piece.name](load(piece.path), piece.path.with_suffix(".svg"))
-        write_tables()
-    write_tables()
+        write_page()
+    if options.publish:
+        publish()
+    print(f"the tables: {(RESULTS / 'results.md').relative_to(ROOT)}")
     if failed:
         print(f"not all of it went well: {', '.join(failed)} (what was measured is kept)")
     return 1 if failed else 0

@@ -216,46 +216,36 @@ def test_records_stay_and_the_last_run_counts(tmp_path):
     assert all(r["run"]["machine"] and r["run"]["command"] for r in found)
 
 
-def test_a_table_older_than_what_it_measures_says_so():
-    piece = results.PIECES[0]
-    commits = machine.git("rev-list", "--max-count=2", "HEAD", "--", *piece.pathspecs).split()
-    if len(commits) < 2:
-        pytest.skip("no history here")
-    assert "Old" in results.age(piece, [{"commit": commits[1], "changed": []}])
-    assert "Old" in results.age(piece, [{"commit": "0" * 40, "changed": []}])
-    assert results.age(piece, [{"commit": commits[0], "changed": []}]) == ""
-    assert results.age(piece, [{"commit": commits[0], "changed": ["README.md", "docs/data/rack.jsonl"]}]) == ""
-    assert "uncommitted" in results.age(piece, [{"commit": commits[0], "changed": ["src/a.cc"]}])
+def test_published_tables_have_marks_and_functions():
+    for page in results.PUBLISHED:
+        text = page.read_text(encoding="utf-8")
+        names = [found[2] for found in results.MARKS.finditer(text)]
+        assert text.count("<!-- figures ") == len(names) > 0, "every start has its end"
+        assert set(names) <= set(tables.TABLES)
 
 
-def test_every_folder_of_the_library_is_measured():
-    sources = machine.git("ls-files", "--", "*/CMakeLists.txt").splitlines()
-    if not sources:
-        pytest.skip("no history here")
-    not_measured = {
-        "bench",
-        "emulate",
-        "examples",
-        "mpi",
-        "nccl",
-        "tests",
-        "tools",
-        "torch",
-    }  # parts of it are named by the pieces
-    assert {path.split("/")[0] for path in sources} - not_measured <= set(results.ENGINE)
-    assert all((machine.ROOT / path).exists() for piece in results.PIECES for path in piece.measures)
+def test_publishing_writes_the_tables_that_have_records(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- figures rack:systems -->\nold\n<!-- end rack:systems -->\n<!-- figures loss -->\nkept\n<!-- end loss -->\n"
+    )
+    monkeypatch.setattr(results, "PUBLISHED", [page])
+    out = records.append_to(tmp_path / "rack.jsonl")
+    out(record("netsum-user", [100.0] * 7))
+    results.write_page()
+    results.publish()
+    text = page.read_text()
+    assert f"netsum {machine.version()}, `make results ONLY=rack`" in text and "old" not in text and "kept" in text
+    assert "100 [100 - 100]" in text and "100 [100 - 100]" in (tmp_path / "results.md").read_text()
 
 
-def test_every_mark_in_the_docs_has_a_table():
-    pages = [machine.ROOT / "README.md", *(machine.ROOT / "docs").glob("*.md")]
-    names = [found[2] for page in pages for found in results.MARKS.finditer(page.read_text(encoding="utf-8"))]
-    starts = sum(page.read_text(encoding="utf-8").count("<!-- figures ") for page in pages)
-    assert starts == len(names) > 0, "every start has its end"
-    assert set(names) == set(tables.TABLES), "and every table has its place"
+def test_only_a_clear_winner_is_bold():
+    def table(netsum, gloo):
+        return tables.by_system([record("netsum-user", netsum), record("gloo", gloo)], counts=(8,))
 
-
-def test_nobody_else_writes_the_tables():
-    assert results.write_tables(check=True, with_age=False) == []
+    assert "**10.0 [10.0 - 10.0]**" in table([10.0] * 7, [20.0] * 7)
+    assert "**" not in table([10.0] * 5 + [30.0] * 2, [20.0] * 7), "the ranges overlap"
 
 
 def test_bad_arguments():
