@@ -2,7 +2,7 @@
 //
 // The model: a link's time is its load, in units of the gradient, divided by its rate. Headers, latency and processor time
 // are neglected. Without side effects and deterministic: the same topology gives the same weights on every host, bit for
-// bit. docs/decisions/0036-share-planner.md describes the method.
+// bit. docs/decisions.md describes the method.
 #ifndef NETSUM_SRC_PLAN_PLANNER_H_
 #define NETSUM_SRC_PLAN_PLANNER_H_
 
