@@ -16,7 +16,8 @@ setup: ## Install the requirements (Debian packages, and Python packages in .ven
 build: setup ## Build the library, the command and the tests (PRESET=release|dev|asan|tsan)
 	@scripts/build.sh $(PRESET) $(JOBS)
 
-demo: setup ## Train three models with Gloo and with netsum, and compare them (as root in a virtual rack)
+demo: ## Train three models with Gloo and with netsum, and compare them (as root in a virtual rack)
+	@scripts/bootstrap.sh --demo
 	@scripts/install_wheel.sh
 	@.venv/bin/python -m netsum_bench.demo $(DEMO_FLAGS)
 

@@ -6,7 +6,7 @@ target_compile_options(netsum_flags INTERFACE
   # The same sum must come out on every host, so no fused multiply-add behind our back.
   -ffp-contract=off -fno-math-errno)
 if(NETSUM_SANITIZE)
-  target_compile_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   target_link_options(netsum_flags INTERFACE -fsanitize=${NETSUM_SANITIZE})
 endif()
 
@@ -64,31 +64,68 @@ function(netsum_off_hot_path)
   endforeach()
 endfunction()
 
-# netsum_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [SOAK]): a GoogleTest binary run by ctest.
+# ccache hashes the source together with the precompiled header.
+set(netsum_precompile_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+# netsum_precompile(<target> <header>...): headers of other projects that most sources of the target include.
+function(netsum_precompile name)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+  target_compile_options(${name} PRIVATE ${netsum_precompile_flags})
+endfunction()
+
+# Tests are not optimised, which takes a third of their build time: they call optimised code. They share one precompiled
+# header of GoogleTest, which is compiled as executables are.
+if(NETSUM_BUILD_TESTS)
+  file(CONFIGURE OUTPUT netsum_test_headers.cc CONTENT "")
+  add_library(netsum_test_headers OBJECT ${CMAKE_CURRENT_BINARY_DIR}/netsum_test_headers.cc)
+  target_link_libraries(netsum_test_headers PRIVATE netsum_flags GTest::gmock)
+  set_target_properties(netsum_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(netsum_test_headers PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -fPIE -pthread)
+  netsum_precompile(netsum_test_headers <gmock/gmock.h> <gtest/gtest.h> <algorithm> <chrono> <functional> <map> <memory>
+    <optional> <string> <thread> <vector>)
+endif()
+
+# netsum_test(<name> SOURCES ... DEPS ... [LABELS ...] [TIMEOUT seconds] [BUSY] [SOAK]): a GoogleTest binary run by ctest.
+# ctest runs six tests at a time, because most of them wait. One that keeps a core BUSY counts as three, and is optimised.
 # With SOAK it is also the test <name>.soak, which `make soak` runs: the same binary, with NETSUM_SOAK=1 (src/base/soak.h).
 function(netsum_test name)
   if(NOT NETSUM_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "SOAK" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;BUSY" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE netsum_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  # Tests call optimised code; optimising GoogleTest's macros as hard would double the build time.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  if(ARG_BUSY)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  else()
+    target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0> -pthread ${netsum_precompile_flags})
+    target_precompile_headers(${name} REUSE_FROM netsum_test_headers)
+  endif()
   netsum_gtest(${name} ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "gtest;${ARG_LABELS}")
+  if(ARG_BUSY)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 3)
+  endif()
   if(ARG_SOAK)
     netsum_gtest(${name}.soak ${name})
     set_tests_properties(${name}.soak PROPERTIES TIMEOUT 3600 LABELS "gtest;soak" ENVIRONMENT NETSUM_SOAK=1)
   endif()
 endfunction()
 
+# netsum_add_test(<name> <target or program> <argument>...): a test whose processor seconds `make test` counts.
+function(netsum_add_test name program)
+  if(TARGET ${program})
+    set(program $<TARGET_FILE:${program}>)
+  endif()
+  add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/scripts/cpu_seconds.sh
+           ${PROJECT_BINARY_DIR}/test-results/cpu/${name} ${program} ${ARGN})
+endfunction()
+
 # The label gtest tells scripts/summarize_tests.py that a test writes gtest/<test>.xml, where its cases are counted.
 function(netsum_gtest test binary)
-  add_test(NAME ${test} COMMAND ${binary})
+  netsum_add_test(${test} ${binary})
   set_tests_properties(${test} PROPERTIES
     ENVIRONMENT_MODIFICATION "GTEST_OUTPUT=set:xml:${PROJECT_BINARY_DIR}/test-results/gtest/${test}.xml")
 endfunction()

@@ -3,6 +3,7 @@
 # Safe to run again: when nothing has changed it only compares a stamp and ends at once.
 #
 #   scripts/bootstrap.sh            everything
+#   scripts/bootstrap.sh --demo     what the demo and the Python package need: the lists up to `# ===`
 #   scripts/bootstrap.sh --system   Debian packages only
 #   scripts/bootstrap.sh --kernel-test   Debian packages of `make test-kernel` only
 set -euo pipefail
@@ -11,12 +12,19 @@ cd "$(dirname "$0")/.."
 stamp=.deps-stamp
 python_list=scripts/requirements.txt
 package_list=scripts/packages.txt
-[ "${1:-}" = "--kernel-test" ] && package_list=tests/kernel/packages.txt
+case "${1:-}" in
+  --kernel-test) package_list=tests/kernel/packages.txt ;;
+  --demo)
+    mkdir -p build
+    for list in "$package_list" "$python_list"; do sed '/^# ===/,$d' "$list" > "build/demo-${list##*/}"; done
+    package_list=build/demo-packages.txt
+    python_list=build/demo-requirements.txt ;;
+esac
 # One package per line; comments start with '#'.
 mapfile -t packages < <(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$package_list")
 
 fingerprint() {
-  { cat scripts/packages.txt "$python_list"; uname -m; python3 --version 2>&1 || true; } | sha256sum | cut -d' ' -f1
+  { cat "$package_list" "$python_list"; uname -m; python3 --version 2>&1 || true; } | sha256sum | cut -d' ' -f1
 }
 
 missing_packages() {
@@ -55,8 +63,9 @@ install_python() {
   echo "bootstrap: installing Python packages in .venv"
   .venv/bin/pip install --quiet --disable-pip-version-check -r "$python_list"
   # mpi4py's tests are in its source package only.
-  .venv/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary mpi4py --dest .venv/sources \
-    "$(grep '^mpi4py==' "$python_list")"
+  local mpi4py
+  if ! mpi4py=$(grep '^mpi4py==' "$python_list"); then return; fi
+  .venv/bin/pip download --quiet --disable-pip-version-check --no-deps --no-binary mpi4py --dest .venv/sources "$mpi4py"
 }
 
 if ! command -v dpkg-query >/dev/null; then
@@ -65,9 +74,9 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 install_packages
 case "${1:-}" in --system | --kernel-test) exit 0 ;; esac
-if [ -x .venv/bin/pip ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(fingerprint)" ]; then
+if [ -x .venv/bin/pip ] && grep -qs "$(fingerprint)" "$stamp"; then
   exit 0
 fi
 install_python
-# Last, so that a run cut short is done again.
-fingerprint > "$stamp"
+# Last, so that a run cut short is done again. Lines are those of the lists that are installed.
+fingerprint >> "$stamp"

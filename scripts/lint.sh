@@ -17,7 +17,7 @@ own_sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.c' | while r
 done; }
 
 check_format() {
-  own_sources | xargs -r clang-format-14 --dry-run -Werror
+  own_sources | xargs -r -P "$(nproc)" -n 40 clang-format-14 --dry-run -Werror
   "$ruff" format --quiet --diff
   "$ruff" check --quiet --output-format concise
 }

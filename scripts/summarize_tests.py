@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Adds up the results of the test runners: one closing line, 'N passed, N failed, N skipped'.
 
-  summarize_tests.py [--few-failed] RESULTS RUNNER...
+  summarize_tests.py [--budgets FILE] RESULTS RUNNER...
+  summarize_tests.py --timing-failures RESULTS RUNNER...
 
 Each RUNNER (ctest, pytest, ...) must have left two files in the folder RESULTS: RUNNER.xml, its results as JUnit, and
 RUNNER.exit, its exit status. ctest.json lists the tests that ctest was asked to run (ctest --show-only=json-v1). Those
@@ -10,9 +11,13 @@ with the label gtest are GoogleTest binaries: their cases are counted, from gtes
 Whatever is missing, unreadable or empty is a failure, as is a test that was asked for and has no result, a result that
 comes twice, and a runner that ended with an error that none of its results shows. Exits with 1 on any failure.
 
-If failed tests ran once more, their results are in the folder RESULTS/again, in the same form. A test that passed there is
-counted as passed, and named as flaky, with the reason of its failure: it has a defect, or what it tests has one. With
---few-failed, nothing is counted: the exit status is 0 if so few tests failed that running them again makes sense.
+Only tests that are marked as timing-dependent run once more if they fail (the label `timing` of ctest, the marker `timing` of
+pytest): their results are in the folder RESULTS/again, in the same form. One that passed there is counted as passed, and
+named as flaky, with the reason of its failure. Any other failure stays one. With --timing-failures, nothing is counted: it
+prints the names of the failed tests with the mark, if no test without it failed.
+
+The twenty slowest tests, and the processor seconds of each label of ctest and of each other runner, precede the counts:
+cpu/TEST and RUNNER.cpu have those of a test and of a runner (scripts/cpu_seconds.sh). A label above its budget is a failure.
 """
 
 import argparse
@@ -22,9 +27,9 @@ import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
 
-Case = collections.namedtuple("Case", "name outcome reason")
+Case = collections.namedtuple("Case", "name outcome reason seconds timing", defaults=(0.0, False))
 
-FEW = 8  # failures that can be flaky ones; more have a common cause
+SLOWEST = 20
 
 
 class Unusable(Exception):
@@ -69,7 +74,12 @@ def read_cases(path):
     except ElementTree.ParseError as error:
         raise Unusable(f"{path.name} is corrupted: {error}") from error
     cases = [
-        Case(".".join(filter(None, (case.get("classname"), case.get("name")))), *judge(case))
+        Case(
+            ".".join(filter(None, (case.get("classname"), case.get("name")))),
+            *judge(case),
+            float(case.get("time") or 0),
+            any(of.get("name") == "timing" for of in case.iter("property")),
+        )
         for case in root.iter("testcase")
     ]
     if not cases:
@@ -87,11 +97,15 @@ def read_exit(path):
 def gtest_cases(folder, name, of_ctest):
     """The cases of a GoogleTest binary, of which ctest knows `of_ctest`."""
     try:
-        cases = [case._replace(name=f"{name}: {case.name}") for case in read_cases(folder / "gtest" / f"{name}.xml")]
+        cases = [
+            case._replace(name=f"{name}: {case.name}", timing=of_ctest.timing)
+            for case in read_cases(folder / "gtest" / f"{name}.xml")
+        ]
     except Unusable as error:
-        return [failed(name, of_ctest.reason or str(error))]
+        return [of_ctest._replace(outcome="failed", reason=of_ctest.reason or str(error))]
     if of_ctest.outcome != "passed" and all(case.outcome != "failed" for case in cases):
-        cases.append(failed(name, of_ctest.reason or "the binary failed, its cases did not"))
+        reason = of_ctest.reason or "the binary failed, its cases did not"
+        cases.append(of_ctest._replace(outcome="failed", reason=reason))
     return cases
 
 
@@ -113,6 +127,7 @@ def ctest_cases(folder):
     listed = listed_tests(folder / "ctest.json")
     cases = [failed(name, "has no result") for name in sorted(set(listed) - {result.name for result in results})]
     for result in results:
+        result = result._replace(timing="timing" in listed.get(result.name, []))
         if result.name not in listed:
             cases.append(failed(result.name, "was not asked for"))
         elif "gtest" in listed[result.name]:
@@ -153,7 +168,7 @@ def collect_again(folder, runners):
 def settle(cases, again):
     """The cases with the second results of those that failed first, and those whose second result is another."""
     # A GoogleTest binary runs as a whole, and may have ended before it wrote any result: the second run replaces it.
-    units = {case.name.split(": ")[0] for case in cases if case.outcome == "failed"}
+    units = {case.name.split(": ")[0] for case in cases if case.outcome == "failed" and case.timing}
     settled, flaky = list(cases), []
     for unit in sorted(units):
         second = [case for case in again if is_of(case, unit)]
@@ -165,18 +180,66 @@ def settle(cases, again):
     return settled, flaky
 
 
+def slowest(folder, runners):
+    """Lines about the tests that took the most time; a GoogleTest binary counts as one."""
+    tests = [case for runner in runners if (path := folder / f"{runner}.xml").exists() for case in read_cases(path)]
+    for case in sorted(tests, key=lambda case: -case.seconds)[:SLOWEST]:
+        half = case.name[: len(case.name) // 2]
+        yield f"{case.seconds:7.1f} s  {half if case.name == f'{half}.{half}' else case.name}"
+
+
+def cpu_seconds(path):
+    """Of a file of cpu_seconds.sh: lines such as `0m1.250s 0m0.110s`."""
+    return sum(
+        60 * float(part.split("m")[0]) + float(part.split("m")[1].rstrip("s"))
+        for part in path.read_text(encoding="ascii").split()
+    )
+
+
+def cpu_by_label(folder, runners):
+    """Processor seconds of each label of ctest, and of each other runner."""
+    seconds = collections.Counter()
+    for runner in runners:
+        if runner != "ctest" and (folder / f"{runner}.cpu").exists():
+            seconds[runner] = cpu_seconds(folder / f"{runner}.cpu")
+    for name, labels in listed_tests(folder / "ctest.json").items() if "ctest" in runners else ():
+        label = next((label for label in labels if label not in ("gtest", "timing")), "other")
+        if (folder / "cpu" / name).exists():
+            seconds[label] += cpu_seconds(folder / "cpu" / name)
+    return seconds
+
+
+def over_budget(seconds, path):
+    """Failed cases for the labels that took more than the file allows: lines `LABEL SECONDS`."""
+    budgets = dict(line.split() for line in path.read_text(encoding="ascii").splitlines() if not line.startswith("#"))
+    for label, used in seconds.items():
+        if label not in budgets:
+            yield failed(f"budget of {label}", f"{path.name} has none")
+        elif used > float(budgets[label]):
+            yield failed(f"budget of {label}", f"{used:.0f} processor seconds, {budgets[label]} allowed by {path.name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("runners", nargs="+", metavar="RUNNER")
-    parser.add_argument("--few-failed", action="store_true")
+    parser.add_argument("--budgets", type=pathlib.Path, help="processor seconds that each label may take")
+    parser.add_argument("--timing-failures", action="store_true")
     arguments = parser.parse_args()
     cases = collect(arguments.results, arguments.runners)
-    if arguments.few_failed:
-        failures = len({case.name.split(": ")[0] for case in cases if case.outcome == "failed"})
-        if failures > FEW:
-            print(f"{failures} tests failed: too many to be flaky, so they do not run again")
-        return 0 if failures <= FEW else 1
+    if arguments.timing_failures:
+        failures = [case for case in cases if case.outcome == "failed"]
+        if failures and all(case.timing for case in failures):
+            print("\n".join(sorted({case.name.split(": ")[0] for case in failures})))
+        return 0
+    try:
+        print(*slowest(arguments.results, arguments.runners), sep="\n")
+        seconds = cpu_by_label(arguments.results, arguments.runners)
+        print("processor seconds:", ", ".join(f"{label} {used:.0f}" for label, used in seconds.most_common()))
+        if arguments.budgets:
+            cases += over_budget(seconds, arguments.budgets)
+    except Unusable:
+        pass  # counted below
     cases, flaky = settle(cases, collect_again(arguments.results, arguments.runners))
     for reason, count in collections.Counter(case.reason for case in cases if case.outcome == "skipped").most_common():
         print(f"skipped {count}: {reason}")
@@ -184,6 +247,8 @@ def main():
         for case in some:
             print(f"{word}: {case.name}{': ' if case.reason else ''}{case.reason}")
     count = collections.Counter(case.outcome for case in cases)
+    if flaky:
+        print(f"{len(flaky)} timing-dependent tests passed only when they ran once more")
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0
 

@@ -55,7 +55,7 @@ runners=()
 run() {
   local status=0
   runners+=("$1")
-  "${@:2}" || status=$?
+  scripts/cpu_seconds.sh "$results/$1.cpu" "${@:2}" || status=$?
   echo "$status" > "$results/$1.exit"
 }
 
@@ -66,7 +66,7 @@ run_beside() {
     trap - INT  # which the shell lets background processes ignore
     status=0
     begun=$SECONDS
-    "${@:2}" > "$results/$1.log" 2>&1 || status=$?
+    scripts/cpu_seconds.sh "$results/$1.cpu" "${@:2}" > "$results/$1.log" 2>&1 || status=$?
     echo "$1: $((SECONDS - begun)) s" >> "$results/$1.log"
     echo "$status" > "$results/$1.exit"
   ) &
@@ -79,19 +79,17 @@ wait_for_all() {
   beside=()
 }
 
-# Runs the tests of failed runners that failed once more, one at a time; their results go to the folder `again`.
+# Runs the failed tests once more, one at a time, if all are marked as timing-dependent; their results go to the folder `again`.
 # One that passes then is counted as passed and named as flaky (summarize_tests.py).
 run_failed_again() {
-  local name status again="$results/again"
-  local -a failed=() arguments
-  for name in "${runners[@]}"; do
-    if [ "$(cat "$results/$name.exit")" -ne 0 ]; then failed+=("$name"); fi
-  done
-  if [ ${#failed[@]} -eq 0 ]; then return; fi
-  step "the tests that failed once more, one at a time"
-  if ! python3 scripts/summarize_tests.py --few-failed "$results" "${runners[@]}"; then return; fi
+  local name status names again="$results/again"
+  local -a arguments
+  names=$(python3 scripts/summarize_tests.py --timing-failures "$results" "${runners[@]}")
+  if [ -z "$names" ]; then return; fi
+  step "the timing-dependent tests that failed, once more, one at a time"
   mkdir -p "$again"
-  for name in "${failed[@]}"; do
+  for name in "${runners[@]}"; do
+    if [ "$(cat "$results/$name.exit")" -eq 0 ]; then continue; fi
     status=0
     if [ "$name" = ctest ]; then
       # Tests write their cases to gtest/, where those of the first run are.
@@ -103,7 +101,7 @@ run_failed_again() {
       mv "$results/gtest-first" "$results/gtest"
     else
       mapfile -t arguments < "$results/$name.arguments"
-      "${pytest[@]}" -m "not soak" -o cache_dir="$results/cache-$name" "${arguments[@]}" -n 0 \
+      "${pytest[@]}" -m "timing and not soak" -o cache_dir="$results/cache-$name" "${arguments[@]}" -n 0 \
         --last-failed --last-failed-no-failures none --junitxml "$again/$name.xml" || status=$?
     fi
     echo "$status" > "$again/$name.exit"
@@ -133,7 +131,7 @@ choose_soak_tests() {
   ctest --preset "$preset" "${ctest_which[@]}" -N | sed -n 's/^ *Test *#[0-9]*: //p' > "$names"
   if grep -Eq -- "$soak_only" "$names"; then ctest_which+=(--tests-regex "$soak_only"); else ctest_which=(); fi
   local status=0
-  "${pytest[@]}" -m soak --collect-only "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt" || status=$?
+  "${pytest[@]}" -m soak --collect-only tests/cli "${torch_tests[@]}" "${rack_tests[@]}" > "$results/collected.txt" || status=$?
   if [ "$status" -ne 0 ]; then
     cat "$results/collected.txt" >&2
     echo "test.sh: pytest cannot collect the soak tests (exit status $status): see above" >&2
@@ -154,7 +152,8 @@ if [ "$what" = soak ]; then choose_soak_tests; fi
 if [ ${#ctest_which[@]} -gt 0 ]; then
   step "C++ tests, fuzzers, models, installation, layout (ctest)"
   ctest --preset "$preset" "${ctest_which[@]}" --show-only=json-v1 > "$results/ctest.json"
-  run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$jobs" --output-junit "$results/ctest.xml"
+  # Most tests wait for deadlines and other threads; one that keeps a core busy counts as three (netsum_test BUSY).
+  run ctest ctest --preset "$preset" "${ctest_which[@]}" -j "$((3 * jobs))" --output-junit "$results/ctest.xml"
 fi
 if [ ${#command_tests[@]} -gt 0 ]; then
   step "command and scripts (pytest)"
@@ -179,4 +178,6 @@ if [ ${#runners[@]} -eq 0 ]; then
   echo "test.sh: no soak test has a name that matches '$soak_only'; $results/soak-tests.txt lists them" >&2
   exit 1
 fi
-python3 scripts/summarize_tests.py "$results" "${runners[@]}"
+budgets=()
+if [ "$what" = all ]; then budgets=(--budgets scripts/test_budgets.txt); fi
+python3 scripts/summarize_tests.py "${budgets[@]}" "$results" "${runners[@]}"

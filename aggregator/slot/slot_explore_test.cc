@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The long form has more than a million states.
 TEST(SlotExplore, ManyRanks) {
-  explore({"ranks", {{-1, soak() ? 8 : 6}}, 4, 1, false});
+  explore({"ranks", {{-1, soak() ? 8 : 5}}, 4, 1, false});
   explore({"two_racks", {{-1, 0}, {0, 3}, {0, soak() ? 3 : 2}}, soak() ? 5u : 3u, kBeforeWrap});
 }
 

@@ -16,6 +16,7 @@
 #include "netsum/aggregator.h"
 #include "netsum/communicator.h"
 #include "src/base/rng.h"
+#include "src/base/soak.h"
 #include "tests/attack/forgery.h"
 #include "tests/attack/wire_tap.h"
 #include "wire/codec.h"
@@ -27,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{300};
 constexpr int kRanks = 2;
 constexpr size_t kElements = 50'000;
-constexpr uint64_t kForgeries = 1'000'000;
+const uint64_t kForgeries = soak() ? 1'000'000 : 300'000;
 
 class Attack : public testing::Test {
  protected:

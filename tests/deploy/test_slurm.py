@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.soak  # packages and services, which few changes touch
+
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "deploy/slurm.sbatch"
 LIMIT_S = 300
 SCONTROL = """#!/bin/sh

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from clean_root import CleanRoot, output_of
 
+pytestmark = pytest.mark.soak  # packages and services, which few changes touch
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("NETSUM_BUILD", SOURCE / "build/release"))
 VERSION = re.search(r"project\(netsum VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text(encoding="utf-8")).group(

@@ -12,7 +12,7 @@ SEND = "src/worker/stripe_send.cc"
 RECEIVE = "src/worker/stripe_receive.cc"
 OPERATION = "src/worker/operation.cc"
 EXPLORE = "slot_explore_test"
-RANDOM = "slot_random_test"
+RANDOM = "slot_fuzz_test"
 SIMULATION = "sim_test *NothingIsWrong*"
 
 SLOT_BUGS = [
