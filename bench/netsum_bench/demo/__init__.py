@@ -1,1 +1,1 @@
-"""The demo: two models trained with Gloo and with netsum, and a report that compares them (docs/demo.md)."""
+"""The demo: two models trained with Gloo and with netsum, and a report that compares them (docs/start.md)."""

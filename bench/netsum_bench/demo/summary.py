@@ -8,7 +8,7 @@ import statistics
 # timestamps, around 1448 bytes. netsum counts its headers itself; for Gloo they are added by this rule.
 TCP_PAYLOAD, TCP_FRAME = 1448, 1514
 
-# Agreement, by limits chosen before the backends were first compared: see docs/demo.md.
+# Agreement, by limits chosen before the backends were first compared: see docs/start.md.
 HELD_OUT_RELATIVE = 0.01
 HELD_OUT_ABSOLUTE = 0.02
 ACCURACY_POINTS = 1.0
