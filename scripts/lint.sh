@@ -57,6 +57,8 @@ case "${1:---changed}" in
     check_format
     python3 scripts/check_includes.py
     python3 scripts/check_docs.py
+    python3 scripts/check_budget.py
+    python3 scripts/check_contracts.py
     if [ ! -f "$build/compile_commands.json" ]; then
       echo "lint: clang-tidy needs $build/compile_commands.json; run make build first" >&2
       exit 1
