@@ -5,7 +5,6 @@ wire/ids.h against the tables of wire/PROTOCOL.md: packet types, lane types, ari
 `netsum` against docs/command.md. Run from anywhere; prints one line per offence and exits with 1 if there is any.
 """
 
-import pathlib
 import re
 import sys
 

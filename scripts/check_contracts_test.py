@@ -1,11 +1,12 @@
 """check_contracts.py and check_budget.py find what differs, and what is too much."""
 
+import pathlib
 import subprocess
 
 import check_budget
 import check_contracts
 
-ROOT = check_contracts.pathlib.Path(check_contracts.__file__).parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 IDS = (ROOT / "wire/ids.h").read_text(encoding="utf-8")
 PROTOCOL = (ROOT / "wire/PROTOCOL.md").read_text(encoding="utf-8")
 
