@@ -12,7 +12,7 @@ import contextlib
 import functools
 import sys
 
-from netsum_bench.figures import markdown, number, spread
+from netsum_bench.figures import markdown, number, spread, verdict
 from netsum_bench.options import (
     BenchmarkRun,
     add_choice,
@@ -205,20 +205,23 @@ def table(records):
     rows = []
     for key in sorted(times, key=lambda k: (k[1], k[2], list(COLLECTIVES).index(k[0]), -k[3])):
         collective, rate, workers, size = key
-        medians = {s: spread(t)[0] for s, t in times[key].items() if t}
+        ranges = {s: dict(zip(("median", "low", "high"), spread(t), strict=True)) for s, t in times[key].items() if t}
+        medians = {s: of["median"] for s, of in ranges.items()}
         texts = []
         for system in present:
             setting = settings.get((key, system))
             text = number(medians[system]) if system in medians else "failed" if system in times[key] else ""
             texts.append(f"{text} ({setting})" if setting and system in medians else text)
         bound = bound_ms(collective, rate, workers, size)
-        mine = min((ms for s, ms in medians.items() if s.startswith("netsum")), default=None)
-        peer = min((ms for s, ms in medians.items() if s in PEERS), default=None)
-        ratio = peer / mine if mine and peer else None
+        our_name = min((s for s in medians if s.startswith("netsum")), key=medians.get, default=None)
+        peers_name = min((s for s in medians if s in PEERS), key=medians.get, default=None)
+        mine = medians.get(our_name)
         what = TITLES[collective] + (f", {size_text(size)}" if size else "")
         of_bound = f"{number(bound)} ({bound / mine:.0%})" if bound and mine else number(bound) if bound else ""
-        verdict = "" if ratio is None else f"**{ratio:.2f} x**" if ratio >= 1 else f"{ratio:.2f} x"
-        rows.append([f"{what}, {workers} workers, {rate_text(rate)}", *texts, of_bound, verdict])
+        said = ""
+        if our_name and peers_name:
+            said = verdict(medians[peers_name] / mine, ranges[our_name], ranges[peers_name], " x")
+        rows.append([f"{what}, {workers} workers, {rate_text(rate)}", *texts, of_bound, said])
     headings = ["ms", *(" ".join(SYSTEMS[s][:1]) for s in present), "bound (netsum's share of it)", "times as fast"]
     return markdown(headings, rows)
 

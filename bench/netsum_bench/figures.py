@@ -30,6 +30,17 @@ def jain(values):
     return values.sum() ** 2 / (len(values) * (values**2).sum())
 
 
+def is_below(mine, other):
+    """Whether the times of one cell (`low` and `high`: percentiles) are below those of the other, and not only their medians."""
+    return mine["high"] < other["low"]
+
+
+def verdict(ratio, mine, other, unit):
+    """How many times as fast as the other cell; bold if it is faster, by more than the noise and than what the text shows."""
+    text = f"{ratio:.2f}{unit}"
+    return f"**{text}**" if is_below(mine, other) and float(f"{ratio:.2f}") > 1 else text
+
+
 def number(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 

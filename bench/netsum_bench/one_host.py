@@ -69,6 +69,15 @@ class Host:
 class OpenMpiInMemory(OpenMpi):
     name = "openmpi-memory"
 
+    def candidates(self, sizes):
+        without = [
+            "default, no CMA",
+            "default, nonoverlapping, no CMA",
+            "yield, no CMA",
+            "yield, nonoverlapping, no CMA",
+        ]
+        return {**super().candidates(sizes), **dict.fromkeys(without, sizes)}
+
 
 def plan_rounds(size, rounds):
     return [(30 if size <= SMALL else max(-(-LEAST_ITERATIONS // rounds), 5), 1)] * rounds

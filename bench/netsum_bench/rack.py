@@ -87,6 +87,22 @@ class Rack:
         """By `netsum rack set`."""
         self.must("set", *change, where=where)
 
+    def congestion_controls(self):
+        """Of TCP, that this kernel can use: its default first."""
+        space = f"netsum-{self.name}-w0"
+        read = ["ip", "netns", "exec", space, "sysctl", "-n", "net.ipv4.tcp_congestion_control"]
+        default = subprocess.run(read, capture_output=True, text=True, check=True).stdout.strip()
+        read[-1] = "net.ipv4.tcp_available_congestion_control"
+        others = subprocess.run(read, capture_output=True, text=True, check=True).stdout.split()
+        return [default, *(one for one in others if one != default)]
+
+    def set_congestion_control(self, name):
+        """Of the connections that the workers make from then on."""
+        for worker in range(self.workers):
+            space = f"netsum-{self.name}-w{worker}"
+            write = ["ip", "netns", "exec", space, "sysctl", "-q", "-w", f"net.ipv4.tcp_congestion_control={name}"]
+            subprocess.run(write, capture_output=True, check=True)
+
     def status(self):
         listed = subprocess.run([self.netsum, "rack", "status", "--json"], capture_output=True, check=True)
         return next(r for r in json.loads(listed.stdout) if r["name"] == self.name)

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from netsum_bench import pages
-from netsum_bench.figures import markdown, median, number, spread
+from netsum_bench.figures import is_below, markdown, median, number, spread
 
 # (name, where the sums are made, colour), in the order of the tables.
 SYSTEMS = {
@@ -134,24 +134,14 @@ def clear_winner(found, place, systems):
     every other's begins."""
     of = {s: found[(*place, s)] for s in systems if "median" in found.get((*place, s), {}) and not is_lossy(s)}
     best = min(of, key=lambda s: of[s]["median"], default=None)
-    clear = len(of) > 1 and all(of[best]["high"] < cell["low"] for s, cell in of.items() if s != best)
+    clear = len(of) > 1 and all(is_below(of[best], cell) for s, cell in of.items() if s != best)
     return best if clear else None
 
 
 def one_table(found, rate, size):
     counts = sorted({n for (r, n, s, _) in found if (r, s) == (rate, size)})
     present = [system for system in SYSTEMS if any((rate, n, size, system) in found for n in counts)]
-    best = {
-        n: min(
-            (
-                found[rate, n, size, s]["median"]
-                for s in present
-                if not is_lossy(s) and "median" in found.get((rate, n, size, s), {})
-            ),
-            default=None,
-        )
-        for n in counts
-    }
+    best = {n: clear_winner(found, (rate, n, size), present) for n in counts}
     has_cpu = any(c.get("cpu_ms") is not None for k, c in found.items() if (k[0], k[2]) == (rate, size))
     headings = ["system", "summed", *(f"{n} workers, ms" for n in counts)]
     headings += ["CPU ms: " + " / ".join(map(str, counts))] if has_cpu else []
@@ -161,10 +151,7 @@ def one_table(found, rate, size):
         row = [
             SYSTEMS[system][0],
             place_of(system, rate),
-            *(
-                "" if c is None else time_text(c, c.get("median") == best[n] and not is_lossy(system))
-                for n, c in zip(counts, of, strict=True)
-            ),
+            *("" if c is None else time_text(c, system == best[n]) for n, c in zip(counts, of, strict=True)),
         ]
         cpu = [c.get("cpu_ms") if c else None for c in of]
         rows.append(

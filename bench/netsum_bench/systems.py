@@ -287,6 +287,39 @@ class Gloo(Tuned):
             self.ranks.close()
 
 
+class GlooOnLossyLinks(Gloo):
+    """A congestion control of TCP is a setting as well: with losses, what takes them for congestion is slow. Connections last as long
+    as the ranks, so that each setting has ranks of its own."""
+
+    TRIED = ("cubic", "bbr")
+
+    def __init__(self, rack):
+        default, *others = rack.congestion_controls()
+        self.controls = [default, *(one for one in others if one in self.TRIED)]
+        self.control, self.others = default, {}
+        super().__init__(rack)
+
+    def candidates(self, sizes):
+        return dict.fromkeys(self.controls, sizes)
+
+    def run_with(self, setting, plan):
+        if setting != self.control:
+            self.others[self.control], self.control = self.ranks, setting
+            self.ranks = self.others.pop(setting, None) or self.ranks_with(setting)
+        return super().run_with("all_reduce", plan)
+
+    def ranks_with(self, control):
+        self.rack.set_congestion_control(control)
+        try:
+            return GlooRanks(self.rack)
+        finally:
+            self.rack.set_congestion_control(self.controls[0])
+
+    def close(self):
+        for ranks in (self.ranks, *self.others.values()):
+            ranks.close()
+
+
 class OpenMpi(Tuned):
     """Debian's Open MPI, over TCP between the workers of a rack, in shared memory on one host."""
 
@@ -294,6 +327,7 @@ class OpenMpi(Tuned):
     collective = "allreduce"  # of mpi_collective.c
     environment = {}  # of the ranks, besides that of the benchmark
     YIELD = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+    NO_CMA = ["--mca", "btl_vader_single_copy_mechanism", "none"]
 
     def __init__(self, rack):
         super().__init__()
@@ -311,15 +345,19 @@ class OpenMpi(Tuned):
 
     @classmethod
     def flags(cls, setting):
-        """ "default" is Open MPI as installed: it polls without pause, bound to cores. The others yield, unbound."""
-        if setting == "default":
-            return []
-        algorithm, _, segment = setting.removeprefix("yield").lstrip(", ").partition("/")
-        if not algorithm:
-            return cls.YIELD
-        number = {"recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}[algorithm]
+        """ "default" is Open MPI as installed: it polls without pause, bound to cores. With "yield" it yields, unbound. "no CMA":
+        ranks of one host do not read each other's memory, but copy through shared memory."""
+        first, *more = setting.split(", ")
+        flags = list(cls.YIELD) if first == "yield" else []
+        for one in more:
+            flags += cls.NO_CMA if one == "no CMA" else cls.algorithm(*one.split("/"))
+        return flags
+
+    @staticmethod
+    def algorithm(name, segment=None):
+        """The flags of an algorithm of coll/tuned."""
+        number = {"nonoverlapping": 2, "recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}[name]
         return [
-            *cls.YIELD,
             "--mca",
             "coll_tuned_use_dynamic_rules",
             "1",
@@ -339,9 +377,12 @@ class OpenMpi(Tuned):
         found = {
             "default": sizes,
             "yield": sizes,
+            "default, nonoverlapping": small,
+            "default, ring": small,
+            "yield, nonoverlapping": small,
             "yield, recursive doubling": small,
             "yield, Rabenseifner": sizes,
-            "yield, ring": large,
+            "yield, ring": sizes,
             "yield, segmented ring/65536": large,
             "yield, segmented ring/1048576": large,
         }
@@ -359,7 +400,11 @@ class OpenMpi(Tuned):
                 text=True,
                 # Without the shell's settings of Open MPI, which would hold beside those that are tried.
                 env={
-                    **{name: value for name, value in os.environ.items() if not name.startswith("OMPI_MCA_")},
+                    **{
+                        name: value
+                        for name, value in os.environ.items()
+                        if not name.startswith(("OMPI_MCA_", "PMIX_MCA_"))
+                    },
                     **self.environment,
                     "OMPI_ALLOW_RUN_AS_ROOT": "1",
                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

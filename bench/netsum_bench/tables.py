@@ -20,7 +20,7 @@ from netsum_bench import (
     training_bench,
     verify_bench,
 )
-from netsum_bench.figures import jain, markdown, number, pivot, range_text
+from netsum_bench.figures import jain, markdown, number, pivot, range_text, verdict
 from netsum_bench.rack_report import PEERS, rate_text, size_text
 
 
@@ -42,9 +42,9 @@ def comparison(cells, rate, workers, size, ours, peers):
     if not mine or not other:
         return None
     names = [" ".join(rack_report.SYSTEMS[s][:2]) if s in ours else rack_report.SYSTEMS[s][0] for _, s in (mine, other)]
-    ratio = other[0] / mine[0]
-    verdict = f"**{ratio:.2f} times as fast**" if ratio >= 1 else f"{ratio:.2f} times as fast"
-    return [f"{number(mine[0])} ms ({names[0]})", f"{number(other[0])} ms ({names[1]})", verdict]
+    of = [cells[rate, workers, size, system] for _, system in (mine, other)]
+    said = verdict(other[0] / mine[0], *of, " times as fast")
+    return [f"{number(mine[0])} ms ({names[0]})", f"{number(other[0])} ms ({names[1]})", said]
 
 
 SWITCH = ("netsum-xdp", "netsum-user")

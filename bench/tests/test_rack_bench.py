@@ -149,6 +149,119 @@ def test_the_headline_says_where_netsum_is_slower():
     assert "spare host" in spare and "0.10 times as fast" in spare
 
 
+NOISY, CLEAR = [9.0, 10.0, 11.0], [4.9, 5.0, 5.1]
+
+
+@pytest.mark.parametrize(
+    ("ours", "peers", "is_bold"),
+    [
+        (CLEAR, NOISY, True),
+        (NOISY, CLEAR, False),  # slower
+        ([9.0, 9.5, 10.9], NOISY, False),  # their ranges overlap
+        ([10.0] * 3, [10.04] * 3, False),  # rounds to 1.00
+        ([10.0] * 3, [10.06] * 3, True),
+        (NOISY, NOISY, False),
+    ],
+)
+def test_only_what_is_faster_beyond_the_noise_is_bold(ours, peers, is_bold):
+    found = [record("netsum-user", ours, bytes=16 << 20), record("gloo", peers, bytes=16 << 20)]
+    ratio = f"{sum(peers[1:2]) / sum(ours[1:2]):.2f}"
+    headline = tables.headline(found)
+    assert f"{ratio} times as fast" in headline and ("**" in headline) == is_bold
+    on_host = tables.one_host_headline(
+        [record("netsum-memory", ours, rate="host"), record("openmpi-memory", peers, rate="host")]
+    )
+    assert f"{ratio} times as fast" in on_host and ("**" in on_host) == is_bold
+    collective = collectives_bench.table([{**one, "collective": "broadcast"} for one in found])
+    assert f"{ratio} x" in collective and ("**" in collective) == is_bold
+
+
+def test_the_best_of_a_table_is_bold_only_where_it_is_below_all_others():
+    def bold(**times):
+        found = [record(system.replace("_", "-"), of, rate="host") for system, of in times.items()]
+        return [line.split("|")[1].strip() for line in tables.TABLES["rack"](found).splitlines() if "**" in line]
+
+    assert bold(gloo=NOISY, netsum_user=CLEAR) == ["netsum, daemon"]
+    assert bold(gloo=NOISY, netsum_user=[9.0, 9.9, 10.0]) == []
+    assert bold(gloo=NOISY, netsum_user=CLEAR, netsum_shards=[5.0, 5.1, 5.2]) == []
+
+
+def test_the_settings_of_open_mpi():
+    def flags(setting):
+        return " ".join(systems.OpenMpi.flags(setting))
+
+    tuned = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm"
+    assert flags("default") == ""
+    assert flags("default, nonoverlapping") == f"{tuned} 2"
+    assert flags("yield") == "--bind-to none --mca mpi_yield_when_idle 1"
+    assert flags("yield, segmented ring/65536").endswith(
+        f"{tuned} 5 --mca coll_tuned_allreduce_algorithm_segmentsize 65536"
+    )
+    no_cma = "--mca btl_vader_single_copy_mechanism none"
+    assert flags("yield, nonoverlapping, no CMA") == f"{flags('yield')} {tuned} 2 {no_cma}"
+    in_memory = object.__new__(one_host.OpenMpiInMemory)
+    for size in (1 << 10, systems.SMALL):
+        found = [setting for setting, sizes in in_memory.candidates([size, 16 << 20]).items() if size in sizes]
+        assert {"default, nonoverlapping", "yield, nonoverlapping", "yield, ring", "default, no CMA"} <= set(found)
+        assert all(flags(setting) for setting in found if setting != "default")
+
+
+def test_every_congestion_control_is_tried_on_lossy_links(monkeypatch):
+    class FakeRack:
+        controls = []
+
+        def congestion_controls(self):
+            return ["cubic", "reno", "bbr"]
+
+        def set_congestion_control(self, name):
+            self.controls.append(name)
+
+    class FakeRanks:
+        def __init__(self, rack):
+            self.control = rack.controls[-1] if rack.controls else "cubic"
+            self.closed = False
+            opened.append(self)
+
+        def measure(self, _dtype, _size, _iterations, _warmup, how):
+            assert how == "all_reduce"
+            return {"times_ms": [{"cubic": 9.0, "bbr": 3.0}[self.control]], "wrong": 0}
+
+        def close(self):
+            self.closed = True
+
+    opened, rack = [], FakeRack()
+    monkeypatch.setattr(systems, "GlooRanks", FakeRanks)
+    gloo = systems.GlooOnLossyLinks(rack)
+    assert gloo.calibrate([(1 << 20, 1, 0)]) == {1 << 20: {"cubic": 9.0, "bbr": 3.0}}
+    assert gloo.measure(1 << 20, 3, 1)["setting"] == "bbr"
+    gloo.chosen = {1 << 20: "cubic"}
+    assert gloo.measure(1 << 20, 3, 1)["times_ms"] == [9.0]
+    assert [ranks.control for ranks in opened] == ["cubic", "bbr"]
+    assert rack.controls == ["bbr", "cubic"], "the default is that of all other connections"
+    gloo.close()
+    assert all(ranks.closed for ranks in opened)
+
+
+def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
+    seen = {}
+
+    class Run:
+        def __init__(self, _command, *, env, **_):
+            seen.update(env)
+            raise systems.Failed("seen")
+
+    monkeypatch.setenv("OMPI_MCA_coll", "basic")
+    monkeypatch.setenv("PMIX_MCA_gds", "hash")
+    monkeypatch.setattr(systems.subprocess, "Popen", Run)
+    mpi = object.__new__(systems.OpenMpi)
+    mpi.placement, mpi.program = [], "mpi_collective"
+    mpi.rack = type("Rack", (), {"workers": 2, "inside": lambda self, _where, *command: list(command)})()
+    with pytest.raises(systems.Failed, match="seen"):
+        mpi.run_with("default", [])
+    assert not [name for name in seen if name.startswith(("OMPI_MCA_", "PMIX_MCA_"))]
+    assert "PATH" in seen
+
+
 def share_records(times, link_bytes, name="netsum-spare1"):
     key = {"rate": "100mbit", "workers": 8, "bytes": 16 << 20, "system": name}
     plan = {"s_per_gigabyte": 128, "ring_s_per_gigabyte": 140, "loads": {"w0, in": 1.5, "s0, in": 0.5}}
