@@ -1,10 +1,12 @@
 // What keeps the C ABI stable: structs of older and newer versions of the header, and the symbols of the library.
 #include <gmock/gmock.h>
 #include <netsum/netsum.h>
+#include <netsum/settings.h>
 
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -161,6 +163,69 @@ TEST(CAbiTest, TheLibraryExportsWhatTheListSays) {
   std::ifstream list(NETSUM_SYMBOL_LIST);
   ASSERT_TRUE(list.is_open()) << NETSUM_SYMBOL_LIST;
   EXPECT_EQ(lines_of(symbols), lines_of(list));
+}
+
+// What the environment says reaches the C ABI as its options.
+TEST(CAbiTest, SettingsAreWrittenAsOptions) {
+  const std::map<std::string, std::string> variables = {
+      {"NETSUM_AGGREGATOR", "10.0.0.9:5151, [::1]:5151"},
+      {"NETSUM_AGGREGATOR_TOKEN", "secret"},
+      {"NETSUM_MTU", "9000"},
+      {"NETSUM_SLOTS", "64"},
+      {"NETSUM_PACKET_IO", "af_xdp"},
+      {"NETSUM_SPIN", "0"},
+      {"NETSUM_ENGINE_THREADS", "0"},
+      {"NETSUM_SHARED_MEMORY", "0"},
+      {"NETSUM_HOST", "rack-1"},
+      {"NETSUM_LANE_BITS", "32"},
+      {"NETSUM_SHARES", "planned"},
+      {"NETSUM_VERIFY", "both"},
+      {"NETSUM_PREDICT_SCALES", "0"},
+      {"NETSUM_LINK_RATE", "2.5gbit"},
+      {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
+      {"NETSUM_CONNECT_TIMEOUT", "1.5"},
+      {"NETSUM_LIVENESS_TIMEOUT", "0"},
+      {"NETSUM_ON_FAILURE", "failover"},
+      {"NETSUM_FALLBACK_AGGREGATORS", "10.0.0.8:5151,hosts"},
+      {"NETSUM_FAILOVER_TIMEOUT", "7"},
+      {"NETSUM_WHEN_FULL", "wait"},
+      {"NETSUM_METRICS", "127.0.0.1:9470"},
+      {"NETSUM_TRACE", "/tmp/{job}{rank}"},
+      {"NETSUM_INJECT_LOSS", "1%"},
+      {"NETSUM_INJECT_SEED", "7"}};
+  const auto settings = netsum::Settings::read([&](const std::string& name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? found->second : std::string();
+  });
+  ASSERT_TRUE(settings.ok()) << settings.status().to_string();
+  netsum_comm_options o = {};
+  settings->write(&o);
+  EXPECT_STREQ(o.aggregators, "10.0.0.9:5151,[::1]:5151");
+  EXPECT_STREQ(o.aggregator_token, "secret");
+  EXPECT_EQ(o.mtu, 9000);
+  EXPECT_EQ(o.slots, 64);
+  EXPECT_EQ(o.packet_io, NETSUM_IO_AF_XDP);
+  EXPECT_EQ(o.no_spin, 1);
+  EXPECT_EQ(o.spin_us, 0);
+  EXPECT_EQ(o.engine_threads, -1) << "automatic";
+  EXPECT_EQ(o.no_shared_memory, 1);
+  EXPECT_STREQ(o.host, "rack-1");
+  EXPECT_EQ(o.lane_bits, 32);
+  EXPECT_EQ(o.shares, NETSUM_SHARES_PLANNED);
+  EXPECT_EQ(o.verify, NETSUM_VERIFY_BOTH);
+  EXPECT_EQ(o.no_predict_scales, 1);
+  EXPECT_EQ(o.link_rate_bps, 2.5e9);
+  EXPECT_STREQ(o.bind_address, "10.0.0.1");
+  EXPECT_EQ(o.connect_timeout_ms, 1500);
+  EXPECT_EQ(o.liveness_timeout_ms, -1) << "never";
+  EXPECT_EQ(o.failover, 1);
+  EXPECT_STREQ(o.fallback_aggregators, "10.0.0.8:5151,hosts");
+  EXPECT_EQ(o.failover_timeout_ms, 7000);
+  EXPECT_EQ(o.when_full, NETSUM_FULL_WAIT);
+  EXPECT_STREQ(o.metrics_address, "127.0.0.1:9470");
+  EXPECT_STREQ(o.trace_path, "/tmp/{job}{rank}");
+  EXPECT_DOUBLE_EQ(o.inject_loss, 0.01);
+  EXPECT_EQ(o.inject_seed, 7u);
 }
 
 }  // namespace
