@@ -67,6 +67,7 @@ Work CommunicatorBase::start_sparse(SparseOperations::Request request, const Spa
                                     uint64_t key) {
   request.settings.op = options.op;
   request.settings.mode = options.mode;
+  request.settings.tag = options.tag;
   request.key = key_of({key, static_cast<uint64_t>(options.type), static_cast<uint64_t>(options.mode)});
   request.timeout = options.timeout;
   request.on_sent = options.on_sent;

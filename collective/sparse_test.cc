@@ -210,6 +210,38 @@ TEST_P(SparseTest, OtherTypesAndUnits) {
   });
 }
 
+// Every number of elements is a unit: beyond the tensor's own it is one unit, whatever rounding up to whole units would overflow to.
+TEST_P(SparseTest, AUnitMayBeLongerThanTheTensor) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
+    for (const size_t unit : {size_t{40'000}, size_t{1} << 62, std::numeric_limits<size_t>::max()}) {
+      std::vector<float> values(30'000, 0);
+      values[static_cast<size_t>(communicator.rank())] = 1;
+      values.back() = 2;
+      const Status status = sparse_all_reduce(communicator, {values.data(), values.data(), values.size()},
+                                              SparseOptions{.mode = SparseMode::kOn, .unit = unit})
+                                .wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(values[kRanks - 1], 1) << unit;
+      EXPECT_EQ(values.back(), 2 * kRanks) << unit;
+      float* const none = nullptr;
+      EXPECT_TRUE(sparse_all_reduce(communicator, TensorView{none, none, 0}, {.unit = unit}).wait().ok());
+    }
+  });
+}
+
+TEST_P(SparseTest, TagsAreCompared) {
+  PlacedJob(GetParam()).run([](Communicator& communicator) {
+    std::vector<float> values(100'000, 0);
+    const auto sum = [&](uint32_t tag) {
+      return sparse_all_reduce(communicator, {values.data(), values.data(), values.size()},
+                               SparseOptions{.mode = SparseMode::kOn, .tag = tag})
+          .wait();
+    };
+    EXPECT_TRUE(sum(7).ok());
+    EXPECT_EQ(sum(communicator.rank() == 1 ? 8 : 7).code(), ErrorCode::kMismatch);
+  });
+}
+
 TEST_P(SparseTest, ErrorsComeToAllRanks) {
   PlacedJob(GetParam()).run([](Communicator& communicator) {
     Coo coo{{1, communicator.rank() == 2 ? 50 : 2}, {1, 1}};

@@ -36,6 +36,7 @@ struct SparseOptions {
   // What this operation has sent: called on a thread of the library before the operation ends, unless it fails. It must not
   // block. Not in the C ABI.
   std::function<void(const SparseStats& of_operation)> on_sent = {};
+  uint32_t tag = 0;  // as ReduceOptions::tag. Not in the C ABI
 };
 
 // A sparse tensor by its stored rows: row indices[i] of a table of `rows` rows has the `row_elements` elements that begin at

@@ -26,10 +26,14 @@ const uint8_t* first_element(const BitSet& set, size_t i, const uint8_t* begin, 
 class DenseTensor final : public Tensor {
  public:
   DenseTensor(const TensorView& view, DataType type, size_t unit)
-      : view_(view), type_(type), element_(size_of(type)), unit_(unit) {}
+      : view_(view),
+        type_(type),
+        element_(size_of(type)),
+        // A longer unit is the whole tensor as well; its multiples could overflow.
+        unit_(std::min(unit, std::max<size_t>(view.count, 1))) {}
 
   DataType type() const override { return type_; }
-  uint64_t positions() const override { return (view_.count + unit_ - 1) / unit_; }
+  uint64_t positions() const override { return view_.count == 0 ? 0 : (view_.count - 1) / unit_ + 1; }
   size_t unit_elements() const override { return unit_; }
   size_t elements(const Segment& segment, const BitSet& set) const override;
   uint64_t count() override;

@@ -39,6 +39,7 @@ Reduction::Reduction(std::unique_ptr<Tensor> tensor, const Settings& settings, P
                               static_cast<uint64_t>(tensor_->type()), static_cast<uint64_t>(settings_.op),
                               static_cast<uint64_t>(settings_.mode), uint64_t{tensor_->dense() != nullptr}})
     signature_ = mix(signature_, part);
+  if (settings_.tag != 0) signature_ = mix(signature_, settings_.tag);
   const TensorView* const dense = tensor_->dense();
   stats_.elements = dense != nullptr ? dense->count : shape_.positions * tensor_->unit_elements();
 }
@@ -150,8 +151,9 @@ void Reduction::plan() {
 
 bool Reduction::use_sums() {
   if (operation_.kind != Kind::kIndex || !settings_.combines_bits) return false;
-  NETSUM_ASSERT(in_flight_ ==
-                1);  // all ranks are told so of the first index, on which everything else depends
+  // Ranks are told so of the first index, on which everything else depends. Otherwise the job has moved to another aggregator since,
+  // and what is in flight does not begin anew.
+  if (operation_.number > 1 || in_flight_ != 1) return false;
   ended_[operation_.number] = true;
   in_flight_ = 0;
   settings_.combines_bits = false;

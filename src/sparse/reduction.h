@@ -49,6 +49,7 @@ struct Settings {
   int rank = 0;
   int ranks = 1;
   bool combines_bits = true;  // false: ranks can only add (or_by_sum.h)
+  uint32_t tag = 0;           // the caller's; ranks compare it
   // Of a segment of a large tensor: so large that its values travel for longer than the index of the next one takes to come
   // back. Those of small tensors are smaller.
   double segment_bytes = 512 << 10;
@@ -67,7 +68,7 @@ class Reduction {
   // A sub-operation has failed, or none can be started any more: no further one begins.
   void fail(const Status& status);
   // The operation for which next() was called last cannot be executed, because an aggregator can only add. Returns false if
-  // it needs no other operator. Otherwise the reduction goes on with sums.
+  // it needs no other operator, or is not the first index. Otherwise the reduction goes on with sums.
   bool use_sums();
   // All have ended; status() is the result.
   bool done() const { return finished_; }

@@ -557,5 +557,35 @@ TEST(ReductionTest, InvalidIndicesOfOneRankAreAnErrorOnAll) {
   EXPECT_THAT(ranks[1].out_indices, ElementsAre(1, 9));
 }
 
+// After a failover, a later index may be refused by an aggregator that can only add, while values are in flight.
+TEST(ReductionRefusalTest, ALaterIndexThatIsRefusedFailsTheReduction) {
+  constexpr size_t kCount = 4 << 20;
+  std::vector<float> values(kCount, 0);
+  for (size_t i = 0; i < kCount; i += 3) values[i] = 1;
+  Profile profile;
+  Reduction reduction(make_dense_tensor({values.data(), values.data(), kCount}, DataType::kFloat32, 1),
+                      {.mode = SparseMode::kOn}, &profile);
+  const Status refused(ErrorCode::kUnsupported, "only sums");
+  std::vector<uint64_t> values_in_flight;
+  bool was_refused = false;
+  while (const SubOperation* const next = reduction.next()) {
+    const uint64_t number = next->number;
+    if (next->kind == Kind::kValues) {
+      values_in_flight.push_back(number);
+    } else if (next->kind == Kind::kIndex && !values_in_flight.empty()) {
+      was_refused = true;
+      EXPECT_FALSE(reduction.use_sums());
+      reduction.fail(refused);
+      reduction.ended(number);
+    } else {
+      reduction.ended(number);  // of one rank, the result is the input
+    }
+  }
+  ASSERT_TRUE(was_refused);
+  for (const uint64_t number : values_in_flight) reduction.ended(number);
+  EXPECT_TRUE(reduction.done());
+  EXPECT_EQ(reduction.status().code(), ErrorCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace netsum::sparse
