@@ -469,8 +469,9 @@ void Simulation::aggregator_received(AggregatorNode* node, const InPacket& packe
 
 void Simulation::flush(AggregatorNode* node) {
   if (node->core == nullptr || clock_.now_us() < node->pause.until_us) return;
-  for (const OutPacket& packet : node->core->outbox()) {
-    check_addressee(packet);
+  for (OutPacket packet : node->core->outbox()) {
+    if (addressee_) packet.to = addressee_(node->address, packet);
+    check_addressee(*node, packet);
     netsum_fields fields;
     netsum_parse(packet.data, packet.size, &fields);
     if (fields.type == NETSUM_TYPE_RESULT || fields.type == NETSUM_TYPE_CONTRIBUTION) {

@@ -117,6 +117,10 @@ class Simulation {
   void set_result(std::function<bool(netsum_fields* fields, uint8_t* payload)> alter) {
     alter_ = std::move(alter);
   }
+  // Where a packet of the aggregator `from` goes, before it is checked: a misdirected one is a violation.
+  void set_addressee(std::function<Address(const Address& from, const OutPacket& packet)> addressee) {
+    addressee_ = std::move(addressee);
+  }
   // Anything else that happens during the run.
   void at(int64_t at_us, VirtualClock::Event event) { clock_.at(at_us, std::move(event)); }
   OperationMemory& memory(size_t job, size_t operation) { return *jobs_[job]->memories[operation]; }
@@ -251,7 +255,8 @@ class Simulation {
   // simulation_report.cc: what must hold.
   void check_completion(size_t job, int rank, size_t operation);
   void check_everywhere(size_t job, uint64_t everywhere);
-  void check_addressee(const OutPacket& packet);
+  void check_addressee(const AggregatorNode& from, const OutPacket& packet);
+  bool is_addressee(size_t job, int from, const Address& to) const;
   void check_at_end();
   void check_ending(size_t job, int rank, size_t operation);
   void check_aggregators();
@@ -265,6 +270,7 @@ class Simulation {
   VirtualClock clock_;
   Network network_;
   std::function<bool(netsum_fields*, uint8_t*)> alter_;
+  std::function<Address(const Address& from, const OutPacket& packet)> addressee_;
   Liar liar_;
   Rng flips_;
   Judge judge_;

@@ -76,8 +76,8 @@ void Simulation::check_everywhere(size_t job_index, uint64_t everywhere) {
   }
 }
 
-// Jobs are isolated: an aggregator sends packets of a job to members of that job only.
-void Simulation::check_addressee(const OutPacket& packet) {
+// Jobs are isolated: an aggregator sends packets of a job to its own members of that job, and a rack to its parent.
+void Simulation::check_addressee(const AggregatorNode& from, const OutPacket& packet) {
   netsum_fields fields;
   if (netsum_parse(packet.data, packet.size, &fields) != NETSUM_DROP_NONE) {
     return violate("an aggregator sent something that is no packet");
@@ -85,15 +85,25 @@ void Simulation::check_addressee(const OutPacket& packet) {
   for (size_t j = 0; j < jobs_.size(); ++j) {
     const JobPlan& plan = *jobs_[j]->plan;
     if (!jobs_[j]->started || plan.job != fields.job || plan.epoch != fields.epoch) continue;
-    for (int rank = 0; rank < plan.ranks; ++rank) {
-      if (address_of(j, rank) == packet.to) return;
-    }
-    for (int i = 0; scenario_.racks > 0 && i < scenario_.aggregator_count(); ++i) {
-      if (aggregator_address(i) == packet.to) return;
-    }
+    if (is_addressee(j, index_of(from), packet.to)) return;
   }
   violate("an aggregator sent a packet of job " + std::to_string(fields.job) + " epoch " +
           std::to_string(fields.epoch) + " to " + packet.to.to_string() + ", which is no member");
+}
+
+bool Simulation::is_addressee(size_t job_index, int from, const Address& to) const {
+  const JobPlan& plan = *jobs_[job_index]->plan;
+  const int stripe = from % scenario_.aggregators, rack = from / scenario_.aggregators - 1;
+  if (rack < 0 && scenario_.racks > 0) {
+    for (int member = 0; member < scenario_.racks_of(plan); ++member)
+      if (aggregators_[node_index(member, stripe)].address == to) return true;
+    return false;
+  }
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const bool is_member = rack < 0 || scenario_.rack_of(plan, rank) == rack;
+    if (is_member && address_of(job_index, rank) == to) return true;
+  }
+  return rack >= 0 && rack < scenario_.racks_of(plan) && aggregators_[node_index(-1, stripe)].address == to;
 }
 
 void Simulation::check_ending(size_t job_index, int rank, size_t i) {

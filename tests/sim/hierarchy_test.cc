@@ -51,6 +51,49 @@ TEST(Hierarchy, OnePacketPerRackAndChunkEachWay) {
   EXPECT_EQ(others, 0);
 }
 
+// Two jobs and two stripes, of which the second job has ranks in the first rack only. Packets that an aggregator sends to anybody but its
+// own members, or its parent, are found.
+TEST(Hierarchy, MisdirectedPacketsAreFound) {
+  Scenario scenario = racks_scenario(4, 16 * 40);
+  scenario.aggregators = 2;
+  scenario.jobs.push_back(quiet_scenario(1, DataType::kFloat32, 16 * 40).jobs[0]);
+  scenario.jobs[1].job = static_cast<uint16_t>(scenario.jobs[0].job + 1);
+  const uint16_t first = scenario.jobs[0].job, second = scenario.jobs[1].job;
+  const auto at = [](int rack, int stripe) {
+    return Simulation::aggregator_address(2 * (1 + rack) + stripe);
+  };
+  struct Way {
+    Address from, to, instead;
+    uint16_t job;
+  };
+  const Way ways[] = {
+      {at(0, 0), at(-1, 0), at(-1, 1), first},                             // another stripe's parent
+      {at(0, 0), at(-1, 0), at(1, 0), first},                              // a neighbour
+      {at(-1, 0), at(0, 0), at(0, 1), first},                              // another stripe's rack
+      {at(-1, 0), at(0, 0), at(1, 0), second},                             // a rack without members
+      {at(-1, 0), at(0, 0), Simulation::worker_address(first, 0), first},  // below the rack
+      {at(1, 1), Simulation::worker_address(first, 3), Simulation::worker_address(first, 0), first},
+      {at(0, 1), Simulation::worker_address(second, 0), Simulation::worker_address(first, 0), second},
+  };
+  ASSERT_EQ(Simulation(scenario).run().first_problem(), "");
+  for (const Way& way : ways) {
+    Simulation simulation(scenario);
+    int misdirected = 0;
+    simulation.set_addressee([&](const Address& from, const OutPacket& packet) {
+      netsum_fields fields{};
+      const bool is_it = from == way.from && packet.to == way.to && misdirected == 0 &&
+                         netsum_parse(packet.data, packet.size, &fields) == NETSUM_DROP_NONE &&
+                         fields.job == way.job;
+      misdirected += is_it;
+      return is_it ? way.instead : packet.to;
+    });
+    const Report report = simulation.run();
+    EXPECT_EQ(misdirected, 1) << way.from.to_string() << " to " << way.to.to_string();
+    EXPECT_NE(report.first_problem().find("which is no member"), std::string::npos)
+        << way.from.to_string() << " to " << way.instead.to_string() << ": " << report.first_problem();
+  }
+}
+
 // Each stripe of a rack belongs to the parent's of the same number; a stripe without weight gets no chunks.
 TEST(Hierarchy, StripesWithUnequalWeights) {
   constexpr int kChunks = 200;
