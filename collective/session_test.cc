@@ -24,6 +24,7 @@ CommunicatorOptions options_for(int rank, const Aggregator& aggregator, bool sha
   options.job = "roles";
   options.aggregators = {aggregator.control_address()};
   options.shared_memory = shared_memory;
+  options.liveness_timeout = kPatience;  // a busy machine is no loss
   return options;
 }
 

@@ -1,10 +1,12 @@
 // Client and service together, over loopback.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include "aggregator/dataplane/fake_dataplane.h"
 #include "aggregator/dataplane/member_shards.h"
 #include "src/control/client.h"
+#include "src/control/control.grpc.pb.h"
 
 // Debian's c-ares, by which gRPC resolves names, loses some ten bytes with every look-up of "localhost".
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
@@ -388,6 +391,72 @@ TEST_F(ControlTest, AReportedFailureReachesAllOthersOnce) {
   // The name is free for the next run at once.
   auto again = joined(3);
   EXPECT_EQ(dataplane_.installed().size(), 2u);
+}
+
+// Passes calls on to a service, but lets the first report of a failure wait until its caller gives up.
+class SlowToHearOfFailures final : public control::Aggregator::Service {
+ public:
+  explicit SlowToHearOfFailures(const std::string& behind)
+      : stub_(control::Aggregator::NewStub(grpc::CreateChannel(behind, grpc::InsecureChannelCredentials()))) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  ~SlowToHearOfFailures() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  const std::string& address() const { return address_; }
+
+  grpc::Status Join(grpc::ServerContext* /*context*/, const control::JoinRequest* request,
+                    grpc::ServerWriter<control::Event>* writer) override {
+    grpc::ClientContext context;
+    const auto events = stub_->Join(&context, *request);
+    control::Event event;
+    while (events->Read(&event)) writer->Write(event);
+    return events->Finish();
+  }
+  grpc::Status Leave(grpc::ServerContext* /*context*/, const control::MemberRequest* request,
+                     control::Empty* reply) override {
+    grpc::ClientContext context;
+    return stub_->Leave(&context, *request, reply);
+  }
+  grpc::Status Fail(grpc::ServerContext* call, const control::FailRequest* request,
+                    control::Empty* reply) override {
+    if (!was_slow_.exchange(true)) {
+      while (!call->IsCancelled()) std::this_thread::sleep_for(milliseconds(1));
+      return grpc::Status::CANCELLED;
+    }
+    grpc::ClientContext context;
+    return stub_->Fail(&context, *request, reply);
+  }
+
+ private:
+  std::unique_ptr<control::Aggregator::Stub> stub_;
+  std::atomic<bool> was_slow_ = false;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// On a loaded machine. A member that only left would be waited for, or be taken for one that has ended in order.
+TEST_F(ControlTest, AReportThatWasNotAnsweredIsMadeAgainInsteadOfLeaving) {
+  start();
+  SlowToHearOfFailures slow(address_);
+  std::vector<Rank> ranks(2);
+  auto how = group(address_, 2);
+  std::atomic<bool> left = false;
+  how[0].on_left = [&](int) { left = true; };
+  how[1].address = slow.address();
+  join_all(ranks, how);
+  for (const Rank& rank : ranks) ASSERT_TRUE(rank.status.ok()) << rank.status.to_string();
+  ranks[1].client->report_failure({ErrorCode::kAggregatorLost, "this rank cannot move", 1});
+  EXPECT_EQ(ranks[0].failures.count(), 0u);
+  ranks[1].client.reset();
+  const Status failure = ranks[0].failures.wait();
+  EXPECT_EQ(failure.code(), ErrorCode::kAggregatorLost) << failure.to_string();
+  EXPECT_EQ(failure.rank(), 1);
+  EXPECT_FALSE(left);
+  ranks[0].client.reset();
 }
 
 TEST_F(ControlTest, AnAggregatorThatStopsIsSaidSo) {

@@ -95,11 +95,8 @@ class Client final : public ControlClient {
     control::FailRequest request;
     *request.mutable_member() = claim();
     *request.mutable_failure() = to_failed(status);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kFailCall);
-    control::Empty reply;
-    // Without an answer the aggregator is lost, which the other members detect themselves.
-    (void)control::Aggregator::NewStub(channel_)->Fail(&context, request, &reply);
+    // Without an answer the aggregator is lost, which the other members detect themselves, or slow.
+    if (!fail(request, Clock::now() + kFailCall) && !unanswered_) unanswered_ = std::move(request);
   }
 
  private:
@@ -120,6 +117,14 @@ class Client final : public ControlClient {
     return request;
   }
 
+  // Returns whether it was answered.
+  bool fail(const control::FailRequest& request, Clock::time_point deadline) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + until(deadline));
+    control::Empty reply;
+    return control::Aggregator::NewStub(channel_)->Fail(&context, request, &reply).ok();
+  }
+
   void drop_stream(Clock::time_point deadline) {
     if (stream_ == nullptr) return;
     stream_->disarm(deadline);
@@ -133,6 +138,11 @@ class Client final : public ControlClient {
 
   void leave(Clock::time_point deadline) {
     if (is_over() || !stream_->member()) return;
+    // An aggregator that was slow to answer may not have seen the report. To the others, this member would have left in order.
+    if (unanswered_) {
+      (void)fail(*unanswered_, deadline);
+      return;
+    }
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + until(deadline));
     control::Empty reply;
@@ -146,6 +156,7 @@ class Client final : public ControlClient {
   int world_size_;
   std::unique_ptr<JoinStream> stream_;  // the latest attempt's
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::optional<control::FailRequest> unanswered_;  // the first report that was not answered
   Status last_error_;
   int brief_retries_ = 0;
   Membership membership_;

@@ -84,6 +84,9 @@ FAILOVER_BUGS = [
 ]
 
 CONTROL_BUGS = [
+    Bug("control", "leaves_after_a_report", "a member whose report was not answered leaves in order", "src/control/client.cc",
+        "    if (unanswered_) {\n", "    if (false) {\n",
+        "control_test ControlTest.AReportThatWasNotAnsweredIsMadeAgainInsteadOfLeaving"),
     Bug("control", "slot_granted_twice", "the last slot of a range is granted again", RANGES,
         "    std::fill_n(taken_.begin() + *first, wanted, true);",
         "    std::fill_n(taken_.begin() + *first, wanted - 1, true);", "aggregator_core_test"),
