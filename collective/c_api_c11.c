@@ -254,6 +254,12 @@ static const char* refuse_compression(netsum_comm* comm) {
   REQUIRE(netsum_compressed_tensor_restore(tensor, 1, &foreign, 1) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_compressed_tensor_scale_memory(NULL, 1) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_compressed_tensor_set_ranks(tensor, NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_compressed_tensor_give_up(NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_agree_on_steps(NULL, &tensor, 1, 0) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_agree_on_steps(comm, NULL, 1, 0) == NETSUM_INVALID_ARGUMENT);
+  netsum_compressed_tensor* none = NULL;
+  REQUIRE(netsum_agree_on_steps(comm, &none, 1, 0) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(strstr(netsum_last_error(), "tensor 0 is NULL") != NULL);
   REQUIRE(netsum_check_same_on_all_ranks(comm, NULL, 0) == NETSUM_INVALID_ARGUMENT);
   netsum_compressed_tensor_free(tensor);
   netsum_compression_free(compression);
@@ -295,6 +301,11 @@ static const char* sum_compressed(netsum_comm* comm) {
   REQUIRE(netsum_compressed_tensor_set_ranks(restored, comm) == NETSUM_OK);
   REQUIRE(netsum_compressed_all_reduce(comm, restored, zeros, sent, 0) == NETSUM_OK);
   REQUIRE(sent[0] == 0 && sent[1] == 0 && sent[2] == 4);
+  REQUIRE(netsum_compressed_tensor_give_up(restored) == NETSUM_OK);
+  REQUIRE(netsum_compressed_tensor_step(restored) == 1);
+  REQUIRE(netsum_agree_on_steps(comm, &restored, 1, 20000) == NETSUM_OK);
+  REQUIRE(netsum_compressed_all_reduce(comm, restored, zeros, sent, 0) == NETSUM_OK);
+  REQUIRE(sent[0] == 0 && sent[1] == 0 && sent[2] == 4 && netsum_compressed_tensor_step(restored) == 2);
   netsum_compressed_tensor_free(restored);
   return NULL;
 }

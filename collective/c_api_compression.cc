@@ -122,7 +122,7 @@ int netsum_compressed_tensor_make(const netsum_compression* compression, const n
       return invalid(what, "rows is " + std::to_string(rows) + ", which does not divide count, " +
                                std::to_string(count));
     const int rank = comm->communicator->rank(), ranks = comm->communicator->world_size();
-    auto made = compression->compression->tensor(id, count, rank, ranks, of_rows);
+    auto made = compression->compression->tensor(id, count, rank, ranks, of_rows);  // not null
     *tensor = new netsum_compressed_tensor{compression->compression, std::move(made), rank, ranks};
     return {};
   });
@@ -195,6 +195,36 @@ int netsum_compressed_tensor_set_ranks(netsum_compressed_tensor* tensor, const n
     tensor->rank = comm->communicator->rank();
     tensor->ranks = comm->communicator->world_size();
     tensor->tensor->set_ranks(tensor->rank, tensor->ranks);
+    return {};
+  });
+}
+
+int netsum_compressed_tensor_give_up(netsum_compressed_tensor* tensor) {
+  return guarded([&]() -> Status {
+    if (tensor == nullptr) return invalid("netsum_compressed_tensor_give_up", "tensor is NULL");
+    tensor->tensor->give_up();
+    return {};
+  });
+}
+
+int netsum_agree_on_steps(netsum_comm* comm, netsum_compressed_tensor* const* tensors, size_t count,
+                          int64_t timeout_ms) {
+  return guarded([&]() -> Status {
+    const std::string what = "netsum_agree_on_steps";
+    if (comm == nullptr || (tensors == nullptr && count > 0)) return invalid(what, "comm or tensors is NULL");
+    std::vector<netsum::CompressedTensor*> parts;
+    for (size_t i = 0; i < count; ++i) {
+      if (tensors[i] == nullptr) return invalid(what, "tensor " + std::to_string(i) + " is NULL");
+      parts.push_back(tensors[i]->tensor.get());
+    }
+    netsum::Communicator& communicator = *comm->communicator;
+    if (Status status = netsum::agree_on_steps(communicator, parts, std::chrono::milliseconds(timeout_ms));
+        !status.ok())
+      return status;
+    for (size_t i = 0; i < count; ++i) {
+      tensors[i]->rank = communicator.rank();
+      tensors[i]->ranks = communicator.world_size();
+    }
     return {};
   });
 }

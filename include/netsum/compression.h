@@ -107,7 +107,7 @@ class NETSUM_EXPORT Compressor {
   // If any value is not finite, the result that the ranks decompress must not be finite somewhere.
   virtual void compress(const CompressionContext& context, std::span<const float> values,
                         std::span<const float> agreed, float* residual, void* payload, float* side) const = 0;
-  // Writes the mean that the ranks have sent. `payload` is the sum of those of `contributions` ranks; or one payload, or the
+  // Writes the mean that the ranks have sent; on the path kGather called once for each rank in a step. `payload` is the sum of those of `contributions` ranks; or one payload, or the
   // mean of several, with `contributions` 1. `side` is the mean of the side values. `residual` is null, unless the promise
   // is late_residual and there is a memory.
   virtual void decompress(const CompressionContext& context, std::span<const float> agreed,
@@ -180,7 +180,10 @@ struct SavedCompressionState {
 };
 
 // One tensor of one rank under a Compression: its memory and its count of steps. In each step: agree(), if the method has
-// agreed values; compress(); decompress(). Nothing is allocated after the first step. Not for several threads at a time.
+// agreed values; compress(); decompress(), on the path kGather once for each rank. Nothing is allocated after the first step. Not for
+// several threads at a time.
+//
+// Ranks must be in the same step, because random numbers that they share depend on it: tag() compares it, agree_on_steps() repairs it.
 class NETSUM_EXPORT CompressedTensor {
  public:
   virtual ~CompressedTensor() = default;
@@ -190,8 +193,8 @@ class NETSUM_EXPORT CompressedTensor {
   virtual PayloadShape shape() const = 0;
   virtual size_t agreed_values() const = 0;
 
-  // The first step's part for methods with agreed values: adds the memory, and writes this rank's numbers. The caller combines
-  // them as Compressor::agreement() says.
+  // The first part of a step for methods with agreed values: adds the memory, and writes this rank's numbers. The caller combines
+  // them as Compressor::agreement() says. Called again instead of compress(), it first drops what it has added.
   virtual void agree(const float* gradient, float* mine) = 0;
   // Takes count() numbers. `agreed` may be null if there are no agreed values, `side` if there are no side values.
   virtual void compress(const float* gradient, const float* agreed, void* payload, float* side) = 0;
@@ -207,6 +210,16 @@ class NETSUM_EXPORT CompressedTensor {
   virtual void scale_memory(float factor) = 0;
   // Other ranks, for example after Communicator::regroup(). The memory stays. PayloadShape may change.
   virtual void set_ranks(int rank, int ranks) = 0;
+
+  // Takes the last step back, for example because its sum has failed: memory, numbers of the compressor and step() have the bits that
+  // they had before agree() or compress() began it, so a repetition counts each gradient once. Does nothing if no step has begun since
+  // the last give_up(), set_step(), restore() or scale_memory().
+  virtual void give_up() = 0;
+  // Continues with another step; the memory stays.
+  virtual void set_step(uint64_t step) = 0;
+  // A hash of the tensor's id and of step(), not 0. The caller's operations of a step have it as their tag (ReduceOptions::tag), taken
+  // before the step, so that ranks in different steps get kMismatch instead of wrong sums.
+  virtual uint32_t tag() const = 0;
 };
 
 // A method together with its memory and its path: what all ranks must have in common. Immutable.
@@ -223,11 +236,12 @@ class NETSUM_EXPORT Compression {
   virtual const Compressor& compressor() const = 0;
   virtual CompressionPath path() const = 0;
   virtual const CompressionOptions& options() const = 0;
-  // Equal if and only if two built-in compressions compute the same; ranks compare it.
+  // Equal if and only if two built-in compressions have the same method, memory and path, and the same values of the options that they
+  // then read: other names of a method ("dgc" is topk with the memory "dgc") do not count. Ranks compare it.
   virtual std::string describe() const = 0;
 
   // `id` identifies the tensor, equal on all ranks and different for each tensor. `rows`: of a tensor that is a matrix, for the
-  // methods that see one in it; it must divide `count`.
+  // methods that see one in it. Null if `rows` does not divide `count`, or `rank` is none of 1 to 65536 `ranks`.
   virtual std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks,
                                                    size_t rows = 1) const = 0;
 };
@@ -246,12 +260,18 @@ struct CompressionBuffers {
 
 // Compresses `input`, sums over all ranks along the path of `compression`, and writes the mean to `output`, which may be `input`;
 // tensor.count() numbers each. Blocks until the operations have ended. All ranks call it for the same tensors in the same order.
-// `tensor` is one of compression.tensor(), with the rank and the number of ranks of the communicator. After an error, its memory
-// may lack what this step has sent. Errors as Communicator::all_reduce().
+// `tensor` is one of compression.tensor(), with the rank and the number of ranks of the communicator. After an error, `tensor` and
+// `output` are as before the call (CompressedTensor::give_up()), so the call can be repeated. Errors as Communicator::all_reduce();
+// kMismatch also if the ranks are in different steps of the tensor.
 NETSUM_EXPORT Status compressed_all_reduce(Communicator& communicator, const Compression& compression,
                                            CompressedTensor& tensor, const float* input, float* output,
                                            CompressionBuffers& buffers,
                                            std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+
+// After regroup() or a readmission: tells the tensors the communicator's rank and number of ranks, and sets the step of each to the largest of
+// all ranks. Blocks. All ranks pass the same tensors in the same order; a rank that is new passes new ones. After an error, nothing has changed.
+NETSUM_EXPORT Status agree_on_steps(Communicator& communicator, std::span<CompressedTensor* const> tensors,
+                                    std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
 
 // Whether all ranks have passed the same text, such as the descriptions of their compressions: kMismatch on all ranks if not, with
 // both texts and the rank that differs from rank 0. Blocks. Different settings could otherwise give wrong sums.

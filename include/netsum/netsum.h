@@ -396,7 +396,8 @@ NETSUM_API int netsum_compression_make(const netsum_compression_options* options
                                        netsum_compression** compression);
 /* Frees `compression`, which may be NULL. Its tensors stay valid. */
 NETSUM_API void netsum_compression_free(netsum_compression* compression);
-/* One line with the method and its options, equal if and only if two compressions compute the same. Valid as long as `compression`. */
+/* One line with the method and its options, equal if and only if two compressions have the same ones (netsum::Compression::describe()). Valid
+ * as long as `compression`. */
 NETSUM_API const char* netsum_compression_describe(const netsum_compression* compression);
 /* NETSUM_MISMATCH on all ranks unless all have passed the same text, such as that of netsum_compression_describe(). Blocks. timeout_ms 0: the
  * communicator's. */
@@ -412,7 +413,8 @@ NETSUM_API int netsum_compressed_tensor_make(const netsum_compression* compressi
 NETSUM_API void netsum_compressed_tensor_free(netsum_compressed_tensor* tensor);
 /* Compresses `input`, sums over all ranks, and writes the mean to `output`, which may be `input`. Blocks until the operations have
  * ended. All ranks call it for the same tensors in the same order, and on one communicator one call at a time. timeout_ms 0: the
- * communicator's, for each operation. After an error, the state may lack what this step has sent. */
+ * communicator's, for each operation. After an error, the tensor and `output` are as before the call, so it can be repeated.
+ * NETSUM_MISMATCH also if the ranks are in different steps of the tensor (netsum_agree_on_steps()). */
 NETSUM_API int netsum_compressed_all_reduce(netsum_comm* comm, netsum_compressed_tensor* tensor,
                                             const float* input, float* output, int64_t timeout_ms);
 
@@ -429,6 +431,14 @@ NETSUM_API int netsum_compressed_tensor_restore(netsum_compressed_tensor* tensor
 NETSUM_API int netsum_compressed_tensor_scale_memory(netsum_compressed_tensor* tensor, float factor);
 /* After netsum_comm_regroup(): the new rank and number of ranks. What the tensor keeps stays. */
 NETSUM_API int netsum_compressed_tensor_set_ranks(netsum_compressed_tensor* tensor, const netsum_comm* comm);
+/* Takes the last step back: the state and the step are what they were before it. For a step that this rank has completed and others
+ * have not; after an error of netsum_compressed_all_reduce() there is nothing to take back. */
+NETSUM_API int netsum_compressed_tensor_give_up(netsum_compressed_tensor* tensor);
+/* After netsum_comm_regroup() or a readmission: netsum_compressed_tensor_set_ranks() for all of `tensors`, and the step of each becomes the
+ * largest of all ranks. Blocks. All ranks pass the same tensors in the same order; a rank that is new passes new ones. timeout_ms
+ * 0: the communicator's. After an error, nothing has changed. */
+NETSUM_API int netsum_agree_on_steps(netsum_comm* comm, netsum_compressed_tensor* const* tensors,
+                                     size_t count, int64_t timeout_ms);
 
 /* Calls `callback` once when the operation ends: on a thread of the library, on one that waits for an operation, or, if it
  * has ended already, on this thread at once. The callback must not block, take a lock that a waiting thread holds, or call

@@ -8,9 +8,9 @@ namespace netsum::compress {
 
 class AccumulatingCompressor : public Compressor {
  public:
-  // memory = decay * memory + gradient, and then agree() of the memory.
+  // copy = memory; memory = decay * memory + gradient; and then agree() of the memory.
   virtual void agree_added(const CompressionContext& context, float decay, std::span<const float> gradient,
-                           float* memory, float* mine) const = 0;
+                           float* memory, float* copy, float* mine) const = 0;
 };
 
 }  // namespace netsum::compress

@@ -13,6 +13,8 @@
 namespace netsum::compress {
 namespace {
 
+using ::testing::ElementsAre;
+
 std::vector<std::vector<float>> gradients(size_t ranks, size_t count, uint64_t step) {
   std::vector<std::vector<float>> all;
   for (size_t r = 0; r < ranks; ++r) all.push_back(numbers(count, 1000 * step + r));
@@ -295,6 +297,36 @@ TEST(OneBitTest, SignsHaveTwoScalesOfAllRanks) {
     EXPECT_NEAR(found[i], mean, 1e-5);
   }
   EXPECT_NEAR(after, before - 12 * (0.5 * plus * plus + 0.5 * minus * minus), 1e-4);
+}
+
+// The network rounds every mean: the share of what is rare must not be the rest of what is not.
+TEST(OneBitTest, TheScaleOfARareSignIsRightWhereSharesAreRounded) {
+  constexpr size_t kMany = 1 << 20;
+  std::vector<float> values(kMany, 1.0f);
+  values[77] = -4;
+  const auto compression = made({.method = "onebit"});
+  for (const float rounding : {1.0f, 1 - 0x1p-21f, 1 + 0x1p-21f}) {
+    Rank rank(*compression, kMany);
+    rank.compress(values);
+    std::vector<float> side = rank.side();
+    for (float& number : side) number *= rounding;
+    const auto lanes = rank.payload<int32_t>();
+    const auto found = rank.decompress(lanes.data(), side.data(), 1);
+    EXPECT_NEAR(found[77], -4, 1e-4);
+    EXPECT_NEAR(found[0], 1, 1e-4);
+  }
+}
+
+// What has no gradient does not move, whatever the sign of its zero.
+TEST(SignumTest, ZerosHaveNoVote) {
+  for (const char* const method : {"signsgd", "signum"}) {
+    Job job(*made({.method = method}), 4, 3);
+    for (int step = 0; step < 3; ++step) {
+      const auto found =
+          job.step({{0.0f, -0.0f, 1.0f, -1.0f}, {0.0f, -0.0f, -0.0f, 0.0f}, {-0.0f, -0.0f, 0.0f, 0.0f}});
+      EXPECT_THAT(found, ElementsAre(0.0f, 0.0f, 1.0f, -1.0f)) << method;
+    }
+  }
 }
 
 TEST(SignumTest, SendsTheSignsOfAMomentum) {

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "src/base/assert.h"
 #include "src/compress/memory.h"
 #include "src/compress/methods.h"
 #include "src/compress/tensor.h"
@@ -53,6 +52,9 @@ struct Method {
   std::array<std::string_view, 4> options{};  // those that the method itself has
   MadeCompressor (*make)(const CompressionOptions& options, bool has_memory) = nullptr;
 };
+
+// The sums of 2^15 - 1 levels on either side of zero, of as many ranks, have 32 bits.
+constexpr int kMostRanks = 1 << 16;
 
 // In alphabetical order.
 constexpr std::array kMethods = {
@@ -346,6 +348,28 @@ CompressionPath default_path(Summability summability) {
   return CompressionPath::kGather;
 }
 
+// One name for each method, and default values of the options that nothing reads because of others.
+CompressionOptions canonical(CompressionOptions options) {
+  if (options.method == "dgc") options.method = "topk";
+  if (options.method == "signum") options.method = "signsgd";
+  if (options.method == "terngrad") {
+    options.method = "qsgd";
+    options.levels = 1;
+  }
+  const bool is_rounded_to_nearest = options.memory != "none" && !options.rotated &&
+                                     (options.method == "lanes8" || options.method == "int8" ||
+                                      options.method == "int4" || options.method == "natural");
+  if (is_rounded_to_nearest) options.seed = CompressionOptions().seed;
+  if (options.k > 0) options.ratio = CompressionOptions().ratio;
+  return options;
+}
+
+const Method* find_method(std::string_view name) {
+  const auto* const method = std::find_if(kMethods.begin(), kMethods.end(),
+                                          [&](const Method& candidate) { return candidate.name == name; });
+  return method != kMethods.end() ? method : nullptr;
+}
+
 class MadeCompression : public Compression, public std::enable_shared_from_this<MadeCompression> {
  public:
   MadeCompression(std::shared_ptr<const Compressor> compressor, const Method* method, MemoryKind memory,
@@ -360,9 +384,11 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
   CompressionPath path() const override { return path_; }
   const CompressionOptions& options() const override { return options_; }
   std::string describe() const override {
-    std::string text = options_.method;
-    for (const Option& option : list_options(options_)) {
-      if (!has_option(method_, options_.memory, option)) continue;
+    const CompressionOptions options = method_ != nullptr ? canonical(options_) : options_;
+    const Method* const method = method_ != nullptr ? find_method(options.method) : nullptr;
+    std::string text = options.method;
+    for (const Option& option : list_options(options)) {
+      if (!has_option(method, options.memory, option)) continue;
       text += ' ';
       text += option.name;
       text += '=';
@@ -372,7 +398,8 @@ class MadeCompression : public Compression, public std::enable_shared_from_this<
   }
   std::unique_ptr<CompressedTensor> tensor(uint64_t id, size_t count, int rank, int ranks,
                                            size_t rows) const override {
-    NETSUM_ASSERT(rows > 0 && count % rows == 0);
+    if (rows == 0 || count % rows != 0 || ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks)
+      return nullptr;
     const CompressionContext context{.tensor = id, .step = 0, .rank = rank, .ranks = ranks, .rows = rows};
     const bool is_coded =
         path_ == CompressionPath::kGather && compressor_->promise().summability == Summability::kUnion;
@@ -443,10 +470,8 @@ std::vector<std::string_view> compression_methods() {
 }
 
 Result<std::shared_ptr<const Compression>> Compression::make(const CompressionOptions& options) {
-  const auto* const method =
-      std::find_if(compress::kMethods.begin(), compress::kMethods.end(),
-                   [&](const compress::Method& candidate) { return candidate.name == options.method; });
-  if (method == compress::kMethods.end())
+  const auto* const method = compress::find_method(options.method);
+  if (method == nullptr)
     return compress::invalid("there is no compression method " + compress::quoted(options.method) +
                              "; it must be one of " + compress::list_of_methods());
   return compress::make(method, nullptr, options);

@@ -23,12 +23,54 @@ std::string refusal_of(const CompressionOptions& options) {
   return compression.status().message();
 }
 
+TEST(CompressionTest, WhatComputesTheSameHasOneDescription) {
+  const std::pair<CompressionOptions, CompressionOptions> same[] = {
+      {{.method = "dgc"}, {.method = "topk", .memory = "dgc"}},
+      {{.method = "signum"}, {.method = "signsgd", .memory = "momentum"}},
+      {{.method = "terngrad"}, {.method = "qsgd", .levels = 1}},
+      {{.method = "topk", .ratio = 0.5, .k = 10}, {.method = "topk", .ratio = 0.1, .k = 10}},
+      {{.method = "int8", .seed = 2}, {.method = "int8", .seed = 3}},
+      {{.method = "natural", .memory = "residual", .seed = 2}, {.method = "natural", .memory = "residual"}},
+  };
+  for (const auto& [one, other] : same) EXPECT_EQ(made(one)->describe(), made(other)->describe());
+  const std::pair<CompressionOptions, CompressionOptions> different[] = {
+      {{.method = "dgc"}, {.method = "topk"}},
+      {{.method = "signum"}, {.method = "signsgd"}},
+      {{.method = "terngrad"}, {.method = "qsgd"}},
+      {{.method = "topk", .ratio = 0.5}, {.method = "topk", .ratio = 0.1}},
+      {{.method = "int8", .rotated = true, .seed = 2}, {.method = "int8", .rotated = true, .seed = 3}},
+      {{.method = "int8", .memory = "none", .seed = 2}, {.method = "int8", .memory = "none", .seed = 3}},
+      {{.method = "natural", .seed = 2}, {.method = "natural", .seed = 3}},
+      {{.method = "thc", .seed = 2}, {.method = "thc", .seed = 3}},
+  };
+  for (const auto& [one, other] : different) EXPECT_NE(made(one)->describe(), made(other)->describe());
+}
+
+TEST(CompressionTest, ATensorHasWholeRows) {
+  const auto compression = made({.method = "powersgd"});
+  EXPECT_EQ(compression->tensor(1, 10, 0, 1, 3), nullptr);
+  EXPECT_EQ(compression->tensor(1, 10, 0, 1, 0), nullptr);
+  EXPECT_NE(compression->tensor(1, 10, 0, 1, 5), nullptr);
+}
+
+TEST(CompressionTest, ATensorHasARankAndNoMoreRanksThanSumsHaveRoomFor) {
+  const CompressionOptions methods[] = {
+      {.method = "qsgd", .levels = 32767}, {.method = "lanes8"}, {.method = "signsgd"}};
+  const std::pair<int, int> none[] = {{0, 0}, {-1, 2}, {2, 2}, {0, -1}, {0, 65537}, {0, 1 << 30}};
+  for (const CompressionOptions& options : methods) {
+    const auto compression = made(options);
+    for (const auto& [rank, ranks] : none)
+      EXPECT_EQ(compression->tensor(1, 10, rank, ranks), nullptr) << rank << " of " << ranks;
+    EXPECT_GT(compression->tensor(1, 10, 65535, 65536)->shape().count, 0u);
+  }
+}
+
 TEST(CompressionTest, MethodsHaveTheirOwnMemoryAndPath) {
   EXPECT_EQ(made({.method = "topk"})->describe(),
             "topk ratio=0.01 k=0 sampled=false warmup_steps=0 decay=1, memory residual, path union");
   EXPECT_EQ(
       made({.method = "dgc", .ratio = 0.125, .momentum = 0.5})->describe(),
-      "dgc ratio=0.125 k=0 sampled=false warmup_steps=0 momentum=0.5 clip_norm=0, memory dgc, path union");
+      "topk ratio=0.125 k=0 sampled=false warmup_steps=0 momentum=0.5 clip_norm=0, memory dgc, path union");
   EXPECT_EQ(made({})->describe(), "none, memory none, path dense");
   EXPECT_EQ(made({.method = "dcttopk", .count_senders = true})->describe(),
             "dcttopk ratio=0.01 k=0 block=256 count_senders=true decay=1, memory residual, path union");

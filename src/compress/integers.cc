@@ -85,13 +85,14 @@ class Integers : public AccumulatingCompressor {
     for (size_t b = 0; b < blocks(values.size()); ++b) mine[b] = scale_of(values, b, random);
   }
   void agree_added(const CompressionContext& context, float decay, std::span<const float> gradient,
-                   float* memory, float* mine) const override {
+                   float* memory, float* copy, float* mine) const override {
     const Random random = signs(context);
     const std::span<const float> values(memory, gradient.size());
     for (size_t b = 0; b < blocks(values.size()); ++b) {
       const size_t begin = b * form_.block;
-      kernels::accumulate(decay, gradient.data() + begin, std::min(form_.block, values.size() - begin),
-                          memory + begin);
+      const size_t size = std::min(form_.block, values.size() - begin);
+      std::copy_n(memory + begin, size, copy + begin);
+      kernels::accumulate(decay, gradient.data() + begin, size, memory + begin);
       mine[b] = scale_of(values, b, random);  // while the block is in the cache
     }
   }

@@ -164,6 +164,36 @@ TEST(PowerSgdTest, AWarmStartComesNearerWithEveryStep) {
   EXPECT_LT(last, 0.99 * first);
 }
 
+// On the path gather, every rank decompresses all payloads: the next step begins from all of them, not from the last one.
+TEST(PowerSgdTest, AWarmStartOfGatheredPayloadsIsThatOfTheirMean) {
+  constexpr size_t kRanks = 3;
+  const std::vector<std::vector<float>> inputs = {
+      numbers(kCount, 1), numbers(kCount, 2),
+      std::vector<float>(kCount, 0.0f)};  // an expert that is not used
+  const auto compression = made({.method = "powersgd", .path = "gather", .rank = 2, .decay = 0});
+  std::vector<Rank> ranks;
+  for (size_t r = 0; r < kRanks; ++r) ranks.emplace_back(*compression, kCount, static_cast<int>(r), 3, kRows);
+  Job dense(*made({.method = "powersgd", .rank = 2, .decay = 0}), kCount, kRanks, kRows);
+  for (int step = 0; step < 5; ++step) {
+    std::vector<float> agreed(ranks[0].tensor().agreed_values()), mine(agreed.size());
+    for (size_t r = 0; r < kRanks; ++r) {
+      ranks[r].tensor().agree(inputs[r].data(), mine.data());
+      for (size_t i = 0; i < mine.size(); ++i) agreed[i] += mine[i] / kRanks;
+    }
+    for (size_t r = 0; r < kRanks; ++r) ranks[r].compress(inputs[r], agreed);
+    std::vector<float> mean(kCount, 0);
+    for (Rank& receiver : ranks) {
+      std::fill(mean.begin(), mean.end(), 0.0f);
+      for (const Rank& sender : ranks) {
+        const auto part = receiver.decompress(sender.payload<float>().data(), nullptr, 1);
+        for (size_t i = 0; i < kCount; ++i) mean[i] += part[i] / kRanks;
+      }
+    }
+    const auto expected = dense.step(inputs);
+    for (size_t i = 0; i < kCount; ++i) ASSERT_NEAR(mean[i], expected[i], 1e-5) << step;
+  }
+}
+
 TEST(PowerSgdTest, ItsStateIsSavedAndRestored) {
   const auto compression = made({.method = "powersgd", .rank = 2});
   Job original(*compression, kCount, 1, kRows), restored(*compression, kCount, 1, kRows);

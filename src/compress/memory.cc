@@ -1,5 +1,6 @@
 #include "src/compress/memory.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/compress/methods.h"
@@ -17,19 +18,29 @@ class NoMemory : public Memory {
 
 class Residual : public Memory {
  public:
-  Residual(double decay, size_t count) : decay_(static_cast<float>(decay)), residual_(count, 0.0f) {}
+  Residual(double decay, size_t count)
+      : decay_(static_cast<float>(decay)), residual_(count, 0.0f), copy_(count, 0.0f) {}
 
   const float* compensate(const float* gradient, int /*ranks*/) override {
-    kernels::accumulate(decay_, gradient, residual_.size(), residual_.data());
+    constexpr size_t kPiece = 4096;  // which stays in the cache after it was copied
+    for (size_t begin = 0; begin < residual_.size(); begin += kPiece) {
+      const size_t n = std::min(kPiece, residual_.size() - begin);
+      float* const piece = residual_.data() + begin;
+      std::copy_n(piece, n, copy_.data() + begin);
+      kernels::accumulate(decay_, gradient + begin, n, piece);
+    }
     return residual_.data();
   }
+  void take_back() override { residual_ = copy_; }
   const float* decay() const override { return &decay_; }
+  float* copy() override { return copy_.data(); }
   float* residual() override { return residual_.data(); }
   std::vector<CompressionState> state() override { return {{"residual", residual_}}; }
 
  private:
   float decay_;
   std::vector<float> residual_;
+  std::vector<float> copy_;
 };
 
 class Dgc : public Memory {
@@ -38,15 +49,23 @@ class Dgc : public Memory {
       : momentum_(static_cast<float>(options.momentum)),
         clip_norm_(options.clip_norm),
         velocity_(count, 0.0f),
-        residual_(count, 0.0f) {}
+        residual_(count, 0.0f),
+        velocity_copy_(count, 0.0f),
+        residual_copy_(count, 0.0f) {}
 
   const float* compensate(const float* gradient, int ranks) override {
+    velocity_copy_ = velocity_;
+    residual_copy_ = residual_;
     const float factor = clip_factor(gradient, ranks);
     for (size_t i = 0; i < residual_.size(); ++i) {
       velocity_[i] = momentum_ * velocity_[i] + factor * gradient[i];
       residual_[i] += velocity_[i];
     }
     return residual_.data();
+  }
+  void take_back() override {
+    velocity_ = velocity_copy_;
+    residual_ = residual_copy_;
   }
   float* residual() override { return residual_.data(); }
   void compressed(const float* sent) override {
@@ -74,18 +93,22 @@ class Dgc : public Memory {
   double clip_norm_;
   std::vector<float> velocity_;
   std::vector<float> residual_;
+  std::vector<float> velocity_copy_;
+  std::vector<float> residual_copy_;
 };
 
 class Momentum : public Memory {
  public:
   Momentum(const CompressionOptions& options, size_t count)
-      : momentum_(static_cast<float>(options.momentum)), average_(count, 0.0f) {}
+      : momentum_(static_cast<float>(options.momentum)), average_(count, 0.0f), copy_(count, 0.0f) {}
 
   const float* compensate(const float* gradient, int /*ranks*/) override {
+    copy_ = average_;
     for (size_t i = 0; i < average_.size(); ++i)
       average_[i] = momentum_ * average_[i] + (1 - momentum_) * gradient[i];
     return average_.data();
   }
+  void take_back() override { average_ = copy_; }
   float* residual() override { return nullptr; }
   void compressed(const float* /*sent*/) override { clear_not_finite(average_.data(), average_.size()); }
   std::vector<CompressionState> state() override { return {{"momentum", average_}}; }
@@ -93,6 +116,7 @@ class Momentum : public Memory {
  private:
   float momentum_;
   std::vector<float> average_;
+  std::vector<float> copy_;
 };
 
 }  // namespace

@@ -14,10 +14,15 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  // Adds a gradient to what was kept. Returns what is to be compressed, which stays where it is until the next call.
+  // Adds a gradient to what was kept, of which a copy stays. Returns what is to be compressed, which stays where it is until the
+  // next call.
   virtual const float* compensate(const float* gradient, int ranks) = 0;
-  // Of a memory that is decay * memory + gradient, and then what remains of it: the decay. Otherwise null.
+  // From the copy: what was kept before the last gradient was added.
+  virtual void take_back() {}
+  // Of a memory that is decay * memory + gradient, and then what remains of it: the decay. Otherwise null. Who adds the gradient
+  // instead of compensate() writes the copy of residual() to copy().
   virtual const float* decay() const { return nullptr; }
+  virtual float* copy() { return nullptr; }
   // Where the compressor leaves what it has not sent, which may be what compensate() returned; or null.
   virtual float* residual() = 0;
   // After each compression. `sent`: the payload, if it is as long as the tensor; otherwise null.

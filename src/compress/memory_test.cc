@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
+#include <set>
 
 #include "src/compress/testing.h"
 
@@ -97,6 +99,113 @@ TEST(MemoryTest, ARestoredStateContinuesWithTheSameBits) {
       ASSERT_EQ(original.decompress(), restored.decompress()) << method;
     }
   }
+}
+
+// Every method with every memory and path that it can have.
+std::vector<CompressionOptions> combinations() {
+  std::vector<CompressionOptions> all;
+  for (const std::string_view method : compression_methods())
+    for (const char* const memory : {"none", "residual", "dgc", "momentum"})
+      for (const char* const path : {"dense", "union", "gather"})
+        for (const bool sampled : {false, true}) {
+          CompressionOptions options{
+              .method = std::string(method), .memory = memory, .path = path, .sampled = sampled};
+          if (method == "threshold") options.threshold = 0.25;
+          if (method == "topk" && sampled) options.ratio = 0.3;
+          if (Compression::make(options).ok()) all.push_back(options);
+        }
+  return all;
+}
+
+std::vector<std::vector<float>> states_of(CompressedTensor& tensor) {
+  std::vector<std::vector<float>> parts;
+  for (const CompressionState& part : tensor.state())
+    parts.emplace_back(part.values.begin(), part.values.end());
+  return parts;
+}
+
+// Without what a shorter payload has left behind it.
+std::vector<uint8_t> payload_of(Rank& rank) {
+  std::vector<uint8_t> bytes = rank.payload<uint8_t>();
+  uint64_t used = bytes.size();
+  if (rank.tensor().shape().varies) std::memcpy(&used, bytes.data(), sizeof used);
+  bytes.resize(used);
+  return bytes;
+}
+
+TEST(MemoryTest, AStepThatIsGivenUpLeavesNoTrace) {
+  constexpr size_t kRows = 60, kLong = kRows * 100;
+  for (const CompressionOptions& options : combinations()) {
+    const auto compression = made(options);
+    SCOPED_TRACE(compression->describe());
+    Rank rank(*compression, kLong, 1, 3, kRows), undisturbed(*compression, kLong, 1, 3, kRows);
+    CompressedTensor& tensor = rank.tensor();
+    for (uint64_t step = 0; step < 6; ++step) {
+      const auto before = states_of(tensor);
+      const uint32_t tag = tensor.tag();
+      const auto other = numbers(kLong, 100 + step);
+      std::vector<float> agreed(tensor.agreed_values());
+      if (step == 0 && !agreed.empty()) {
+        tensor.agree(other.data(), agreed.data());
+        tensor.agree(other.data(), agreed.data());
+        EXPECT_EQ(tensor.tag(), tag);
+        tensor.give_up();
+      } else if (step % 2 == 1) {
+        rank.compress(other);
+        if (step > 1) rank.decompress();
+        EXPECT_NE(tensor.tag(), tag);
+        tensor.give_up();
+      }
+      tensor.give_up();  // once is enough
+      ASSERT_EQ(states_of(tensor), before) << step;
+      ASSERT_EQ(tensor.step(), step);
+      const auto gradient = numbers(kLong, step);
+      rank.compress(gradient);
+      undisturbed.compress(gradient);
+      ASSERT_EQ(payload_of(rank), payload_of(undisturbed)) << step;
+      ASSERT_EQ(rank.decompress(), undisturbed.decompress());
+      ASSERT_EQ(states_of(tensor), states_of(undisturbed.tensor()));
+    }
+  }
+}
+
+// A failed agreement leaves agree() without its compress().
+TEST(MemoryTest, AnAgreementThatIsRepeatedCountsTheGradientOnce) {
+  for (const CompressionOptions& options : combinations()) {
+    const auto compression = made(options);
+    SCOPED_TRACE(compression->describe());
+    Rank rank(*compression, kCount, 0, 1, 15), undisturbed(*compression, kCount, 0, 1, 15);
+    std::vector<float> agreed(rank.tensor().agreed_values()), expected(agreed.size());
+    if (agreed.empty()) continue;
+    for (uint64_t step = 0; step < 3; ++step) {
+      const auto gradient = numbers(kCount, step);
+      rank.tensor().agree(numbers(kCount, 50 + step).data(), agreed.data());
+      if (step == 1) rank.tensor().set_ranks(0, 1);
+      if (step == 2) rank.tensor().set_step(2);
+      rank.tensor().agree(gradient.data(), agreed.data());
+      undisturbed.tensor().agree(gradient.data(), expected.data());
+      ASSERT_EQ(agreed, expected);
+      rank.compress(gradient, agreed);
+      undisturbed.compress(gradient, expected);
+      ASSERT_EQ(rank.decompress(), undisturbed.decompress());
+    }
+    ASSERT_EQ(states_of(rank.tensor()), states_of(undisturbed.tensor()));
+  }
+}
+
+TEST(MemoryTest, TagsDifferBetweenTensorsAndSteps) {
+  const auto compression = made({.method = "topk"});
+  std::set<uint32_t> tags;
+  for (uint64_t id = 0; id < 20; ++id) {
+    const auto tensor = compression->tensor(id, kCount, 0, 2);
+    for (uint64_t step = 0; step < 20; ++step) {
+      tensor->set_step(step);
+      tags.insert(tensor->tag());
+    }
+    EXPECT_EQ(compression->tensor(id, kCount, 1, 2)->tag(), compression->tensor(id, 1, 0, 1)->tag());
+  }
+  EXPECT_EQ(tags.size(), 400u);
+  EXPECT_FALSE(tags.contains(0));
 }
 
 TEST(MemoryTest, AStateOfAnotherTensorOrMethodIsRefusedAndChangesNothing) {

@@ -65,7 +65,7 @@ class PowerSgd : public Compressor {
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     return {.count = factors(context, count).q_values()};
   }
-  // Q, as the ranks have summed it last; and P, between compress() and decompress().
+  // Q, the sum of all payloads of the last step, of which only the direction counts; and P, between compress() and decompress().
   size_t state_values(const CompressionContext& context, size_t count) const override {
     const Factors f = factors(context, count);
     return f.q_values() + f.p_values();
@@ -92,6 +92,7 @@ class PowerSgd : public Compressor {
     const Factors f = factors(context, values.size());
     float* const p = context.state.data() + f.q_values();
     auto* const q = static_cast<float*>(payload);
+    std::fill_n(context.state.data(), f.q_values(), 0.0f);  // agree() has used it
     std::copy(agreed.begin(), agreed.end(), p);
     orthonormalize(p, f.rows, f.rank);
     std::fill_n(q, f.q_values(), 0.0f);
@@ -114,16 +115,17 @@ class PowerSgd : public Compressor {
                   const float* /*side*/, int contributions, std::span<float> out,
                   float* /*residual*/) const override {
     const Factors f = factors(context, out.size());
-    float* const last = context.state.data();
-    const float* const p = last + f.q_values();
+    float* const sum = context.state.data();
+    const float* const p = sum + f.q_values();
     const auto* const q = static_cast<const float*>(payload);
-    for (size_t i = 0; i < f.q_values(); ++i) last[i] = q[i] / static_cast<float>(contributions);
+    const auto n = static_cast<float>(contributions);
+    for (size_t i = 0; i < f.q_values(); ++i) sum[i] += q[i] / n;
     std::fill(out.begin(), out.end(), 0.0f);
     for (size_t c = 0; c < f.rank; ++c)
       for (size_t r = 0; r < f.rows; ++r)
-        add_row(p[c * f.rows + r], last + c * f.columns, f.columns, out.data() + r * f.columns);
+        add_row(p[c * f.rows + r] / n, q + c * f.columns, f.columns, out.data() + r * f.columns);
     // The next step begins anew.
-    if (!all_finite({last, f.q_values()})) std::fill(context.state.begin(), context.state.end(), 0.0f);
+    if (!all_finite({sum, f.q_values()})) std::fill(context.state.begin(), context.state.end(), 0.0f);
   }
 
  private:

@@ -8,7 +8,7 @@
 namespace netsum::compress {
 namespace {
 
-// A sign is a vote: 1 for +, also for +0, and 0 for -.
+// Of efsign and onebit, whose residual takes back what a zero has sent. A sign is a vote: 1 for +, also for +0, and 0 for -.
 class Signs : public Compressor {
  public:
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
@@ -74,11 +74,12 @@ class OneBit : public Signs {
     return {
         .summability = Summability::kInteger, .biased = true, .needs_memory = true, .late_residual = true};
   }
-  // The sum of what is not negative, that of the rest, and how many are not negative, each divided by the number of elements: their
-  // means over the ranks give the scales of all elements together.
+  // The sum of what is not negative, that of the rest, and how many there are of each, divided by the number of elements: their
+  // means over the ranks give the scales of all elements together. (1 minus the one share has nothing left of a small other one
+  // where the mean is rounded.)
   PayloadShape shape(const CompressionContext& context, size_t count) const override {
     PayloadShape shape = Signs::shape(context, count);
-    shape.side_values = 3;
+    shape.side_values = 4;
     return shape;
   }
   void compress(const CompressionContext& context, std::span<const float> values,
@@ -96,13 +97,14 @@ class OneBit : public Signs {
     side[0] = static_cast<float>(positive / n);
     side[1] = static_cast<float>(negative / n);
     side[2] = static_cast<float>(count / n);
+    side[3] = static_cast<float>((static_cast<double>(values.size()) - count) / n);
     if (residual == nullptr || residual == values.data()) return;
     for (size_t i = 0; i < values.size(); ++i) residual[i] = values[i];
   }
   void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
                   const float* side, int contributions, std::span<float> out,
                   float* residual) const override {
-    const float plus = quotient(side[0], side[2]), minus = quotient(side[1], 1 - side[2]);
+    const float plus = quotient(side[0], side[2]), minus = quotient(side[1], side[3]);
     const float middle = (plus + minus) / 2;
     const float unit = (plus - minus) / 2 / static_cast<float>(contributions);
     unpack(out.size(), context.ranks, contributions, payload,
@@ -116,29 +118,45 @@ class OneBit : public Signs {
   }
 
  private:
-  // 0 of nothing; the share may then be off by what the network has rounded.
+  // 0 of nothing.
   static float quotient(float sum, float share) { return sum == 0 || share <= 0 ? sum : sum / share; }
 };
 
-class SignVote : public Signs {
+// A vote is 1, 0 or -1: zeros must not move what has no gradient, since no memory corrects it.
+class SignVote : public Compressor {
  public:
   std::string_view name() const override { return "signsgd"; }
+  PayloadShape shape(const CompressionContext& context, size_t count) const override {
+    return {.type = DataType::kInt32, .count = fields(context).lanes(count), .side_values = 1};
+  }
   CompressionPromise promise() const override {
     return {.summability = Summability::kInteger, .biased = true, .needs_memory = false, .mean = false};
   }
   void compress(const CompressionContext& context, std::span<const float> values,
                 std::span<const float> /*agreed*/, float* /*residual*/, void* payload,
                 float* side) const override {
-    pack(values, context.ranks, payload);
+    fields(context).pack(values.size(), static_cast<int32_t*>(payload),
+                         [&](size_t begin, size_t n, int32_t* votes) {
+                           for (size_t i = 0; i < n; ++i) votes[i] = sign_of(values[begin + i]);
+                         });
     // Signs cannot tell it.
     *side = all_finite(values) ? 0 : std::numeric_limits<float>::quiet_NaN();
   }
   void decompress(const CompressionContext& context, std::span<const float> /*agreed*/, const void* payload,
-                  const float* side, int contributions, std::span<float> out,
+                  const float* side, int /*contributions*/, std::span<float> out,
                   float* /*residual*/) const override {
-    unpack(out.size(), context.ranks, contributions, payload, [&](size_t i, int difference) {
-      out[i] = static_cast<float>((difference > 0) - (difference < 0)) + *side;
-    });
+    fields(context).unpack(out.size(), static_cast<const int32_t*>(payload),
+                           [&](size_t begin, size_t n, const int32_t* votes) {
+                             for (size_t i = 0; i < n; ++i)
+                               out[begin + i] = static_cast<float>(sign_of(votes[i])) + *side;
+                           });
+  }
+
+ private:
+  static Fields fields(const CompressionContext& context) { return Fields::of_signed(1, context.ranks); }
+  template <typename T>
+  static int sign_of(T value) {
+    return (value > 0 ? 1 : 0) - (value < 0 ? 1 : 0);
   }
 };
 

@@ -24,10 +24,11 @@ class Sparsifier : public Compressor {
   // compress() of a tensor that has elements.
   virtual void sparsify(const CompressionContext& context, std::span<const float> values, float* residual,
                         float* sent) const = 0;
-  // Of decay * memory + gradient, where the residual becomes the new memory: in fewer passes than to add them first. Returns false, and
-  // changes nothing, where that is no gain.
+  // copy = memory; then of decay * memory + gradient, where the residual becomes the new memory: in fewer passes than to add them
+  // first. Returns false, and changes nothing, where that is no gain.
   virtual bool compress_added(float /*decay*/, std::span<const float> /*gradient*/, float* /*memory*/,
-                              const CompressionContext& /*context*/, float* /*payload*/) const {
+                              float* /*copy*/, const CompressionContext& /*context*/,
+                              float* /*payload*/) const {
     return false;
   }
   void decompress(const CompressionContext& /*context*/, std::span<const float> /*agreed*/,

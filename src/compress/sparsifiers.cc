@@ -49,13 +49,14 @@ class TopK : public Sparsifier {
     }
   }
 
-  bool compress_added(float decay, std::span<const float> gradient, float* memory,
+  bool compress_added(float decay, std::span<const float> gradient, float* memory, float* copy,
                       const CompressionContext& context, float* payload) const override {
     const size_t n = gradient.size();
     if (!sampled_ || n == 0) return false;
     const size_t k = wanted(context, n);
     const uint32_t bits = kernels::sampled_magnitude_added(decay, gradient.data(), memory, n, k);
     if (bits == 0) return false;
+    std::copy_n(memory, n, copy);
     if (kernels::select_added(decay, gradient.data(), n, bits, payload, memory) == 0)
       sparsify(context, {memory, n}, memory, payload);  // which now is the sum
     return true;
@@ -86,8 +87,9 @@ class Threshold : public Sparsifier {
                 float* sent) const override {
     kernels::select(values.data(), values.size(), bits_, sent, residual);
   }
-  bool compress_added(float decay, std::span<const float> gradient, float* memory,
+  bool compress_added(float decay, std::span<const float> gradient, float* memory, float* copy,
                       const CompressionContext& /*context*/, float* payload) const override {
+    std::copy_n(memory, gradient.size(), copy);
     kernels::select_added(decay, gradient.data(), gradient.size(), bits_, payload, memory);
     return true;
   }

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/assert.h"
 #include "src/compress/accumulating.h"
 #include "src/compress/index_coding.h"
+#include "src/compress/random.h"
 #include "src/compress/sparsifier.h"
 
 namespace netsum::compress {
@@ -24,6 +24,7 @@ class Tensor : public CompressedTensor {
         memory_(std::move(memory)),
         count_(count),
         state_(compressor_->state_values(context, count), 0.0f),
+        state_copy_(state_),
         context_(context),
         is_union_(compressor_->promise().summability == Summability::kUnion),
         late_(compressor_->promise().late_residual),
@@ -45,11 +46,18 @@ class Tensor : public CompressedTensor {
   }
   size_t agreed_values() const override { return agreed_.size(); }
 
+  uint32_t tag() const override {
+    return static_cast<uint32_t>(Random({context_.tensor, context_.step}).at(0) >> 32) | 1;
+  }
+
   void agree(const float* gradient, float* mine) override {
-    NETSUM_ASSERT(values_ == nullptr);
+    if (has_agreed_) give_up();
+    begin();
+    has_agreed_ = true;
     if (accumulating_ != nullptr && memory_->decay() != nullptr) {
       values_ = memory_->residual();
-      accumulating_->agree_added(context_, *memory_->decay(), {gradient, count_}, memory_->residual(), mine);
+      accumulating_->agree_added(context_, *memory_->decay(), {gradient, count_}, memory_->residual(),
+                                 memory_->copy(), mine);
       return;
     }
     values_ = memory_->compensate(gradient, context_.ranks);
@@ -62,9 +70,8 @@ class Tensor : public CompressedTensor {
   }
 
   void decompress(const void* payload, const float* side, int contributions, float* out) override {
-    NETSUM_ASSERT(context_.step > 0);
     CompressionContext compressed = context_;
-    --compressed.step;
+    if (compressed.step > 0) --compressed.step;
     if (is_coded_) {
       // What is no code must not look like a gradient.
       if (!decode_indices(static_cast<const std::byte*>(payload), uncoded_))
@@ -97,36 +104,59 @@ class Tensor : public CompressedTensor {
     for (size_t i = 0; i < mine.size(); ++i)
       std::copy(saved[i].values.begin(), saved[i].values.end(), mine[i].values.begin());
     context_.step = step;
+    began_ = has_agreed_ = false;
     return {};
   }
 
   void scale_memory(float factor) override {
+    if (has_agreed_) give_up();
     for (const CompressionState& part : memory_->state())
       for (float& value : part.values) value *= factor;
+    began_ = false;
   }
   void set_ranks(int rank, int ranks) override {
+    if (has_agreed_) give_up();
     context_.rank = rank;
     context_.ranks = ranks;
     agreed_.resize(compressor_->agreed_values(context_, count_));
   }
 
+  void give_up() override {
+    if (!began_) return;
+    memory_->take_back();
+    std::copy(state_copy_.begin(), state_copy_.end(), state_.begin());
+    context_.step = step_copy_;
+    began_ = has_agreed_ = false;
+  }
+  void set_step(uint64_t step) override {
+    if (has_agreed_) give_up();
+    context_.step = step;
+    began_ = false;
+  }
+
  private:
+  // Keeps what give_up() returns to; the memory does so by itself when the gradient is added.
+  void begin() {
+    std::copy(state_.begin(), state_.end(), state_copy_.begin());
+    step_copy_ = context_.step;
+    began_ = true;
+  }
+
   void compress_as_it_is(const float* gradient, const float* agreed, void* payload, float* side) {
+    if (!has_agreed_) begin();
     if (sparsifier_ != nullptr && memory_->decay() != nullptr &&
-        sparsifier_->compress_added(*memory_->decay(), {gradient, count_}, memory_->residual(), context_,
-                                    static_cast<float*>(payload))) {
+        sparsifier_->compress_added(*memory_->decay(), {gradient, count_}, memory_->residual(),
+                                    memory_->copy(), context_, static_cast<float*>(payload))) {
       ++context_.step;
       return;
     }
-    // With agreed values, agree() has added the memory.
-    NETSUM_ASSERT((values_ != nullptr) == !agreed_.empty() || count_ == 0);
-    // Without a memory, what agree() has seen is the caller's, and may be gone.
-    if (values_ == nullptr || memory_->residual() == nullptr)
+    // With agreed values, agree() has added the memory. Without a memory, what agree() has seen is the caller's, and may be gone.
+    if (!has_agreed_ || memory_->residual() == nullptr)
       values_ = memory_->compensate(gradient, context_.ranks);
     std::copy_n(agreed, agreed_.size(), agreed_.begin());
     compressor_->compress(context_, {values_, count_}, agreed_, memory_->residual(), payload, side);
     memory_->compressed(is_union_ ? static_cast<const float*>(payload) : nullptr);
-    values_ = nullptr;
+    has_agreed_ = false;
     ++context_.step;
   }
 
@@ -148,12 +178,15 @@ class Tensor : public CompressedTensor {
   const AccumulatingCompressor* accumulating_;  // likewise
   std::unique_ptr<Memory> memory_;
   size_t count_;
-  std::vector<float> state_;
+  std::vector<float> state_, state_copy_;
+  uint64_t step_copy_ = 0;
+  bool began_ = false;  // give_up() can take a step back
   CompressionContext context_;
   bool is_union_, late_, is_coded_;
   std::vector<float> uncoded_;  // if it is coded: the payload, as long as the tensor
   std::vector<float> agreed_;
-  const float* values_ = nullptr;  // between agree() and compress()
+  const float* values_ = nullptr;  // that are compressed: with the memory
+  bool has_agreed_ = false;        // agree() has been called, and compress() not yet
 };
 
 }  // namespace
