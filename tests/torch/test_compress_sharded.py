@@ -344,6 +344,61 @@ def test_state_continues_where_it_was_saved(method, options):
     ranks.run(on_rank, world_size=2)
 
 
+def test_ranks_of_another_past_are_in_the_same_step():
+    """Rank 0 is new, and rank 1 is a step ahead."""
+
+    def on_rank(rank):
+        for method, options in (("int8", {"rotated": True}), ("thc", {}), ("randomk", {"ratio": 0.1})):
+            model = Sharded()
+            state = netsum.torch.compress(model, method, **options)
+            backward(model, gradients_of(rank, 0))
+            saved = state.state_dict()
+            for parameter in saved["parameters"].values():
+                parameter["step"] += rank
+            model = Sharded()
+            state = netsum.torch.compress(model, method, **options)
+            if rank != 0:
+                state.load_state_dict(saved)
+            before = {name: residual_of(state, name) for name in COMPRESSED}
+            averaged = backward(model, gradients_of(rank, 1))
+            for name in COMPRESSED:
+                sent = gradients_of(rank, 1)[name] + before[name] - residual_of(state, name)
+                dist.all_reduce(sent, dist.ReduceOp.AVG)
+                assert (averaged[name] - sent).abs().max() < 1e-4, (method, name)
+            assert {p["step"] for p in state.state_dict()["parameters"].values()} == {3}
+        for entry in state._parameters:
+            if entry.compression is not None:
+                entry.set_step(5 + rank)
+        with pytest.raises((netsum.torch.Error, RuntimeError)):
+            backward(model, gradients_of(rank, 2))
+        assert netsum.torch.error().code == "mismatch"
+
+    ranks.run(on_rank, world_size=2)
+
+
+@pytest.mark.parametrize("method", ["int8", "bf16"])
+def test_a_backward_pass_that_fails_is_taken_back(method):
+    def on_rank(rank):
+        model = Sharded()
+        options = {"memory": "residual"} if method == "bf16" else {}
+        state = netsum.torch.compress(model, method, **options)
+        backward(model, gradients_of(rank, 0))
+        saved = state.state_dict()
+        model.zero_grad()
+        loss = model(gradients_of(rank, 1))
+        dist.barrier()
+        dist.distributed_c10d._get_default_group().abort()
+        with pytest.raises((netsum.torch.Error, RuntimeError)):
+            loss.backward()
+        found = state.state_dict()
+        for name, parameter in saved["parameters"].items():
+            assert found["parameters"][name]["step"] == parameter["step"]
+            for part, values in parameter["memory"].items():
+                assert torch.equal(found["parameters"][name]["memory"][part], values)
+
+    ranks.run(on_rank, world_size=2)
+
+
 def test_state_of_another_number_of_ranks():
     """What four ranks have not sent, two ranks send."""
 

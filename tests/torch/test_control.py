@@ -215,7 +215,7 @@ def test_bytes_are_those_that_have_travelled(method):
         backend = _group.backend_of(None)
         gradient = gradient_of(rank, 1)["second"].flatten()
         before = backend.stats()
-        for work in plan.start(backend, [gradient], state._stats):
+        for work in plan.start(backend, [gradient], state._pass, state._stats):
             work.wait()
         plan.finish([gradient], state._stats)
         after = backend.stats()

@@ -5,8 +5,10 @@ import pytest
 import ranks
 import torch.distributed as dist
 from ranks import WORLD_SIZE
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from torch import nn
 
 ELEMENTS = 50_000
 STEPS = 40
@@ -56,3 +58,25 @@ def test_right_sums_are_no_wrong_sums():
         for stats in ranks.run(on_rank, env=env):
             assert stats["sums_verified"] > 0
             assert stats["wrong_sums"] == []
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("mode", ["both", "sum"])
+def test_compressions_that_need_maxima_are_refused_at_the_call(mode):
+    """And the others work."""
+    with ranks.aggregator("--in-switch") as daemon:
+
+        def on_rank(rank):
+            model = DistributedDataParallel(nn.Linear(40, 40))
+            for method in ("int8", "qsgd", "thc", "auto"):
+                with pytest.raises(ValueError, match="NETSUM_VERIFY=packet"):
+                    netsum.torch.compress(model, method)
+            with pytest.raises(ValueError, match="NETSUM_VERIFY=packet"):
+                netsum.torch.compress(model, "bf16", rules=[("weight", "int8")])
+            netsum.torch.compress(model, "powersgd", rules=[("bias", "bf16")])
+            model(torch.full((1, 40), float(rank))).sum().backward()
+            found = model.module.weight.grad
+            assert torch.allclose(found, torch.full((40, 40), (WORLD_SIZE - 1) / 2), atol=1e-2)
+
+        env = {"NETSUM_AGGREGATOR": daemon.address, "NETSUM_VERIFY": mode, "NETSUM_SHARED_MEMORY": "0"}
+        ranks.run(on_rank, env=env)

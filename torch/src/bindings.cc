@@ -25,6 +25,7 @@
 #include "torch/src/own_keys_store.h"
 #include "torch/src/process_group.h"
 #include "torch/src/sharded_plan.h"
+#include "torch/src/training_pass.h"
 
 namespace netsum::torch_backend {
 namespace {
@@ -278,7 +279,7 @@ void bind_process_group(py::module_& module) {
       .def(py::init(&make_process_group), py::arg("rank"), py::arg("size"), py::arg("hosts"),
            py::arg("options"), py::arg("timeout"), py::arg("store"), py::call_guard<py::gil_scoped_release>())
       .def("allreduce_identified", &ProcessGroupNetsum::allreduce_identified, py::arg("tensors"),
-           py::arg("ids"), py::arg("opts"), py::call_guard<py::gil_scoped_release>())
+           py::arg("ids"), py::arg("opts"), py::arg("tag") = 0, py::call_guard<py::gil_scoped_release>())
       .def(
           "sparse_all_reduce",
           [](ProcessGroupNetsum& group, const at::Tensor& tensor, SparseMode mode, int64_t unit, uint64_t id,
@@ -324,6 +325,7 @@ PYBIND11_MODULE(_C, module) {
   tb::bind_process_group(module);
   tb::bind_compression(module);
   tb::bind_compression_control(module);
+  tb::bind_training_pass(module);
   tb::bind_compressed_buckets(module);
   tb::bind_sharded_plan(module);
 }

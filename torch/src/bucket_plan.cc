@@ -32,11 +32,18 @@ double Timed::now() {
 }
 
 void wait_for_agreement(ProcessGroupNetsum& group, std::vector<at::Tensor> maxima,
-                        std::vector<at::Tensor> means) {
+                        std::vector<at::Tensor> means, uint32_t tag) {
   BucketPlan::Works works;
-  if (!maxima.empty()) works.push_back(group.allreduce_coalesced(maxima, options_of(c10d::ReduceOp::MAX)));
-  if (!means.empty()) works.push_back(group.allreduce_coalesced(means, options_of(c10d::ReduceOp::AVG)));
+  if (!maxima.empty())
+    works.push_back(group.allreduce_identified(maxima, {}, options_of(c10d::ReduceOp::MAX), tag));
+  if (!means.empty())
+    works.push_back(group.allreduce_identified(means, {}, options_of(c10d::ReduceOp::AVG), tag));
   for (const auto& work : works) work->wait();
+}
+
+uint32_t joined_tag(uint32_t tag, uint32_t of_one) {
+  constexpr uint32_t kOdd = 0x9E3779B1;
+  return tag * kOdd + of_one;
 }
 
 BucketPlan::BucketPlan(std::vector<Item> items, at::ScalarType type, int ranks)
@@ -105,11 +112,27 @@ void BucketPlan::lay_out() {
   }
 }
 
-BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats) {
+BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gradients, TrainingPass& pass,
+                                    BucketStats& stats) {
   const at::NoGradGuard no_grad;
   TORCH_CHECK_VALUE(gradients.size() == items_.size(), "a bucket of ", items_.size(), " tensors has ",
                     gradients.size(), " gradients");
   ++stats.buckets;
+  tag_ = 0;
+  for (const Item& item : items_) {
+    if (item.tensor) pass.add(item.tensor);
+    tag_ = joined_tag(tag_, item.tensor ? item.tensor->get().tag() : static_cast<uint32_t>(item.id));
+  }
+  try {
+    compress(group, gradients, stats);
+    return start_operations(group, gradients);
+  } catch (...) {
+    pass.fail();
+    throw;
+  }
+}
+
+void BucketPlan::compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats) {
   {
     const Timed timed(stats.encode_s);
     for (Part& part : parts_) {
@@ -119,21 +142,18 @@ BucketPlan::Works BucketPlan::start(ProcessGroupNetsum& group, const Tensors& gr
     }
   }
   agree(group);
-  {
-    const Timed timed(stats.encode_s);
-    for (Part& part : parts_) {
-      part.tensor->compress(part.gradient, part.agreed, part.payload, part.side);
-      part.gradient.reset();
-    }
+  const Timed timed(stats.encode_s);
+  for (Part& part : parts_) {
+    part.tensor->compress(part.gradient, part.agreed, part.payload, part.side);
+    part.gradient.reset();
   }
-  return start_operations(group, gradients);
 }
 
 void BucketPlan::agree(ProcessGroupNetsum& group) {
   Tensors maxima, means;
   for (const Part& part : parts_)
     if (part.agreed.numel() > 0) (part.tensor->agrees_on_means() ? means : maxima).push_back(part.agreed);
-  wait_for_agreement(group, std::move(maxima), std::move(means));
+  wait_for_agreement(group, std::move(maxima), std::move(means), tag_);
 }
 
 BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const Tensors& gradients) {
@@ -158,7 +178,7 @@ BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const 
     ids.resize(tensors.size());
     if (tensors.empty()) continue;
     const auto op = at::isFloatingType(type) ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
-    works.push_back(group.allreduce_identified(tensors, ids, options_of(op)));
+    works.push_back(group.allreduce_identified(tensors, ids, options_of(op), tag_));
   }
   if (union_.defined()) {
     c10d::AllreduceOptions options;
@@ -167,9 +187,9 @@ BucketPlan::Works BucketPlan::start_operations(ProcessGroupNetsum& group, const 
     const auto on_sent = [bytes = union_bytes_](const SparseStats& stats) {
       *bytes = stats.sent_elements * sizeof(float) + stats.index_bytes;
     };
-    works.push_back(group.sparse_all_reduce(union_, SparseMode::kOn, 1, union_id_, options, on_sent));
+    works.push_back(group.sparse_all_reduce(union_, SparseMode::kOn, 1, union_id_, options, on_sent, tag_));
   }
-  if (gathered_) works.push_back(gathered_->start(group));
+  if (gathered_) works.push_back(gathered_->start(group, tag_));
   return works;
 }
 

@@ -17,6 +17,7 @@
 #include "torch/src/compressed_tensor.h"
 #include "torch/src/gathered_payloads.h"
 #include "torch/src/process_group.h"
+#include "torch/src/training_pass.h"
 
 namespace netsum::torch_backend {
 
@@ -45,7 +46,10 @@ class Timed {
 
 // Makes these numbers the maxima and the means of all ranks'. Blocks. Either may be empty.
 void wait_for_agreement(ProcessGroupNetsum& group, std::vector<at::Tensor> maxima,
-                        std::vector<at::Tensor> means);
+                        std::vector<at::Tensor> means, uint32_t tag);
+
+// The tag of operations on several tensors: adds that of one (CompressedTensor::tag()), or its id, if it is not compressed.
+uint32_t joined_tag(uint32_t tag, uint32_t of_one);
 
 // The tensors of a bucket: one operation for each element type, one for all sparse payloads, and one for all gathered payloads.
 // It belongs to the tensors that are in a bucket together; their memories do not. Needs no lock of Python, except that a compressor
@@ -66,8 +70,8 @@ class BucketPlan {
   BucketPlan(std::vector<Item> items, at::ScalarType type, int ranks);
 
   // Compresses the gradients, which are flat, one for each item, and starts the operations. Waits for what the ranks must agree on
-  // before they compress.
-  Works start(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats);
+  // before they compress. `pass` has begun, and fails if this throws.
+  Works start(ProcessGroupNetsum& group, const Tensors& gradients, TrainingPass& pass, BucketStats& stats);
   // When they have all ended: writes the averages to the same gradients.
   void finish(const Tensors& gradients, BucketStats& stats);
 
@@ -87,6 +91,7 @@ class BucketPlan {
   };
 
   void lay_out();
+  void compress(ProcessGroupNetsum& group, const Tensors& gradients, BucketStats& stats);
   void agree(ProcessGroupNetsum& group);
   Works start_operations(ProcessGroupNetsum& group, const Tensors& gradients);
   void decompress(const Part& part, const at::Tensor& gradient);
@@ -101,6 +106,7 @@ class BucketPlan {
   std::optional<GatheredPayloads> gathered_;
   std::vector<at::Tensor> sides_;
   uint64_t dense_bytes_ = 0;  // of what travels whole, and side values
+  uint32_t tag_ = 0;          // of the operations of this step
   // Written when the sparse operation ends, perhaps after this object.
   std::shared_ptr<std::atomic<uint64_t>> union_bytes_ = std::make_shared<std::atomic<uint64_t>>(0);
 };

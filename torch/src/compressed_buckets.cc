@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 namespace netsum::torch_backend {
@@ -23,14 +24,22 @@ std::vector<at::Tensor> flat_gradients(const c10d::GradBucket& bucket) {
 }
 
 // A future of `buffer`: when all works have ended and finish() was called, or with what went wrong.
-FuturePtr future_of(const BucketPlan::Works& works, const at::Tensor& buffer, std::function<void()> finish) {
+FuturePtr future_of(const BucketPlan::Works& works, const at::Tensor& buffer,
+                    const std::shared_ptr<TrainingPass>& pass, std::function<void()> finish) {
   c10::List<FuturePtr> futures(c10::FutureType::create(c10::AnyType::get()));
   for (const auto& work : works) futures.push_back(work->getFuture());
-  const auto end = [buffer, finish = std::move(finish)](c10::ivalue::Future& all) -> c10::IValue {
-    if (all.hasError()) std::rethrow_exception(all.exception_ptr());
-    finish();
+  const auto end = [buffer, pass, finish = std::move(finish)](c10::ivalue::Future& all) -> c10::IValue {
+    try {
+      if (all.hasError()) std::rethrow_exception(all.exception_ptr());
+      finish();
+    } catch (...) {
+      pass->ended(false);
+      throw;
+    }
+    pass->ended(true);
     return buffer;
   };
+  pass->started();
   return c10::collectAll(futures)->then(end, c10::TensorType::get());
 }
 
@@ -55,20 +64,38 @@ void CompressedBuckets::add(const at::Tensor& parameter, BucketPlan::Item item) 
 FuturePtr CompressedBuckets::reduce(c10d::GradBucket& bucket) {
   const at::Tensor buffer = bucket.getBuffer();
   std::vector<BucketPlan::Item> items;
-  for (const at::Tensor& parameter : bucket.getParameters()) items.push_back(known(parameter));
+  std::vector<uint64_t> ids;
+  for (const at::Tensor& parameter : bucket.getParameters()) {
+    items.push_back(known(parameter));
+    ids.push_back(items.back().id);
+  }
+  pass_->begin(ids);
+  if (!pass_->has_agreed()) agree_on_steps();
   if (buffer.layout() != at::kStrided) {  // the gradients of a sparse embedding, which no method takes
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::AVG;
     const auto work = group_->sparse_all_reduce(buffer, SparseMode::kAuto, 1, 0, options);
-    return future_of({work}, buffer, [] {});
+    return future_of({work}, buffer, pass_, [] {});
   }
   const std::optional<double> scale_of_loss = scale();
   for (const BucketPlan::Item& item : items)
     if (item.tensor) item.tensor->follow_scale(scale_of_loss);
   const auto plan = plan_of(items, buffer.scalar_type());
   const auto gradients = flat_gradients(bucket);
-  const auto works = plan->start(*group_, gradients, *stats_);
-  return future_of(works, buffer, [plan, gradients, stats = stats_] { plan->finish(gradients, *stats); });
+  const auto works = plan->start(*group_, gradients, *pass_, *stats_);
+  return future_of(works, buffer, pass_,
+                   [plan, gradients, stats = stats_] { plan->finish(gradients, *stats); });
+}
+
+// Of all parameters, in an order that all ranks have.
+void CompressedBuckets::agree_on_steps() {
+  std::map<uint64_t, std::shared_ptr<Tensor>> by_id;
+  for (const auto& [parameter, known] : known_)
+    if (known.item.tensor) by_id[known.item.id] = known.item.tensor;
+  std::vector<std::shared_ptr<Tensor>> tensors;
+  for (const auto& [id, tensor] : by_id) tensors.push_back(tensor);
+  torch_backend::agree_on_steps(*group_, tensors);
+  pass_->set_agreed();
 }
 
 const BucketPlan::Item& CompressedBuckets::known(const at::Tensor& parameter) const {
@@ -123,17 +150,18 @@ void bind_compressed_buckets(py::module_& module) {
              return std::make_shared<BucketPlan>(std::move(items), type, ranks);
            }),
            py::arg("items"), py::arg("type"), py::arg("ranks"))
-      .def("start", &BucketPlan::start, py::arg("group"), py::arg("gradients"), py::arg("stats"),
-           py::call_guard<py::gil_scoped_release>())
+      .def("start", &BucketPlan::start, py::arg("group"), py::arg("gradients"), py::arg("pass_"),
+           py::arg("stats"), py::call_guard<py::gil_scoped_release>())
       .def("finish", &BucketPlan::finish, py::arg("gradients"), py::arg("stats"),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("link_bytes", &BucketPlan::link_bytes);
   py::class_<CompressedBuckets, std::shared_ptr<CompressedBuckets>>(module, "CompressedBuckets")
       .def(py::init([](const c10::intrusive_ptr<ProcessGroupNetsum>& group,
-                       const std::shared_ptr<BucketStats>& stats, const py::object& scaler) {
-             return std::make_shared<CompressedBuckets>(group, stats, scaler);
+                       const std::shared_ptr<TrainingPass>& pass, const std::shared_ptr<BucketStats>& stats,
+                       const py::object& scaler) {
+             return std::make_shared<CompressedBuckets>(group, pass, stats, scaler);
            }),
-           py::arg("group"), py::arg("stats"), py::arg("scaler"))
+           py::arg("group"), py::arg("pass_"), py::arg("stats"), py::arg("scaler"))
       .def(
           "add",
           [item_of](CompressedBuckets& buckets, const at::Tensor& parameter, const Item& item) {

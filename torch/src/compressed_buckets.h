@@ -24,9 +24,12 @@ class CompressedBuckets {
   using Future = c10::ivalue::Future;
 
   // `scaler`: a GradScaler, or None.
-  CompressedBuckets(c10::intrusive_ptr<ProcessGroupNetsum> group, std::shared_ptr<BucketStats> stats,
-                    pybind11::object scaler)
-      : group_(std::move(group)), stats_(std::move(stats)), scaler_(std::move(scaler)) {}
+  CompressedBuckets(c10::intrusive_ptr<ProcessGroupNetsum> group, std::shared_ptr<TrainingPass> pass,
+                    std::shared_ptr<BucketStats> stats, pybind11::object scaler)
+      : group_(std::move(group)),
+        pass_(std::move(pass)),
+        stats_(std::move(stats)),
+        scaler_(std::move(scaler)) {}
   ~CompressedBuckets();
   CompressedBuckets(const CompressedBuckets&) = delete;
   CompressedBuckets& operator=(const CompressedBuckets&) = delete;
@@ -47,8 +50,10 @@ class CompressedBuckets {
   const BucketPlan::Item& known(const at::Tensor& parameter) const;
   std::shared_ptr<BucketPlan> plan_of(const std::vector<BucketPlan::Item>& items, at::ScalarType type);
   std::optional<double> scale() const;
+  void agree_on_steps();
 
   const c10::intrusive_ptr<ProcessGroupNetsum> group_;
+  const std::shared_ptr<TrainingPass> pass_;
   const std::shared_ptr<BucketStats> stats_;
   pybind11::object scaler_;
   std::unordered_map<const c10::TensorImpl*, Known> known_;

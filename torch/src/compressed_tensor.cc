@@ -29,7 +29,10 @@ uint64_t used_bytes(const void* payload, size_t bytes) {
 }
 
 CompressedTensor& Tensor::get() {
-  if (!tensor_) tensor_ = compression_->tensor(id_, count_, rank_, ranks_, rows_);
+  if (!tensor_) {
+    tensor_ = compression_->tensor(id_, count_, rank_, ranks_, rows_);  // rows and ranks were checked
+    if (step_ > 0) tensor_->set_step(step_);
+  }
   return *tensor_;
 }
 
@@ -84,6 +87,15 @@ void Tensor::restore(uint64_t step, const std::map<std::string, at::Tensor>& sav
   for (const auto& [name, values] : others) add(saved.find(name)->first, values);
   const Status status = get().restore(step, parts);
   TORCH_CHECK_VALUE(status.ok(), status.message());
+}
+
+void Tensor::set_step(uint64_t step) {
+  step_ = step;
+  if (tensor_) tensor_->set_step(step);
+}
+
+void Tensor::give_up() {
+  if (tensor_) tensor_->give_up();
 }
 
 double Tensor::memory_norm() {

@@ -43,7 +43,11 @@ class Tensor {
 
   std::map<std::string, at::Tensor> state();  // copies
   void restore(uint64_t step, const std::map<std::string, at::Tensor>& saved);
+  uint64_t step() const { return tensor_ ? tensor_->step() : step_; }
+  void set_step(uint64_t step);
   double memory_norm();
+  // Of the last step, if one has begun (CompressedTensor::give_up()).
+  void give_up();
   void clear_memory_from(size_t begin);  // an element
 
   std::optional<double> scale() const { return scale_; }
@@ -61,6 +65,7 @@ class Tensor {
   int rank_;
   int ranks_;
   size_t rows_;
+  uint64_t step_ = 0;  // with which tensor_ is made
   std::unique_ptr<CompressedTensor> tensor_;
   std::optional<double> scale_;
 };

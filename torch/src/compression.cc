@@ -125,6 +125,15 @@ void bind_compression(py::module_& module) {
       // Whether the result is the mean of what the ranks send, so that methods may take turns.
       .def_property_readonly(
           "is_mean", [](const Handle& handle) { return handle.compression->compressor().promise().mean; })
+      // Whether the ranks agree on maxima before they compress.
+      .def_property_readonly("needs_maxima",
+                             [](const Handle& handle) {
+                               constexpr size_t kRows = 32;  // of any matrix
+                               const Compressor& compressor = handle.compression->compressor();
+                               return compressor.agreement() == Agreement::kMax &&
+                                      compressor.agreed_values({.ranks = 2, .rows = kRows}, kRows * kRows) >
+                                          0;
+                             })
       // "": every part of a tensor can be compressed by itself.
       .def_property_readonly("why_not_in_parts",
                              [](const Handle& handle) { return why_not_in_parts(*handle.compression); })
@@ -134,6 +143,8 @@ void bind_compression(py::module_& module) {
           [](const Handle& handle, uint64_t id, size_t count, int rank, int ranks, size_t rows) {
             TORCH_CHECK_VALUE(rows > 0 && count % rows == 0, "a tensor of ", count, " elements has no ", rows,
                               " rows");
+            TORCH_CHECK_VALUE(ranks >= 1 && ranks <= 1 << 16 && rank >= 0 && rank < ranks,
+                              "there is no rank ", rank, " of ", ranks);
             return std::make_shared<Tensor>(handle.compression, id, count, rank, ranks, rows);
           },
           py::arg("id"), py::arg("count"), py::arg("rank"), py::arg("ranks"), py::arg("rows") = 1);
@@ -153,7 +164,8 @@ void bind_compression(py::module_& module) {
            py::arg("side"), py::call_guard<py::gil_scoped_release>())
       .def("decompress", &Tensor::decompress, py::arg("payload"), py::arg("side"), py::arg("contributions"),
            py::arg("out"), py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("step", [](Tensor& tensor) { return tensor.get().step(); })
+      .def_property("step", &Tensor::step, &Tensor::set_step)
+      .def("give_up", &Tensor::give_up)
       .def_property("scale", &Tensor::scale, &Tensor::set_scale)
       .def("follow_scale", &Tensor::follow_scale, py::arg("scale"))
       .def("state", &Tensor::state)

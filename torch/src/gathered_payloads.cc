@@ -50,11 +50,11 @@ void GatheredPayloads::grow(size_t bytes) {
   received_ = at::empty({ranks_ * static_cast<int64_t>(bytes)}, at::kByte);
 }
 
-c10::intrusive_ptr<c10d::Work> GatheredPayloads::start(ProcessGroupNetsum& group) {
+c10::intrusive_ptr<c10d::Work> GatheredPayloads::start(ProcessGroupNetsum& group, uint32_t tag) {
   bytes_ = packed_bytes();
   if (varies_) {
     size_.fill_(static_cast<int64_t>(bytes_));
-    group._allgather_base(sizes_, size_, {})->wait();
+    group.all_gather_tagged(sizes_, size_, {}, tag)->wait();
     bytes_ = static_cast<size_t>(sizes_.max().item<int64_t>());
   }
   grow(bytes_);
@@ -69,7 +69,7 @@ c10::intrusive_ptr<c10d::Work> GatheredPayloads::start(ProcessGroupNetsum& group
   }
   at::Tensor all = received_.narrow(0, 0, ranks_ * static_cast<int64_t>(bytes_));
   at::Tensor mine = sent_.narrow(0, 0, static_cast<int64_t>(bytes_));
-  return group._allgather_base(all, mine, {});
+  return group.all_gather_tagged(all, mine, {}, tag);
 }
 
 void GatheredPayloads::arrived() {
@@ -80,14 +80,12 @@ void GatheredPayloads::arrived() {
     for (Part& part : parts_) {
       const auto* const side = reinterpret_cast<const float*>(at);
       at += rounded_up(part.side.nbytes());
-      size_t length = part.payload.nbytes();
-      if (part.tensor->get().shape().varies) {
-        const auto left = static_cast<size_t>(std::max<std::ptrdiff_t>(end - at, 0));
-        length = used_bytes(at, left);
-        TORCH_CHECK(length >= sizeof(uint64_t) && length <= std::min(part.payload.nbytes(), left),
-                    "compression: rank ", rank, " sent a payload of ", length, " bytes for ", part.name,
-                    ", where there are ", left, " left; its settings or its version of netsum differ");
-      }
+      const bool varies = part.tensor->get().shape().varies;
+      const auto left = static_cast<size_t>(std::max<std::ptrdiff_t>(end - at, 0));
+      const size_t length = varies ? used_bytes(at, left) : part.payload.nbytes();
+      TORCH_CHECK((!varies || length >= sizeof(uint64_t)) && length <= std::min(part.payload.nbytes(), left),
+                  "compression: rank ", rank, " sent a payload of ", length, " bytes for ", part.name,
+                  ", where there are ", left, " left; its settings or its version of netsum differ");
       part.received[rank] = {.payload = at, .side = side};
       at += rounded_up(length);
     }

@@ -35,8 +35,8 @@ class GatheredPayloads {
 
   GatheredPayloads(std::vector<Part> parts, int ranks);
 
-  // Packs the payloads, and starts the all-gather. Waits for the lengths, if they vary.
-  c10::intrusive_ptr<c10d::Work> start(ProcessGroupNetsum& group);
+  // Packs the payloads, and starts the all-gather. Waits for the lengths, if they vary. The ranks compare `tag`.
+  c10::intrusive_ptr<c10d::Work> start(ProcessGroupNetsum& group, uint32_t tag);
   // That this rank receives: payloads, and their lengths.
   uint64_t link_bytes() const {
     return static_cast<uint64_t>(ranks_) * bytes_ + (varies_ ? sizes_.nbytes() : 0);

@@ -73,10 +73,12 @@ class ProcessGroupNetsum : public c10d::Backend {
                                            const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(std::vector<at::Tensor>& tensors,
                                                      const c10d::AllreduceCoalescedOptions& opts) override;
-  // The same for tensors with an identity: ids[i] is TensorView::id of tensors[i]. Empty: none has one.
+  // The same for tensors with an identity: ids[i] is TensorView::id of tensors[i]. Empty: none has one. `tag`: what the ranks compare
+  // besides (ReduceOptions::tag).
   c10::intrusive_ptr<c10d::Work> allreduce_identified(std::vector<at::Tensor>& tensors,
                                                       const std::vector<uint64_t>& ids,
-                                                      const c10d::AllreduceCoalescedOptions& opts);
+                                                      const c10d::AllreduceCoalescedOptions& opts,
+                                                      uint32_t tag = 0);
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
                                         const c10d::ReduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
@@ -84,6 +86,8 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                 const c10d::ReduceScatterOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_tagged(at::Tensor& output, at::Tensor& input,
+                                                       const c10d::ReduceScatterOptions& opts, uint32_t tag);
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::ReduceScatterOptions& opts) override;
@@ -94,6 +98,8 @@ class ProcessGroupNetsum : public c10d::Backend {
                                            const c10d::AllgatherOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::AllgatherOptions& opts) override;
+  c10::intrusive_ptr<c10d::Work> all_gather_tagged(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::AllgatherOptions& opts, uint32_t tag);
   c10::intrusive_ptr<c10d::Work> allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
                                                      std::vector<at::Tensor>& inputs,
                                                      const c10d::AllgatherOptions& opts) override;
@@ -112,7 +118,8 @@ class ProcessGroupNetsum : public c10d::Backend {
   // SparseOptions::on_sent, unless the tensor is reduced as a dense one from the start.
   c10::intrusive_ptr<c10d::Work> sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
                                                    uint64_t id, const c10d::AllreduceOptions& opts,
-                                                   std::function<void(const SparseStats&)> on_sent = {});
+                                                   std::function<void(const SparseStats&)> on_sent = {},
+                                                   uint32_t tag = 0);
 
   // --- On the hosts
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
@@ -162,7 +169,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   // inputs[i] of rank r goes to part r of outputs[i].
   c10::intrusive_ptr<c10d::Work> all_gather_flat(Communicator& communicator, const Call& call,
                                                  const Tensors& outputs, const Tensors& inputs,
-                                                 std::chrono::milliseconds timeout);
+                                                 std::chrono::milliseconds timeout, uint32_t tag = 0);
   // outputs[i] of rank r becomes the reduced part r of inputs[i].
   c10::intrusive_ptr<c10d::Work> reduce_scatter_flat(Communicator& communicator, const Call& call,
                                                      const Tensors& outputs, const Tensors& inputs,

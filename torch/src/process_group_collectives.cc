@@ -61,8 +61,9 @@ void check_pairs(const Call& call, const Tensors& inputs, const Tensors& outputs
 }
 
 // What moves bytes compares the element type as a tag.
-CollectiveOptions move_options(const at::Tensor& tensor, std::chrono::milliseconds timeout) {
-  return {.timeout = timeout, .tag = static_cast<uint32_t>(tensor.scalar_type()) + 1};
+CollectiveOptions move_options(const at::Tensor& tensor, std::chrono::milliseconds timeout,
+                               uint32_t tag = 0) {
+  return {.timeout = timeout, .tag = tag ^ (static_cast<uint32_t>(tensor.scalar_type()) + 1)};
 }
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -108,12 +109,13 @@ WorkPtr ProcessGroupNetsum::allreduce_coalesced(Tensors& tensors,
 }
 
 WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::vector<uint64_t>& ids,
-                                                 const c10d::AllreduceCoalescedOptions& opts) {
+                                                 const c10d::AllreduceCoalescedOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kAllReduceCoalesced.name);
   TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
                     " tensors have ", ids.size(), " ids");
-  const auto reduction = network_reduction(tensors, opts.reduceOp);
+  auto reduction = network_reduction(tensors, opts.reduceOp);
   if (!comm || !reduction) return hosts(kAllReduceCoalesced.name).allreduce_coalesced(tensors, opts);
+  reduction->options.tag ^= tag;
   return all_reduce(*comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
 }
 
@@ -183,10 +185,16 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
 
 WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& opts) {
+  return reduce_scatter_tagged(output, input, opts, 0);
+}
+
+WorkPtr ProcessGroupNetsum::reduce_scatter_tagged(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::ReduceScatterOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kReduceScatterTensor.name);
   auto reduction = network_reduction({input, output}, opts.reduceOp);
   if (!comm || !reduction) return hosts(kReduceScatterTensor.name)._reduce_scatter_base(output, input, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
+  reduction->options.tag ^= tag;
   return reduce_scatter_flat(*comm, kReduceScatterTensor, {output}, {input}, *reduction);
 }
 
@@ -301,10 +309,15 @@ WorkPtr ProcessGroupNetsum::all_gather_lists(Communicator& communicator, const C
 
 WorkPtr ProcessGroupNetsum::_allgather_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::AllgatherOptions& opts) {
+  return all_gather_tagged(output, input, opts, 0);
+}
+
+WorkPtr ProcessGroupNetsum::all_gather_tagged(at::Tensor& output, at::Tensor& input,
+                                              const c10d::AllgatherOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kAllGatherIntoTensor.name);
   if (!comm || !can_move({output, input}))
     return hosts(kAllGatherIntoTensor.name)._allgather_base(output, input, opts);
-  return all_gather_flat(*comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout);
+  return all_gather_flat(*comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
 }
 
 WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -319,7 +332,7 @@ WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Te
 
 WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Call& call,
                                             const Tensors& outputs, const Tensors& inputs,
-                                            std::chrono::milliseconds timeout) {
+                                            std::chrono::milliseconds timeout, uint32_t tag) {
   const auto own = static_cast<size_t>(getRank());
   Buffers buffers;
   // FSDP passes as the input this rank's part of the output.
@@ -349,7 +362,7 @@ WorkPtr ProcessGroupNetsum::all_gather_flat(Communicator& communicator, const Ca
       views[r] = {.input = nullptr, .output = output + r * bytes, .bytes = bytes};
     views[own].input = in_place[i] ? views[own].output : work->buffers().input(pairs[i].input);
     operations.push_back(
-        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout))));
+        communicator.all_gather(views, move_options(inputs[i], timeout_or_default(timeout), tag)));
   }
   return follow(std::move(work), operations);
 }

@@ -173,7 +173,7 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tens
 
 WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMode mode, int64_t unit,
                                               uint64_t id, const c10d::AllreduceOptions& opts,
-                                              std::function<void(const SparseStats&)> on_sent) {
+                                              std::function<void(const SparseStats&)> on_sent, uint32_t tag) {
   const auto comm = require_healthy(kDenseAllReduce.name);
   TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
                     "; it must be at least one element");
@@ -188,7 +188,8 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
                               .mode = mode,
                               .unit = static_cast<size_t>(unit),
                               .timeout = timeout_or_default(opts.timeout),
-                              .on_sent = std::move(on_sent)};
+                              .on_sent = std::move(on_sent),
+                              .tag = tag};
   const TensorView view{.input = work->buffers().input(0),
                         .output = work->buffers().output(0),
                         .count = work->buffers().count(0),

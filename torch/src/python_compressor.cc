@@ -54,9 +54,14 @@ class PythonCompressor : public Compressor {
     const py::gil_scoped_acquire locked;
     const auto shape = object_.attr("shape")(count, python_of(context)).cast<py::tuple>();
     const auto wanted = shape[0].cast<at::ScalarType>();
+    const auto elements = shape[1].cast<size_t>();
+    if (promise_.summability == Summability::kUnion && elements != count)
+      throw py::value_error("the compressor " + name_ + " has payloads of " + std::to_string(elements) +
+                            " elements for tensors of " + std::to_string(count) +
+                            "; those of the summability 'union' are as long as the tensor");
     for (const DataType type : kTypes) {
       if (scalar_type(type) == wanted && fits(type, promise_.summability))
-        return {.type = type, .count = shape[1].cast<size_t>()};
+        return {.type = type, .count = elements};
     }
     throw py::value_error(
         "the compressor " + name_ + " has payloads of a type that is not one of the summability '" +

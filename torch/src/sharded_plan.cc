@@ -77,13 +77,31 @@ ShardedPlan::ShardedPlan(std::vector<Item> items, at::ScalarType type, int rank,
   }
 }
 
-BucketPlan::Works ShardedPlan::start(ProcessGroupNetsum& group, const at::Tensor& input, BucketStats& stats) {
+BucketPlan::Works ShardedPlan::start(ProcessGroupNetsum& group, const at::Tensor& input, TrainingPass& pass,
+                                     BucketStats& stats) {
   const at::NoGradGuard no_grad;
   TORCH_CHECK_VALUE(input.scalar_type() == type_ &&
                         static_cast<size_t>(input.numel()) == count_ * static_cast<size_t>(ranks_),
                     "gradients of ", input.numel(), " elements of ", input.scalar_type(), ", where ",
                     count_ * static_cast<size_t>(ranks_), " of ", type_, " were expected");
   ++stats.buckets;
+  tag_ = 0;
+  for (const Placed& placed : items_) {
+    for (const auto& part : placed.item.parts) {
+      pass.add(part);
+      tag_ = joined_tag(tag_, part->get().tag());
+    }
+  }
+  try {
+    return start_operations(group, input, stats);
+  } catch (...) {
+    pass.fail();
+    throw;
+  }
+}
+
+BucketPlan::Works ShardedPlan::start_operations(ProcessGroupNetsum& group, const at::Tensor& input,
+                                                BucketStats& stats) {
   {
     const Timed timed(stats.encode_s);
     for (const Placed& placed : items_) {
@@ -96,7 +114,7 @@ BucketPlan::Works ShardedPlan::start(ProcessGroupNetsum& group, const at::Tensor
       }
     }
   }
-  wait_for_agreement(group, maxima_, means_);
+  wait_for_agreement(group, maxima_, means_, tag_);
   {
     const Timed timed(stats.encode_s);
     for (const Placed& placed : items_) compress(placed, input);
@@ -105,7 +123,7 @@ BucketPlan::Works ShardedPlan::start(ProcessGroupNetsum& group, const at::Tensor
   for (auto& [type, payloads] : payloads_) {
     c10d::ReduceScatterOptions options;
     options.reduceOp = at::isFloatingType(type) ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
-    works.push_back(group._reduce_scatter_base(payloads.received, payloads.sent, options));
+    works.push_back(group.reduce_scatter_tagged(payloads.received, payloads.sent, options, tag_));
   }
   return works;
 }
@@ -177,8 +195,8 @@ void bind_sharded_plan(pybind11::module_& module) {
              return std::make_shared<ShardedPlan>(std::move(items), type, rank, ranks);
            }),
            py::arg("items"), py::arg("type"), py::arg("rank"), py::arg("ranks"))
-      .def("start", &ShardedPlan::start, py::arg("group"), py::arg("input"), py::arg("stats"),
-           py::call_guard<py::gil_scoped_release>())
+      .def("start", &ShardedPlan::start, py::arg("group"), py::arg("input"), py::arg("pass_"),
+           py::arg("stats"), py::call_guard<py::gil_scoped_release>())
       .def("finish", &ShardedPlan::finish, py::arg("output"), py::arg("stats"),
            py::call_guard<py::gil_scoped_release>());
 }

@@ -36,8 +36,9 @@ class ShardedPlan {
   ShardedPlan(std::vector<Item> items, at::ScalarType type, int rank, int ranks);
 
   // `input`: for each rank, its parts of all items, one behind the other. Compresses it and starts the operations. Waits for what
-  // the ranks must agree on before they compress.
-  BucketPlan::Works start(ProcessGroupNetsum& group, const at::Tensor& input, BucketStats& stats);
+  // the ranks must agree on before they compress. `pass` has begun, and fails if this throws.
+  BucketPlan::Works start(ProcessGroupNetsum& group, const at::Tensor& input, TrainingPass& pass,
+                          BucketStats& stats);
   // When they have all ended: writes the averages of this rank's parts.
   void finish(const at::Tensor& output, BucketStats& stats);
 
@@ -60,12 +61,14 @@ class ShardedPlan {
   at::Tensor gradient_of(const Placed& placed, const at::Tensor& input, int rank) const;
   at::Tensor payload_of(const Placed& placed, int rank) const;
   at::Tensor agreed_of(const Placed& placed, int rank) const;
+  BucketPlan::Works start_operations(ProcessGroupNetsum& group, const at::Tensor& input, BucketStats& stats);
   void compress(const Placed& placed, const at::Tensor& input);
 
   std::vector<Placed> items_;
   std::map<at::ScalarType, Payloads> payloads_;
   std::vector<at::Tensor> maxima_, means_;  // what the ranks agree on
   size_t count_ = 0;                        // of all items' parts
+  uint32_t tag_ = 0;                        // of the operations of this pass
   at::ScalarType type_;
   int rank_;
   int ranks_;

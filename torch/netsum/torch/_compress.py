@@ -53,6 +53,7 @@ class Compression:
         self._known = WeakTensorKeyDictionary()
         self._plans = {}
         self._stats = _C.BucketStats()
+        self._pass = _C.TrainingPass()
         ids = _hooks.ids_of(self._group)
         module = model.module if isinstance(model, DistributedDataParallel) else model
         with _agreeing_on_errors(self._group) as agreement:
@@ -87,6 +88,8 @@ class Compression:
         )
         # What users have written must not delay other reductions, so it does not run on the thread that completes all of them.
         self._executor = ThreadPoolExecutor(1, "netsum-decompress") if self._is_python else None
+        if auto is not None or any(c is not None and c.needs_maxima for c in {e.compression for e in self._parameters}):
+            self._check_maxima()
         self._controller = None
         controlled = [entry for entry in self._parameters if entry.is_controlled]
         if controlled:
@@ -109,7 +112,13 @@ class Compression:
         return {**self._stats.to_dict(), **controller}
 
     def state_dict(self):
-        """Returns what this rank keeps, as copies. Save it on every rank: each has its own."""
+        """Returns what this rank keeps, as copies. Save it on every rank: each has its own.
+
+        After a backward pass that has failed, this is the state before it: repeated, it counts each gradient once.
+        """
+        number = self._pass.number
+        if self._pass.take_back_if_failed():
+            self._taken_back(number)
         state = {
             "version": _VERSION,
             "parameters": {entry.name: entry.saved() for entry in self._parameters if entry.keeps_state},
@@ -119,7 +128,11 @@ class Compression:
         return state
 
     def load_state_dict(self, state):
-        """Continues from a state_dict(). Raises ValueError, before anything changes, if it is not of such a model."""
+        """Continues from a state_dict(). Raises ValueError, before anything changes, if it is not of such a model.
+
+        In the next backward pass, the ranks agree on the number of steps, which is the largest of all: those without a state join
+        in. After its first pass, all ranks must load a state, or none.
+        """
         if state.get("version") != _VERSION:
             raise ValueError(f"the compression state has version {state.get('version')}; this is version {_VERSION}")
         mine = {entry.name: entry for entry in self._parameters if entry.keeps_state}
@@ -136,11 +149,13 @@ class Compression:
             entry.restore(saved[name])
         if self._controller is not None:
             self._controller.load_state_dict(state["controller"])
+        self._pass.forget()
 
     def _reduce(self, bucket):
         buffer = bucket.buffer()
         backend = _group.backend_of(self._group)
         entries = [self._known_entry(parameter) for parameter in bucket.parameters()]
+        self._begin(entries)
         is_sparse = buffer.layout != torch.strided  # the gradients of a sparse embedding, which no method takes
         record = _control.Record()
         if self._controller is not None:
@@ -148,16 +163,71 @@ class Compression:
         if is_sparse:
             work = backend.sparse_all_reduce(buffer, _C.SparseMode.AUTO, 1, 0, _reductions.options_of())
             record.handed()
-            return _reductions.future_of([work], bucket, record.done)
+            return self._watched(_reductions.future_of([work], bucket, record.done))
         slices = _slices(bucket)
         scale = self._scaler.get_scale() if self._scaler is not None else None
         for entry in entries:
             entry.follow_scale(scale)
-        _set_levels(record, entries, slices)
+        _set_levels(record, entries, slices, self._pass.number)
         plan = self._plan(entries, buffer.dtype)
-        works = plan.start(backend, slices, self._stats)
+        works = plan.start(backend, slices, self._pass, self._stats)
         record.handed()
-        return _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record), self._executor)
+        return self._watched(
+            _reductions.future_of(works, bucket, lambda: self._finish(plan, slices, record), self._executor)
+        )
+
+    def _begin(self, entries):
+        """Of a bucket."""
+        number = self._pass.number
+        if self._pass.begin([entry.id for entry in entries]):
+            self._taken_back(number)
+        if not self._pass.has_agreed:
+            self._agree_on_steps()
+
+    def _taken_back(self, number):
+        """The pass of this number has failed, and the tensors are as before it."""
+        for entry in self._parameters:
+            if entry.take_back(number):
+                self._plans = {}
+
+    @torch.no_grad()
+    def _agree_on_steps(self):
+        """A rank may have another past than the others, such as none, or one step more before a rank was lost."""
+        entries = [entry for entry in self._parameters if entry.keeps_state]
+        if entries:
+            ranks = dist.get_world_size(self._group)
+            mine = torch.tensor([entry.step() for entry in entries], dtype=torch.int64)
+            everyone = torch.empty(ranks * len(entries), dtype=torch.int64)
+            dist.all_gather_into_tensor(everyone, mine, group=self._group)
+            for entry, step in zip(entries, everyone.view(ranks, -1).amax(0).tolist(), strict=True):
+                if step != entry.step():
+                    entry.set_step(step)
+        self._pass.set_agreed()
+
+    def _check_maxima(self):
+        """The job computes none if its sums are verified: told here, not in the backward pass."""
+        try:
+            dist.all_reduce(torch.zeros(1), dist.ReduceOp.MAX, group=self._group)
+        except _C.Error as error:
+            if error.code != "unsupported":
+                raise
+            raise ValueError(
+                f"compression: the ranks must agree on maxima, such as common scales, which this job does not compute ({error}). "
+                "Use a method without them, such as 'bf16' or 'topk', or set NETSUM_VERIFY=packet"
+            ) from error
+
+    def _watched(self, future):
+        self._pass.started()
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, future):
+        try:
+            future.value()
+        except Exception:  # whatever a compressor written in Python raises
+            self._pass.ended(False)
+        else:
+            self._pass.ended(True)
 
     def _finish(self, plan, slices, record):
         record.summed()
@@ -180,7 +250,7 @@ class Compression:
         if self._controller is not None or self._is_python:
             model.register_comm_hook(self, compression_hook)
             return
-        buckets = _C.CompressedBuckets(_group.backend_of(self._group), self._stats, self._scaler)
+        buckets = _C.CompressedBuckets(_group.backend_of(self._group), self._pass, self._stats, self._scaler)
         for entry in self._parameters:
             buckets.add(entry.parameter(), entry.item)
         buckets.register(model.reducer)
@@ -312,6 +382,13 @@ class _Parameter:
     def step(self):
         return self.tensor.step
 
+    def set_step(self, step):
+        self.tensor.step = step
+
+    def take_back(self, number):
+        """Of the pass of this number, besides the step of its tensor: returns whether anything has changed."""
+        return False
+
     def scale(self):
         """Of the loss, when the memory was written."""
         return self.tensor.scale
@@ -360,6 +437,7 @@ class _ControlledParameter(_Parameter):
         self.levels = levels
         self.description = levels.description
         self._steps = 0  # when it was compressed last
+        self._before = None  # the last change: the number of the pass; level, tensor and steps before it
         self._scale = None  # of the loss
 
     def follow_scale(self, scale):
@@ -367,9 +445,27 @@ class _ControlledParameter(_Parameter):
         if scale is not None:
             self._scale = scale
 
-    def set_level(self, level, gradient):
+    def step(self):
+        return self._steps if self._tensor is None else self._tensor.step
+
+    def set_step(self, step):
+        self._steps = step
+        if self._tensor is not None:
+            self._tensor.step = step
+
+    def take_back(self, number):
+        if self._before is None or self._before[0] != number:
+            return False
+        _, self.level, self._tensor, self._steps = self._before
+        self.compression = self.levels.compressions[self.level]
+        self._before = None
+        return True
+
+    def set_level(self, level, gradient, number=None):
+        """Of the next step, which is one of the pass of this number."""
         if level == self.level:
             return
+        self._before = (number, self.level, self._tensor, self._steps)
         residual = self.memory().get("residual")
         self._move_to(level)
         state = self.memory()
@@ -388,7 +484,7 @@ class _ControlledParameter(_Parameter):
             "compression": self.description,
             "shape": list(self.shape),
             "level": self.level,
-            "step": self._steps if self._tensor is None else self._tensor.step,
+            "step": self.step(),
             "scale": self._scale,
             "memory": self.memory(),
         }
@@ -426,10 +522,10 @@ class _ControlledParameter(_Parameter):
             self.tensor.scale = self._scale
 
 
-def _set_levels(record, entries, slices):
+def _set_levels(record, entries, slices, number):
     controlled = [(index, entry) for index, entry in enumerate(entries) if entry.is_controlled]
     for index, entry in controlled:
-        entry.set_level(record.level, slices[index])
+        entry.set_level(record.level, slices[index], number)
     if record.wants_norms:
         record.measure_norms(controlled, slices)
 

@@ -94,6 +94,7 @@ class _Fragment:
             futures.append(compression._reduce(bucket))
         for future in futures:
             future.wait()
+        compression._pass.end()  # the next one may be of another fragment
         if all(bucket.buffer().isfinite().all() for _, bucket in self._buckets):
             for indices, bucket in self._buckets:
                 for index, change in zip(indices, bucket.gradients(), strict=True):

@@ -64,6 +64,7 @@ class OneBitAdam(torch.optim.Optimizer):
             futures.append(compression._reduce(bucket))
         for future in futures:
             future.wait()
+        compression._pass.end()
         if not all(bucket.buffer().isfinite().all() for bucket in self._buckets):
             return loss
         self._steps += 1

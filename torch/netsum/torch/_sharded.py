@@ -29,6 +29,7 @@ class _OfFsdp(_compress.Compression):
         self._groups = [(module, group) for module in modules for group in _fsdp.param_groups(module)]
         self._params = {id(p.sharded_param): p for _, group in self._groups for p in group.fsdp_params}
         self._shard_group = _shard_group_of(self._groups)
+        self._ending = None  # the number of the pass that ends with the present backward pass
         group = group if group is not None else self._shard_group
         _group.backend_of(group)  # refuses other backends
         super().__init__(model, method, group=group, **settings)
@@ -62,10 +63,18 @@ class _OfFsdp(_compress.Compression):
                 f"compression: in this step FSDP reduces only some of the parameters {names}, and does not tell which: some had "
                 "no gradient. Call model.set_reduce_scatter_unused_params(True), or freeze what is not used (requires_grad)"
             )
+        self._begin(entries)
+        self._end_with_backward()
         scale = self._scaler.get_scale() if self._scaler is not None else None
         for entry in entries:
             entry.follow_scale(scale)
         return entries
+
+    def _end_with_backward(self):
+        """The next backward pass may begin with other parameters."""
+        if self._ending != self._pass.number and torch._C._current_graph_task_id() != -1:
+            self._ending = self._pass.number
+            torch.autograd.Variable._execution_engine.queue_callback(self._pass.end)
 
 
 class _ShardedCompression(_OfFsdp):
@@ -106,8 +115,8 @@ class _ReduceScatter:
         ranks = group.size()
         entries = state._reduced(param_group, gradients.numel(), ranks)
         plan = state._plan(entries, gradients.dtype)
-        works = plan.start(_group.backend_of(group), gradients, state._stats)
-        return _Reduction(works, lambda: self._finish(plan, output, _factor(op, ranks, param_group)))
+        works = plan.start(_group.backend_of(group), gradients, state._pass, state._stats)
+        return _Reduction(works, state._pass, lambda: self._finish(plan, output, _factor(op, ranks, param_group)))
 
     def _finish(self, plan, output, factor):
         plan.finish(output, self._state._stats)
@@ -125,16 +134,20 @@ def _factor(op, ranks, param_group):
 class _Reduction:
     """Operations, and what follows when they have ended."""
 
-    def __init__(self, works, finish):
-        self._works, self._finish = works, finish
+    def __init__(self, works, of_pass, finish):
+        self._works, self._pass, self._finish = works, of_pass, finish
 
     def wait(self):
         works, self._works = self._works, None
         if works is None:
             return
-        for work in works:
-            work.wait()
-        self._finish()
+        try:
+            for work in works:
+                work.wait()
+            self._finish()
+        except BaseException:
+            self._pass.fail()
+            raise
 
 
 class _ReplicatedCompression(_OfFsdp):
@@ -185,8 +198,8 @@ class _AllReduce:
         entries = state._reduced(param_group, gradients.numel(), 1)
         slices = gradients.split([entry.padded_count for entry in entries])
         plan = state._plan(entries, gradients.dtype)
-        works = plan.start(_group.backend_of(state._group), slices, state._stats)
-        _Reduction(works, lambda: plan.finish(slices, state._stats)).wait()
+        works = plan.start(_group.backend_of(state._group), slices, state._pass, state._stats)
+        _Reduction(works, state._pass, lambda: plan.finish(slices, state._stats)).wait()
 
 
 class _OneShard(_compress._Parameter):
@@ -237,6 +250,10 @@ class _InParts(_compress._Parameter):
 
     def step(self):
         return self.parts[0].step
+
+    def set_step(self, step):
+        for part in self.parts:
+            part.step = step
 
     def scale(self):
         return self.parts[0].scale
