@@ -106,7 +106,9 @@ class Bmv2Lab final : public SwitchLab {
     options.own_ip = 0x0A630101;
     options.own_mac = kOwnMac;
     for (uint16_t host = 0; host < kHosts; ++host) options.ports.push_back(host);
-    return p4::connect_p4runtime(options);
+    auto driver = p4::connect_p4runtime(options);
+    driver_ = driver.ok() ? driver->get() : nullptr;
+    return driver;
   }
   void send(Peer from, const Bytes& datagram) override {
     NETSUM_ASSERT(::send(sockets_[static_cast<size_t>(from)], datagram.data(), datagram.size(), 0) ==
@@ -120,6 +122,7 @@ class Bmv2Lab final : public SwitchLab {
   }
   std::unique_ptr<DataplaneUnderTest> run(Dataplane* dataplane) override;
   const std::vector<int>& sockets() const { return sockets_; }
+  p4::SwitchDriver& driver() { return *driver_; }
 
  private:
   Status compile() {
@@ -158,6 +161,7 @@ class Bmv2Lab final : public SwitchLab {
   std::string p4info_, config_;
   std::unique_ptr<VethLab> lab_;
   pid_t switch_ = -1;
+  p4::SwitchDriver* driver_ = nullptr;
   std::vector<int> sockets_;
 };
 
@@ -189,6 +193,11 @@ class Bmv2Run final : public NetworkRun {
     const auto deadline = Clock::now() + kPatience;
     while (parents_found() == before && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+
+  std::map<std::string, uint64_t> drops() override {
+    NETSUM_ASSERT(lab_->driver().counters().ok());  // looks then return what has just been read
+    return NetworkRun::drops();
   }
 
   std::vector<Reply> feed(Peer from, const Bytes& datagram) override {

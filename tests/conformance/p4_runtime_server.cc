@@ -126,8 +126,10 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
     server_.reset();
   }
 
+  using Stream = grpc::ServerReaderWriter<v1::StreamMessageResponse, v1::StreamMessageRequest>;
+
   grpc::Status StreamChannel(
-      grpc::ServerContext*,
+      grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::StreamMessageResponse, v1::StreamMessageRequest>* stream) override {
     v1::StreamMessageRequest request;
     if (!stream->Read(&request) || !request.has_arbitration())
@@ -137,29 +139,43 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
     response.mutable_arbitration()->mutable_status();
     bool primary = false;
     {
-      const std::lock_guard lock(mutex_);
-      primary = !has_primary_;
+      std::unique_lock lock(mutex_);
+      wait_while(&lock, frozen_);
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
+      primary = !has_primary_ && !has_other_;
       if (!primary && !keeps_backups_)
         return {grpc::INVALID_ARGUMENT, "Election id already exists"};  // as PI does
       if (!primary) response.mutable_arbitration()->mutable_status()->set_code(grpc::ALREADY_EXISTS);
       if (primary) election_id_ = request.arbitration().election_id().low();
-      has_primary_ = true;
+      if (primary) stream_ = stream;
+      has_primary_ |= primary;
     }
     stream->Write(response);
-    while (stream->Read(&request)) continue;
+    while (stream->Read(&request)) {
+      std::unique_lock lock(mutex_);
+      if (request.has_packet())
+        frames_.push_back({static_cast<uint16_t>(p4::number_of(request.packet().metadata(0).value())),
+                           {request.packet().payload().begin(), request.packet().payload().end()}});
+      wait_while(&lock, frozen_);
+    }
     const std::lock_guard lock(mutex_);
-    if (primary) has_primary_ = false;
+    if (primary) {
+      has_primary_ = false;
+      stream_ = nullptr;
+    }
     return grpc::Status::OK;
   }
 
   grpc::Status SetForwardingPipelineConfig(grpc::ServerContext*,
                                            const v1::SetForwardingPipelineConfigRequest* request,
                                            v1::SetForwardingPipelineConfigResponse*) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    wait_while(&lock, frozen_);
     if (request->election_id().low() != election_id_) return {grpc::PERMISSION_DENIED, "not primary"};
     v1::P4Info info;
     if (!info.ParseFromString(request->config().p4info())) return {grpc::INVALID_ARGUMENT, "no P4Info"};
     program_ = info;
+    config_ = request->config().p4_device_config();
     tables_.clear();  // multicast groups stay, as in BMv2
     ++programs_loaded_;
     return grpc::Status::OK;
@@ -168,9 +184,11 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
   grpc::Status GetForwardingPipelineConfig(grpc::ServerContext*,
                                            const v1::GetForwardingPipelineConfigRequest*,
                                            v1::GetForwardingPipelineConfigResponse* response) override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    wait_while(&lock, frozen_);
     if (!program_) return no_program();
     response->mutable_config()->set_p4info(program_->SerializeAsString());
+    response->mutable_config()->set_p4_device_config(config_);
     return grpc::Status::OK;
   }
 
@@ -178,7 +196,8 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
                     grpc::ServerWriter<v1::ReadResponse>* writer) override {
     v1::ReadResponse response;
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      wait_while(&lock, frozen_);
       if (!program_) return no_program();
       for (const v1::Entity& asked : request->entities()) {
         if (asked.has_table_entry()) {
@@ -198,12 +217,17 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
 
   grpc::Status Write(grpc::ServerContext*, const v1::WriteRequest* request, v1::WriteResponse*) override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !held_ || released_; });
+    wait_while(&lock, held_);
+    wait_while(&lock, frozen_);
     if (request->election_id().low() != election_id_) return {grpc::PERMISSION_DENIED, "not primary"};
     if (!program_) return no_program();
     std::vector<Refusal> results;
     for (const v1::Update& update : request->updates()) results.push_back(apply(update));
     if (refusal_) results.back() = *refusal_;
+    if (writes_to_lost_answer_ >= 0 && writes_to_lost_answer_-- == 0) {
+      bool for_ever = true;
+      wait_while(&lock, for_ever);
+    }
     return status_of(results);
   }
 
@@ -213,10 +237,16 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
     const std::lock_guard lock(mutex_);
     return function();
   }
-  void hold(bool hold) {
+  void set(bool Service::*what, bool value) {
     const std::lock_guard lock(mutex_);
-    held_ = hold;
+    this->*what = value;
     changed_.notify_all();
+  }
+  // The stream of the primary control plane. Not while the lock is held, because a write may have to wait.
+  void tell(const v1::StreamMessageResponse& response) {
+    Stream* const stream = locked([&] { return stream_; });
+    NETSUM_ASSERT(stream != nullptr);
+    stream->Write(response);
   }
   uint32_t table_id(const std::string& alias) const {
     for (const v1::TableInfo& table : program_->tables())
@@ -272,11 +302,18 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
   }
 
   std::optional<v1::P4Info> program_;  // all below: under mutex_, by locked()
+  std::string config_;
+  std::vector<Frame> frames_;
+  bool held_ = false;
+  bool frozen_ = false;
+  int waiting_ = 0;
+  int writes_to_lost_answer_ = -1;
   std::map<uint32_t, std::map<std::string, v1::TableEntry>> tables_;
   std::map<uint32_t, v1::MulticastGroupEntry> groups_;
   std::optional<Refusal> refusal_;
   int programs_loaded_ = 0;
   bool has_primary_ = false;
+  bool has_other_ = false;
   bool keeps_backups_ = false;
 
  private:
@@ -286,9 +323,15 @@ class P4RuntimeServer::Service final : public v1::P4Runtime::Service {
     changed_.notify_all();
   }
 
+  void wait_while(std::unique_lock<std::mutex>* lock, const bool& condition) {
+    ++waiting_;
+    changed_.wait(*lock, [&] { return !condition || released_; });
+    --waiting_;
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;
+  Stream* stream_ = nullptr;
   bool released_ = false;
   uint64_t election_id_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -322,13 +365,17 @@ void P4RuntimeServer::serve() {
 void P4RuntimeServer::forget_all() {
   service_->locked([&] {
     service_->program_.reset();
+    service_->config_.clear();
     service_->tables_.clear();
     service_->groups_.clear();
   });
 }
 
-void P4RuntimeServer::set_program(const v1::P4Info& info) {
-  service_->locked([&] { service_->program_ = info; });
+void P4RuntimeServer::set_program(const v1::P4Info& info, const std::string& config) {
+  service_->locked([&] {
+    service_->program_ = info;
+    service_->config_ = config;
+  });
 }
 
 void P4RuntimeServer::add_entry(const std::string& table, const Entry& entry) {
@@ -352,7 +399,41 @@ void P4RuntimeServer::keep_backups() {
 }
 
 void P4RuntimeServer::hold_writes(bool hold) {
-  service_->hold(hold);
+  service_->set(&Service::held_, hold);
+}
+
+void P4RuntimeServer::freeze(bool freeze) {
+  service_->set(&Service::frozen_, freeze);
+}
+
+int P4RuntimeServer::calls_waiting() const {
+  return service_->locked([&] { return service_->waiting_; });
+}
+
+void P4RuntimeServer::lose_answer_after(int writes) {
+  service_->locked([&] { service_->writes_to_lost_answer_ = writes; });
+}
+
+void P4RuntimeServer::demote(bool demote) {
+  service_->set(&Service::has_other_, demote);
+  if (!demote) return;
+  v1::StreamMessageResponse response;
+  response.mutable_arbitration()->mutable_status()->set_code(grpc::ALREADY_EXISTS);
+  response.mutable_arbitration()->mutable_status()->set_message("another one is primary now");
+  service_->tell(response);
+}
+
+void P4RuntimeServer::send(const Frame& frame) {
+  v1::StreamMessageResponse response;
+  response.mutable_packet()->set_payload(frame.bytes.data(), frame.bytes.size());
+  v1::PacketMetadata& port = *response.mutable_packet()->add_metadata();
+  port.set_metadata_id(1);
+  port.set_value(p4::canonical_bytes(frame.port));
+  service_->tell(response);
+}
+
+std::vector<P4RuntimeServer::Frame> P4RuntimeServer::frames() const {
+  return service_->locked([&] { return service_->frames_; });
 }
 
 bool P4RuntimeServer::has_primary() const {

@@ -35,7 +35,8 @@ class P4RuntimeServer {
   // Loses the program, the tables and the multicast groups.
   void forget_all();
 
-  void set_program(const ::p4::v1::P4Info& info);  // as an earlier control plane has
+  // As an earlier control plane has. `config`: the program in the form of the switch, if that gives it away.
+  void set_program(const ::p4::v1::P4Info& info, const std::string& config = "");
   void add_entry(const std::string& table, const Entry& entry);
   void add_group(uint32_t group);
   // Every Write is refused with this, as the error of its last update.
@@ -48,6 +49,20 @@ class P4RuntimeServer {
   void keep_backups();
   // Writes wait until this is called with false, or the server stops.
   void hold_writes(bool hold);
+  // Nothing is answered or read until this is called with false, or the server stops.
+  void freeze(bool freeze);
+  int calls_waiting() const;  // because of one of these two
+  // After so many more Writes, one is applied and never answered.
+  void lose_answer_after(int writes);
+  // Another control plane becomes the primary one, and the present one is told. Until this is called with false.
+  void demote(bool demote);
+  // A frame for the control plane, and those that it has sent.
+  struct Frame {
+    uint16_t port = 0;
+    std::vector<uint8_t> bytes;
+  };
+  void send(const Frame& frame);
+  std::vector<Frame> frames() const;
 
   bool has_primary() const;  // a control plane is connected
   int programs_loaded() const;

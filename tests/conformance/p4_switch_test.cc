@@ -268,9 +268,7 @@ class SwitchDataplaneTest : public SwitchTest {
   void SetUp() override {
     SwitchTest::SetUp();
     if (driver_ == nullptr) return;
-    dataplane_ = p4::make_p4_dataplane(
-        {.address = lab_->own_address(), .mac = kOwnMac, .counters_for = milliseconds(0)},
-        std::move(driver_));
+    dataplane_ = p4::make_p4_dataplane({.address = lab_->own_address(), .mac = kOwnMac}, std::move(driver_));
   }
   std::string result_of(const Vector& vector, Outcome* outcome) {
     const std::unique_ptr<DataplaneUnderTest> run = lab_->run(dataplane_.get());

@@ -150,9 +150,9 @@ CONTROL_BUGS = [
 
 P4_BUGS = [
     Bug("p4", "restart_unseen", "a switch that comes back empty is taken for one that has kept its tables", DRIVER,
-        "      if (*kept) return {};", "      return {};", "p4_runtime_test *ComesBackEmpty*", hangs=True),
+        "    if (*kept) return {};", "    return {};", "p4_runtime_test *ComesBackEmpty*", hangs=True),
     Bug("p4", "drop_is_a_restart", "a control connection that comes back ends all jobs", DRIVER,
-        "      if (*kept) return {};", "", "p4_runtime_test *Drops*"),
+        "    if (*kept) return {};", "", "p4_runtime_test *Drops*"),
     Bug("p4", "backup_takes_over", "a second control plane goes on as if it were the only one", DRIVER,
         "return primary ? Arbitration::kPrimary", "return answer.has_arbitration() ? Arbitration::kPrimary",
         "p4_runtime_test *SecondControlPlane*"),
@@ -160,7 +160,7 @@ P4_BUGS = [
         "    if (Status status = clear(program_->tables()); !status.ok()) return status;\n", "",
         "p4_runtime_test *IsKept*"),
     Bug("p4", "jobs_kept_after_restart", "members can be entered in jobs that the switch has lost", DRIVER,
-        "    jobs_.clear();\n", "", "p4_runtime_test *ComesBackEmpty*"),
+        "  jobs_.clear();\n", "", "p4_runtime_test *ComesBackEmpty*"),
     Bug("p4", "errors_of_updates_unread", "a full table is reported as a lost switch", DRIVER,
         "    const int own = one.value().canonical_code();", "    const int own = grpc::OK;",
         "p4_runtime_test *AFullTable*"),

@@ -14,8 +14,6 @@
 namespace netsum::p4 {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 Address address_of(uint32_t ip, uint16_t port) {
   Address address;
   for (size_t i = 0; i < 4; ++i) address.ip[i] = static_cast<uint8_t>(ip >> (24 - 8 * i));
@@ -41,7 +39,8 @@ class P4Dataplane final : public Dataplane {
       : options_(options), switch_(driver->limits()), driver_(std::move(driver)), ranges_(slots()) {
     driver_->set_events(
         {.on_packet = [this](uint16_t port, std::span<const uint8_t> frame) { on_packet(port, frame); },
-         .on_restart = [this](const Status& reason) { on_restart(reason); }});
+         .on_restart = [this](const Status& reason) { on_restart(reason); },
+         .on_silence = [this](const Status& reason) { report_lost(reason); }});
   }
 
   ~P4Dataplane() override {
@@ -73,7 +72,7 @@ class P4Dataplane final : public Dataplane {
   }
 
   uint32_t free_slots() const override {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return ranges_.free();
   }
 
@@ -83,7 +82,7 @@ class P4Dataplane final : public Dataplane {
   JobProgress progress(uint16_t job, uint16_t epoch) const override;
 
   void set_on_lost(std::function<void(const Status&)> on_lost) override {
-    const std::lock_guard lock(lost_mutex_);
+    const Lock lock(lost_mutex_);
     on_lost_ = std::move(on_lost);
   }
 
@@ -96,17 +95,22 @@ class P4Dataplane final : public Dataplane {
     std::map<uint16_t, MemberEntry> members;
     // If the job has a parent:
     wire::PacketKey parent_key;
-    std::optional<ParentPlace> parent;  // as it has answered an ARP request
-    bool parent_welcomed = false;       // it has answered a HELLO of full size
-    bool removed = false;               // but the switch may still have it, so its slots are nobody else's
+    // Who has answered an ARP request for it, the latest last: several, if one of them is not the parent.
+    std::vector<ParentPlace> parents;
+    bool parent_welcomed = false;  // it has answered a HELLO of full size
+    bool removed = false;          // but the switch may still have it, so its slots are nobody else's
   };
+  using Lock = std::lock_guard<std::mutex>;
 
   uint32_t slots() const { return std::min(options_.slots, switch_.slots); }
   static uint32_t slots_of(const DataplaneJob& job) { return job.data_slots + job.scale_slots; }
   Status check_room(const DataplaneJob& job) const;
   Status remove_again();
+  Result<uint32_t> take_slots(uint32_t count, std::optional<uint32_t> first) {
+    const Lock lock(mutex_);
+    return ranges_.take(count, first);
+  }
   bool forget(uint16_t index);
-  const SwitchCounters& read_counters() const;
   void on_packet(uint16_t port, std::span<const uint8_t> frame);
   void on_arp_reply(uint16_t port, const ArpFrame& reply);
   void on_hello(uint16_t port, const netsum_fields& hello, UdpFrame frame, Held* held);
@@ -115,15 +119,18 @@ class P4Dataplane final : public Dataplane {
   void hello_up(const netsum_fields& hello, const Held& held);
   Status meet(Held* held, const netsum_fields& hello, const MemberEntry& from);
   void on_restart(const Status& reason);
+  void report_lost(const Status& reason);
 
   const P4DataplaneOptions options_;
   const SwitchLimits switch_;
   const std::unique_ptr<SwitchDriver> driver_;
-  mutable std::mutex mutex_;  // all below but for on_lost_
+  // One at a time calls the switch and changes what is below. Locked before mutex_.
+  std::mutex calls_mutex_;
+  // Never held while the switch is called, so that looks do not wait for it: ranges_, and which jobs there are. Either mutex
+  // suffices to read them, both are needed to change them.
+  mutable std::mutex mutex_;
   SlotRanges ranges_;
   std::map<uint16_t, Held> jobs_;
-  mutable SwitchCounters counters_;  // as last read
-  mutable std::optional<Clock::time_point> counters_read_;
   Counter hellos_;
   Counter refused_hellos_;
   Counter forged_hellos_;
@@ -167,7 +174,7 @@ Status P4Dataplane::remove_again() {
 }
 
 Status P4Dataplane::install(const DataplaneJob& job) {
-  const std::lock_guard lock(mutex_);
+  const Lock calls(calls_mutex_);
   const DataplaneLimits limit = limits();
   if (Status status = check_fits(job, limit.max_jobs, limit.capabilities.payload_bytes(), 1); !status.ok())
     return status;
@@ -191,7 +198,7 @@ Status P4Dataplane::install(const DataplaneJob& job) {
               .cookie = held.parent_key.cookie()};
   }
   const uint32_t wanted = slots_of(job);
-  const Result<uint32_t> first = ranges_.take(wanted, job.first_slot);
+  const Result<uint32_t> first = take_slots(wanted, job.first_slot);
   if (!first.ok()) return removed.ok() ? first.status() : removed;
   Result<SwitchCounters> before = driver_->counters();
   Status status = before.status();
@@ -207,7 +214,10 @@ Status P4Dataplane::install(const DataplaneJob& job) {
   held.first_slot = *first;
   held.removed = !status.ok();
   if (before.ok()) held.rounds_before = before->rounds.at(job.job);
-  jobs_[job.job] = std::move(held);
+  {
+    const Lock lock(mutex_);
+    jobs_[job.job] = std::move(held);
+  }
   if (!status.ok()) {
     static_cast<void>(forget(job.job));
   } else if (job.parent) {
@@ -217,7 +227,7 @@ Status P4Dataplane::install(const DataplaneJob& job) {
 }
 
 void P4Dataplane::remove(uint16_t job, uint16_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const Lock calls(calls_mutex_);
   const auto found = jobs_.find(job);
   if (found == jobs_.end() || found->second.job.epoch != epoch) return;
   found->second.removed = true;
@@ -231,23 +241,14 @@ bool P4Dataplane::forget(uint16_t index) {
   held.parent_key.wipe();
   held.removed = true;
   if (!driver_->remove_job(index).ok()) return false;
+  const Lock lock(mutex_);
   ranges_.give_back(held.first_slot, slots_of(held.job));
   jobs_.erase(index);
   return true;
 }
 
-// What was read last if the switch does not answer.
-const SwitchCounters& P4Dataplane::read_counters() const {
-  const auto now = Clock::now();
-  if (counters_read_ && now - *counters_read_ < options_.counters_for) return counters_;
-  counters_read_ = now;
-  if (Result<SwitchCounters> read = driver_->counters(); read.ok()) counters_ = std::move(read).value();
-  return counters_;
-}
-
 std::vector<AggregatorCounter> P4Dataplane::counters() const {
-  const std::lock_guard lock(mutex_);
-  const SwitchCounters& now = read_counters();
+  const SwitchCounters now = driver_->last_counters();
   std::vector<AggregatorCounter> counters = {
       {"contributions", now.events[NETSUM_P4_COUNT_CONTRIBUTIONS]},
       {"rounds_completed", now.events[NETSUM_P4_COUNT_ROUNDS_COMPLETED]},
@@ -270,10 +271,10 @@ std::vector<AggregatorCounter> P4Dataplane::counters() const {
 
 // Registers are not read, so only what the program counts by job is known.
 JobProgress P4Dataplane::progress(uint16_t job, uint16_t epoch) const {
-  const std::lock_guard lock(mutex_);
+  const SwitchCounters now = driver_->last_counters();
+  const Lock lock(mutex_);
   const auto found = jobs_.find(job);
   if (found == jobs_.end() || found->second.job.epoch != epoch) return {};
-  const SwitchCounters& now = read_counters();
   JobProgress progress;
   if (job < now.rounds.size() && now.rounds[job] > found->second.rounds_before)
     progress.rounds = now.rounds[job] - found->second.rounds_before;
@@ -293,7 +294,7 @@ void P4Dataplane::on_packet(uint16_t port, std::span<const uint8_t> bytes) {
   const std::vector<uint8_t>& datagram = frame->datagram;
   if (netsum_parse(datagram.data(), static_cast<uint32_t>(datagram.size()), &fields) != NETSUM_DROP_NONE)
     return refused_hellos_.add();
-  const std::lock_guard lock(mutex_);
+  const Lock calls(calls_mutex_);
   const auto found = jobs_.find(fields.job);
   if (found == jobs_.end() || found->second.removed || found->second.job.epoch != fields.epoch ||
       fields.payload_bytes > found->second.job.payload_bytes)
@@ -322,17 +323,18 @@ void P4Dataplane::on_hello(uint16_t port, const netsum_fields& hello, UdpFrame f
   if (driver_->send(port, build_frame(frame)).ok()) hellos_.add();
 }
 
-// The parent must answer first. The member repeats its HELLO until then.
+// The parent must answer first. The member repeats its HELLO until then, and the ARP request is repeated, too: what has been
+// answered may be wrong, and the parent may have moved.
 void P4Dataplane::hello_up(const netsum_fields& hello, const Held& held) {
   hellos_.add();
-  if (!held.parent) return ask_for_parent(held);
+  ask_for_parent(held);
   const DataplaneParent& parent = *held.job.parent;
   netsum_fields up = hello;
   up.flags = 0;
   up.job = parent.job;
   up.epoch = parent.epoch;
   up.member = parent.member;
-  UdpFrame frame{.to_mac = held.parent->mac,
+  UdpFrame frame{.to_mac = 0,
                  .from_mac = options_.mac,
                  .from_ip = ip_of(options_.address),
                  .to_ip = ip_of(parent.stripes[0]),
@@ -340,7 +342,11 @@ void P4Dataplane::hello_up(const netsum_fields& hello, const Held& held) {
                  .to_port = parent.stripes[0].port,
                  .datagram = std::vector<uint8_t>(NETSUM_HEADER_BYTES + hello.payload_bytes)};
   wire::write_header(up, held.parent_key, frame.datagram.data());
-  static_cast<void>(driver_->send(held.parent->port, build_frame(frame)));
+  // To all: only the parent can answer with the right tag.
+  for (const ParentPlace& place : held.parents) {
+    frame.to_mac = place.mac;
+    static_cast<void>(driver_->send(place.port, build_frame(frame)));
+  }
 }
 
 // The switch has checked its cookie, and made it a packet of the own job.
@@ -362,12 +368,16 @@ void P4Dataplane::ask_for_parent(const Held& held) {
 }
 
 void P4Dataplane::on_arp_reply(uint16_t port, const ArpFrame& reply) {
-  const std::lock_guard lock(mutex_);
+  constexpr size_t kMostPlaces = 8;  // beyond which the one that was answered first is forgotten
+  const Lock calls(calls_mutex_);
   for (auto& [index, held] : jobs_) {
-    if (held.removed || !held.job.parent || held.parent) continue;
+    if (held.removed || !held.job.parent || held.parent_welcomed) continue;
     if (ip_of(held.job.parent->stripes[0]) != reply.sender_ip) continue;
-    held.parent = ParentPlace{.port = port, .mac = reply.sender_mac};
-    parents_found_.add();
+    if (held.parents.empty()) parents_found_.add();
+    const ParentPlace place{.port = port, .mac = reply.sender_mac};
+    std::erase(held.parents, place);
+    held.parents.push_back(place);
+    if (held.parents.size() > kMostPlaces) held.parents.erase(held.parents.begin());
   }
 }
 
@@ -387,13 +397,16 @@ Status P4Dataplane::meet(Held* held, const netsum_fields& hello, const MemberEnt
 
 void P4Dataplane::on_restart(const Status& reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const Lock calls(calls_mutex_);
+    const Lock lock(mutex_);
     for (const auto& [index, held] : jobs_) ranges_.give_back(held.first_slot, slots_of(held.job));
     jobs_.clear();
-    counters_ = {};
-    counters_.rounds.resize(static_cast<size_t>(switch_.jobs));
   }
-  const std::lock_guard lock(lost_mutex_);
+  report_lost(reason);
+}
+
+void P4Dataplane::report_lost(const Status& reason) {
+  const Lock lock(lost_mutex_);
   if (on_lost_) on_lost_(reason);
 }
 

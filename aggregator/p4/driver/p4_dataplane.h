@@ -3,7 +3,6 @@
 #ifndef NETSUM_AGGREGATOR_P4_DRIVER_P4_DATAPLANE_H_
 #define NETSUM_AGGREGATOR_P4_DRIVER_P4_DATAPLANE_H_
 
-#include <chrono>
 #include <memory>
 
 #include "aggregator/dataplane/dataplane.h"
@@ -20,8 +19,6 @@ struct P4DataplaneOptions {
   uint32_t slots = NETSUM_P4_SLOTS;
   uint32_t payload_bytes = NETSUM_P4_GROUPS * NETSUM_P4_PASS_BYTES;
   JobQuota quota = {};  // without a packet rate, which the program does not limit
-  // Counters are read from the switch no more often than this.
-  std::chrono::milliseconds counters_for{50};
 };
 
 std::unique_ptr<Dataplane> make_p4_dataplane(const P4DataplaneOptions& options,

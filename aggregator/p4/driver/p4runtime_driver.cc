@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,13 +28,14 @@ namespace v1 = ::p4::v1;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCallPatience{5000};
 constexpr milliseconds kLoadPatience{60'000};  // of a program
 constexpr milliseconds kConnectPatience{10'000};
 constexpr milliseconds kPause{200};  // before connecting again
 // The same for all control planes: the switch then refuses a second one while the first is connected.
 constexpr uint64_t kElectionId = 1;
 constexpr int kMaxMessageBytes = 256 << 20;  // a program for BMv2 has tens of megabytes
+// Frames that wait for the stream. More are lost, as in a full queue of a switch: HELLOs and ARP requests are repeated.
+constexpr size_t kMostFrames = 256;
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   grpc::ChannelArguments arguments;
@@ -71,18 +75,17 @@ int code_of(const grpc::Status& status) {
 class P4RuntimeDriver final : public SwitchDriver {
  public:
   P4RuntimeDriver(const P4RuntimeOptions& options, const std::string& target)
-      : options_(options),
-        whose_("the switch at " + options.server),
-        stub_(v1::P4Runtime::NewStub(channel_to(target))) {}
+      : options_(options), target_(target), whose_("the switch at " + options.server) {}
 
   ~P4RuntimeDriver() override {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
       if (context_) context_->TryCancel();
+      for (grpc::ClientContext* call : calls_) call->TryCancel();
       changed_.notify_all();
     }
-    if (thread_.joinable()) thread_.join();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   // Until the switch is set up, or start has failed.
@@ -100,8 +103,13 @@ class P4RuntimeDriver final : public SwitchDriver {
   std::vector<uint16_t> ports() const override { return options_.ports; }
   Status send(uint16_t port, std::span<const uint8_t> frame) override;
   Result<SwitchCounters> counters() override;
+  SwitchCounters last_counters() override {
+    const std::lock_guard lock(mutex_);
+    return last_counters_;
+  }
 
  private:
+  using Stub = v1::P4Runtime::Stub;
   using Stream = grpc::ClientReaderWriter<v1::StreamMessageRequest, v1::StreamMessageResponse>;
   struct Member {
     uint16_t number = 0;
@@ -112,30 +120,57 @@ class P4RuntimeDriver final : public SwitchDriver {
     std::optional<JobEntry::Parent> parent;
   };
 
+  // A call over the connection that there is when it begins.
+  class Call {
+   public:
+    Call(P4RuntimeDriver* driver, milliseconds patience);
+    ~Call();
+    Stub& stub() { return *stub_; }
+    grpc::ClientContext* context() { return &context_; }
+    // To be called when it has ended.
+    void note(const grpc::Status& status);
+
+   private:
+    P4RuntimeDriver* const driver_;
+    const milliseconds patience_;
+    std::shared_ptr<Stub> stub_;
+    grpc::ClientContext context_;
+  };
+
+  // --- The thread that writes to the stream, because a write may wait for the switch
+  void write_frames();
+  // --- The thread that looks after the switch
+  void look();
+  void report_silence(std::unique_lock<std::mutex>* lock);
   // --- The thread that holds the stream
   void run();
   Status hold_stream(grpc::ClientContext* context);
+  void let_go_of_stream(grpc::ClientContext* context);
   enum class Arbitration { kPrimary, kBackup, kEnded };
-  Arbitration ask_to_be_primary();
+  Arbitration ask_to_be_primary(Stream* stream);
   Status not_primary(Arbitration answer, const grpc::Status& status) const;
   Status set_up_if_needed();
+  Status set_up_anew();
   Status set_up();
-  Status load_program();
-  Result<P4Program> program_of_switch();
+  Status load_program(const std::string& p4info, const std::string& config);
+  Result<v1::ForwardingPipelineConfig> program_of_switch();
   Result<bool> has_own_address();
   Status clear(const std::vector<uint32_t>& tables);
   Status enter_own_address();
-  void on_message(const v1::StreamMessageResponse& message);
+  Status on_message(const v1::StreamMessageResponse& message);
   void set_state(Status state);
 
-  // --- Calls, with calls_mutex_ held
+  // --- Calls, with calls_mutex_ held but for read()
   Status write(const std::string& what, const std::vector<v1::Update>& updates,
                std::optional<int> harmless = std::nullopt);
+  grpc::Status try_to_write(const std::vector<v1::Update>& updates);
+  // An entry that may be there already, since a call whose answer was lost.
+  Status put(const std::string& what, const v1::TableEntry& entry);
   Result<std::vector<v1::Entity>> read(const v1::ReadRequest& request);
+  v1::ReadRequest counter_request() const;
   Status failure(const std::string& what, const grpc::Status& status) const;
-  static void set_deadline(grpc::ClientContext* context, milliseconds patience) {
-    context->set_deadline(std::chrono::system_clock::now() + patience);
-  }
+  // While the switch is set up, nobody waits for an answer.
+  milliseconds patience() const { return state().ok() ? options_.patience : 3 * options_.patience; }
   Status state() const {
     const std::lock_guard lock(mutex_);
     return state_;
@@ -153,31 +188,78 @@ class P4RuntimeDriver final : public SwitchDriver {
   v1::TableEntry own_address_entry() const;
 
   const P4RuntimeOptions options_;
-  const std::string whose_;
-  const std::unique_ptr<v1::P4Runtime::Stub> stub_;
+  const std::string target_, whose_;
   SwitchLimits limits_;  // set by start()
 
   std::mutex calls_mutex_;  // one call that changes the switch at a time; locked before mutex_
   std::optional<P4Program> program_;
-  std::map<uint16_t, Job> jobs_;  // in the switch
+  std::map<uint16_t, Job> jobs_;  // that the switch has, or may have
 
   std::mutex events_mutex_;
   Events events_;
 
-  mutable std::mutex mutex_;  // state_, stop_, context_, stream_
+  // Of the thread that holds the stream.
+  bool was_up_ = false;
+  bool is_empty_ = false;  // the switch has lost its tables, and may be set up in part
+
+  mutable std::mutex mutex_;  // all below; never held during a call
   std::condition_variable changed_;
   Status state_{ErrorCode::kUnreachable, "not connected yet"};
   bool stop_ = false;
-  bool was_up_ = false;  // of the thread only
-  std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<Stream> stream_;
-  std::thread thread_;
+  std::shared_ptr<Stub> stub_;  // a new one for each connection: an old one may be dead without notice
+  std::set<grpc::ClientContext*> calls_;
+  std::unique_ptr<grpc::ClientContext> context_;  // of the stream
+  std::optional<Clock::time_point> answer_by_;    // until when the stream's first answer is waited for
+  Stream* stream_ = nullptr;                      // once frames may be written to it
+  bool is_writing_ = false;
+  std::deque<v1::StreamMessageRequest> outgoing_;
+  Clock::time_point answered_ = Clock::now();  // when the switch has last answered anything
+  bool silence_reported_ = false;
+  uint32_t packet_out_port_ = 0;  // number of the field
+  v1::ReadRequest counter_request_;
+  SwitchCounters last_counters_;
+  std::vector<std::thread> threads_;  // of start() and the destructor
 };
+
+P4RuntimeDriver::Call::Call(P4RuntimeDriver* driver, milliseconds patience)
+    : driver_(driver), patience_(patience) {
+  context_.set_deadline(std::chrono::system_clock::now() + patience);
+  const std::lock_guard lock(driver_->mutex_);
+  stub_ = driver_->stub_;
+  driver_->calls_.insert(&context_);
+  if (driver_->stop_) context_.TryCancel();
+}
+
+P4RuntimeDriver::Call::~Call() {
+  const std::lock_guard lock(driver_->mutex_);
+  driver_->calls_.erase(&context_);
+}
+
+void P4RuntimeDriver::Call::note(const grpc::Status& status) {
+  const std::lock_guard lock(driver_->mutex_);
+  if (driver_->stub_ != stub_) return;  // of an earlier connection
+  const int code = status.error_code();
+  if (code != grpc::DEADLINE_EXCEEDED && code != grpc::UNAVAILABLE && code != grpc::CANCELLED) {
+    driver_->answered_ = Clock::now();
+  } else if (code == grpc::DEADLINE_EXCEEDED && driver_->state_.ok()) {
+    driver_->state_ = {ErrorCode::kUnreachable, driver_->whose_ + " has not answered a call for " +
+                                                    std::to_string(patience_.count()) +
+                                                    " ms; connecting again"};
+    driver_->context_->TryCancel();
+    driver_->changed_.notify_all();
+  }
+}
 
 // --- Connection --------------------------------------------------------------------------------------------------------
 
 Status P4RuntimeDriver::start() {
-  thread_ = std::thread([this] { run(); });
+  try {
+    threads_.emplace_back([this] { run(); });
+    threads_.emplace_back([this] { look(); });
+    threads_.emplace_back([this] { write_frames(); });
+  } catch (const std::system_error& error) {
+    return {ErrorCode::kResourceExhausted, "no thread for the connection to " + whose_ + ": " + error.what()};
+  }
   std::unique_lock lock(mutex_);
   // A switch that is not there yet is waited for; anything else is final.
   const auto connected = Clock::now() + kConnectPatience;
@@ -191,6 +273,8 @@ Status P4RuntimeDriver::start() {
 void P4RuntimeDriver::set_state(Status state) {
   const std::lock_guard lock(mutex_);
   state_ = std::move(state);
+  answered_ = Clock::now();
+  silence_reported_ = false;
   changed_.notify_all();
 }
 
@@ -200,12 +284,13 @@ void P4RuntimeDriver::run() {
     {
       const std::lock_guard lock(mutex_);
       if (stop_) return;
+      stub_ = v1::P4Runtime::NewStub(channel_to(target_));
       context_ = std::make_unique<grpc::ClientContext>();
+      answer_by_ = Clock::now() + options_.patience;
       context = context_.get();
     }
     Status why = hold_stream(context);
     std::unique_lock lock(mutex_);
-    stream_.reset();
     context_.reset();
     state_ = std::move(why);
     changed_.notify_all();
@@ -215,38 +300,108 @@ void P4RuntimeDriver::run() {
 
 // Returns when the stream has ended.
 Status P4RuntimeDriver::hold_stream(grpc::ClientContext* context) {
+  const std::unique_ptr<Stream> stream = stub_->StreamChannel(context);  // only this thread sets stub_
+  const Arbitration answer = ask_to_be_primary(stream.get());
+  bool late = false;
   {
-    std::unique_ptr<Stream> stream = stub_->StreamChannel(context);
     const std::lock_guard lock(mutex_);
-    stream_ = std::move(stream);
+    late = !answer_by_;
+    answer_by_.reset();
+    if (answer != Arbitration::kEnded) answered_ = Clock::now();
   }
-  const Arbitration answer = ask_to_be_primary();
   if (answer != Arbitration::kPrimary) {
     if (answer == Arbitration::kBackup) context->TryCancel();
-    return not_primary(answer, stream_->Finish());
+    const grpc::Status over = stream->Finish();
+    if (late)
+      return {ErrorCode::kUnreachable, whose_ + " takes connections, and does not answer: is it stopped?"};
+    return not_primary(answer, over);
   }
   Status status = set_up_if_needed();
   if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      stream_ = stream.get();
+      packet_out_port_ = program_->port_field("packet_out");
+      counter_request_ = counter_request();
+    }
     set_state({});
     was_up_ = true;
     v1::StreamMessageResponse message;
-    while (stream_->Read(&message)) on_message(message);
+    while (status.ok() && stream->Read(&message)) status = on_message(message);
   }
-  context->TryCancel();
-  const grpc::Status over = stream_->Finish();
+  let_go_of_stream(context);
+  const grpc::Status over = stream->Finish();
   if (!status.ok()) return status;
+  const Status so_far = state();
+  if (!so_far.ok()) return so_far;
   return {ErrorCode::kUnreachable,
           "the connection to " + whose_ + " has ended (" + over.error_message() + "); connecting again"};
 }
 
+// No other thread uses it any more when this returns.
+void P4RuntimeDriver::let_go_of_stream(grpc::ClientContext* context) {
+  context->TryCancel();  // ends a write
+  std::unique_lock lock(mutex_);
+  stream_ = nullptr;
+  outgoing_.clear();
+  changed_.wait(lock, [this] { return !is_writing_; });
+}
+
+void P4RuntimeDriver::write_frames() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || (stream_ != nullptr && !outgoing_.empty()); });
+    if (stop_) return;
+    const v1::StreamMessageRequest request = std::move(outgoing_.front());
+    outgoing_.pop_front();
+    Stream* const stream = stream_;
+    is_writing_ = true;
+    lock.unlock();
+    stream->Write(request);  // if it fails, the stream has ended, which its own thread notices
+    lock.lock();
+    is_writing_ = false;
+    changed_.notify_all();
+  }
+}
+
+void P4RuntimeDriver::look() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, options_.look_every, [this] { return stop_; })) {
+    if (answer_by_ && Clock::now() > *answer_by_ && context_ != nullptr) {
+      answer_by_.reset();
+      context_->TryCancel();
+    }
+    if (state_.ok()) {
+      lock.unlock();
+      static_cast<void>(counters());
+      lock.lock();
+    }
+    report_silence(&lock);
+  }
+}
+
+void P4RuntimeDriver::report_silence(std::unique_lock<std::mutex>* lock) {
+  if (state_.ok() || silence_reported_ || Clock::now() - answered_ < options_.silence) return;
+  silence_reported_ = true;
+  const Status reason(ErrorCode::kAggregatorLost, whose_ + " has not answered the aggregator for " +
+                                                      std::to_string(options_.silence.count()) +
+                                                      " ms: " + state_.message());
+  lock->unlock();
+  {
+    const std::lock_guard events(events_mutex_);
+    if (events_.on_silence) events_.on_silence(reason);
+  }
+  lock->lock();
+}
+
 // kBackup: the switch has said that there is another one. kEnded: it has ended the stream, and the stream's status says why.
-P4RuntimeDriver::Arbitration P4RuntimeDriver::ask_to_be_primary() {
+P4RuntimeDriver::Arbitration P4RuntimeDriver::ask_to_be_primary(Stream* stream) {
   v1::StreamMessageRequest request;
   v1::MasterArbitrationUpdate& asked = *request.mutable_arbitration();
   asked.set_device_id(options_.device_id);
   asked.mutable_election_id()->set_low(kElectionId);
   v1::StreamMessageResponse answer;
-  if (!stream_->Write(request) || !stream_->Read(&answer)) return Arbitration::kEnded;
+  if (!stream->Write(request) || !stream->Read(&answer)) return Arbitration::kEnded;
   const bool primary = answer.has_arbitration() && answer.arbitration().status().code() == grpc::OK;
   return primary ? Arbitration::kPrimary : Arbitration::kBackup;
 }
@@ -265,8 +420,12 @@ Status P4RuntimeDriver::not_primary(Arbitration answer, const grpc::Status& stat
           whose_ + " has refused the control connection: " + status.error_message()};
 }
 
-void P4RuntimeDriver::on_message(const v1::StreamMessageResponse& message) {
-  if (!message.has_packet()) return;
+// An error: this is no longer the control plane of the switch.
+Status P4RuntimeDriver::on_message(const v1::StreamMessageResponse& message) {
+  if (message.has_arbitration() && message.arbitration().status().code() != grpc::OK)
+    return not_primary(Arbitration::kBackup,
+                       {grpc::ALREADY_EXISTS, message.arbitration().status().message()});
+  if (!message.has_packet()) return {};
   const v1::PacketIn& packet = message.packet();
   uint16_t port = 0;
   for (const v1::PacketMetadata& field : packet.metadata()) {
@@ -274,25 +433,24 @@ void P4RuntimeDriver::on_message(const v1::StreamMessageResponse& message) {
       port = static_cast<uint16_t>(number_of(field.value()));
   }
   const std::lock_guard lock(events_mutex_);
-  if (!events_.on_packet) return;
   const auto* bytes = reinterpret_cast<const uint8_t*>(packet.payload().data());
-  events_.on_packet(port, {bytes, packet.payload().size()});
+  if (events_.on_packet) events_.on_packet(port, {bytes, packet.payload().size()});
+  return {};
 }
 
 // --- Setting up --------------------------------------------------------------------------------------------------------
 
 Status P4RuntimeDriver::set_up_if_needed() {
-  {
-    const std::lock_guard calls(calls_mutex_);
-    if (was_up_) {
-      const Result<bool> kept = has_own_address();
-      if (!kept.ok()) return kept.status();
-      if (*kept) return {};
-    }
-    if (Status status = set_up(); !status.ok()) return status;
-    jobs_.clear();
+  if (!was_up_) return set_up_anew();
+  if (!is_empty_) {
+    const Result<bool> kept = has_own_address();
+    if (!kept.ok()) return kept.status();
+    if (*kept) return {};
   }
-  if (!was_up_) return {};
+  is_empty_ =
+      true;  // until all of it has succeeded: the address may be entered by a call whose answer is lost
+  if (Status status = set_up_anew(); !status.ok()) return status;
+  is_empty_ = false;
   // Before the state is good again, so that nobody has entered a job since.
   const std::lock_guard lock(events_mutex_);
   if (events_.on_restart)
@@ -301,51 +459,67 @@ Status P4RuntimeDriver::set_up_if_needed() {
   return {};
 }
 
+Status P4RuntimeDriver::set_up_anew() {
+  const std::lock_guard calls(calls_mutex_);
+  if (Status status = set_up(); !status.ok()) return status;
+  jobs_.clear();
+  const std::lock_guard lock(mutex_);
+  last_counters_ = {};
+  last_counters_.rounds.resize(static_cast<size_t>(limits_.jobs));
+  return {};
+}
+
 Status P4RuntimeDriver::set_up() {
   if (!options_.config.empty()) {
     // BMv2 keeps multicast groups when another program is loaded. There is an error if it has no program.
     if (Status status = clear({}); status.code() == ErrorCode::kUnreachable) return status;
-    if (Status status = load_program(); !status.ok()) return status;
+    Result<P4Program> program = P4Program::read(options_.p4info, "the file given for P4Info");
+    if (!program.ok()) return program.status();
+    program_ = std::move(program).value();
+    if (Status status = load_program(options_.p4info, options_.config); !status.ok()) return status;
   } else {
-    Result<P4Program> program = program_of_switch();
+    const Result<v1::ForwardingPipelineConfig> kept = program_of_switch();
+    if (!kept.ok()) return kept.status();
+    Result<P4Program> program = P4Program::read(kept->p4info(), whose_);
     if (!program.ok()) return program.status();
     program_ = std::move(program).value();
     if (Status status = clear(program_->tables()); !status.ok()) return status;
+    // Loaded again, it has empty registers. A slot of an earlier control plane's job could have the index and epoch of a new one.
+    if (!kept->p4_device_config().empty()) {
+      if (Status status = load_program(kept->p4info(), kept->p4_device_config()); !status.ok()) return status;
+    }
   }
   if (!was_up_) limits_ = program_->limits();
   return enter_own_address();
 }
 
-Status P4RuntimeDriver::load_program() {
-  Result<P4Program> program = P4Program::read(options_.p4info, "the file given for P4Info");
-  if (!program.ok()) return program.status();
-  program_ = std::move(program).value();
+Status P4RuntimeDriver::load_program(const std::string& p4info, const std::string& config) {
   v1::SetForwardingPipelineConfigRequest request;
   request.set_device_id(options_.device_id);
   request.mutable_election_id()->set_low(kElectionId);
   request.set_action(v1::SetForwardingPipelineConfigRequest::VERIFY_AND_COMMIT);
-  request.mutable_config()->set_p4info(options_.p4info);
-  request.mutable_config()->set_p4_device_config(options_.config);
+  request.mutable_config()->set_p4info(p4info);
+  request.mutable_config()->set_p4_device_config(config);
   v1::SetForwardingPipelineConfigResponse response;
-  grpc::ClientContext context;
-  set_deadline(&context, kLoadPatience);
-  const grpc::Status status = stub_->SetForwardingPipelineConfig(&context, request, &response);
+  Call call(this, kLoadPatience);
+  const grpc::Status status = call.stub().SetForwardingPipelineConfig(call.context(), request, &response);
+  call.note(status);
   return status.ok() ? Status() : failure("load the program", status);
 }
 
-Result<P4Program> P4RuntimeDriver::program_of_switch() {
+Result<v1::ForwardingPipelineConfig> P4RuntimeDriver::program_of_switch() {
   v1::GetForwardingPipelineConfigRequest request;
   request.set_device_id(options_.device_id);
-  request.set_response_type(v1::GetForwardingPipelineConfigRequest::P4INFO_AND_COOKIE);
+  request.set_response_type(v1::GetForwardingPipelineConfigRequest::ALL);
   v1::GetForwardingPipelineConfigResponse response;
-  grpc::ClientContext context;
-  set_deadline(&context, kCallPatience);
-  const grpc::Status status = stub_->GetForwardingPipelineConfig(&context, request, &response);
+  Call call(this, patience());
+  const grpc::Status status = call.stub().GetForwardingPipelineConfig(call.context(), request, &response);
+  call.note(status);
   if (status.error_code() == grpc::FAILED_PRECONDITION || (status.ok() && response.config().p4info().empty()))
     return Status(ErrorCode::kVersionMismatch,
                   whose_ + " has no program: give the files of p4c with --p4info and --p4-config");
   if (!status.ok()) return failure("name its program", status);
-  return P4Program::read(response.config().p4info(), whose_);
+  return response.config();
 }
 
 // Whether the tables are still those that this control plane has written.
@@ -354,12 +528,12 @@ Result<bool> P4RuntimeDriver::has_own_address() {
   request.set_device_id(options_.device_id);
   request.add_entities()->mutable_table_entry()->set_table_id(program_->table("own_addresses"));
   v1::ReadResponse response;
-  grpc::ClientContext context;
-  set_deadline(&context, kCallPatience);
-  const auto reader = stub_->Read(&context, request);
+  Call call(this, patience());
+  const auto reader = call.stub().Read(call.context(), request);
   bool found = false;
   while (reader->Read(&response)) found |= !response.entities().empty();
   const grpc::Status status = reader->Finish();
+  call.note(status);
   if (status.ok()) return found;
   if (status.error_code() == grpc::FAILED_PRECONDITION) return false;  // it has no program
   return failure("list its tables", status);
@@ -419,28 +593,40 @@ Status P4RuntimeDriver::failure(const std::string& what, const grpc::Status& sta
 Status P4RuntimeDriver::write(const std::string& what, const std::vector<v1::Update>& updates,
                               std::optional<int> harmless) {
   if (updates.empty()) return {};
+  const grpc::Status status = try_to_write(updates);
+  if (status.ok() || (harmless && code_of(status) == *harmless)) return {};
+  return failure(what, status);
+}
+
+grpc::Status P4RuntimeDriver::try_to_write(const std::vector<v1::Update>& updates) {
   v1::WriteRequest request;
   request.set_device_id(options_.device_id);
   request.mutable_election_id()->set_low(kElectionId);
   for (const v1::Update& update : updates) *request.add_updates() = update;
   v1::WriteResponse response;
-  grpc::ClientContext context;
-  set_deadline(&context, kCallPatience);
-  const grpc::Status status = stub_->Write(&context, request, &response);
-  if (status.ok() || (harmless && code_of(status) == *harmless)) return {};
-  return failure(what, status);
+  Call call(this, patience());
+  const grpc::Status status = call.stub().Write(call.context(), request, &response);
+  call.note(status);
+  return status;
+}
+
+Status P4RuntimeDriver::put(const std::string& what, const v1::TableEntry& entry) {
+  const grpc::Status status = try_to_write({update(v1::Update::INSERT, entry)});
+  if (status.ok()) return {};
+  if (code_of(status) != grpc::ALREADY_EXISTS) return failure(what, status);
+  return write(what, {update(v1::Update::MODIFY, entry)});
 }
 
 Result<std::vector<v1::Entity>> P4RuntimeDriver::read(const v1::ReadRequest& request) {
   v1::ReadResponse response;
-  grpc::ClientContext context;
-  set_deadline(&context, kCallPatience);
-  const auto reader = stub_->Read(&context, request);
+  Call call(this, patience());
+  const auto reader = call.stub().Read(call.context(), request);
   std::vector<v1::Entity> found;
   while (reader->Read(&response))
     found.insert(found.end(), response.entities().begin(), response.entities().end());
   const grpc::Status status = reader->Finish();
-  if (!status.ok()) return failure("list its tables", status);
+  call.note(status);
+  if (!status.ok()) return failure("list its tables or counters", status);
   return found;
 }
 
@@ -567,21 +753,18 @@ Status P4RuntimeDriver::set_member(uint16_t job, uint16_t member, const MemberEn
   const auto found = jobs_.find(job);
   if (found == jobs_.end())
     return {ErrorCode::kInvalidArgument, "there is no job " + std::to_string(job) + " in " + whose_};
+  // After an error it stays in the list, because the switch may have it: it is replaced by the next call, or removed with the job.
   std::vector<Member>& members = found->second.members;
+  std::erase_if(members, [&](const Member& one) { return one.number == member; });
   members.push_back({member, entry});
   std::vector<std::pair<uint16_t, uint16_t>> replicas;
   for (const Member& one : members) replicas.emplace_back(one.entry.port, one.number);
   const std::string what = "enter member " + std::to_string(member) + " of job " + std::to_string(job);
   // The entry that lets its packets in comes last: a result then goes to all who are in.
-  Status status = write(what, {update(v1::Update::INSERT, address_entry(job, members.back())),
-                               group_update(v1::Update::MODIFY, NETSUM_P4_FIRST_JOB_GROUP + job, replicas)});
-  if (status.ok()) status = write(what, {update(v1::Update::INSERT, member_entry(job, members.back()))});
-  if (!status.ok()) {
-    static_cast<void>(
-        write(what, {update(v1::Update::DELETE, address_entry(job, members.back()))}, grpc::NOT_FOUND));
-    members.pop_back();
-  }
-  return status;
+  Status status = put(what, address_entry(job, members.back()));
+  if (status.ok())
+    status = write(what, {group_update(v1::Update::MODIFY, NETSUM_P4_FIRST_JOB_GROUP + job, replicas)});
+  return status.ok() ? put(what, member_entry(job, members.back())) : status;
 }
 
 Status P4RuntimeDriver::set_parent(uint16_t job, const ParentPlace& place) {
@@ -592,10 +775,8 @@ Status P4RuntimeDriver::set_parent(uint16_t job, const ParentPlace& place) {
     return {ErrorCode::kInvalidArgument,
             "there is no job " + std::to_string(job) + " with a parent in " + whose_};
   const std::string what = "enter the parent of job " + std::to_string(job);
-  // Where sums go is known before the first one goes up. An entry can be there since a call whose answer was lost.
-  Status status =
-      write(what, {update(v1::Update::INSERT, parent_address_entry(job, *found->second.parent, place.mac))},
-            grpc::ALREADY_EXISTS);
+  // Where sums go is known before the first one goes up.
+  Status status = put(what, parent_address_entry(job, *found->second.parent, place.mac));
   if (status.ok())
     status = write(what, {update(v1::Update::MODIFY, uplink_entry(job, place.port, /*waits=*/false))});
   return status;
@@ -604,36 +785,48 @@ Status P4RuntimeDriver::set_parent(uint16_t job, const ParentPlace& place) {
 Status P4RuntimeDriver::send(uint16_t port, std::span<const uint8_t> frame) {
   const std::lock_guard lock(mutex_);
   if (!state_.ok()) return state_;
-  v1::StreamMessageRequest request;
-  v1::PacketOut& packet = *request.mutable_packet();
+  if (outgoing_.size() >= kMostFrames)
+    return {ErrorCode::kResourceExhausted,
+            std::to_string(kMostFrames) + " frames wait for " + whose_ + " already"};
+  v1::PacketOut& packet = *outgoing_.emplace_back().mutable_packet();
   packet.set_payload(frame.data(), frame.size());
   v1::PacketMetadata& field = *packet.add_metadata();
-  field.set_metadata_id(program_->port_field("packet_out"));
+  field.set_metadata_id(packet_out_port_);
   field.set_value(canonical_bytes(port));
-  if (!stream_->Write(request))
-    return {ErrorCode::kUnreachable, "the connection to " + whose_ + " has ended"};
+  changed_.notify_all();
   return {};
 }
 
-Result<SwitchCounters> P4RuntimeDriver::counters() {
-  const std::lock_guard calls(calls_mutex_);
-  if (Status now = state(); !now.ok()) return now;
-  const uint32_t events = program_->counter("events"), rounds = program_->counter("rounds");
+v1::ReadRequest P4RuntimeDriver::counter_request() const {
   v1::ReadRequest request;
   request.set_device_id(options_.device_id);
-  for (const uint32_t counter : {events, rounds})
-    request.add_entities()->mutable_counter_entry()->set_counter_id(counter);
+  for (const char* counter : {"events", "rounds"})
+    request.add_entities()->mutable_counter_entry()->set_counter_id(program_->counter(counter));
+  return request;
+}
+
+Result<SwitchCounters> P4RuntimeDriver::counters() {
+  v1::ReadRequest request;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!state_.ok()) return state_;
+    request = counter_request_;
+  }
   const Result<std::vector<v1::Entity>> found = read(request);
   if (!found.ok()) return found.status();
+  const uint32_t events = request.entities(0).counter_entry().counter_id();
   SwitchCounters counters;
   counters.rounds.resize(static_cast<size_t>(limits_.jobs));
   for (const v1::Entity& entity : *found) {
     const v1::CounterEntry& entry = entity.counter_entry();
     const auto index = static_cast<size_t>(entry.index().index());
     const auto count = static_cast<uint64_t>(entry.data().packet_count());
-    if (entry.counter_id() == events && index < counters.events.size()) counters.events[index] = count;
-    if (entry.counter_id() == rounds && index < counters.rounds.size()) counters.rounds[index] = count;
+    const bool is_event = entry.counter_id() == events;
+    if (is_event && index < counters.events.size()) counters.events[index] = count;
+    if (!is_event && index < counters.rounds.size()) counters.rounds[index] = count;
   }
+  const std::lock_guard lock(mutex_);
+  if (state_.ok()) last_counters_ = counters;
   return counters;
 }
 

@@ -65,9 +65,10 @@ struct SwitchCounters {
   std::vector<uint64_t> rounds;                       // completed, by the jobs that have had this index
 };
 
-// Thread rule: any thread may call any method. Calls return within seconds, also if the switch does not answer. Errors of all
-// calls that return a Status: kUnreachable (the connection to the switch is down; it is being established again),
-// kResourceExhausted (a table is full), kAggregatorLost (the switch has refused the call, for the reason named).
+// Thread rule: any thread may call any method. Calls that return a Status wait for the switch, for two seconds at most; after
+// one that it has not answered they fail at once, until it answers again. Their errors: kUnreachable (the connection to the
+// switch is down; it is being established again), kResourceExhausted (a table is full), kAggregatorLost (the switch has refused
+// the call, for the reason named). The others never wait.
 class SwitchDriver {
  public:
   // Called by a thread of the driver.
@@ -77,25 +78,30 @@ class SwitchDriver {
     std::function<void(uint16_t port, std::span<const uint8_t> frame)> on_packet;
     // The switch has lost its tables and registers, and what has been set. It is ready to be used again.
     std::function<void(const Status& reason)> on_restart;
+    // The switch has not answered for so long that its jobs are given up. It may have them still.
+    std::function<void(const Status& reason)> on_silence;
   };
 
   virtual ~SwitchDriver() = default;
   // Once, before the other calls. No event comes after it has been called with {}.
   virtual void set_events(Events events) = 0;
   virtual SwitchLimits limits() const = 0;
-  // Installs the job, or replaces it, without members. To a new epoch its slots are empty.
+  // Installs the job, or replaces it, without members. To a new epoch its slots are empty. After an error of this call or one
+  // of the following, the switch may have what was to be entered: a later call for the same job replaces it.
   virtual Status set_job(uint16_t job, const JobEntry& entry) = 0;
   // Its packets are refused from now on. Jobs that there are not are ignored. After an error it may still be there.
   virtual Status remove_job(uint16_t job) = 0;
-  // Of an installed job; once for each member.
+  // Of an installed job; once for each member, and again after an error.
   virtual Status set_member(uint16_t job, uint16_t member, const MemberEntry& entry) = 0;
   // Of an installed job with a parent that has answered: from now on the switch sends sums up, and welcomes members itself.
   virtual Status set_parent(uint16_t job, const ParentPlace& place) = 0;
   // All ports of the switch.
   virtual std::vector<uint16_t> ports() const = 0;
-  // Sends a frame by a port of the switch.
+  // Passes on a frame that is to leave by a port of the switch, without waiting: it may be lost.
   virtual Status send(uint16_t port, std::span<const uint8_t> frame) = 0;
   virtual Result<SwitchCounters> counters() = 0;
+  // As last read, a fraction of a second ago if the switch answers.
+  virtual SwitchCounters last_counters() = 0;
 };
 
 }  // namespace netsum::p4

@@ -109,14 +109,24 @@ Status ModelDriver::send(uint16_t port, std::span<const uint8_t> bytes) {
   return {};
 }
 
-Result<SwitchCounters> ModelDriver::counters() {
-  const std::lock_guard lock(mutex_);
-  if (Status status = down(); !status.ok()) return status;
+SwitchCounters ModelDriver::count() const {
   SwitchCounters counters;
   for (size_t i = 0; i < counters.events.size(); ++i)
     counters.events[i] = pipeline_->counter(static_cast<int>(i));
   for (uint16_t job = 0; job < NETSUM_P4_JOBS; ++job) counters.rounds.push_back(pipeline_->rounds(job));
   return counters;
+}
+
+Result<SwitchCounters> ModelDriver::counters() {
+  const std::lock_guard lock(mutex_);
+  if (Status status = down(); !status.ok()) return status;
+  return count();
+}
+
+SwitchCounters ModelDriver::last_counters() {
+  const std::lock_guard lock(mutex_);
+  if (connected_) last_counters_ = count();
+  return last_counters_;
 }
 
 std::vector<uint8_t> ModelDriver::frame_of(const Datagram& datagram) const {

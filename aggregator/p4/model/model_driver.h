@@ -27,6 +27,7 @@ class ModelDriver final : public SwitchDriver {
   std::vector<uint16_t> ports() const override;
   Status send(uint16_t port, std::span<const uint8_t> frame) override;
   Result<SwitchCounters> counters() override;
+  SwitchCounters last_counters() override;
 
   // A host that answers ARP requests, by this port.
   void add_host(uint32_t ip, uint16_t port);
@@ -45,6 +46,7 @@ class ModelDriver final : public SwitchDriver {
 
  private:
   Status down() const;
+  SwitchCounters count() const;
   std::vector<uint8_t> frame_of(const Datagram& datagram) const;
 
   const uint32_t own_ip_;
@@ -54,7 +56,8 @@ class ModelDriver final : public SwitchDriver {
   bool connected_ = true;
   std::unique_ptr<Pipeline> pipeline_ = std::make_unique<Pipeline>();
   std::map<uint16_t, JobEntry> jobs_;
-  std::vector<Datagram> sent_;  // by the control plane
+  SwitchCounters last_counters_;  // those of the last time that it was connected
+  std::vector<Datagram> sent_;    // by the control plane
   std::map<uint32_t, uint16_t> hosts_;
   std::vector<std::pair<uint16_t, std::vector<uint8_t>>> answers_;  // by port
 };
