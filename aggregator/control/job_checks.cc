@@ -40,11 +40,15 @@ Status JobTable::check_job(const JobSpec& spec) const {
   if (Status status = check_spec(spec); !status.ok()) return status;
   // The smaller payload, that over IPv6: the grant limits the payload if members use IPv4.
   const uint32_t payload = wire::payload_for_mtu(static_cast<int>(spec.mtu()), 6);
-  if (payload > payload_limit())
-    return invalid("mtu " + number(spec.mtu()) + " carries " + number(payload) +
-                   " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
-                   ": ask for a smaller mtu, or start the aggregator with a larger one");
-  return {};
+  if (payload <= payload_limit()) return {};
+  auto fits = static_cast<int>(spec.mtu());
+  while (wire::payload_for_mtu(fits, 6) > payload_limit()) --fits;
+  // What a switch has room for, no flag makes more.
+  const std::string or_else = dataplane_->kind() == "p4" ? ", as the switch's program takes no more"
+                                                         : ", or start the aggregator with a larger one";
+  return invalid("mtu " + number(spec.mtu()) + " carries " + number(payload) +
+                 " bytes of payload, but this aggregator accepts at most " + number(payload_limit()) +
+                 ": ask for an mtu of at most " + std::to_string(fits) + or_else);
 }
 
 Status JobTable::check_quota(const JobSpec& spec) const {

@@ -244,6 +244,29 @@ void ParentRelay::on_call_over(SessionId id, const grpc::Status& status, std::sh
   call_ended(std::move(self), std::move(call));
 }
 
+void ParentRelay::on_dataplane_lost(const Status& reason) {
+  struct Running {
+    SessionId id;
+    std::shared_ptr<MemberStream> stream;
+    control::MemberRequest claim;
+  };
+  std::vector<Running> running;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, session] : sessions_) {
+      if (!session.job || session.has_failed) continue;
+      session.has_failed = true;
+      ++session.unanswered;
+      end_with(*session.stream, reason);
+      running.push_back({id, session.stream, claim_of(session)});
+    }
+  }
+  for (const Running& one : running) {
+    one.stream->pump();
+    send_failure(one.id, one.claim, reason);
+  }
+}
+
 void ParentRelay::on_stream_over(SessionId id) {
   {
     const std::lock_guard lock(mutex_);

@@ -62,6 +62,8 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   }
   void place(const grpc::CallbackServerContext& call, PlaceInfo own,
              std::function<void(const Result<PlaceInfo>&)> done) override;
+  // The jobs that were running here fail, by reports to the parent (Dataplane::set_on_lost).
+  void on_dataplane_lost(const Status& reason);
   uint32_t payload_limit() override { return dataplane_->limits().capabilities.payload_bytes(); }
   bool draining() override;
 

@@ -263,10 +263,13 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
   }
   auto channel = make_channel(options.parent, options.tls);
   if (!channel.ok()) return channel.status();
-  return std::shared_ptr<JobService>(
-      std::make_shared<ParentRelay>(RelayOptions{options.parent, options.parent_token, options.token,
-                                                 options.max_jobs, join_timeout, options.place},
-                                    dataplane, *channel));
+  auto relay = std::make_shared<ParentRelay>(RelayOptions{options.parent, options.parent_token, options.token,
+                                                          options.max_jobs, join_timeout, options.place},
+                                             dataplane, *channel);
+  dataplane->set_on_lost([weak = std::weak_ptr(relay)](const Status& reason) {
+    if (const auto one = weak.lock()) one->on_dataplane_lost(reason);
+  });
+  return std::shared_ptr<JobService>(std::move(relay));
 }
 
 }  // namespace
