@@ -416,9 +416,12 @@ int AggregatorCommand::run() {
   warn_of_shared_processors(log);
 
   WaitLog waits(&log);
+  LengthLog lengths(&log);
   InterfaceWatcher interfaces(options_.interfaces, log);
   while (signals.wait(kPollInterval) == 0) {
-    waits.look(aggregator.status());
+    const AggregatorStatus status = aggregator.status();
+    waits.look(status);
+    lengths.look(status);
     interfaces.look();
   }
 

@@ -82,4 +82,17 @@ void WaitLog::look(const AggregatorStatus& status) {
   waiting_ = std::move(now);
 }
 
+void LengthLog::look(const AggregatorStatus& status) {
+  if (status.dataplane != "p4") return;
+  for (const AggregatorCounter& counter : status.counters) {
+    if (counter.name != "drop_bad_length" || counter.value < next_) continue;
+    log_->warn(
+        "the switch drops packets of a wrong length: on hosts behind veth links, segmentation offload must "
+        "be off (ethtool -K "
+        "DEVICE tx-udp-segmentation off), or BMv2 gets several packets as one",
+        {{"drop_bad_length", counter.value}});
+    next_ = 10 * counter.value;
+  }
+}
+
 }  // namespace netsum::tool

@@ -3,6 +3,7 @@
 #ifndef NETSUM_TOOLS_NETSUM_AGGREGATOR_LOG_H_
 #define NETSUM_TOOLS_NETSUM_AGGREGATOR_LOG_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -26,6 +27,19 @@ class WaitLog {
  private:
   Log* log_;
   std::map<std::string, std::string> waiting_;  // job, and for whom
+};
+
+// Warns when a P4 switch has begun to drop packets of a wrong length, and names what makes such packets; after that, each time
+// that ten times as many have been dropped.
+class LengthLog {
+ public:
+  explicit LengthLog(Log* log) : log_(log) {}
+  // Call it again and again.
+  void look(const AggregatorStatus& status);
+
+ private:
+  Log* log_;
+  uint64_t next_ = 1;  // number to warn at
 };
 
 }  // namespace netsum::tool

@@ -49,6 +49,26 @@ TEST(LogTest, HostileTextStaysInItsLineAndItsField) {
   EXPECT_THAT(text, Not(HasSubstr(" job=x")));
 }
 
+TEST(LogTest, PacketsOfAWrongLengthNameTheOffload) {
+  const auto warnings_at = [](const std::string& dataplane, const std::vector<uint64_t>& counts) {
+    const std::string text = logged(false, [&](Log& log) {
+      LengthLog lengths(&log);
+      for (const uint64_t count : counts) {
+        AggregatorStatus status;
+        status.dataplane = dataplane;
+        status.counters = {{"contributions", 7}, {"drop_bad_length", count}};
+        lengths.look(status);
+      }
+    });
+    if (!text.empty()) EXPECT_THAT(text, HasSubstr("tx-udp-segmentation off"));
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  EXPECT_EQ(warnings_at("p4", {0, 0}), 0);
+  EXPECT_EQ(warnings_at("p4", {0, 3, 4, 29}), 1);
+  EXPECT_EQ(warnings_at("p4", {3, 30, 31}), 2);
+  EXPECT_EQ(warnings_at("xdp", {3}), 0);
+}
+
 TEST(LogTest, HostileTextStaysInItsLineAsJson) {
   const std::string text = logged(true, [](Log& log) { log_event(hostile_event(), &log); });
   expect_one_printable_line(text);
