@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collective/c_api_support.h"
+#include "collective/work_state.h"
 #include "netsum/communicator.h"
 #include "netsum/sparse.h"
 
@@ -426,6 +427,10 @@ int netsum_work_wait(netsum_work* work, int64_t timeout_ms) {
   return guarded([&] {
     return timeout_ms < 0 ? work->work.wait() : work->work.wait(std::chrono::milliseconds(timeout_ms));
   });
+}
+
+int netsum_work_wait_us(netsum_work* work, int64_t timeout_us) {
+  return guarded([&] { return timeout_us < 0 ? work->work.wait() : wait_us(work->work, timeout_us); });
 }
 
 int netsum_work_done(const netsum_work* work) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "collective/engine_thread.h"
 #include "collective/work_state.h"
 #include "src/base/assert.h"
@@ -72,18 +74,38 @@ Status Work::wait() const {
 }
 
 Status Work::wait(std::chrono::milliseconds timeout) const {
-  if (state_->is_forked()) return state_->status_in_child();
-  const auto deadline = deadline_after(bounded(timeout));
-  const auto since_boot = deadline.time_since_epoch();
-  state_->drive(std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count());
-  std::unique_lock lock(state_->mutex);
-  const auto is_done = [&] { return state_->done.load(); };
+  return wait_us(*this, std::chrono::microseconds(bounded(timeout)).count());
+}
+
+namespace {
+
+// An explicit instantiation may name a private member: so the public header need not name wait_us().
+const std::shared_ptr<Work::State>& state_of(const Work& work);
+template <std::shared_ptr<Work::State> Work::*kMember>
+struct StateOf {
+  friend const std::shared_ptr<Work::State>& state_of(const Work& work) { return work.*kMember; }
+};
+template struct StateOf<&Work::state_>;
+
+}  // namespace
+
+Status wait_us(const Work& work, int64_t timeout_us) {
+  Work::State& state = *state_of(work);
+  if (state.is_forked()) return state.status_in_child();
+  timeout_us = std::clamp<int64_t>(timeout_us, 0, std::chrono::microseconds(kLongestTimeout).count());
+  const int64_t deadline_us = monotonic_us() + timeout_us;
+  state.drive(deadline_us);
+  std::unique_lock lock(state.mutex);
+  const auto is_done = [&] { return state.done.load(); };
+  const std::chrono::steady_clock::time_point deadline{std::chrono::microseconds(deadline_us)};
   // For one that polls, a system call less.
-  if (!(timeout.count() > 0 ? state_->changed.wait_until(lock, deadline, is_done) : is_done())) {
+  if (!(timeout_us > 0 ? state.changed.wait_until(lock, deadline, is_done) : is_done())) {
+    const bool is_short = timeout_us % 1000 != 0;
     return Status(ErrorCode::kTimeout, "the operation is still in progress after waiting for " +
-                                           std::to_string(timeout.count()) + " ms");
+                                           std::to_string(is_short ? timeout_us : timeout_us / 1000) +
+                                           (is_short ? " us" : " ms"));
   }
-  return state_->status;
+  return state.status;
 }
 
 void Work::on_done(std::function<void(const Status&)> callback) const {

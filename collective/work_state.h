@@ -47,6 +47,8 @@ using OnEnd = std::function<void(const Status& status, uint64_t everywhere)>;
 
 // For a child, of what belongs to the process `owner`: "the <what> belongs to process ...: <advice>".
 Status refusal_in_child(const std::string& what, pid_t owner, const std::string& advice);
+// As Work::wait(), for a time in microseconds.
+Status wait_us(const Work& work, int64_t timeout_us);
 // An operation that ended before it was started.
 Work ended_work(const Status& status);
 

@@ -449,6 +449,8 @@ NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, 
  * the result is NETSUM_TIMEOUT and the operation continues. Negative: wait until the operation ends, at the latest
  * by its own deadline. 0: do not block; a caller that polls in this way carries out a small operation itself. */
 NETSUM_API int netsum_work_wait(netsum_work* work, int64_t timeout_ms);
+/* The same in microseconds, for one that has other things to look after meanwhile. */
+NETSUM_API int netsum_work_wait_us(netsum_work* work, int64_t timeout_us);
 /* 1 if the operation has ended, otherwise 0. Does not block. */
 NETSUM_API int netsum_work_done(const netsum_work* work);
 /* Frees `work`, which may be NULL. Does not cancel the operation. */
