@@ -18,6 +18,12 @@ Status SessionOpener::prepare() {
     if (!trace.ok()) return trace.status();
     trace_ = std::move(trace).value();
   }
+  if (!options_.metrics_address.empty()) {
+    auto metrics = MetricsEndpoint::open(options_.metrics_address);
+    if (!metrics.ok()) return metrics.status();
+    metrics_ = std::move(metrics).value();
+    options_.metrics_address = metrics_->address();
+  }
   const auto& fallbacks = options_.fallback_aggregators;
   // A shard that may be needed later is created now, because its address must be known before an aggregator is lost.
   const bool may_sum = options_.on_failure == FailurePolicy::kFailover &&

@@ -12,6 +12,7 @@
 
 #include "collective/session.h"
 #include "netsum/communicator.h"
+#include "src/telemetry/metrics_endpoint.h"
 
 namespace netsum {
 
@@ -26,7 +27,8 @@ class SessionOpener {
   int world_size() const { return world_size_; }
   WrongSumRecord::List wrong_sums() const { return wrong_sums_->all(); }  // of all sessions
 
-  // Creates the trace and, if it is or may be needed, the embedded shard.
+  // Creates the trace, the endpoint of the metrics and, if it is or may be needed, the embedded shard: in this order, so that
+  // other ranks notice nothing of a call that fails for one of the first two.
   Status prepare();
 
   // The first session. `on_failure` as in SessionOptions.
@@ -66,6 +68,7 @@ class SessionOpener {
   std::atomic<int> rank_, world_size_;
   std::shared_ptr<Shard> shard_;
   std::shared_ptr<TraceLog> trace_;
+  std::shared_ptr<MetricsEndpoint> metrics_;  // which the sessions share
   const std::shared_ptr<WrongSumRecord> wrong_sums_ = std::make_shared<WrongSumRecord>();
   // Of the first session since connecting or regrouping, not of the latest: if a move fails for some ranks, all must still
   // be able to meet.

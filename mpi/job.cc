@@ -45,6 +45,7 @@ netsum_comm* netsum_mpi_join(const netsum_mpi_meeting* meeting, const char* sett
     options.default_prefix = "mpi";
     options.plugin_settings = settings;
     options.timeout_ms = timeout_ms;
+    options.on_warning = [warn = meeting->warn](const std::string& text) { warn(text.c_str()); };
     const netsum::Joined joined = netsum::join(place, options);
     write_text(joined.text, text, text_bytes);
     return joined.comm;

@@ -18,6 +18,7 @@ typedef struct netsum_mpi_meeting {
   int size;
   int (*broadcast)(void* context, void* data, size_t bytes);
   int (*gather)(void* context, const void* mine, void* all, size_t bytes);
+  void (*warn)(const char* text); /* of what this rank has to do without */
 } netsum_mpi_meeting;
 
 /* Joins a job. `settings`: "NAME=value\n" for each setting of the component that must be equal on all ranks. Returns the

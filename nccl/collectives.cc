@@ -206,6 +206,7 @@ std::unique_ptr<CollectiveComm> CollectiveComm::connect(const Handle& root, int 
   JoinOptions options;
   options.default_prefix = "nccl";
   options.timeout_ms = kTimeoutMs;
+  options.on_warning = warn;
   const Joined joined = join(star, options);
   if (joined.comm == nullptr) {
     warn("CollNet is not used: " + joined.text);

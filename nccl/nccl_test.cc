@@ -1,7 +1,9 @@
 // The plug-in, driven as NCCL drives it.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -263,6 +265,29 @@ TEST(Nccl, SumsOfHalfPrecision) {
                   api.close(comm);
                 }),
       Each(0));
+}
+
+// NCCL does not tell a process its number on the host: two of them have the same port for metrics.
+TEST(Nccl, TwoProcessesOfAHostServeMetrics) {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(bind(probe, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(getsockname(probe, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  close(probe);
+  const std::string metrics = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  EXPECT_THAT(run_ranks(2,
+                        [&](Board& board, int rank) {
+                          setenv("NETSUM_METRICS", metrics.c_str(), 1);
+                          const CollNetApi api = load_coll_net(12);
+                          void* const comm = join_collective(api, board, rank, 2);
+                          sum<int32_t>(api, comm, rank, 2, kInt32);
+                          api.close(comm);
+                          require(log_text().find("serves none") == std::string::npos, "the log");
+                        }),
+              Each(0));
 }
 
 // The buffer of all ranks in windows, as NCCL's proxy cuts it: they begin and end within ranks' parts.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -163,11 +164,40 @@ class Agreement {
     int code = NETSUM_UNREACHABLE;
     std::string text = "rank 0 does not listen";
     if (root_.problem[0] == '\0') {
-      code = netsum_comm_connect(&options, &comm);
+      code = connect_with_what_there_is(options, &comm);
       text = code == NETSUM_OK ? netsum_comm_describe(comm) : netsum_last_error();
     }
     if (first() && environment_.needs_root() && !announced_) announce_root("", text);
     return finish(comm, code, text);
+  }
+
+  // Without the trace or the metrics, if these cannot be had. The port may belong to another process of this host, which has the
+  // same settings: not every program tells its processes their numbers there.
+  int connect_with_what_there_is(netsum_comm_options& options, netsum_comm** comm) {
+    constexpr int kMostPorts = 64;
+    std::string metrics = options.metrics_address;
+    const size_t colon = metrics.rfind(':');
+    for (int port = 1; true; ++port) {
+      options.metrics_address = metrics.c_str();
+      const int code = netsum_comm_connect(&options, comm);
+      const std::string problem = netsum_last_error();
+      if (code == NETSUM_ADDRESS_IN_USE && problem.starts_with("metrics: ") && port < kMostPorts) {
+        const int last = std::atoi(metrics.c_str() + colon + 1);
+        metrics = metrics.substr(0, colon + 1) + std::to_string(last < 65535 ? last + 1 : 0);
+      } else if (!metrics.empty() && problem.starts_with("metrics: ")) {
+        warn("NETSUM_METRICS: " + problem + "; this rank serves none");
+        metrics.clear();
+      } else if (options.trace_path[0] != '\0' && problem.starts_with("trace: ")) {
+        warn("NETSUM_TRACE: " + problem + "; this rank writes none");
+        options.trace_path = "";
+      } else {
+        return code;
+      }
+    }
+  }
+
+  void warn(const std::string& text) const {
+    if (options_.on_warning) options_.on_warning(text);
   }
 
   void announce_root(const std::string& address, const std::string& problem) {

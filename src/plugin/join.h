@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "netsum/netsum.h"
@@ -31,6 +32,8 @@ struct JoinOptions {
   std::string
       plugin_settings;     // "NAME=value\n" for each setting of the plug-in that must be equal on all ranks
   int64_t timeout_ms = 0;  // deadline of operations; 0: that of netsum_comm_options
+  // Called with what this rank has to do without: metrics or a trace are no reason to refuse a job.
+  std::function<void(const std::string& text)> on_warning;
 };
 
 struct Joined {

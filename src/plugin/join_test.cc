@@ -1,11 +1,15 @@
 #include "src/plugin/join.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -16,6 +20,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using Variables = std::map<std::string, std::string>;
 
 // Threads of this process that meet in memory.
@@ -122,6 +129,35 @@ TEST(Join, AnInvalidSettingIsToldToAllRanks) {
     EXPECT_FALSE(each.joined);
     EXPECT_THAT(each.text, HasSubstr("rank 1: NETSUM_MTU=\"1\": must be a whole number from 144 to 9000"));
   }
+}
+
+// What is not needed to sum is no reason to refuse a job. The port of the metrics is that of another process: the next one is taken.
+TEST(Join, MetricsAndTracesThatCannotBeHadAreWarnedOf) {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  std::mutex mutex;
+  std::vector<std::string> warnings;
+  JoinOptions options;
+  options.on_warning = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
+    warnings.push_back(text);
+  };
+  const Variables in_use = {{"NETSUM_METRICS", "127.0.0.1:" + std::to_string(ntohs(address.sin_port))}};
+  for (const Seen& each : join_all({in_use, in_use}, options)) EXPECT_TRUE(each.joined) << each.text;
+  EXPECT_THAT(warnings, IsEmpty());
+  const Variables bad = {{"NETSUM_METRICS", "192.0.2.1:9470"},
+                         {"NETSUM_TRACE", "/no/such/folder/trace.json"}};
+  for (const Seen& each : join_all({bad, {}}, options)) EXPECT_TRUE(each.joined) << each.text;
+  EXPECT_THAT(warnings,
+              UnorderedElementsAre(AllOf(StartsWith("NETSUM_METRICS: "), HasSubstr("192.0.2.1:9470")),
+                                   AllOf(StartsWith("NETSUM_TRACE: "), HasSubstr("/no/such/folder"))));
+  close(taken);
 }
 
 TEST(Join, AnAggregatorThatDoesNotAnswerIsToldToAllRanks) {
