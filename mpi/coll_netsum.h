@@ -28,6 +28,7 @@ typedef struct netsum_component {
   int priority;
   int verbose;
   size_t least_bytes;
+  size_t join_after_calls, join_after_bytes;
   double timeout_s;
 } netsum_component;
 
@@ -50,7 +51,7 @@ OMPI_MODULE_DECLSPEC extern netsum_component mca_coll_netsum_component;
               apply(gather) apply(igather) apply(scatter) apply(iscatter)
 
 typedef enum netsum_join_state {
-  kNotTried, /* joins at the first blocking call that netsum can take */
+  kNotTried, /* joins at a blocking call that netsum can take, when there have been enough of these */
   kJoining,  /* collectives of the modules below may call those of this one */
   kJoined,
   kRefused /* everything goes to the modules below */
@@ -65,8 +66,9 @@ typedef struct netsum_module {
   bool holds_below;
   netsum_join_state state;
   netsum_comm* comm;
-  int64_t taken;  /* calls */
-  int64_t passed; /* calls, to the module below */
+  size_t calls, bytes; /* before it joins, of those that netsum can take: counted alike on all ranks */
+  int64_t taken;       /* calls */
+  int64_t passed;      /* calls, to the module below */
 } netsum_module;
 OBJ_CLASS_DECLARATION(netsum_module);
 
@@ -108,6 +110,12 @@ netsum_start netsum_submitted(netsum_module* module, const char* collective, net
 netsum_start netsum_cannot(netsum_module* module, const char* collective, netsum_operation* operation,
                            int code);
 mca_coll_base_module_t* netsum_comm_query(struct ompi_communicator_t* comm, int* priority);
+
+/* --- closing.c --- */
+/* Closes it when all ranks have called this, in the background: MPI_Comm_free() waits for nobody. */
+void netsum_close_later(netsum_comm* comm);
+/* Ends that, in MPI_Finalize(), which all ranks have called. */
+void netsum_close_all(void);
 
 /* --- datatypes.c --- */
 /* How netsum computes a reduction of MPI. */
@@ -168,8 +176,6 @@ enum { kEverybody = -1 };
 netsum_start netsum_start_reduction(netsum_module* module, const char* collective, bool blocking,
                                     const void* sbuf, void* rbuf, int count, ompi_datatype_t* type, MPI_Op op,
                                     int root, netsum_operation* operation);
-/* Waits until all ranks have come here, at most 30 s. */
-void netsum_wait_for_all(netsum_module* module);
 
 /* The functions that Open MPI calls, with its types: reductions.c, reduce_to.c, movement.c, gathers.c. */
 #define NETSUM_DECLARE(name) __typeof__(*(mca_coll_base_module_##name##_fn_t)NULL) netsum_mpi_##name;

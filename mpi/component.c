@@ -44,9 +44,16 @@ static int register_parameters(void) {
   c->at_creation = false;
   parameter(
       "join_at_creation",
-      "Whether a communicator joins its job when it is created. Otherwise it joins at the first blocking "
-      "collective that netsum takes, and non-blocking ones before that are left to Open MPI",
+      "Whether a communicator joins its job when it is created. Otherwise it joins at a blocking collective "
+      "that netsum takes, and those before that are left to Open MPI",
       MCA_BASE_VAR_TYPE_BOOL, &c->at_creation);
+  c->join_after_calls = 32;
+  parameter("join_after_calls",
+            "Communicators but MPI_COMM_WORLD, which joins at once, join after so many collectives",
+            MCA_BASE_VAR_TYPE_SIZE_T, &c->join_after_calls);
+  c->join_after_bytes = 16 << 20;
+  parameter("join_after_bytes", "Or at the collective with which they have had so many bytes",
+            MCA_BASE_VAR_TYPE_SIZE_T, &c->join_after_bytes);
   c->least_bytes = 0;
   parameter("least_bytes", "Collectives of fewer bytes are left to Open MPI", MCA_BASE_VAR_TYPE_SIZE_T,
             &c->least_bytes);
@@ -66,6 +73,7 @@ static int init_query(bool enable_progress_threads, bool enable_mpi_threads) {
 }
 
 static int close_component(void) {
+  netsum_close_all();
   netsum_requests_close();
   return OMPI_SUCCESS;
 }

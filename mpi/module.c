@@ -18,6 +18,7 @@ static void construct(netsum_module* module) {
   module->holds_below = false;
   module->state = kNotTried;
   module->comm = NULL;
+  module->calls = module->bytes = 0;
   module->taken = module->passed = 0;
 }
 
@@ -34,9 +35,7 @@ static void destruct(netsum_module* module) {
     if (mca_coll_netsum_component.verbose >= 2 && module->rank == 0)
       opal_output(0, "netsum: %s ends after %" PRId64 " collectives by netsum and %" PRId64 " by Open MPI",
                   module->name, module->taken, module->passed);
-    /* A rank that still waits for a result may need this one's shard. */
-    netsum_wait_for_all(module);
-    netsum_comm_close(module->comm);
+    netsum_close_later(module->comm);
   }
   release_below(module);
 }
@@ -69,6 +68,10 @@ static void say_where(const netsum_module* module, const char* text) {
               module->state == kJoined ? "uses netsum" : "does not use netsum", text);
 }
 
+static void warn(const char* text) {
+  if (mca_coll_netsum_component.verbose >= 1) opal_output(0, "netsum: %s", text);
+}
+
 static void join(netsum_module* module) {
   const netsum_component* component = &mca_coll_netsum_component;
   const netsum_mpi_meeting meeting = {
@@ -77,11 +80,15 @@ static void join(netsum_module* module) {
       .size = ompi_comm_size(module->mpi_comm),
       .broadcast = broadcast_below,
       .gather = gather_below,
+      .warn = warn,
   };
   snprintf(module->name, sizeof(module->name), "%s", module->mpi_comm->c_name);
-  char settings[80];
+  char settings[200];
   char text[kTextBytes];
-  snprintf(settings, sizeof(settings), "coll_netsum_least_bytes=%zu\n", component->least_bytes);
+  snprintf(
+      settings, sizeof(settings),
+      "coll_netsum_least_bytes=%zu\ncoll_netsum_join_after_calls=%zu\ncoll_netsum_join_after_bytes=%zu\n",
+      component->least_bytes, component->join_after_calls, component->join_after_bytes);
   const double longest_s = 30.0 * 24 * 3600;
   const double timeout_s =
       component->timeout_s > 0 && component->timeout_s < longest_s ? component->timeout_s : longest_s;
@@ -112,11 +119,28 @@ static void report_passed(const netsum_module* module, const char* collective, c
   if (first) opal_output(0, "netsum: %s is left to Open MPI: %s", collective, reason);
 }
 
+/* To join takes as long as hundreds of small collectives, and many communicators have only a few. MPI_COMM_WORLD joins at
+ * once. */
+static bool has_had_enough(const netsum_module* module) {
+  const netsum_component* component = &mca_coll_netsum_component;
+  return module->mpi_comm == MPI_COMM_WORLD || module->calls > component->join_after_calls ||
+         module->bytes >= component->join_after_bytes;
+}
+
 netsum_start netsum_decide(netsum_module* module, const char* collective, bool blocking, size_t bytes,
                            const char* reason) {
   if (reason == NULL && bytes < mca_coll_netsum_component.least_bytes)
     reason = "it has fewer bytes than coll_netsum_least_bytes";
-  if (reason == NULL && module->state == kNotTried && blocking) join(module);
+  if (reason == NULL && module->state == kNotTried) {
+    ++module->calls;
+    module->bytes += bytes;
+    if (!has_had_enough(module))
+      reason =
+          "the communicator has had too few calls and bytes to join a job (coll_netsum_join_after_calls, "
+          "coll_netsum_join_after_bytes)";
+    else if (blocking)
+      join(module);
+  }
   if (reason == NULL && module->state != kJoined) reason = "the communicator has no job of netsum";
   if (reason == NULL) return kStarted;
   ++module->passed;

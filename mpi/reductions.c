@@ -53,8 +53,7 @@ int netsum_mpi_iallreduce(const void* sbuf, void* rbuf, int count, struct ompi_d
 
 /* The sum of one number, which shows that all ranks have come. netsum_barrier() would not let MPI make progress
  * meanwhile. */
-static netsum_start sum_one(netsum_module* module, const char* collective, int64_t timeout_ms,
-                            netsum_operation* operation) {
+static netsum_start sum_one(netsum_module* module, const char* collective, netsum_operation* operation) {
   static const int32_t kZero = 0;
   memset(operation, 0, sizeof(*operation));
   operation->memory = calloc(1, sizeof(kZero));
@@ -62,13 +61,13 @@ static netsum_start sum_one(netsum_module* module, const char* collective, int64
     return netsum_cannot(module, collective, operation, OMPI_ERR_OUT_OF_RESOURCE);
   return netsum_submitted(module, collective, operation,
                           netsum_all_reduce(module->comm, &kZero, operation->memory, 1, NETSUM_INT32,
-                                            NETSUM_SUM, timeout_ms, &operation->work));
+                                            NETSUM_SUM, 0, &operation->work));
 }
 
 static netsum_start start_barrier(netsum_module* module, const char* collective, bool blocking,
                                   netsum_operation* operation) {
   const netsum_start decision = netsum_decide(module, collective, blocking, 0, NULL);
-  return decision == kStarted ? sum_one(module, collective, 0, operation) : decision;
+  return decision == kStarted ? sum_one(module, collective, operation) : decision;
 }
 
 int netsum_mpi_barrier(struct ompi_communicator_t* comm, mca_coll_base_module_t* base) {
@@ -88,12 +87,4 @@ int netsum_mpi_ibarrier(struct ompi_communicator_t* comm, ompi_request_t** reque
   NETSUM_FINISH(start_barrier(module, kName, false, &operation),
                 netsum_operation_request(module, kName, &operation, request),
                 module->below.coll_ibarrier(comm, request, module->below.coll_ibarrier_module))
-}
-
-void netsum_wait_for_all(netsum_module* module) {
-  static const char kName[] = "MPI_Comm_free";
-  netsum_operation operation;
-  if (netsum_comm_status(module->comm) != NETSUM_OK) return;
-  if (sum_one(module, kName, 30000, &operation) == kStarted)
-    (void)netsum_operation_wait(module, kName, &operation);
 }

@@ -23,10 +23,10 @@ def programs():
     """A folder with the compiled programs."""
     need_open_mpi("mpicc")
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("all_reduce", "movement", "reductions", "faults"):
-            compile_with(
-                "mpicc", "-O1", "-pthread", f"-I{PROGRAMS.parents[1]}", PROGRAMS / f"{name}.c", "-o", f"{folder}/{name}"
-            )
+        includes = [f"-I{PROGRAMS.parents[1]}", f"-I{PROGRAMS.parents[1]}/include"]
+        for name in ("all_reduce", "movement", "reductions", "faults", "waiting"):
+            options = ["-O1", "-pthread", "-rdynamic", *includes]
+            compile_with("mpicc", *options, PROGRAMS / f"{name}.c", "-o", f"{folder}/{name}")
         yield pathlib.Path(folder)
 
 
@@ -113,6 +113,28 @@ class TestMpi(CommandTest):
         taken, passed = calls(run)
         assert 0 < taken < TAKEN
         assert taken + passed == TAKEN + PASSED
+
+    @pytest.mark.parametrize("btl", ["self,vader", "self,tcp"])
+    def test_messages_pass_a_rank_that_waits(self, programs, btl):
+        """It looks for more as soon as there has been one, so few of them find it in a wait of a millisecond."""
+        run = mpirun(2, programs / "waiting", "progress", btl=btl)
+        assert run.returncode == 0 and " 0 wrong" in run.stdout, run.stdout + run.stderr
+        assert run.stdout.count("of 200 messages after a long wait") == 2
+
+    @pytest.mark.parametrize("where", ["one host", "shards"])
+    def test_a_rank_frees_a_communicator_without_the_others(self, programs, where):
+        env = {"NETSUM_SHARED_MEMORY": "0"} if where == "shards" else {}
+        run = mpirun(3, programs / "waiting", "free", **env)
+        assert run.returncode == 0 and " 0 wrong" in run.stdout, run.stdout + run.stderr
+        assert "failed" not in run.stderr, run.stderr
+
+    def test_communicators_with_few_calls_do_not_join(self, programs):
+        run = mpirun(2, programs / "waiting", "churn", OMPI_MCA_coll_netsum_join_after_calls="32")
+        assert run.returncode == 0 and " 0 wrong" in run.stdout, run.stdout + run.stderr
+        assert "once (2 ranks) uses netsum" not in run.stderr
+        # From the 33rd on, which is blocking; those that are not count, too.
+        assert calls(run, "often") == (18, 32), run.stderr
+        assert calls(run, "large") == (1, 0), run.stderr
 
     @pytest.mark.parametrize(
         ("fault", "words"),
