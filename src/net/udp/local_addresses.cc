@@ -1,6 +1,7 @@
 #include "src/net/udp/local_addresses.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "src/base/assert.h"
 
@@ -54,20 +55,40 @@ uint16_t LocalAddresses::number_of(msghdr* message) {
   }
   if (!address.valid()) return 0;
   if (address == last_) return last_number_;
-  auto found = numbers_.find(address);
-  if (found == numbers_.end()) {
-    if (addresses_.size() == kMost) return 0;
-    addresses_.push_back(address);
-    found = numbers_.emplace(address, static_cast<uint16_t>(addresses_.size())).first;
-  }
+  const auto found = numbers_.find(address);
+  const uint16_t number = found != numbers_.end() ? found->second : new_number(address);
+  if (number == 0) return 0;
+  Entry& entry = entries_[number - 1];
+  if (!entry.answered) unanswered_.splice(unanswered_.end(), unanswered_, entry.place);
   last_ = address;
-  last_number_ = found->second;
-  return last_number_;
+  last_number_ = number;
+  return number;
 }
 
-size_t LocalAddresses::write_source(uint16_t number, cmsghdr* control) const {
-  NETSUM_ASSERT(number > 0 && number <= addresses_.size());
-  const Address& address = addresses_[number - 1];
+uint16_t LocalAddresses::new_number(const Address& address) {
+  if (entries_.size() < kMost) {
+    entries_.emplace_back();
+    unanswered_.push_back(static_cast<uint16_t>(entries_.size()));
+    entries_.back().place = std::prev(unanswered_.end());
+  } else if (unanswered_.size() > kLeastUnanswered) {
+    const uint16_t oldest = unanswered_.front();
+    numbers_.erase(entries_[oldest - 1].address);
+    unanswered_.splice(unanswered_.end(), unanswered_, unanswered_.begin());
+  } else {
+    return 0;
+  }
+  const uint16_t number = unanswered_.back();
+  entries_[number - 1].address = address;
+  numbers_.emplace(address, number);
+  return number;
+}
+
+size_t LocalAddresses::write_source(uint16_t number, cmsghdr* control) {
+  NETSUM_ASSERT(number > 0 && number <= entries_.size());
+  Entry& entry = entries_[number - 1];
+  if (!entry.answered) unanswered_.erase(entry.place);
+  entry.answered = true;
+  const Address& address = entry.address;
   if (address.family == 4) {
     in_pktinfo info{};
     std::memcpy(&info.ipi_spec_dst, address.ip.data(), sizeof info.ipi_spec_dst);

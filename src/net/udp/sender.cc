@@ -72,7 +72,7 @@ size_t gather(std::span<const OutPacket> run, iovec* pieces) {
   return count;
 }
 
-void UdpSender::Batch::add(std::span<const OutPacket> run, const LocalAddresses* locals) {
+void UdpSender::Batch::add(std::span<const OutPacket> run, LocalAddresses* locals) {
   const size_t index = messages++;
   packets[index] = run;
   msghdr& header = headers[index].msg_hdr;
@@ -161,11 +161,17 @@ bool UdpSender::flush(Batch* batch, PacketIoCounters* counters) {
 bool UdpSender::send_unsegmented(std::span<const OutPacket> run, PacketIoCounters* counters) {
   const uint64_t sent_before = counters->packets_sent;
   single_.clear();
-  for (size_t i = 0; i < run.size(); ++i) single_.add(run.subspan(i, 1), locals_);
-  const bool room = flush(&single_, counters);
-  // Taken one by one but not as a run: it is the segmentation that this route cannot do.
+  single_.add(run.first(1), locals_);
+  if (!flush(&single_, counters)) {
+    counters->send_refused += run.size() - 1;
+    return false;
+  }
+  // The first, which has the length of a segment, was taken by itself: it is the segmentation that this route cannot do. A
+  // shorter last one proves nothing, because the others may be too long for the route.
   if (counters->packets_sent > sent_before) gso_ = false;
-  return room;
+  single_.clear();
+  for (size_t i = 1; i < run.size(); ++i) single_.add(run.subspan(i, 1), locals_);
+  return flush(&single_, counters);
 }
 
 }  // namespace netsum

@@ -29,7 +29,7 @@ class UdpSender {
  public:
   // `fd` is borrowed: a non-blocking UDP socket that outlives this object, as does `locals`, which knows the
   // addresses that OutPacket::local names; null where there are none.
-  UdpSender(int fd, bool gso, const LocalAddresses* locals = nullptr) : fd_(fd), gso_(gso), locals_(locals) {}
+  UdpSender(int fd, bool gso, LocalAddresses* locals = nullptr) : fd_(fd), gso_(gso), locals_(locals) {}
 
   void send(std::span<const OutPacket> burst, PacketIoCounters* counters);
 
@@ -58,7 +58,7 @@ class UdpSender {
     bool has_room(size_t packet_count) const {
       return messages < kMessages && pieces + packet_count <= kPieces;
     }
-    void add(std::span<const OutPacket> run, const LocalAddresses* locals);
+    void add(std::span<const OutPacket> run, LocalAddresses* locals);
   };
 
   // Both return false when the socket's buffer is full: the rest of the burst is not worth a try.
@@ -67,7 +67,7 @@ class UdpSender {
 
   int fd_;
   bool gso_;
-  const LocalAddresses* locals_;
+  LocalAddresses* locals_;
   Batch batch_;
   Batch single_;  // for a run that was refused as one message, while batch_ is still being sent
 };

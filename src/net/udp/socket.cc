@@ -57,12 +57,14 @@ void set_buffers(int fd, const UdpIoOptions& options) {
   }
 }
 
+// Nothing proves that an ICMP message comes from the path: PROBE ignores the path MTU that it reports, and sends what fits
+// the interface. A path that carries less loses the HELLOs of full size, which a join reports.
 bool set_fragmentation(int fd, const UdpIoOptions& options) {
   if (options.bind.family == 4) {
-    const int mode = options.dont_fragment ? IP_PMTUDISC_DO : IP_PMTUDISC_DONT;
+    const int mode = options.dont_fragment ? IP_PMTUDISC_PROBE : IP_PMTUDISC_DONT;
     return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, mode);
   }
-  const int mode = options.dont_fragment ? IPV6_PMTUDISC_DO : IPV6_PMTUDISC_DONT;
+  const int mode = options.dont_fragment ? IPV6_PMTUDISC_PROBE : IPV6_PMTUDISC_DONT;
   return set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, mode);
 }
 

@@ -376,6 +376,13 @@ TEST(UdpIoTest, PacketsOverTheMtuAreRefusedAndTheRestGoes) {
     EXPECT_EQ(from->counters().send_refused, 10u);
     EXPECT_EQ(exchange(from.get(), to.get(), 10, 1472), 10u);
     EXPECT_EQ(from->description(), described) << "it was not the segmentation that was refused";
+    // Nor is it if a short last packet passes.
+    const std::vector<uint8_t> bytes(4000);
+    std::vector<OutPacket> burst(10, {bytes.data(), 4000, to->local_address()});
+    burst.back().size = 100;
+    from->send(burst);
+    EXPECT_EQ(from->counters().send_refused, 19u);
+    EXPECT_EQ(from->description(), described);
   });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
 }
@@ -470,10 +477,46 @@ TEST(UdpIoTest, RemembersOnlySoManyOfItsAddresses) {
     return locals.number_of(&message);
   };
   for (uint32_t ip = 1; ip <= LocalAddresses::kMost; ++ip) EXPECT_EQ(number_of(ip), ip);
-  EXPECT_EQ(number_of(5000), 0);
+  std::array<uint8_t, LocalAddresses::kControlBytes> source{};
+  const auto sends_from = [&](uint16_t number) {
+    locals.write_source(number, reinterpret_cast<cmsghdr*>(source.data()));
+    in_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(reinterpret_cast<cmsghdr*>(source.data())), sizeof info);
+    return info.ipi_spec_dst.s_addr;
+  };
+  EXPECT_EQ(sends_from(7), 7u);
+  // As many as anybody likes to name: the next one still gets a number, 7 keeps its own, and so does what was just asked.
+  EXPECT_EQ(number_of(8), 8);
+  for (uint32_t ip = 5000; ip < 5000 + LocalAddresses::kLeastUnanswered; ++ip) {
+    const uint16_t number = number_of(ip);
+    EXPECT_NE(number, 0);
+    EXPECT_NE(number, 7);
+    EXPECT_NE(number, 8);
+  }
   EXPECT_EQ(number_of(7), 7);
+  EXPECT_EQ(sends_from(number_of(6000)), 6000u);
+  // All numbers that may be given anew are answered from.
+  for (uint32_t ip = 10'000; ip < 20'000; ++ip) {
+    const uint16_t number = number_of(ip);
+    if (number == 0) break;
+    EXPECT_EQ(sends_from(number), ip);
+  }
+  EXPECT_EQ(number_of(20'000), 0);
+  EXPECT_EQ(sends_from(7), 7u);
   message.msg_controllen = 0;
   EXPECT_EQ(locals.number_of(&message), 0) << "the kernel did not say";
+}
+
+// What the kernel believes after an ICMP message, which anybody may have sent.
+TEST(UdpIoTest, AReportedPathMtuDoesNotLimitWhatIsSent) {
+  const std::string obstacle = in_namespace(1500, [] {
+    ASSERT_EQ(std::system("ip route change local 127.0.0.1 dev lo table local mtu 600"), 0);
+    const std::unique_ptr<PacketIo> from = open_loopback();
+    const std::unique_ptr<PacketIo> to = open_loopback();
+    EXPECT_EQ(exchange(from.get(), to.get(), 100, 1472), 100u);
+    EXPECT_EQ(from->counters().send_refused, 0u);
+  });
+  if (!obstacle.empty()) GTEST_SKIP() << obstacle;
 }
 
 TEST(UdpIoTest, PacketsThatLieSideBySideArriveAsTheyWere) {
