@@ -124,12 +124,13 @@ XskRings::~XskRings() {
 
 uint8_t* XskRings::next_frame() {
   if (free_.empty()) reclaim_sent();
-  return free_.empty() ? nullptr : memory_ + free_.back() + kHeadroom;
+  if (free_.empty() || xsk_prod_nb_free(&send_, 1) == 0) return nullptr;
+  return memory_ + free_.back() + kHeadroom;
 }
 
 void XskRings::push(uint32_t size) {
   uint32_t index = 0;
-  // The ring is as long as there are frames to send.
+  // next_frame() has found room.
   const uint32_t reserved = xsk_ring_prod__reserve(&send_, 1, &index);
   NETSUM_ASSERT(reserved == 1 && !free_.empty() && size <= kMaxFrame);
   *xsk_ring_prod__tx_desc(&send_, index) = {.addr = free_.back() + kHeadroom, .len = size, .options = 0};
@@ -169,13 +170,16 @@ void XskRings::reclaim_sent() {
 void XskRings::give_back_received() {
   if (handed_out_.empty()) return;
   uint32_t index = 0;
-  // The ring is as long as there are chunks to receive into.
-  const auto count = static_cast<uint32_t>(handed_out_.size());
+  // The ring is as long as there are chunks to receive into, but the kernel passes frames on before it shows that it has
+  // taken their chunks from this ring.
+  const auto wanted = static_cast<uint32_t>(handed_out_.size());
+  const uint32_t count = std::min(wanted, xsk_prod_nb_free(&fill_, wanted));
+  if (count == 0) return;
   const uint32_t reserved = xsk_ring_prod__reserve(&fill_, count, &index);
   NETSUM_ASSERT(reserved == count);
   for (uint32_t i = 0; i < count; ++i) *xsk_ring_prod__fill_addr(&fill_, index + i) = handed_out_[i];
   xsk_ring_prod__submit(&fill_, count);
-  handed_out_.clear();
+  handed_out_.erase(handed_out_.begin(), handed_out_.begin() + count);
   // A driver in zero-copy mode that has run out of frames.
   if (xsk_ring_prod__needs_wakeup(&fill_)) recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }

@@ -44,7 +44,8 @@ class XskRings {
   // A flush() has found that the interface is gone. What was queued is lost.
   bool interface_lost() const { return interface_lost_; }
 
-  // Room for the next frame to send (kMaxFrame bytes), or nullptr while all are on their way.
+  // Room for the next frame to send (kMaxFrame bytes), or nullptr while all are on their way, or the ring has no room: Linux
+  // before 6.17 gives a sent chunk back before the ring shows room for it.
   uint8_t* next_frame();
   // Queues that frame.
   void push(uint32_t size);
@@ -58,6 +59,7 @@ class XskRings {
   bool has_arrivals() { return xsk_cons_nb_avail(&arrived_, 1) > 0; }
 
  private:
+  friend class XskRingsTest;  // has rings of its own, and does what the kernel does with them
   XskRings() = default;
   Status create(const std::string& interface);
   void reclaim_sent();
@@ -74,7 +76,7 @@ class XskRings {
   bool interface_lost_ = false;
 
   std::vector<uint64_t> free_;        // chunks to send from
-  std::vector<uint64_t> handed_out_;  // chunks that the caller reads
+  std::vector<uint64_t> handed_out_;  // chunks that the caller reads, or that the fill ring had no room for
   uint32_t queued_ = 0;               // frames pushed since the last flush()
 };
 
