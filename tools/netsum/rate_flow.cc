@@ -1,7 +1,10 @@
 #include "tools/netsum/rate_flow.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <set>
 #include <string>
@@ -17,19 +20,21 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr uint32_t kMagic = 0x7261'7465;
-constexpr uint64_t kMaxSequence = 1 << 26;  // bounds the memory of a receiver
-constexpr size_t kBurst = 32;               // packets to one target before the next one's
+// These bound the memory of a receiver: the last number, and how many numbers there may be for each packet received.
+constexpr uint64_t kMaxSequence = 1 << 26, kMostNumbersPerPacket = 128, kFirstNumbers = 1 << 19;
+constexpr size_t kBurst = 32;  // packets to one target before the next one's
 // Small, so that what waits in the sender's queue when the time is over is little.
 constexpr int kSendBuffer = 256 << 10;
 constexpr milliseconds kHandshakeLimit{2'000};
-constexpr milliseconds kHelloInterval{20};
+constexpr milliseconds kHelloInterval{20}, kLongestHelloInterval{320};  // doubles while nobody answers
 constexpr microseconds kFullQueuePause{200};
 // The part of the test in which the rate is taken.
 constexpr double kFrom = 0.3, kTo = 0.9;
 
 enum class Kind : uint32_t { kHello = 1, kReady = 2, kData = 3 };
 
-// Both ends run the same release on little-endian machines, so the header travels as it is in memory.
+// Both ends run the same release on little-endian machines, so the header travels as it is in memory. `sequence`: of data,
+// its number; of the others, the random number of the hello.
 struct Header {
   uint32_t magic = kMagic;
   Kind kind = Kind::kHello;
@@ -54,23 +59,17 @@ class Sender {
     frames_.resize(kBurst * test.packet_bytes);
   }
 
+  // Before shake_hands(). Error: kInternal.
+  Status choose_numbers() {
+    hellos_.resize(targets_.size());
+    const auto bytes = static_cast<ssize_t>(hellos_.size() * sizeof hellos_[0]);
+    if (getrandom(hellos_.data(), hellos_.size() * sizeof hellos_[0], 0) == bytes) return {};
+    return {ErrorCode::kInternal, std::string("no random numbers: ") + std::strerror(errno)};
+  }
+
   Status shake_hands(const std::function<bool()>& cancelled) {
-    std::set<uint32_t> silent;
-    for (const RateTarget& target : targets_) silent.insert(target.flow);
-    const int64_t limit_us = monotonic_us() + microseconds(kHandshakeLimit).count();
-    int64_t hello_us = 0;
-    while (!silent.empty()) {
-      const int64_t now_us = monotonic_us();
-      if (cancelled()) return {ErrorCode::kAborted, "cancelled"};
-      if (now_us >= limit_us) return no_answer(silent);
-      if (now_us >= hello_us) {
-        for (const RateTarget& target : targets_) {
-          if (silent.contains(target.flow)) send(target, Kind::kHello, 0, 1);
-        }
-        hello_us = now_us + microseconds(kHelloInterval).count();
-      }
-      io_.wait(hello_us - now_us);
-      receive(&silent);
+    for (const uint32_t bytes : {kMinRatePacketBytes, test_.packet_bytes}) {
+      if (Status status = shake_hands(bytes, cancelled); !status.ok()) return status;
     }
     return {};
   }
@@ -81,7 +80,7 @@ class Sender {
     for (size_t i = 0; monotonic_us() < end_us; i = (i + 1) % targets_.size()) {
       if (cancelled()) return {ErrorCode::kAborted, "cancelled"};
       const uint64_t refused_before = io_.counters().send_refused;
-      send(targets_[i], Kind::kData, sequence, kBurst);
+      send(targets_[i], Kind::kData, sequence, test_.packet_bytes, kBurst);
       const uint64_t refused = io_.counters().send_refused - refused_before;
       sent_[i] += kBurst - refused;
       if (i + 1 == targets_.size()) sequence += kBurst;
@@ -93,34 +92,60 @@ class Sender {
   std::vector<uint64_t> sent() const { return sent_; }
 
  private:
-  void send(const RateTarget& target, Kind kind, uint64_t sequence, size_t count) {
+  Status shake_hands(uint32_t bytes, const std::function<bool()>& cancelled) {
+    std::set<size_t> silent;
+    for (size_t i = 0; i < targets_.size(); ++i) silent.insert(i);
+    const int64_t limit_us = monotonic_us() + microseconds(kHandshakeLimit).count();
+    milliseconds interval = kHelloInterval;
+    int64_t hello_us = 0;
+    while (!silent.empty()) {
+      const int64_t now_us = monotonic_us();
+      if (cancelled()) return {ErrorCode::kAborted, "cancelled"};
+      if (now_us >= limit_us) return no_answer(targets_[*silent.begin()], bytes);
+      if (now_us >= hello_us) {
+        for (const size_t i : silent) send(targets_[i], Kind::kHello, number_of(i, bytes), bytes, 1);
+        hello_us = now_us + microseconds(interval).count();
+        interval = std::min(2 * interval, kLongestHelloInterval);
+      }
+      io_.wait(hello_us - now_us);
+      receive(bytes, &silent);
+    }
+    return {};
+  }
+
+  // What a hello of that size carries.
+  uint64_t number_of(size_t target, uint32_t bytes) const { return hellos_[target] + bytes; }
+
+  void send(const RateTarget& target, Kind kind, uint64_t sequence, uint32_t bytes, size_t count) {
     std::array<OutPacket, kBurst> burst;
     for (size_t i = 0; i < count; ++i) {
-      uint8_t* const frame = &frames_[i * test_.packet_bytes];
+      uint8_t* const frame = &frames_[i * bytes];
       const Header header{.kind = kind, .nonce = test_.nonce, .flow = target.flow, .sequence = sequence + i};
       std::memcpy(frame, &header, sizeof header);
-      burst[i] = {frame, test_.packet_bytes, target.to};
+      burst[i] = {frame, bytes, target.to};
     }
     io_.send({burst.data(), count});
   }
 
-  void receive(std::set<uint32_t>* silent) {
+  void receive(uint32_t bytes, std::set<size_t>* silent) {
     std::array<InPacket, kBurst> burst;
     while (const size_t count = io_.receive(burst)) {
       for (size_t i = 0; i < count; ++i) {
         Header header;
-        if (parse(burst[i], test_.nonce, &header) && header.kind == Kind::kReady) silent->erase(header.flow);
+        if (!parse(burst[i], test_.nonce, &header) || header.kind != Kind::kReady) continue;
+        std::erase_if(*silent, [&](size_t target) {
+          return targets_[target].flow == header.flow && number_of(target, bytes) == header.sequence;
+        });
       }
     }
   }
 
-  Status no_answer(const std::set<uint32_t>& silent) const {
-    const auto target = std::find_if(targets_.begin(), targets_.end(),
-                                     [&](const RateTarget& each) { return silent.contains(each.flow); });
-    return {ErrorCode::kUnreachable,
-            "no answer from " + target->to.to_string() + " to UDP packets of " +
-                std::to_string(test_.packet_bytes) +
-                " bytes: open UDP in firewalls between the hosts, or give a smaller --mtu"};
+  Status no_answer(const RateTarget& target, uint32_t bytes) const {
+    return {ErrorCode::kUnreachable, "no answer from " + target.to.to_string() + " to UDP packets of " +
+                                         std::to_string(bytes) +
+                                         (bytes == test_.packet_bytes && bytes > kMinRatePacketBytes
+                                              ? " bytes, but to shorter ones: give a smaller --mtu"
+                                              : " bytes: open UDP in firewalls between the hosts")};
   }
 
   PacketIo& io_;
@@ -128,6 +153,7 @@ class Sender {
   const std::span<const RateTarget> targets_;
   std::vector<uint8_t> frames_;
   std::vector<uint64_t> sent_;
+  std::vector<uint64_t> hellos_;  // by target: random
 };
 
 }  // namespace
@@ -136,7 +162,8 @@ RateMeter::RateMeter(milliseconds time, size_t flows)
     : time_(time), bytes_by_ms_(static_cast<size_t>(time.count()), 0), seen_(flows), received_(flows, 0) {}
 
 void RateMeter::on_data(int64_t now_us, uint32_t flow, uint64_t sequence, uint32_t bytes) {
-  if (flow >= seen_.size() || sequence >= kMaxSequence) return;
+  if (flow >= seen_.size()) return;
+  if (sequence >= std::min(kMaxSequence, kFirstNumbers + kMostNumbersPerPacket * received_[flow])) return;
   std::vector<bool>& seen = seen_[flow];
   if (sequence >= seen.size()) seen.resize(std::max<size_t>(sequence + 1, 2 * seen.size()));
   if (seen[sequence]) return;
@@ -193,7 +220,7 @@ void RateReceiver::take(const InPacket& packet, int64_t now_us) {
   if (!parse(packet, test_.nonce, &header) || header.flow >= flows_) return;
   if (header.kind == Kind::kData) {
     meter_.on_data(now_us, header.flow, header.sequence, packet.size);
-  } else if (header.kind == Kind::kHello && packet.size == test_.packet_bytes) {
+  } else if (header.kind == Kind::kHello) {
     header.kind = Kind::kReady;
     const OutPacket ready{reinterpret_cast<const uint8_t*>(&header), sizeof header, packet.from,
                           packet.local};
@@ -207,6 +234,7 @@ Result<std::vector<uint64_t>> send_rate_flows(const Address& from, const RateTes
   auto io = open_udp({.bind = from, .max_packet = test.packet_bytes, .send_buffer = kSendBuffer});
   if (!io.ok()) return io.status();
   Sender sender(*io.value(), test, targets);
+  if (Status status = sender.choose_numbers(); !status.ok()) return status;
   if (Status status = sender.shake_hands(cancelled); !status.ok()) return status;
   if (Status status = sender.flood(cancelled); !status.ok()) return status;
   return sender.sent();

@@ -1,9 +1,12 @@
 // The packets of `netsum doctor --rates`: one host sends as fast as its socket takes them, another one counts.
 //
-// A flow starts with a handshake, so that a host sends only to one that expects it:
-//   sender -> receiver  hello, of full size, repeated until answered
-//   receiver -> sender  ready, a header
+// A flow starts with a handshake, so that a host sends only to one that expects it, whoever has asked for the flow:
+//   sender -> receiver  hello, a header with a random number, repeated until answered
+//   receiver -> sender  ready, a copy of that header
+//   sender -> receiver  hello, of full size, with another number
+//   receiver -> sender  ready, likewise
 //   sender -> receiver  data, of full size, with sequence numbers
+// Only a host that the packets reach knows the numbers.
 #ifndef NETSUM_TOOLS_NETSUM_RATE_FLOW_H_
 #define NETSUM_TOOLS_NETSUM_RATE_FLOW_H_
 

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
 #include "src/net/udp/udp_io.h"
 
 namespace netsum::tool {
@@ -39,6 +44,7 @@ TEST(RateMeterTest, CountsEachPacketOnce) {
   }
   meter.on_data(50'000, 1, 0, 1000);                  // no such flow
   meter.on_data(50'000, 0, uint64_t{1} << 40, 1000);  // would take a terabit of memory
+  meter.on_data(50'000, 0, uint64_t{1} << 25, 1000);  // so would many, each in a flow of its own
   EXPECT_NEAR(meter.counts().bits_per_second, 8e6, 1);
   EXPECT_THAT(meter.counts().received, testing::ElementsAre(100));
 }
@@ -74,6 +80,43 @@ TEST(RateFlowTest, NothingIsSentToOneThatDoesNotExpectIt) {
   EXPECT_EQ(sent.status().code(), ErrorCode::kUnreachable);
   EXPECT_THAT(sent.status().message(), HasSubstr(targets[0].to.to_string()));
   EXPECT_EQ(stranger.value()->stop().received[0], 0u);
+}
+
+// Who has asked for the flow knows all but what the victim receives.
+TEST(RateFlowTest, AForgedReadyStartsNoFlow) {
+  constexpr uint64_t kNonce = 5;
+  auto victim = open_udp({.bind = kLoopback}).value();
+  auto forger = open_udp({.bind = kLoopback}).value();
+  std::atomic<bool> stop{false};
+  size_t hellos = 0, longest = 0;
+  std::thread forging([&] {
+    std::array<InPacket, 64> burst;
+    while (!stop) {
+      victim->wait(10'000);
+      const size_t count = victim->receive(burst);
+      for (size_t i = 0; i < count; ++i, ++hellos) {
+        longest = std::max<size_t>(longest, burst[i].size);
+        // A hello of another number, as a ready.
+        std::array<uint8_t, kMinRatePacketBytes> ready;
+        std::memcpy(ready.data(), burst[i].data, ready.size());
+        ready[4] = 2;
+        ready[24] ^= 1;
+        forger->send(std::array{OutPacket{ready.data(), ready.size(), burst[i].from}});
+        std::memset(&ready[24], 0, 8);
+        forger->send(std::array{OutPacket{ready.data(), ready.size(), burst[i].from}});
+      }
+    }
+  });
+  const std::vector<RateTarget> targets = {{0, victim->local_address()}};
+  const auto sent =
+      send_rate_flows(kLoopback, {.nonce = kNonce, .packet_bytes = 1000}, targets, [] { return false; });
+  stop = true;
+  victim->wake();
+  forging.join();
+  EXPECT_EQ(sent.status().code(), ErrorCode::kUnreachable);
+  EXPECT_GT(hellos, 0u);
+  EXPECT_LT(hellos, 20u);
+  EXPECT_EQ(longest, kMinRatePacketBytes);
 }
 
 TEST(RateFlowTest, ACancelledFlowEnds) {
