@@ -1,5 +1,7 @@
 """netsum rack, and the XDP dataplane in it. Real namespaces, links and packets; everything is taken away again."""
 
+import contextlib
+import fcntl
 import json
 import os
 import platform
@@ -8,6 +10,7 @@ import signal
 import subprocess
 import time
 
+import pytest
 from harness import NETSUM, PATIENCE_S, rights_of
 from rack_harness import RackCommandTest, namespaces
 
@@ -97,6 +100,29 @@ class RackTest(RackCommandTest):
         assert other.status == 2
         other.wait_for("workers 2, not 3; mtu 1500, not 9000", f"netsum rack down --name {self.name}")
         assert self.status()["whole"]
+
+    def test_what_set_changes_it_reads_when_nobody_else_can_change_it(self):
+        self.up("--workers", 2, "--rate", "100mbit")
+        note, lock = self.folder / self.name / "rack.json", self.folder / self.name / "lock"
+        text = note.read_text(encoding="utf-8")
+        note.unlink()
+        os.mkfifo(note)
+        self.cleanup.callback(lambda: note.is_fifo() and (note.unlink(), note.write_text(text, encoding="utf-8")))
+        setting = self.start(
+            *("rack", "set", "--name", self.name, "1", "--rate", "50mbit"), environment=self.environment
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        pipe = -1
+        while pipe < 0:
+            with contextlib.suppress(OSError):  # nobody reads it yet
+                pipe = os.open(note, os.O_WRONLY | os.O_NONBLOCK)
+            assert time.monotonic() < deadline
+        with lock.open("r+") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(pipe, text.encode())
+        os.close(pipe)
+        assert setting.end() == 0, setting.text("err")
+        assert json.loads(note.read_text(encoding="utf-8"))["links"]["w1"]["rate_bits"] == 50_000_000
 
     def test_a_namespace_of_somebody_else_is_named_and_left_alone(self):
         theirs = f"netsum-{self.name}-w1"

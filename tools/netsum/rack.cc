@@ -137,10 +137,13 @@ int set(const std::string& name, const std::string& where, const RackLinkChange&
   if (const std::string missing = missing_privilege(); !missing.empty()) {
     return fail(Status(ErrorCode::kPermissionDenied, missing));
   }
-  std::optional<RackNote> note = read_note(name);
-  if (!note) return fail(not_up(name));
+  const std::vector<std::string> noted = noted_racks();
+  if (std::find(noted.begin(), noted.end(), name) == noted.end()) return fail(not_up(name));
   const Result<FileDescriptor> lock = lock_rack(name);
   if (!lock.ok()) return fail(lock.status());
+  // Not before: what is read is changed and written again.
+  std::optional<RackNote> note = read_note(name);
+  if (!note) return fail(not_up(name));
   const Status status = change_links(&*note, where, change);
   if (!status.ok()) return fail(status);
   if (change.rate_bits) {

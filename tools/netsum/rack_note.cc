@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -100,14 +101,21 @@ void delete_folder(const std::string& name) {
 }
 
 Result<FileDescriptor> lock_rack(const std::string& name) {
-  std::error_code error;
-  fs::create_directories(rack_folder(name), error);
   const std::string path = rack_folder(name) + "/lock";
-  FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file.valid()) return cannot_write(path, std::strerror(errno));
-  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
-  return Status(ErrorCode::kAddressInUse,
-                "another `netsum rack` is changing '" + name + "': wait until it has ended");
+  while (true) {
+    std::error_code error;
+    fs::create_directories(rack_folder(name), error);
+    FileDescriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!file.valid()) return cannot_write(path, std::strerror(errno));
+    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0)
+      return Status(ErrorCode::kAddressInUse,
+                    "another `netsum rack` is changing '" + name + "': wait until it has ended");
+    // The run that held the lock before may have deleted the file, which then keeps nobody out.
+    struct stat opened {
+    }, named{};
+    if (fstat(file.get(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino)
+      return file;
+  }
 }
 
 }  // namespace netsum::tool
