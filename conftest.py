@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
-pytest.register_assert_rewrite("harness", "metrics_harness", "rack_harness")  # whose assertions explain themselves, too
+pytest.register_assert_rewrite(
+    "harness", "hosts_harness", "metrics_harness", "rack_harness"
+)  # whose assertions explain themselves, too
 
 ROOT = pathlib.Path(__file__).resolve().parent
 NETSUM = pathlib.Path(os.environ.get("NETSUM_BUILD", ROOT / "build/release")) / "tools/netsum/netsum"

@@ -218,6 +218,7 @@ netsum_stats to_c(const netsum::CommunicatorStats& stats, const netsum::SparseSt
   out.shard_bytes_sent = stats.shard_bytes_sent;
   out.shared_memory_bytes_written = stats.shared_memory_bytes_written;
   out.shared_memory_bytes_read = stats.shared_memory_bytes_read;
+  out.sends_refused = stats.sends_refused;
   out.srtt_us = stats.srtt_us;
   out.sparse_operations = sparse.operations;
   out.sparse_dense = sparse.dense;

@@ -18,7 +18,8 @@ class NetworkCore final : public EngineCore {
  public:
   NetworkCore(std::unique_ptr<PacketIo> io, const WorkerOptions& options);
 
-  const WorkerCore& worker() const { return worker_; }  // for its counters: any thread
+  const WorkerCore& worker() const { return worker_; }                 // for its counters: any thread
+  const PacketIoCounters& packets() const { return io_->counters(); }  // likewise
 
   void submit(uint64_t id, OperationSpec spec) override { worker_.submit(id, std::move(spec)); }
   void poll() override;

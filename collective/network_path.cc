@@ -120,6 +120,7 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
     if (io->faults != nullptr) path->faults.push_back(io->faults);
     auto core = std::make_unique<NetworkCore>(std::move(io->io), worker);
     path->workers.push_back(&core->worker());
+    path->packets.push_back(&core->packets());
     for (size_t i = 0; i < core->worker().stripe_count(); ++i) {
       const Stripe& stripe = core->worker().stripe(i);
       path->stripes[stripe.options().index].stripe = &stripe;

@@ -28,7 +28,8 @@ struct NetworkPath {
   std::vector<const WorkerCore*> workers;  // the engine's, one for each thread
   ShardJob shard_job;                      // where a shard takes part
   std::string note;  // for describe(): how packets travel, and by how many threads; empty if by default
-  std::vector<const LossyIo*> faults;  // live as long as the engine; empty: none are injected
+  std::vector<const PacketIoCounters*> packets;  // of each thread; live as long as the engine
+  std::vector<const LossyIo*> faults;            // live as long as the engine; empty: none are injected
 };
 
 // Makes the engine for a job that has been joined; it connects in the background. The stripes in `worker` and their

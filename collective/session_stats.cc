@@ -53,6 +53,7 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   Drops drops{};
   for (const NetworkPath::OneStripe& one : network.stripes)
     add_stripe(*one.stripe, overhead, stats, &drops, &waits_for);
+  for (const PacketIoCounters* packets : network.packets) stats->sends_refused += packets->send_refused.get();
   stats->share_changes = network.workers.front()->share_changes().get();
   for (size_t reason = 1; reason < drops.size(); ++reason) {
     stats->drops.push_back({std::string(wire::drop_name(static_cast<int>(reason))), drops[reason]});
@@ -67,6 +68,7 @@ void add_network_stats(const NetworkPath& network, const Shard* shard, Communica
   if (shard != nullptr) {
     stats->shard_bytes_received = shard->bytes_received() + overhead * shard->packets_received();
     stats->shard_bytes_sent = shard->bytes_sent() + overhead * shard->packets_sent();
+    stats->sends_refused += shard->sends_refused();
   }
 }
 

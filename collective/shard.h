@@ -62,6 +62,7 @@ class Shard {
   uint64_t bytes_sent() const { return counter("bytes_sent"); }
   uint64_t packets_received() const { return counter("packets_received"); }
   uint64_t packets_sent() const { return counter("packets_sent"); }
+  uint64_t sends_refused() const { return counter("sends_refused"); }
 
   // After an orderly end: waits, at most a second, until no rank needs a result of this shard any more. A rank without a
   // result probes at least four times a second.

@@ -41,6 +41,12 @@ struct Stripe {
         core(limits) {}
 
   bool has_jobs() const { return core.free_slots() < slots; }
+  uint64_t count(Counter AggregatorCoreCounters::*of) const {
+    // The core counts what it gives to the kernel, which may refuse it.
+    if (of == &AggregatorCoreCounters::packets_sent) return io->counters().packets_sent.get();
+    if (of == &AggregatorCoreCounters::bytes_sent) return io->counters().bytes_sent.get();
+    return (core.counters().*of).get();
+  }
   uint64_t injected() const { return faults == nullptr ? 0 : faults->receive_counters().lost.get(); }
 
   const size_t port;
@@ -258,25 +264,23 @@ std::vector<DataplanePort> UdpDataplane::ports() const {
     ports.back().address.port = 0;
   }
   for (const auto& [thread, stripe] : stripes_) {
-    const AggregatorCoreCounters& counters = stripe->core.counters();
     DataplanePort& port = ports[stripe->port];
-    port.packets_received += counters.packets_received.get();
-    port.bytes_received += counters.bytes_received.get();
-    port.packets_sent += counters.packets_sent.get();
-    port.bytes_sent += counters.bytes_sent.get();
+    port.packets_received += stripe->count(&AggregatorCoreCounters::packets_received);
+    port.bytes_received += stripe->count(&AggregatorCoreCounters::bytes_received);
+    port.packets_sent += stripe->count(&AggregatorCoreCounters::packets_sent);
+    port.bytes_sent += stripe->count(&AggregatorCoreCounters::bytes_sent);
   }
   return ports;
 }
 
 std::vector<AggregatorCounter> UdpDataplane::counters() const {
   std::vector<AggregatorCounter> counters;
-  const auto add = [&](std::string name, const auto& of) {
+  const auto add = [&](std::string name, Counter AggregatorCoreCounters::*of) {
     uint64_t sum = 0;
-    for (const auto& served : stripes_) sum += of(served.stripe->core.counters()).get();
+    for (const auto& served : stripes_) sum += served.stripe->count(of);
     counters.push_back({std::move(name), sum});
   };
-  using C = AggregatorCoreCounters;
-#define NETSUM_ADD(NAME, name) add(#name, [](const C& c) -> const Counter& { return c.name; });
+#define NETSUM_ADD(NAME, name) add(#name, &AggregatorCoreCounters::name);
   NETSUM_DATAPLANE_COUNTERS(NETSUM_ADD)
 #undef NETSUM_ADD
   append_drops(
@@ -287,12 +291,14 @@ std::vector<AggregatorCounter> UdpDataplane::counters() const {
         return sum;
       },
       &counters);
-  uint64_t injected = 0, flips = 0, overflowed = 0;
+  uint64_t injected = 0, flips = 0, overflowed = 0, refused = 0;
   for (const auto& served : stripes_) {
     injected += served.stripe->injected();
     flips += served.stripe->core.injected_flips();
     overflowed += served.stripe->io->overflowed();
+    refused += served.stripe->io->counters().send_refused.get();
   }
+  counters.push_back({"sends_refused", refused});
   counters.push_back({"drop_queue_full", overflowed});
   counters.push_back({"drop_injected", injected});
   counters.push_back({"injected_flips", flips});

@@ -174,6 +174,7 @@ std::vector<AggregatorCounter> XdpDataplane::counters() const {
       {"other_traffic_passed", NETSUM_XDP_PASSED}};
   for (const auto& [name, index] : kNamed) counters.push_back({name, program_->counter(index)});
   append_drops([&](int reason) { return program_->counter(static_cast<uint32_t>(reason)); }, &counters);
+  counters.push_back({"sends_refused", io_->counters().send_refused.get()});
   counters.push_back({"hellos_refused", refused_hellos_.get()});
   counters.push_back({"interfaces_attached", static_cast<uint64_t>(program_->attached())});
   return counters;

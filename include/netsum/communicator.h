@@ -68,8 +68,11 @@ struct CommunicatorStats {
   uint64_t packets_received = 0;
   uint64_t retransmissions = 0;  // contributions sent again
   uint64_t probes = 0;           // PROBE packets sent, because a result was overdue
-  uint64_t share_changes = 0;    // how often the shares of the stripes have been corrected
-  uint64_t zero_chunks = 0;      // for which no data was sent, because they were zero on all ranks
+  // Of the packets sent, and of those of this rank's shard, those that this host's kernel did not take: its buffer was full,
+  // there was no route, or they were longer than the MTU of the interface. They are lost, and repeated.
+  uint64_t sends_refused = 0;
+  uint64_t share_changes = 0;  // how often the shares of the stripes have been corrected
+  uint64_t zero_chunks = 0;    // for which no data was sent, because they were zero on all ranks
   // Chunks whose data was sent with predicted scales, and those of them that were sent again because a prediction was wrong.
   uint64_t scales_predicted = 0;
   uint64_t scales_mispredicted = 0;

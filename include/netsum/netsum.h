@@ -214,6 +214,7 @@ typedef struct netsum_stats {
   uint64_t sums_refused;
   uint64_t scales_predicted;
   uint64_t scales_mispredicted;
+  uint64_t sends_refused;
 } netsum_stats;
 
 /* netsum::CommunicatorStats::WrongSums: results of one stripe that were refused because their sums were wrong. */

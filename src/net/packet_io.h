@@ -1,7 +1,7 @@
 // Sends and receives bursts of packets, with one virtual call per burst. Implementations: udp/ (sockets), af_xdp/ (rings);
 // decorator: lossy.h. The simulator drives the same protocol cores with its own network.
 //
-// Thread rule: one thread at a time uses an object, except wake() and overflowed(), which any thread may
+// Thread rule: one thread at a time uses an object, except wake(), counters() and overflowed(), which any thread may
 // call.
 #ifndef NETSUM_SRC_NET_PACKET_IO_H_
 #define NETSUM_SRC_NET_PACKET_IO_H_
@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "src/base/counter.h"
 #include "src/net/address.h"
 
 namespace netsum {
@@ -32,14 +33,14 @@ struct InPacket {
 };
 
 struct PacketIoCounters {
-  uint64_t packets_sent = 0;
-  uint64_t packets_received = 0;
-  uint64_t bytes_sent = 0;  // datagram payloads (no UDP, IP or Ethernet headers)
-  uint64_t bytes_received = 0;
-  uint64_t send_calls = 0;     // system calls, for batching figures
-  uint64_t receive_calls = 0;  // system calls, or polls of a ring
-  uint64_t send_refused = 0;   // packets that the system refused (buffer full, unreachable); they are lost
-  uint64_t truncated = 0;      // received longer than the largest packet, dropped
+  Counter packets_sent;
+  Counter packets_received;
+  Counter bytes_sent;  // datagram payloads (no UDP, IP or Ethernet headers)
+  Counter bytes_received;
+  Counter send_calls;     // system calls, for batching figures
+  Counter receive_calls;  // system calls, or polls of a ring
+  Counter send_refused;   // packets that the system refused (buffer full, unreachable); they are lost
+  Counter truncated;      // received longer than the largest packet, dropped
 };
 
 class PacketIo {

@@ -21,6 +21,8 @@ constexpr Known kCounters[] = {
     {"packets_sent", "netsum_aggregator_packets_sent_total", "Packets sent"},
     {"bytes_sent", "netsum_aggregator_bytes_sent_total",
      "Bytes of datagrams sent, without UDP, IP and Ethernet headers"},
+    {"sends_refused", "netsum_aggregator_sends_refused_total",
+     "Packets that the aggregator's host did not send: no buffer, no route, or above the MTU"},
     {"multicast_packets_sent", "netsum_aggregator_multicast_packets_sent_total",
      "Packets sent to multicast groups"},
     {"contributions", "netsum_aggregator_contributions_total", "Contributions added to a sum"},

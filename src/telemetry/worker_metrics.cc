@@ -44,6 +44,8 @@ void add_worker_metrics(const WorkerView& worker, MetricsPage* page) {
   metrics.counter("netsum_worker_packets_received_total", "Packets received", stats.packets_received);
   metrics.counter("netsum_worker_retransmissions_total", "Contributions retransmitted",
                   stats.retransmissions);
+  metrics.counter("netsum_worker_sends_refused_total", "Packets that this host's kernel did not take",
+                  stats.sends_refused);
   metrics.counter("netsum_worker_probes_total", "Probes sent because a result was overdue", stats.probes);
   metrics.counter("netsum_worker_share_changes_total", "Corrections of the stripes' shares of the chunks",
                   stats.share_changes);

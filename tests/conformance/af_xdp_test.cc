@@ -144,7 +144,7 @@ TEST_F(AfXdpTest, PacketsPassByTheKernel) {
 TEST_F(AfXdpTest, NeighboursAreFoundOut) {
   ASSERT_NO_FATAL_FAILURE(make_network(2, 1500, false));
   const auto a = open(0), b = open(1);
-  const auto sent_by_ring = [&] { return a->counters().packets_sent - kernel_udp_of(0).sent; };
+  const auto sent_by_ring = [&] { return a->counters().packets_sent.get() - kernel_udp_of(0).sent; };
   for (const int64_t deadline_us = monotonic_us() + kPatienceUs;
        sent_by_ring() == 0 && monotonic_us() < deadline_us;) {
     send(a.get(), b->local_address(), 1);
@@ -175,7 +175,7 @@ TEST_F(AfXdpTest, WhatTheRingCannotCarryGoesByTheSocket) {
   send(neighbour.get(), via_loopback, 10);
   EXPECT_EQ(collect(a.get(), 10), 10u);
   send(a.get(), network_->address(1, 9), 3, 1473);
-  EXPECT_EQ(a->counters().send_refused, 3u) << "above the MTU";
+  EXPECT_EQ(a->counters().send_refused.get(), 3u) << "above the MTU";
 }
 
 TEST_F(AfXdpTest, FragmentsArrive) {
@@ -308,9 +308,9 @@ TEST_F(AfXdpTest, AnInterfaceThatVanishesIsSurvived) {
   const int64_t begin_us = monotonic_us();
   a->wait(20'000);
   EXPECT_GE(monotonic_us() - begin_us, 20'000) << "it must not spin";
-  const uint64_t refused = a->counters().send_refused;
+  const uint64_t refused = a->counters().send_refused.get();
   send(a.get(), network_->address(1, 9), 10);
-  EXPECT_EQ(a->counters().send_refused, refused + 10);
+  EXPECT_EQ(a->counters().send_refused.get(), refused + 10);
   send(a.get(), local->local_address(), 10);
   EXPECT_EQ(collect(local.get(), 10), 10u) << "what needs no interface still goes";
 }

@@ -79,9 +79,9 @@ class Sender {
     uint64_t sequence = 0;
     for (size_t i = 0; monotonic_us() < end_us; i = (i + 1) % targets_.size()) {
       if (cancelled()) return {ErrorCode::kAborted, "cancelled"};
-      const uint64_t refused_before = io_.counters().send_refused;
+      const uint64_t refused_before = io_.counters().send_refused.get();
       send(targets_[i], Kind::kData, sequence, test_.packet_bytes, kBurst);
-      const uint64_t refused = io_.counters().send_refused - refused_before;
+      const uint64_t refused = io_.counters().send_refused.get() - refused_before;
       sent_[i] += kBurst - refused;
       if (i + 1 == targets_.size()) sequence += kBurst;
       if (refused > 0) std::this_thread::sleep_for(kFullQueuePause);

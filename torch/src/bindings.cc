@@ -159,6 +159,7 @@ py::dict to_dict(const CommunicatorStats& stats, const SparseStats& sparse) {
   result["packets_sent"] = stats.packets_sent;
   result["packets_received"] = stats.packets_received;
   result["retransmissions"] = stats.retransmissions;
+  result["sends_refused"] = stats.sends_refused;
   result["probes"] = stats.probes;
   result["share_changes"] = stats.share_changes;
   result["sums_verified"] = stats.sums_verified;

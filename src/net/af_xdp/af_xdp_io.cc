@@ -65,7 +65,7 @@ class AfXdpIo final : public PacketIo {
   // The headers for sending the packet by the ring; nullptr: send it by the UDP socket.
   const FrameHeaders* way_of(const OutPacket& packet, int64_t now_us);
   void push(const OutPacket& packet, const FrameHeaders& headers);
-  void flush() { counters_.send_calls += rings_->flush(); }
+  void flush() { counters_.send_calls.add(rings_->flush()); }
   size_t receive_from_ring(std::span<InPacket> burst);
 
   UdpSocket socket_;
@@ -96,12 +96,12 @@ void AfXdpIo::push(const OutPacket& packet, const FrameHeaders& headers) {
     frame = rings_->next_frame();
   }
   if (frame == nullptr) {
-    ++counters_.send_refused;
+    counters_.send_refused.add();
     return;
   }
   rings_->push(headers.write(packet.data, packet.size, frame));
-  ++counters_.packets_sent;
-  counters_.bytes_sent += packet.size;
+  counters_.packets_sent.add();
+  counters_.bytes_sent.add(packet.size);
 }
 
 void AfXdpIo::send(std::span<const OutPacket> burst) {
@@ -128,18 +128,18 @@ void AfXdpIo::send(std::span<const OutPacket> burst) {
 
 size_t AfXdpIo::receive_from_ring(std::span<InPacket> burst) {
   std::array<const uint8_t*, kBurst> frames;
-  ++counters_.receive_calls;
+  counters_.receive_calls.add();
   const size_t count = rings_->receive(std::span(frames).first(std::min(burst.size(), kBurst)));
   size_t filled = 0;
   for (size_t i = 0; i < count; ++i) {
     const InPacket packet = read_frame(frames[i]);
     if (packet.size > max_packet_) {
-      ++counters_.truncated;
+      counters_.truncated.add();
       continue;
     }
     burst[filled++] = packet;
-    ++counters_.packets_received;
-    counters_.bytes_received += packet.size;
+    counters_.packets_received.add();
+    counters_.bytes_received.add(packet.size);
   }
   return filled;
 }

@@ -86,7 +86,7 @@ bool UdpReceiver::fetch(int fd, size_t wanted, PacketIoCounters* counters) {
     headers_[i].msg_hdr.msg_flags = 0;
   }
   for (int errors = 0; errors <= kErrorsPassedOver; ++errors) {
-    ++counters->receive_calls;
+    counters->receive_calls.add();
     const int got = recvmmsg(fd, &headers_[arrived_], wanted, MSG_DONTWAIT, nullptr);
     if (got >= 0) {
       arrived_ += got;
@@ -115,10 +115,10 @@ size_t UdpReceiver::hand_out(std::span<InPacket> burst, PacketIoCounters* counte
     const bool whole = (message.msg_hdr.msg_flags & MSG_TRUNC) == 0 && size <= max_packet_;
     if (whole) {
       burst[filled++] = {buffers_.get() + current_ * stride_ + offset_, size, from_, local_};
-      ++counters->packets_received;
-      counters->bytes_received += size;
+      counters->packets_received.add();
+      counters->bytes_received.add(size);
     } else {
-      ++counters->truncated;
+      counters->truncated.add();
     }
     offset_ += size;
     if (offset_ >= message.msg_len) {

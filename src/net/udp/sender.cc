@@ -112,7 +112,7 @@ void UdpSender::send(std::span<const OutPacket> burst, PacketIoCounters* counter
       burst = burst.subspan(run);
     }
     if (!flush(&batch_, counters)) {
-      counters->send_refused += burst.size();
+      counters->send_refused.add(burst.size());
       return;
     }
   }
@@ -122,12 +122,12 @@ bool UdpSender::flush(Batch* batch, PacketIoCounters* counters) {
   size_t next = 0;
   bool tried_again = false;
   while (next < batch->messages) {
-    ++counters->send_calls;
+    counters->send_calls.add();
     const int sent = sendmmsg(fd_, &batch->headers[next], batch->messages - next, MSG_DONTWAIT);
     if (sent > 0) {
       for (const size_t end = next + sent; next < end; ++next) {
-        counters->packets_sent += batch->packets[next].size();
-        counters->bytes_sent += batch->headers[next].msg_len;
+        counters->packets_sent.add(batch->packets[next].size());
+        counters->bytes_sent.add(batch->headers[next].msg_len);
       }
       tried_again = false;
       continue;
@@ -146,29 +146,29 @@ bool UdpSender::flush(Batch* batch, PacketIoCounters* counters) {
         full = true;
         break;
       case Refusal::kDrop:
-        counters->send_refused += run.size();
+        counters->send_refused.add(run.size());
         ++next;
         break;
     }
     tried_again = false;
     if (!full) continue;
-    for (; next < batch->messages; ++next) counters->send_refused += batch->packets[next].size();
+    for (; next < batch->messages; ++next) counters->send_refused.add(batch->packets[next].size());
     return false;
   }
   return true;
 }
 
 bool UdpSender::send_unsegmented(std::span<const OutPacket> run, PacketIoCounters* counters) {
-  const uint64_t sent_before = counters->packets_sent;
+  const uint64_t sent_before = counters->packets_sent.get();
   single_.clear();
   single_.add(run.first(1), locals_);
   if (!flush(&single_, counters)) {
-    counters->send_refused += run.size() - 1;
+    counters->send_refused.add(run.size() - 1);
     return false;
   }
   // The first, which has the length of a segment, was taken by itself: it is the segmentation that this route cannot do. A
   // shorter last one proves nothing, because the others may be too long for the route.
-  if (counters->packets_sent > sent_before) gso_ = false;
+  if (counters->packets_sent.get() > sent_before) gso_ = false;
   single_.clear();
   for (size_t i = 1; i < run.size(); ++i) single_.add(run.subspan(i, 1), locals_);
   return flush(&single_, counters);

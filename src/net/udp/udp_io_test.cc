@@ -227,9 +227,9 @@ size_t exchange(PacketIo* from, PacketIo* to, size_t count, uint32_t size) {
     std::memset(bytes[i].data(), static_cast<int>(i), size);
     burst.push_back({bytes[i].data(), size, to->local_address()});
   }
-  const uint64_t refused_before = from->counters().send_refused;
+  const uint64_t refused_before = from->counters().send_refused.get();
   from->send(burst);
-  const size_t expected = count - (from->counters().send_refused - refused_before);
+  const size_t expected = count - (from->counters().send_refused.get() - refused_before);
   std::vector<InPacket> got(count);
   size_t received = 0;
   for (const int64_t deadline_us = monotonic_us() + 10'000'000;
@@ -357,9 +357,9 @@ TEST(UdpIoTest, SegmentationIsSwitchedOffWhereOnlyItIsRefused) {
     EXPECT_THAT(std::string(from->description()), testing::Not(HasSubstr("refused")));
     EXPECT_EQ(exchange(from.get(), to.get(), 100, 4000), 100u);
     EXPECT_THAT(std::string(from->description()), HasSubstr("GSO refused by the route"));
-    EXPECT_EQ(from->counters().send_refused, 0u);
+    EXPECT_EQ(from->counters().send_refused.get(), 0u);
     EXPECT_EQ(exchange(from.get(), to.get(), 100, 1400), 100u);
-    EXPECT_EQ(from->counters().packets_sent, 300u);
+    EXPECT_EQ(from->counters().packets_sent.get(), 300u);
   });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
 }
@@ -373,7 +373,7 @@ TEST(UdpIoTest, PacketsOverTheMtuAreRefusedAndTheRestGoes) {
     const std::string described(from->description());
     EXPECT_EQ(exchange(from.get(), to.get(), 10, 1472), 10u);
     EXPECT_EQ(exchange(from.get(), to.get(), 10, 1473), 0u);
-    EXPECT_EQ(from->counters().send_refused, 10u);
+    EXPECT_EQ(from->counters().send_refused.get(), 10u);
     EXPECT_EQ(exchange(from.get(), to.get(), 10, 1472), 10u);
     EXPECT_EQ(from->description(), described) << "it was not the segmentation that was refused";
     // Nor is it if a short last packet passes.
@@ -381,7 +381,7 @@ TEST(UdpIoTest, PacketsOverTheMtuAreRefusedAndTheRestGoes) {
     std::vector<OutPacket> burst(10, {bytes.data(), 4000, to->local_address()});
     burst.back().size = 100;
     from->send(burst);
-    EXPECT_EQ(from->counters().send_refused, 19u);
+    EXPECT_EQ(from->counters().send_refused.get(), 19u);
     EXPECT_EQ(from->description(), described);
   });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
@@ -514,7 +514,7 @@ TEST(UdpIoTest, AReportedPathMtuDoesNotLimitWhatIsSent) {
     const std::unique_ptr<PacketIo> from = open_loopback();
     const std::unique_ptr<PacketIo> to = open_loopback();
     EXPECT_EQ(exchange(from.get(), to.get(), 100, 1472), 100u);
-    EXPECT_EQ(from->counters().send_refused, 0u);
+    EXPECT_EQ(from->counters().send_refused.get(), 0u);
   });
   if (!obstacle.empty()) GTEST_SKIP() << obstacle;
 }
@@ -556,7 +556,7 @@ TEST(UdpIoTest, SegmentingSavesMessages) {
   EXPECT_EQ(exchange(from.get(), to.get(), 880, 1472), 880u);
   // 20 messages of 44 segments, of which one call takes 23: without segmentation it would be 14 calls of 64.
   if (from->description() == "udp (GSO, GRO)") {
-    EXPECT_EQ(from->counters().send_calls, 1u);
+    EXPECT_EQ(from->counters().send_calls.get(), 1u);
   }
 }
 
