@@ -8,6 +8,7 @@
 #include "src/base/processors.h"
 #include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
+#include "src/net/redirected_frames.h"
 #include "src/net/udp/udp_io.h"
 #include "src/verify/verified_sums.h"
 #include "wire/codec.h"
@@ -131,6 +132,21 @@ Status open_cores(WorkerOptions worker, size_t count, const Address& remote,
 }
 
 }  // namespace
+
+Status check_reception(const Memberships& memberships) {
+  for (const auto& control : memberships) {
+    const Membership& membership = control->membership();
+    if (!membership.dataplane.starts_with("xdp")) continue;
+    const Result<Address> aggregator = Address::parse(membership.stripes.front().endpoint);
+    const Result<Address> local = aggregator.ok() ? local_address_towards(*aggregator) : aggregator.status();
+    const Result<std::string> interface = local.ok() ? interface_with_address(*local) : local.status();
+    const Status status = interface.ok() ? takes_redirected_frames(*interface) : Status();
+    if (!status.ok())
+      return Status(status.code(), "the results of the XDP aggregator at " + aggregator->to_string() +
+                                       " do not arrive: " + status.message());
+  }
+  return Status();
+}
 
 Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions worker, uint32_t payload_bytes,
                               const CommunicatorOptions& options, size_t ranks_here, Shard* shard,

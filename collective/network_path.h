@@ -39,6 +39,10 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
                               const CommunicatorOptions& options, size_t ranks_here, Shard* shard,
                               std::function<void(const Status&)> on_failed, TraceLog* trace);
 
+// An XDP program answers HELLOs by a socket, but redirects results to the interface that leads to the member. Error:
+// kUnsupported, if this host's may drop them: it does, if it is the other end of the program's own link.
+Status check_reception(const Memberships& memberships);
+
 }  // namespace netsum
 
 #endif  // NETSUM_COLLECTIVE_NETWORK_PATH_H_

@@ -57,7 +57,14 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
     status = path_->open(deadline);
   }
   // All ranks wait for each other here, so that the first operation of one rank cannot fail the connect() of another.
-  if (status.ok()) status = sum_one(time_left(deadline));
+  if (status.ok()) {
+    const Status reception = check_reception(memberships_);
+    // Half the time, if results may be lost on this host alone: the others are told why before their time has passed.
+    status = sum_one(time_left(deadline) / (reception.ok() ? 1 : 2));
+    const bool silent = status.code() == ErrorCode::kTimeout || status.code() == ErrorCode::kUnreachable ||
+                        status.code() == ErrorCode::kAggregatorLost;
+    if (silent && !reception.ok()) status = reception;
+  }
   if (!status.ok()) report(for_other_ranks(status));
   connected_.store(status.ok(), std::memory_order_release);
   return status;

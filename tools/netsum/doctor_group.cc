@@ -111,6 +111,8 @@ std::string advice_for(const Status& status) {
       return "check the token (--token-file, NETSUM_AGGREGATOR_TOKEN) and the certificates (--tls-...)";
     case ErrorCode::kVersionMismatch:
       return "install the same netsum on both ends; this end is " NETSUM_VERSION_STRING;
+    case ErrorCode::kUnsupported:
+      return "";  // the message says what to do
     case ErrorCode::kResourceExhausted:
       return "wait for a job to end, or start the aggregator with more --max-jobs or --slots";
     default:
