@@ -125,7 +125,7 @@ struct CommunicatorOptions {
   // same bits either way.
   bool shared_memory = true;
   // Identifies the ranks that share memory: those with equal values. Empty: the kernel's boot id, the network
-  // namespace and the user. Ranks with an equal explicit value must be able to share memory.
+  // namespace, its first Ethernet address and the user. Ranks with an equal explicit value must be able to share memory.
   std::string host;
 
   // --- Deadlines ------------------------------------------------------------------------------------------

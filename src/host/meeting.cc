@@ -139,8 +139,12 @@ Result<FileDescriptor> receive(const MeetingOptions& options) {
     // It does not listen yet.
     if (Status status = options.interrupted(); !status.ok()) return status;
     if (Clock::now() >= options.deadline)
-      return Status(ErrorCode::kTimeout,
-                    "shared memory among the ranks of this host: the first rank did not offer it in time");
+      return Status(
+          ErrorCode::kTimeout,
+          "shared memory among the ranks of this host: the first rank did not offer it in time; if it is on "
+          "another host, whose name (NETSUM_HOST) or boot id is that of this one, give the hosts names that "
+          "differ "
+          "with NETSUM_HOST");
     std::this_thread::sleep_for(kRetryPause);
   }
 }

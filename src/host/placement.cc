@@ -1,14 +1,21 @@
 #include "src/host/placement.h"
 
+#include <ifaddrs.h>
+#include <net/ethernet.h>
+#include <net/if_arp.h>
+#include <netpacket/packet.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <memory>
 
 #include "src/base/assert.h"
+#include "src/host/host_identity.h"
 #include "src/host/segment.h"
 
 namespace netsum {
@@ -18,6 +25,28 @@ namespace {
 // dozen fit. A host does not need more streams than this to fill its link.
 constexpr size_t kMostOwnersInNetwork = 8;
 
+// Of the interface with the lowest number, which stays while others come and go: the ranks of a host start one after the other.
+std::string first_ethernet_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  const sockaddr_ll* first = nullptr;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_PACKET) continue;
+    const auto* link = reinterpret_cast<const sockaddr_ll*>(each->ifa_addr);
+    if (link->sll_hatype == ARPHRD_ETHER && (first == nullptr || link->sll_ifindex < first->sll_ifindex))
+      first = link;
+  }
+  if (first == nullptr) return "";
+  std::string text;
+  for (int i = 0; i < ETH_ALEN; ++i) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    text += kDigits[first->sll_addr[i] >> 4];
+    text += kDigits[first->sll_addr[i] & 15];
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string this_host() {
@@ -25,12 +54,20 @@ std::string this_host() {
   const int probe = memfd_create("netsum", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (probe < 0) return "";
   close(probe);
-  std::string boot_id;
+  HostIdentity host;
   struct stat network {};
   std::ifstream file("/proc/sys/kernel/random/boot_id");
-  if (!std::getline(file, boot_id)) return "";
+  if (!std::getline(file, host.boot_id)) return "";
   if (stat("/proc/self/ns/net", &network) != 0) return "";
-  return boot_id + "/net:" + std::to_string(network.st_ino) + "/user:" + std::to_string(geteuid());
+  host.network_namespace = network.st_ino;
+  host.ethernet = first_ethernet_address();
+  host.user = geteuid();
+  return host.name();
+}
+
+std::string HostIdentity::name() const {
+  return boot_id + "/net:" + std::to_string(network_namespace) + "/eth:" + ethernet +
+         "/user:" + std::to_string(user);
 }
 
 bool Placement::shares_memory() const {

@@ -1,9 +1,14 @@
 #include "src/host/placement.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <thread>
 
+#include "src/host/host_identity.h"
 #include "src/host/segment.h"
 
 namespace netsum {
@@ -12,6 +17,36 @@ namespace {
 TEST(Placement, ThisHostHasAName) {
   EXPECT_FALSE(this_host().empty());
   EXPECT_EQ(this_host(), this_host());
+}
+
+TEST(Placement, MachinesWithOneBootIdAreTwoHosts) {
+  const HostIdentity one{
+      .boot_id = "8f0c", .network_namespace = 4026531840, .ethernet = "525400000001", .user = 0};
+  HostIdentity copy = one;
+  EXPECT_EQ(copy.name(), one.name());
+  copy.ethernet = "525400000002";
+  EXPECT_NE(copy.name(), one.name());
+  const std::vector<std::string> names = {one.name(), copy.name(), one.name()};
+  EXPECT_EQ(place(names, 0).hosts, (std::vector<std::vector<int>>{{0, 2}, {1}}));
+}
+
+// In a network namespace of its own, with such an interface, and on this machine's kernel.
+TEST(Placement, ThisHostIsNamedByItsFirstInterface) {
+  std::thread([] {
+    if (unshare(CLONE_NEWNET) != 0) {
+      EXPECT_EQ(errno, EPERM);
+      return;
+    }
+    const std::string without = this_host();
+    ASSERT_EQ(std::system("ip link add first address 52:54:00:00:00:01 type bridge && "
+                          "ip link add second address 52:54:00:00:00:02 type bridge"),
+              0);
+    const std::string with = this_host();
+    EXPECT_NE(with, without);
+    EXPECT_NE(with.find("525400000001"), std::string::npos) << with;
+    ASSERT_EQ(std::system("ip link del second && ip link add third type bridge && ip link set first up"), 0);
+    EXPECT_EQ(this_host(), with);
+  }).join();
 }
 
 TEST(Placement, RanksOfEqualNamesShareAHost) {

@@ -53,7 +53,10 @@ std::string host_identity() {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   std::array<char, 64> space = {};
   const ssize_t length = readlink("/proc/self/ns/net", space.data(), space.size() - 1);
-  return boot + " " + std::string(space.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  // Machines that were copied while they ran have one boot id, but not one address.
+  const std::vector<InterfaceAddress> addresses = interface_addresses();
+  return boot + " " + std::string(space.data(), length > 0 ? static_cast<size_t>(length) : 0) + " " +
+         (addresses.empty() ? "" : addresses.front().address);
 }
 
 std::string address_towards(const std::string& remote) {
