@@ -36,9 +36,9 @@ def _make(store, rank, size, name, timeout):
     keys = OwnKeysStore("netsum", store)
     store = _rendezvous.fresh_store(keys, rank, size, timeout)
     with _rendezvous.sharing_errors(store, rank, size):
-        agreement = _rendezvous.meet(store, rank, size, name, timeout)
-        hosts = _rendezvous.connect_hosts(store, rank, size, timeout)
-        options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout)
+        agreement, address = _rendezvous.meet(store, rank, size, name, timeout)
+        hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
+        options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
         backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store)
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()

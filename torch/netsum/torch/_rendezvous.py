@@ -8,8 +8,8 @@ seen/<word of rank 0>/<rank>   the rank has read rank 0's word.
 
 The other keys have rank 0's word as their prefix:
 
-hello/<rank>   JSON: the settings that must be equal on all ranks, or why the rank cannot take part. Rank 0 adds the
-               job's name and token, which are random for every group.
+hello/<rank>   JSON: the settings that must be equal on all ranks and the rank's addresses, or why the rank cannot take
+               part. Rank 0 adds the job's name and token, which are random for every group.
 root           embedded shards: the address at which rank 0 listens, or why it does not.
 error/<rank>   why the rank could not join the job, so that the other ranks can report it.
 hosts/...      Gloo's keys.
@@ -24,13 +24,12 @@ import datetime
 import json
 import os
 import secrets
-import socket
 import time
 import warnings
 
 import torch.distributed as dist
 
-from netsum.torch import _C, _settings
+from netsum.torch import _C, _addresses, _settings
 
 _POLL_S = 0.005
 # Settings that are not an option of the communicator by themselves: communicator_options() uses them.
@@ -75,16 +74,18 @@ def fresh_store(store, rank, size, timeout):
 
 
 def meet(store, rank, size, group_name, timeout):
-    """Waits for every rank, at most `timeout`, and returns the Agreement of all ranks.
+    """Waits for every rank, at most `timeout`, and returns the Agreement of all ranks, and the address of this one.
 
-    Returns None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
+    The agreement is None for a group that is too large for the network. Raises on every rank if any rank cannot take part.
     """
     settings, problem = None, None
     try:
         settings = _settings.from_environment()
     except ValueError as error:
         problem = error
-    hello = {"settings": settings.shared()} if settings else {"problem": str(problem)}
+    hello = {"problem": str(problem)}
+    if settings:
+        hello = {"settings": settings.shared(), "host": _addresses.describe(store, settings.bind_address)}
     if settings and rank == 0:
         hello["job"] = f"{settings.job_prefix}-{group_name}-{secrets.token_hex(8)}"
         hello["token"] = secrets.token_hex(32)
@@ -93,6 +94,7 @@ def meet(store, rank, size, group_name, timeout):
         raise problem
     hellos = _gather_hellos(store, size, timeout)
     _check_hellos(hellos)
+    address = _choose_address([hello["host"] for hello in hellos], rank)
     most = _C.MAX_RANKS if settings.hierarchy else _C.MAX_MEMBERS
     if size > most:
         if rank == 0:
@@ -102,8 +104,8 @@ def meet(store, rank, size, group_name, timeout):
                 "sums over the hosts instead",
                 stacklevel=2,
             )
-        return None
-    return Agreement(settings, hellos[0]["job"], hellos[0]["token"])
+        return None, address
+    return Agreement(settings, hellos[0]["job"], hellos[0]["token"]), address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,15 +141,55 @@ def _errors_told(store, size):
     return told
 
 
-def connect_hosts(store, rank, size, timeout):
-    """Creates the Gloo backend, which runs between the hosts what the network does not."""
+def _choose_address(hosts, rank):
+    """Returns this rank's address. Raises on every rank if one of them has none."""
     try:
-        return dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout=timeout)
+        chosen = [_addresses.choose(hosts, r) for r in range(len(hosts))]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise new_error(
+            "the store holds addresses that a netsum group of this version does not write: install the same version on every "
+            "rank, and let no other program write to this store",
+            "version_mismatch",
+            None,
+        ) from error
+    if None in chosen:
+        lost = chosen.index(None)
+        raise new_error(
+            f"rank {lost} has no address that the other hosts are known to reach: its host's name does not mean one, and no "
+            f"network has an address of every host. Its interfaces: {_addresses.list_interfaces(hosts[lost])}. Set "
+            "GLOO_SOCKET_IFNAME to the interface, or NETSUM_BIND_ADDRESS to the address, that leads to the other hosts",
+            "unreachable",
+            lost,
+        )
+    return chosen[rank]
+
+
+def connect_hosts(store, rank, size, timeout, address=_addresses.LOOPBACK):
+    """Creates the Gloo backend, which runs between the hosts what the network does not.
+
+    It listens on the interfaces of GLOO_SOCKET_IFNAME, or else at `address`: what this host's name means may not be an
+    address that the others reach.
+    """
+    named = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    store = dist.PrefixStore("hosts", store)
+    try:
+        if named:
+            return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timeout
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        return dist.ProcessGroupGloo(store, rank, size, options)
     except RuntimeError as error:
         # A rank that fails after Gloo has connected it tells why, and then closes the connections of the others.
         for failed, (code, text) in _errors_told(store, size).items():
             raise new_error(f"rank {failed} cannot take part: {text}", code, failed) from error
-        raise new_error(f"Gloo cannot connect the hosts of the group: {error}", "unreachable", None) from error
+        where = f"the interface {named} (GLOO_SOCKET_IFNAME)" if named else address
+        raise new_error(
+            f"Gloo cannot connect the hosts of the group: {error}. Rank {rank} uses {where}; set GLOO_SOCKET_IFNAME to the "
+            "interface that leads to the other hosts",
+            "unreachable",
+            None,
+        ) from error
 
 
 def delete_keys(keys, hosts):
@@ -207,7 +249,7 @@ def _gather_hellos(store, size, timeout):
             "timeout",
             missing[0],
         ) from error
-    of_any = {"settings": dict}
+    of_any = {"settings": dict, "host": dict}
     of_first = {**of_any, "job": str, "token": str}
     return [_read(store, key, r, of_any if r else of_first) for r, key in enumerate(keys)]
 
@@ -226,8 +268,8 @@ def _check_hellos(hellos):
                 )
 
 
-def communicator_options(agreement, store, rank, size, timeout):
-    """Returns this rank's CommunicatorOptions.
+def communicator_options(agreement, store, rank, size, timeout, address=_addresses.LOOPBACK):
+    """Returns this rank's CommunicatorOptions. `address`: of this rank.
 
     With embedded shards it waits until rank 0 listens. The caller must then join the job without first waiting for
     other ranks.
@@ -253,7 +295,7 @@ def communicator_options(agreement, store, rank, size, timeout):
         faults.loss, faults.seed = settings.inject_loss, settings.inject_seed
         options.inject = faults
     if not settings.aggregators or "hosts" in (*settings.fallback_aggregators, settings.when_full):
-        options.bind_address = settings.bind_address or local_address(store)
+        options.bind_address = settings.bind_address or address
         if rank == 0:
             options.root = _with_port(options.bind_address, 0)
             options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
@@ -284,7 +326,8 @@ def _wait_for_root(store, connect_timeout, own_address):
     root = _read(store, "root", 0, {"address": str})
     if "problem" in root:
         raise new_error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
-    if _is_loopback(root["address"].rpartition(":")[0]) and not _is_loopback(own_address):
+    is_loopback = _addresses.is_loopback
+    if is_loopback(root["address"].rpartition(":")[0]) and not is_loopback(own_address):
         raise new_error(
             f"rank 0 listens at {root['address']}, which only its own machine can reach; set NETSUM_BIND_ADDRESS "
             "on rank 0's machine to an address that the others can reach, or MASTER_ADDR to one that is not in "
@@ -293,27 +336,6 @@ def _wait_for_root(store, connect_timeout, own_address):
             0,
         )
     return root["address"]
-
-
-def local_address(store):
-    """Returns this machine's address on the route to the store, which the other ranks can reach."""
-    while isinstance(store, dist.PrefixStore):
-        store = store.underlying_store
-    host = getattr(store, "host", None) or socket.gethostname()
-    port = getattr(store, "port", None) or 1
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)  # chooses a route; sends nothing
-            address = probe.getsockname()[0]
-    except OSError:
-        return "127.0.0.1"
-    return "127.0.0.1" if address.startswith("127.") else address
-
-
-def _is_loopback(host):
-    host = host.strip("[]")
-    return host.startswith("127.") or host in ("::1", "localhost")
 
 
 def _with_port(host, port):
