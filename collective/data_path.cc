@@ -1,11 +1,13 @@
 #include "collective/data_path.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "src/host/segment.h"
+#include "src/job/capabilities.h"
 
 namespace netsum {
 
@@ -38,7 +40,7 @@ Status DataPath::open_network(Deadline deadline) {
 
 Status DataPath::connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                          std::function<void(const Status&)> on_failed, Deadline deadline) {
-  worker.encoding.lane_bits = options_.user.lane_bits;
+  worker.encoding = encoding_options();
   const bool shares_memory = options_.placement.shares_memory();
   const size_t ranks_here = shares_memory ? options_.placement.local_ranks().size() : 1;
   auto path = open_path(memberships, std::move(worker), payload_bytes, options_.user, ranks_here,
@@ -98,13 +100,27 @@ Status DataPath::open_shared_memory(Deadline deadline) {
     if (Status status = open_network_of_hosts(deadline); !status.ok()) return status;
   }
   auto core = std::make_unique<SharedMemoryCore>(
-      SharedMemoryCore::Options{placement, options_.user.world_size, options_.user.lane_bits,
-                                lane_room(options_.user, membership), options_.user.spin},
+      SharedMemoryCore::Options{placement, options_.user.world_size, encoding_options(),
+                                lane_room(options_.user, membership), network_adds_floats(),
+                                options_.user.spin},
       std::move(segment).value(), network_.engine.get());
   host_counters_ = &core->counters();
   host_engine_ = std::make_unique<Engine>(std::move(core), options_.on_failed, options_.trace);
   options_.failures->attach(host_engine_.get());
   return Status();
+}
+
+EncodingOptions DataPath::encoding_options() const {
+  return {.lane_bits = options_.user.lane_bits,
+          .fixed_floats = options_.fixed_floats || options_.user.numerics == Numerics::kFixed};
+}
+
+// Whether all that sum for the job, and so for its owners, take values. All ranks are told the same.
+bool DataPath::network_adds_floats() const {
+  return options_.user.verify == Verify::kPacket &&
+         std::all_of(options_.job.begin(), options_.job.end(), [](const auto& control) {
+           return sums_partial_floats(control->membership().capabilities);
+         });
 }
 
 Status DataPath::open_network_of_hosts(Deadline deadline) {

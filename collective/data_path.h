@@ -28,6 +28,7 @@ class DataPath {
     const Memberships& job;
     Placement placement;
     bool succeeds_another_job = false;
+    bool fixed_floats = false;  // as with Numerics::kFixed
     Shard* shard = nullptr;     // this rank's, which may get a share; null: there is none
     TraceLog* trace = nullptr;  // null: none
     FailureNotifier* failures;  // gets the engine attached
@@ -60,6 +61,8 @@ class DataPath {
   Status open_network(Deadline deadline);
   Status open_shared_memory(Deadline deadline);
   Status open_network_of_hosts(Deadline deadline);
+  bool network_adds_floats() const;
+  EncodingOptions encoding_options() const;
   Status connect(WorkerOptions worker, const Memberships& memberships, uint32_t payload_bytes,
                  std::function<void(const Status&)> on_failed, Deadline deadline);
   void watch_results(const Memberships& memberships);

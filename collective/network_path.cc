@@ -35,6 +35,7 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   stripe.scale_slots = membership.scale_slots;
   stripe.payload_bytes = membership.payload_bytes;
   stripe.sums_values = sums_values(membership.capabilities);
+  stripe.sums_partial_floats = sums_partial_floats(membership.capabilities);
   stripe.takes_no_lanes = membership.capabilities.no_lanes();
   stripe.takes_brief = membership.capabilities.brief();
   stripe.member_of_rank = membership.member_of_rank;
@@ -92,6 +93,17 @@ EngineThreadCount threads_for(const WorkerOptions& worker, const CommunicatorOpt
     if (reported.ok()) wanted.link_bps = *reported;
   }
   return EngineThreadCount::choose(wanted);
+}
+
+// As NetworkPath.
+std::string order_of_floats(const WorkerOptions& worker) {
+  if (worker.encoding.fixed_floats) return "";
+  for (const StripeOptions& stripe : worker.stripes)
+    if (!stripe.sums_partial_floats || stripe.sum_key.has_value()) return "";
+  std::string order = worker.stripes.front().sums_values ? "" : "partial sums of ";
+  for (int rank = 0; rank < worker.world_size; ++rank)
+    order += std::to_string(worker.stripes.front().member_of(rank)) + " ";
+  return order;
 }
 
 void add_note(const std::string& more, std::string* note) {
@@ -185,11 +197,17 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
                                       [](const StripeOptions& stripe) { return !stripe.local; });
   const Address& remote = (elsewhere != worker.stripes.end() ? *elsewhere : first).address;
   const EngineThreadCount threads = threads_for(worker, options, ranks_here, remote);
+  path.order_of_floats = order_of_floats(worker);
   std::vector<std::unique_ptr<EngineCore>> cores;
   if (Status status = open_cores(std::move(worker), threads.count, remote, options, &path, &cores);
       !status.ok())
     return status;
   add_note(threads.note, &path.note);
+  if (path.order_of_floats.empty())
+    add_note(
+        "floating-point tensors are summed in block fixed point: elements much smaller than others in their "
+        "packet lose digits",
+        &path.note);
   path.engine = std::make_unique<Engine>(std::move(cores), std::move(on_failed), trace);
   return path;
 }

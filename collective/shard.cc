@@ -79,7 +79,7 @@ Result<ShardJob> Shard::install(const Membership& membership, size_t number, int
                                              .data_slots = membership.data_slots,
                                              .scale_slots = membership.scale_slots,
                                              .payload_bytes = membership.payload_bytes,
-                                             .sums_values = sums_values(membership.capabilities),
+                                             .sums_values = sums_partial_floats(membership.capabilities),
                                              .spec = membership.spec});
   if (!status.ok()) return status;
   return ShardJob(dataplane_.get(), job, membership.epoch);

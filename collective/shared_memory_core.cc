@@ -12,8 +12,9 @@ constexpr int64_t kLeastSleepUs = 1'000;
 SharedMemoryCore::SharedMemoryCore(Options options, std::unique_ptr<Segment> segment, Engine* network)
     : core_({.placement = std::move(options.placement),
              .world_size = options.world_size,
-             .encoding = {.lane_bits = options.lane_bits},
+             .encoding = options.encoding,
              .payload_bytes = options.payload_bytes,
+             .network_adds_floats = options.network_adds_floats,
              .to_network = [this](PartialSum part) { sum_over_hosts(std::move(part)); }},
             std::move(segment)),
       network_(network),

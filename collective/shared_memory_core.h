@@ -24,8 +24,9 @@ class SharedMemoryCore final : public EngineCore {
   struct Options {
     Placement placement;
     int world_size = 1;
-    int lane_bits = 0;  // as in CommunicatorOptions
+    EncodingOptions encoding;
     uint32_t payload_bytes = 0;
+    bool network_adds_floats = false;                   // as HostOptions::network_adds_floats
     std::chrono::microseconds spin{SpinWait::kSpinUs};  // as CommunicatorOptions::spin
   };
   // `network` sums over several hosts; null if there is only this one, or if this rank takes no part in that. It must

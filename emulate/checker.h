@@ -1,6 +1,7 @@
 // One operation's memory on every rank, its expected result, and the comparison. The expectation is computed independently,
-// element by element, from the definition of the numerics: the elements of one tensor in a chunk are a block, quantised by
-// the largest exponent in it over all ranks.
+// element by element, from the definition of the numerics: the floats of a small operation are added in the order of the ranks,
+// where values are summed; otherwise the elements of one tensor in a chunk are a block, quantised by the largest exponent in it
+// over all ranks.
 #ifndef NETSUM_EMULATE_CHECKER_H_
 #define NETSUM_EMULATE_CHECKER_H_
 
@@ -16,8 +17,15 @@ namespace netsum::emulate {
 
 class OperationMemory {
  public:
+  // How the floats of small operations are added: those of each group of ranks in their order, and then these sums in the order
+  // of the groups. No groups: not at all.
+  struct Additions {
+    std::vector<std::vector<int>> groups;
+    bool travel_in_float32 = false;  // whatever their type
+  };
   // `lane_bits` as in CommunicatorOptions.
-  OperationMemory(const OperationPlan& plan, int ranks, int lane_bits, uint32_t payload_bytes, uint64_t seed);
+  OperationMemory(const OperationPlan& plan, int ranks, int lane_bits, uint32_t payload_bytes, uint64_t seed,
+                  Additions additions);
 
   // The tensors of `rank`, filled with its input.
   std::vector<TensorView> views(int rank);
@@ -55,6 +63,8 @@ class OperationMemory {
   std::vector<std::pair<size_t, size_t>> blocks() const;  // elements [first, second)
   int quantum_bits() const;
   void expect_floats(size_t begin, size_t end, const std::vector<double>& inputs) const;
+  void expect_additions() const;
+  std::string check_bound_of_additions() const;
   void expect() const;
 
   const OperationPlan plan_;
@@ -64,6 +74,7 @@ class OperationMemory {
   const uint64_t seed_;
   std::vector<Role> roles_;  // [rank]
   size_t count_ = 0;
+  Additions additions_;                       // of this operation
   std::vector<size_t> ends_;                  // [tensor]: elements up to its end
   std::vector<std::vector<uint8_t>> inputs_;  // [rank]: all tensors, contiguous
   std::vector<std::vector<Piece>> memory_;    // [rank][tensor]

@@ -67,7 +67,7 @@ struct JobPlan {
   int ranks = 2;
   uint32_t data_slots = 8;
   uint32_t scale_slots = 4;
-  bool sums_values = false;    // aggregators take values; not in racks
+  bool sums_values = false;    // aggregators take values; in racks, sums of float32 alone
   bool takes_no_lanes = true;  // aggregators take contributions without lanes ...
   bool takes_brief = true;     // ... and leave out those of results
   uint64_t predicts_scales =

@@ -101,8 +101,8 @@ Simulation::Simulation(const Scenario& scenario)
       const uint64_t place = data_of < 0 ? i : static_cast<uint64_t>(data_of);
       const uint64_t seed =
           netsum_mix64(scenario_.seed ^ netsum_mix64((j << 32) + plan.epoch * 1000u + place));
-      job->memories.push_back(std::make_unique<OperationMemory>(plan.operations[i], plan.ranks,
-                                                                plan.lane_bits, lane_room(plan), seed));
+      job->memories.push_back(std::make_unique<OperationMemory>(
+          plan.operations[i], plan.ranks, plan.lane_bits, lane_room(plan), seed, additions(plan)));
     }
     jobs_.push_back(std::move(job));
   }
@@ -209,6 +209,20 @@ bool Simulation::has_stripe(const JobPlan& plan, int stripe) const {
   return true;
 }
 
+bool Simulation::sums_values(const JobPlan& plan) const {
+  return plan.sums_values && !plan.verifies_sums;
+}
+
+OperationMemory::Additions Simulation::additions(const JobPlan& plan) const {
+  if (!sums_values(plan)) return {};
+  const int racks = scenario_.racks_of(plan);
+  OperationMemory::Additions additions{.groups = {}, .travel_in_float32 = racks > 0};
+  additions.groups.resize(static_cast<size_t>(racks > 0 ? racks : plan.ranks));
+  for (int rank = 0; rank < plan.ranks; ++rank)
+    additions.groups[static_cast<size_t>(racks > 0 ? scenario_.rack_of(plan, rank) : rank)].push_back(rank);
+  return additions;
+}
+
 DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   DataplaneJob job;
   job.job = plan.job;
@@ -220,7 +234,7 @@ DataplaneJob Simulation::dataplane_job(const JobPlan& plan, int rack) const {
   job.scale_slots = plan.scale_slots;
   job.payload_bytes = scenario_.payload_bytes;
   const int racks = scenario_.racks_of(plan);
-  job.sums_values = plan.sums_values && racks == 0 && !plan.verifies_sums;
+  job.sums_values = sums_values(plan);
   for (int rank = 0; rank < plan.ranks; ++rank)
     job.members += rack >= 0 && scenario_.rack_of(plan, rank) == rack;
   if (rack < 0) job.members = static_cast<uint16_t>(racks > 0 ? racks : plan.ranks);
@@ -266,7 +280,8 @@ WorkerOptions Simulation::worker_options(const JobPlan& plan, int rank) const {
     stripe.data_slots = job.data_slots;
     stripe.scale_slots = job.scale_slots;
     stripe.payload_bytes = job.payload_bytes;
-    stripe.sums_values = job.sums_values;
+    stripe.sums_values = job.sums_values && rack < 0;
+    stripe.sums_partial_floats = job.sums_values;
     stripe.takes_no_lanes = plan.takes_no_lanes;
     stripe.takes_brief = plan.takes_brief;
     stripe.predicts_scales = (plan.predicts_scales >> rank & 1) != 0;
@@ -340,7 +355,7 @@ void Simulation::submit(size_t job_index, int rank, size_t i) {
   if (!overrides.empty() && overrides[i] != nullptr) {
     plan = overrides[i];
     worker.own_memories.push_back(std::make_unique<OperationMemory>(
-        *plan, job.plan->ranks, job.plan->lane_bits, lane_room(*job.plan), i));
+        *plan, job.plan->ranks, job.plan->lane_bits, lane_room(*job.plan), i, additions(*job.plan)));
     memory = worker.own_memories.back().get();
   }
   OperationReport& report = worker.report.operations[i];

@@ -197,6 +197,8 @@ class Simulation {
   void start_job(size_t job);
   bool has_stripe(const JobPlan& plan, int stripe) const;
   // What `rack` is to install, or, if that is -1, the stripe's own aggregator; without its parent.
+  bool sums_values(const JobPlan& plan) const;
+  OperationMemory::Additions additions(const JobPlan& plan) const;
   DataplaneJob dataplane_job(const JobPlan& plan, int rack) const;
   void install(const JobPlan& plan, int stripe);
   WorkerOptions worker_options(const JobPlan& plan, int rank) const;

@@ -30,7 +30,7 @@ def wire_offences(ids, protocol):
     says = {
         "the lane types of section 2": (lane_types, defines(ids, "NETSUM_LANE")),
         "the arithmetic of section 2": (
-            re.sub(r"(SUM|AVG) of values", r"\1_VALUES", arithmetic),
+            re.sub(r"(SUM|AVG) of (values|floats)", r"\1_\2", arithmetic),
             defines(ids, "NETSUM_OP"),
         ),
     }

@@ -32,25 +32,26 @@
 #define NETSUM_LANE_U64 7
 #define NETSUM_LANE_U16 8
 
-/* Element types of values, low nibble of `format`, with the width of the lanes that a sum of the type has. */
-#define NETSUM_VALUE_F32 1
-#define NETSUM_VALUE_BF16_16 2
-#define NETSUM_VALUE_BF16_32 3
-#define NETSUM_VALUE_F16_16 4
-#define NETSUM_VALUE_F16_32 5
+/* Element types of values, low nibble of `format`. With SUM of values (1 to 5 are those of earlier releases): */
 #define NETSUM_VALUE_I32 6
 #define NETSUM_VALUE_I64 7
+/* With SUM and AVG of floats: */
+#define NETSUM_FLOAT_F32 1
+#define NETSUM_FLOAT_BF16 2
+#define NETSUM_FLOAT_F16 3
 
 /* What the aggregator does with lanes, high nibble of `format`. */
 #define NETSUM_OP_NONE 0
 #define NETSUM_OP_SUM 1
 #define NETSUM_OP_MAX 2
-/* Element values in place of lanes: the aggregator computes their sum or mean as the ranks would by lanes. */
+/* Integers as values in place of lanes. (4 is the mean of values of earlier releases.) */
 #define NETSUM_OP_SUM_VALUES 3
-#define NETSUM_OP_AVG_VALUES 4
 /* Bit by bit. */
 #define NETSUM_OP_OR 5
 #define NETSUM_OP_XOR 6
+/* Floats as values: the aggregator adds them in float32, in the order of the members. */
+#define NETSUM_OP_SUM_FLOATS 7
+#define NETSUM_OP_AVG_FLOATS 8
 
 #define NETSUM_FORMAT(op, lane) ((op)*16 + (lane)) /* P4 has no | for numbers without a width */
 #define NETSUM_FORMAT_NONE NETSUM_FORMAT(NETSUM_OP_NONE, NETSUM_LANE_NONE)

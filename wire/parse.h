@@ -52,8 +52,9 @@ NETSUM_INLINE int netsum_length_fits_type(uint8_t type, uint8_t flags, uint32_t 
 NETSUM_INLINE int netsum_is_values(uint8_t format) {
   const uint8_t op = format >> 4;
   const uint8_t value = format & 15;
-  return (op == NETSUM_OP_SUM_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_I64) ||
-         (op == NETSUM_OP_AVG_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_F16_32);
+  if (op == NETSUM_OP_SUM_VALUES) return value == NETSUM_VALUE_I32 || value == NETSUM_VALUE_I64;
+  return (op == NETSUM_OP_SUM_FLOATS || op == NETSUM_OP_AVG_FLOATS) && value >= NETSUM_FLOAT_F32 &&
+         value <= NETSUM_FLOAT_F16;
 }
 
 /* Whether the lanes are unsigned words: maxima of 16 bits and more, OR and XOR. Not every dataplane of this version can

@@ -81,7 +81,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   grant_hosts(job, &grant);
   if (Status status = grant_stripes(job, &grant); !status.ok()) return status;
   grant.capabilities = capabilities_for(job, grant);
-  grant.job.sums_values = sums_values(grant.capabilities);
+  grant.job.sums_values = sums_partial_floats(grant.capabilities);
   if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
 
   bool ipv6 = false;

@@ -63,6 +63,7 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
   grant.job.data_slots = above->data_slots;
   grant.job.scale_slots = above->scale_slots;
   grant.job.payload_bytes = above->payload_bytes;
+  grant.job.sums_values = sums_partial_floats(above->capabilities);
   DataplaneParent parent;
   parent.job = above->job;
   parent.epoch = above->epoch;

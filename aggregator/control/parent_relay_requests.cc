@@ -44,7 +44,7 @@ control::JoinRequest ParentRelay::request_above(const control::JoinRequest& mess
   above.set_rack_payload_bytes(payload);
   if (request.rack.empty()) above.set_rack_slots(std::numeric_limits<uint32_t>::max());
   above.set_rack_stripes(static_cast<uint32_t>(limits.stripes));
-  const Capabilities own = without_values(limits.capabilities);
+  const Capabilities own = below_parent(limits.capabilities);
   *above.mutable_dataplane() = request.rack.empty() ? own : common(own, request.dataplane);
   if (request.origin.empty() && request.peer.valid()) above.set_origin(request.peer.to_string());
   return above;

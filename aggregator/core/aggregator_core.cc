@@ -14,9 +14,6 @@ namespace {
 
 static_assert(kMaxJobPacketsPerS == NETSUM_RATE_MAX);
 
-constexpr size_t kScratchBytesPerValue = 16;
-constexpr size_t kSmallestValue = 2;
-
 uint32_t frame_stride(uint32_t payload_bytes) {
   return (NETSUM_HEADER_BYTES + payload_bytes + 63) / 64 * 64;
 }
@@ -36,7 +33,6 @@ AggregatorCore::AggregatorCore(const Limits& limits)
       ranges_(limits.slots),
       slots_(limits.slots),
       frames_(size_t{limits.slots} * 2 * frame_stride_),
-      value_scratch_(limits.payload_bytes / kSmallestValue * kScratchBytesPerValue),
       scratch_(size_t{kScratchFrames} * frame_stride_) {
   NETSUM_ASSERT(limits.payload_bytes <= NETSUM_MAX_PAYLOAD && limits.job_packets_per_s <= NETSUM_RATE_MAX);
   NETSUM_ASSERT(limits.max_jobs > 0 && limits.max_jobs <= 65536 && limits.slots > 0 && limits.slots <= 65536);
@@ -231,7 +227,7 @@ bool AggregatorCore::add(const netsum_fields& fields, const netsum_verdict& verd
   return false;
 }
 
-// Their sum is that of the lanes only if all have the scale of the largest: so all are kept until the last one is here.
+// Floats are added in the order of the members, and the packets arrive in any order: so all are kept until the last one is here.
 bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, const uint8_t* payload,
                                 Job& job) {
   const uint32_t members = job.rules.members;
@@ -240,15 +236,13 @@ bool AggregatorCore::add_values(const netsum_fields& fields, uint32_t bank, cons
   std::memcpy(values + size_t{fields.member} * job.rules.payload_bytes, payload, fields.payload_bytes);
   const uint32_t index = job.first_slot + fields.slot;
   if (slots_[index].rounds[bank].seen != netsum_all_members(job.rules.members)) return false;
-  const wire::ValueType value = wire::value_type_of(fields.format);
+  const DataType type = wire::value_type_of(fields.format);
   const kernels::Values all{.first = values,
                             .stride = job.rules.payload_bytes,
                             .members = static_cast<int>(members),
-                            .count = fields.payload_bytes / size_of(value.type)};
-  // A member may ask for lanes that so many members do not fit.
-  const int lane_bits = kernels::narrow_lane_bits(value.type, all.members, value.lane_bits);
-  return !kernels::sum_values(value.type, lane_bits, wire::is_average_of_values(fields.format), all,
-                              value_scratch_, frame_of(job, index, bank) + NETSUM_HEADER_BYTES);
+                            .count = fields.payload_bytes / size_of(type)};
+  return !kernels::sum_values(type, wire::is_average_of_values(fields.format), all,
+                              frame_of(job, index, bank) + NETSUM_HEADER_BYTES);
 }
 
 // A packet of the parent of a job. It names the job by the parent's index.

@@ -153,8 +153,6 @@ class AggregatorCore {
   // side by side, then those of odd ones: results of consecutive slots are one piece of memory, which costs the kernel less.
   std::vector<uint8_t> frames_;
 
-  std::vector<uint8_t> value_scratch_;
-
   // Frames of replies that are not results. A HELLO can have two.
   static constexpr int kScratchFrames = 2 * kMaxBurst;
   std::vector<uint8_t> scratch_;

@@ -44,7 +44,7 @@ struct DataplaneJob {
   uint32_t data_slots = 0;     // slots [0, data_slots) carry gradients ...
   uint32_t scale_slots = 0;    // ... and the next `scale_slots` carry block scales
   uint32_t payload_bytes = 0;  // largest payload, a multiple of 32
-  bool sums_values = false;    // the scale slots take values, too; not with a parent
+  bool sums_values = false;    // the scale slots take values, too; in a hierarchy, SUM of float32 alone
   // Of all its slots, the first one on each stripe, as the control plane has reserved them. None: the dataplane
   // looks for room.
   std::optional<uint32_t> first_slot = std::nullopt;

@@ -73,6 +73,16 @@ enum class Verify {
   kSum,
 };
 
+// How floating-point tensors are summed (docs/numerics.md).
+enum class Numerics {
+  // Small ones as floats, in the order of the ranks, wherever processors sum: small elements beside large ones keep their digits.
+  // All others in block fixed point.
+  kAuto,
+  // All in block fixed point: the same bits on every dataplane, in every placement of the ranks, and also after a failover from
+  // one kind of dataplane to another. Small tensors take a second round trip.
+  kFixed,
+};
+
 // Fault injection, for tests only.
 struct InjectedFaults {
   // Probability, 0 to 1, with which a received packet is dropped before parsing. 0 has no cost.
@@ -112,6 +122,7 @@ struct CommunicatorOptions {
   WhenFull when_full = WhenFull::kFail;  // the same on every rank
   Shares shares = Shares::kAuto;         // the same on every rank
   Verify verify = Verify::kPacket;       // the same on every rank
+  Numerics numerics = Numerics::kAuto;   // the same on every rank
   // Operations that recur, as in training, send data in the same round trip in which the ranks agree on scales, with the scales of
   // the time before. Results have the same bits; what was predicted wrong is sent twice. Not with Verify::kBoth. The same on
   // every rank.
@@ -122,7 +133,7 @@ struct CommunicatorOptions {
 
   // --- Ranks on one host ----------------------------------------------------------------------------------
   // Ranks on one host sum in shared memory first, and only the host's sum enters the network. The result has the
-  // same bits either way.
+  // same bits either way, except of small floating-point tensors, of which the ranks of each host are then added first.
   bool shared_memory = true;
   // Identifies the ranks that share memory: those with equal values. Empty: the kernel's boot id, the network
   // namespace, its first Ethernet address and the user. Ranks with an equal explicit value must be able to share memory.

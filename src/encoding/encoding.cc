@@ -38,7 +38,8 @@ std::unique_ptr<const Encoding> make_encoding(const EncodingOptions& options, Da
       if (travels_as_words(op)) {
         encoding = std::make_unique<WordLanes>(type, op);
       } else {
-        encoding = std::make_unique<FixedPoint>(type, op, members, options.lane_bits, options.one_tensor);
+        encoding = std::make_unique<FixedPoint>(type, op, members, options.lane_bits, options.one_tensor,
+                                                options.fixed_floats);
       }
       break;
   }

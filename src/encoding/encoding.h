@@ -72,8 +72,9 @@ class Encoding {
 
   // Elements of a chunk. One packet of `payload_bytes` carries them, if the agreed bytes do not require more.
   virtual size_t chunk_elements(uint32_t payload_bytes) const = 0;
-  // A format of values (wire/parse.h) in which aggregators compute the same sums of chunks whose elements are all treated
-  // alike; NETSUM_FORMAT_NONE: there is none.
+  // The format of values (wire/values.h) in which aggregators sum the elements of small operations, and in whose way the
+  // ranks of a host sum them in memory; NETSUM_FORMAT_NONE: there is none. Integer sums are the same as by lanes,
+  // floating-point ones have the rounding errors of additions instead of those of lanes.
   virtual uint8_t value_format() const = 0;
   // Whether elements of different tensors are treated differently. Otherwise neighbours may be joined to one.
   virtual bool separates_tensors() const = 0;
@@ -107,7 +108,8 @@ enum class EncodingKind : uint8_t {
 
 struct EncodingOptions {
   EncodingKind kind = EncodingKind::kFixedPoint;
-  int lane_bits = 0;  // as in CommunicatorOptions
+  int lane_bits = 0;          // as in CommunicatorOptions
+  bool fixed_floats = false;  // Numerics::kFixed
   bool one_tensor =
       false;  // the tensors of an operation are pieces of one: elements are treated as those of one
 };

@@ -16,7 +16,7 @@ namespace netsum {
 namespace {
 
 // Changes with what lanes and bytes mean.
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 
 uint8_t format_of(size_t lane_bytes) {
   return lane_bytes == 1   ? NETSUM_FORMAT_SUM_I8
@@ -37,9 +37,12 @@ bool all_zero(const uint8_t* bytes, size_t blocks) {
 
 }  // namespace
 
-FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor)
+FixedPoint::FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor,
+                       bool fixed_floats)
     : type_(type),
       average_(op == ReduceOp::kAvg),
+      has_values_(!is_floating(type) ||
+                  (!fixed_floats && kernels::narrow_lane_bits(type, members, lane_bits) != 8)),
       separates_tensors_(is_floating(type) && !one_tensor),
       members_(members),
       narrow_bytes_(static_cast<size_t>(kernels::narrow_lane_bits(type, members, lane_bits)) / 8),
@@ -60,7 +63,7 @@ int FixedPoint::max_members() const {
 }
 
 uint8_t FixedPoint::value_format() const {
-  return wire::format_of_values({type_, static_cast<int>(8 * narrow_bytes_)}, average_);
+  return has_values_ ? wire::format_of_values(type_, average_) : uint8_t{NETSUM_FORMAT_NONE};
 }
 
 size_t FixedPoint::blocks(const Elements& chunk) const {

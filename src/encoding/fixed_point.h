@@ -18,8 +18,9 @@ namespace netsum {
 
 class FixedPoint final : public Encoding {
  public:
-  // `lane_bits` as in CommunicatorOptions, `one_tensor` as in EncodingOptions.
-  FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor = false);
+  // `lane_bits` as in CommunicatorOptions, the rest as in EncodingOptions.
+  FixedPoint(DataType type, ReduceOp op, int members, int lane_bits, bool one_tensor = false,
+             bool fixed_floats = false);
 
   size_t narrow_lane_bytes() const { return narrow_bytes_; }
   size_t wide_lane_bytes() const { return wide_bytes_; }
@@ -66,6 +67,7 @@ class FixedPoint final : public Encoding {
 
   const DataType type_;
   const bool average_;
+  const bool has_values_;
   const bool separates_tensors_;
   const int members_;
   const size_t narrow_bytes_;  // of a lane

@@ -108,6 +108,7 @@ void HostCore::plan(Pending* pending) {
   const Operation& operation = *pending->operation;
   const bool moved = operation.type() == DataType::kByte && operation.role().contributors.of(0) >= 0;
   if (moved) pending->result = Result::kMoved;
+  pending->adds_floats = adds_floats(operation);
   if (!alone()) return;
   const std::vector<TensorView>& tensors = operation.chunk_of(0, 0).sequence->tensors();
   const size_t bytes = operation.count() * size_of(operation.type());
@@ -128,6 +129,14 @@ void HostCore::plan(Pending* pending) {
   const bool all_receive_all = collective == Collective::kAllReduce || collective == Collective::kBarrier;
   pending->result = all_receive_all ? Result::kLast : Result::kOwn;
   pending->in_place = false;
+}
+
+// Over several hosts, the sums of each travel in float32, whatever the type.
+bool HostCore::adds_floats(const Operation& operation) const {
+  if (!is_floating(operation.type()) || !operation.is_of_values(options_.payload_bytes)) return false;
+  const size_t bytes = operation.count() * sizeof(float);
+  return alone() || (options_.network_adds_floats && bytes <= kMostValueChunks * options_.payload_bytes &&
+                     bytes <= segment_->host_block_bytes());
 }
 
 // Of one step. What is read in place and not summed in the segment needs no room there.
@@ -205,7 +214,8 @@ bool HostCore::take() {
   }
   if (shared || (pending.result == Result::kMoved && !pending.in_place)) {
     const bool as_moved = !shared && alone();
-    operation.copy_out(as_moved ? segment_->moved(slot) : segment_->sum(slot), current.begin, current.count);
+    operation.copy_out(as_moved ? segment_->moved(slot) : finished_sum(current, slot), current.begin,
+                       current.count);
     counters_.bytes_taken.add(current.count * size_of(operation.type()));
   }
   for (const Edge& edge : current.edges) operation.copy_out(edge.sum.data(), edge.at.begin, edge.at.size());

@@ -53,6 +53,8 @@ struct HostOptions {
   int world_size = 1;
   EncodingOptions encoding;       // of all operations
   uint32_t payload_bytes = 1440;  // chunks fit packets of this size; equal on all ranks
+  // What sums over the hosts adds values in float32. Equal on all ranks.
+  bool network_adds_floats = false;
   // Starts the sum of a portion over the hosts; needed if there are several.
   std::function<void(PartialSum)> to_network;
   // On one host, operations of so many bytes are read in place, where the kernel permits it; SIZE_MAX: none. From about this
@@ -107,6 +109,8 @@ class HostCore {
     // Decided when its first step is staged, alike on all ranks.
     Result result = Result::kShared;
     bool in_place = false;
+    // Small floating-point operations are added in float32, in the order of the local ranks, and those sums in that of the hosts.
+    bool adds_floats = false;
   };
   // Elements of the operation.
   struct Range {
@@ -156,6 +160,7 @@ class HostCore {
   Pending* next_to_stage();
   bool has_more_to_stage() const;
   void plan(Pending* pending);
+  bool adds_floats(const Operation& operation) const;
   size_t most_elements(const Pending& pending) const;
   void publish_addresses(Step* step, uint32_t slot);
   void arrive(Barrier& barrier, size_t expected, FutexEvent::Cause cause);
@@ -167,6 +172,10 @@ class HostCore {
   Range received_of(const Step& step) const;
   void reduce_some(Step* step, uint32_t slot);
   void send_portion(const Step& step, uint32_t slot);
+  const uint8_t* finished_sum(const Step& step, uint32_t slot);
+  int divisor_of(const Operation& whole) const {
+    return whole.op() == ReduceOp::kAvg ? options_.world_size : 1;
+  }
   void sum_some(Step* step, uint32_t slot);
   void finish_sum(Step* step, uint32_t slot, Range piece, bool fits);
   void move_some(const Step& step, uint32_t slot);

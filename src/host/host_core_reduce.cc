@@ -108,13 +108,30 @@ HostCore::Range HostCore::received_of(const Step& step) const {
 
 void HostCore::send_portion(const Step& step, uint32_t slot) {
   const Operation& whole = *step.pending->operation;
-  const size_t offset = (left_.begin - step.begin) * size_of(whole.type());
+  const bool floats = step.pending->adds_floats;
+  const size_t offset = (left_.begin - step.begin) * (floats ? sizeof(float) : size_of(whole.type()));
+  uint8_t* const sum = segment_->sum(slot) + offset;
   Inputs inputs;
   find_inputs(step, slot, left_, &inputs);
-  PartialSum portion{.slot = slot, .spec = sum_of(step, inputs, left_, segment_->sum(slot) + offset)};
+  if (floats) {
+    kernels::sum_in_order(whole.type(), inputs, left_.size(), 1, DataType::kFloat32, sum);
+    inputs.assign(1, sum);
+  }
+  PartialSum portion{.slot = slot, .spec = sum_of(step, inputs, left_, sum)};
   portion.spec.deadline_us += kNetworkGraceUs;
   left_.begin = left_.end;
   options_.to_network(std::move(portion));
+}
+
+// The elements of the step's result, where all have been summed: the sums over the hosts are in float32 until now.
+const uint8_t* HostCore::finished_sum(const Step& step, uint32_t slot) {
+  const uint8_t* const sum = segment_->sum(slot);
+  if (alone() || !step.pending->adds_floats) return sum;
+  const Operation& whole = *step.pending->operation;
+  own_sum_.resize(std::max(own_sum_.size(), step.count * size_of(whole.type())));
+  kernels::sum_in_order(DataType::kFloat32, {&sum, 1}, step.count, divisor_of(whole), whole.type(),
+                        own_sum_.data());
+  return own_sum_.data();
 }
 
 void HostCore::on_network_done(uint32_t slot, const Status& status) {
@@ -173,7 +190,11 @@ void HostCore::sum_some(Step* step, uint32_t slot) {
     if (!find_inputs(*step, slot, piece, &inputs)) return;
     uint8_t* const sum =
         shared ? segment_->sum(slot) + (piece.begin - step->begin) * size_of(whole.type()) : own_sum_.data();
-    const bool fits = local_sum_.run(whole.encoding(), all_of(*step, inputs, piece, sum));
+    bool fits = true;
+    if (pending.adds_floats)
+      kernels::sum_in_order(whole.type(), inputs, piece.size(), divisor_of(whole), whole.type(), sum);
+    else
+      fits = local_sum_.run(whole.encoding(), all_of(*step, inputs, piece, sum));
     left_.begin = piece.end;
     if (shared) {
       if (!fits) segment_->note(slot, local()).overflow = 1;
@@ -280,8 +301,11 @@ TensorSequence HostCore::all_of(const Step& step, const Inputs& inputs, Range pi
 OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range piece, uint8_t* sum) const {
   const Operation& whole = *step.pending->operation;
   OperationSpec spec;
-  spec.type = whole.type();
-  spec.op = whole.op();
+  const bool floats = step.pending->adds_floats;
+  const size_t element = floats ? sizeof(float) : size_of(whole.type());
+  spec.type = floats ? DataType::kFloat32 : whole.type();
+  spec.op = floats ? ReduceOp::kSum : whole.op();
+  spec.joint.summed = floats;
   spec.one_tensor = !whole.encoding().separates_tensors();
   spec.deadline_us = whole.deadline_us();
   spec.joint.more_inputs.assign(inputs.begin() + 1, inputs.end());
@@ -289,12 +313,15 @@ OperationSpec HostCore::sum_of(const Step& step, const Inputs& inputs, Range pie
   spec.joint.first_offset = whole.offset_of(piece.begin);
   const Role& role = whole.role();
   if (role.contributors.of(0) == Ranks::kEvery && role.receivers.of(0) == Ranks::kEvery) {
-    spec.tensors = all_of(step, inputs, piece, sum).tensors();
+    if (floats)
+      spec.tensors = {{.input = sum, .output = sum, .count = piece.size()}};
+    else
+      spec.tensors = all_of(step, inputs, piece, sum).tensors();
     return spec;
   }
   const bool moved = step.pending->result == Result::kMoved;
   whole.chunk_of(piece.begin, piece.size()).for_each_run([&](const Run& run) {
-    const size_t offset = run.done * size_of(whole.type());
+    const size_t offset = run.done * element;
     const bool has = !moved || is_here(role.contributors.of(run.tensor));
     const bool needs = is_here(role.receivers.of(run.tensor));
     spec.tensors.push_back({.input = has ? inputs.front() + offset : nullptr,

@@ -14,10 +14,10 @@ namespace netsum {
 
 class LocalSum {
  public:
-  // Chunks are cut and encoded as for packets of `payload_bytes`, so the sums have the same bits as over the network.
+  // Chunks are cut and encoded as for packets of `payload_bytes`, so sums by lanes have the same bits as over the network.
   explicit LocalSum(uint32_t payload_bytes);
 
-  // Sums all inputs of `all` into its outputs; all tensors have both. Returns false if an integer sum does not fit.
+  // Sums all inputs of `all` into its outputs, by lanes; all tensors have both. Returns false if an integer sum does not fit.
   bool run(const Encoding& encoding, const TensorSequence& all);
 
  private:

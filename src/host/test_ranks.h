@@ -141,7 +141,8 @@ inline bool drive(const std::vector<std::unique_ptr<Rank>>& ranks) {
   }
 }
 
-// The sum as the network would have it: lane by lane with the reference kernels.
+// The sum as the network would have it: small floating-point ones in the order of the ranks, all others lane by lane, with the
+// reference kernels.
 template <typename T>
 std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::vector<T>>& inputs) {
   const int members = static_cast<int>(inputs.size());
@@ -149,6 +150,12 @@ std::vector<T> reference_sum(DataType type, ReduceOp op, const std::vector<std::
   const size_t lane_bytes = static_cast<size_t>(kernels::narrow_lane_bits(type, members, 0)) / 8;
   const size_t chunk = kPayload / lane_bytes;
   std::vector<T> sum(count);
+  if (is_floating(type) && count <= kMostValueChunks * chunk) {
+    std::vector<const uint8_t*> in_order;
+    for (const auto& input : inputs) in_order.push_back(reinterpret_cast<const uint8_t*>(input.data()));
+    kernels::plain::sum_in_order(type, in_order, count, op == ReduceOp::kAvg ? members : 1, type, sum.data());
+    return sum;
+  }
   for (size_t begin = 0; begin < count; begin += chunk) {
     const size_t n = std::min(chunk, count - begin);
     kernels::BlockScale scale;

@@ -8,6 +8,7 @@
 #include "src/job/job_spec.h"
 #include "wire/ids.h"
 #include "wire/parse.h"
+#include "wire/values.h"
 
 namespace netsum {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using List = google::protobuf::RepeatedField<uint32_t>;
 // The only element of a list that has none, because an empty list stands for the standard one.
 constexpr uint32_t kNone = 0;
+constexpr uint32_t kPartialFloats = wire::format_of_values(DataType::kFloat32, false);
 
 List or_standard(const List& list, std::initializer_list<uint32_t> standard) {
   return list.empty() ? List(standard.begin(), standard.end()) : list;
@@ -172,10 +174,14 @@ bool sums_values(const Capabilities& can) {
   return has_formats(formats_that(netsum_is_values), can);
 }
 
-Capabilities without_values(Capabilities can) {
+bool sums_partial_floats(const Capabilities& can) {
+  return contains(can.formats(), kPartialFloats);
+}
+
+Capabilities below_parent(Capabilities can) {
   List kept;
   for (const uint32_t format : can.formats())
-    if (!netsum_is_values(static_cast<uint8_t>(format))) kept.Add(format);
+    if (format == kPartialFloats || !netsum_is_values(static_cast<uint8_t>(format))) kept.Add(format);
   *can.mutable_formats() = kept;
   return can;
 }

@@ -32,8 +32,11 @@ std::vector<std::string> verify_modes_of(const Capabilities& can);
 void add_values(Capabilities* can);
 // Whether the formats include all formats of values.
 bool sums_values(const Capabilities& can);
-// The capabilities of a dataplane with a parent: without values, because the parent cannot add sums of values.
-Capabilities without_values(Capabilities can);
+// Whether the formats include SUM of float32 values: what the dataplanes of a hierarchy add are sums of float32.
+bool sums_partial_floats(const Capabilities& can);
+// The capabilities of a dataplane with a parent: of values only SUM of float32. Means and 16-bit types would be divided and
+// rounded at each level.
+Capabilities below_parent(Capabilities can);
 // The maximum number of members of a job.
 uint32_t most_members_of(const Capabilities& who);
 // The capabilities that both have, without fields of later releases.

@@ -45,8 +45,12 @@ TEST(Capabilities, ValuesAreSummedOnlyWhereAllCan) {
   EXPECT_FALSE(sums_values(common(values, standard_capabilities(1440))));
   EXPECT_FALSE(sums_values(common(values, Capabilities())));  // of an older release
   EXPECT_FALSE(sums_values(Capabilities()));
-  EXPECT_FALSE(sums_values(without_values(values)));
-  EXPECT_EQ(without_values(values).SerializeAsString(), standard_capabilities(1440).SerializeAsString());
+  EXPECT_FALSE(sums_values(below_parent(values)));
+  EXPECT_TRUE(sums_partial_floats(values) && sums_partial_floats(below_parent(values)));
+  EXPECT_TRUE(sums_partial_floats(common(values, below_parent(values))));
+  EXPECT_FALSE(sums_partial_floats(common(values, standard_capabilities(1440))));
+  EXPECT_EQ(below_parent(standard_capabilities(1440)).SerializeAsString(),
+            standard_capabilities(1440).SerializeAsString());
 }
 
 TEST(Capabilities, WordsAreCombinedOnlyWhereAllCan) {
@@ -56,7 +60,7 @@ TEST(Capabilities, WordsAreCombinedOnlyWhereAllCan) {
   EXPECT_TRUE(combines_words(words));
   EXPECT_FALSE(sums_values(words));
   EXPECT_TRUE(combines_words(common(words, words)));
-  EXPECT_TRUE(combines_words(without_values(words))) << "OR of ORs";
+  EXPECT_TRUE(combines_words(below_parent(words))) << "OR of ORs";
   EXPECT_FALSE(combines_words(common(words, standard_capabilities(1440))));
   EXPECT_FALSE(combines_words(common(words, Capabilities())));  // of an older release
   EXPECT_FALSE(combines_words(Capabilities()));
@@ -64,9 +68,9 @@ TEST(Capabilities, WordsAreCombinedOnlyWhereAllCan) {
 
 TEST(Capabilities, AMissingFormatOfValuesIsNamed) {
   Capabilities needs = standard_capabilities(1440);
-  needs.add_formats(NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
+  needs.add_formats(NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32));
   EXPECT_THAT(check_needs(job_that_needs(needs), standard_capabilities(1440), kWho).message(),
-              HasSubstr("needs sums of values (format 49)"));
+              HasSubstr("needs sums of values (format 113)"));
 }
 
 TEST(Capabilities, JobsWith8BitLanesNeedSumsAndMarks) {

@@ -27,6 +27,7 @@ struct Field {
   std::span<const char* const> values = {};  // their names; none: numbers are shown
 };
 constexpr const char* kVerifyNames[] = {"packet", "both", "sum"};  // netsum::Verify
+constexpr const char* kNumericsNames[] = {"auto", "fixed"};        // netsum::Numerics
 
 std::string text_of(const std::string& value, std::span<const char* const> names) {
   for (size_t i = 0; i < names.size(); ++i)
@@ -50,6 +51,7 @@ constexpr Field kFields[] = {
     {JobSpec::kSharesFieldNumber, "shares"},
     {JobSpec::kVerifyFieldNumber, "verify", true, kVerifyNames},
     {JobSpec::kPredictScalesFieldNumber, "predict_scales"},
+    {JobSpec::kNumericsFieldNumber, "numerics", true, kNumericsNames},
     {JobSpec::kNeedsFieldNumber, "needs (lane_bits)"},
 };
 

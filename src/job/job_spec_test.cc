@@ -81,7 +81,9 @@ INSTANTIATE_TEST_SUITE_P(
                  "with verify packet, and this rank asks for sum"},
         Mismatch{[](JobSpec& job) { job.set_verify(7); }, "with verify packet, and this rank asks for 7"},
         Mismatch{[](JobSpec& job) { job.set_predict_scales(true); },
-                 "with predict_scales 0, and this rank asks for 1"}));
+                 "with predict_scales 0, and this rank asks for 1"},
+        Mismatch{[](JobSpec& job) { job.set_numerics(1); },
+                 "with numerics auto, and this rank asks for fixed"}));
 
 TEST(JobSpec, AFieldOfALaterReleaseIsComparedAndNamedByItsNumber) {
   EXPECT_THAT(check_same(with_unknown_field(spec(), 99, 7), spec()).message(),

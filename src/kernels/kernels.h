@@ -163,6 +163,13 @@ void from_ordered_words(DataType type, bool complement, const uint8_t* words, si
 // out[i] = ~in[i], bytes.
 void invert(const void* in, size_t bytes, void* out);
 
+// --- Floating-point elements, added as such
+// The sum of `inputs`, of n elements each, in float32 and in their order: ((input 0 + input 1) + input 2) and so on, divided by
+// `divisor` in float32, and then rounded to the type `to`, once. NaN results are canonical, everything else is IEEE 754.
+// `to` is `type`, or one of the two is float32. `out` may be one of the inputs, if its elements are not larger.
+void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
+                  void* out);
+
 // --- In an aggregator that gets values
 // One block of each member: member m's values begin at first + m * stride.
 struct Values {
@@ -173,11 +180,9 @@ struct Values {
 
   const uint8_t* of(int member) const { return first + static_cast<size_t>(member) * stride; }
 };
-// What the members would decode if they scanned, agreed on a scale, encoded in lanes of narrow_lane_bits `lane_bits`, and
-// had their lanes added: the same bits. `scratch` has 16 bytes per element; `out` may not overlap the values. Returns false
-// if an integer sum does not fit `type`.
-bool sum_values(DataType type, int lane_bits, bool average, const Values& values, std::span<uint8_t> scratch,
-                void* out);
+// Their sum or mean, in the order of the members. Returns false if an integer sum does not fit `type`. `out` may not overlap
+// the values.
+bool sum_values(DataType type, bool average, const Values& values, void* out);
 
 // --- Copying
 // memcpy for what this core will not read again soon: the stores of large copies go past the cache, so the
@@ -218,6 +223,8 @@ void max_lanes32(uint8_t* acc, const uint8_t* lanes, size_t n);
 void max_lanes64(uint8_t* acc, const uint8_t* lanes, size_t n);
 void or_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
 void xor_lanes(uint8_t* acc, const uint8_t* lanes, size_t bytes);
+void sum_in_order(DataType type, std::span<const uint8_t* const> inputs, size_t n, int divisor, DataType to,
+                  void* out);
 uint64_t nh(const uint8_t* payload, size_t bytes, const uint32_t* key);
 }  // namespace plain
 

@@ -1,10 +1,10 @@
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 
 #include "src/base/assert.h"
 #include "src/kernels/kernels.h"
+#include "wire/ids.h"
 
 namespace netsum::kernels {
 namespace {
@@ -29,41 +29,15 @@ bool sum_integers(const Values& values, uint8_t* out) {
 
 }  // namespace
 
-bool sum_values(DataType type, int lane_bits, bool average, const Values& values, std::span<uint8_t> scratch,
-                void* out) {
+bool sum_values(DataType type, bool average, const Values& values, void* out) {
   auto* const bytes = static_cast<uint8_t*>(out);
   if (type == DataType::kInt32) return sum_integers<int32_t, int64_t>(values, bytes);
   if (type == DataType::kInt64) return sum_integers<int64_t, __int128>(values, bytes);
-
-  const size_t n = values.count;
-  const int members = values.members;
-  BlockScale agreed;
-  for (int member = 0; member < members; ++member) {
-    const BlockScale own = scan(type, values.of(member), n, members);
-    agreed.exponent = std::max(agreed.exponent, own.exponent);
-    agreed.wide = std::max(agreed.wide, own.wide);
-  }
-  const bool halves = lane_bits == 16;
-  const auto encode = agreed.wide != 0 ? (halves ? to_wide_lanes32 : to_lanes64)
-                      : halves         ? to_lanes16
-                                       : to_lanes32;
-  const size_t lane_bytes = (halves ? 2 : 4) * (agreed.wide != 0 ? 2 : 1);
-  NETSUM_ASSERT(2 * n * lane_bytes <= scratch.size());
-  uint8_t* const sum = scratch.data();
-  uint8_t* const lanes = sum + n * lane_bytes;
-  encode(type, values.of(0), n, agreed.exponent, members, sum);
-  for (int member = 1; member < members; ++member) {
-    encode(type, values.of(member), n, agreed.exponent, members, lanes);
-    const bool overflow = add_lanes(lane_bytes, sum, lanes, n * lane_bytes);
-    NETSUM_ASSERT(!overflow);  // lanes have headroom for so many members
-  }
-  if (!agreed.wide) {
-    (halves ? from_lanes16 : from_lanes32)(type, sum, n, agreed.exponent, members, average, out);
-  } else if (halves) {
-    from_wide_lanes32(type, sum, n, agreed.exponent, members, average, out);
-  } else {
-    return from_lanes64(type, sum, n, agreed.exponent, members, average, out);
-  }
+  const auto members = static_cast<size_t>(values.members);
+  std::array<const uint8_t*, NETSUM_MAX_MEMBERS> inputs;
+  NETSUM_ASSERT(members <= inputs.size());
+  for (size_t member = 0; member < members; ++member) inputs[member] = values.of(static_cast<int>(member));
+  sum_in_order(type, {inputs.data(), members}, values.count, average ? values.members : 1, type, out);
   return true;
 }
 

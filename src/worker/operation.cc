@@ -62,6 +62,7 @@ Operation::Operation(uint64_t number, OperationSpec spec, int members, const Enc
       all_outputs_(std::ranges::all_of(elements_.tensors(), has_output)),
       encoding_(make_encoding(encoding_of(encoding, spec), spec.type, spec.op, members)),
       role_(std::move(spec.role)),
+      partial_sums_(spec.joint.summed),
       none_alone_(!goes_to_one_alone(role_, elements_.tensors().size())) {
   uint64_t hash = hash_of(number);
   if (spec.joint.context != 0) hash = netsum_mix64(hash + spec.joint.context);
@@ -144,10 +145,9 @@ void Operation::copy_own(const Elements& elements) const {
   });
 }
 
-bool Operation::can_send_values(uint32_t payload_bytes) const {
+bool Operation::is_of_values(uint32_t payload_bytes) const {
   return encoding_->value_format() != NETSUM_FORMAT_NONE && elements_.inputs() == 1 &&
-         chunks(payload_bytes) <= kMostValueChunks &&
-         (elements_.tensors().size() == 1 || !encoding_->separates_tensors());
+         chunks(payload_bytes) <= kMostValueChunks;
 }
 
 size_t Operation::chunks(uint32_t payload_bytes) const {
@@ -217,6 +217,25 @@ void Operation::copy_out(const uint8_t* from, size_t begin, size_t n) const {
   const size_t element = size_of(type());
   elements_.for_each_run(begin, n, [&](const Run& run) {
     if (run.output != nullptr) kernels::copy_out(run.output, from + run.done * element, run.count * element);
+  });
+}
+
+void Operation::copy_in_floats(const Elements& elements, uint8_t* to) const {
+  elements.for_each_run([&](const Run& run) {
+    uint8_t* const first = to + run.done * sizeof(float);
+    if (run.input == nullptr)
+      std::memset(first, 0, run.count * sizeof(float));
+    else
+      kernels::sum_in_order(type(), {&run.input, 1}, run.count, 1, DataType::kFloat32, first);
+  });
+}
+
+void Operation::copy_out_floats(const uint8_t* from, const Elements& elements, int summands) const {
+  const int divisor = op_ == ReduceOp::kAvg ? summands : 1;
+  elements.for_each_run([&](const Run& run) {
+    if (run.output == nullptr) return;
+    const uint8_t* const first = from + run.done * sizeof(float);
+    kernels::sum_in_order(DataType::kFloat32, {&first, 1}, run.count, divisor, type(), run.output);
   });
 }
 

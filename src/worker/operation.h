@@ -17,12 +17,14 @@
 
 namespace netsum {
 
-// An operation of more chunks never sends values. Such ones gain little: their scales are agreed on while data is on its
-// way. And values cost an aggregator more than lanes.
+// An operation of more chunks is not summed as values. Such ones gain little time: their scales are agreed on while data is on
+// its way. And an aggregator needs memory for the values of all members.
 inline constexpr size_t kMostValueChunks = 16;
 
 // Set when one rank contributes for several ranks of its host, as part of a larger operation.
 struct Joint {
+  // The input is the sum of theirs in float32, which is added as such. Otherwise there are further inputs.
+  bool summed = false;
   // Further inputs. The tensors of the operation are then contiguous in memory, and so are those of each further
   // input; the lanes are the sums over all inputs.
   std::vector<const void*> more_inputs;
@@ -120,14 +122,22 @@ class Operation {
   bool needs_result(const Elements& elements) const;
   void copy_own(const Elements& elements) const;
 
-  // Whether an aggregator can be given the elements as they are, and gives back the same sums as by lanes: the operation is
-  // small, and all elements of a chunk are treated alike. Equal on all ranks.
-  bool can_send_values(uint32_t payload_bytes) const;
+  // Whether the elements are summed as values where all that sum can: the operation is small. Equal on all ranks.
+  bool is_of_values(uint32_t payload_bytes) const;
+  // Whether a packet has room for the elements of a chunk as float32. Floating-point types only.
+  bool fits_floats(uint32_t payload_bytes) const {
+    return is_floating(type()) && encoding_->chunk_elements(payload_bytes) * sizeof(float) <= payload_bytes;
+  }
+  // Joint::summed
+  bool is_of_partial_sums() const { return partial_sums_; }
 
   // Copies elements without encoding: from the inputs to `to` (zeros where this rank does not contribute), and from `from`
   // to the outputs (where it receives).
   void copy_in(size_t begin, size_t n, uint8_t* to) const;
   void copy_out(const uint8_t* from, size_t begin, size_t n) const;
+  // The same with the elements as float32, which are sums over `summands` inputs when they come out. Floating-point types only.
+  void copy_in_floats(const Elements& elements, uint8_t* to) const;
+  void copy_out_floats(const uint8_t* from, const Elements& elements, int summands) const;
 
   // Chunks of scale groups (see stripe.h) that are not finished, over all stripes. The operation ends at 0.
   size_t chunks_left = 0;
@@ -147,6 +157,7 @@ class Operation {
   const bool all_inputs_, all_outputs_;  // of all tensors: then no runs have to be looked at
   const std::unique_ptr<const Encoding> encoding_;
   const Role role_;
+  const bool partial_sums_;
   const bool none_alone_;  // no tensor goes to this rank alone
   uint32_t signature_ = 0;
 };

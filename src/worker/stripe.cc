@@ -46,8 +46,9 @@ Stripe::Stripe(const StripeOptions& options)
   NETSUM_ASSERT(options.data_slots > 0 && options.scale_slots > 0);
   NETSUM_ASSERT(options.payload_bytes >= wire::kMinPayload &&
                 options.payload_bytes % NETSUM_PAYLOAD_MULTIPLE == 0);
-  NETSUM_ASSERT(sums_ == nullptr || !(options.sums_values || options.takes_no_lanes || options.takes_brief ||
-                                      options.predicts_scales));
+  NETSUM_ASSERT(sums_ == nullptr ||
+                !(options.sums_values || options.sums_partial_floats || options.takes_no_lanes ||
+                  options.takes_brief || options.predicts_scales));
   for (ScaleGroup& group : scale_groups_) group.agreed.resize(options.payload_bytes);
   for (ScaleGroup& group : scale_groups_) group.own.resize(sums_ != nullptr ? options.payload_bytes : 0);
   if (options.predicts_scales) {

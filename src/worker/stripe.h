@@ -70,7 +70,9 @@ struct StripeOptions {
   uint32_t tag = NETSUM_TAG_KEYED;  // NETSUM_TAG_*: what is in the check field of packets
   uint32_t data_slots = 256;
   uint32_t scale_slots = 4;
-  bool sums_values = false;      // the aggregator takes values in scale slots; equal on all ranks
+  bool sums_values = false;  // the aggregator takes values in scale slots; equal on all ranks
+  // It takes SUM of float32 alone: its members, or those of another level of a hierarchy, are not single ranks.
+  bool sums_partial_floats = false;
   bool takes_no_lanes = false;   // the aggregator takes contributions without lanes
   bool takes_brief = false;      // the aggregator can leave out the lanes of a member's result
   bool predicts_scales = false;  // data need not wait for the agreement on scales; equal on all ranks
@@ -350,6 +352,8 @@ class Stripe {
   void open_group(int64_t now_us, Stream* stream, Share* share, uint32_t slot);
   void take_begun(Stream* stream);
   bool sends_values(const Operation& operation) const;
+  // Values in float32, which this rank divides and rounds to the type.
+  bool sends_partial_floats() const { return !options_.sums_values; }
   Step agree_step(Share* share, ScaleGroup* group);
   Step values_step(Share* share, ScaleGroup* group);
   Step first_step(Share* share, ScaleGroup* group);

@@ -164,7 +164,10 @@ Status Stripe::deliver(const Step& step, const uint8_t* payload) {
   }
   if (step.kind == StepKind::kConfirm) return take_counts(step, payload);
   if (step.kind == StepKind::kValues) {
-    step.operation->copy_out(payload, step.chunk.begin, step.chunk.count);
+    if (sends_partial_floats())
+      step.operation->copy_out_floats(payload, step.chunk, options_.summands);
+    else
+      step.operation->copy_out(payload, step.chunk.begin, step.chunk.count);
     return Status();
   }
   if (step.brief) {

@@ -6,6 +6,7 @@
 #include "src/base/assert.h"
 #include "src/kernels/packet_check.h"
 #include "src/worker/stripe.h"
+#include "wire/values.h"
 
 namespace netsum {
 uint64_t Stripe::next_chunk(size_t number) const {
@@ -152,7 +153,11 @@ bool Stripe::opens_in(uint32_t slot) const {
 }
 
 bool Stripe::sends_values(const Operation& operation) const {
-  return options_.sums_values && operation.can_send_values(options_.payload_bytes);
+  // An aggregator adds one value of each of its members.
+  const bool one_each = options_.summands <= options_.world_size || operation.is_of_partial_sums();
+  if (!one_each || !operation.is_of_values(options_.payload_bytes)) return false;
+  return options_.sums_values ||
+         (options_.sums_partial_floats && operation.fits_floats(options_.payload_bytes));
 }
 
 void Stripe::open_group(int64_t now_us, Stream* stream, Share* share, uint32_t slot) {
@@ -238,9 +243,11 @@ Stripe::Step Stripe::values_step(Share* share, ScaleGroup* group) {
   step.kind = StepKind::kValues;
   step.index = static_cast<uint32_t>(chunk_index(operation, share->next_chunk++));
   step.chunk = operation.chunk(step.index, lane_room_);
-  step.packet.format = operation.encoding().value_format();
-  step.packet.payload_bytes =
-      static_cast<uint32_t>((step.chunk.count * size_of(operation.type()) + 7) / 8 * 8);
+  const bool floats = sends_partial_floats();
+  step.packet.format =
+      floats ? wire::format_of_values(DataType::kFloat32, false) : operation.encoding().value_format();
+  const size_t element = floats ? sizeof(float) : size_of(operation.type());
+  step.packet.payload_bytes = static_cast<uint32_t>((step.chunk.count * element + 7) / 8 * 8);
   return step;
 }
 
@@ -385,7 +392,10 @@ uint32_t Stripe::build_contribution(int64_t now_us, uint32_t slot_index, uint8_t
     write_counts(group_in(step.scale_slot), step.packet.payload_bytes, lanes);
   } else if (step.kind == StepKind::kValues) {
     std::memset(lanes + step.packet.payload_bytes - 8, 0, 8);
-    step.operation->copy_in(step.chunk.begin, step.chunk.count, lanes);
+    if (sends_partial_floats())
+      step.operation->copy_in_floats(step.chunk, lanes);
+    else
+      step.operation->copy_in(step.chunk.begin, step.chunk.count, lanes);
   } else {
     step.operation->encode(step.chunk, step.packet, lanes);
   }

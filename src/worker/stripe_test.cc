@@ -349,5 +349,57 @@ TEST_F(ValuesTest, ALostContributionIsFoundAndSentAgainFromTheTensor) {
   EXPECT_EQ(stripe_.counters().retransmissions.get(), 1u);
 }
 
+class PartialFloatsTest : public StripeTest {
+ protected:
+  PartialFloatsTest()
+      : StripeTest([] {
+          StripeOptions options = StripeTest::options();
+          options.sums_partial_floats = true;
+          options.summands = options.world_size;
+          return options;
+        }()) {
+    connect();
+  }
+  // One element of 2 in bfloat16.
+  std::unique_ptr<Operation> mean_of_bfloat16(int lane_bits) {
+    OperationSpec spec;
+    spec.type = DataType::kBFloat16;
+    spec.op = ReduceOp::kAvg;
+    spec.tensors = {{&element_, &element_, 1}};
+    spec.deadline_us = INT64_MAX;
+    return std::make_unique<Operation>(0, spec, stripe_.options().world_size,
+                                       EncodingOptions{.lane_bits = lane_bits});
+  }
+  uint16_t element_ = 0x4000;
+};
+
+TEST_F(PartialFloatsTest, TheRankDividesAndRoundsTheSumInFloat32) {
+  operation_ = mean_of_bfloat16(32);
+  operation_->chunks_left = operation_->chunks(64);
+  stripe_.enqueue(operation_.get());
+  const std::vector<Sent> sent = collect();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].fields.format, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32));
+  EXPECT_EQ(sent[0].payload, (std::vector<uint8_t>{0, 0, 0, 0x40, 0, 0, 0, 0}));
+  // 3.01: a third is 1.00333, which is 1 in bfloat16.
+  ASSERT_TRUE(answer(sent[0], NETSUM_TYPE_RESULT, {0xD7, 0xA3, 0x40, 0x40, 0, 0, 0, 0}).ok());
+  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_EQ(element_, 0x3F80);
+}
+
+TEST_F(PartialFloatsTest, WhatDoesNotFitAPacketInFloat32TravelsInLanes) {
+  operation_ = mean_of_bfloat16(16);
+  operation_->chunks_left = operation_->chunks(64);
+  stripe_.enqueue(operation_.get());
+  EXPECT_EQ(collect().at(0).fields.format, NETSUM_FORMAT_MAX_U8);
+}
+
+TEST_F(PartialFloatsTest, IntegersTravelInLanes) {
+  memory_ = {1, 2, 3};
+  operation_ = integers(0, &memory_);
+  stripe_.enqueue(operation_.get());
+  EXPECT_EQ(collect().at(0).fields.format, NETSUM_FORMAT_MAX_U8);
+}
+
 }  // namespace
 }  // namespace netsum

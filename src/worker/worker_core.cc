@@ -73,11 +73,10 @@ WorkerCore::WorkerCore(const WorkerOptions& options)
     stripe.index = static_cast<uint32_t>(i);
     stripe.chunk_map = chunk_map_;
     stripe.names = options_.names;
-    // An aggregator sums one input of each of its members.
-    stripe.sums_values &= options_.summands == options.world_size;
     stripe.summands = options_.summands;
     if (stripe.sum_key.has_value())
-      stripe.sums_values = stripe.takes_no_lanes = stripe.takes_brief = stripe.predicts_scales = false;
+      stripe.sums_values = stripe.sums_partial_floats = stripe.takes_no_lanes = stripe.takes_brief =
+          stripe.predicts_scales = false;
     // Chunks have the same size on all stripes.
     NETSUM_ASSERT(payload_bytes == 0 || payload_bytes == stripe.payload_bytes);
     payload_bytes = stripe.payload_bytes;

@@ -556,7 +556,7 @@ Vector no_lanes_vector() {
   }
   w.contribute(0, without_lanes(r), lanes32({0, 0, 0, 8}), "two words").expect_drop("bad_length");
   Round values = without_lanes(r);
-  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32);
+  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32);
   w.contribute(0, values, no_lanes(8), "in place of values").expect_drop("bad_format");
   Bytes probe = w.probe(0, r);
   probe[3] = NETSUM_FLAG_NO_LANES;
@@ -626,7 +626,7 @@ Vector brief_vector() {
   probe[3] = NETSUM_FLAG_BRIEF;
   w.feed(0, "a brief probe", probe).expect_drop("bad_flags");
   Round values = brief({.slot = 2, .round = 1, .chunk = 4});
-  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32);
+  values.format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32);
   w.contribute(0, values, lanes32({1, 2}), "values").expect_drop("bad_format");
   return w.done();
 }
@@ -692,9 +692,8 @@ Vector round_wrap() {
   return w.done();
 }
 
-// With two members a block below 2 has the quantum 2^-29: 1e-9 is rounded to one quantum, as in lanes.
+// Floats are added one after the other, in the order of the members and not of the packets.
 Vector values() {
-  constexpr float kQuantum = 1.0f / (1 << 29);
   const auto floats = [](const std::vector<float>& elements) {
     std::vector<int32_t> bits;
     for (const float element : elements) bits.push_back(std::bit_cast<int32_t>(element));
@@ -703,51 +702,80 @@ Vector values() {
   const auto round_of = [](uint32_t round, uint8_t format) {
     return Round{.slot = 2, .round = round, .chunk = 4, .format = format};
   };
+  const auto halves = [](const std::vector<int16_t>& bits) { return lanes16(bits); };
   VectorJob job = usual_job();
+  job.members = 3;
   job.sums_values = true;
   VectorWriter w(
       "values", "the scale slots of a job take values of elements, and answer with their sum or mean", {job});
   w.everybody_says_hello();
-  const Round sum = round_of(1, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32));
-  w.contribute(1, sum, floats({0.5f, 1e-9f}));
-  w.contribute(1, sum, floats({0.5f, 1e-9f}), "member 1 again").expect_drop("duplicate");
-  w.ask(1, sum, "member 0 has not contributed").expect_status(1, sum, 2, false);
-  w.contribute(0, sum, floats({1.0f, 1e-9f})).expect_result_for_all(sum, floats({1.5f, 2 * kQuantum}));
-  w.contribute(1, sum, floats({0.5f, 1e-9f}), "member 1 lost the result")
-      .expect_result_for(1, sum, floats({1.5f, 2 * kQuantum}));
+  const Round sum = round_of(1, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32));
+  w.contribute(1, sum, floats({-1e8f, 1e9f}));
+  w.contribute(1, sum, floats({-1e8f, 1e9f}), "member 1 again").expect_drop("duplicate");
+  w.ask(1, sum, "members 0 and 2 have not contributed").expect_status(1, sum, 2, false);
+  w.contribute(2, sum, floats({1e-3f, 2.3f}));
+  w.contribute(0, sum, floats({1e8f, 2.3f})).expect_result_for_all(sum, floats({1e-3f, 2.3f + 1e9f + 2.3f}));
+  w.contribute(1, sum, floats({-1e8f, 1e9f}), "member 1 lost the result")
+      .expect_result_for(1, sum, floats({1e-3f, 2.3f + 1e9f + 2.3f}));
 
-  const Round mean = round_of(2, NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32));
-  w.contribute(0, mean, floats({1.0f, 1e-9f}));
-  w.contribute(1, mean, floats({0.5f, 1e-9f})).expect_result_for_all(mean, floats({0.75f, kQuantum}));
+  const Round mean = round_of(2, NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32));
+  w.contribute(0, mean, floats({1.0f, 1e-3f}));
+  w.contribute(2, mean, floats({0.5f, -1e8f}));
+  w.contribute(1, mean, floats({1.0f, 1e8f})).expect_result_for_all(mean, floats({2.5f / 3, 0.0f}));
 
-  const float inf = std::numeric_limits<float>::infinity();
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float tiny = std::numeric_limits<float>::denorm_min();
   const Round special = round_of(3, sum.format);
-  w.contribute(0, special, floats({inf, inf, -0.0f, 1.0f}));
-  w.contribute(1, special, floats({1.0f, -inf, -0.0f, 1e-9f}))
-      .expect_result_for_all(special,
-                             floats({inf, std::numeric_limits<float>::quiet_NaN(), 0.0f, 1.0f + kQuantum}));
+  w.contribute(2, special, floats({1.0f, -0.0f, tiny, -3e38f, nan, 1.0f}));
+  w.contribute(0, special, floats({inf, -0.0f, tiny, 3e38f, 1.0f, inf}));
+  w.contribute(1, special, floats({1.0f, -0.0f, tiny, 3e38f, 1.0f, -inf}))
+      .expect_result_for_all(special, floats({inf, -0.0f, 3 * tiny, inf, nan, nan}));
 
   Round integers = round_of(4, NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32));
   w.contribute(0, integers, lanes32({INT32_MAX, -5}));
-  w.contribute(1, integers, lanes32({1, 3}));
+  w.contribute(1, integers, lanes32({2, 3}));
+  w.contribute(2, integers, lanes32({-1, 0}));
   integers.flags = NETSUM_FLAG_OVERFLOW;
   w.expect_result_for_all(integers, lanes32({INT32_MIN, -2}));
 
   const Round lanes = round_of(5, NETSUM_FORMAT_MAX_U8);
   w.contribute(0, lanes, {1, 9, 3, 4, 5, 6, 7, 8});
+  w.contribute(2, lanes, {1, 2, 3, 4, 5, 6, 7, 8});
   w.contribute(1, lanes, {2, 8, 3, 4, 5, 6, 7, 8}).expect_result_for_all(lanes, {2, 9, 3, 4, 5, 6, 7, 8});
 
-  const Round mixed = round_of(6, sum.format);
+  // 1, 2^-8 and 2^-8: in float32 their sum is 1 + 2^-7; each addition in bfloat16 would be rounded to 1.
+  const Round bfloat = round_of(6, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_BF16));
+  w.contribute(0, bfloat, halves({0x3F80, 0x7F7F, 0, 0}));
+  w.contribute(1, bfloat, halves({0x3B80, 0x7F7F, 0, 0}));
+  w.contribute(2, bfloat, halves({0x3B80, 0x0000, 0, 0}))
+      .expect_result_for_all(bfloat, halves({0x3F81, 0x7F80, 0, 0}));
+
+  // 2048, 1 and 1: 2050. 65504 times 3, divided by 3 in float32: 65504.
+  const Round half = round_of(7, NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F16));
+  w.contribute(0, half, halves({0x6800, 0x7BFF, 0, 0}));
+  w.contribute(1, half, halves({0x3C00, 0x7BFF, 0, 0}));
+  w.contribute(2, half, halves({0x3C00, 0x7BFF, 0, 0}))
+      .expect_result_for_all(half, halves({0x6801, 0x7C00, 0, 0}));
+  const Round half_mean = round_of(8, NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F16));
+  w.contribute(0, half_mean, halves({0x6800, 0x7BFF, 0, 0}));
+  w.contribute(1, half_mean, halves({0x6800, 0x7BFF, 0, 0}));
+  w.contribute(2, half_mean, halves({0x6800, 0x7BFF, 0, 0}))
+      .expect_result_for_all(half_mean, halves({0x6800, 0x7BFF, 0, 0}));
+
+  const Round mixed = round_of(9, sum.format);
   w.contribute(0, mixed, floats({1.0f, 2.0f}));
-  const Round other = round_of(6, NETSUM_FORMAT_SUM_I32);
+  const Round other = round_of(9, NETSUM_FORMAT_SUM_I32);
   w.contribute(1, other, lanes32({1, 2}), "member 1 sends lanes of the same chunk");
-  w.expect({0, 1}, "the members differ", w.error(other, 1));
+  w.expect({0, 1, 2}, "the members differ", w.error(other, 1));
 
   Round data = round_of(1, sum.format);
   data.slot = 0;
   w.contribute(0, data, floats({1.0f, 2.0f}), "values in a data slot").expect_drop("bad_format");
-  const Round no_mean = round_of(7, NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_I32));
-  w.contribute(0, no_mean, lanes32({1, 2}), "there is no mean of integers").expect_drop("bad_format");
+  for (const int format :
+       {NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_VALUE_I32), 0x31, 0x35, 0x41, 0x74, 0x80})
+    w.contribute(0, round_of(10, static_cast<uint8_t>(format)), lanes32({1, 2}),
+                 "an unknown format of values")
+        .expect_drop("bad_format");
   return w.done();
 }
 
@@ -756,7 +784,7 @@ Vector values_refused() {
                  "a job whose dataplane cannot sum values refuses them, as unknown formats");
   w.everybody_says_hello();
   const Round values{
-      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32)};
+      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
   w.contribute(0, values, lanes32({1, 2})).expect_drop("bad_format");
   return w.done();
 }
@@ -788,6 +816,29 @@ Vector words_in_a_hierarchy() {
            above.contribution(2, r, lanes64({0x03, INT64_MIN})));
   w.feed(kAbove, "the OR of all racks", above.result(r, lanes64({0xF3, INT64_MIN | 1})));
   w.expect_result_for_all(r, lanes64({0xF3, INT64_MIN | 1}));
+  return w.done();
+}
+
+Vector values_in_a_hierarchy() {
+  VectorJob job = usual_job();
+  job.sums_values = true;
+  job.parent = kParent;
+  VectorWriter w("values_in_a_hierarchy", "the float32 sum of a rack is sent to the parent", {job});
+  const VectorWriter above = writer_above();
+  w.feed(0, "member 0 says hello", w.hello(0, 1000));
+  w.expect({kAbove}, "a HELLO to the parent first", above.hello(2, 1000));
+  w.feed(kAbove, "the parent's welcome", above.welcome(2, 1000));
+  w.everybody_says_hello();
+  const Round r{
+      .slot = 2, .round = 1, .chunk = 4, .format = NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32)};
+  const Bytes sum = lanes32({0x40000000, 0x7FC00000});
+  w.contribute(1, r, lanes32({0x3F800000, 0x3F800000}));
+  w.contribute(0, r, lanes32({0x3F800000, 0x7F800001}));
+  w.expect({kAbove}, "1 + 1 and NaN + 1, as member 2's contribution", above.contribution(2, r, sum));
+  w.contribute(1, r, lanes32({0x3F800000, 0x3F800000}), "member 1 has no result yet");
+  w.expect({kAbove}, "the sum again", above.contribution(2, r, sum));
+  w.feed(kAbove, "the sum of all racks", above.result(r, lanes32({0x40400000, 0x7FC00000})));
+  w.expect_result_for_all(r, lanes32({0x40400000, 0x7FC00000}));
   return w.done();
 }
 
@@ -926,6 +977,7 @@ std::vector<Vector> make_vectors() {
                              hierarchy(),
                              values(),
                              values_refused(),
+                             values_in_a_hierarchy(),
                              words(),
                              words_in_a_hierarchy(),
                              no_lanes_vector(),

@@ -89,8 +89,8 @@ class Traffic {
     // Each round has its format and length, so that members agree most of the time.
     f.format = formats_[f.round % formats_.size()];
     // In the scale slot, mostly.
-    static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_F32),
-                                          NETSUM_FORMAT(NETSUM_OP_AVG_VALUES, NETSUM_VALUE_F32),
+    static constexpr uint8_t kValues[] = {NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32),
+                                          NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32),
                                           NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32),
                                           NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I64)};
     if (f.slot == 2 ? f.round % 3 != 0 : f.round % 31 == 0) f.format = kValues[f.round / 3 % 4];

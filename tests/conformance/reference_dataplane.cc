@@ -19,39 +19,15 @@ T element(const Bytes& bytes, size_t index) {
   return value;
 }
 
-// docs/numerics.md, in double arithmetic.
+// docs/numerics.md: float32 additions, in the order of the members.
 void sum_floats(const std::map<uint16_t, Bytes>& values, size_t count, bool average, uint8_t* out) {
-  const int members = static_cast<int>(values.size());
-  int exponent = 0;
-  for (const auto& [member, bytes] : values) {
-    for (size_t i = 0; i < count; ++i) {
-      const float x = element<float>(bytes, i);
-      int e = 0;
-      if (std::isfinite(x) && x != 0) {
-        std::frexp(x, &e);
-        exponent = std::max({exponent, e + 126, 1});
-      }
-    }
-  }
-  int quantum_bits = 31;
-  for (int headroom = 1; headroom < members; headroom *= 2) --quantum_bits;
-  const int quantum = exponent - 126 - quantum_bits;
   for (size_t i = 0; i < count; ++i) {
-    double sum = 0, specials = 0;
-    for (const auto& [member, bytes] : values) {
-      const double x = element<float>(bytes, i);
-      if (!std::isfinite(x)) {
-        specials += x;
-      } else if (exponent != 0) {
-        sum += std::nearbyint(std::ldexp(x, -quantum));
-      }
-    }
-    float result = static_cast<float>(exponent == 0 ? 0.0 : std::ldexp(sum, quantum));
-    if (average) result /= static_cast<float>(members);
-    if (specials != 0) result = static_cast<float>(specials);  // NaN is not 0 either
-    if (std::isnan(result)) result = std::numeric_limits<float>::quiet_NaN();
-    if (result == 0) result = 0;  // no -0
-    std::memcpy(out + i * sizeof result, &result, sizeof result);
+    auto member = values.begin();
+    float sum = element<float>(member->second, i);
+    while (++member != values.end()) sum += element<float>(member->second, i);
+    if (average) sum /= static_cast<float>(values.size());
+    if (std::isnan(sum)) sum = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(out + i * sizeof sum, &sum, sizeof sum);
   }
 }
 
@@ -70,14 +46,15 @@ bool sum_integers(const std::map<uint16_t, Bytes>& values, size_t count, uint8_t
 
 // Returns 1 if a sum does not fit its type. float32, int32 and int64 only.
 int sum_values(const netsum_fields& f, const std::map<uint16_t, Bytes>& values, uint8_t* out) {
-  switch (f.format & 15) {
-    case NETSUM_VALUE_F32:
-      sum_floats(values, f.payload_bytes / 4, f.format >> 4 == NETSUM_OP_AVG_VALUES, out);
+  switch (f.format) {
+    case NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32):
+    case NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32):
+      sum_floats(values, f.payload_bytes / 4, f.format >> 4 == NETSUM_OP_AVG_FLOATS, out);
       return 0;
-    case NETSUM_VALUE_I32:
+    case NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32):
       return !sum_integers<int32_t>(values, f.payload_bytes / 4, out);
     default:
-      NETSUM_ASSERT((f.format & 15) == NETSUM_VALUE_I64);
+      NETSUM_ASSERT(f.format == NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I64));
       return !sum_integers<int64_t>(values, f.payload_bytes / 8, out);
   }
 }

@@ -221,11 +221,10 @@ SERVER_BUGS = [
     Bug("server", "values_in_data_slots", "data slots take values, for which they have no room", SLOT,
         "  if (netsum_is_values(f->format) && f->slot + rules->value_slots < rules->slots)",
         "  if (netsum_is_values(f->format) && rules->value_slots == 0)", "vectors_test"),
-    Bug("server", "own_scale_of_values", "values are encoded with the last member's scale", "src/kernels/sum_values.cc",
-        "    agreed.exponent = std::max(agreed.exponent, own.exponent);", "    agreed.exponent = own.exponent;",
-        "vectors_test"),
-    Bug("server", "values_not_wide", "infinities and NaNs among values are not seen", "src/kernels/sum_values.cc",
-        "    agreed.wide = std::max(agreed.wide, own.wide);\n", "", "encoding_test"),
+    Bug("server", "values_as_they_arrive", "values are added in the order of arrival", CORE,
+        "values + size_t{fields.member} * job.rules.payload_bytes, payload,",
+        "values + size_t(__builtin_popcountll(slots_[job.first_slot + fields.slot].rounds[bank].seen) - 1) * "
+        "job.rules.payload_bytes, payload,", "vectors_test"),
 ]
 
 CODEC_BUGS = [

@@ -187,7 +187,7 @@ struct Job {
     scenario.seed = seed;
     scenario.aggregators = 1 + static_cast<int>(rng.below(3));
     scenario.racks = rng.chance(0.3) ? 2 : 0;
-    scenario.jobs[0].sums_values = scenario.racks == 0 && rng.chance(0.5);
+    scenario.jobs[0].sums_values = rng.chance(0.5);
     for (LinkOptions* link :
          {&scenario.worker_up, &scenario.worker_down, &scenario.aggregator_up, &scenario.aggregator_down}) {
       link->loss = rng.chance(0.5) ? rng.unit() * 0.05 : 0;

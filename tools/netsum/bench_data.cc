@@ -8,6 +8,7 @@
 
 #include "src/base/rng.h"
 #include "src/kernels/kernels.h"
+#include "wire/ids.h"
 
 // Every element is a multiple of a step, so the exact sum is an integer sum. Floating-point elements are (odd integer of the
 // type's precision) x 2^-(0..8) x 2^-precision x 2^scale: their magnitudes are below 2^scale and differ within a block, so
@@ -18,6 +19,8 @@ namespace {
 
 constexpr int kSpread = 8;  // binades over which magnitudes within a block differ
 constexpr size_t kBlock = 4096;
+constexpr size_t kMostSmallBytes =
+    size_t{16} * NETSUM_MAX_PAYLOAD;  // with the largest MTU (docs/numerics.md)
 
 int precision_bits(DataType type) {
   switch (type) {
@@ -150,12 +153,15 @@ double BenchData::step_size(TensorId id) const {
   return is_floating(type_) ? std::ldexp(1.0, scale_of(id) - precision_bits(type_) - kSpread) : 1.0;
 }
 
-BenchData::Tolerance BenchData::tolerance(TensorId id) const {
+BenchData::Tolerance BenchData::tolerance(TensorId id, size_t count) const {
   // Each rank rounds to a quantum of the block's largest magnitude, which is below 2^scale.
   const int lane_bits = kernels::narrow_lane_bits(type_, world_size_, lane_bits_);
   const double quantum = std::ldexp(1.0, scale_of(id) - kernels::quantum_bits(world_size_, lane_bits));
   // 8-bit lanes limit the largest elements, by a whole quantum at most.
   double error = world_size_ * quantum * (lane_bits == 8 ? 1 : 0.5);
+  // Small tensors are added in binary32: each addition rounds a sum of magnitudes below 2^scale.
+  const bool small = lane_bits != 8 && count * size_of(type_) <= kMostSmallBytes;
+  if (small) error = std::max(error, (world_size_ - 1) * world_size_ * std::ldexp(1.0, scale_of(id) - 24));
   if (op_ == ReduceOp::kAvg) error /= world_size_;
   // The sum is rounded to the type: half a unit in the last place. An average is first rounded to binary32 and divided
   // there.
@@ -208,7 +214,7 @@ Verdict BenchData::verify(TensorId id, const void* result, size_t count, size_t 
   Verdict verdict;
   std::vector<int64_t> sums(kBlock);
   const double size = step_size(id) / (op_ == ReduceOp::kAvg ? world_size_ : 1);
-  const Tolerance allowed = tolerance(id);
+  const Tolerance allowed = tolerance(id, count);
   auto wrong = [&](size_t i, const std::string& got, const std::string& expected) {
     if (verdict.wrong++ > 0) return;
     verdict.first_wrong = "element " + std::to_string(i) + ": got " + got + ", expected " + expected;

@@ -60,10 +60,11 @@ Format format_of(uint8_t format) {
       break;
   }
   const uint8_t op = format >> 4, value = format & 15;
-  const bool sum = op == NETSUM_OP_SUM_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_I64;
-  const bool average =
-      op == NETSUM_OP_AVG_VALUES && value >= NETSUM_VALUE_F32 && value <= NETSUM_VALUE_F16_32;
-  return {sum || average, true};
+  const bool integers =
+      op == NETSUM_OP_SUM_VALUES && (value == NETSUM_VALUE_I32 || value == NETSUM_VALUE_I64);
+  const bool floats = (op == NETSUM_OP_SUM_FLOATS || op == NETSUM_OP_AVG_FLOATS) &&
+                      value >= NETSUM_FLOAT_F32 && value <= NETSUM_FLOAT_F16;
+  return {integers || floats, true};
 }
 
 // Lanes are little-endian on the wire, and the parser's words big-endian.

@@ -27,12 +27,12 @@ control Format(inout headers_t h, inout metadata_t m) {
       NETSUM_FORMAT_MAX_U8: lanes(1, 3);
       NETSUM_FORMAT_MAX_U16: lanes(0, 1);
       NETSUM_FORMAT_MAX_U32: lanes(0, 0);
-      // SUM of values has the types 1 to 7, AVG 1 to 5.
-      0x30: NoAction();
-      0x30 &&& 0xF8: element_values();
-      0x40: NoAction();
-      0x40 &&& 0xFC: element_values();
-      0x44 &&& 0xFE: element_values();
+      // SUM of values has the types 6 and 7, SUM and AVG of floats 1 to 3.
+      0x36 &&& 0xFE: element_values();
+      0x70: NoAction();
+      0x70 &&& 0xFC: element_values();
+      0x80: NoAction();
+      0x80 &&& 0xFC: element_values();
     }
   }
   apply { formats.apply(); }
