@@ -113,6 +113,9 @@ Status read_options(const netsum_comm_options* given, netsum::CommunicatorOption
   if (in->verify < NETSUM_VERIFY_PACKET || in->verify > NETSUM_VERIFY_SUM)
     return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: verify is none of netsum_verify");
   out->verify = static_cast<netsum::Verify>(in->verify);
+  if (in->numerics < NETSUM_NUMERICS_AUTO || in->numerics > NETSUM_NUMERICS_FIXED)
+    return Status(ErrorCode::kInvalidArgument, "netsum_comm_connect: numerics is none of netsum_numerics");
+  out->numerics = static_cast<netsum::Numerics>(in->numerics);
   return Status();
 }
 

@@ -90,6 +90,9 @@ typedef enum netsum_shares {
   NETSUM_SHARES_PLANNED = 3 /* by a plan that holds until the job ends */
 } netsum_shares;
 
+/* Equal to netsum::Numerics. */
+typedef enum netsum_numerics { NETSUM_NUMERICS_AUTO = 0, NETSUM_NUMERICS_FIXED = 1 } netsum_numerics;
+
 /* Equal to netsum::Verify. */
 typedef enum netsum_verify {
   NETSUM_VERIFY_PACKET = 0,
@@ -143,6 +146,7 @@ typedef struct netsum_comm_options {
   int engine_threads;    /* that send and receive, up to 64; 0: default, 1; -1: as many as the link needs */
   int no_predict_scales; /* 1: data always waits until scales are agreed on; the same on every rank */
   int64_t spin_us;       /* that threads which wait poll before they sleep; 0: default, 50 */
+  netsum_numerics numerics; /* how floats are summed; the same on every rank; 0: NETSUM_NUMERICS_AUTO */
 } netsum_comm_options;
 
 /* netsum::RegroupOptions describes each option in detail (communicator.h). */

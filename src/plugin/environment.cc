@@ -237,6 +237,7 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
   constexpr netsum_shares kShares[] = {NETSUM_SHARES_AUTO, NETSUM_SHARES_PLANNED, NETSUM_SHARES_OFF};
   o.shares = kShares[shares];
   o.verify = static_cast<netsum_verify>(in.choice("NETSUM_VERIFY", {"packet", "both", "sum"}));
+  o.numerics = static_cast<netsum_numerics>(in.choice("NETSUM_NUMERICS", {"auto", "fixed"}));
   o.link_rate_bps = in.rate("NETSUM_LINK_RATE");
   o.connect_timeout_ms = milliseconds(in.seconds("NETSUM_CONNECT_TIMEOUT", 30));
   const int64_t liveness = milliseconds(in.seconds("NETSUM_LIVENESS_TIMEOUT", 5, true));
@@ -272,6 +273,7 @@ std::string Environment::read(const Lookup& lookup, int local_rank) {
              {"NETSUM_WHEN_FULL", std::to_string(static_cast<int>(o.when_full))},
              {"NETSUM_SHARES", std::to_string(shares)},
              {"NETSUM_VERIFY", std::to_string(static_cast<int>(o.verify))},
+             {"NETSUM_NUMERICS", std::to_string(static_cast<int>(o.numerics))},
              {"NETSUM_PREDICT_SCALES", std::to_string(1 - o.no_predict_scales)}};
   return in.problem();
 }

@@ -53,6 +53,7 @@ def test_all_set(tmp_path):
         "NETSUM_WHEN_FULL": "fail",
         "NETSUM_SHARES": "auto",
         "NETSUM_VERIFY": "packet",
+        "NETSUM_NUMERICS": "auto",
         "NETSUM_PREDICT_SCALES": 1,
     }
     assert (settings.tls_ca, settings.tls_cert, settings.tls_key) == ("pem of ca", "pem of cert", "pem of key")
@@ -75,6 +76,7 @@ def test_settings_become_options_of_the_communicator():
             "NETSUM_SHARED_MEMORY": "0",
             "NETSUM_SHARES": "off",
             "NETSUM_VERIFY": "both",
+            "NETSUM_NUMERICS": "fixed",
             "NETSUM_PREDICT_SCALES": "0",
             "NETSUM_LINK_RATE": "1gbit",
             "NETSUM_LIVENESS_TIMEOUT": "2.5",
@@ -93,6 +95,7 @@ def test_settings_become_options_of_the_communicator():
     assert (options.aggregator_token, options.slots, options.mtu) == ("secret", 64, 1500)
     assert (options.packet_io, options.shares) == (_C.PacketIoKind.AF_XDP, _C.Shares.OFF)
     assert options.verify == _C.Verify.BOTH
+    assert options.numerics == _C.Numerics.FIXED
     assert (options.on_failure, options.when_full) == (_C.FailurePolicy.FAILOVER, _C.WhenFull.WAIT)
     assert options.engine_threads == 3
     assert not options.predict_scales
@@ -159,6 +162,7 @@ def test_each_group_of_a_rank_has_its_own_trace(path, expanded):
         ("NETSUM_WHEN_FULL", "never"),
         ("NETSUM_SHARES", "half"),
         ("NETSUM_VERIFY", "sums"),
+        ("NETSUM_NUMERICS", "float"),
         ("NETSUM_LINK_RATE", "0mbit"),
         ("NETSUM_LINK_RATE", "100"),
         ("NETSUM_LINK_RATE", "1.2.3mbit"),

@@ -264,6 +264,11 @@ void BenchCommand::declare_failures() {
              "What is protected by a tag: each packet, each sum (the ranks verify that aggregators add "
              "right), or both")
       ->envname("NETSUM_VERIFY");
+  add_choice(
+      *app_, "--numerics", options_.numerics, kNumerics,
+      "Add small floating-point tensors as floats where processors sum (auto), or sum all in block fixed\n"
+      "point")
+      ->envname("NETSUM_NUMERICS");
   app_->add_option(
           "--predict-scales", options_.predict_scales,
           "Data of operations that recur goes with the scales of the time before, in one round trip;\n"

@@ -53,6 +53,8 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
 // Of --verify.
 inline const std::map<std::string, Verify> kVerifyModes = {
     {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
+inline const std::map<std::string, Numerics> kNumerics = {{"auto", Numerics::kAuto},
+                                                          {"fixed", Numerics::kFixed}};
 
 // Of --spin.
 inline constexpr const char* kSpinText =

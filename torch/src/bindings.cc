@@ -85,6 +85,7 @@ void bind_options(py::module_& module) {
       .value("PACKET", Verify::kPacket)
       .value("BOTH", Verify::kBoth)
       .value("SUM", Verify::kSum);
+  py::enum_<Numerics>(module, "Numerics").value("AUTO", Numerics::kAuto).value("FIXED", Numerics::kFixed);
   py::enum_<SparseMode>(module, "SparseMode")
       .value("AUTO", SparseMode::kAuto)
       .value("ON", SparseMode::kOn)
@@ -122,6 +123,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
       .def_readwrite("shares", &CommunicatorOptions::shares)
       .def_readwrite("verify", &CommunicatorOptions::verify)
+      .def_readwrite("numerics", &CommunicatorOptions::numerics)
       .def_readwrite("predict_scales", &CommunicatorOptions::predict_scales)
       .def_readwrite("link_rate_bps", &CommunicatorOptions::link_rate_bps)
       .def_readwrite("inject", &CommunicatorOptions::inject)

@@ -26,6 +26,7 @@ class Settings:
     lane_bits: int = 0
     shares: str = "auto"  # or "planned": as auto, but fixed; or "off": equal shares
     verify: str = "packet"  # or "sum": the ranks verify every sum instead, or "both"
+    numerics: str = "auto"  # or "fixed": floating-point tensors of any size in block fixed point
     predict_scales: bool = True
     link_rate_bps: float = 0.0  # of this host's link; 0: what its interface reports
     bind_address: str = ""
@@ -57,6 +58,7 @@ class Settings:
             "NETSUM_WHEN_FULL": self.when_full,
             "NETSUM_SHARES": self.shares,
             "NETSUM_VERIFY": self.verify,
+            "NETSUM_NUMERICS": self.numerics,
             "NETSUM_PREDICT_SCALES": int(self.predict_scales),
         }
 
@@ -84,6 +86,7 @@ def from_environment(environ=os.environ):
         lane_bits=_integer(environ, "NETSUM_LANE_BITS", default=0, low=0, high=32),
         shares=_choice(environ, "NETSUM_SHARES", ("auto", "planned", "off")),
         verify=_choice(environ, "NETSUM_VERIFY", ("packet", "both", "sum")),
+        numerics=_choice(environ, "NETSUM_NUMERICS", ("auto", "fixed")),
         predict_scales=_integer(environ, "NETSUM_PREDICT_SCALES", default=1, low=0, high=1) == 1,
         link_rate_bps=_rate(environ, "NETSUM_LINK_RATE"),
         bind_address=environ.get("NETSUM_BIND_ADDRESS", "").strip(),
