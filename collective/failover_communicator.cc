@@ -43,6 +43,11 @@ struct FailoverCommunicator::Operation {
   milliseconds time_left() const;
   std::string describe() const;
   bool is_barrier() const { return spec.role.collective == Collective::kBarrier; }
+  // As Operation::is_of_values() of src/worker, or so nearly.
+  bool adds_floats(uint32_t payload_bytes) const {
+    return is_floating(spec.type) && (spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg) &&
+           bytes <= kMostValueChunks * payload_bytes;
+  }
 };
 
 FailoverCommunicator::Operation::Operation(OperationSpec operation_spec, milliseconds timeout_of_caller)
@@ -118,6 +123,7 @@ Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const Co
   {
     const std::lock_guard lock(communicator->mutex_);
     communicator->begin_with(std::move(session).value());
+    communicator->began_fixed_ = communicator->order_of_floats_.empty();
   }
   return std::unique_ptr<CommunicatorBase>(std::move(communicator));
 }
@@ -251,6 +257,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   session_ = std::move(session);
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
+  order_of_floats_ = session_->order_of_floats();
   while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
   first_of_session_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
@@ -363,8 +370,10 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
   if (why.code() == ErrorCode::kWrongSum) distrusted_.insert(place_);
   const bool any_trusted = distrusted_.size() < places.size();
   uint64_t completed = 0, oldest_kept = 0;
+  bool began_fixed = false;
   {
     const std::lock_guard lock(mutex_);
+    began_fixed = began_fixed_;
     completed = next_number_;
     oldest_kept = kept_.empty() ? next_number_ : kept_.front()->number;
     for (auto operation = kept_.rbegin(); operation != kept_.rend(); ++operation)
@@ -386,8 +395,9 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
                           " ms; the last attempt ended with: " + last.to_string(),
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
-      auto session = opener_.move({places[i], completed, join_deadline,
-                                   std::min(join_deadline + kPathPatience, deadline), failure_callback()});
+      auto session =
+          opener_.move({places[i], completed, join_deadline,
+                        std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
       last = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
       if (!last.ok()) continue;
       place_ = i;
@@ -406,6 +416,23 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
   // This is the minimum over all ranks' reports. A number out of this range means that a rank is a different process.
   if (session.completed() < oldest_kept || session.completed() > completed)
     return {ErrorCode::kInternal, "the ranks disagree on the number of completed operations"};
+  return check_bits(session);
+}
+
+// What has ended here is repeated for ranks where it has not. They must get the bits that the caller has here.
+Status FailoverCommunicator::check_bits(const Session& session) const {
+  const std::lock_guard lock(mutex_);
+  if (session.order_of_floats() == order_of_floats_) return {};
+  for (const OperationPtr& operation : kept_) {
+    if (operation->number < session.completed() || !operation->ended ||
+        !operation->adds_floats(payload_bytes_))
+      continue;
+    return {
+        ErrorCode::kInvalidArgument,
+        operation->describe() + " has ended here and not on all ranks, and " + session.describe() +
+            " adds its elements in another way than before: results would differ in bits; name aggregators "
+            "of one kind and in one hierarchy, or set numerics to fixed"};
+  }
   return {};
 }
 
@@ -463,6 +490,7 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
   next_number_ = 0;
   submitted_ = completed_ = failed_ = 0;
   begin_with(std::move(session).value());
+  began_fixed_ = order_of_floats_.empty();
   return opener_.regrouped();
 }
 

@@ -80,6 +80,7 @@ class FailoverCommunicator final : public CommunicatorBase {
   void move_on(std::unique_ptr<Session> lost_session, const Status& why);
   SessionResult meet(const Status& why);
   Status check_moved(const Session& session, uint64_t oldest_kept, uint64_t completed) const;
+  Status check_bits(const Session& session) const;
 
   const CommunicatorOptions options_;
   const FailoverHooks hooks_;
@@ -91,6 +92,9 @@ class FailoverCommunicator final : public CommunicatorBase {
   std::unique_ptr<Session> session_;  // null while there is none
   uint64_t session_number_ = 0;       // of the latest session
   uint32_t payload_bytes_ = 0;        // of every session
+  // Of the latest session (Session::order_of_floats()). What began in fixed point goes on so.
+  std::string order_of_floats_;
+  bool began_fixed_ = false;
   // Of the aggregators, and then the fallback ones: where the session is, and where sums were wrong. By the thread that searches.
   size_t place_ = 0;
   std::set<size_t> distrusted_;

@@ -28,7 +28,8 @@ Session::Session(SessionOptions options)
       on_the_hosts_because_(std::move(options.on_the_hosts_because)),
       trace_(std::move(options.trace)),
       wrong_sums_(std::move(options.wrong_sums)),
-      on_failure_(std::move(options.on_failure)) {}
+      on_failure_(std::move(options.on_failure)),
+      fixed_floats_(options.fixed_floats) {}
 
 Result<std::unique_ptr<Session>> Session::open(SessionOptions options) {
   const Clock::time_point join_deadline = options.join_deadline, deadline = options.deadline;
@@ -50,6 +51,7 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
                           .job = memberships_,
                           .placement = std::move(placement),
                           .succeeds_another_job = succession_.succeeds != 0,
+                          .fixed_floats = fixed_floats_,
                           .shard = shard_.get(),
                           .trace = trace_.get(),
                           .failures = &failures_,

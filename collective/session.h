@@ -40,6 +40,7 @@ struct SessionOptions {
   Clock::time_point deadline;  // for all data paths to answer
   // Called, perhaps more than once, on threads of the session, when it fails. Must not block, nor destroy it.
   std::function<void(const Status&)> on_failure;
+  bool fixed_floats = false;  // as with Numerics::kFixed
 };
 
 class Session {
@@ -57,6 +58,8 @@ class Session {
   uint64_t succession_id() const { return first_membership().succession_id; }
   // Operations of the succeeded job that all members have finished.
   uint64_t completed() const { return first_membership().completed; }
+  // As NetworkPath::order_of_floats.
+  const std::string& order_of_floats() const { return path_->network().order_of_floats; }
   // Of each packet, the bytes for lanes.
   uint32_t payload_bytes() const { return lane_room(options_, first_membership()); }
 
@@ -101,6 +104,7 @@ class Session {
   const std::shared_ptr<TraceLog> trace_;
   const std::shared_ptr<WrongSumRecord> wrong_sums_;
   const std::function<void(const Status&)> on_failure_;
+  const bool fixed_floats_;
 
   // Each is used by those below it, and outlives them.
   FailureNotifier failures_;

@@ -148,6 +148,7 @@ Result<std::unique_ptr<Session>> SessionOpener::move(Move move) {
   session.join_deadline = move.join_deadline;
   session.deadline = move.deadline;
   session.on_failure = std::move(move.on_failure);
+  session.fixed_floats = move.fixed_floats;
   std::vector<std::string> place = session.user.aggregators;
   auto opened = open(std::move(session));
   if (opened.ok()) options_.aggregators = std::move(place);

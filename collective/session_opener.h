@@ -51,6 +51,7 @@ class SessionOpener {
     Clock::time_point join_deadline;
     Clock::time_point deadline;
     std::function<void(const Status&)> on_failure;
+    bool fixed_floats = false;
   };
   Result<std::unique_ptr<Session>> move(Move move);
 
