@@ -375,7 +375,6 @@ class PartialFloatsTest : public StripeTest {
 
 TEST_F(PartialFloatsTest, TheRankDividesAndRoundsTheSumInFloat32) {
   operation_ = mean_of_bfloat16(32);
-  operation_->chunks_left = operation_->chunks(64);
   stripe_.enqueue(operation_.get());
   const std::vector<Sent> sent = collect();
   ASSERT_EQ(sent.size(), 1u);
@@ -389,7 +388,6 @@ TEST_F(PartialFloatsTest, TheRankDividesAndRoundsTheSumInFloat32) {
 
 TEST_F(PartialFloatsTest, WhatDoesNotFitAPacketInFloat32TravelsInLanes) {
   operation_ = mean_of_bfloat16(16);
-  operation_->chunks_left = operation_->chunks(64);
   stripe_.enqueue(operation_.get());
   EXPECT_EQ(collect().at(0).fields.format, NETSUM_FORMAT_MAX_U8);
 }
