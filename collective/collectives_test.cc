@@ -325,5 +325,50 @@ TEST(CollectivesSingleTest, AJobOfOneRank) {
   });
 }
 
+// All bits stay what they are: those of NaNs, of small elements beside large ones, of the smallest integer. In memory and over
+// the network, also with settings that make elements coarse and sums verified.
+TEST(CollectivesSingleTest, AReductionOverOneRankIsItsInput) {
+  struct Case {
+    bool shared_memory;
+    int lane_bits;
+    Verify verify;
+  };
+  for (const auto& [shared_memory, lane_bits, verify] :
+       {Case{true, 0, Verify::kPacket}, Case{false, 0, Verify::kPacket}, Case{false, 8, Verify::kPacket},
+        Case{false, 0, Verify::kBoth}}) {
+    CommunicatorOptions options;
+    options.job = "one";
+    options.root = "127.0.0.1:0";
+    options.shared_memory = shared_memory;
+    options.lane_bits = lane_bits;
+    options.verify = verify;
+    run_ranks(1, options, [&](int, std::unique_ptr<Communicator>& communicator) {
+      for (const DataType type : {DataType::kFloat32, DataType::kBFloat16, DataType::kFloat16,
+                                  DataType::kInt32, DataType::kInt64}) {
+        for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
+          if (op == ReduceOp::kAvg && !is_floating(type)) continue;
+          const size_t count = 7'001;
+          const std::vector<uint8_t> from = bytes_of(0, 0, count * size_of(type));
+          std::vector<uint8_t> in_place = from, to(from.size()), reduced(from.size()), part(from.size());
+          expect_ok(communicator->all_reduce({in_place.data(), in_place.data(), count}, {type, op}));
+          expect_ok(communicator->all_reduce({from.data(), to.data(), count}, {type, op}));
+          const TensorView at_root{from.data(), reduced.data(), count}, own{from.data(), part.data(), count};
+          expect_ok(communicator->reduce(std::span(&at_root, 1), 0, {type, op}));
+          expect_ok(communicator->reduce_scatter(std::span(&own, 1), {type, op}));
+          for (const auto& result : {in_place, to, reduced, part})
+            EXPECT_EQ(result, from) << data_type_name(type) << ", " << reduce_op_name(op);
+        }
+      }
+      std::vector<float> data(10, 1.0f);
+      EXPECT_EQ(communicator
+                    ->all_reduce(TensorView{data.data(), data.data(), data.size()},
+                                 {DataType::kFloat32, ReduceOp::kBitOr})
+                    .wait()
+                    .code(),
+                ErrorCode::kUnsupported);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace netsum
