@@ -35,7 +35,7 @@ bool Buffers::results_overlap() const {
   if (items_.size() < 2) return false;
   std::vector<Region> regions;
   regions.reserve(items_.size());
-  for (const auto& [tensor, reads, writes, buffer] : items_) {
+  for (const auto& [tensor, reads, writes, overwritten, buffer] : items_) {
     if (tensor.numel() == 0) continue;
     int64_t last = 0;
     for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -62,7 +62,7 @@ Status Buffers::prepare(std::optional<double> factor) {
   const bool overlap = results_overlap();
   for (Item& item : items_) {
     const bool scaled = item.reads && factor.has_value();
-    if (!scaled && is_plain(item.tensor) && !(item.writes && overlap)) {
+    if (!scaled && is_plain(item.tensor) && !item.overwritten && !(item.writes && overlap)) {
       item.buffer = item.tensor;
       continue;
     }
@@ -72,6 +72,12 @@ Status Buffers::prepare(std::optional<double> factor) {
     must_copy_back_ |= item.writes;
   }
   return {};
+}
+
+uint64_t Buffers::total_bytes() const {
+  uint64_t bytes = 0;
+  for (const Item& item : items_) bytes += item.tensor.nbytes();
+  return bytes;
 }
 
 void Buffers::copy_back() {

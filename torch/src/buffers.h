@@ -29,6 +29,10 @@ class Buffers {
   size_t add_in_place(const at::Tensor& tensor) {
     return add({.tensor = tensor, .reads = true, .writes = true});
   }
+  // A tensor that this rank reads, in a copy that others may overwrite.
+  size_t add_scratch(const at::Tensor& tensor) {
+    return add({.tensor = tensor, .reads = true, .overwritten = true});
+  }
 
   // Something that copy_back() does besides, at the end.
   void set_last_step(std::function<void()> step) {
@@ -55,6 +59,12 @@ class Buffers {
   size_t count(size_t index) const { return static_cast<size_t>(items_[index].tensor.numel()); }
   size_t bytes(size_t index) const { return items_[index].tensor.nbytes(); }
 
+  size_t size() const { return items_.size(); }
+  const at::Tensor& tensor(size_t index) const { return items_[index].tensor; }
+  // Contiguous, with the sizes of the tensor, and without its gradient.
+  at::Tensor memory(size_t index) const { return items_[index].buffer.detach(); }
+  uint64_t total_bytes() const;
+
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();
   // Forgets all tensors.
@@ -68,7 +78,8 @@ class Buffers {
     at::Tensor tensor;
     bool reads = false;
     bool writes = false;
-    at::Tensor buffer;  // `tensor` or a copy
+    bool overwritten = false;  // the buffer, which is a copy
+    at::Tensor buffer;         // `tensor` or a copy
   };
 
   size_t add(Item item) {

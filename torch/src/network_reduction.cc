@@ -56,12 +56,22 @@ bool is_defined(ReduceOp op, DataType type) {
   }
 }
 
-double factor_of(const c10d::ReduceOp& op) {
-  const auto& factor = static_cast<const c10d::PreMulSumSupplement&>(*op.supplement_);
-  return factor.tensor_factor.defined() ? factor.tensor_factor.item<double>() : factor.double_factor;
+}  // namespace
+
+bool network_has(at::ScalarType type) {
+  return network_type(type).has_value();
 }
 
-}  // namespace
+bool is_sum(const c10d::ReduceOp& op) {
+  const auto type = static_cast<c10d::ReduceOp::RedOpType>(op);
+  return type == c10d::ReduceOp::SUM || type == c10d::ReduceOp::AVG || type == c10d::ReduceOp::PREMUL_SUM;
+}
+
+// NCCLPreMulSumSupplement: the name in all versions of PyTorch from 2.11 to 2.13.
+double factor_of(const c10d::ReduceOp& op) {
+  const auto& factor = static_cast<const c10d::NCCLPreMulSumSupplement&>(*op.supplement_);
+  return factor.tensor_factor.defined() ? factor.tensor_factor.item<double>() : factor.double_factor;
+}
 
 std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
                                                   const c10d::ReduceOp& op) {

@@ -20,6 +20,13 @@ struct NetworkReduction {
   bool divides = false;
 };
 
+// Whether the network reduces elements of this type, by some operator.
+bool network_has(at::ScalarType type);
+// SUM, AVG and PREMUL_SUM, which ranks can verify (NETSUM_VERIFY).
+bool is_sum(const c10d::ReduceOp& op);
+// Of PREMUL_SUM.
+double factor_of(const c10d::ReduceOp& op);
+
 // nullopt: the hosts must reduce them.
 std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>& tensors,
                                                   const c10d::ReduceOp& op);

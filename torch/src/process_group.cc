@@ -33,14 +33,15 @@ class WithoutPythonLock {
 }  // namespace
 
 ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
-                                       std::shared_ptr<Communicator> communicator, std::string job,
-                                       std::chrono::milliseconds timeout,
+                                       std::shared_ptr<Communicator> communicator, bool sums_only,
+                                       std::string job, std::chrono::milliseconds timeout,
                                        c10::intrusive_ptr<c10d::Store> store)
     : Backend(rank, size),
       hosts_(std::move(hosts)),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>("netsum", timeout)),
       job_(std::move(job)),
+      sums_only_(sums_only),
       communicator_(std::move(communicator)) {
   init();
 }
@@ -171,6 +172,7 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
   {
     const std::lock_guard lock(mutex_);
     ++calls_.netsum[call.name];
+    calls_.netsum_bytes += buffers.total_bytes();
   }
   return c10::make_intrusive<CollectiveWork>(id, std::move(buffers), std::move(results), profiled);
 }
@@ -186,41 +188,6 @@ WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
     });
   }
   return work;
-}
-
-// --- On the hosts
-
-WorkPtr ProcessGroupNetsum::allreduce_sparse(std::vector<at::Tensor>& tensors,
-                                             const c10d::AllreduceOptions& opts) {
-  return hosts("all_reduce_sparse").allreduce_sparse(tensors, opts);
-}
-
-WorkPtr ProcessGroupNetsum::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-                                     const c10d::AllToAllOptions& opts) {
-  return hosts("all_to_all").alltoall(outputs, inputs, opts);
-}
-
-WorkPtr ProcessGroupNetsum::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                          std::vector<int64_t>& output_splits,
-                                          std::vector<int64_t>& input_splits,
-                                          const c10d::AllToAllOptions& opts) {
-  return hosts("all_to_all_single").alltoall_base(output, input, output_splits, input_splits, opts);
-}
-
-WorkPtr ProcessGroupNetsum::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
-  return hosts("send").send(tensors, destination, tag);
-}
-
-WorkPtr ProcessGroupNetsum::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
-  return hosts("recv").recv(tensors, source, tag);
-}
-
-WorkPtr ProcessGroupNetsum::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {
-  return hosts("recv_anysource").recvAnysource(tensors, tag);
-}
-
-void ProcessGroupNetsum::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  hosts("monitored_barrier").monitoredBarrier(opts, wait_all_ranks);
 }
 
 }  // namespace netsum::torch_backend

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -20,6 +21,8 @@
 #include "netsum/sparse.h"
 #include "torch/src/buffers.h"
 #include "torch/src/completion_thread.h"
+#include "torch/src/host_call.h"
+#include "torch/src/host_reduction.h"
 #include "torch/src/network_reduction.h"
 #include "torch/src/work.h"
 
@@ -34,10 +37,10 @@ bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
 // same on all ranks: collective, element type, layout, operator.
 class ProcessGroupNetsum : public c10d::Backend {
  public:
-  // If `communicator` is null, all operations use the hosts. `job` is its job's name. `timeout` is the default timeout of an
+  // If `communicator` is null, all operations use the hosts. `sums_only`: it reduces by sums and means only. `job` is its job's name. `timeout` is the default timeout of an
   // operation. `store` is the store in which the ranks of this group met; store() returns it.
   ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c10d::Backend> hosts,
-                     std::shared_ptr<Communicator> communicator, std::string job,
+                     std::shared_ptr<Communicator> communicator, bool sums_only, std::string job,
                      std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store);
   ~ProcessGroupNetsum() override;
 
@@ -47,9 +50,10 @@ class ProcessGroupNetsum : public c10d::Backend {
   CommunicatorStats stats() const;
   SparseStats sparse_stats() const;  // the same
 
-  // How often each collective was called, by the place that ran it.
+  // How often each collective was called, by the place that ran it, and the bytes of the tensors of these calls.
   struct CallCounts {
     std::map<std::string_view, uint64_t> netsum, hosts;
+    uint64_t netsum_bytes = 0, host_bytes = 0;
   };
   CallCounts calls() const;
 
@@ -121,7 +125,7 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                    std::function<void(const SparseStats&)> on_sent = {},
                                                    uint32_t tag = 0);
 
-  // --- On the hosts
+  // --- On the hosts (host_calls.cc)
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
@@ -143,6 +147,43 @@ class ProcessGroupNetsum : public c10d::Backend {
   std::shared_ptr<Communicator> require_healthy(const char* operation);
   // The backend for an operation that uses the hosts. Counts the operation.
   c10d::Backend& hosts(const char* operation);
+
+  // The only way to Gloo for calls with tensors: checks them, gives Gloo contiguous memory, and copies the results back.
+  c10::intrusive_ptr<c10d::Work> run_on_hosts(const Call& call, HostCall hosted);
+  void note_host_call(const Call& call, const HostCall& hosted);
+  HostCall host_reduction(const Tensors& tensors, const c10d::ReduceOp& op, HostReduction* how);
+  HostCall point_to_point(const Call& call, const Tensors& tensors, int peer);
+  // `with_each_other`: several tensors are also reduced with each other, as in old interfaces.
+  c10::intrusive_ptr<c10d::Work> all_reduce_on_hosts(const Call& call, const Tensors& tensors,
+                                                     const c10d::ReduceOp& op, bool with_each_other,
+                                                     std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Work> all_reduce_sparse_on_hosts(const Call& call, const Tensors& tensors,
+                                                            const c10d::AllreduceOptions& opts);
+  c10::intrusive_ptr<c10d::Work> reduce_on_hosts(const Call& call, const Tensors& tensors,
+                                                 const c10d::ReduceOptions& opts);
+  // Each of `inputs` is a list of one tensor per rank, or one tensor that consists of their parts.
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_on_hosts(const Call& call, const Tensors& outputs,
+                                                         const std::vector<Tensors>& inputs,
+                                                         const c10d::ReduceScatterOptions& opts);
+  c10::intrusive_ptr<c10d::Work> broadcast_on_hosts(const Call& call, const Tensors& tensors,
+                                                    const c10d::BroadcastOptions& opts);
+  c10::intrusive_ptr<c10d::Work> all_gather_on_hosts(const Call& call, const std::vector<Tensors>& outputs,
+                                                     const Tensors& inputs, std::vector<Tensors> results,
+                                                     const c10d::AllgatherOptions& opts);
+  c10::intrusive_ptr<c10d::Work> all_gather_flat_on_hosts(const Call& call, const Tensors& outputs,
+                                                          const Tensors& inputs,
+                                                          const c10d::AllgatherOptions& opts);
+  c10::intrusive_ptr<c10d::Work> gather_on_hosts(const Call& call, const std::vector<Tensors>& outputs,
+                                                 const Tensors& inputs, const c10d::GatherOptions& opts);
+  c10::intrusive_ptr<c10d::Work> scatter_on_hosts(const Call& call, const Tensors& outputs,
+                                                  const std::vector<Tensors>& inputs,
+                                                  const c10d::ScatterOptions& opts);
+  c10::intrusive_ptr<c10d::Work> barrier_on_hosts(const Call& call, const c10d::BarrierOptions& opts);
+
+  // How the network reduces the tensors, or nullopt: the hosts must.
+  std::optional<NetworkReduction> reduction_of(const Tensors& tensors, const c10d::ReduceOp& op) const {
+    return sums_only_ && !is_sum(op) ? std::nullopt : network_reduction(tensors, op);
+  }
 
   std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) const;
   // Throws ValueError if there is no such rank.
@@ -181,6 +222,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::string job_;
+  const bool sums_only_;
   std::atomic<uint64_t> sequence_{0};
   CompletionThread completion_;
 
@@ -189,6 +231,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   CommunicatorStats last_stats_;  // of the communicator, after shutdown()
   SparseStats last_sparse_stats_;
   CallCounts calls_;
+  std::set<std::string> told_;  // calls and reasons of note_host_call()
   bool shut_down_ = false;
 };
 

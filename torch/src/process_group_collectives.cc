@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "torch/src/checks.h"
 #include "torch/src/process_group.h"
 
 namespace netsum::torch_backend {
@@ -32,32 +33,8 @@ constexpr Call kGather{OpType::GATHER, "gather", "netsum:gather"};
 constexpr Call kScatter{OpType::SCATTER, "scatter", "netsum:scatter"};
 constexpr Call kBarrier{OpType::BARRIER, "barrier", "netsum:barrier"};
 
-// Throws ValueError unless the lists have one tensor per rank.
-void check_lists(const Call& call, const std::vector<Tensors>& lists, int ranks) {
-  for (const Tensors& list : lists) {
-    TORCH_CHECK_VALUE(list.size() == static_cast<size_t>(ranks), "netsum ", call.name, ": a list has ",
-                      list.size(), " tensors, but the group has ", ranks, " ranks");
-  }
-}
-
-// Throws ValueError unless both tensors have the same type and, together with `ranks`, the right numbers of elements.
-void check_match(const Call& call, const at::Tensor& whole, const at::Tensor& part, int64_t ranks) {
-  TORCH_CHECK_VALUE(whole.scalar_type() == part.scalar_type(), "netsum ", call.name, ": a tensor of type ",
-                    whole.scalar_type(), " and one of type ", part.scalar_type(), " in one call");
-  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, "netsum ", call.name, ": a tensor of ",
-                    whole.numel(), " elements where ", part.numel() * ranks, " were expected (", part.numel(),
-                    " per rank)");
-}
-
 void check_equal_sizes(const Call& call, const Tensors& tensors, const at::Tensor& expected) {
   for (const at::Tensor& tensor : tensors) check_match(call, tensor, expected, 1);
-}
-
-// Throws ValueError unless inputs and outputs form pairs.
-void check_pairs(const Call& call, const Tensors& inputs, const Tensors& outputs) {
-  TORCH_CHECK_VALUE(!inputs.empty(), "netsum ", call.name, ": requires non-empty input tensor list");
-  TORCH_CHECK_VALUE(inputs.size() == outputs.size(), "netsum ", call.name, ": ", inputs.size(),
-                    " inputs and ", outputs.size(), " outputs");
 }
 
 // What moves bytes compares the element type as a tag.
@@ -96,10 +73,14 @@ Tensors joined(Tensors first, const Tensors& second) {
 
 WorkPtr ProcessGroupNetsum::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const auto comm = require_healthy(kAllReduce.name);
-  if (comm && is_sparse_on_cpu(tensors)) return all_reduce_rows(*comm, tensors[0], opts);
+  if (is_sparse_on_cpu(tensors)) {
+    return comm ? all_reduce_rows(*comm, tensors[0], opts)
+                : all_reduce_sparse_on_hosts(kAllReduce, tensors, opts);
+  }
   // Several tensors mean that they are summed with each other, too, as in old interfaces. Only Gloo supports this.
-  const auto reduction = tensors.size() == 1 ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
-  if (!comm || !reduction) return hosts(kAllReduce.name).allreduce(tensors, opts);
+  const auto reduction = tensors.size() == 1 ? reduction_of(tensors, opts.reduceOp) : std::nullopt;
+  if (!comm || !reduction)
+    return all_reduce_on_hosts(kAllReduce, tensors, opts.reduceOp, /*with_each_other=*/true, opts.timeout);
   return all_reduce(*comm, kAllReduce, tensors, {}, *reduction, opts.timeout);
 }
 
@@ -113,8 +94,10 @@ WorkPtr ProcessGroupNetsum::allreduce_identified(Tensors& tensors, const std::ve
   const auto comm = require_healthy(kAllReduceCoalesced.name);
   TORCH_CHECK_VALUE(ids.empty() || ids.size() == tensors.size(), "all_reduce: ", tensors.size(),
                     " tensors have ", ids.size(), " ids");
-  auto reduction = network_reduction(tensors, opts.reduceOp);
-  if (!comm || !reduction) return hosts(kAllReduceCoalesced.name).allreduce_coalesced(tensors, opts);
+  auto reduction = reduction_of(tensors, opts.reduceOp);
+  if (!comm || !reduction)
+    return all_reduce_on_hosts(kAllReduceCoalesced, tensors, opts.reduceOp, /*with_each_other=*/false,
+                               opts.timeout);
   reduction->options.tag ^= tag;
   return all_reduce(*comm, kAllReduceCoalesced, tensors, ids, *reduction, opts.timeout);
 }
@@ -139,8 +122,8 @@ WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& c
 
 WorkPtr ProcessGroupNetsum::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   const auto comm = require_healthy(kReduce.name);
-  auto reduction = tensors.size() == 1 ? network_reduction(tensors, opts.reduceOp) : std::nullopt;
-  if (!comm || !reduction) return hosts(kReduce.name).reduce(tensors, opts);
+  auto reduction = tensors.size() == 1 ? reduction_of(tensors, opts.reduceOp) : std::nullopt;
+  if (!comm || !reduction) return reduce_on_hosts(kReduce, tensors, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   const int root = checked_root(kReduce, opts.rootRank);
   const bool receives = root == getRank();
@@ -159,9 +142,9 @@ WorkPtr ProcessGroupNetsum::reduce_scatter(Tensors& outputs, std::vector<Tensors
   const Call& call = kReduceScatter;
   const auto comm = require_healthy(call.name);
   auto reduction = outputs.size() == 1 && inputs.size() == 1
-                       ? network_reduction(joined(inputs[0], outputs), opts.reduceOp)
+                       ? reduction_of(joined(inputs[0], outputs), opts.reduceOp)
                        : std::nullopt;
-  if (!comm || !reduction) return hosts(call.name).reduce_scatter(outputs, inputs, opts);
+  if (!comm || !reduction) return reduce_scatter_on_hosts(call, outputs, inputs, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   check_lists(call, inputs, getSize());
   const auto own = static_cast<size_t>(getRank());
@@ -191,8 +174,8 @@ WorkPtr ProcessGroupNetsum::_reduce_scatter_base(at::Tensor& output, at::Tensor&
 WorkPtr ProcessGroupNetsum::reduce_scatter_tagged(at::Tensor& output, at::Tensor& input,
                                                   const c10d::ReduceScatterOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kReduceScatterTensor.name);
-  auto reduction = network_reduction({input, output}, opts.reduceOp);
-  if (!comm || !reduction) return hosts(kReduceScatterTensor.name)._reduce_scatter_base(output, input, opts);
+  auto reduction = reduction_of({input, output}, opts.reduceOp);
+  if (!comm || !reduction) return reduce_scatter_on_hosts(kReduceScatterTensor, {output}, {{input}}, opts);
   reduction->options.timeout = timeout_or_default(opts.timeout);
   reduction->options.tag ^= tag;
   return reduce_scatter_flat(*comm, kReduceScatterTensor, {output}, {input}, *reduction);
@@ -202,9 +185,13 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_tensor_coalesced(Tensors& outputs, Te
                                                             const c10d::ReduceScatterOptions& opts) {
   const Call& call = kReduceScatterTensorCoalesced;
   const auto comm = require_healthy(call.name);
-  check_pairs(call, inputs, outputs);
-  auto reduction = network_reduction(joined(inputs, outputs), opts.reduceOp);
-  if (!comm || !reduction) return hosts(call.name).reduce_scatter_tensor_coalesced(outputs, inputs, opts);
+  check_pairs(call, inputs.size(), outputs.size());
+  auto reduction = reduction_of(joined(inputs, outputs), opts.reduceOp);
+  if (!comm || !reduction) {
+    std::vector<Tensors> whole;
+    for (const at::Tensor& input : inputs) whole.push_back({input});
+    return reduce_scatter_on_hosts(call, outputs, whole, opts);
+  }
   reduction->options.timeout = timeout_or_default(opts.timeout);
   return reduce_scatter_flat(*comm, call, outputs, inputs, *reduction);
 }
@@ -240,7 +227,7 @@ WorkPtr ProcessGroupNetsum::reduce_scatter_flat(Communicator& communicator, cons
 WorkPtr ProcessGroupNetsum::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   const auto comm = require_healthy(kBroadcast.name);
   if (!comm || tensors.size() != 1 || !can_move(tensors))
-    return hosts(kBroadcast.name).broadcast(tensors, opts);
+    return broadcast_on_hosts(kBroadcast, tensors, opts);
   const int root = checked_root(kBroadcast, opts.rootRank);
   const bool sends = root == getRank();
   Buffers buffers;
@@ -258,7 +245,7 @@ WorkPtr ProcessGroupNetsum::allgather(std::vector<Tensors>& outputs, Tensors& in
                                       const c10d::AllgatherOptions& opts) {
   const auto comm = require_healthy(kAllGather.name);
   if (!comm || outputs.size() != 1 || inputs.size() != 1 || !can_move(outputs[0]) || !can_move(inputs))
-    return hosts(kAllGather.name).allgather(outputs, inputs, opts);
+    return all_gather_on_hosts(kAllGather, outputs, inputs, outputs, opts);
   return all_gather_lists(*comm, kAllGather, outputs, inputs, outputs, opts.timeout);
 }
 
@@ -266,14 +253,14 @@ WorkPtr ProcessGroupNetsum::allgather_coalesced(std::vector<Tensors>& outputs, T
                                                 const c10d::AllgatherOptions& opts) {
   const Call& call = kAllGatherCoalesced;
   const auto comm = require_healthy(call.name);
-  if (!comm || !can_move(inputs)) return hosts(call.name).allgather_coalesced(outputs, inputs, opts);
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(getSize()), "netsum ", call.name, ": ",
                     outputs.size(), " lists of outputs, but the group has ", getSize(), " ranks");
-  for (const Tensors& of_rank : outputs) check_pairs(call, inputs, of_rank);
+  for (const Tensors& of_rank : outputs) check_pairs(call, inputs.size(), of_rank.size());
   // outputs[r][i] is what rank r has as inputs[i].
   std::vector<Tensors> by_input(inputs.size());
   for (const Tensors& of_rank : outputs)
     for (size_t i = 0; i < inputs.size(); ++i) by_input[i].push_back(of_rank[i]);
+  if (!comm || !can_move(inputs)) return all_gather_on_hosts(call, by_input, inputs, outputs, opts);
   return all_gather_lists(*comm, call, by_input, inputs, outputs, opts.timeout);
 }
 
@@ -316,7 +303,7 @@ WorkPtr ProcessGroupNetsum::all_gather_tagged(at::Tensor& output, at::Tensor& in
                                               const c10d::AllgatherOptions& opts, uint32_t tag) {
   const auto comm = require_healthy(kAllGatherIntoTensor.name);
   if (!comm || !can_move({output, input}))
-    return hosts(kAllGatherIntoTensor.name)._allgather_base(output, input, opts);
+    return all_gather_flat_on_hosts(kAllGatherIntoTensor, {output}, {input}, opts);
   return all_gather_flat(*comm, kAllGatherIntoTensor, {output}, {input}, opts.timeout, tag);
 }
 
@@ -324,9 +311,9 @@ WorkPtr ProcessGroupNetsum::allgather_into_tensor_coalesced(Tensors& outputs, Te
                                                             const c10d::AllgatherOptions& opts) {
   const Call& call = kAllGatherIntoTensorCoalesced;
   const auto comm = require_healthy(call.name);
-  check_pairs(call, inputs, outputs);
+  check_pairs(call, inputs.size(), outputs.size());
   if (!comm || !can_move(joined(inputs, outputs)))
-    return hosts(call.name).allgather_into_tensor_coalesced(outputs, inputs, opts);
+    return all_gather_flat_on_hosts(call, outputs, inputs, opts);
   return all_gather_flat(*comm, call, outputs, inputs, opts.timeout);
 }
 
@@ -371,7 +358,7 @@ WorkPtr ProcessGroupNetsum::gather(std::vector<Tensors>& outputs, Tensors& input
                                    const c10d::GatherOptions& opts) {
   const auto comm = require_healthy(kGather.name);
   if (!comm || inputs.size() != 1 || !can_move(inputs))
-    return hosts(kGather.name).gather(outputs, inputs, opts);
+    return gather_on_hosts(kGather, outputs, inputs, opts);
   const int root = checked_root(kGather, opts.rootRank);
   const bool receives = root == getRank();
   const auto own = static_cast<size_t>(getRank());
@@ -404,7 +391,7 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                                     const c10d::ScatterOptions& opts) {
   const auto comm = require_healthy(kScatter.name);
   if (!comm || outputs.size() != 1 || !can_move(outputs))
-    return hosts(kScatter.name).scatter(outputs, inputs, opts);
+    return scatter_on_hosts(kScatter, outputs, inputs, opts);
   const int root = checked_root(kScatter, opts.rootRank);
   const bool sends = root == getRank();
   const auto own = static_cast<size_t>(getRank());
@@ -436,7 +423,7 @@ WorkPtr ProcessGroupNetsum::scatter(Tensors& outputs, std::vector<Tensors>& inpu
 
 WorkPtr ProcessGroupNetsum::barrier(const c10d::BarrierOptions& opts) {
   const auto comm = require_healthy(kBarrier.name);
-  if (!comm) return hosts(kBarrier.name).barrier(opts);
+  if (!comm) return barrier_on_hosts(kBarrier, opts);
   auto work = begin(kBarrier, {}, {}, {});
   const Work operation = comm->start_barrier(timeout_or_default(opts.timeout));
   return follow(std::move(work), {operation});

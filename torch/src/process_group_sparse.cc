@@ -153,11 +153,11 @@ WorkPtr ProcessGroupNetsum::all_reduce_rows(Communicator& communicator, at::Tens
       tensor.scalar_type() != at::kComplexDouble,
       "netsum all_reduce: sparse tensors of complex128 are not supported (Gloo would leave them as they "
       "are, without an error): use complex64, or all_reduce torch.view_as_real(tensor.to_dense())");
-  const auto reduction = rows_reduction(tensor.scalar_type(), opts.reduceOp);
+  const bool is_refused = sums_only_ && !is_sum(opts.reduceOp);
+  const auto reduction = is_refused ? std::nullopt : rows_reduction(tensor.scalar_type(), opts.reduceOp);
   auto rows = std::make_shared<Rows>(tensor);
   if (!reduction || !rows->fit()) {
-    Tensors tensors = {tensor};
-    return hosts(kSparseAllReduce.name).allreduce(tensors, opts);
+    return all_reduce_sparse_on_hosts(kSparseAllReduce, {tensor}, opts);
   }
   Buffers buffers;
   buffers.set_last_step([rows] { rows->store_result(); });
@@ -178,7 +178,7 @@ WorkPtr ProcessGroupNetsum::sparse_all_reduce(const at::Tensor& tensor, SparseMo
   TORCH_CHECK_VALUE(unit > 0, "netsum sparse_all_reduce: unit is ", unit,
                     "; it must be at least one element");
   Tensors tensors = {tensor};
-  const auto reduction = network_reduction(tensors, opts.reduceOp);
+  const auto reduction = reduction_of(tensors, opts.reduceOp);
   if (!comm || !reduction || reduction->divides) return allreduce(tensors, opts);
   Buffers buffers;
   buffers.add_in_place(tensor);

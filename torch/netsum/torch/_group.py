@@ -17,8 +17,25 @@ _exit_hook_pid = None
 
 def create(backend_options, _process_group_options):
     """Creates the backend of a new group. torch.distributed calls it on every rank of the group."""
+    _refuse_other_devices(sys._getframe(1))
     o = backend_options
     return _make(o.store, o.group_rank, o.group_size, o.group_id, o.timeout)
+
+
+def _refuse_other_devices(caller):
+    """Raises ValueError for "cuda:netsum" and the like.
+
+    torch.distributed does not tell a backend its devices: they are in a variable of the function that calls create().
+    """
+    config = caller.f_locals.get("backend_config")
+    if not isinstance(config, dist.distributed_c10d.BackendConfig):
+        return
+    for device, backend in config.get_device_backend_map().items():
+        if backend == "netsum" and device != "cpu":
+            raise ValueError(
+                f'"{device}:netsum": netsum works on tensors of the CPU. Use "cpu:netsum,{device}:nccl", where netsum\'s '
+                "plug-in of NCCL sums CUDA tensors in the network (docs/nccl.md), or copy the tensors to the CPU"
+            )
 
 
 def backend_of(group):

@@ -1,0 +1,142 @@
+#include "torch/src/host_work.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <initializer_list>
+#include <utility>
+
+#include "torch/src/error.h"
+
+namespace netsum::torch_backend {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& e) {
+    return e.what_without_backtrace();
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+bool contains(const std::string& text, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    if (text.find(word) != std::string::npos) return true;
+  return false;
+}
+
+// Gloo's errors have no codes.
+ErrorCode code_of(const std::string& text) {
+  if (contains(text, {"imed out", "timeout"})) return ErrorCode::kTimeout;
+  if (contains(text, {"onnection", "closed by peer", "Broken pipe", "Socket closed"}))
+    return ErrorCode::kPeerLost;
+  if (contains(text, {"aborted"})) return ErrorCode::kAborted;
+  return ErrorCode::kUnsupported;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> new_future(size_t lists) {
+  auto type = c10::ListType::create(c10::TensorType::get());
+  if (lists > 1) type = c10::ListType::create(std::move(type));
+  return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
+}
+
+}  // namespace
+
+Status status_of_gloo(const std::exception_ptr& error, const std::string& tensors) {
+  const std::string text = text_of(error);
+  const ErrorCode code = code_of(text);
+  const std::string of = tensors.empty() ? "" : " of " + tensors;
+  std::string message = "Gloo, which runs this call" + of + ", reports: " + text;
+  if (code == ErrorCode::kUnsupported)
+    message +=
+        " (use tensors of a type and an operator that docs/pytorch.md lists, of equal sizes on all ranks)";
+  return {code, message};
+}
+
+HostWork::HostWork(const CallId& id, std::string tensors, Buffers buffers, std::vector<Tensors> results,
+                   std::function<void(const Buffers&)> unpack)
+    : Work(id.rank, id.call.type),
+      id_(id),
+      tensors_(std::move(tensors)),
+      buffers_(std::move(buffers)),
+      results_(std::move(results)),
+      unpack_(std::move(unpack)),
+      future_(new_future(results_.size())) {}
+
+void HostWork::follow(const c10::intrusive_ptr<c10d::Work>& gloo) {
+  auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
+  gloo->getFuture()->addCallback([self = std::move(self)](c10::ivalue::Future& ended) {
+    self->end_with(ended.hasError() ? ended.exception_ptr() : nullptr);
+  });
+}
+
+std::exception_ptr HostWork::named(const std::exception_ptr& error) const {
+  return std::make_exception_ptr(BackendError(id_.to_string(), status_of_gloo(error, tensors_)));
+}
+
+void HostWork::end_with(std::exception_ptr error) {
+  if (error) {
+    error = named(error);
+  } else {
+    try {
+      const at::AutoDispatchBelowADInplaceOrView no_autograd;
+      if (unpack_) unpack_(buffers_);
+      if (buffers_.must_copy_back()) buffers_.copy_back();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  buffers_.clear();
+  unpack_ = nullptr;
+  // The future first, as in Gloo: it is complete when wait() returns.
+  if (error) {
+    future_->setError(error);
+  } else if (results_.size() > 1) {
+    future_->markCompleted(c10::IValue(results_));
+  } else {
+    future_->markCompleted(c10::IValue(results_.empty() ? Tensors() : results_.front()));
+  }
+  finish(error);
+}
+
+bool HostWork::wait(std::chrono::milliseconds timeout) {
+  if (!point_to_point_) return Work::wait(timeout);
+  const std::lock_guard lock(waiting_mutex_);
+  if (isCompleted()) return Work::wait(timeout);
+  std::exception_ptr error;
+  bool received = true;
+  try {
+    received = point_to_point_->wait(timeout);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  if (!received) return false;  // abort()
+  end_with(error);
+  return Work::wait(timeout);
+}
+
+int HostWork::sourceRank() const {
+  return point_to_point_ ? point_to_point_->sourceRank() : Work::sourceRank();
+}
+
+void HostWork::abort() {
+  if (point_to_point_) point_to_point_->abort();
+}
+
+std::vector<at::Tensor> HostWork::result() {
+  TORCH_CHECK(results_.size() <= 1, id_.to_string(),
+              " has several lists of results: use get_future().value()");
+  return results_.empty() ? Tensors() : results_.front();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
+  TORCH_CHECK_NOT_IMPLEMENTED(!point_to_point_, id_.to_string(),
+                              " has no future, because it ends in wait(): wait for it");
+  return future_;
+}
+
+}  // namespace netsum::torch_backend
