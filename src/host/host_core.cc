@@ -19,6 +19,8 @@ constexpr size_t kInPlaceTensorBytes = 4096;
 constexpr size_t kAllPiecesBytes = size_t{1} << 20;
 constexpr size_t kLeastPieceBytes = size_t{16} << 10;
 constexpr size_t kMostPieceBytes = size_t{128} << 10;
+// A piece has at least a chunk. In memory, that of 8-bit lanes takes so many times the bytes of its packet: 4 for each float32.
+constexpr size_t kLongestInMemory = 4;
 
 std::string list(const std::vector<int>& ranks) {
   std::string text;
@@ -34,7 +36,7 @@ HostCore::HostCore(HostOptions options, std::unique_ptr<Segment> segment)
       peers_(segment_.get(), options_.placement.local, options_.in_place_bytes != SIZE_MAX && alone()),
       local_sum_(options_.payload_bytes),
       piece_bytes_(std::max<size_t>(std::clamp(kAllPiecesBytes / ranks(), kLeastPieceBytes, kMostPieceBytes),
-                                    options_.payload_bytes)),
+                                    kLongestInMemory * options_.payload_bytes)),
       own_sum_(piece_bytes_) {
   NETSUM_ASSERT(ranks() == options_.placement.local_ranks().size());
   NETSUM_ASSERT(alone() || options_.to_network);
@@ -52,7 +54,8 @@ void HostCore::submit(uint64_t id, OperationSpec spec) {
     completions_.push_back({id, Status()});
     return;
   }
-  operations_.push_back({id, std::move(operation)});
+  const int64_t deadline_us = operation->deadline_us();
+  operations_.add({id, std::move(operation)}, deadline_us);
 }
 
 bool HostCore::advance() {
@@ -83,18 +86,6 @@ void HostCore::notify_others(uint32_t causes) {
 }
 
 // --- Stage ------------------------------------------------------------------------------------------------
-
-HostCore::Pending* HostCore::next_to_stage() {
-  for (Pending& pending : operations_) {
-    if (pending.staged < pending.operation->count()) return &pending;
-  }
-  return nullptr;
-}
-
-// The last operation is staged last.
-bool HostCore::has_more_to_stage() const {
-  return !operations_.empty() && operations_.back().staged < operations_.back().operation->count();
-}
 
 bool HostCore::slot_is_free() const {
   if (staged_ - taken_ == Segment::kSlots) return false;
@@ -147,8 +138,8 @@ size_t HostCore::most_elements(const Pending& pending) const {
 }
 
 bool HostCore::stage() {
-  Pending* pending = slot_is_free() ? next_to_stage() : nullptr;
-  if (pending == nullptr) return false;
+  if (!has_more_to_stage() || !slot_is_free()) return false;
+  Pending* const pending = &operations_.at(staging_);
   if (pending->staged == 0) plan(pending);
   const Operation& operation = *pending->operation;
   const uint32_t slot = slot_of(staged_);
@@ -157,6 +148,7 @@ bool HostCore::stage() {
           .begin = pending->staged,
           .count = std::min(most_elements(*pending), operation.count() - pending->staged)};
   pending->staged += next.count;
+  if (pending->staged == operation.count()) ++staging_;
   if (pending->in_place) {
     publish_addresses(&next, slot);
   } else if (pending->result == Result::kMoved) {
@@ -224,7 +216,7 @@ bool HostCore::take() {
   segment_->progress(local()).taken.store(++taken_, std::memory_order_relaxed);
   if (last) {
     completions_.push_back({pending.id, Status()});
-    operations_.pop_front();  // steps are taken in order
+    operations_.end_front();  // steps are taken in order
   }
   return true;
 }
@@ -233,19 +225,15 @@ bool HostCore::take() {
 
 void HostCore::on_tick(int64_t now_us) {
   if (!status_.ok()) return;
-  for (const Pending& pending : operations_) {
-    const Operation& operation = *pending.operation;
-    if (now_us < operation.deadline_us()) continue;
-    if (!alone() && now_us < operation.deadline_us() + 2 * kNetworkGraceUs && late_ranks().empty()) continue;
-    return fail(timeout_status(operation));
-  }
+  const Pending* const late = operations_.due(now_us);
+  if (late == nullptr) return;
+  const Operation& operation = *late->operation;
+  if (!alone() && now_us < operation.deadline_us() + 2 * kNetworkGraceUs && late_ranks().empty()) return;
+  fail(timeout_status(operation));
 }
 
 int64_t HostCore::next_tick_us() const {
-  if (!status_.ok()) return INT64_MAX;
-  int64_t next = INT64_MAX;
-  for (const Pending& pending : operations_) next = std::min(next, pending.operation->deadline_us());
-  return next;
+  return status_.ok() ? operations_.next_deadline_us() : INT64_MAX;
 }
 
 // The ranks that the oldest step waits for: those that have not staged it or, if all have, not reduced it; if its slot is
@@ -294,8 +282,7 @@ void HostCore::fail(const Status& status) {
   NETSUM_ASSERT(!status.ok());
   status_ = status;
   peers_.withdraw();
-  for (const Pending& pending : operations_) completions_.push_back({pending.id, status});
-  operations_.clear();
+  while (!operations_.empty()) completions_.push_back({operations_.end_front().id, status});
 }
 
 }  // namespace netsum

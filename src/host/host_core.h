@@ -27,7 +27,6 @@
 #define NETSUM_SRC_HOST_HOST_CORE_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -38,6 +37,7 @@
 #include "src/host/peer_memory.h"
 #include "src/host/placement.h"
 #include "src/host/segment.h"
+#include "src/worker/in_flight.h"
 #include "src/worker/operation.h"
 
 namespace netsum {
@@ -98,6 +98,7 @@ class HostCore {
   void fail(const Status& status);
   const Status& status() const { return status_; }
   bool idle() const { return operations_.empty(); }
+  uint64_t operations_visited() const { return operations_.visited(); }  // as InFlight::visited()
   const HostCounters& counters() const { return counters_; }
 
  private:
@@ -157,8 +158,7 @@ class HostCore {
   bool await_last(const Step& current, uint32_t slot);
   bool take();
   bool slot_is_free() const;
-  Pending* next_to_stage();
-  bool has_more_to_stage() const;
+  bool has_more_to_stage() const { return staging_ < operations_.next_place(); }
   void plan(Pending* pending);
   bool adds_floats(const Operation& operation) const;
   size_t most_elements(const Pending& pending) const;
@@ -205,7 +205,8 @@ class HostCore {
   std::vector<iovec> remote_;
   std::vector<bool> read_from_;  // in this step, by local rank
 
-  std::deque<Pending> operations_;
+  InFlight<Pending> operations_;
+  uint64_t staging_ = 0;  // the place of the first operation that is not staged whole
   uint64_t next_number_ = 0;
   Step steps_[Segment::kSlots];
   // The next step of each phase; taken_ <= reduced_ <= staged_ <= taken_ + kSlots.

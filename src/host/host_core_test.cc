@@ -39,6 +39,50 @@ TEST(HostCore, MoreRanksThanAnAggregatorTakes) {
   expect_reference<uint16_t>(DataType::kBFloat16, ReduceOp::kSum, 65, 9'000, 9);
 }
 
+// A chunk of 8-bit lanes takes four times the bytes of its packet in memory: more than the pieces that many ranks sum at a time.
+TEST(HostCore, AChunkMayBeLargerThanAPieceOfManyRanks) {
+  constexpr int kRanks = 30;
+  constexpr uint32_t kLargePayload = 8928;
+  const std::string name = fresh_name();
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kRanks; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(name, r, kRanks, Reading::kInPlace, kLargePayload, 8);
+      rank.submit_first();
+      std::vector<float> all(3 * kLargePayload + 5, 1.0f), at_one(1000, 1.0f), part(kRanks * 1000, 1.0f);
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{all.data(), all.data(), all.size()}}, 20'000'000);
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, {{at_one.data(), at_one.data(), at_one.size()}},
+                  20'000'000, make_role(Collective::kReduce, 7, r));
+      std::vector<TensorView> parts;
+      for (size_t p = 0; p < kRanks; ++p) parts.push_back({&part[p * 1000], &part[p * 1000], 1000});
+      rank.submit(DataType::kFloat32, ReduceOp::kSum, parts, 20'000'000,
+                  make_role(Collective::kReduceScatter, 0, r));
+      const Status status = rank.finish();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(all, std::vector<float>(all.size(), kRanks));
+      EXPECT_EQ(at_one, std::vector<float>(at_one.size(), r == 7 ? kRanks : 1));
+      for (size_t i = 0; i < part.size(); ++i)
+        ASSERT_EQ(part[i], i / 1000 == static_cast<size_t>(r) ? kRanks : 1) << i;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The number of operations that a rank looks at.
+TEST(HostCore, WhatAnOperationCostsHardlyDependsOnHowManyAreInFlight) {
+  const auto visits_for_each = [](size_t count) {
+    const auto ranks = open_ranks(2);
+    std::vector<int32_t> elements(2 * count, 1);
+    for (size_t i = 0; i < 2 * count; ++i)
+      ranks[i % 2]->submit(DataType::kInt32, ReduceOp::kSum, {{&elements[i], &elements[i], 1}});
+    EXPECT_TRUE(drive(ranks));
+    for (const auto& rank : ranks) EXPECT_TRUE(rank->finish().ok());
+    EXPECT_EQ(elements, std::vector<int32_t>(2 * count, 2));
+    return static_cast<double>(ranks[0]->core().operations_visited()) / static_cast<double>(count);
+  };
+  EXPECT_LT(visits_for_each(8'192), 4 * visits_for_each(64)) << "a heap of 13 levels instead of 6";
+}
+
 // A direct sum, and one of several blocks.
 TEST(HostCore, RolesSayWhoContributesAndWhoReceives) {
   for (const size_t count : {size_t{100}, size_t{700'000}}) {

@@ -40,7 +40,9 @@ enum class Reading : uint8_t { kInPlace, kNever };
 // One rank of a lone host, driven by the thread that calls it.
 class Rank {
  public:
-  Rank(const std::string& name, int rank, int ranks, Reading reading = Reading::kInPlace) : number_(rank) {
+  Rank(const std::string& name, int rank, int ranks, Reading reading = Reading::kInPlace,
+       uint32_t payload = kPayload, int lane_bits = 0)
+      : number_(rank) {
     SegmentOptions memory;
     memory.name = name;
     memory.local = static_cast<size_t>(rank);
@@ -53,7 +55,8 @@ class Rank {
     HostOptions options;
     options.placement = placement;
     options.world_size = ranks;
-    options.payload_bytes = kPayload;
+    options.payload_bytes = payload;
+    options.encoding.lane_bits = lane_bits;
     options.in_place_bytes = reading == Reading::kInPlace ? size_t{64} << 10 : SIZE_MAX;
     core_ = std::make_unique<HostCore>(std::move(options), std::move(segment).value());
   }

@@ -142,7 +142,8 @@ class Operation {
   // Chunks of scale groups (see stripe.h) that are not finished, over all stripes. The operation ends at 0.
   size_t chunks_left = 0;
   uint64_t first_chunk =
-      0;  // its first chunk's number among those of all operations of its stream (slot_layout.h)
+      0;               // its first chunk's number among those of all operations of its stream (slot_layout.h)
+  uint64_t place = 0;  // where its core keeps it (in_flight.h)
   OperationCourse course;
 
  private:

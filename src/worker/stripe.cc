@@ -134,6 +134,13 @@ void Stripe::enqueue(Operation* operation) {
   operation->chunks_left += chunks;
 }
 
+Operation* Stripe::take_finished() {
+  if (finished_.empty()) return nullptr;
+  Operation* const operation = finished_.front();
+  finished_.pop_front();
+  return operation;
+}
+
 uint64_t Stripe::first_unproven() const {
   uint64_t first = UINT64_MAX;
   for (const Stream& stream : streams_)

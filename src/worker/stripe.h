@@ -176,8 +176,8 @@ class Stripe {
   // the job. Finished scale groups reduce their operation's chunks_left.
   Status on_packet(int64_t now_us, const netsum_fields& fields, const uint8_t* payload);
 
-  // True once after on_packet() has finished the last scale group of some operation.
-  bool take_operation_finished() { return std::exchange(operation_finished_, false); }
+  // An operation whose last scale group on_packet() has finished, each once and in that order; null: there is none.
+  Operation* take_finished();
 
   // The number of the first operation of which it is not known that all ranks have finished its chunks here; UINT64_MAX if
   // there is none.
@@ -492,7 +492,7 @@ class Stripe {
   std::vector<uint8_t> own_, total_;  // of add_kept_lanes()
 
   RoundTrip round_trip_;
-  bool operation_finished_ = false;
+  std::deque<Operation*> finished_;  // not taken yet
   int64_t next_tick_us_ = 0;
   int64_t last_heard_us_ = 0;
   // How many later steps may finish before an open one is probed. Starts above the reordering within a burst and adapts to

@@ -88,7 +88,7 @@ TEST_F(PredictTest, ScalesAndDataGoInOneRoundTrip) {
   ASSERT_EQ(sent.size(), 4u);
   EXPECT_EQ(sent[0].fields.format, NETSUM_FORMAT_MAX_U8);
   for (const Sent& one : sent) EXPECT_TRUE(result(one).ok());
-  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_NE(stripe_.take_finished(), nullptr);
   EXPECT_TRUE(collect().empty());
   EXPECT_EQ(floats_, std::vector<float>(3 * kLanes, 1.25f));
   EXPECT_EQ(predicted(), 3u);

@@ -222,7 +222,7 @@ void Stripe::finish_group(ScaleGroup* group) {
   group->state = ScaleGroupState::kFinished;
   NETSUM_ASSERT(group->operation->chunks_left >= group->chunks);
   group->operation->chunks_left -= group->chunks;
-  if (group->operation->chunks_left == 0) operation_finished_ = true;
+  if (group->operation->chunks_left == 0) finished_.push_back(group->operation);
 }
 
 void Stripe::retire_finished(Stream* stream) {

@@ -37,7 +37,7 @@ TEST_F(StripeTest, BytesAreSentAtOnceTheFirstOfEachGroupInAScaleSlot) {
     due = collect();
   }
   EXPECT_EQ(operation->chunks_left, 0u);
-  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_NE(stripe_.take_finished(), nullptr);
   EXPECT_EQ(out, bytes);
   std::vector<uint32_t> in_scale_slots;
   std::vector<bool> seen(kChunks);
@@ -273,11 +273,11 @@ TEST_F(StripeTest, TheOperationIsFinishedWithItsLastGroup) {
   const std::vector<Sent> data = start(3);
   EXPECT_EQ(operation_->chunks_left, 3u);
   for (const Sent& sent : data) {
-    EXPECT_FALSE(stripe_.take_operation_finished());
+    EXPECT_EQ(stripe_.take_finished(), nullptr);
     EXPECT_TRUE(result(sent).ok());
   }
-  EXPECT_TRUE(stripe_.take_operation_finished());
-  EXPECT_FALSE(stripe_.take_operation_finished());
+  EXPECT_NE(stripe_.take_finished(), nullptr);
+  EXPECT_EQ(stripe_.take_finished(), nullptr);
   EXPECT_EQ(operation_->chunks_left, 0u);
   EXPECT_EQ(stripe_.waiting(now_).operation, nullptr);
 }
@@ -306,7 +306,7 @@ TEST_F(ValuesTest, ASmallOperationIsOneRoundTripInTheScaleSlots) {
   EXPECT_EQ(sent[0].fields.payload_bytes, 16u);
   EXPECT_EQ(sent[0].payload, (std::vector<uint8_t>{1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}));
   ASSERT_TRUE(answer(sent[0], NETSUM_TYPE_RESULT, {3, 0, 0, 0, 6, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0}).ok());
-  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_NE(stripe_.take_finished(), nullptr);
   EXPECT_EQ(memory_, (std::vector<int32_t>{3, 6, 9}));
   EXPECT_TRUE(collect().empty());
 }

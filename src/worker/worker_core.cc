@@ -56,6 +56,14 @@ Status check_verifiable(const OperationSpec& spec, int lane_bits) {
                                              "avg, or join without verified sums");
 }
 
+Status check_words(const OperationSpec& spec, const std::string& lacks_words) {
+  if (lacks_words.empty() || !travels_as_words(spec.op)) return Status();
+  return Status(ErrorCode::kUnsupported, std::string(collective_name(spec.role.collective)) + ": " +
+                                             lacks_words + " cannot combine lanes by " +
+                                             std::string(reduce_op_name(spec.op)) +
+                                             ": update it, or use sum or avg");
+}
+
 WorkerCore::WorkerCore(const WorkerOptions& options)
     : options_(with_defaults(options)), group_(*options_.group) {
   NETSUM_ASSERT(!options.stripes.empty() && options.stripes.size() == group_.stripes());
@@ -127,17 +135,13 @@ void WorkerCore::submit(uint64_t id, OperationSpec spec) {
   } else if (const Status unverifiable = check_verifiable(spec, options_.encoding.lane_bits);
              verifies_sums() && !unverifiable.ok()) {
     completions_.push_back({id, unverifiable, next_number_});
-  } else if (!options_.lacks_words.empty() && travels_as_words(spec.op)) {
-    const Status unsupported(ErrorCode::kUnsupported,
-                             std::string(collective_name(spec.role.collective)) + ": " +
-                                 options_.lacks_words + " cannot combine lanes by " +
-                                 std::string(reduce_op_name(spec.op)) + ": update it, or use sum or avg");
+  } else if (const Status unsupported = check_words(spec, options_.lacks_words); !unsupported.ok()) {
     completions_.push_back({id, unsupported, next_number_});
   } else if (!waiting_.empty() || !may_start(spec)) {
-    waiting_.push_back({id, std::move(spec)});
+    const int64_t deadline_us = spec.deadline_us;
+    waiting_.add({id, std::move(spec)}, deadline_us);
   } else {
     start(id, std::move(spec));
-    complete_finished();  // an operation without elements
   }
 }
 
@@ -150,15 +154,11 @@ bool WorkerCore::may_start(const OperationSpec& spec) const {
   return now.first == UINT64_MAX || next_chunk_[stream] < now.first + kAhead * now.windows;
 }
 
-bool WorkerCore::start_waiting() {
-  bool any = false;
+void WorkerCore::start_waiting() {
   while (!waiting_.empty() && may_start(waiting_.front().spec)) {
-    any = true;
-    Submission next = std::move(waiting_.front());
-    waiting_.pop_front();
+    Submission next = waiting_.end_front();
     start(next.id, std::move(next.spec));
   }
-  return any;
 }
 
 void WorkerCore::start(uint64_t id, OperationSpec spec) {
@@ -182,7 +182,10 @@ void WorkerCore::enqueue(uint64_t id, std::unique_ptr<Operation> operation) {
   next_chunk += chunks;
   period_.chunks += chunks;
   for (auto& stripe : stripes_) stripe->enqueue(operation.get());
-  operations_.push_back({id, std::move(operation)});
+  operation->place = operations_.next_place();
+  Operation* const begun = operation.get();
+  operations_.add({id, std::move(operation)}, begun->deadline_us());
+  if (begun->chunks_left == 0) complete(begun);  // it has no elements, or none for this core's stripes
 }
 
 void WorkerCore::ask_for_shares() {
@@ -255,7 +258,7 @@ uint64_t WorkerCore::finished_everywhere() const {
 std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
   outbox_.clear();
   if (!status_.ok()) return {};
-  if (start_waiting()) complete_finished();  // operations without elements
+  start_waiting();
   const Stripe::Limits limits = send_limits();
   if (balancer_.has_value()) {
     if (active_since_us_ != 0)
@@ -273,6 +276,7 @@ std::span<const OutPacket> WorkerCore::collect(int64_t now_us) {
       outbox_.push_back({frame, size, stripe.options().address});
     }
     if (balancer_.has_value()) measure(stripe, now_us);
+    complete_finished(&stripe);  // of zeros alone, behind what was sent last
   }
   look_again_us_ = outbox_.empty() && waits_for_other_cores() ? now_us + kLookAgainUs : INT64_MAX;
   return outbox_;
@@ -326,17 +330,14 @@ void WorkerCore::on_packet(int64_t now_us, const InPacket& packet) {
     return stripe->counters().drop(NETSUM_DROP_BAD_CHECK);
   const Status status = stripe->on_packet(now_us, fields, payload);
   if (!status.ok()) return fail(status);
-  if (stripe->take_operation_finished()) complete_finished();
+  if (complete_finished(stripe)) start_waiting();
 }
 
 void WorkerCore::on_tick(int64_t now_us) {
   if (!status_.ok()) return;
-  for (const Pending& pending : operations_) {
-    if (now_us >= pending.operation->deadline_us()) return fail(timeout_status(now_us, *pending.operation));
-  }
-  for (const Submission& submission : waiting_) {
-    if (now_us < submission.spec.deadline_us) continue;
-    const Operation operation(next_number_, submission.spec, options_.summands, options_.encoding);
+  if (const Pending* late = operations_.due(now_us)) return fail(timeout_status(now_us, *late->operation));
+  if (const Submission* late = waiting_.due(now_us)) {
+    const Operation operation(next_number_, late->spec, options_.summands, options_.encoding);
     return fail(timeout_status(now_us, operation));
   }
   for (auto& stripe : stripes_) {
@@ -352,29 +353,25 @@ int64_t WorkerCore::next_tick_us() const {
   if (!operations_.empty() || !connected()) {
     for (const auto& stripe : stripes_) next = std::min(next, stripe->next_tick_us());
   }
-  for (const Pending& pending : operations_) next = std::min(next, pending.operation->deadline_us());
-  for (const Submission& submission : waiting_) next = std::min(next, submission.spec.deadline_us);
-  return next;
+  return std::min({next, operations_.next_deadline_us(), waiting_.next_deadline_us()});
 }
 
-void WorkerCore::complete_finished() {
-  // Operations may finish out of order, because their chunks are on different stripes, or of different streams.
-  const uint64_t everywhere = finished_everywhere();
-  for (auto it = operations_.begin(); it != operations_.end();) {
-    if (it->operation->chunks_left > 0) {
-      ++it;
-      continue;
-    }
-    const Operation& operation = *it->operation;
-    if (it->id != kNoId) {
-      completions_.push_back({it->id, Status(), operation.number(), operation.course, everywhere});
-    } else {
-      asking_->here = false;
-      asking_->ask->end();
-    }
-    it = operations_.erase(it);
+// Operations may finish out of order, because their chunks are on different stripes, or of different streams.
+void WorkerCore::complete(Operation* operation) {
+  const Pending ended = operations_.end(operation->place);
+  if (ended.id != kNoId) {
+    completions_.push_back(
+        {ended.id, Status(), operation->number(), operation->course, finished_everywhere()});
+  } else {
+    asking_->here = false;
+    asking_->ask->end();
   }
-  if (start_waiting()) complete_finished();  // operations without elements
+}
+
+bool WorkerCore::complete_finished(Stripe* stripe) {
+  bool any = false;
+  for (; Operation* const finished = stripe->take_finished(); any = true) complete(finished);
+  return any;
 }
 
 void WorkerCore::take_completions(std::vector<Completion>* out) {
@@ -386,13 +383,11 @@ void WorkerCore::fail(const Status& status) {
   if (!status_.ok()) return;
   NETSUM_ASSERT(!status.ok());
   status_ = status;
-  for (const Pending& pending : operations_) {
-    if (pending.id == kNoId) continue;
+  operations_.for_each([&](const Pending& pending) {
+    if (pending.id == kNoId) return;
     completions_.push_back({pending.id, status, pending.operation->number(), pending.operation->course});
-  }
-  for (const Submission& submission : waiting_)
-    completions_.push_back({submission.id, status, next_number_++});
-  waiting_.clear();
+  });
+  while (!waiting_.empty()) completions_.push_back({waiting_.end_front().id, status, next_number_++});
   // The operations are not destroyed, because stripes still refer to them.
 }
 

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 #include "netsum/status.h"
 #include "src/net/packet_io.h"
 #include "src/worker/core_group.h"
+#include "src/worker/in_flight.h"
 #include "src/worker/operation.h"
 #include "src/worker/share_balancer.h"
 #include "src/worker/stripe.h"
@@ -49,6 +49,8 @@ struct WorkerOptions {
 
 // Why the results of the operation cannot be verified (kUnsupported), or ok. `lane_bits` as in CommunicatorOptions.
 Status check_verifiable(const OperationSpec& spec, int lane_bits);
+// Why the operation cannot be combined (kUnsupported), or ok. `lacks_words` as in WorkerOptions.
+Status check_words(const OperationSpec& spec, const std::string& lacks_words);
 
 class WorkerCore {
  public:
@@ -91,6 +93,8 @@ class WorkerCore {
   const Status& status() const { return status_; }
   // No operation that was submitted is in progress.
   bool idle() const { return waiting_.empty() && operations_.size() == (asks_here() ? 1u : 0u); }
+  // As InFlight::visited().
+  uint64_t operations_visited() const { return operations_.visited() + waiting_.visited(); }
   // An operation of the ranks' own is in progress, here or at another core of the group.
   bool asks_for_shares() const { return asking_.has_value() && !asking_->ask->answered(); }
 
@@ -139,7 +143,7 @@ class WorkerCore {
   // starts only when few chunks of its stream are left to send, so that a measurement is of what came before.
   bool may_start(const OperationSpec& spec) const;
   void start(uint64_t id, OperationSpec spec);
-  bool start_waiting();  // false: none could start
+  void start_waiting();
   void enqueue(uint64_t id, std::unique_ptr<Operation> operation);
   void ask_for_shares();
   void take_shares();
@@ -147,7 +151,8 @@ class WorkerCore {
   bool has_data_to_send() const;
   bool waits_for_other_cores() const;
   void measure(const Stripe& stripe, int64_t now_us);
-  void complete_finished();
+  void complete(Operation* operation);
+  bool complete_finished(Stripe* stripe);  // false: it has finished none
   bool asks_here() const { return asking_.has_value() && asking_->here; }
   Front own_front(size_t stream) const;
   // Of all cores, after telling them this one's.
@@ -171,8 +176,8 @@ class WorkerCore {
   Counter share_changes_;
   size_t next_stripe_ = 0;  // where collect() goes on: every stripe gets its turn
   size_t last_from_ = 0;    // stripe of the last packet: packets come in runs
-  std::deque<Pending> operations_;
-  std::deque<Submission> waiting_;  // may_start() was false
+  InFlight<Pending> operations_;
+  InFlight<Submission> waiting_;  // may_start() was false
   uint64_t next_number_ = 0;
   std::array<uint64_t, SlotLayout::kStreams> next_chunk_{};  // by stream: of the next operation, the first
   std::vector<Completion> completions_;

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "src/kernels/packet_check.h"
+
 namespace netsum {
 namespace {
 
@@ -138,6 +140,51 @@ TEST(WorkerCore, AJobThatVerifiesItsSumsRefuses8BitLanes) {
   EXPECT_TRUE(core.status().ok());
   core.submit(8, {.type = DataType::kInt32, .tensors = {{&integer, &integer, 1}}, .deadline_us = 1000});
   EXPECT_FALSE(core.idle()) << "integers do not travel in such lanes";
+}
+
+// Plays the aggregator of a job of one rank: every sum is what the rank has contributed.
+void answer(WorkerCore& core, int64_t now_us) {
+  std::vector<std::vector<uint8_t>> packets;
+  const auto sent = core.collect(now_us);
+  for (const OutPacket& packet : sent) packets.emplace_back(packet.data, packet.data + packet.size);
+  for (std::vector<uint8_t>& packet : packets) {
+    netsum_fields fields;
+    ASSERT_EQ(netsum_parse(packet.data(), static_cast<uint32_t>(packet.size()), &fields), NETSUM_DROP_NONE);
+    const bool hello = fields.type == NETSUM_TYPE_HELLO;
+    fields.type = hello ? NETSUM_TYPE_WELCOME : NETSUM_TYPE_RESULT;
+    if (!hello) fields.member = NETSUM_MEMBER_ALL;
+    const Stripe& stripe = core.stripe(0);
+    ASSERT_EQ(kernels::write_header(fields, stripe.key(), packet.data()), packet.size());
+    core.on_packet(now_us, {packet.data(), static_cast<uint32_t>(packet.size()), stripe.options().address});
+  }
+}
+
+// What many operations in flight cost, each of which ends by itself: the number of operations that the core looks at.
+TEST(WorkerCore, WhatAnOperationCostsHardlyDependsOnHowManyAreInFlight) {
+  const auto visits_for_each = [](uint64_t count) {
+    WorkerOptions options;
+    options.stripes.resize(1);
+    options.stripes[0].address = Address::parse("10.0.0.1:1000").value();
+    WorkerCore core(options);
+    std::vector<int32_t> elements(count, 1);
+    for (uint64_t id = 0; id < count; ++id)
+      core.submit(id, {.type = DataType::kInt32,
+                       .tensors = {{&elements[id], &elements[id], 1}},
+                       .deadline_us = 1'000'000});
+    std::vector<WorkerCore::Completion> completions;
+    for (int64_t now_us = 1; completions.size() < count && now_us < 1'000'000; ++now_us) {
+      answer(core, now_us);
+      if (core.next_tick_us() <= now_us) core.on_tick(now_us);
+      core.take_completions(&completions);
+      if (!core.status().ok() || ::testing::Test::HasFailure()) break;
+    }
+    EXPECT_EQ(completions.size(), count) << core.status().to_string();
+    EXPECT_TRUE(core.idle());
+    for (uint64_t id = 0; id < completions.size(); ++id)
+      EXPECT_EQ(completions[id].number, completions[id].id);
+    return static_cast<double>(core.operations_visited()) / static_cast<double>(count);
+  };
+  EXPECT_LT(visits_for_each(8'192), 4 * visits_for_each(64)) << "a heap of 13 levels instead of 6";
 }
 
 }  // namespace

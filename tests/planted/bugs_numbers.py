@@ -165,6 +165,8 @@ HOST_BUGS = [
         "host_core_test HostCore.TensorsOfOneOperationKeepTheirOwnPrecision"),
     Bug("host", "free_slot_not_awaited", "a rank that waits for a slot is not woken when one is free", HOST,
         "causes |= FutexEvent::kTaken;", "causes |= 0;", "host_core_test HostCore.ManyTensorsAndManyOperationsInFlight"),
+    Bug("host", "no_room_for_a_chunk", "a chunk of 8-bit lanes does not fit a piece of many ranks' inputs", HOST,
+        "kLongestInMemory = 4;", "kLongestInMemory = 1;", "host_core_test HostCore.AChunkMayBeLargerThanAPieceOfManyRanks"),
     Bug("host", "woken_without_work", "a rank without operations is woken for every slot that is freed", HOST,
         "  if (has_more_to_stage() && staged_", "  if (staged_", "host_core_test HostCore.ARankWithoutOperationsWaitsForNothing"),
     Bug("host", "odd_rank_unnoticed", "the last rank's operation is not compared with the others'", REDUCE,

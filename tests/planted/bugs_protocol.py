@@ -289,7 +289,7 @@ WORKER_BUGS = [
     Bug("worker", "unchecked", "a worker does not verify the tag", "src/worker/worker_core.cc",
         "  if (!kernels::check_is_right(packet.data, fields, stripe->key()))\n", "  if (false)\n", SIMULATION),
     Bug("worker", "late_deadline", "deadlines are looked at a tenth of a second late", "src/worker/worker_core.cc",
-        "if (now_us >= pending.operation->deadline_us())", "if (now_us >= pending.operation->deadline_us() + 100'000)",
+        "operations_.due(now_us)", "operations_.due(now_us - 100'000)",
         SIMULATION),
     Bug("worker", "obeys_outdated_status", "a STATUS that another has overtaken makes a worker contribute again",
         RECEIVE,
