@@ -23,7 +23,9 @@ using netsum::c_api::finish;
 using netsum::c_api::guarded;
 using netsum::c_api::invalid;
 using netsum::c_api::last_error;
+using netsum::c_api::read_kind;
 using netsum::c_api::read_struct;
+using netsum::c_api::succeeds;
 
 static_assert(NETSUM_INTERNAL == static_cast<int>(ErrorCode::kInternal));
 static_assert(NETSUM_WRONG_SUM == static_cast<int>(ErrorCode::kWrongSum));
@@ -133,13 +135,13 @@ Status read_regroup_options(const netsum_regroup_options* given, netsum::Regroup
   return Status();
 }
 
+// `refusal`: for the work of the operation.
 Status read_reduce_options(const netsum_all_reduce_options* given, const std::string& what,
-                           netsum::ReduceOptions* out) {
+                           netsum::ReduceOptions* out, Status* refusal) {
   if (given == nullptr) return Status();
   netsum_all_reduce_options in;
   if (Status status = read_struct(given, what, &in); !status.ok()) return status;
-  if (in.type != 0) out->type = static_cast<netsum::DataType>(in.type);
-  if (in.op != 0) out->op = static_cast<netsum::ReduceOp>(in.op);
+  *refusal = read_kind(in.type, in.op, what, out);
   out->timeout = std::chrono::milliseconds(in.timeout_ms);
   return Status();
 }
@@ -184,11 +186,12 @@ template <typename Start>
 int start_reduction(netsum_comm* comm, const netsum_tensor* tensors, size_t count, const std::string& what,
                     const netsum_all_reduce_options* options, netsum_work** work, const Start& start) {
   netsum::ReduceOptions parsed;
-  if (Status read = read_reduce_options(options, what, &parsed); !read.ok()) return finish(read);
-  return start_with<netsum::TensorView>(comm, tensors, count, what, "tensor", work,
-                                        [&](netsum::Communicator& communicator, const auto& views) {
-                                          return start(communicator, views, parsed);
-                                        });
+  Status refusal;
+  if (Status read = read_reduce_options(options, what, &parsed, &refusal); !read.ok()) return finish(read);
+  return start_with<netsum::TensorView>(
+      comm, tensors, count, what, "tensor", work, [&](netsum::Communicator& communicator, const auto& views) {
+        return refusal.ok() ? start(communicator, views, parsed) : netsum::ended_work(refusal);
+      });
 }
 
 netsum::CollectiveOptions options_of(int64_t timeout_ms) {
@@ -270,7 +273,11 @@ void netsum_comm_close(netsum_comm* comm) {
 }
 
 void netsum_comm_abort(netsum_comm* comm, const char* reason) {
-  if (comm != nullptr) comm->communicator->abort(text_or(reason, "no reason given"));
+  if (comm == nullptr) return;
+  (void)succeeds([&]() -> Status {
+    comm->communicator->abort(text_or(reason, "no reason given"));
+    return Status();
+  });
 }
 
 int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options, int* former_ranks) {
@@ -287,15 +294,17 @@ int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options
 }
 
 int netsum_comm_rank(const netsum_comm* comm) {
-  return comm->communicator->rank();
+  return comm != nullptr ? comm->communicator->rank() : netsum::kNoRank;
 }
 
 int netsum_comm_world_size(const netsum_comm* comm) {
-  return comm->communicator->world_size();
+  return comm != nullptr ? comm->communicator->world_size() : 0;
 }
 
 int netsum_comm_status(const netsum_comm* comm) {
-  return guarded([&] { return comm->communicator->status(); });
+  return guarded([&] {
+    return comm != nullptr ? comm->communicator->status() : invalid("netsum_comm_status", "comm is NULL");
+  });
 }
 
 int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats) {
@@ -315,13 +324,13 @@ int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats) {
 size_t netsum_comm_wrong_sums(const netsum_comm* comm, netsum_wrong_sums* stripes, size_t most) {
   thread_local std::vector<netsum::CommunicatorStats::WrongSums> found;
   found.clear();
-  const int code = guarded([&]() -> Status {
+  const bool ok = succeeds([&]() -> Status {
     if (comm == nullptr) return invalid("netsum_comm_wrong_sums", "comm is NULL");
     if (stripes == nullptr && most > 0) return invalid("netsum_comm_wrong_sums", "stripes is NULL");
     found = comm->communicator->stats().wrong_sums;
     return Status();
   });
-  if (code != 0) return 0;
+  if (!ok) return 0;
   for (size_t i = 0; i < std::min(most, found.size()); ++i)
     stripes[i] = {found[i].aggregator.c_str(), found[i].address.c_str(), found[i].stripe, found[i].results};
   return found.size();
@@ -329,11 +338,11 @@ size_t netsum_comm_wrong_sums(const netsum_comm* comm, netsum_wrong_sums* stripe
 
 const char* netsum_comm_describe(const netsum_comm* comm) {
   thread_local std::string text;
-  if (guarded([&]() -> Status {
-        if (comm == nullptr) return Status(ErrorCode::kInvalidArgument, "netsum_comm_describe: comm is NULL");
+  if (!succeeds([&]() -> Status {
+        if (comm == nullptr) return invalid("netsum_comm_describe", "comm is NULL");
         text = comm->communicator->describe();
         return Status();
-      }) != 0)
+      }))
     text = "";
   return text.c_str();
 }
@@ -344,15 +353,15 @@ int netsum_all_reduce(netsum_comm* comm, const void* input, void* output, size_t
     if (comm == nullptr || work == nullptr) {
       return Status(ErrorCode::kInvalidArgument, "netsum_all_reduce: comm or work is NULL");
     }
-    netsum::AllReduceOptions options;
-    options.type = static_cast<netsum::DataType>(type);
-    options.op = static_cast<netsum::ReduceOp>(op);
+    netsum::AllReduceOptions options{.type = {}, .op = {}};  // 0 is no default here
+    const Status refusal = read_kind(type, op, "netsum_all_reduce", &options);
     options.timeout = std::chrono::milliseconds(timeout_ms);
     netsum::TensorView view;
     view.input = input;
     view.output = output;
     view.count = count;
-    *work = new netsum_work{comm->communicator->all_reduce(view, options)};
+    *work = new netsum_work{refusal.ok() ? comm->communicator->all_reduce(view, options)
+                                         : netsum::ended_work(refusal)};
     return Status();
   });
 }
@@ -429,6 +438,7 @@ int netsum_work_on_done(netsum_work* work, netsum_callback callback, void* user_
 
 int netsum_work_wait(netsum_work* work, int64_t timeout_ms) {
   return guarded([&] {
+    if (work == nullptr) return invalid("netsum_work_wait", "work is NULL");
     return timeout_ms < 0 ? work->work.wait() : work->work.wait(std::chrono::milliseconds(timeout_ms));
   });
 }
@@ -438,7 +448,7 @@ int netsum_work_wait_us(netsum_work* work, int64_t timeout_us) {
 }
 
 int netsum_work_done(const netsum_work* work) {
-  return work->work.done() ? 1 : 0;
+  return work == nullptr || work->work.done() ? 1 : 0;
 }
 
 void netsum_work_free(netsum_work* work) {
@@ -446,7 +456,10 @@ void netsum_work_free(netsum_work* work) {
 }
 
 int netsum_barrier(netsum_comm* comm, int64_t timeout_ms) {
-  return guarded([&] { return comm->communicator->barrier(std::chrono::milliseconds(timeout_ms)); });
+  return guarded([&] {
+    if (comm == nullptr) return invalid("netsum_barrier", "comm is NULL");
+    return comm->communicator->barrier(std::chrono::milliseconds(timeout_ms));
+  });
 }
 
 }  // extern "C"

@@ -312,6 +312,53 @@ static const char* sum_compressed(netsum_comm* comm) {
   return NULL;
 }
 
+/* A number that is none of an enumeration, of which the lowest 8 bits are one. */
+static const char* refuse_numbers(netsum_comm* comm) {
+  const netsum_dtype type = (netsum_dtype)(256 + NETSUM_FLOAT32);
+  const netsum_redop op = (netsum_redop)(256 + NETSUM_SUM);
+  float number = 2;
+  netsum_work* works[6] = {NULL};
+  REQUIRE(netsum_all_reduce(comm, &number, &number, 1, type, NETSUM_SUM, 0, &works[0]) == NETSUM_OK);
+  REQUIRE(netsum_all_reduce(comm, &number, &number, 1, NETSUM_FLOAT32, op, 0, &works[1]) == NETSUM_OK);
+  netsum_tensor tensor;
+  memset(&tensor, 0, sizeof tensor);
+  tensor.input = tensor.output = &number;
+  tensor.count = 1;
+  netsum_all_reduce_options options = {.struct_size = sizeof options, .type = type};
+  netsum_sparse_options sparse = {.struct_size = sizeof sparse, .type = type};
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &works[2]) == NETSUM_OK);
+  REQUIRE(netsum_sparse_all_reduce(comm, &tensor, &sparse, &works[3]) == NETSUM_OK);
+  options.type = sparse.type = NETSUM_FLOAT32;
+  options.op = sparse.op = op;
+  REQUIRE(netsum_all_reduce_tensors(comm, &tensor, 1, &options, &works[4]) == NETSUM_OK);
+  REQUIRE(netsum_sparse_all_reduce(comm, &tensor, &sparse, &works[5]) == NETSUM_OK);
+  for (size_t i = 0; i < 6; ++i) {
+    REQUIRE(netsum_work_wait(works[i], -1) == NETSUM_UNSUPPORTED);
+    REQUIRE(strstr(netsum_last_error(), "257 is none of netsum_") != NULL);
+    netsum_work_free(works[i]);
+  }
+  REQUIRE(number == 2 && netsum_comm_status(comm) == NETSUM_OK);
+  return NULL;
+}
+
+static const char* refuse_null(netsum_comm* comm) {
+  REQUIRE(netsum_comm_status(NULL) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_barrier(NULL, 0) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_work_wait(NULL, 0) == NETSUM_INVALID_ARGUMENT && netsum_work_done(NULL) == 1);
+  REQUIRE(netsum_comm_rank(NULL) == -1 && netsum_comm_world_size(NULL) == 0);
+  REQUIRE(netsum_compression_describe(NULL)[0] == '\0');
+  REQUIRE(netsum_compressed_tensor_step(NULL) == 0);
+  netsum_compression_state state;
+  REQUIRE(netsum_compressed_tensor_state(NULL, &state, 1) == 0);
+  netsum_comm_abort(NULL, NULL);
+  netsum_comm_close(NULL);
+  /* What returns no code leaves the last error of what does. */
+  REQUIRE(netsum_work_wait(NULL, 0) == NETSUM_INVALID_ARGUMENT);
+  REQUIRE(netsum_comm_describe(comm)[0] != '\0' && netsum_comm_wrong_sums(comm, NULL, 0) == 0);
+  REQUIRE(strstr(netsum_last_error(), "netsum_work_wait: work is NULL") != NULL);
+  return NULL;
+}
+
 static const char* break_and_mend(netsum_comm* comm) {
   netsum_comm_abort(comm, "enough");
   REQUIRE(netsum_comm_status(comm) == NETSUM_ABORTED);
@@ -361,8 +408,8 @@ const char* netsum_c11_program(void) {
   REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && number == 2);
   netsum_work_free(work);
   const char* (*const parts[])(netsum_comm*) = {
-      sum_several, sum_with_options,   move_bytes,     reduce_parts,  look,
-      sum_sparse,  refuse_compression, sum_compressed, break_and_mend};
+      sum_several,        sum_with_options, move_bytes,     reduce_parts, look,          sum_sparse,
+      refuse_compression, sum_compressed,   refuse_numbers, refuse_null,  break_and_mend};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; ++i) {
     const char* failed = parts[i](comm);
     if (failed != NULL) return failed;

@@ -100,7 +100,7 @@ void netsum_compression_free(netsum_compression* compression) {
 }
 
 const char* netsum_compression_describe(const netsum_compression* compression) {
-  return compression->description.c_str();
+  return compression != nullptr ? compression->description.c_str() : "";
 }
 
 int netsum_check_same_on_all_ranks(netsum_comm* comm, const char* text, int64_t timeout_ms) {
@@ -152,12 +152,14 @@ int netsum_compressed_all_reduce(netsum_comm* comm, netsum_compressed_tensor* te
 }
 
 uint64_t netsum_compressed_tensor_step(const netsum_compressed_tensor* tensor) {
-  return tensor->tensor->step();
+  return tensor != nullptr ? tensor->tensor->step() : 0;
 }
 
 size_t netsum_compressed_tensor_state(netsum_compressed_tensor* tensor, netsum_compression_state* parts,
                                       size_t most) {
+  if (tensor == nullptr) return 0;
   const std::vector<netsum::CompressionState> state = tensor->tensor->state();
+  if (parts == nullptr) most = 0;
   for (size_t i = 0; i < std::min(most, state.size()); ++i)
     parts[i] = {.name = state[i].name.data(),  // a literal, so a NUL is behind it
                 .values = state[i].values.data(),

@@ -1,5 +1,6 @@
 // The sparse all-reduces of the C ABI.
 #include "collective/c_api_support.h"
+#include "collective/work_state.h"
 #include "netsum/netsum.h"
 #include "netsum/sparse.h"
 
@@ -12,12 +13,13 @@ using netsum::c_api::invalid;
 
 static_assert(NETSUM_SPARSE_OFF == static_cast<int>(SparseMode::kOff));
 
-Status read_options(const netsum_sparse_options* given, const std::string& what, netsum::SparseOptions* out) {
+// `refusal`: for the work of the operation.
+Status read_options(const netsum_sparse_options* given, const std::string& what, netsum::SparseOptions* out,
+                    Status* refusal) {
   if (given == nullptr) return {};
   netsum_sparse_options in;
   if (Status status = netsum::c_api::read_struct(given, what, &in); !status.ok()) return status;
-  if (in.type != 0) out->type = static_cast<netsum::DataType>(in.type);
-  if (in.op != 0) out->op = static_cast<netsum::ReduceOp>(in.op);
+  *refusal = netsum::c_api::read_kind(in.type, in.op, what, out);
   if (in.mode < NETSUM_SPARSE_AUTO || in.mode > NETSUM_SPARSE_OFF)
     return invalid(what, "mode is none of netsum_sparse_mode");
   out->mode = static_cast<SparseMode>(in.mode);
@@ -36,8 +38,9 @@ int start_sparse(netsum_comm* comm, const Given* given, const netsum_sparse_opti
     for (const uint64_t reserved : given->reserved)
       if (reserved != 0) return invalid(what, "reserved fields of the tensor are not zero");
     netsum::SparseOptions parsed;
-    if (Status read = read_options(options, what, &parsed); !read.ok()) return read;
-    *work = new netsum_work{start(*comm->communicator, parsed)};
+    Status refusal;
+    if (Status read = read_options(options, what, &parsed, &refusal); !read.ok()) return read;
+    *work = new netsum_work{refusal.ok() ? start(*comm->communicator, parsed) : netsum::ended_work(refusal)};
     return {};
   });
 }

@@ -42,8 +42,31 @@ int guarded(Body body) {
   }
 }
 
+// The same for functions that return no code: they leave the last error alone unless they fail. False: `body` has failed.
+template <typename Body>
+bool succeeds(Body body) {
+  const Status before = last_error;
+  if (guarded(body) != 0) return false;
+  last_error = before;
+  return true;
+}
+
 inline Status invalid(const std::string& what, const std::string& why) {
   return Status(ErrorCode::kInvalidArgument, what + ": " + why);
+}
+
+// Reads the type and the operator of an operation, which have 8 bits in C++; 0 leaves the default. kUnsupported, for the work of
+// the operation: they do not fit. The library refuses what fits and is unknown.
+template <typename Options>
+Status read_kind(unsigned type, unsigned op, const std::string& what, Options* out) {
+  const auto unknown = [&](unsigned number, const char* of) {
+    return Status(ErrorCode::kUnsupported, what + ": " + std::to_string(number) + " is none of " + of);
+  };
+  if (type > UINT8_MAX) return unknown(type, "netsum_dtype");
+  if (op > UINT8_MAX) return unknown(op, "netsum_redop");
+  if (type != 0) out->type = static_cast<DataType>(type);
+  if (op != 0) out->op = static_cast<ReduceOp>(op);
+  return Status();
 }
 
 // `size`: the caller's struct_size.

@@ -1,7 +1,8 @@
 /* The C ABI of netsum: stable, plain C99.
  *
  * Errors: a function that can fail returns a netsum_code as int; 0 (NETSUM_OK) is success. It also sets this
- * thread's last error: netsum_last_error() and netsum_last_error_rank().
+ * thread's last error: netsum_last_error() and netsum_last_error_rank(). A NULL that is not allowed is
+ * NETSUM_INVALID_ARGUMENT.
  *
  * Threads: any thread may call any function, with two exceptions. netsum_comm_close() and netsum_work_free() must
  * be the last call for their object, and no other call on a communicator may run during netsum_comm_regroup().
@@ -307,8 +308,8 @@ typedef void (*netsum_callback)(void* user_data, int code, const char* message, 
 NETSUM_API const char* netsum_version(void);
 /* Name of a code, such as "timeout". Never NULL. */
 NETSUM_API const char* netsum_code_name(int code);
-/* Message of this thread's last call that returned a code; "" if that call succeeded. Valid until the thread's
- * next such call. Never NULL. */
+/* Message of this thread's last call that returned a code, or that returns none and failed; "" if that call succeeded. Valid until
+ * the thread's next call. Never NULL. */
 NETSUM_API const char* netsum_last_error(void);
 /* Rank that caused this thread's last error, or -1. */
 NETSUM_API int netsum_last_error_rank(void);
@@ -316,7 +317,8 @@ NETSUM_API int netsum_last_error_rank(void);
 /* Joins the job, and returns when all ranks have joined and every data path has been verified, or after
  * connect_timeout_ms. On success, sets *comm; the caller must release it with netsum_comm_close(). */
 NETSUM_API int netsum_comm_connect(const netsum_comm_options* options, netsum_comm** comm);
-/* Leaves the job and frees `comm`, which may be NULL. Operations in flight end with NETSUM_ABORTED. */
+/* Leaves the job and frees `comm`, which may be NULL. Operations in flight get a second to end, because other ranks may need this
+ * rank's part of them, and then end with NETSUM_ABORTED. */
 NETSUM_API void netsum_comm_close(netsum_comm* comm);
 /* Ends all operations of the job with NETSUM_ABORTED, here and on every other rank. `reason` appears in their
  * error messages; it may be NULL. */
@@ -328,7 +330,7 @@ NETSUM_API void netsum_comm_abort(netsum_comm* comm, const char* reason);
  * former_ranks[r] is the old number of the new rank r. */
 NETSUM_API int netsum_comm_regroup(netsum_comm* comm, const netsum_regroup_options* options,
                                    int* former_ranks);
-/* This process's rank and the number of ranks. `comm` must not be NULL. */
+/* This process's rank and the number of ranks; -1 and 0 if `comm` is NULL. */
 NETSUM_API int netsum_comm_rank(const netsum_comm* comm);
 NETSUM_API int netsum_comm_world_size(const netsum_comm* comm);
 /* The error that broke the communicator, or 0. A broken communicator stays broken until it regroups. */
@@ -340,8 +342,8 @@ NETSUM_API int netsum_comm_stats(const netsum_comm* comm, netsum_stats* stats);
 /* Writes the first `most` stripes with wrong sums since netsum_comm_connect() to `stripes`, and returns how many there are. Texts are
  * valid until this thread's next call of this function. `stripes` may be NULL if `most` is 0. Returns 0 if `comm` is NULL. */
 NETSUM_API size_t netsum_comm_wrong_sums(const netsum_comm* comm, netsum_wrong_sums* stripes, size_t most);
-/* One line for humans that says where the sums are made and why. Valid until this thread's next call of this function.
- * Never NULL. */
+/* One line for humans that says where the sums are made and why; "" if `comm` is NULL. Valid until this thread's next call of
+ * this function. Never NULL. */
 NETSUM_API const char* netsum_comm_describe(const netsum_comm* comm);
 
 /* Starts an all-reduce: output[i] becomes the reduction of input[i] over all ranks, for 0 <= i < count. `count` is
@@ -401,8 +403,8 @@ NETSUM_API int netsum_compression_make(const netsum_compression_options* options
                                        netsum_compression** compression);
 /* Frees `compression`, which may be NULL. Its tensors stay valid. */
 NETSUM_API void netsum_compression_free(netsum_compression* compression);
-/* One line with the method and its options, equal if and only if two compressions have the same ones (netsum::Compression::describe()). Valid
- * as long as `compression`. */
+/* One line with the method and its options, equal if and only if two compressions have the same ones (netsum::Compression::describe());
+ * "" if `compression` is NULL. Valid as long as `compression`. */
 NETSUM_API const char* netsum_compression_describe(const netsum_compression* compression);
 /* NETSUM_MISMATCH on all ranks unless all have passed the same text, such as that of netsum_compression_describe(). Blocks. timeout_ms 0: the
  * communicator's. */
@@ -423,10 +425,10 @@ NETSUM_API void netsum_compressed_tensor_free(netsum_compressed_tensor* tensor);
 NETSUM_API int netsum_compressed_all_reduce(netsum_comm* comm, netsum_compressed_tensor* tensor,
                                             const float* input, float* output, int64_t timeout_ms);
 
-/* How many steps the tensor has made. `tensor` must not be NULL. */
+/* How many steps the tensor has made; 0 if `tensor` is NULL. */
 NETSUM_API uint64_t netsum_compressed_tensor_step(const netsum_compressed_tensor* tensor);
 /* Writes the first `most` parts of the state to `parts`, and returns how many there are. The values are the state itself, which the
- * caller may read, and write between steps; valid as long as `tensor`. `parts` may be NULL if `most` is 0. */
+ * caller may read, and write between steps; valid as long as `tensor`. If `parts` is NULL, nothing is written. Returns 0 if `tensor` is NULL. */
 NETSUM_API size_t netsum_compressed_tensor_state(netsum_compressed_tensor* tensor,
                                                  netsum_compression_state* parts, size_t most);
 /* Continues from a saved state, whose values are copied. NETSUM_INVALID_ARGUMENT, and nothing changes, if names or counts are others. */
@@ -456,7 +458,7 @@ NETSUM_API int netsum_work_on_done(netsum_work* work, netsum_callback callback, 
 NETSUM_API int netsum_work_wait(netsum_work* work, int64_t timeout_ms);
 /* The same in microseconds, for one that has other things to look after meanwhile. */
 NETSUM_API int netsum_work_wait_us(netsum_work* work, int64_t timeout_us);
-/* 1 if the operation has ended, otherwise 0. Does not block. */
+/* 1 if the operation has ended or `work` is NULL, otherwise 0. Does not block. */
 NETSUM_API int netsum_work_done(const netsum_work* work);
 /* Frees `work`, which may be NULL. Does not cancel the operation. */
 NETSUM_API void netsum_work_free(netsum_work* work);
