@@ -444,7 +444,10 @@ int netsum_work_wait(netsum_work* work, int64_t timeout_ms) {
 }
 
 int netsum_work_wait_us(netsum_work* work, int64_t timeout_us) {
-  return guarded([&] { return timeout_us < 0 ? work->work.wait() : wait_us(work->work, timeout_us); });
+  return guarded([&] {
+    if (work == nullptr) return invalid("netsum_work_wait_us", "work is NULL");
+    return timeout_us < 0 ? work->work.wait() : wait_us(work->work, timeout_us);
+  });
 }
 
 int netsum_work_done(const netsum_work* work) {

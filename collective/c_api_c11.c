@@ -345,6 +345,7 @@ static const char* refuse_null(netsum_comm* comm) {
   REQUIRE(netsum_comm_status(NULL) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_barrier(NULL, 0) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_work_wait(NULL, 0) == NETSUM_INVALID_ARGUMENT && netsum_work_done(NULL) == 1);
+  REQUIRE(netsum_work_wait_us(NULL, 0) == NETSUM_INVALID_ARGUMENT);
   REQUIRE(netsum_comm_rank(NULL) == -1 && netsum_comm_world_size(NULL) == 0);
   REQUIRE(netsum_compression_describe(NULL)[0] == '\0');
   REQUIRE(netsum_compressed_tensor_step(NULL) == 0);

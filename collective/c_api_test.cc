@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ constexpr int64_t kPatienceMs = 20'000;
     }                                                                                       \
   } while (false)
 
-netsum_comm* connect_to(const std::string& aggregators, int rank, bool failover) {
+netsum_comm* connect_to(const std::string& aggregators, int rank, bool failover, bool shared_memory = true) {
   netsum_comm_options options = {};
   options.struct_size = sizeof(options);
   options.rank = rank;
@@ -38,6 +39,7 @@ netsum_comm* connect_to(const std::string& aggregators, int rank, bool failover)
   options.failover = failover ? 1 : 0;
   options.fallback_aggregators = others.c_str();
   options.timeout_ms = kPatienceMs;
+  options.no_shared_memory = shared_memory ? 0 : 1;
   netsum_comm* comm = nullptr;
   REQUIRE(netsum_comm_connect(&options, &comm) == NETSUM_OK);
   return comm;
@@ -157,6 +159,50 @@ TEST(CApiTest, AKilledAggregatorIsNotNoticedWithFailover) {
     netsum_comm_close(comm);
   });
   for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ended[static_cast<size_t>(rank)], 0) << "rank " << rank;
+}
+
+// Rank 1 leaves while the others have not begun the operation.
+void expect_sums_though_rank_1(bool exits, bool shared_memory, bool failover) {
+  const AggregatorProcess aggregator;
+  int leaves[2];
+  ASSERT_EQ(pipe(leaves), 0);
+  const std::vector<int> ended = run_rank_processes([&](int rank) {
+    netsum_comm* comm = connect_to(aggregator.address, rank, failover, shared_memory);
+    auto& numbers = *new std::vector<int32_t>(3000, rank);  // exit() leaves it
+    netsum_work* work = nullptr;
+    const auto begin = [&] {
+      REQUIRE(netsum_all_reduce(comm, numbers.data(), numbers.data(), numbers.size(), NETSUM_INT32,
+                                NETSUM_SUM, 0, &work) == NETSUM_OK);
+    };
+    if (rank == 1) {
+      begin();
+      REQUIRE(write(leaves[1], "--", 2) == 2);
+      if (exits) exit(0);
+    } else {
+      char byte;
+      REQUIRE(read(leaves[0], &byte, 1) == 1);
+      // So that the test fails if rank 1 does not wait; it passes with any time below a second.
+      usleep(100'000);
+      begin();
+      REQUIRE(netsum_work_wait(work, -1) == NETSUM_OK && numbers.back() == 0 + 1 + 2);
+    }
+    netsum_comm_close(comm);
+    REQUIRE(netsum_work_wait(work, 0) == NETSUM_OK && numbers.front() == 0 + 1 + 2);
+  });
+  for (const int end : leaves) close(end);
+  for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(ended[static_cast<size_t>(rank)], 0) << "rank " << rank;
+}
+
+TEST(CApiTest, ARankThatExitsDoesItsPartOfWhatIsInFlight) {
+  expect_sums_though_rank_1(true, false, false);
+  expect_sums_though_rank_1(true, true, false);
+  expect_sums_though_rank_1(true, false, true);
+}
+
+TEST(CApiTest, ARankThatClosesDoesItsPartOfWhatIsInFlight) {
+  expect_sums_though_rank_1(false, false, false);
+  expect_sums_though_rank_1(false, true, false);
+  expect_sums_though_rank_1(false, false, true);
 }
 
 TEST(CApiTest, OptionsWithoutTheirSizeAreRefused) {

@@ -1,7 +1,13 @@
 // Callers that drive the engine: what they take over, and when the engine's thread goes on.
 #include <gmock/gmock.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <future>
+#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -10,6 +16,33 @@
 #include "collective/scripted_core.h"
 #include "src/base/clock.h"
 #include "src/base/rng.h"
+
+namespace {
+
+// Called after each write() of this thread, which is how a driver that leaves wakes the engine's thread.
+thread_local std::function<void()> after_write;
+
+}  // namespace
+
+extern "C" ssize_t write(int fd, const void* data, size_t size) {
+  const ssize_t written = syscall(SYS_write, fd, data, size);
+  if (after_write) std::exchange(after_write, nullptr)();
+  return written;
+}
+
+// What is used after it was freed is no longer what it was.
+void* operator new(size_t size) {
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t size) noexcept {
+  if (memory != nullptr) explicit_bzero(memory, size);
+  std::free(memory);
+}
 
 namespace netsum {
 namespace {
@@ -25,6 +58,7 @@ class CallerDrivesTest : public ::testing::Test {
     engine_.emplace(std::make_unique<ScriptedCore>(&script_), [this](const Status&) {
       script_.change([&] { reporter_ = std::this_thread::get_id(); });
     });
+    ASSERT_TRUE(engine_->start().ok());
   }
   Work submit(milliseconds timeout = kPatience, size_t elements = 0) {
     OperationSpec spec;
@@ -243,6 +277,45 @@ TEST_F(CallerDrivesTest, TheEndOfTheEngineEndsAWaitThatDrives) {
   }
 }
 
+// One that polls leaves while another thread closes, and goes on when the engine is freed.
+TEST_F(CallerDrivesTest, TheEngineMayBeFreedAsSoonAsAPollingThreadHasLeft) {
+  std::promise<void> leaving;
+  bool freed = false;
+  std::thread poller([&] {
+    bool left = false;
+    const auto leave = [&, poller = std::this_thread::get_id()] {
+      if (std::this_thread::get_id() != poller) return;
+      left = true;
+      after_write = [&] { EXPECT_TRUE(script_.comes_true([&] { return freed; })); };
+      int before = 0;
+      script_.change([&] {
+        script_.asked_if_idle = nullptr;
+        before = script_.wakes;
+        leaving.set_value();
+      });
+      EXPECT_TRUE(script_.comes_true([&] { return script_.wakes > before; })) << "to stop";
+    };
+    while (true) {
+      const Work work = submit_as_driver();
+      ASSERT_TRUE(work.valid());
+      script_.change([&] { script_.asked_if_idle = leave; });
+      (void)work.wait(milliseconds(0));
+      if (left) {
+        EXPECT_EQ(work.wait().code(), ErrorCode::kAborted);
+        return;
+      }
+      // The watchdog was faster.
+      script_.change([&] { script_.asked_if_idle = nullptr; });
+      end_latest();
+      (void)work.wait();
+    }
+  });
+  leaving.get_future().get();
+  engine_.reset();
+  script_.change([&] { freed = true; });
+  poller.join();
+}
+
 // Otherwise the other ranks would only be told that this one has left.
 TEST_F(CallerDrivesTest, AFailureIsReportedThoughTheCallerThatSawItClosesAtOnce) {
   for (int round = 0; round < 20; ++round) {
@@ -301,18 +374,16 @@ TEST_F(CallerDrivesTest, ThreadsThatWaitInAllWaysAllEnd) {
 
 TEST(DriverSeatTest, TheWatchdogWakesTheEnginesThread) {
   DriverSeat seat(nullptr, std::make_shared<CallerScore>());
-  seat.leave(false);
-  seat.watch(monotonic_us());
+  seat.leave({.watched = true});
   seat.sleep();  // hangs without
 }
 
 TEST(DriverSeatTest, TheWatchdogTicksOnlyWhileThereAreOperations) {
   DriverSeat seat(nullptr, std::make_shared<CallerScore>());
-  seat.leave(false);
   for (int i = 0; i < 3; ++i) {
-    seat.watch(monotonic_us());
+    seat.leave({.watched = true});
     (void)seat.take();  // a driver comes in time
-    seat.leave(false);
+    seat.leave({});
     seat.sleep();  // hangs if it ticks for ever, or if it has not started again
   }
 }
@@ -320,7 +391,7 @@ TEST(DriverSeatTest, TheWatchdogTicksOnlyWhileThereAreOperations) {
 TEST(DriverSeatTest, ACallWhileTheSeatIsTakenIsHeardWhenItIsFree) {
   DriverSeat seat(nullptr, std::make_shared<CallerScore>());
   EXPECT_FALSE(seat.call());
-  seat.leave(false);
+  seat.leave({});
   seat.sleep();  // hangs without
   EXPECT_TRUE(seat.call());
   seat.sleep();

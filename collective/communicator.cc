@@ -121,7 +121,7 @@ class PlainCommunicator final : public CommunicatorBase {
  public:
   explicit PlainCommunicator(const CommunicatorOptions& options)
       : CommunicatorBase(options.timeout), opener_(options) {}
-  ~PlainCommunicator() override { stop_sparse(); }
+  ~PlainCommunicator() override { stop(); }
 
   Status connect() {
     if (Status status = opener_.prepare(); !status.ok()) return status;
@@ -141,6 +141,9 @@ class PlainCommunicator final : public CommunicatorBase {
     session->fail(status);
     session->report(status);
   }
+  void linger(Deadline deadline) override {
+    if (const auto session = this->session(); session != nullptr) session->linger(deadline);
+  }
   Result<Regrouped> regroup(const RegroupOptions& options) override;
   Status status() const override;
   CommunicatorStats stats() const override {
@@ -157,6 +160,9 @@ class PlainCommunicator final : public CommunicatorBase {
 
  protected:
   Work submit(OperationSpec spec, std::chrono::milliseconds timeout) override;
+  void flush_submitted(Deadline deadline) override {
+    if (const auto session = this->session(); session != nullptr) session->flush(deadline);
+  }
 
  private:
   std::shared_ptr<Session> session() const {

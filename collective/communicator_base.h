@@ -32,6 +32,14 @@ class CommunicatorBase : public Communicator {
   Work sparse_all_reduce(const CooView& input, CooAllocator allocate, const SparseOptions& options);
   SparseStats sparse_stats() const;
 
+  using Deadline = std::chrono::steady_clock::time_point;
+  // Before the process exits without destroying this, these two: other ranks may need what this one has not sent yet, and answers of
+  // its shard.
+  // Waits until all operations have ended, at most until `deadline`.
+  void flush(Deadline deadline);
+  // As Session::linger().
+  virtual void linger(Deadline deadline) = 0;
+
  protected:
   // `timeout`: that of operations that name none.
   explicit CommunicatorBase(std::chrono::milliseconds timeout) : timeout_(timeout) {}
@@ -40,8 +48,11 @@ class CommunicatorBase : public Communicator {
   // `spec` is not set. Any thread.
   virtual Work submit(OperationSpec spec, std::chrono::milliseconds timeout) = 0;
 
-  // Must be called at the begin of the destructor: no operation is submitted from here on.
-  void stop_sparse();
+  // Must be called at the begin of the destructor: no operation is submitted from here on. Other ranks may need this rank's part
+  // of operations in flight, which get a second to end.
+  void stop();
+  // As flush(), of what has passed submit().
+  virtual void flush_submitted(Deadline deadline) = 0;
   // Must be called by regroup() when the old session has ended and submit() refuses operations.
   void reset_sparse();
   std::string describe_sparse() const;
@@ -54,6 +65,7 @@ class CommunicatorBase : public Communicator {
   // Checks the root and the number of parts, which the job determines.
   Work submit_here(OperationSpec spec, std::chrono::milliseconds timeout);
   Work start_sparse(SparseOperations::Request request, const SparseOptions& options, uint64_t key);
+  Status begin_sparse();
   SparseOperations* sparse() const;
 
   const std::chrono::milliseconds timeout_;

@@ -104,8 +104,11 @@ Status DataPath::open_shared_memory(Deadline deadline) {
                                 lane_room(options_.user, membership), network_adds_floats(),
                                 options_.user.spin},
       std::move(segment).value(), network_.engine.get());
-  host_counters_ = &core->counters();
-  host_engine_ = std::make_unique<Engine>(std::move(core), options_.on_failed, options_.trace);
+  const HostCounters* const counters = &core->counters();
+  auto engine = std::make_unique<Engine>(std::move(core), options_.on_failed, options_.trace);
+  if (Status status = engine->start(); !status.ok()) return status;
+  host_engine_ = std::move(engine);
+  host_counters_ = counters;
   options_.failures->attach(host_engine_.get());
   return Status();
 }

@@ -30,9 +30,10 @@ EngineThread* DriverSeat::take_or_call() {
 }
 
 // Sequentially consistent with call() and take_or_call(): either they see that the seat is free, or this sees the call.
-void DriverSeat::leave(bool needs_engine) {
+void DriverSeat::leave(Leaving how) {
   taken_.store(false, std::memory_order_seq_cst);
-  if (needs_engine || called_.load(std::memory_order_seq_cst)) ring();
+  if (how.needs_engine || called_.load(std::memory_order_seq_cst)) ring();
+  if (how.watched) watch(monotonic_us());
 }
 
 bool DriverSeat::call() {

@@ -64,8 +64,15 @@ class DriverSeat {
   }
   // As take(). If it returns null, the driver passes the seat on to the engine's thread when it leaves.
   EngineThread* take_or_call();
-  // `needs_engine`: operations are in progress, or there is something that only the engine's thread does.
-  void leave(bool needs_engine);
+  struct Leaving {
+    // Operations are in progress, or there is something that only the engine's thread does.
+    bool needs_engine = false;
+    // An operation may have no driver. The watchdog wakes the engine's thread if nobody has taken the seat in kAloneUs or, as it
+    // ticks, up to kTickUs more.
+    bool watched = false;
+  };
+  // The engine may end, and cease to exist, before this returns: the caller must share the ownership of the seat.
+  void leave(Leaving how);
 
   // There is something new for the driver. Returns false if a thread has the seat and may have to be woken; otherwise the
   // engine's thread has been woken. Even if the driver leaves without having noticed, the engine's thread goes on.
@@ -75,16 +82,13 @@ class DriverSeat {
 
   // The engine's thread, without the seat. Returns when it has been called, or by the watchdog.
   void sleep();
-  // After leave(): an operation may have no driver. Wakes the engine's thread if nobody has taken the seat in kAloneUs or, as it
-  // ticks, up to kTickUs more.
-  void watch(int64_t now_us);
-
   CallerScore& score() { return *score_; }
   // Whether the engine's thread may expect callers to drive.
   bool callers_wait() const { return can_sleep_ && score_->callers_wait(); }
 
  private:
   void ring();
+  void watch(int64_t now_us);
   bool ends_sleep_at_tick();
   void set_timer(int64_t interval_us);  // 0: it does not tick
 

@@ -31,7 +31,6 @@ Engine::Engine(std::vector<std::unique_ptr<EngineCore>> cores, std::function<voi
             .on_ended = [this](RunningOperation& operation) { end(operation); },
             .on_failed = [this, index](const Status& status) { on_core_failed(index, status); }}));
   }
-  for (auto& thread : threads_) thread->begin();
 }
 
 Engine::Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status&)> on_failed,
@@ -40,6 +39,12 @@ Engine::Engine(std::unique_ptr<EngineCore> core, std::function<void(const Status
 
 Engine::~Engine() {
   stop();
+}
+
+Status Engine::start() {
+  for (auto& thread : threads_)
+    if (Status status = thread->begin(); !status.ok()) return status;
+  return Status();
 }
 
 void Engine::stop() {
@@ -56,6 +61,7 @@ Status Engine::wait_connected(std::chrono::steady_clock::time_point deadline) {
 
 Work Engine::submit(OperationSpec spec, OnEnd on_end) {
   using Start = EngineThread::Start;
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
   const auto operation = std::make_shared<RunningOperation>(spec, std::move(on_end), threads_.size());
   for (size_t i = 0; i < threads_.size(); ++i) (*operation->parts)[i].seat = threads_[i]->seat();
   threads_.front()->seat()->score().note_submission();
@@ -88,6 +94,11 @@ Status Engine::status() const {
   return Status();
 }
 
+void Engine::flush(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(ends_mutex_);
+  quiet_.wait_until(lock, deadline, [this] { return in_flight_ == 0; });
+}
+
 void Engine::peer_left(int rank) {
   for (auto& thread : threads_) thread->peer_left(rank);
 }
@@ -113,6 +124,7 @@ void Engine::note_end(const RunningOperation& operation) {
   const int64_t now_us = monotonic_us();
   const std::lock_guard lock(ends_mutex_);
   (ok ? completed_ : failed_).add(now_us - operation.submitted_us);
+  if (in_flight_.fetch_sub(1, std::memory_order_relaxed) == 1) quiet_.notify_all();
   if (trace_ == nullptr) return;
   trace_->add({.collective = collective_name(operation.collective),
                .number = completion.number,

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,9 @@ class Engine {
          TraceLog* trace = nullptr);
   ~Engine();  // as stop()
 
+  // Starts the threads. To be called once, before anything else. kResourceExhausted: there are not as many to be had; only
+  // destruction may follow.
+  Status start();
   // Ends the threads; operations in flight end with kAborted. The cores stay until destruction.
   void stop();
 
@@ -45,6 +49,8 @@ class Engine {
   // Any thread. The first failure counts.
   void fail(const Status& status);
   Status status() const;
+  // Any thread. Waits until all operations have ended, at most until `deadline`.
+  void flush(std::chrono::steady_clock::time_point deadline);
   // Any thread. `rank` has left the job in good order. Operations that still need it fail after a grace period, during
   // which the results of its last operations arrive.
   void peer_left(int rank);
@@ -64,7 +70,9 @@ class Engine {
   std::atomic<bool> reported_{false};
   std::mutex ends_mutex_;  // one thread at a time writes the histograms
   Histogram completed_, failed_;
-  std::mutex order_mutex_;  // all threads get the operations in the same order
+  std::atomic<size_t> in_flight_{0};  // becomes 0 with ends_mutex_
+  std::condition_variable quiet_;     // it has
+  std::mutex order_mutex_;            // all threads get the operations in the same order
   std::vector<std::unique_ptr<EngineThread>> threads_;
 };
 

@@ -22,6 +22,7 @@ class EngineTest : public ::testing::Test {
     engine_.emplace(std::make_unique<ScriptedCore>(&script_), [this](const Status& status) {
       script_.change([&] { script_.calls.push_back("report: " + status.message()); });
     });
+    ASSERT_TRUE(engine_->start().ok());
   }
   Work submit(milliseconds timeout = kPatience, OnEnd on_end = {}) {
     OperationSpec spec;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/base/clock.h"
+#include "src/base/thread.h"
 
 namespace netsum {
 namespace {
@@ -22,8 +23,9 @@ EngineThread::EngineThread(size_t index, std::unique_ptr<EngineCore> core, std::
       events_(std::move(events)),
       seat_(std::make_shared<DriverSeat>(this, std::move(score))) {}
 
-void EngineThread::begin() {
-  thread_ = std::thread([this] { loop(); });
+Status EngineThread::begin() {
+  return start_thread(
+      "to send and receive", [this] { loop(); }, &thread_);
 }
 
 EngineThread::~EngineThread() {
@@ -55,7 +57,7 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Sta
   if (free && !has_mail_.load(std::memory_order_acquire)) {
     start_part({operation, std::move(spec)});
     if (take_end_of(operation)) {
-      seat_->leave(!quiet() || !completions_.empty());
+      seat_->leave({.needs_engine = !quiet() || !completions_.empty()});
       return false;
     }
     const int64_t now_us = operation->submitted_us;
@@ -63,11 +65,10 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Sta
     }
     core_->send(now_us);
     const bool to_caller = start == Start::kHereForCaller && !seat_->score().callers_go_on();
-    seat_->leave(!to_caller);
-    if (to_caller) seat_->watch(monotonic_us());
+    seat_->leave({.needs_engine = !to_caller, .watched = to_caller});
     return to_caller;
   }
-  if (free) seat_->leave(false);
+  if (free) seat_->leave({});
   {
     const std::lock_guard lock(mutex_);
     submissions_.push_back({operation, std::move(spec)});
@@ -79,11 +80,13 @@ bool EngineThread::submit(const OperationPtr& operation, OperationSpec spec, Sta
 
 // With the seat, within submit(): a part of nothing has ended at once, and need not wait for a driver.
 bool EngineThread::take_end_of(const OperationPtr& operation) {
+  const auto before = static_cast<std::ptrdiff_t>(completions_.size());
   core_->take_completions(&completions_);
-  const auto mine = std::find_if(completions_.begin(), completions_.end(), [&](const auto& completion) {
-    const auto found = operations_.find(completion.id);
-    return found->second == operation;
-  });
+  const auto mine =
+      std::find_if(completions_.begin() + before, completions_.end(), [&](const auto& completion) {
+        const auto found = operations_.find(completion.id);
+        return found->second == operation;
+      });
   if (mine == completions_.end()) return false;
   EngineCore::Completion completion = std::move(*mine);
   operations_.erase(completion.id);
@@ -134,7 +137,7 @@ void EngineThread::loop() {
       sleep(INT64_MAX);
       continue;
     }
-    seat_->leave(false);
+    seat_->leave({});
     do {
       seat_->sleep();
     } while (seat_->take() == nullptr);
@@ -150,7 +153,8 @@ void EngineThread::report_failure() {
   if (std::exchange(report_due_, false)) events_.on_failed(core_->status());
 }
 
-void EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us) {
+DriverSeat::Leaving EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done,
+                                        int64_t deadline_us) {
   seat_->take_calls();
   const auto ends = [&] { return part.ended || done || stop_.load(std::memory_order_acquire); };
   bool over = ends();
@@ -161,9 +165,9 @@ void EngineThread::drive(const DrivablePart& part, const std::atomic<bool>& done
     if (!worked && !over) sleep(deadline_us);
   }
   const bool in_progress = !quiet();
-  seat_->leave((in_progress && over) || report_due_ || stop_.load(std::memory_order_acquire));
   // Who waits for a limited time, or polls, comes back soon.
-  if (in_progress && !over) seat_->watch(monotonic_us());
+  return {.needs_engine = (in_progress && over) || report_due_ || stop_.load(std::memory_order_acquire),
+          .watched = in_progress && !over};
 }
 
 // One pass over everything that the core may have to do. False: there was nothing.

@@ -36,8 +36,8 @@ class EngineThread {
                Events events);
   ~EngineThread();  // as stop()
 
-  // Starts the thread. To be called once, before anything else.
-  void begin();
+  // Starts the thread. To be called once, before anything else. kResourceExhausted: there is none; only destruction may follow.
+  Status begin();
   // These are as those of Engine.
   void stop();
   Status wait_connected(std::chrono::steady_clock::time_point deadline);
@@ -56,9 +56,9 @@ class EngineThread {
   // Any thread; a caller at a time. True: the part is in progress, and the core has been left to the caller.
   bool submit(const OperationPtr& operation, OperationSpec spec, Start start);
 
-  // Only with the seat, which it gives up. Drives the core until the part has ended, `done`, the deadline has passed or
-  // the thread stops; at least once.
-  void drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us);
+  // Only with the seat. Drives the core until the part has ended, `done`, the deadline has passed or the thread stops; at least
+  // once. The caller gives up the seat as the result says, and from then on this may not exist any more.
+  DriverSeat::Leaving drive(const DrivablePart& part, const std::atomic<bool>& done, int64_t deadline_us);
 
  private:
   struct Submission {

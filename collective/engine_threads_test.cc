@@ -79,6 +79,7 @@ class PartsTest : public ::testing::Test {
     engine_.emplace(std::move(cores), [this](const Status& status) {
       scripts_[0].change([&] { scripts_[0].calls.push_back("report: " + status.message()); });
     });
+    EXPECT_TRUE(engine_->start().ok());
   }
   Work submit(OnEnd on_end = {}, uint32_t tag = 0, milliseconds timeout = kPatience) {
     OperationSpec spec;

@@ -6,7 +6,9 @@
 
 #include "collective/tensor_check.h"
 #include "collective/work_state.h"
+#include "src/base/thread.h"
 #include "src/base/timeout.h"
+#include "src/worker/worker_core.h"
 
 namespace netsum {
 namespace {
@@ -31,6 +33,7 @@ struct FailoverCommunicator::Operation {
   OperationSpec spec;  // with the caller's tensors
   milliseconds timeout;
   Clock::time_point deadline;            // as seen by the caller, over all sessions
+  size_t heap_place = kInNoHeap;         // in in_flight_
   std::unique_ptr<std::byte[]> inputs;   // copies, contiguous, of those that this rank contributes
   std::unique_ptr<std::byte[]> outputs;  // of an operation that is repeated although it has ended here
   size_t bytes = 0;
@@ -119,9 +122,20 @@ Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const Co
   if (Status status = communicator->opener_.prepare(); !status.ok()) return status;
   auto session = communicator->opener_.connect(communicator->failure_callback());
   if (!session.ok()) return session.status();
-  communicator->supervisor_ = std::thread([self = communicator.get()] { self->supervise(); });
+  FailoverCommunicator* const self = communicator.get();
+  const char* const purpose = "to move to another aggregator";
+  Status started = start_thread(
+      purpose, [self] { self->search(); }, &self->searcher_);
+  if (started.ok())
+    started = start_thread(
+        purpose, [self] { self->supervise(); }, &self->supervisor_);
+  if (!started.ok()) {
+    session.value()->report(started);
+    return started;
+  }
   {
     const std::lock_guard lock(communicator->mutex_);
+    communicator->lacks_words_ = session.value()->lacks_words();
     communicator->begin_with(std::move(session).value());
     communicator->began_fixed_ = communicator->order_of_floats_.empty();
   }
@@ -129,7 +143,7 @@ Result<std::unique_ptr<CommunicatorBase>> FailoverCommunicator::connect(const Co
 }
 
 FailoverCommunicator::~FailoverCommunicator() {
-  stop_sparse();
+  stop();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -137,22 +151,37 @@ FailoverCommunicator::~FailoverCommunicator() {
   }
   changed_.notify_all();
   if (supervisor_.joinable()) supervisor_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    supervised_ = false;
+  }
+  changed_.notify_all();
+  if (searcher_.joinable()) searcher_.join();
   std::unique_ptr<Session> last;
   {
     std::unique_lock lock(mutex_);
-    last = take_session(lock);
+    changed_.wait(lock, [this] { return reports_ == 0; });
+    last = std::move(session_);
   }
   last.reset();  // nothing writes to the callers' tensors from here on
   end_all();
 }
 
-Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
+Status FailoverCommunicator::check(const OperationSpec& spec) const {
   uint32_t payload_bytes = 0;
+  std::string lacks_words;
   {
     const std::lock_guard lock(mutex_);
     payload_bytes = payload_bytes_;
+    if (travels_as_words(spec.op)) lacks_words = lacks_words_;
   }
-  if (Status refusal = check_operation(spec, payload_bytes); !refusal.ok()) return ended_work(refusal);
+  if (Status status = check_operation(spec, payload_bytes); !status.ok() || world_size() == 1) return status;
+  if (Status status = check_words(spec, lacks_words); !status.ok()) return status;
+  return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
+}
+
+Work FailoverCommunicator::submit(OperationSpec spec, milliseconds timeout) {
+  if (Status refusal = check(spec); !refusal.ok()) return ended_work(refusal);
   return submit_checked(
       std::make_shared<Operation>(std::move(spec), timeout.count() > 0 ? timeout : options_.timeout));
 }
@@ -167,6 +196,7 @@ Work FailoverCommunicator::submit_checked(OperationPtr operation) {
     }
     operation->number = next_number_++;
     kept_.push_back(operation);
+    in_flight_.add(operation.get());
     if (session_ != nullptr) {
       start(operation, operation->spec);
     } else {
@@ -193,6 +223,17 @@ void FailoverCommunicator::count_end(const Operation& operation, const Status& s
   if (!operation.is_barrier()) ++(status.ok() ? completed_ : failed_);
 }
 
+void FailoverCommunicator::note_end(Operation* operation) {
+  operation->ended = true;
+  in_flight_.remove(operation);
+  if (in_flight_.first() == nullptr) quiet_.notify_all();
+}
+
+void FailoverCommunicator::forget_first() {
+  in_flight_.remove(kept_.front().get());
+  kept_.pop_front();
+}
+
 // On the thread that drives the session's engine.
 void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t session_number,
                                     const Status& status, uint64_t everywhere) {
@@ -203,14 +244,14 @@ void FailoverCommunicator::on_ended(const OperationPtr& operation, uint64_t sess
     const bool of_this_session = session_number == session_number_ && session_ != nullptr;
     const bool ended_before = operation->ended;
     if (status.ok()) {
-      operation->ended = true;
+      note_end(operation.get());
       operation->ended_in_session = session_number;
       if (of_this_session) release_finished(everywhere);
     } else {
       note_failure(session_number, status);
       // It is repeated in the next session, or ended when this one is closed.
       if (failure_.ok() || !of_this_session) return;
-      operation->ended = true;
+      note_end(operation.get());
       result = failure_;
     }
     if (ended_before) return;
@@ -225,7 +266,7 @@ void FailoverCommunicator::release_finished(uint64_t everywhere) {
   const uint64_t known = first_of_session_ + everywhere - std::min<uint64_t>(everywhere, 1);
   while (!kept_.empty() && kept_.front()->number < known &&
          kept_.front()->ended_in_session == session_number_) {
-    kept_.pop_front();
+    forget_first();
   }
 }
 
@@ -258,7 +299,7 @@ void FailoverCommunicator::begin_with(std::unique_ptr<Session> session) {
   ++session_number_;
   payload_bytes_ = session_->payload_bytes();
   order_of_floats_ = session_->order_of_floats();
-  while (!kept_.empty() && kept_.front()->number < session_->completed()) kept_.pop_front();
+  while (!kept_.empty() && kept_.front()->number < session_->completed()) forget_first();
   first_of_session_ = kept_.empty() ? next_number_ : kept_.front()->number;
   for (const OperationPtr& operation : kept_) start(operation, operation->spec_again());
   // It may have failed before note_failure() accepted reports about it.
@@ -271,13 +312,21 @@ void FailoverCommunicator::supervise() {
     std::unique_ptr<Session> lost_session;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || (lost_.has_value() && reports_ == 0); });
+      changed_.wait(lock, [this] { return stop_ || lost_.has_value(); });
+      if (hooks_.lost && !stop_) {
+        lock.unlock();
+        hooks_.lost();
+        lock.lock();
+      }
+      changed_.wait(lock, [this] { return stop_ || reports_ == 0; });
       if (stop_) return;
+      if (!lost_) continue;  // a regroup has been faster
       why = *std::exchange(lost_, std::nullopt);
-      if (session_ == nullptr || !failure_.ok()) continue;
+      if (session_ == nullptr) continue;
       moving_ = true;
       // Taken together with lost_: a session reports its loss once for each operation, and a later report
-      // must not count as the loss of the next session.
+      // must not count as the loss of the next session. Also if the communicator has failed meanwhile: those that the loss has
+      // ended in the session wait for the next one.
       lost_session = std::move(session_);
     }
     move_on(std::move(lost_session), why);
@@ -293,17 +342,15 @@ void FailoverCommunicator::supervise() {
 // when abort() is called, even if the search is in the middle of an attempt.
 void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const Status& why) {
   opener_.end(std::move(lost_session), why);  // nothing writes to the callers' tensors from here on
-  std::optional<SessionResult> found;
-  std::thread search([&] {
-    SessionResult result = meet(why);
-    if (result.ok() && hooks_.met) hooks_.met();
-    const std::lock_guard lock(mutex_);
-    found = std::move(result);
-    changed_.notify_all();
-  });
   std::unique_lock lock(mutex_);
-  while (!found) {
-    const OperationPtr due = first_due();
+  if (failure_.ok()) {
+    sought_because_ = why;
+    changed_.notify_all();
+  } else {
+    found_ = failure_;
+  }
+  while (!found_) {
+    const Operation* const due = in_flight_.first();
     if (due != nullptr && Clock::now() >= due->deadline && failure_.ok())
       failure_ = Status(ErrorCode::kTimeout, due->describe() + " is not finished by its deadline, " +
                                                  std::to_string(due->timeout.count()) +
@@ -313,35 +360,41 @@ void FailoverCommunicator::move_on(std::unique_ptr<Session> lost_session, const 
       lock.unlock();
       end_all();
       lock.lock();
-      if (!found) changed_.wait(lock);
+      if (!found_) changed_.wait(lock);
     } else if (due != nullptr) {
-      changed_.wait_until(lock, due->deadline);
+      changed_.wait_until(lock, Clock::time_point(due->deadline));  // a copy: the operation may end meanwhile
     } else {
       changed_.wait(lock);
     }
   }
-  search.join();
-  if (failure_.ok() && found->ok()) {
-    begin_with(std::move(*found).value());
+  SessionResult found = *std::exchange(found_, std::nullopt);
+  if (failure_.ok() && found.ok()) {
+    begin_with(std::move(found).value());
     ++failovers_;
     return;
   }
-  if (failure_.ok()) failure_ = found->status();
+  if (failure_.ok()) failure_ = found.status();
   const Status failure = failure_;
   lock.unlock();
   // The other ranks have started in the new session, so they need a report.
-  if (found->ok()) opener_.end(std::move(*found).value(), failure);
+  if (found.ok()) opener_.end(std::move(found).value(), failure);
   end_all();
 }
 
-// Of the operations in flight, the one with the nearest deadline, or null.
-FailoverCommunicator::OperationPtr FailoverCommunicator::first_due() const {
-  OperationPtr first;
-  for (const OperationPtr& operation : kept_) {
-    if (operation->ended) continue;
-    if (first == nullptr || operation->deadline < first->deadline) first = operation;
+// The searcher's thread: the supervisor ends operations at their deadlines meanwhile.
+void FailoverCommunicator::search() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return sought_because_.has_value() || !supervised_; });
+    if (!sought_because_) return;
+    const Status why = *std::exchange(sought_because_, std::nullopt);
+    lock.unlock();
+    SessionResult result = meet(why);
+    if (result.ok() && hooks_.met) hooks_.met();
+    lock.lock();
+    found_ = std::move(result);
+    changed_.notify_all();
   }
-  return first;
 }
 
 // Ends all operations in flight and forgets all kept ones. Requires that no session uses them.
@@ -354,7 +407,7 @@ void FailoverCommunicator::end_all() {
     failure = failure_;
     std::erase_if(ending, [](const OperationPtr& operation) { return operation->ended; });
     for (const OperationPtr& operation : ending) {
-      operation->ended = true;
+      note_end(operation.get());
       count_end(*operation, failure);
     }
   }
@@ -413,6 +466,10 @@ Status FailoverCommunicator::check_moved(const Session& session, uint64_t oldest
             session.describe() + " grants packets of " + std::to_string(session.payload_bytes()) +
                 " bytes, and the job began with " + std::to_string(payload_bytes_) +
                 ": results would differ in bits; start all aggregators with the same --mtu"};
+  if (lacks_words_.empty() && !session.lacks_words().empty())
+    return {ErrorCode::kUnsupported, session.lacks_words() +
+                                         " cannot combine lanes by min, max or bits, and the job began where "
+                                         "that can be done: update it"};
   // This is the minimum over all ranks' reports. A number out of this range means that a rank is a different process.
   if (session.completed() < oldest_kept || session.completed() > completed)
     return {ErrorCode::kInternal, "the ranks disagree on the number of completed operations"};
@@ -456,10 +513,21 @@ void FailoverCommunicator::abort(const std::string& reason) {
   changed_.notify_all();
 }
 
-// Takes the session away, after the last report to its members has ended.
-std::unique_ptr<Session> FailoverCommunicator::take_session(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [this] { return reports_ == 0; });
-  return std::move(session_);
+void FailoverCommunicator::flush_submitted(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  quiet_.wait_until(lock, deadline, [this] { return in_flight_.first() == nullptr; });
+}
+
+void FailoverCommunicator::linger(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (session_ == nullptr) return;
+  Session& session = *session_;
+  ++reports_;
+  lock.unlock();
+  session.linger(deadline);
+  lock.lock();
+  --reports_;
+  changed_.notify_all();
 }
 
 Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
@@ -472,8 +540,9 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
       failure_ =
           Status(ErrorCode::kAborted, "rank " + std::to_string(rank()) + " asks for a regroup", rank());
     why = failure_;
-    changed_.wait(lock, [this] { return !moving_; });  // the supervisor looks at failure_
-    old = take_session(lock);
+    // The supervisor looks at failure_.
+    changed_.wait(lock, [this] { return !moving_ && reports_ == 0; });
+    old = std::move(session_);
   }
   if (old != nullptr) opener_.end(std::move(old), why);
   end_all();
@@ -489,6 +558,7 @@ Result<Regrouped> FailoverCommunicator::regroup(const RegroupOptions& options) {
   lost_.reset();
   next_number_ = 0;
   submitted_ = completed_ = failed_ = 0;
+  lacks_words_ = session.value()->lacks_words();
   begin_with(std::move(session).value());
   began_fixed_ = order_of_floats_.empty();
   return opener_.regrouped();

@@ -302,6 +302,25 @@ TEST(FailoverOrderTest, AbortEndsOperationsWhileAnotherPlaceIsSoughtOnAllRanks) 
   EXPECT_THAT(status.message(), HasSubstr("rank 0"));
 }
 
+// The operations have ended in the session, and wait for the next one, when abort() comes between the loss and the search.
+TEST(FailoverOrderTest, AbortEndsWhatALossHasEndedBeforeTheSearchBegins) {
+  Event aborted;
+  std::atomic<int> reports = 0;
+  TwoRanks job;
+  job.connect({.failing = [&] { ++reports; }, .lost = [&] { aborted.wait(); }}, {});
+  std::vector<float> first(1000, 1.0f), second(1000, 1.0f);
+  const Work work = sum_in_place(*job.ranks[0], first), later = sum_in_place(*job.ranks[0], second);
+  job.first.reset();
+  ASSERT_TRUE(comes_true([&] { return reports == 2; }));  // the first has been reported
+  job.ranks[0]->abort("enough");
+  aborted.set();
+  EXPECT_EQ(work.wait(kPatience / 2).code(), ErrorCode::kAborted);
+  EXPECT_EQ(later.wait(kPatience / 2).code(), ErrorCode::kAborted);
+  EXPECT_EQ(sum_in_place(*job.ranks[0], first).wait().code(), ErrorCode::kAborted);
+  const CommunicatorStats stats = job.ranks[0]->stats();
+  EXPECT_EQ(stats.operations_submitted, stats.operations_failed);
+}
+
 TEST(FailoverOrderTest, OtherThreadsNeedNotWaitWhileAbortTellsTheOtherRanks) {
   Event asked;
   TwoRanks job;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/job/capabilities.h"
 #include "src/net/interface_rate.h"
 #include "src/net/udp/udp_io.h"
 #include "src/verify/verified_sums.h"
@@ -119,6 +120,15 @@ Status join_job(const JobMember& member, const CommunicatorOptions& options, con
     join.job.set_min_members(0);
   }
   return Status();
+}
+
+std::string who_lacks_words(const Memberships& memberships) {
+  for (const auto& control : memberships) {
+    const Membership& membership = control->membership();
+    if (combines_words(membership.capabilities)) continue;
+    return "the aggregator at " + membership.stripes.front().endpoint + ", or one that sums with it,";
+  }
+  return "";
 }
 
 uint32_t lane_room(const CommunicatorOptions& options, const Membership& membership) {

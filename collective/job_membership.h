@@ -46,6 +46,9 @@ struct JobMember {
 Status join_job(const JobMember& member, const CommunicatorOptions& options, const Shard* shard,
                 std::chrono::steady_clock::time_point deadline, Memberships* memberships);
 
+// Describes an aggregator of the job that cannot combine words, as WorkerOptions::lacks_words.
+std::string who_lacks_words(const Memberships& memberships);
+
 // Of each packet of the job, the bytes for lanes.
 uint32_t lane_room(const CommunicatorOptions& options, const Membership& membership);
 

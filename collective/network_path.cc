@@ -43,15 +43,6 @@ Result<StripeOptions> stripe_options(const Membership& membership, size_t number
   return stripe;
 }
 
-// The first aggregator that cannot combine words, or empty.
-std::string who_lacks_words(const std::vector<const Membership*>& memberships) {
-  for (const Membership* membership : memberships) {
-    if (combines_words(membership->capabilities)) continue;
-    return "the aggregator at " + membership->stripes.front().endpoint + ", or one that sums with it,";
-  }
-  return "";
-}
-
 // The multicast groups of the results of the stripes that `is_one` selects, on the interfaces that lead to the aggregators.
 template <typename IsOne>
 Result<std::vector<MulticastMembership>> groups_of(const std::vector<StripeOptions>& stripes, IsOne is_one) {
@@ -182,7 +173,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
     worker.stripe_weights.push_back(one.weight);
   }
   if (all.front()->plan.adapts()) worker.balance_period = kBalancePeriod;
-  worker.lacks_words = who_lacks_words(all);
+  worker.lacks_words = who_lacks_words(memberships);
   const StripeOptions& first = worker.stripes.front();
   for (const StripeOptions& stripe : worker.stripes) {
     if (stripe.payload_bytes != first.payload_bytes || stripe.address.family != first.address.family) {
@@ -209,6 +200,7 @@ Result<NetworkPath> open_path(const Memberships& memberships, WorkerOptions work
         "packet lose digits",
         &path.note);
   path.engine = std::make_unique<Engine>(std::move(cores), std::move(on_failed), trace);
+  if (Status status = path.engine->start(); !status.ok()) return status;
   return path;
 }
 

@@ -1,17 +1,23 @@
 #include "collective/process_communicator.h"
 
+#include "collective/exit_flush.h"
 #include "collective/work_state.h"
 #include "src/base/forked_children.h"
 
 namespace netsum {
 
 ProcessCommunicator::ProcessCommunicator(std::unique_ptr<CommunicatorBase> communicator)
-    : process_(forked_children::process_id()), communicator_(std::move(communicator)) {}
+    : process_(forked_children::process_id()), communicator_(std::move(communicator)) {
+  exit_flush::add(communicator_.get());
+}
 
 // In a child, joining the threads would never end.
 ProcessCommunicator::~ProcessCommunicator() {
-  if (is_forked()) [[maybe_unused]]
-    auto* const left = communicator_.release();
+  if (is_forked()) {
+    [[maybe_unused]] auto* const left = communicator_.release();
+  } else {
+    exit_flush::remove(communicator_.get());
+  }
 }
 
 SparseStats ProcessCommunicator::sparse_stats() const {

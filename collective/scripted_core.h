@@ -37,6 +37,8 @@ struct Script {
   bool echoes = false;                      // every operation ends with the next burst, which comes at once
   std::chrono::microseconds submission{0};  // that submit() takes
   bool has_no_part = false;                 // every operation ends when it is submitted
+  int wakes = 0;
+  std::function<void()> asked_if_idle;  // called by idle(), without the lock
 
   void change(const std::function<void()>& how) {
     const std::lock_guard lock(mutex);
@@ -92,7 +94,9 @@ class ScriptedCore final : public EngineCore {
     script_->changed.wait_for(lock, std::min<std::chrono::microseconds>(std::chrono::microseconds(timeout_us),
                                                                         std::chrono::milliseconds(1)));
   }
-  void wake() override { script_->changed.notify_all(); }
+  void wake() override {
+    script_->change([this] { ++script_->wakes; });
+  }
   void on_tick(int64_t) override {
     const std::lock_guard lock(script_->mutex);
     fail_locked(Status(ErrorCode::kTimeout, "by the core"));
@@ -115,7 +119,12 @@ class ScriptedCore final : public EngineCore {
     fail_locked(status);
   }
   const Status& status() const override { return status_; }
-  bool idle() const override { return deadlines_.empty(); }
+  bool idle() const override {
+    std::function<void()> hook;
+    script_->change([&] { hook = script_->asked_if_idle; });
+    if (hook) hook();
+    return deadlines_.empty();
+  }
 
  private:
   bool ends_at_once(const OperationSpec& spec) {

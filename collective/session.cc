@@ -13,6 +13,8 @@
 namespace netsum {
 namespace {
 
+constexpr std::chrono::seconds kClosingTime{1};
+
 int64_t microseconds(std::chrono::milliseconds time) {
   return time.count() * 1000;
 }
@@ -93,20 +95,29 @@ Status Session::join(Clock::time_point deadline) {
   if (!status.ok()) return status;
   rank_ = options_.rank = memberships_.front()->rank();
   world_size_ = options_.world_size = memberships_.front()->world_size();
+  lacks_words_ = who_lacks_words(memberships_);
   return status;
+}
+
+bool Session::others_need_shard() const {
+  return options_.world_size > 1 && path_ != nullptr && path_->network().shard_job.installed() &&
+         path_->network().engine != nullptr && status().ok();
+}
+
+void Session::linger(Clock::time_point deadline) const {
+  if (others_need_shard()) shard_->linger(deadline);
 }
 
 Session::~Session() {
   metrics_.reset();  // no other thread reads the statistics from here on
-  const bool in_order = path_ != nullptr && path_->network().engine != nullptr && status().ok();
+  const bool lingers = others_need_shard();
   if (path_ != nullptr) {
     find_wrong_sums();
     wrong_sums_->end(this);
   }
-  const bool sums = path_ != nullptr && path_->network().shard_job.installed();
   if (path_ != nullptr) path_->close();
   memberships_.clear();  // leaves the job
-  if (sums && in_order && options_.world_size > 1) shard_->linger();
+  if (lingers) shard_->linger(Clock::now() + kClosingTime);
 }
 
 void Session::on_control_failure(const Status& status) {
@@ -139,8 +150,9 @@ Status Session::check(const OperationSpec& spec) const {
   // Not all ranks of a host have a part in the network.
   const Placement& placement = path_->placement();
   const bool in_network = !placement.shares_memory() || placement.hosts.size() > 1;
-  const bool verifies = options_.verify != Verify::kPacket && in_network && options_.world_size > 1;
-  return verifies ? check_verifiable(spec, options_.lane_bits) : Status();
+  if (!in_network || options_.world_size == 1) return Status();
+  if (Status status = check_words(spec, lacks_words_); !status.ok()) return status;
+  return options_.verify != Verify::kPacket ? check_verifiable(spec, options_.lane_bits) : Status();
 }
 
 Work Session::submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end) {

@@ -63,6 +63,9 @@ class Session {
   // Of each packet, the bytes for lanes.
   uint32_t payload_bytes() const { return lane_room(options_, first_membership()); }
 
+  // As WorkerOptions::lacks_words.
+  const std::string& lacks_words() const { return lacks_words_; }
+
   // Why the operation cannot be submitted, or ok. The same on all ranks.
   Status check(const OperationSpec& spec) const;
   // Starts an operation that has passed check(). `timeout` runs from now; 0: that of the
@@ -71,6 +74,10 @@ class Session {
   Work submit(OperationSpec spec, std::chrono::milliseconds timeout, OnEnd on_end = {});
   // Sums a single number, so that it ends when every rank has called it.
   Status sum_one(std::chrono::milliseconds timeout);
+  // Waits until the operations of this rank have ended, at most until `deadline`: other ranks may need its part of them.
+  void flush(Clock::time_point deadline) { path_->engine()->flush(deadline); }
+  // If this rank's shard sums for the job: waits until no other rank asks it for anything, at most until `deadline`.
+  void linger(Clock::time_point deadline) const;
   // Ends all operations of this rank. Does not block.
   void fail(const Status& status) { path_->engine()->fail(status); }
   // Tells all members that the job has failed. Waits at most a second per aggregator.
@@ -87,6 +94,7 @@ class Session {
   void on_control_failure(const Status& status);
   void on_engine_failure(const Status& status);
   Status for_other_ranks(const Status& status) const;
+  bool others_need_shard() const;
   Status open_metrics();
   void add_metrics(MetricsPage* page);
   std::string why_not_ready();
@@ -109,6 +117,7 @@ class Session {
   // Each is used by those below it, and outlives them.
   FailureNotifier failures_;
   Memberships memberships_;
+  std::string lacks_words_;
   std::unique_ptr<DataPath> path_;
   std::atomic<bool> connected_{false};  // when true, the members above do not change
 

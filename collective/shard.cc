@@ -92,12 +92,12 @@ uint64_t Shard::counter(const char* name) const {
   return 0;
 }
 
-void Shard::linger() const {
+void Shard::linger(std::chrono::steady_clock::time_point deadline) const {
   using std::chrono::milliseconds;
-  constexpr milliseconds kQuiet{300}, kStep{20}, kMost{1000};
+  constexpr milliseconds kQuiet{300}, kStep{20};
   uint64_t heard = packets_received();
   milliseconds quiet{0};
-  for (milliseconds waited{0}; waited < kMost && quiet < kQuiet; waited += kStep) {
+  while (quiet < kQuiet && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(kStep);
     const uint64_t now = packets_received();
     quiet = now == heard ? quiet + kStep : milliseconds{0};

@@ -3,6 +3,7 @@
 #ifndef NETSUM_COLLECTIVE_SHARD_H_
 #define NETSUM_COLLECTIVE_SHARD_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,9 +65,9 @@ class Shard {
   uint64_t packets_sent() const { return counter("packets_sent"); }
   uint64_t sends_refused() const { return counter("sends_refused"); }
 
-  // After an orderly end: waits, at most a second, until no rank needs a result of this shard any more. A rank without a
+  // After an orderly end: waits, at most until `deadline`, until no rank needs a result of this shard any more. A rank without a
   // result probes at least four times a second.
-  void linger() const;
+  void linger(std::chrono::steady_clock::time_point deadline) const;
 
  private:
   uint64_t counter(const char* name) const;

@@ -71,20 +71,27 @@ Work CommunicatorBase::start_sparse(SparseOperations::Request request, const Spa
   request.key = key_of({key, static_cast<uint64_t>(options.type), static_cast<uint64_t>(options.mode)});
   request.timeout = options.timeout;
   request.on_sent = options.on_sent;
-  {
-    const std::lock_guard lock(sparse_mutex_);
-    if (sparse_ == nullptr)
-      sparse_ = std::make_unique<SparseOperations>(
-          SparseOperations::Owner{.submit =
-                                      [this](OperationSpec spec, std::chrono::milliseconds timeout) {
-                                        return submit(std::move(spec), timeout);
-                                      },
-                                  .abort = [this](const std::string& reason) { abort(reason); },
-                                  .rank = [this] { return rank(); },
-                                  .world_size = [this] { return world_size(); }},
-          timeout_);
+  if (Status status = begin_sparse(); !status.ok()) {
+    abort(status.message());  // the other ranks have begun the operation
+    return ended_work(status);
   }
   return sparse_->start(std::move(request));
+}
+
+Status CommunicatorBase::begin_sparse() {
+  const std::lock_guard lock(sparse_mutex_);
+  if (sparse_ != nullptr) return {};
+  auto sparse = std::make_unique<SparseOperations>(
+      SparseOperations::Owner{
+          .submit = [this](OperationSpec spec,
+                           std::chrono::milliseconds timeout) { return submit(std::move(spec), timeout); },
+          .abort = [this](const std::string& reason) { abort(reason); },
+          .rank = [this] { return rank(); },
+          .world_size = [this] { return world_size(); }},
+      timeout_);
+  if (Status status = sparse->begin(); !status.ok()) return status;
+  sparse_ = std::move(sparse);
+  return {};
 }
 
 SparseOperations* CommunicatorBase::sparse() const {
@@ -92,7 +99,13 @@ SparseOperations* CommunicatorBase::sparse() const {
   return sparse_.get();
 }
 
-void CommunicatorBase::stop_sparse() {
+void CommunicatorBase::flush(Deadline deadline) {
+  if (SparseOperations* const sparse = this->sparse()) sparse->flush(deadline);
+  flush_submitted(deadline);
+}
+
+void CommunicatorBase::stop() {
+  flush(std::chrono::steady_clock::now() + std::chrono::seconds(1));
   if (SparseOperations* const sparse = this->sparse()) sparse->stop();
 }
 

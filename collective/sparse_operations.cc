@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/thread.h"
 #include "src/base/timeout.h"
 
 namespace netsum {
@@ -21,10 +22,16 @@ struct SparseOperations::Operation {
   Clock::time_point deadline;
   std::unique_ptr<sparse::Reduction> reduction;  // once it has begun
   bool finished = false;
+  std::list<std::shared_ptr<Operation>>::iterator place;  // in operations_, once it is there
 };
 
 SparseOperations::SparseOperations(Owner owner, milliseconds timeout)
-    : owner_(std::move(owner)), timeout_(timeout), thread_([this] { run(); }) {}
+    : owner_(std::move(owner)), timeout_(timeout) {}
+
+Status SparseOperations::begin() {
+  return start_thread(
+      "for sparse all-reduces", [this] { run(); }, &thread_);
+}
 
 SparseOperations::~SparseOperations() {
   stop();
@@ -63,6 +70,11 @@ Work SparseOperations::wait_in_line(Waiting waiting) {
   return work;
 }
 
+void SparseOperations::flush(Clock::time_point deadline) {
+  std::unique_lock lock(mailbox_->mutex);
+  mailbox_->changed.wait_until(lock, deadline, [this] { return is_quiet(); });
+}
+
 void SparseOperations::stop() {
   {
     const std::lock_guard lock(mailbox_->mutex);
@@ -74,7 +86,7 @@ void SparseOperations::stop() {
 
 void SparseOperations::reset() {
   std::unique_lock lock(mailbox_->mutex);
-  mailbox_->changed.wait(lock, [this] { return (!is_busy_ && operations_.empty()) || stop_; });
+  mailbox_->changed.wait(lock, [this] { return is_quiet() || stop_; });
   profiles_.clear();
   combines_bits_ = true;
   stats_ = {};
@@ -139,10 +151,10 @@ void SparseOperations::advance() {
       waiting = std::move(line_.front());
       line_.pop_front();
       issuing_ = waiting.sparse;
-      if (issuing_ != nullptr) operations_.push_back(issuing_);
+      if (issuing_ != nullptr) issuing_->place = operations_.insert(operations_.end(), issuing_);
     }
     if (waiting.sparse != nullptr) {
-      begin(waiting.sparse);
+      begin_reduction(waiting.sparse);
     } else {
       owner_.submit(std::move(waiting.spec), time_left(waiting.deadline))
           .on_done([work = std::move(waiting.work)](const Status& status) { work->finish(status); });
@@ -150,7 +162,7 @@ void SparseOperations::advance() {
   }
 }
 
-void SparseOperations::begin(const OperationPtr& operation) {
+void SparseOperations::begin_reduction(const OperationPtr& operation) {
   Request& request = operation->request;
   if (profiles_.size() > kMostProfiles) profiles_.clear();
   request.settings.rank = owner_.rank();
@@ -193,7 +205,7 @@ void SparseOperations::finish_if_done(const OperationPtr& operation) {
       stats_.index_bytes += more.index_bytes;
       stats_.spared_bytes += more.spared_bytes;
     }
-    std::erase(operations_, operation);
+    operations_.erase(operation->place);
   }
   if (status.ok() && operation->request.on_sent) operation->request.on_sent(more);
   operation->work->finish(status);

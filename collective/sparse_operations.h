@@ -12,12 +12,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "collective/work_state.h"
 #include "netsum/communicator.h"
@@ -40,6 +40,9 @@ class SparseOperations {
   // The owner's operations have ended, and stop() was called. What is left here ends with kAborted.
   ~SparseOperations();
 
+  // Starts the thread. To be called once, before anything else. kResourceExhausted: there is none.
+  Status begin();
+
   struct Request {
     // Called on the thread of this class.
     std::function<std::unique_ptr<sparse::Tensor>()> make_tensor;
@@ -52,6 +55,8 @@ class SparseOperations {
   // An ordinary operation.
   Work submit(OperationSpec spec, std::chrono::milliseconds timeout);
 
+  // Waits until all sparse operations, and what waits in line behind them, have ended, at most until `deadline`.
+  void flush(std::chrono::steady_clock::time_point deadline);
   // No operation is submitted from here on.
   void stop();
   // For a new session, with perhaps other ranks: waits until all sparse operations have ended, which requires that submit()
@@ -86,9 +91,10 @@ class SparseOperations {
   Work wait_in_line(Waiting waiting);
   void run();
   bool has_work() const;
+  bool is_quiet() const { return !is_busy_ && operations_.empty(); }  // with the mailbox's mutex
   void handle(const Event& event);
   void advance();
-  void begin(const OperationPtr& operation);
+  void begin_reduction(const OperationPtr& operation);
   void issue(const OperationPtr& operation, const sparse::SubOperation& sub_operation);
   void finish_if_done(const OperationPtr& operation);
 
@@ -102,13 +108,13 @@ class SparseOperations {
 
   // With the mailbox's mutex:
   std::deque<Waiting> line_;
-  OperationPtr issuing_;                  // the sparse operation that has not issued all
-  std::vector<OperationPtr> operations_;  // sparse ones that have not ended, without those in line
-  bool is_busy_ = false;                  // operations must wait in line
+  OperationPtr issuing_;                // the sparse operation that has not issued all
+  std::list<OperationPtr> operations_;  // sparse ones that have not ended, without those in line
+  bool is_busy_ = false;                // operations must wait in line
   bool stop_ = false;
   SparseStats stats_;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;
 };
 
 }  // namespace netsum

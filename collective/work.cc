@@ -40,7 +40,7 @@ void Work::State::drive(int64_t deadline_us) {
   if (done || mine->ended) return;
   // One that polls does not make another driver leave.
   EngineThread* const engine = now_us < deadline_us ? mine->seat->take_or_call() : mine->seat->take();
-  if (engine != nullptr) engine->drive(*mine, done, deadline_us);
+  if (engine != nullptr) mine->seat->leave(engine->drive(*mine, done, deadline_us));
 }
 
 Status Work::State::status_in_child() {

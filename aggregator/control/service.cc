@@ -12,6 +12,7 @@
 #include "aggregator/control/parent_relay.h"
 #include "aggregator/control/request_checks.h"
 #include "netsum/version.h"
+#include "src/base/thread.h"
 #include "src/base/timeout.h"
 #include "src/control/channel.h"
 #include "src/control/control.grpc.pb.h"
@@ -169,8 +170,8 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   const bool v6 = parts->host.find(':') != std::string::npos;
   sockets_ = forked_children::TcpSockets::with_local_port(static_cast<uint16_t>(port));
   address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(port);
-  watcher_ = std::thread([jobs = jobs_] { jobs->watch_deadlines(); });
-  return {};
+  return start_thread(
+      "for deadlines", [jobs = jobs_] { jobs->watch_deadlines(); }, &watcher_);
 }
 
 AggregatorStatus Service::status() const {

@@ -23,6 +23,7 @@
 #include "src/base/clock.h"
 #include "src/base/file_descriptor.h"
 #include "src/base/processors.h"
+#include "src/base/thread.h"
 #include "src/net/lossy.h"
 #include "src/net/udp/udp_io.h"
 #include "src/net/wake_event.h"
@@ -84,8 +85,9 @@ class CoreThread {
     stripes_.push_back(std::move(stripe));
     return stripes_.back().get();
   }
-  void start() {
-    thread_ = std::thread([this] { loop(); });
+  Status start() {
+    return start_thread(
+        "for a core of the aggregator", [this] { loop(); }, &thread_);
   }
   // After start().
   Status pin(int processor) { return pin_thread(thread_.native_handle(), processor); }
@@ -162,8 +164,13 @@ class UdpDataplane final : public Dataplane {
   };
   UdpDataplane(const UdpDataplaneOptions& options, std::vector<std::unique_ptr<CoreThread>> threads,
                std::vector<ServedStripe> stripes)
-      : options_(options), threads_(std::move(threads)), stripes_(std::move(stripes)) {
-    for (const auto& thread : threads_) thread->start();
+      : options_(options), threads_(std::move(threads)), stripes_(std::move(stripes)) {}
+
+  // Before anything else. After an error, only destruction may follow.
+  Status start() {
+    for (const auto& thread : threads_)
+      if (Status status = thread->start(); !status.ok()) return status;
+    return {};
   }
 
   // check() has made sure that there are enough processors.
@@ -398,6 +405,7 @@ Result<std::unique_ptr<Dataplane>> start_udp_dataplane(const UdpDataplaneOptions
     if (const Status status = options.drop_privileges(); !status.ok()) return status;
   }
   auto dataplane = std::make_unique<UdpDataplane>(options, std::move(threads), std::move(stripes));
+  if (Status status = dataplane->start(); !status.ok()) return status;
   if (options.pin) {
     if (const Status status = dataplane->pin(usable_processors()); !status.ok()) return status;
   }

@@ -19,6 +19,7 @@
 #include "aggregator/slot/progress.h"
 #include "aggregator/xdp/program.h"
 #include "src/base/counter.h"
+#include "src/base/thread.h"
 #include "src/net/udp/udp_io.h"
 #include "wire/codec.h"
 
@@ -31,16 +32,18 @@ class XdpDataplane final : public Dataplane {
  public:
   XdpDataplane(const XdpDataplaneOptions& options, std::unique_ptr<PacketIo> io,
                std::unique_ptr<XdpProgram> program)
-      : options_(options),
-        io_(std::move(io)),
-        program_(std::move(program)),
-        ranges_(options.slots),
-        thread_([this] { loop(); }) {}
+      : options_(options), io_(std::move(io)), program_(std::move(program)), ranges_(options.slots) {}
 
   ~XdpDataplane() override {
     stop_.store(true, std::memory_order_release);
     io_->wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Before anything else. After an error, only destruction may follow.
+  Status start() {
+    return start_thread(
+        "to answer members", [this] { loop(); }, &thread_);
   }
 
   std::string_view kind() const override { return "xdp"; }
@@ -235,8 +238,9 @@ Result<std::unique_ptr<Dataplane>> start_xdp_dataplane(const XdpDataplaneOptions
   if (options.drop_privileges) {
     if (const Status status = options.drop_privileges(); !status.ok()) return status;
   }
-  return std::unique_ptr<Dataplane>(
-      std::make_unique<XdpDataplane>(options, std::move(io).value(), std::move(program).value()));
+  auto dataplane = std::make_unique<XdpDataplane>(options, std::move(io).value(), std::move(program).value());
+  if (Status status = dataplane->start(); !status.ok()) return status;
+  return std::unique_ptr<Dataplane>(std::move(dataplane));
 }
 
 }  // namespace netsum

@@ -128,9 +128,11 @@ std::unique_ptr<Engine> open_engine(size_t threads) {
   for (worker.core = 0; worker.core < threads; ++worker.core)
     cores.push_back(
         std::make_unique<NetworkCore>(std::make_unique<SinkIo>(*worker.group, worker.core), worker));
-  return std::make_unique<Engine>(std::move(cores), [](const Status& status) {
+  auto engine = std::make_unique<Engine>(std::move(cores), [](const Status& status) {
     std::fprintf(stderr, "%s\n", status.to_string().c_str());
   });
+  NETSUM_ASSERT(engine->start().ok());
+  return engine;
 }
 
 void threads(benchmark::State& state) {

@@ -192,7 +192,7 @@ class NETSUM_EXPORT Communicator {
   // kResourceExhausted, kTimeout (naming the missing ranks), kAddressInUse.
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
 
-  // Leaves the job. Operations in flight end with kAborted.
+  // Leaves the job. Operations in flight get a second to end, for other ranks may need them, and then end with kAborted.
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;

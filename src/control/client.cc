@@ -185,10 +185,10 @@ std::optional<Status> Client::attempt(Clock::time_point deadline,
       if (!membership.ok()) return membership.status();
       if (Status status = take(std::move(membership).value()); !status.ok()) return status;
       Status armed = stream_->arm(on_failure, parameters_.on_left);
-      if (armed.ok() && parameters_.liveness.count() > 0)
-        heartbeat_ = std::make_unique<Heartbeat>(channel_, parameters_.address, claim(), parameters_.liveness,
-                                                 [this](const Status& lost) { stream_->fail(lost); });
-      return armed;
+      if (!armed.ok() || parameters_.liveness.count() == 0) return armed;
+      heartbeat_ = std::make_unique<Heartbeat>(channel_, parameters_.address, claim(), parameters_.liveness,
+                                               [this](const Status& lost) { stream_->fail(lost); });
+      return heartbeat_->start();
     }
     case JoinStream::Outcome::kFailed:
       return stream_->failure();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/thread.h"
 #include "src/control/control.grpc.pb.h"
 #include "src/job/ranks.h"
 
@@ -21,8 +22,12 @@ Heartbeat::Heartbeat(std::shared_ptr<grpc::Channel> channel, std::string address
       claim_(std::move(claim)),
       liveness_(liveness),
       pause_(std::max(liveness / kBeatsPerLiveness, std::chrono::milliseconds(1))),
-      on_lost_(std::move(on_lost)),
-      thread_([this] { run(); }) {}
+      on_lost_(std::move(on_lost)) {}
+
+Status Heartbeat::start() {
+  return start_thread(
+      "for heartbeats", [this] { run(); }, &thread_);
+}
 
 void Heartbeat::stop() {
   {

@@ -27,6 +27,9 @@ class Heartbeat {
             std::chrono::milliseconds liveness, std::function<void(const Status&)> on_lost);
   ~Heartbeat() { stop(); }
 
+  // Starts the thread. To be called once, before anything else. kResourceExhausted: there is none.
+  Status start();
+
   // `witness`, which may be null, counts what has arrived from the aggregator on the data path. While it grows, the
   // aggregator is alive, even if it does not answer calls. After this returns, the previous witness is not called.
   void set_witness(std::function<uint64_t()> witness);
@@ -51,7 +54,7 @@ class Heartbeat {
   grpc::ClientContext* call_ = nullptr;  // in progress
   std::function<uint64_t()> witness_;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;
 };
 
 }  // namespace netsum

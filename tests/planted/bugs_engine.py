@@ -12,6 +12,12 @@ BUGS = [
     Bug("engine", "polls_in_vain", "a thread that polls does not drive the engine", "collective/work.cc",
         "mine->seat->take_or_call() : mine->seat->take();", "mine->seat->take_or_call() : nullptr;",
         "engine_test CallerDrivesTest.AThreadThatPollsEndsItsOperationsItself"),
+    Bug("engine", "engine_used_when_left", "a thread that polls uses the engine after it has left the seat", "collective/work.cc",
+        "  if (engine != nullptr) mine->seat->leave(engine->drive(*mine, done, deadline_us));\n",
+        "  if (engine != nullptr) {\n    const DriverSeat::Leaving how = engine->drive(*mine, done, deadline_us);\n"
+        "    mine->seat->leave({.needs_engine = how.needs_engine});\n"
+        "    if (how.watched) engine->seat()->leave({.watched = true});\n  }\n",
+        "engine_test CallerDrivesTest.TheEngineMayBeFreedAsSoonAsAPollingThreadHasLeft"),
     Bug("engine", "failure_before_the_last_sum", "another rank's failure ends operations whose results have arrived", ENGINE,
         "  if (mail) take_mail(!advanced);\n", "  if (mail) take_mail(true);\n",
         "engine_test EngineTest.AFailureFromOutsideWaitsForWhatHasArrived"),

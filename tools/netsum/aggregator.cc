@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "src/base/processors.h"
+#include "src/base/thread.h"
 #include "src/net/address.h"
 #include "src/telemetry/aggregator_metrics.h"
 #include "src/telemetry/metrics_endpoint.h"
@@ -325,10 +326,13 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
   }
   std::atomic<bool> done = false;
   bool all_left = false;
-  std::thread drainer([&] {
+  const auto drain = [&] {
     all_left = aggregator.drain(drain_timeout_);
     done = true;
-  });
+  };
+  std::thread drainer;
+  // Without a thread, a second signal has no effect.
+  if (!start_thread("to drain", drain, &drainer).ok()) drain();
   // drain() returns by its own deadline, so this loop does too.
   std::string waiting_for = names_of(jobs);
   while (!done) {
@@ -341,7 +345,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
     if (!left.empty() && left != waiting_for) log.info("draining: still waiting for " + left);
     waiting_for = left;
   }
-  drainer.join();
+  if (drainer.joinable()) drainer.join();
   if (all_left) {
     log.info("drained: every job had left");
     return kExitOk;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/base/clock.h"
+#include "src/base/thread.h"
 #include "src/net/udp/udp_io.h"
 
 namespace netsum::tool {
@@ -188,11 +189,17 @@ Result<std::unique_ptr<RateReceiver>> RateReceiver::open(const Address& bind, co
                                                          size_t flows) {
   auto io = open_udp({.bind = bind, .max_packet = test.packet_bytes});
   if (!io.ok()) return io.status();
-  return std::unique_ptr<RateReceiver>(new RateReceiver(std::move(io).value(), test, flows));
+  std::unique_ptr<RateReceiver> receiver(new RateReceiver(std::move(io).value(), test, flows));
+  RateReceiver* const self = receiver.get();
+  if (Status status = start_thread(
+          "to receive", [self] { self->loop(); }, &receiver->thread_);
+      !status.ok())
+    return status;
+  return receiver;
 }
 
 RateReceiver::RateReceiver(std::unique_ptr<PacketIo> io, const RateTest& test, size_t flows)
-    : io_(std::move(io)), test_(test), flows_(flows), meter_(test.time, flows), thread_([this] { loop(); }) {}
+    : io_(std::move(io)), test_(test), flows_(flows), meter_(test.time, flows) {}
 
 RateReceiver::~RateReceiver() {
   if (thread_.joinable()) static_cast<void>(stop());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emulate/campaign.h"
+#include "src/base/thread.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
 #include "tools/netsum/subcommand.h"
@@ -106,7 +107,16 @@ class SimulateCommand : public Subcommand {
                 emulate::fault_names(limits_.faults).c_str(), threads);
     const auto started = std::chrono::steady_clock::now();
     std::vector<std::thread> pool;
-    for (unsigned i = 0; i < threads; ++i) pool.emplace_back([this] { work(); });
+    // This thread, and as many others as are wanted and can be had.
+    while (pool.size() + 1 < threads) {
+      std::thread another;
+      if (!start_thread(
+               "to simulate", [this] { work(); }, &another)
+               .ok())
+        break;
+      pool.push_back(std::move(another));
+    }
+    work();
     for (std::thread& thread : pool) thread.join();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
     std::printf("%llu runs in %.1f s\n%s", static_cast<unsigned long long>(tally_.runs), took.count(),
