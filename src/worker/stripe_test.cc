@@ -382,7 +382,7 @@ TEST_F(PartialFloatsTest, TheRankDividesAndRoundsTheSumInFloat32) {
   EXPECT_EQ(sent[0].payload, (std::vector<uint8_t>{0, 0, 0, 0x40, 0, 0, 0, 0}));
   // 3.01: a third is 1.00333, which is 1 in bfloat16.
   ASSERT_TRUE(answer(sent[0], NETSUM_TYPE_RESULT, {0xD7, 0xA3, 0x40, 0x40, 0, 0, 0, 0}).ok());
-  EXPECT_TRUE(stripe_.take_operation_finished());
+  EXPECT_NE(stripe_.take_finished(), nullptr);
   EXPECT_EQ(element_, 0x3F80);
 }
 
