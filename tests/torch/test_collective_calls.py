@@ -1,6 +1,7 @@
 """Collectives in the network: order, overlap with what Gloo runs, sub-groups, PyTorch's layers above, and invalid calls."""
 
 import datetime
+import pathlib
 import time
 
 import netsum.torch
@@ -137,8 +138,13 @@ def test_profiler_names_the_operations():
     ranks.run(on_rank, world_size=2)
 
 
-def test_checking_layer_of_pytorch():
+def with_checking_layer():
     def on_rank(rank):
+        assert dist.get_debug_level() == dist.DebugLevel.DETAIL
+        assert dist.group.WORLD._get_backend(torch.device("cpu")).wrapped_pg is netsum.torch._group.backend_of(None)
+        total = torch.full((100,), float(rank))
+        dist.all_reduce(total)
+        assert total[0] == sum(range(WORLD_SIZE)) and netsum.torch.stats()["operations"] == 1
         tensor = torch.full((100,), float(rank))
         dist.broadcast(tensor, src=1)
         gathered = [torch.empty(100) for _ in range(WORLD_SIZE)]
@@ -148,9 +154,18 @@ def test_checking_layer_of_pytorch():
         dist.barrier()
         assert tensor[0] == 1.0 and [t[0].item() for t in gathered] == list(range(WORLD_SIZE))
         assert torch.all(part == WORLD_SIZE)
-        assert set(calls()) == {"broadcast", "all_gather", "reduce_scatter_tensor", "barrier"}
+        assert set(calls()) == {"all_reduce", "broadcast", "all_gather", "reduce_scatter_tensor", "barrier"}
 
-    ranks.run(on_rank, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    ranks.run(on_rank)
+
+
+@pytest.mark.network
+def test_checking_layer_of_pytorch():
+    """PyTorch reads the variable when it is imported."""
+    script = "import test_collective_calls\ntest_collective_calls.with_checking_layer()"
+    folder = str(pathlib.Path(__file__).parent)
+    result = ranks.run_script(script, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "PYTHONPATH": folder})
+    assert result.returncode == 0, result.stderr
 
 
 # --- Invalid calls ------------------------------------------------------------------------------------------------

@@ -481,16 +481,6 @@ def test_profiler_names_the_operation():
     ranks.run(on_rank, world_size=2)
 
 
-def test_checking_layer_of_pytorch():
-    def on_rank(rank):
-        tensor = torch.full((100,), float(rank))
-        dist.all_reduce(tensor)
-        assert tensor[0] == sum(range(WORLD_SIZE))
-        assert netsum.torch.stats()["operations"] == 1
-
-    ranks.run(on_rank, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
-
-
 @pytest.mark.network
 def test_engine_threads():
     """Two threads on some ranks: the results are the same, and describe() says how many there are."""
