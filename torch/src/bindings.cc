@@ -310,6 +310,24 @@ void bind_store(py::module_& module) {
       .def("delete_own_keys", &OwnKeysStore::deleteOwnKeys, py::call_guard<py::gil_scoped_release>());
 }
 
+}  // namespace
+
+// In Python, because it makes groups.
+c10::intrusive_ptr<c10d::Backend> ProcessGroupNetsum::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                            const std::vector<int>& ranks,
+                                                            const c10::intrusive_ptr<Options>& opts) {
+  const auto own = std::find(ranks.begin(), ranks.end(), getRank());
+  if (own == ranks.end()) return nullptr;
+  const py::gil_scoped_acquire locked;
+  const py::object made =
+      py::module_::import("netsum.torch._group")
+          .attr("_split")(store, own - ranks.begin(), ranks.size(), opts ? opts->group_name : getGroupUid(),
+                          opts ? opts->timeout : timeout());
+  return made.cast<c10::intrusive_ptr<ProcessGroupNetsum>>();
+}
+
+namespace {
+
 void bind_process_group(py::module_& module) {
   py::class_<ProcessGroupNetsum, c10::intrusive_ptr<ProcessGroupNetsum>, c10d::Backend>(module,
                                                                                         "ProcessGroupNetsum")
@@ -346,6 +364,8 @@ void bind_process_group(py::module_& module) {
                              [](const ProcessGroupNetsum& group) { return group.stats().metrics_address; })
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
+      .def_property_readonly("options", &ProcessGroupNetsum::getBackendOptions)
+      .def("flush", &ProcessGroupNetsum::flush, py::arg("limit"), py::call_guard<py::gil_scoped_release>())
       .def("describe", &describe);
 }
 

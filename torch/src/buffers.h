@@ -64,6 +64,8 @@ class Buffers {
   // Contiguous, with the sizes of the tensor, and without its gradient.
   at::Tensor memory(size_t index) const { return items_[index].buffer.detach(); }
   uint64_t total_bytes() const;
+  // The first tensor, undefined if there is none.
+  at::Tensor first() const { return items_.empty() ? at::Tensor() : items_.front().tensor; }
 
   bool must_copy_back() const { return must_copy_back_; }
   void copy_back();

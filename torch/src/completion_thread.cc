@@ -12,16 +12,16 @@ constexpr std::chrono::milliseconds kStopDeadline{5'000};
 
 class Queue : public CompletionThread::Inbox {
  public:
-  void push(c10::intrusive_ptr<CollectiveWork> work) override {
+  void push(std::function<void()> end_work) override {
     {
       std::lock_guard lock(mutex_);
       if (!closed_) {
-        works_.push_back(std::move(work));
+        works_.push_back(std::move(end_work));
         changed_.notify_all();
         return;
       }
     }
-    work->end_on_completion();
+    end_work();
   }
 
   void run() {
@@ -29,11 +29,11 @@ class Queue : public CompletionThread::Inbox {
     while (true) {
       changed_.wait(lock, [this] { return closed_ || !works_.empty(); });
       if (works_.empty()) break;
-      auto work = std::move(works_.front());
+      auto end_work = std::move(works_.front());
       works_.pop_front();
       lock.unlock();
-      work->end_on_completion();
-      work.reset();
+      end_work();
+      end_work = nullptr;
       lock.lock();
     }
     ended_ = true;
@@ -54,7 +54,7 @@ class Queue : public CompletionThread::Inbox {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<c10::intrusive_ptr<CollectiveWork>> works_;
+  std::deque<std::function<void()>> works_;
   bool closed_ = false;
   bool ended_ = false;
 };
@@ -64,7 +64,7 @@ class Queue : public CompletionThread::Inbox {
 CompletionThread::CompletionThread() {
   auto queue = std::make_shared<Queue>();
   inbox_ = queue;
-  // The thread shares ownership of the queue, because stop() detaches it if a callback does not return.
+  // The thread shares ownership of the queue, because stop() detaches it at its deadline.
   thread_ = std::thread([queue] { queue->run(); });
 }
 
@@ -76,7 +76,7 @@ void CompletionThread::stop(std::chrono::milliseconds deadline) {
   if (!thread_.joinable()) return;
   auto& queue = static_cast<Queue&>(*inbox_);
   queue.close();
-  // A callback may release the last reference to the process group, so this may run on the thread itself.
+  // A work may hold the last reference to the process group, so this may run on the thread itself.
   const bool from_itself = std::this_thread::get_id() == thread_.get_id();
   if (!from_itself && queue.wait_until_ended(deadline)) {
     thread_.join();

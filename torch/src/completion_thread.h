@@ -2,18 +2,16 @@
 #ifndef NETSUM_TORCH_SRC_COMPLETION_THREAD_H_
 #define NETSUM_TORCH_SRC_COMPLETION_THREAD_H_
 
-#include <c10/util/intrusive_ptr.h>
-
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 
-#include "torch/src/work.h"
-
 namespace netsum::torch_backend {
 
-// The callbacks of a future may run Python code, and releasing the last reference to a tensor may take Python's lock.
-// Neither may delay the engine, which handles the packets of other operations.
+// Copying results takes time, and releasing the last reference to a tensor may take Python's lock. Neither may delay the
+// engine, which handles the packets of other operations. The callbacks of futures run elsewhere (callback_threads.h), so this
+// thread never waits for another work of the group.
 class CompletionThread {
  public:
   CompletionThread();
@@ -26,8 +24,8 @@ class CompletionThread {
   class Inbox;
   std::shared_ptr<Inbox> inbox() const { return inbox_; }
 
-  // Completes the works in the inbox, then ends the thread. If a user's callback does not return within `deadline`, the
-  // thread is detached. The caller must not hold Python's lock, because the callbacks may need it.
+  // Completes the works in the inbox, then ends the thread. If that takes longer than `deadline`, the thread is detached. The
+  // caller must not hold Python's lock, which the thread may need.
   void stop(std::chrono::milliseconds deadline);
 
  private:
@@ -38,7 +36,7 @@ class CompletionThread {
 class CompletionThread::Inbox {
  public:
   virtual ~Inbox() = default;
-  virtual void push(c10::intrusive_ptr<CollectiveWork> work) = 0;
+  virtual void push(std::function<void()> end_work) = 0;
 };
 
 }  // namespace netsum::torch_backend

@@ -29,6 +29,7 @@ struct HostCall {
   // Makes the results in the buffers of what Gloo has written. May be empty.
   std::function<void(const Buffers& buffers)> unpack;
   bool is_point_to_point = false;
+  bool equal_sizes = true;  // of the first tensor, on all ranks
 };
 
 }  // namespace netsum::torch_backend

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "torch/src/announcement.h"
+#include "torch/src/call_text.h"
 #include "torch/src/checks.h"
 #include "torch/src/error.h"
 #include "torch/src/host_call.h"
@@ -161,8 +163,13 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   c10d::Backend& gloo = hosts(call.name);
   const CallId id{.call = call, .sequence = sequence_, .rank = getRank(), .world_size = getSize()};
   note_host_call(call, hosted);
-  auto work = c10::make_intrusive<HostWork>(id, tensors, std::move(hosted.buffers), std::move(hosted.results),
-                                            std::move(hosted.unpack));
+  const CallText text{.name = call.name,
+                      .first = hosted.buffers.size() > 0 ? hosted.buffers.tensor(0) : at::Tensor(),
+                      .equal_sizes = hosted.equal_sizes,
+                      .operator_name = hosted.op};
+  const std::string call_text = text.to_string();
+  auto work = c10::make_intrusive<HostWork>(id, context_, tensors, std::move(hosted.buffers),
+                                            std::move(hosted.results), std::move(hosted.unpack));
   try {
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const WorkPtr started = hosted.start(gloo, work->buffers());
@@ -176,7 +183,21 @@ WorkPtr ProcessGroupNetsum::run_on_hosts(const Call& call, HostCall hosted) {
   } catch (const std::exception&) {
     throw BackendError(id.to_string(), status_of_gloo(std::current_exception(), tensors));
   }
+  if (!hosted.is_point_to_point) announce_host_call(work, call_text);
   return work;
+}
+
+// As long as Gloo's own deadline may be.
+constexpr std::chrono::hours kAnnouncementTimeout{24};
+
+void ProcessGroupNetsum::announce_host_call(const c10::intrusive_ptr<HostWork>& work,
+                                            const std::string& call) {
+  const auto comm = communicator();
+  if (!comm || getSize() == 1) return;
+  announce(*comm, call, kAnnouncementTimeout,
+           [work, call, inbox = completion_.inbox()](const Status& status) {
+             inbox->push([work, call, status] { work->fail(status, call); });
+           });
 }
 
 // Once for each reason, on one rank.
@@ -480,6 +501,7 @@ WorkPtr ProcessGroupNetsum::alltoall(Tensors& outputs, Tensors& inputs, const c1
   const auto own = static_cast<size_t>(getRank());
   check_own_part(call, inputs[own].numel(), outputs[own].numel());
   HostCall hosted;
+  hosted.equal_sizes = false;
   hosted.reason = kNothingToAdd;
   hosted.results = {outputs};
   const std::vector<size_t> from = add_all(&hosted.buffers, inputs, &Buffers::add_input);
@@ -517,6 +539,7 @@ WorkPtr ProcessGroupNetsum::alltoall_base(at::Tensor& output, at::Tensor& input,
   const auto own = static_cast<size_t>(getRank());
   check_own_part(call, sends[own], receives[own]);
   HostCall hosted;
+  hosted.equal_sizes = false;
   hosted.reason = kNothingToAdd;
   hosted.results = {{output}};
   hosted.buffers.add_input(input);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <initializer_list>
 #include <utility>
@@ -38,12 +39,6 @@ ErrorCode code_of(const std::string& text) {
   return ErrorCode::kUnsupported;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> new_future(size_t lists) {
-  auto type = c10::ListType::create(c10::TensorType::get());
-  if (lists > 1) type = c10::ListType::create(std::move(type));
-  return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
-}
-
 }  // namespace
 
 Status status_of_gloo(const std::exception_ptr& error, const std::string& tensors) {
@@ -57,10 +52,11 @@ Status status_of_gloo(const std::exception_ptr& error, const std::string& tensor
   return {code, message};
 }
 
-HostWork::HostWork(const CallId& id, std::string tensors, Buffers buffers, std::vector<Tensors> results,
-                   std::function<void(const Buffers&)> unpack)
+HostWork::HostWork(const CallId& id, std::shared_ptr<GroupContext> group, std::string tensors,
+                   Buffers buffers, std::vector<Tensors> results, std::function<void(const Buffers&)> unpack)
     : Work(id.rank, id.call.type),
       id_(id),
+      group_(std::move(group)),
       tensors_(std::move(tensors)),
       buffers_(std::move(buffers)),
       results_(std::move(results)),
@@ -69,8 +65,10 @@ HostWork::HostWork(const CallId& id, std::string tensors, Buffers buffers, std::
 
 void HostWork::follow(const c10::intrusive_ptr<c10d::Work>& gloo) {
   auto self = c10::intrusive_ptr<HostWork>::reclaim_copy(this);
+  group_->work_began();
   gloo->getFuture()->addCallback([self = std::move(self)](c10::ivalue::Future& ended) {
     self->end_with(ended.hasError() ? ended.exception_ptr() : nullptr);
+    self->group_->work_ended();
   });
 }
 
@@ -78,7 +76,17 @@ std::exception_ptr HostWork::named(const std::exception_ptr& error) const {
   return std::make_exception_ptr(BackendError(id_.to_string(), status_of_gloo(error, tensors_)));
 }
 
+void HostWork::fail(const Status& status, const std::string& call) {
+  if (ended_) return;
+  Status named = status;
+  if (status.code() == ErrorCode::kMismatch)
+    named = Status(status.code(), status.message() + group_->calls_at_mismatch(call), status.rank());
+  if (ended_.exchange(true)) return;
+  complete_with(std::make_exception_ptr(BackendError(id_.to_string(), named)));
+}
+
 void HostWork::end_with(std::exception_ptr error) {
+  if (ended_.exchange(true)) return;
   if (error) {
     error = named(error);
   } else {
@@ -92,25 +100,43 @@ void HostWork::end_with(std::exception_ptr error) {
   }
   buffers_.clear();
   unpack_ = nullptr;
-  // The future first, as in Gloo: it is complete when wait() returns.
-  if (error) {
-    future_->setError(error);
-  } else if (results_.size() > 1) {
-    future_->markCompleted(c10::IValue(results_));
-  } else {
-    future_->markCompleted(c10::IValue(results_.empty() ? Tensors() : results_.front()));
-  }
+  complete_with(error);
+}
+
+// The future first: it is complete when wait() returns.
+void HostWork::complete_with(const std::exception_ptr& error) {
+  auto callbacks = error ? torch_backend::fail(future_, error)
+                   : results_.size() > 1
+                       ? complete(future_, c10::IValue(results_))
+                       : complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
   finish(error);
+  group_->callbacks().push(std::move(callbacks));
+}
+
+OnInterrupt HostWork::on_interrupt() const {
+  return [this](const std::string& exception) { group_->interrupted(id_.to_string(), exception); };
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
-  if (!point_to_point_) return Work::wait(timeout);
+  using std::chrono::milliseconds;
+  if (point_to_point_) return wait_for_message(timeout);
+  torch_backend::wait_until(wait_deadline(timeout), on_interrupt(), [this](milliseconds slice) {
+    std::unique_lock lock(mutex_);
+    return cv_.wait_for(lock, slice, [this] { return completed_; });
+  });
+  return Work::wait(milliseconds(1));
+}
+
+bool HostWork::wait_for_message(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(waiting_mutex_);
   if (isCompleted()) return Work::wait(timeout);
   std::exception_ptr error;
   bool received = true;
   try {
-    received = point_to_point_->wait(timeout);
+    received = on_python_main_thread() ? group_->messages().wait(point_to_point_, timeout, on_interrupt())
+                                       : point_to_point_->wait(timeout);
+  } catch (const pybind11::error_already_set&) {
+    throw;  // the wait was interrupted
   } catch (...) {
     error = std::current_exception();
   }
@@ -133,7 +159,7 @@ std::vector<at::Tensor> HostWork::result() {
   return results_.empty() ? Tensors() : results_.front();
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
+FuturePtr HostWork::getFuture() {
   TORCH_CHECK_NOT_IMPLEMENTED(!point_to_point_, id_.to_string(),
                               " has no future, because it ends in wait(): wait for it");
   return future_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "torch/src/host_reduction.h"
+
 namespace netsum::torch_backend {
 namespace {
 
@@ -87,6 +89,7 @@ std::optional<NetworkReduction> network_reduction(const std::vector<at::Tensor>&
   if (!network_op || !is_defined(*network_op, *network)) return std::nullopt;
   NetworkReduction reduction;
   reduction.options = {.type = *network, .op = *network_op};
+  reduction.operator_name = name_of(op_type);
   if (op_type == c10d::ReduceOp::PREMUL_SUM) {
     if (!is_floating(*network)) return std::nullopt;
     reduction.factor = factor_of(op);

@@ -15,6 +15,7 @@ namespace netsum::torch_backend {
 // How the network reduces the tensors of a call.
 struct NetworkReduction {
   ReduceOptions options;
+  std::string operator_name;     // as in PyTorch
   std::optional<double> factor;  // by which the inputs are multiplied first (PREMUL_SUM)
   // The results are then divided by the number of ranks, and lose their fractions, as in NCCL (AVG of integers).
   bool divides = false;

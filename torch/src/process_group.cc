@@ -39,9 +39,10 @@ ProcessGroupNetsum::ProcessGroupNetsum(int rank, int size, c10::intrusive_ptr<c1
     : Backend(rank, size),
       hosts_(std::move(hosts)),
       store_(std::move(store)),
-      options_(c10::make_intrusive<Options>("netsum", timeout)),
+      options_(c10::make_intrusive<GroupOptions>("netsum", timeout)),
       job_(std::move(job)),
       sums_only_(sums_only),
+      context_(std::make_shared<GroupContext>(rank, size, communicator, store_)),
       communicator_(std::move(communicator)) {
   init();
 }
@@ -119,10 +120,14 @@ void ProcessGroupNetsum::shutdown() {
     if (leaving) last_sparse_stats_ = netsum::sparse_stats(*leaving);
     communicator_.reset();
   }
+  const bool failed = leaving && !leaving->status().ok();
   leaving.reset();
   hosts_->shutdown();
   // Python ends threads that take its lock while it shuts down, so no callback may run then.
   completion_.stop(kStopDeadline);
+  // What is left is on Gloo's threads, which wait for ranks that do not come, and for which Gloo's destructor would wait.
+  if (failed && !flush(std::chrono::milliseconds(0))) c10::intrusive_ptr(hosts_).release();
+  context_->callbacks().stop(kStopDeadline);
 }
 
 std::shared_ptr<Communicator> ProcessGroupNetsum::require_healthy(const char* operation) {
@@ -165,7 +170,11 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
                                                              std::vector<Tensors> results,
                                                              const Tensors& profiled,
                                                              const NetworkReduction& reduction) {
-  const CallId id{.call = call, .sequence = ++sequence_, .rank = getRank(), .world_size = getSize()};
+  const CallId id{.call = call,
+                  .sequence = ++sequence_,
+                  .rank = getRank(),
+                  .world_size = getSize(),
+                  .operator_name = reduction.operator_name};
   if (reduction.divides) buffers.set_divisor(getSize());
   if (const Status refusal = buffers.prepare(reduction.factor); !refusal.ok())
     throw BackendError(id.to_string(), refusal);
@@ -174,17 +183,22 @@ c10::intrusive_ptr<CollectiveWork> ProcessGroupNetsum::begin(const Call& call, B
     ++calls_.netsum[call.name];
     calls_.netsum_bytes += buffers.total_bytes();
   }
-  return c10::make_intrusive<CollectiveWork>(id, std::move(buffers), std::move(results), profiled);
+  return c10::make_intrusive<CollectiveWork>(id, context_, std::move(buffers), std::move(results), profiled);
 }
 
 WorkPtr ProcessGroupNetsum::follow(c10::intrusive_ptr<CollectiveWork> work,
                                    const std::vector<Work>& operations) {
   work->set_operations(operations);
+  if (operations.empty()) {
+    work->end_without_operations();
+    completion_.inbox()->push([work] { work->end_on_completion(); });
+  }
   for (const Work& operation : operations) {
     // The callback passes its reference on, so that the engine thread never releases the last one.
     operation.on_done([ending = work, inbox = completion_.inbox()](const Status& status) mutable {
       auto ended = std::move(ending);
-      if (ended->end_on_engine(status)) inbox->push(std::move(ended));
+      if (!ended->end_on_engine(status)) return;
+      inbox->push([work = std::move(ended)] { work->end_on_completion(); });
     });
   }
   return work;

@@ -21,12 +21,23 @@
 #include "netsum/sparse.h"
 #include "torch/src/buffers.h"
 #include "torch/src/completion_thread.h"
+#include "torch/src/group_context.h"
 #include "torch/src/host_call.h"
 #include "torch/src/host_reduction.h"
+#include "torch/src/host_work.h"
 #include "torch/src/network_reduction.h"
 #include "torch/src/work.h"
 
 namespace netsum::torch_backend {
+
+// torch.distributed.shrink_group registers each group for processors as one of Gloo, of whose options DDP then reads `threads`.
+// The members after those of the base class are those of Gloo's options.
+struct GroupOptions : c10d::Backend::Options {
+  using Options::Options;
+
+  std::vector<std::shared_ptr<void>> devices;
+  int threads = 2;
+};
 
 // A single sparse tensor (COO).
 bool is_sparse_on_cpu(const std::vector<at::Tensor>& tensors);
@@ -71,6 +82,14 @@ class ProcessGroupNetsum : public c10d::Backend {
   void abort() override;
   // Leaves the group. Operations in flight end with an error.
   void shutdown() override;
+  // Waits until no operation is in flight; returns whether that is so within `limit`.
+  bool flush(std::chrono::milliseconds limit) { return context_->flush(limit); }
+
+  bool supportsSplitting() const override { return true; }
+  // Makes the group of `ranks`, which are those of this group that call it; null on other ranks.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& opts) override;
 
   // --- In the network where possible ----------------------------------------------------------------------
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -151,6 +170,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   // The only way to Gloo for calls with tensors: checks them, gives Gloo contiguous memory, and copies the results back.
   c10::intrusive_ptr<c10d::Work> run_on_hosts(const Call& call, HostCall hosted);
   void note_host_call(const Call& call, const HostCall& hosted);
+  void announce_host_call(const c10::intrusive_ptr<HostWork>& work, const std::string& call);
   HostCall host_reduction(const Tensors& tensors, const c10d::ReduceOp& op, HostReduction* how);
   HostCall point_to_point(const Call& call, const Tensors& tensors, int peer);
   // `with_each_other`: several tensors are also reduced with each other, as in old interfaces.
@@ -216,14 +236,14 @@ class ProcessGroupNetsum : public c10d::Backend {
                                                      const Tensors& outputs, const Tensors& inputs,
                                                      const NetworkReduction& reduction);
 
-  // These three come first: torch.distributed.shrink_group registers each group for processors as one of Gloo, of which DDP then
-  // reads an option. Gloo's group has a pointer to its options in the place of options_.
+  // These three come first, as in Gloo's group: see GroupOptions.
   const c10::intrusive_ptr<c10d::Backend> hosts_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<GroupOptions> options_;
   const std::string job_;
   const bool sums_only_;
   std::atomic<uint64_t> sequence_{0};
+  const std::shared_ptr<GroupContext> context_;
   CompletionThread completion_;
 
   mutable std::mutex mutex_;  // guards the following members

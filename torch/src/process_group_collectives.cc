@@ -116,6 +116,9 @@ WorkPtr ProcessGroupNetsum::all_reduce(Communicator& communicator, const Call& c
                      .count = work->buffers().count(i),
                      .id = ids.empty() ? 0 : ids[i]});
   }
+  // At once, so that callbacks of its future run in the caller, in the same order on all ranks.
+  if (std::all_of(views.begin(), views.end(), [](const TensorView& view) { return view.count == 0; }))
+    return follow(std::move(work), {});
   const Work operation = communicator.all_reduce(views, reduction.options);
   return follow(std::move(work), {operation});
 }

@@ -1,49 +1,47 @@
 #include "torch/src/work.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "torch/src/call_text.h"
 #include "torch/src/error.h"
+#include "torch/src/interruption.h"
 
 namespace netsum::torch_backend {
-namespace {
-
-constexpr std::chrono::hours kLongest{24 * 365};
-
-c10::intrusive_ptr<c10::ivalue::Future> new_future(size_t lists) {
-  auto type = c10::ListType::create(c10::TensorType::get());
-  if (lists > 1) type = c10::ListType::create(std::move(type));
-  return c10::make_intrusive<c10::ivalue::Future>(std::move(type));
-}
-
-}  // namespace
-
 std::string CallId::to_string() const {
   return std::string(call.name) + " #" + std::to_string(sequence) + " on rank " + std::to_string(rank) +
          " of " + std::to_string(world_size);
 }
 
-CollectiveWork::CollectiveWork(const CallId& id, Buffers buffers, std::vector<Tensors> results,
-                               const Tensors& profiled)
+CollectiveWork::CollectiveWork(const CallId& id, std::shared_ptr<GroupContext> group, Buffers buffers,
+                               std::vector<Tensors> results, const Tensors& profiled)
     : Work(id.rank, id.call.type, id.call.title, profiled),
       id_(id),
+      group_(std::move(group)),
       buffers_(std::move(buffers)),
-      results_(std::move(results)),
-      future_(new_future(results_.size())) {}
+      results_(std::move(results)) {}
 
 bool CollectiveWork::end_on_engine(const Status& status) {
   {
     const std::lock_guard lock(ending_mutex_);
-    if (!status.ok() && !error_) error_ = std::make_exception_ptr(BackendError(id_.to_string(), status));
+    if (status.code() == ErrorCode::kMismatch && !error_ && mismatch_.ok()) {
+      mismatch_ = status;
+    } else if (!status.ok() && !error_) {
+      error_ = std::make_exception_ptr(BackendError(id_.to_string(), status));
+    }
     if (--operations_left_ > 0) return false;
   }
   // Waking the waiter here instead of on the completion thread saves a thread switch.
-  if (error_ || !buffers_.must_copy_back()) finish_work();
+  if (mismatch_.ok() && (error_ || !buffers_.must_copy_back())) finish_work();
   return true;
 }
 
 void CollectiveWork::end_on_completion() {
-  if (!error_ && buffers_.must_copy_back()) {
+  if (!mismatch_.ok()) {
+    const std::string calls = group_->calls_at_mismatch(describe());
+    error_ = std::make_exception_ptr(BackendError(
+        id_.to_string(), Status(ErrorCode::kMismatch, mismatch_.message() + calls, mismatch_.rank())));
+    finish_work();
+  } else if (!error_ && buffers_.must_copy_back()) {
     try {
       buffers_.copy_back();
     } catch (...) {
@@ -52,18 +50,40 @@ void CollectiveWork::end_on_completion() {
     finish_work();
   }
   buffers_.clear();
-  if (error_) {
-    future_->setError(error_);
-  } else if (results_.size() > 1) {
-    future_->markCompleted(c10::IValue(results_));
-  } else {
-    future_->markCompleted(c10::IValue(results_.empty() ? Tensors() : results_.front()));
-  }
+  group_->callbacks().push(std::move(callbacks_));
+  group_->work_ended();
 }
 
 void CollectiveWork::finish_work() {
+  {
+    const std::lock_guard lock(ending_mutex_);
+    finished_ = true;
+    if (future_) callbacks_ = complete_future();
+  }
   finish(error_);
-  finished_ = true;
+}
+
+// With the lock. Returns the callbacks.
+std::function<void()> CollectiveWork::complete_future() {
+  if (error_) return fail(future_, error_);
+  if (results_.size() > 1) return complete(future_, c10::IValue(results_));
+  return complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
+}
+
+FuturePtr CollectiveWork::getFuture() {
+  const std::lock_guard lock(ending_mutex_);
+  if (!future_) {
+    future_ = new_future(results_.size());
+    if (finished_) complete_future();
+  }
+  return future_;
+}
+
+std::string CollectiveWork::describe() const {
+  at::Tensor first = buffers_.first();
+  if (!first.defined() && !results_.empty()) first = results_.front().front();
+  const CallText text{.name = id_.call.name, .first = first, .operator_name = id_.operator_name};
+  return text.to_string();
 }
 
 bool CollectiveWork::isCompleted() {
@@ -73,24 +93,28 @@ bool CollectiveWork::isCompleted() {
 // As the base class, but a small operation is carried out by this thread meanwhile. It has ended for the base class when its
 // callback has run, perhaps on another thread.
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  using std::chrono::milliseconds;
   if (is_forked() && !finished_) {
     throw BackendError(id_.to_string(),
                        Status(ErrorCode::kAborted, "it belongs to process " + std::to_string(process_) +
                                                        ", from which this one (" + std::to_string(getpid()) +
                                                        ") was forked since: wait for it there"));
   }
-  using Clock = std::chrono::steady_clock;
-  if (timeout == kNoTimeout) {
-    for (const netsum::Work& operation : operations_) (void)operation.wait();
-    return Work::wait(kNoTimeout);
-  }
-  const Clock::time_point deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongest);
-  const auto left = [&] {
-    return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()),
-                    std::chrono::milliseconds(1));
+  const OnInterrupt on_interrupt = [this](const std::string& exception) {
+    group_->interrupted(id_.to_string(), exception);
   };
-  for (const netsum::Work& operation : operations_) (void)operation.wait(left());
-  return Work::wait(left());
+  const auto deadline = wait_deadline(timeout);
+  for (const netsum::Work& operation : operations_) {
+    torch_backend::wait_until(deadline, on_interrupt, [&operation](milliseconds slice) {
+      (void)operation.wait(slice);
+      return operation.done();
+    });
+  }
+  torch_backend::wait_until(deadline, on_interrupt, [this](milliseconds slice) {
+    std::unique_lock lock(mutex_);
+    return cv_.wait_for(lock, slice, [this] { return completed_; });
+  });
+  return Work::wait(milliseconds(1));
 }
 
 std::vector<at::Tensor> CollectiveWork::result() {

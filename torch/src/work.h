@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -19,6 +21,8 @@
 #include "netsum/communicator.h"
 #include "netsum/status.h"
 #include "torch/src/buffers.h"
+#include "torch/src/future.h"
+#include "torch/src/group_context.h"
 
 namespace netsum::torch_backend {
 
@@ -35,22 +39,25 @@ struct CallId {
   uint64_t sequence = 0;
   int rank = 0;
   int world_size = 1;
-  std::string to_string() const;  // "all_reduce #12 on rank 1 of 4"
+  std::string operator_name = {};  // of a reduction
+  std::string to_string() const;   // "all_reduce #12 on rank 1 of 4"
 };
 
 // Keeps the tensors alive until the call has ended. Results that are copies are copied back before the work counts as
 // completed.
 //
 // A call consists of one or more operations of the library. When all have ended, the work ends in two steps: on the thread
-// that drives the engine, which must be fast, then on the completion thread, where the future's callbacks may take Python's
-// lock. A thread in wait() drives the engine itself, if the library lets it (Work::wait()).
+// that drives the engine, which must be fast, then on the completion thread, which never runs the callbacks of futures: these
+// have threads of their own. The future is completed before wait() returns. A thread in wait() drives the engine itself, if
+// the library lets it (Work::wait()).
 class CollectiveWork : public c10d::Work {
  public:
   using Tensors = std::vector<at::Tensor>;
 
   // `buffers` are prepared. `results`: the value of the future; as in Gloo, one list is the value itself, several are a list
   // of lists. `profiled`: the tensors that a profiler sees.
-  CollectiveWork(const CallId& id, Buffers buffers, std::vector<Tensors> results, const Tensors& profiled);
+  CollectiveWork(const CallId& id, std::shared_ptr<GroupContext> group, Buffers buffers,
+                 std::vector<Tensors> results, const Tensors& profiled);
 
   const Buffers& buffers() const { return buffers_; }
 
@@ -58,34 +65,45 @@ class CollectiveWork : public c10d::Work {
   void set_operations(const std::vector<netsum::Work>& operations) {
     operations_ = operations;
     operations_left_ = operations.size();
+    group_->work_began();
   }
   // One operation has ended. Returns whether it was the last; end_on_completion() must then follow.
   bool end_on_engine(const Status& status);
   void end_on_completion();
+  // Of a call without operations; end_on_completion() must then follow.
+  void end_without_operations() {
+    if (!buffers_.must_copy_back()) finish_work();
+  }
 
-  // In a child that was forked since the call: at once, with an error unless the work had ended.
+  // In a child that was forked since the call: at once, with an error unless the work had ended. On Python's main thread,
+  // signals interrupt it.
   bool wait(std::chrono::milliseconds timeout) override;
   bool isCompleted() override;
   std::vector<at::Tensor> result() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  FuturePtr getFuture() override;
   uint64_t getSequencenumber() const override { return id_.sequence; }
 
  private:
   bool is_forked() const { return getpid() != process_; }
+  std::string describe() const;
   void finish_work();
+  std::function<void()> complete_future();
 
   const CallId id_;
+  const std::shared_ptr<GroupContext> group_;
   const pid_t process_ = getpid();
   std::atomic<bool> finished_ = false;
   Buffers buffers_;
   const std::vector<Tensors> results_;
-  const c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::vector<netsum::Work> operations_;
   std::mutex
       ending_mutex_;  // operations may end on the engine thread or, when refused, on that of the caller
-  size_t operations_left_ = 0;  // guarded by ending_mutex_
-  // The error of the operation that failed first. Guarded by ending_mutex_ until no operations are left.
-  std::exception_ptr error_;
+  // The following four are guarded by ending_mutex_, the first three until no operations are left.
+  size_t operations_left_ = 0;
+  std::exception_ptr error_;  // of the operation that failed first
+  Status mismatch_;           // of which error_ will be made
+  FuturePtr future_;          // made when it is asked for
+  std::function<void()> callbacks_;
 };
 
 }  // namespace netsum::torch_backend

@@ -18,12 +18,14 @@ When the group exists, every rank deletes the keys that it has written. If the g
 remain, because no rank knows which of them the others have read.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
 import json
 import os
 import secrets
+import threading
 import time
 import warnings
 
@@ -71,6 +73,35 @@ def fresh_store(store, rank, size, timeout):
                 late[0],
             )
         time.sleep(_POLL_S)
+
+
+def _wait_for(store, keys, timeout):
+    """Returns whether all keys are in the store within `timeout`. Unlike in the store's own wait(), signals interrupt it."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not store.check(keys):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def interruptible(function, *args, **kwargs):
+    """Calls a function that is not Python's, which may take long, such that signals interrupt the call.
+
+    After KeyboardInterrupt, the function goes on in a thread of its own until it ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return function(*args, **kwargs)
+    outcome = concurrent.futures.Future()
+
+    def run():
+        try:
+            outcome.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="netsum-connect").start()
+    return outcome.result()
 
 
 def meet(store, rank, size, group_name, timeout):
@@ -174,11 +205,11 @@ def connect_hosts(store, rank, size, timeout, address=_addresses.LOOPBACK):
     store = dist.PrefixStore("hosts", store)
     try:
         if named:
-            return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+            return interruptible(dist.ProcessGroupGloo, store, rank, size, timeout=timeout)
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-        return dist.ProcessGroupGloo(store, rank, size, options)
+        return interruptible(dist.ProcessGroupGloo, store, rank, size, options)
     except RuntimeError as error:
         # A rank that fails after Gloo has connected it tells why, and then closes the connections of the others.
         for failed, (code, text) in _errors_told(store, size).items():
@@ -200,10 +231,10 @@ def delete_keys(keys, hosts):
     if os.environ.get("TORCH_GLOO_LAZY_INIT", "").lower() in ("1", "t", "true", "y", "yes"):
         return  # Gloo will look for the addresses when it first needs them
     try:
-        hosts.barrier().wait()
+        interruptible(hosts.barrier().wait)
         with contextlib.suppress(RuntimeError):  # a store that cannot delete keeps them
             keys.delete_own_keys()
-        hosts.barrier().wait()
+        interruptible(hosts.barrier().wait)
     except RuntimeError as error:
         raise new_error(f"a rank was lost while the process group was made: {error}", "peer_lost", None) from error
 
@@ -238,17 +269,13 @@ def _read(store, key, rank, otherwise):
 
 def _gather_hellos(store, size, timeout):
     keys = [f"hello/{r}" for r in range(size)]
-    try:
-        store.wait(keys, timeout)
-    except RuntimeError as error:  # DistStoreError, or what a store written in Python raises
-        missing = [r for r, key in enumerate(keys) if not store.check([key])]
-        if not missing:
-            raise
+    if not _wait_for(store, keys, timeout):
+        missing = [r for r, key in enumerate(keys) if not store.check([key])] or [0]
         raise new_error(
             f"Timed out: waited {timeout.total_seconds():g} s for ranks {missing} of {size} to make the process group",
             "timeout",
             missing[0],
-        ) from error
+        )
     of_any = {"settings": dict, "host": dict}
     of_first = {**of_any, "job": str, "token": str}
     return [_read(store, key, r, of_any if r else of_first) for r, key in enumerate(keys)]
@@ -317,12 +344,10 @@ def _copy(settings, options):
 
 
 def _wait_for_root(store, connect_timeout, own_address):
-    try:
-        store.wait(["root"], connect_timeout)
-    except RuntimeError as error:
+    if not _wait_for(store, ["root"], connect_timeout):
         raise new_error(
             f"Timed out: waited {connect_timeout.total_seconds():g} s for rank 0 to publish its address", "timeout", 0
-        ) from error
+        )
     root = _read(store, "root", 0, {"address": str})
     if "problem" in root:
         raise new_error(f"rank 0 cannot take part: {root['problem']}", "unreachable", 0)
