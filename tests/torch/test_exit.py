@@ -55,6 +55,42 @@ except netsum.torch.Error as error:
     print("noticed", error.code, error.rank)
 """
 
+# Rank 0 ends with a sum in flight, which rank 1 then takes part in.
+IN_FLIGHT_AT_THE_END = """
+import atexit
+import datetime
+import torch
+import torch.distributed as dist
+import netsum.torch
+
+left = []
+atexit.register(lambda: left and left[0].set("rank 0 has left", ""))  # runs after what netsum has registered
+dist.init_process_group("netsum")
+store = dist.distributed_c10d._get_default_store()
+tensor = torch.ones(10)
+if dist.get_rank() == 0:
+    left.append(store)
+    dist.all_reduce(tensor, async_op=True)
+else:
+    try:
+        store.wait(["rank 0 has left"], datetime.timedelta(seconds=1))
+    except RuntimeError:
+        pass  # it has not
+    dist.all_reduce(tensor)
+    print("summed", tensor[0].item())
+"""
+
+# In an interactive session, an error ends nothing.
+INTERACTIVE = """
+import torch
+import torch.distributed as dist
+import netsum.torch
+dist.init_process_group("netsum")
+dist.all_reduce(torch.ones(10))
+raise KeyError("on purpose")
+exit()
+"""
+
 SLOW_CALLBACK = """
 import time
 import torch
@@ -88,15 +124,31 @@ def test_torchrun(ending):
         assert result.returncode == 0, result.stderr
 
 
-def test_exception_in_one_rank_ends_the_others():
+def run_two(*texts, flags=((), ())):
     port = ranks.free_port()
 
     def run_rank(rank):
         env = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        return ranks.run_script(SURVIVOR, env=env)
+        return ranks.run_script(texts[rank], env=env, flags=flags[rank])
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        survivor, failed = pool.map(run_rank, range(2))
+        return list(pool.map(run_rank, range(2)))
+
+
+def test_a_sum_in_flight_when_the_script_ends():
+    first, second = run_two(IN_FLIGHT_AT_THE_END, IN_FLIGHT_AT_THE_END)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert second.stdout == "summed 2.0\n"
+
+
+def test_an_error_in_an_interactive_session():
+    survivor, interactive = run_two(SURVIVOR, INTERACTIVE, flags=((), ("-i",)))
+    assert "KeyError" in interactive.stderr
+    assert survivor.stdout.split() == ["noticed", "peer_lost", "1"], survivor.stderr
+
+
+def test_exception_in_one_rank_ends_the_others():
+    survivor, failed = run_two(SURVIVOR, SURVIVOR)
     assert failed.returncode == 1 and "KeyError" in failed.stderr
     assert survivor.stdout.split() == ["noticed", "aborted", "1"], survivor.stderr
 

@@ -1,9 +1,14 @@
 """Creates the backend of a process group, also of one that shrinks, and closes all groups at exit."""
 
 import atexit
+import contextlib
+import datetime
+import functools
+import importlib
 import logging
 import os
 import sys
+import time
 
 import torch.distributed as dist
 
@@ -13,6 +18,8 @@ from netsum.torch._C import OwnKeysStore, ProcessGroupNetsum
 
 _logger = logging.getLogger("netsum")
 _exit_hook_pid = None
+# How long a script that ends waits for operations in flight, of which other ranks may need the results.
+_FLUSH_S = 30.0
 
 
 def create(backend_options, _process_group_options):
@@ -56,7 +63,9 @@ def _make(store, rank, size, name, timeout):
         agreement, address = _rendezvous.meet(store, rank, size, name, timeout)
         hosts = _rendezvous.connect_hosts(store, rank, size, timeout, address)
         options = agreement and _rendezvous.communicator_options(agreement, store, rank, size, timeout, address)
-        backend = ProcessGroupNetsum(rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store)
+        backend = _rendezvous.interruptible(
+            ProcessGroupNetsum, rank=rank, size=size, hosts=hosts, options=options, timeout=timeout, store=store
+        )
     _rendezvous.delete_keys(keys, hosts)
     _leave_at_exit()
     if rank == 0:
@@ -71,6 +80,11 @@ def _shrink(backend, ranks_to_exclude, shrink_flags=0, _options=None):
     members = [rank for rank in range(backend.size()) if rank not in ranks_to_exclude]
     store = dist.PrefixStore(f"shrink/{','.join(map(str, members))}", backend.store)
     return _make(store, members.index(backend.rank()), len(members), "shrunk", backend.timeout)
+
+
+def _split(store, rank, size, name, timeout):
+    """Creates the backend of a part of a group. The C++ class calls it on every rank of that part."""
+    return _make(store, rank, size, name or "split", timeout)
 
 
 # The hooks of torch.distributed.shrink_group, which looks for them from Python.
@@ -92,12 +106,60 @@ def _leave_at_exit():
 def _leave_all_groups(pid):
     if pid != os.getpid():
         return
-    failed = getattr(sys, "last_type", None)  # the exception that ended the script, if one did
+    backends = []
     for group in list(dist.distributed_c10d._world.pg_map):
         try:
-            backend = backend_of(group)
-            if failed is not None:
-                backend.abort()  # the other ranks must not wait for this one
-            backend.shutdown()
+            backends.append(backend_of(group))
         except (AttributeError, ValueError, RuntimeError):  # not a group of ours
             continue
+    if _ended_by_an_error():
+        for backend in backends:
+            with contextlib.suppress(RuntimeError):
+                backend.abort()  # the other ranks must not wait for this one
+    _flush(backends)
+    for backend in backends:
+        with contextlib.suppress(RuntimeError):
+            backend.shutdown()
+
+
+def _ended_by_an_error():
+    """Whether an exception that nobody has handled ends the script. An interactive session goes on after one."""
+    return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
+
+
+def _flush(backends):
+    deadline = time.monotonic() + _FLUSH_S
+    for backend in backends:
+        # In slices, between which Ctrl-C ends the wait. What has failed is not waited for.
+        while backend.error() is None and not backend.flush(datetime.timedelta(seconds=0.1)):
+            if time.monotonic() > deadline:
+                _logger.warning("operations are still in flight %g s after the script has ended", _FLUSH_S)
+                return
+
+
+# --- What torch.distributed does not ask the backend for
+
+_set_timeout_of_others = dist.distributed_c10d._set_pg_timeout
+_rendezvous_of_pytorch = importlib.import_module("torch.distributed.rendezvous")  # dist.rendezvous is a function
+_create_store = _rendezvous_of_pytorch._create_c10d_store
+
+
+@functools.wraps(_set_timeout_of_others)
+def _set_pg_timeout(timeout, group=None):
+    """Without this, backends have a timeout only if they are those of PyTorch."""
+    try:
+        backend = backend_of(group)
+    except (AttributeError, ValueError, RuntimeError):
+        _set_timeout_of_others(timeout, group)
+    else:
+        backend.set_timeout(timeout)
+
+
+@functools.wraps(_create_store)
+def _create_c10d_store(*args, **kwargs):
+    """Without this, signals do not interrupt init_process_group() while it waits for the other ranks."""
+    return _rendezvous.interruptible(_create_store, *args, **kwargs)
+
+
+dist.distributed_c10d._set_pg_timeout = _set_pg_timeout
+_rendezvous_of_pytorch._create_c10d_store = _create_c10d_store
