@@ -3,7 +3,7 @@
 Not listed: tests that PyTorch itself marks as skipped for Gloo, as NCCL's or as broken; those carry PyTorch's reason.
 """
 
-NEEDS_GPUS = "PyTorch skips it without GPUs; netsum sums CPU tensors"
+NEEDS_GPUS = "it uses GPUs themselves, not only tensors on them"
 NEEDS_EIGHT_RANKS = "PyTorch skips it below eight ranks"
 
 _BY_NAME = "torch.distributed.monitored_barrier() refuses every backend that is not named gloo"
@@ -14,7 +14,8 @@ EXCLUDED = {
     "test_ddp_logging_data_cpu": "PyTorch logs every backend that is not its own as 'custom'; the test wants the name",
 }
 
-_NEED_GPUS = (
+# PyTorch skips them without GPUs. They run on tensors of the CPU (on_cpu.py), except those below, which then fail, on Gloo, too.
+_FOR_GPUS = (
     "test_1_level_hierarchical_model_averager_equivalent_to_periodic_model_averager",
     "test_3_level_hierarchical_model_averager",
     "test_DistributedDataParallel_SyncBatchNorm",
@@ -144,7 +145,35 @@ _NEED_EIGHT_RANKS = (
     "test_scatter_group",
 )
 
-EXCLUDED.update(dict.fromkeys(_NEED_GPUS, NEEDS_GPUS))
+_SYNC_BATCH_NORM = "SyncBatchNorm takes tensors of GPUs only"
+_EVENTS = "DDP's mixed precision uses streams and events, which the CPU does not have"
+_WORDS_OF_NCCL = "the test wants NCCL's words for a timeout"
+_DEVICE = "the test wants a device of a GPU in what DDP reports"
+_FAIL_ON_CPU = {
+    "test_DistributedDataParallel_SyncBatchNorm": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_2D_Input": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_Channels_Last": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_gradient": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_No_Affine": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_Single_Input_Per_Process": _SYNC_BATCH_NORM,
+    "test_DistributedDataParallel_SyncBatchNorm_half": _SYNC_BATCH_NORM,
+    "test_ddp_compile_static_graph": "torch.compile compiles for a GPU there",
+    "test_ddp_device": _DEVICE,
+    "test_ddp_inference": _SYNC_BATCH_NORM,
+    "test_ddp_logging_data_gpu": _DEVICE,
+    "test_ddp_native_mixed_precision_grad_as_bucket_view_no_set_grad_none": _EVENTS,
+    "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none": _EVENTS,
+    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none": _EVENTS,
+    "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none": _EVENTS,
+    "test_ddp_uneven_inputs_stop_iteration_sync_bn": _SYNC_BATCH_NORM,
+    "test_monitored_barrier_allreduce_hang": _WORDS_OF_NCCL,
+    "test_monitored_barrier_allreduce_hang_wait_all_ranks": _WORDS_OF_NCCL,
+    "test_sync_bn_logged": _SYNC_BATCH_NORM,
+}
+
+ON_CPU = frozenset(_FOR_GPUS) - _FAIL_ON_CPU.keys()
+EXCLUDED.update(_FAIL_ON_CPU)
 
 # Those in which netsum runs a collective other than a barrier. test_pytorch_suite.py counts, and fails if others do or one of
 # these does not.

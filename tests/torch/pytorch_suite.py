@@ -16,6 +16,7 @@ Two things differ from how PyTorch runs them:
   that has imported everything and has not yet started a thread.
 """
 
+import contextlib
 import inspect
 import itertools
 import os
@@ -37,7 +38,9 @@ os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="netsum-pytorch-suite-
 # For the tests that make their group a second time; the others get a file of their own.
 os.environ.setdefault("INIT_METHOD", f"file://{os.environ['TEMP_DIR']}/store")
 
+import excluded  # noqa: E402
 import netsum.torch  # noqa: E402, F401
+import on_cpu  # noqa: E402
 import torch.multiprocessing  # noqa: E402
 from netsum.torch import _group  # noqa: E402
 from torch.testing._internal.common_distributed import DistTestCases  # noqa: E402
@@ -106,8 +109,10 @@ class ForkingTestCase(distributed_test.TestDistBackend):
     def run_test(self, test_name, parent_pipe):
         if test_name.startswith(CHOOSE_DEVICE_BY_NAME):
             distributed_test.BACKEND = "gloo"
+        where = on_cpu.instead_of_gpus(self.rank) if test_name in excluded.ON_CPU else contextlib.nullcontext()
         try:
-            super().run_test(test_name, parent_pipe)
+            with where:
+                super().run_test(test_name, parent_pipe)
         finally:
             _note_calls(test_name)
 
