@@ -60,7 +60,9 @@ TEST(LogTest, PacketsOfAWrongLengthNameTheOffload) {
         lengths.look(status);
       }
     });
-    if (!text.empty()) EXPECT_THAT(text, HasSubstr("tx-udp-segmentation off"));
+    if (!text.empty()) {
+      EXPECT_THAT(text, HasSubstr("tx-udp-segmentation off"));
+    }
     return std::count(text.begin(), text.end(), '\n');
   };
   EXPECT_EQ(warnings_at("p4", {0, 0}), 0);
