@@ -45,6 +45,8 @@ struct AggregatorJobStatus {
   std::string plan;
   // What protects its sums: "packet", "both" or "sum" (netsum::Verify). Empty: the aggregator's release does not tell.
   std::string verify;
+  // Tells jobs of one name apart: of equal tokens, equal while the aggregator runs. Empty: its release does not tell.
+  std::string id;
 };
 
 // A port of the aggregator (AggregatorPort) and its traffic since start. Bytes are those of datagrams, without UDP, IP and

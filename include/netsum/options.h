@@ -214,15 +214,16 @@ enum class DataplaneKind {
 // An event in an aggregator's control plane, for logs.
 struct AggregatorEvent {
   enum class Kind {
-    kJobBegan,      // the job exists; its first member is about to join
-    kMemberJoined,  // sets rank, host
-    kJobRunning,    // every rank has joined
-    kMemberLeft,    // sets rank, host: the member left by request
-    kMemberLost,    // sets rank, host: the member's connection ended without a request
-    kJobFailed,     // sets reason
-    kJobEnded,      // no member remains
-    kJoinRefused,   // sets rank, host, reason
-    kDraining,      // the aggregator accepts no more jobs
+    kJobBegan,       // the job exists; its first member is about to join
+    kMemberJoined,   // sets rank, host
+    kJobRunning,     // every rank has joined
+    kMemberLeft,     // sets rank, host: the member left by request
+    kMemberLost,     // sets rank, host: the member's connection ended without a request
+    kJobFailed,      // sets reason
+    kJobEnded,       // no member remains
+    kJoinRefused,    // sets rank, host, reason
+    kDraining,       // the aggregator accepts no more jobs
+    kEventsLeftOut,  // sets reason: on_event was too slow for the events before this one
   };
   Kind kind = Kind::kDraining;
   std::string job;
@@ -285,6 +286,11 @@ struct AggregatorOptions {
   // send in one burst what it left unused during the last 0.1 s. Further packets are dropped (drop_over_rate); the
   // members treat this as loss and slow down. 0: no limit.
   int64_t job_packets_per_second = 0;
+  // Quotas of one tenant: the address that the first rank of a job joins from (of IPv6, its first 64 bits; below an
+  // aggregator, that aggregator's). Jobs that it may have at the same time, and their slots on each core. Further jobs are
+  // refused. 0: no limit.
+  int tenant_jobs = 0;
+  int tenant_slots = 0;
   int mtu = 1500;  // largest IP packet accepted, in bytes
   DataplaneKind dataplane = DataplaneKind::kUser;
   // kXdp only, and required there: the interfaces at which workers' packets arrive. `listen` must then name the
@@ -321,7 +327,9 @@ struct AggregatorOptions {
   std::function<Status()> drop_privileges;
   // Counted as "drop_injected" and "injected_flips". With kXdp, loss applies to netsum's packets only.
   InjectedFaults inject;
-  // Called for every event, in order, on the control plane's threads. It must neither block nor call the aggregator.
+  // Called for every event, in order, on a thread of its own. It must return at some time, and not call the aggregator. If it
+  // is so slow that thousands of events wait for it, further ones are left out and counted. Of refused joins, no more than a
+  // few per second are events.
   std::function<void(const AggregatorEvent&)> on_event;
   // How long an incomplete job may wait for its members. (A job whose members have all left ends at once.)
   std::chrono::milliseconds join_timeout{60'000};
