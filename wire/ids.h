@@ -75,7 +75,7 @@
 #define NETSUM_TAG_COOKIE \
   2 /* a secret number of stripe and epoch, except in HELLO, which is tagged as above */
 
-/* Flags. A packet with an unknown flag is refused. Bit 3 is kept for a metadata block (sparse streaming).
+/* Flags. A packet with an unknown flag is refused. Bit 3 is reserved for a block of metadata.
  * PART: the second half of a chunk that travels as two packets. OVERFLOW: a lane passed its range, the sum
  * must not be used; set in a RESULT, and by an aggregator that contributes such a sum to its parent. AGAIN,
  * in a STATUS: contribute again, because the contribution is missing or to be answered with the result. NO_LANES, in a
