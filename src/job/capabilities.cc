@@ -215,6 +215,15 @@ Capabilities common(const Capabilities& a, const Capabilities& b) {
   return both;
 }
 
+Status check_lists(const Capabilities& who, const std::string& what) {
+  constexpr int kMost = 256;  // formats and the others are numbers of 8 bits
+  const int longest = std::max({who.formats_size(), who.byte_orders_size(), who.tags_size()});
+  if (longest <= kMost) return {};
+  return {ErrorCode::kInvalidArgument, what + ": a list of " + std::to_string(longest) +
+                                           " formats, byte orders or tags; at most " + std::to_string(kMost) +
+                                           " are possible"};
+}
+
 Status check_needs(const JobSpec& job, const Capabilities& can, const std::string& who) {
   const std::string what = missing(job.needs(), can);
   if (what.empty()) return {};

@@ -41,6 +41,9 @@ Capabilities below_parent(Capabilities can);
 uint32_t most_members_of(const Capabilities& who);
 // The capabilities that both have, without fields of later releases.
 Capabilities common(const Capabilities& a, const Capabilities& b);
+// Whether the lists are so short that comparing them takes no time worth mentioning. `what` begins the message.
+// kInvalidArgument.
+Status check_lists(const Capabilities& who, const std::string& what);
 // Whether `can` meets the needs of the job. `who` names the owner of `can`, such as "the dataplane 'xdp' of this
 // aggregator". The error names the first missing capability and says what to do. kUnsupported.
 Status check_needs(const JobSpec& job, const Capabilities& can, const std::string& who);

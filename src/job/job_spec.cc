@@ -5,6 +5,7 @@
 #include <span>
 
 #include "src/base/text.h"
+#include "src/job/capabilities.h"
 #include "src/job/encoded_fields.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
@@ -129,7 +130,11 @@ Status check_spec(const JobSpec& spec) {
                    " is out of range: at most its world size, and only for a job that succeeds another");
   if (!std::has_single_bit(spec.slots()))
     return invalid("slots must be a power of two, and " + number(spec.slots()) + " is not; 256 is usual");
-  return {};
+  if (spec.shares() > static_cast<uint32_t>(Shares::kPlanned))
+    return {ErrorCode::kUnsupported,
+            "shares " + number(spec.shares()) + of_job +
+                " are unknown here: install the same release of netsum on all hosts"};
+  return check_lists(spec.needs(), "what the job needs");
 }
 
 Status check_same(const JobSpec& first, const JobSpec& asked) {

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "src/base/text.h"
 #include "src/plan/planner.h"
 #include "src/plan/ports.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 // Assumed for all links if no rate is known; then only their ratio matters.
 constexpr double kNominalBps = 10e9;
+constexpr size_t kMaxAddressBytes = 128;
 
 std::string number(const char* format, double value) {
   char text[48];
@@ -126,6 +128,11 @@ Result<plan::Place> to_place(const PlaceInfo& said, const std::string& name, Rat
 }  // namespace
 
 Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::string* note) {
+  if (job.links.size() > kMaxRanks || job.places.size() > kMaxPlaces)
+    return Status(ErrorCode::kResourceExhausted,
+                  std::to_string(job.links.size()) + " ranks and " + std::to_string(job.places.size()) +
+                      " aggregators; a plan has at most " + std::to_string(kMaxRanks) + " and " +
+                      std::to_string(kMaxPlaces));
   Rates rates(job);
   Topology topology;
   for (size_t rank = 0; rank < job.links.size(); ++rank) {
@@ -250,6 +257,71 @@ Result<JobPlan> plan_job(const JobTopology& job, Shares shares) {
   made.places = places.size();
   made.summary = summarise(*topology, *plan, shares, note);
   return made;
+}
+
+namespace {
+
+Status check_link(const LinkRate& link, const std::string& what) {
+  if (Status status = check_declared_rate(link.in_bps(), (what + ", in,").c_str()); !status.ok())
+    return status;
+  return check_declared_rate(link.out_bps(), (what + ", out,").c_str());
+}
+
+Status check_count(size_t count, size_t most, const std::string& what) {
+  if (count <= most) return {};
+  return {ErrorCode::kResourceExhausted, what + ": " + std::to_string(count) + " are declared, and at most " +
+                                             std::to_string(most) + " are possible"};
+}
+
+// Without those below it.
+Status check_place(const PlaceInfo& place, const std::string& who) {
+  const std::string what = who + ": aggregator '" + place.address() + "'";
+  const double adds = place.adds_per_second();
+  if (!(adds == 0 || (adds >= kMinAddsPerSecond && adds <= kMaxAddsPerSecond)))  // true for NaN
+    return {ErrorCode::kInvalidArgument, what + ": additions per second are " + number("%.6g", adds) +
+                                             "; give 1 to 1e18, or 0 for no limit"};
+  if (Status status = check_declared_rate(place.stream_bps(), (what + ": the rate of sums").c_str());
+      !status.ok())
+    return status;
+  if (Status status = check_link(place.uplink(), what + ": the uplink"); !status.ok()) return status;
+  if (Status status = check_count(static_cast<size_t>(place.ports_size()), kMaxPorts, what + ", ports");
+      !status.ok())
+    return status;
+  for (const PlacePort& port : place.ports()) {
+    if (Status status = check_text(what + ": the address of a port", port.address(), kMaxAddressBytes);
+        !status.ok())
+      return status;
+    if (Status status = check_link(port.link(), what + ": the link of a port"); !status.ok()) return status;
+  }
+  if (Status status = check_count(place.cores(), kMaxCoresDeclared, what + ", cores"); !status.ok())
+    return status;
+  if (Status status = check_count(place.ranks(), kMaxRanks, what + ", ranks"); !status.ok()) return status;
+  return check_count(place.stripes(), kMaxCoresDeclared, what + ", stripes");
+}
+
+}  // namespace
+
+Status check_declared(const LinkRate& link, const std::vector<const PlaceInfo*>& paths,
+                      const std::string& who) {
+  for (const double bps : {link.in_bps(), link.out_bps()}) {
+    if (Status status = check_declared_rate(bps, (who + "'s link rate").c_str()); !status.ok()) return status;
+  }
+  // The aggregator that was asked, and the further ones.
+  if (Status status = check_count(paths.size(), kMaxPlaces + 1, who + ", aggregators"); !status.ok())
+    return status;
+  size_t ports = 0;
+  for (const PlaceInfo* path : paths) {
+    size_t levels = 0;
+    for (const PlaceInfo* place = path; place != nullptr;
+         place = place->below().empty() ? nullptr : &place->below(0)) {
+      if (Status status = check_count(++levels, kMaxLevels, who + ", aggregators below each other");
+          !status.ok())
+        return status;
+      if (Status status = check_place(*place, who); !status.ok()) return status;
+      ports += static_cast<size_t>(place->ports_size());
+    }
+  }
+  return check_count(ports, kMaxPortsDeclared, who + ", ports");
 }
 
 Status check_declared_rate(double bps, const char* what) {

@@ -41,6 +41,14 @@ Result<Topology> topology_of(const JobTopology& job, bool with_shards, std::stri
 // place whose stripes do not follow from its ports and cores, and for two places that are one aggregator.
 Result<JobPlan> plan_job(const JobTopology& job, Shares shares);
 
+inline constexpr size_t kMaxCoresDeclared = 4096;  // of one place; stripes, too
+inline constexpr size_t kMaxPortsDeclared = 1024;  // of all places that one rank names
+
+// Whether all numbers that a rank declares are in range, or 0 where that means unknown. The limits of topology.h hold for
+// what it names alone. `who` begins the message. kInvalidArgument, kResourceExhausted.
+Status check_declared(const LinkRate& link, const std::vector<const PlaceInfo*>& paths,
+                      const std::string& who);
+
 // Whether a declared rate is in range, or 0 (unknown). `what` begins the message. kInvalidArgument.
 Status check_declared_rate(double bps, const char* what);
 

@@ -276,7 +276,8 @@ std::vector<int64_t> periods_for(size_t shards) {
 
 // Chooses the period with the smallest time. Among equal ones, it excludes those that use shards (or, next, spare hosts)
 // more than the longest of them does, and takes the shortest of the rest.
-Candidate best_period(const ShareTree& tree, size_t shards, double optimum) {
+// Error: kInvalidArgument, if the rates are so different that doubles cannot tell the times apart.
+Result<Candidate> best_period(const ShareTree& tree, size_t shards, double optimum) {
   Candidate best{.time = tree.ample_time()};
   const auto measure_use = [&] { return tree.smallest_use(best.time * (1 + kSame), best.period); };
   bool measured = false;
@@ -294,7 +295,11 @@ Candidate best_period(const ShareTree& tree, size_t shards, double optimum) {
     }
     best.period = period;
   }
-  NETSUM_ASSERT(best.period > 0);
+  if (best.period == 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the rates are too different to compute with: the slowest link or limit takes " +
+                      std::to_string(best.time) + " s for a bit; correct it, or leave it out");
+  }
   best.use = measure_use();
   return best;
 }
@@ -363,9 +368,10 @@ Result<Plan> make_plan(const Topology& topology) {
   const double optimum = tree.smallest_time(0, tree.ample_time(), ShareTree::kRealNumbers);
   const auto shards = static_cast<size_t>(std::count_if(topology.ranks.begin(), topology.ranks.end(),
                                                         [](const Rank& rank) { return rank.shard; }));
-  const Candidate best = best_period(tree, shards, optimum * (1 - kSame));
-  const std::vector<int64_t> shares = tree.solve(best.time * (1 + kSame), best.period, best.use);
-  const int64_t factor = factor_for_cores(program, shares, best.period);
+  const Result<Candidate> best = best_period(tree, shards, optimum * (1 - kSame));
+  if (!best.ok()) return best.status();
+  const std::vector<int64_t> shares = tree.solve(best->time * (1 + kSame), best->period, best->use);
+  const int64_t factor = factor_for_cores(program, shares, best->period);
   for (size_t node = 0; node < tree.size(); ++node) {
     const std::vector<size_t>& stripes = program.of_leaf[node];
     if (stripes.empty()) continue;
@@ -390,8 +396,14 @@ Result<Plan> evaluate(const Topology& topology, const std::vector<uint32_t>& wei
                                                    std::to_string(program.stripes.size()) +
                                                    " stripes; give one for each");
   }
-  if (std::all_of(weights.begin(), weights.end(), [](uint32_t w) { return w == 0; })) {
+  const uint64_t sum = std::accumulate(weights.begin(), weights.end(), uint64_t{0});
+  if (sum == 0) {
     return Status(ErrorCode::kInvalidArgument, "no stripe has a weight above 0; give at least one");
+  }
+  if (sum > UINT32_MAX) {
+    return Status(ErrorCode::kInvalidArgument, "the weights sum to " + std::to_string(sum) +
+                                                   ", more than the limit of " + std::to_string(UINT32_MAX) +
+                                                   "; give smaller ones");
   }
   for (size_t i = 0; i < weights.size(); ++i) program.stripes[i].weight = weights[i];
   const double optimum = program.tree.smallest_time(0, program.tree.ample_time(), ShareTree::kRealNumbers);

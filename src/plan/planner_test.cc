@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/rng.h"
 #include "src/plan/testing.h"
 #include "src/worker/chunk_map.h"
 
@@ -383,6 +384,35 @@ TEST(Planner, EvaluatesGivenWeights) {
   EXPECT_EQ(evaluate(topology, best.weights())->s_per_byte, best.s_per_byte);
   EXPECT_THAT(evaluate(topology, {1, 2}).status().message(), HasSubstr("2 weights for 9 stripes"));
   EXPECT_THAT(evaluate(topology, std::vector<uint32_t>(9)).status().message(), HasSubstr("above 0"));
+}
+
+TEST(Planner, WeightsWhoseSumIsNoNumberOf32BitsAreRefused) {
+  const Result<Plan> plan = evaluate(with_spare_hosts(2, 1), {UINT32_MAX, 1, 1});
+  EXPECT_THAT(plan.status().message(), HasSubstr("more than the limit of 4294967295"));
+}
+
+// Whatever the numbers are, the answer is a plan with finite times, or an error.
+TEST(Planner, ExtremeNumbersEndInAPlanOrAnError) {
+  const double extremes[] = {5e-324, 1e-300, 1e-20, 1,    1e3,  1e14,     1e18,
+                             1e20,   1e300,  -1,    1e-9, 1e-6, INFINITY, NAN};
+  Rng rng(7);
+  const auto any = [&] { return extremes[rng.below(std::size(extremes))]; };
+  int planned = 0;
+  for (int i = 0; i < 400; ++i) {
+    Topology topology = with_spare_hosts(i % 2 == 0 ? 64 : 3, 2);
+    if (i % 3 == 0) topology.places[0].ports[0].in_bps = any();
+    if (i % 5 == 0) topology.ranks[1].link.out_bps = any();
+    SumLimits& limits = i % 4 == 0 ? topology.ranks[0].limits : topology.places[1].limits;
+    limits.adds_per_second = any();
+    if (i % 7 == 0) limits.stream_bps = any();
+    if (i % 11 == 0) limits.slots = limits.slot_bytes = limits.round_trip_s = any();
+    const Result<Plan> plan = make_plan(topology);
+    if (!plan.ok()) continue;
+    ++planned;
+    EXPECT_TRUE(std::isfinite(plan->s_per_byte) && plan->s_per_byte > 0) << i;
+    EXPECT_GT(plan->period, 0u);
+  }
+  EXPECT_GT(planned, 20);
 }
 
 }  // namespace

@@ -32,16 +32,16 @@ Status check_link(const Link& link, const std::string& what) {
 Status check_limits(const SumLimits& limits, const std::string& what) {
   const struct {
     const char* name;
-    double value;
-  } all[] = {{"stream rate", limits.stream_bps},
-             {"additions per second", limits.adds_per_second},
-             {"slots", limits.slots},
-             {"bytes per slot", limits.slot_bytes},
-             {"round trip", limits.round_trip_s}};
-  for (const auto& [name, value] : all) {
-    if (value >= 0 && std::isfinite(value)) continue;
-    return invalid(what + ": " + name + " is " + number(value) +
-                   "; give a number above 0, or 0 for no limit");
+    double value, least, most;
+  } all[] = {{"stream rate", limits.stream_bps, kMinRateBps, kMaxRateBps},
+             {"additions per second", limits.adds_per_second, kMinAddsPerSecond, kMaxAddsPerSecond},
+             {"slots", limits.slots, kMinSlots, kMaxSlots},
+             {"bytes per slot", limits.slot_bytes, kMinSlots, kMaxSlots},
+             {"round trip", limits.round_trip_s, kMinRoundTripS, kMaxRoundTripS}};
+  for (const auto& [name, value, least, most] : all) {
+    if (value == 0 || (value >= least && value <= most)) continue;  // false for NaN
+    return invalid(what + ": " + name + " is " + number(value) + "; give " + number(least) + " to " +
+                   number(most) + ", or 0 for no limit");
   }
   const bool any = limits.slots > 0 || limits.slot_bytes > 0 || limits.round_trip_s > 0;
   const bool every = limits.slots > 0 && limits.slot_bytes > 0 && limits.round_trip_s > 0;
@@ -78,9 +78,13 @@ Status check_racks(const Topology& topology) {
   return {};
 }
 
-Status check_place(const Place& place, const Topology& topology);
+Status check_place(const Place& place, const Topology& topology, size_t level);
 
-Status check_below(const Place& place, const Topology& topology) {
+Status check_below(const Place& place, const Topology& topology, size_t level) {
+  if (level == kMaxLevels && !place.below.empty()) {
+    return {ErrorCode::kResourceExhausted, "place '" + place.name + "' is on level " + std::to_string(level) +
+                                               ", the lowest that is possible, and has others below it"};
+  }
   if (!place.below.empty() && !topology.racks.empty()) {
     return invalid("place '" + place.name +
                    "' has others below it, whose load on the uplinks of racks is not " +
@@ -91,14 +95,14 @@ Status check_below(const Place& place, const Topology& topology) {
       return invalid("place '" + lower.name + "' is below '" + place.name +
                      "' and no rank sends to it; leave it out, or put ranks below it");
     }
-    if (Status s = check_place(lower, topology); !s.ok()) return s;
+    if (Status s = check_place(lower, topology, level + 1); !s.ok()) return s;
     if (!lower.uplink) continue;
     if (Status s = check_link(*lower.uplink, "the uplink of place '" + lower.name + "'"); !s.ok()) return s;
   }
   return {};
 }
 
-Status check_place(const Place& place, const Topology& topology) {
+Status check_place(const Place& place, const Topology& topology, size_t level) {
   const std::string what = "place '" + place.name + "'";
   if (place.kind == PlaceKind::kSpareHost && place.ports.empty()) {
     return {ErrorCode::kUnreachable,
@@ -118,7 +122,7 @@ Status check_place(const Place& place, const Topology& topology) {
     if (Status s = check_link(place.ports[port], link); !s.ok()) return s;
   }
   if (Status s = check_limits(place.limits, what); !s.ok()) return s;
-  if (Status s = check_below(place, topology); !s.ok()) return s;
+  if (Status s = check_below(place, topology, level); !s.ok()) return s;
   return check_rack(place.rack, topology, what);
 }
 
@@ -126,6 +130,12 @@ Status check_count(size_t count, size_t most, const char* what) {
   if (count <= most) return {};
   return {ErrorCode::kResourceExhausted,
           std::to_string(count) + " " + what + " are more than the limit of " + std::to_string(most)};
+}
+
+size_t count_with_those_below(const std::vector<Place>& places) {
+  size_t count = places.size();
+  for (const Place& place : places) count += count_with_those_below(place.below);
+  return count;
 }
 
 Status check_names(const Topology& topology) {
@@ -154,6 +164,10 @@ Status check(const Topology& topology) {
   if (Status s = check_count(topology.ranks.size(), kMaxRanks, "ranks"); !s.ok()) return s;
   if (Status s = check_count(topology.places.size(), kMaxPlaces, "places"); !s.ok()) return s;
   if (Status s = check_count(topology.racks.size(), kMaxRacks, "racks"); !s.ok()) return s;
+  if (Status s = check_count(count_with_those_below(topology.places), kMaxAggregators,
+                             "places with those below them");
+      !s.ok())
+    return s;
   if (!(topology.element_bits >= 1 && topology.element_bits <= 64)) {
     return invalid("an element of " + number(topology.element_bits) + " bits; give 1 to 64");
   }
@@ -168,7 +182,7 @@ Status check(const Topology& topology) {
     some_place |= rank.shard;
   }
   for (const Place& place : topology.places) {
-    if (Status s = check_place(place, topology); !s.ok()) return s;
+    if (Status s = check_place(place, topology, 1); !s.ok()) return s;
     some_place = true;
   }
   if (!some_place) {

@@ -22,6 +22,12 @@ inline constexpr size_t kMaxPorts = 64;  // of one place; and cores
 // A rate outside this range is probably given in a wrong unit.
 inline constexpr double kMinRateBps = 1e3;
 inline constexpr double kMaxRateBps = 1e14;
+// Of SumLimits. Every rate that follows from numbers in these ranges is far from the limits of a double.
+inline constexpr double kMinAddsPerSecond = 1, kMaxAddsPerSecond = 1e18;
+inline constexpr double kMinSlots = 1, kMaxSlots = 1e9;  // also of bytes per slot
+inline constexpr double kMinRoundTripS = 1e-9, kMaxRoundTripS = 1e6;
+inline constexpr size_t kMaxLevels = 8;          // places below each other
+inline constexpr size_t kMaxAggregators = 1024;  // places with those below them
 
 inline constexpr int kNoRack = -1;
 
