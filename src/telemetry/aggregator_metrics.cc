@@ -1,11 +1,16 @@
 #include "src/telemetry/aggregator_metrics.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace netsum {
 namespace {
+
+// Of a job that is not running: ranks without a member that have a series.
+constexpr size_t kMostMissingRanks = 8;
 
 constexpr std::string_view kDropPrefix = "drop_", kFailedPrefix = "jobs_failed_";
 
@@ -72,9 +77,14 @@ void add_port(const AggregatorPortStatus& port, MetricsPage* page) {
 }
 
 void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
-  const MetricsPage::Labels labels = {{"job_name", job.name}};
+  const MetricsPage::Labels labels = {{"job_name", job.name}, {"job_id", job.id}};
+  const auto with = [&](const char* label, const std::string& value) {
+    MetricsPage::Labels more = labels;
+    more.emplace_back(label, value);
+    return more;
+  };
   page->gauge("netsum_aggregator_job_info", "Always 1; what protects the job's sums: packet, both or sum",
-              {{"job_name", job.name}, {"verify", job.verify}}, 1);
+              with("verify", job.verify), 1);
   page->gauge("netsum_aggregator_job_members", "Members that have joined", labels,
               static_cast<double>(job.joined.size()));
   page->gauge("netsum_aggregator_job_world_size", "Members of the complete job", labels, job.world_size);
@@ -87,10 +97,15 @@ void add_job(const AggregatorJobStatus& job, MetricsPage* page) {
               job.open_slots);
   page->counter("netsum_aggregator_job_sums_total", "Rounds that the job has completed", labels,
                 static_cast<double>(job.sums));
+  const bool running = job.state == "running";
+  size_t missing_ranks = 0;
   for (int rank = 0; rank < job.world_size; ++rank) {
-    const MetricsPage::Labels of_rank = {{"job_name", job.name}, {"rank", std::to_string(rank)}};
     const bool missing =
         std::find(job.waiting_for.begin(), job.waiting_for.end(), rank) != job.waiting_for.end();
+    // A job of which only one rank has joined must not make hundreds of series.
+    const bool joined = std::find(job.joined.begin(), job.joined.end(), rank) != job.joined.end();
+    if (!running && !joined && (!missing || ++missing_ranks > kMostMissingRanks)) continue;
+    const MetricsPage::Labels of_rank = with("rank", std::to_string(rank));
     page->gauge("netsum_aggregator_job_waiting_seconds",
                 "How long the job has been waiting for this rank, to join or in its oldest round", of_rank,
                 missing ? static_cast<double>(job.waiting_ms) * 1e-3 : 0);
@@ -115,12 +130,10 @@ void add_aggregator_metrics(const AggregatorStatus& status, MetricsPage* page) {
               static_cast<double>(status.slots_per_core) - status.slots_free);
   add_counters(status, page);
   for (const AggregatorPortStatus& port : status.ports) add_port(port, page);
-  // A failed job may have the same name as its successor until its members have left, but a series has one value.
-  std::vector<std::string> seen;
+  // A failed job may have the same name and token as its successor until its members have left, but a series has one value.
+  std::set<std::pair<std::string, std::string>> seen;
   for (auto job = status.jobs.rbegin(); job != status.jobs.rend(); ++job) {
-    if (std::find(seen.begin(), seen.end(), job->name) != seen.end()) continue;
-    seen.push_back(job->name);
-    add_job(*job, page);
+    if (seen.emplace(job->name, job->id).second) add_job(*job, page);
   }
 }
 

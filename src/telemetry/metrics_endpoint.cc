@@ -10,13 +10,14 @@
 #include <utility>
 
 #include "src/net/address.h"
+#include "src/telemetry/http_connections.h"
 
 namespace netsum {
 namespace {
 
-constexpr unsigned kMaxConnections = 16;
-constexpr unsigned kConnectionTimeoutS = 5;
-constexpr int kBacklog = 16;
+constexpr unsigned kInactivityS = 5;
+constexpr int kBacklog = 64;
+constexpr std::chrono::milliseconds kPageShared{100};
 
 Status cannot_listen(const std::string& address, int error) {
   const std::string what = "metrics: cannot listen on " + address + ": ";
@@ -80,6 +81,27 @@ MHD_Result answer(void* endpoint, MHD_Connection* connection, const char* url, c
   return queued;
 }
 
+void on_connection(void* connections, MHD_Connection* connection, void** /*context*/,
+                   MHD_ConnectionNotificationCode what) {
+  if (what == MHD_CONNECTION_NOTIFY_CLOSED)
+    return static_cast<HttpConnections*>(connections)->closed(connection);
+  const MHD_ConnectionInfo* fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  const MHD_ConnectionInfo* from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  sockaddr_storage storage{};
+  if (from != nullptr && from->client_addr != nullptr)
+    std::memcpy(&storage, from->client_addr,
+                from->client_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  Address address = Address::from_sockaddr(storage);
+  address.port = 0;
+  if (fd != nullptr)
+    static_cast<HttpConnections*>(connections)->opened(connection, fd->connect_fd, address.to_string());
+}
+
+void on_completed(void* connections, MHD_Connection* connection, void** /*context*/,
+                  MHD_RequestTerminationCode /*how*/) {
+  static_cast<HttpConnections*>(connections)->completed(connection);
+}
+
 // The endpoints of this process, to share them by address.
 struct OpenEndpoints {
   std::mutex mutex;
@@ -116,10 +138,15 @@ Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::start(const std::strin
   if (!fd.ok()) return fd.status();
   std::shared_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint());
   endpoint->address_ = bound_address(fd.value());
-  endpoint->daemon_ =
-      MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &answer, endpoint.get(),
-                       MHD_OPTION_LISTEN_SOCKET, fd.value(), MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
-                       MHD_OPTION_CONNECTION_TIMEOUT, kConnectionTimeoutS, MHD_OPTION_END);
+  HttpConnections* connections = endpoint->connections_.get();
+  if (connections->start()) {
+    // Room for connections that are to be closed, but are not yet.
+    endpoint->daemon_ = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &answer, endpoint.get(), MHD_OPTION_LISTEN_SOCKET,
+        fd.value(), MHD_OPTION_CONNECTION_LIMIT, unsigned{4 * HttpConnections::kMost},
+        MHD_OPTION_CONNECTION_TIMEOUT, kInactivityS, MHD_OPTION_NOTIFY_CONNECTION, &on_connection,
+        connections, MHD_OPTION_NOTIFY_COMPLETED, &on_completed, connections, MHD_OPTION_END);
+  }
   if (endpoint->daemon_ == nullptr) {
     ::close(fd.value());
     return Status(ErrorCode::kResourceExhausted,
@@ -128,29 +155,37 @@ Result<std::shared_ptr<MetricsEndpoint>> MetricsEndpoint::start(const std::strin
   return endpoint;
 }
 
+MetricsEndpoint::MetricsEndpoint() : connections_(std::make_unique<HttpConnections>()) {}
+
 MetricsEndpoint::~MetricsEndpoint() {
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);  // closes open connections
 }
 
 uint64_t MetricsEndpoint::add(Source source) {
   const std::lock_guard lock(mutex_);
+  metrics_.clear();
   sources_.emplace(next_id_, std::move(source));
   return next_id_++;
 }
 
 void MetricsEndpoint::remove(uint64_t id) {
   const std::lock_guard lock(mutex_);
+  metrics_.clear();
   sources_.erase(id);
 }
 
 MetricsEndpoint::Page MetricsEndpoint::get(const std::string& path) {
   constexpr char kText[] = "text/plain; charset=utf-8";
-  const std::lock_guard lock(mutex_);
   if (path == "/healthz") return {200, kText, "ok\n"};
+  const std::lock_guard lock(mutex_);
   if (path == "/metrics") {
-    MetricsPage page;
-    for (const auto& [id, source] : sources_) source.add_metrics(&page);
-    return {200, "text/plain; version=0.0.4; charset=utf-8", page.text()};
+    if (metrics_.empty() || std::chrono::steady_clock::now() - metrics_made_ > kPageShared) {
+      MetricsPage page;
+      for (const auto& [id, source] : sources_) source.add_metrics(&page);
+      metrics_ = page.text();
+      metrics_made_ = std::chrono::steady_clock::now();
+    }
+    return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_};
   }
   if (path == "/readyz") {
     std::string reasons;

@@ -1,10 +1,12 @@
 // The HTTP endpoint for monitoring: /metrics (Prometheus), /healthz (alive), /readyz (ready to serve).
 //
-// One thread serves one page at a time, on a few connections with a deadline each, so a stuck scraper delays only
-// itself. Plain HTTP without passwords: bind it to loopback or to a management network.
+// One thread serves one page at a time. A connection is closed if its request is not complete, or its page not read, within
+// 5 s; and of too many connections, the oldest of the address that has the most, so that a new one is always served. Pages
+// of metrics are at most 100 ms old. Plain HTTP without passwords: bind it to loopback or to a management network.
 #ifndef NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 #define NETSUM_SRC_TELEMETRY_METRICS_ENDPOINT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +20,8 @@
 struct MHD_Daemon;
 
 namespace netsum {
+
+class HttpConnections;
 
 // Thread rule: any thread may call any method.
 class MetricsEndpoint {
@@ -49,13 +53,16 @@ class MetricsEndpoint {
   Page get(const std::string& path);
 
  private:
-  MetricsEndpoint() = default;
+  MetricsEndpoint();
   static Result<std::shared_ptr<MetricsEndpoint>> start(const std::string& address);
 
   std::string address_;
   std::mutex mutex_;  // held while sources are called
   std::map<uint64_t, Source> sources_;
   uint64_t next_id_ = 1;
+  std::string metrics_;  // the page, and when it was made; "": it is to be made
+  std::chrono::steady_clock::time_point metrics_made_;
+  std::unique_ptr<HttpConnections> connections_;
   MHD_Daemon* daemon_ = nullptr;
 };
 

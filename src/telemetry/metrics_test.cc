@@ -1,8 +1,16 @@
 // The page's text, its metrics, and what the endpoint answers. Over real HTTP: tests/cli/operations_test.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <future>
 #include <limits>
+#include <thread>
 
 #include "src/base/histogram.h"
 #include "src/telemetry/aggregator_metrics.h"
@@ -100,7 +108,8 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
   job.verify = "both";
   AggregatorJobStatus failed = job;
   failed.state = "failed: peer_lost: ...";
-  status.jobs = {failed, job};  // of one name: the later one counts
+  job.id = failed.id = "0a0b0c0d";
+  status.jobs = {failed, job};  // of one name and token: the later one counts
   MetricsPage page;
   add_aggregator_metrics(status, &page);
   const std::string text = page.text();
@@ -110,15 +119,62 @@ TEST(AggregatorMetricsTest, CountersDropsJobsAndWaits) {
         "netsum_aggregator_packets_dropped_total{reason=\"bad_check\"} 2\n",
         "netsum_aggregator_packets_dropped_total{reason=\"too_short\"} 0\n",
         "netsum_aggregator_jobs_failed_total{code=\"wrong_sum\"} 3\n",
-        "netsum_aggregator_job_info{job_name=\"mine\",verify=\"both\"} 1\n",
-        "netsum_aggregator_slots_in_use 40\n", "netsum_aggregator_job_running{job_name=\"mine\"} 1\n",
-        "netsum_aggregator_job_sums_total{job_name=\"mine\"} 12\n",
-        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",rank=\"0\"} 0\n",
-        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",rank=\"1\"} 1.5\n",
-        "netsum_aggregator_job_waited_seconds_total{job_name=\"mine\",rank=\"1\"} 2.5\n"}) {
+        "netsum_aggregator_job_info{job_name=\"mine\",job_id=\"0a0b0c0d\",verify=\"both\"} 1\n",
+        "netsum_aggregator_slots_in_use 40\n",
+        "netsum_aggregator_job_running{job_name=\"mine\",job_id=\"0a0b0c0d\"} 1\n",
+        "netsum_aggregator_job_sums_total{job_name=\"mine\",job_id=\"0a0b0c0d\"} 12\n",
+        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"0\"} 0\n",
+        "netsum_aggregator_job_waiting_seconds{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"1\"} 1.5\n",
+        "netsum_aggregator_job_waited_seconds_total{job_name=\"mine\",job_id=\"0a0b0c0d\",rank=\"1\"} "
+        "2.5\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
-  EXPECT_THAT(text, Not(HasSubstr("job_running{job_name=\"mine\"} 0")));
+  EXPECT_THAT(text, Not(HasSubstr("job_running{job_name=\"mine\",job_id=\"0a0b0c0d\"} 0")));
+}
+
+// A stranger's job of the same name must not take the place of the one that an alarm watches.
+TEST(AggregatorMetricsTest, JobsOfOneNameHaveSeriesOfTheirOwn) {
+  AggregatorStatus status;
+  AggregatorJobStatus victim;
+  victim.name = "train";
+  victim.id = "00000001";
+  victim.world_size = 4;
+  victim.joined = {0};
+  victim.state = "joining";
+  victim.waiting_for = {1, 2, 3};
+  victim.waiting_ms = 7000;
+  AggregatorJobStatus stranger = victim;
+  stranger.id = "00000002";
+  stranger.world_size = 1;
+  stranger.state = "running";
+  stranger.waiting_for = {};
+  status.jobs = {victim, stranger};
+  MetricsPage page;
+  add_aggregator_metrics(status, &page);
+  const std::string text = page.text();
+  EXPECT_THAT(text, HasSubstr("job_running{job_name=\"train\",job_id=\"00000001\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("job_running{job_name=\"train\",job_id=\"00000002\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("job_waiting_seconds{job_name=\"train\",job_id=\"00000001\",rank=\"3\"} 7\n"));
+}
+
+// One join of 100 bytes must not make a thousand series.
+TEST(AggregatorMetricsTest, RanksThatHaveNotJoinedMakeFewSeries) {
+  AggregatorStatus status;
+  for (const char* state : {"joining", "queued", "failed: timeout"}) {
+    AggregatorJobStatus& job = status.jobs.emplace_back();
+    job.name = state;
+    job.world_size = 512;
+    job.state = state;
+    job.joined = {7};
+    for (int rank = 0; rank < 512; ++rank)
+      if (rank != 7) job.waiting_for.push_back(rank);
+  }
+  MetricsPage page;
+  add_aggregator_metrics(status, &page);
+  const std::string text = page.text();
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 150);
+  EXPECT_THAT(text, HasSubstr("job_waiting_seconds{job_name=\"joining\",job_id=\"\",rank=\"0\"}"));
+  EXPECT_THAT(text, HasSubstr("job_waiting_seconds{job_name=\"joining\",job_id=\"\",rank=\"7\"} 0"));
 }
 
 TEST(WorkerMetricsTest, ModeAndWrongSumsByAggregator) {
@@ -165,6 +221,80 @@ TEST(MetricsEndpointTest, SourcesComeAndGo) {
   EXPECT_THAT(pages.get("/metrics").body, Not(HasSubstr("second")));
   pages.remove(first);
   EXPECT_EQ(pages.get("/elsewhere").status, 404);
+}
+
+int connect_to(const std::string& address) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoul(address.substr(address.rfind(':') + 1))));
+  const timeval patience{30, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  return fd;
+}
+
+std::string get(int fd, const std::string& path) {
+  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  char bytes[4096];
+  const ssize_t got = ::recv(fd, bytes, sizeof bytes, 0);
+  return {bytes, got < 0 ? 0 : static_cast<size_t>(got)};
+}
+
+// Whose requests are never complete. A probe by a new connection is answered while they send on.
+TEST(MetricsEndpointTest, SlowConnectionsDoNotKeepAProbeOut) {
+  auto endpoint = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
+  std::vector<int> slow;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(connect_to((*endpoint)->address()));
+    ::send(slow.back(), "GET /metrics HTTP/1.1\r\n", 23, MSG_NOSIGNAL);
+  }
+  // More often than the library waits for.
+  std::promise<void> done;
+  std::thread sending([&, stop = done.get_future()] {
+    do {
+      for (const int fd : slow) ::send(fd, "X-Header: 1\r\n", 13, MSG_NOSIGNAL);
+    } while (stop.wait_for(std::chrono::milliseconds(500)) != std::future_status::ready);
+  });
+  for (int i = 0; i < 4; ++i) {
+    const int probe = connect_to((*endpoint)->address());
+    EXPECT_THAT(get(probe, "/healthz"), HasSubstr("200 OK"));
+    ::close(probe);
+  }
+  done.set_value();
+  sending.join();
+  for (const int fd : slow) ::close(fd);
+}
+
+TEST(MetricsEndpointTest, ARequestThatIsNotCompleteEndsInTime) {
+  auto endpoint = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
+  const int fd = connect_to((*endpoint)->address());
+  ::send(fd, "GET /metrics HTTP/1.1\r\n", 23, MSG_NOSIGNAL);
+  // More often than the library waits for.
+  char byte = 0;
+  ssize_t got = -1;
+  for (int i = 0; i < 60 && got < 0; ++i) {
+    ::send(fd, "X: 1\r\n", 6, MSG_NOSIGNAL);
+    pollfd closed{fd, POLLIN, 0};
+    if (::poll(&closed, 1, 500) > 0) got = ::recv(fd, &byte, 1, 0);
+  }
+  EXPECT_EQ(got, 0);
+  ::close(fd);
+}
+
+TEST(MetricsEndpointTest, OneLookServesAllThatAskAtOnce) {
+  int looks = 0;
+  auto endpoint = MetricsEndpoint::open("127.0.0.1:0");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
+  (*endpoint)->add({[&](MetricsPage* page) { page->gauge("look", "Help", {}, ++looks); }, [] { return ""; }});
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ((*endpoint)->get("/metrics").status, 200);
+  const auto took = std::chrono::steady_clock::now() - began;
+  EXPECT_LE(looks, 1 + took / std::chrono::milliseconds(100));
 }
 
 TEST(MetricsEndpointTest, OneAddressIsSharedWithinAProcess) {
