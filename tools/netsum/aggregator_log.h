@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "netsum/aggregator.h"
 #include "tools/netsum/log.h"
@@ -25,8 +26,9 @@ class WaitLog {
   void look(const AggregatorStatus& status);
 
  private:
+  using Job = std::pair<std::string, std::string>;  // name and id: jobs of several tenants may have one name
   Log* log_;
-  std::map<std::string, std::string> waiting_;  // job, and for whom
+  std::map<Job, std::string> waiting_;  // for whom
 };
 
 // Warns when a P4 switch has begun to drop packets of a wrong length, and names what makes such packets; after that, each time

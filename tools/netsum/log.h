@@ -1,4 +1,5 @@
-// The command's own log: one line per event on standard error, as text or as JSON.
+// The command's own log: one line per event on standard error, as text or as JSON. Lines are written by a thread of their
+// own, which starts with the first one, so that nobody waits for a reader that does not read.
 #ifndef NETSUM_TOOLS_NETSUM_LOG_H_
 #define NETSUM_TOOLS_NETSUM_LOG_H_
 
@@ -12,11 +13,20 @@ namespace netsum::tool {
 
 using Json = nlohmann::ordered_json;
 
+class LineWriter;
+
 // Thread rule: any thread may call any method.
 class Log {
  public:
+  // Lines that wait to be written. Further ones are left out, and counted in a line of the log.
+  static constexpr size_t kMostLines = 4096;
+
   // `level`: debug, info, warn or error; lines below it are not written.
   Log(const std::string& level, bool json);
+  ~Log();  // waits until all lines are written, at most for a second
+
+  // Waits as the destructor does.
+  void flush();
 
   // `fields` is an object: "message key=value ..." as text, members beside "message" as JSON. Whatever they hold
   // comes out as one line of printable ASCII characters; as text, a value with spaces is quoted as in JSON.
@@ -28,6 +38,7 @@ class Log {
  private:
   void write(spdlog::level::level_enum level, const std::string& message, const Json& fields);
 
+  std::shared_ptr<LineWriter> writer_;
   std::shared_ptr<spdlog::logger> logger_;
   bool json_;
 };

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "src/base/text.h"
 #include "tools/netsum/aggregator_log.h"
@@ -83,6 +85,66 @@ TEST(LogTest, HostileTextStaysInItsLineAsJson) {
 TEST(LogTest, HostileMessagesAreOneLine) {
   expect_one_printable_line(logged(false, [](Log& log) { log.error(kHostile); }));
   expect_one_printable_line(logged(true, [](Log& log) { log.error(kHostile); }));
+}
+
+// Nobody reads: who logs goes on, and what is lost is counted.
+TEST(LogTest, AFullPipeStopsNobody) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe(pipe_fds), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(pipe_fds[1], STDERR_FILENO);
+  std::string text;
+  {
+    Log log("debug", false);
+    const std::string line(200, 'x');
+    for (size_t i = 0; i < 2 * Log::kMostLines; ++i) log.info(line);
+    std::thread reader([&] {
+      char bytes[4096];
+      for (ssize_t got = 0; (got = ::read(pipe_fds[0], bytes, sizeof bytes)) > 0;)
+        text.append(bytes, static_cast<size_t>(got));
+    });
+    log.flush();
+    log.info("last");
+    log.flush();
+    ::dup2(before, STDERR_FILENO);
+    ::close(pipe_fds[1]);
+    reader.join();
+  }
+  ::close(pipe_fds[0]);
+  ::close(before);
+  EXPECT_THAT(text, HasSubstr("lines are not in this log"));
+  EXPECT_THAT(text, HasSubstr("last\n"));
+}
+
+TEST(LogTest, AReaderThatNeverReadsDoesNotKeepTheProcess) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe(pipe_fds), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(pipe_fds[1], STDERR_FILENO);
+  {
+    Log log("debug", false);
+    for (size_t i = 0; i < 1000; ++i) log.info(std::string(200, 'x'));
+  }
+  ::dup2(before, STDERR_FILENO);
+  for (const int fd : {before, pipe_fds[0], pipe_fds[1]}) ::close(fd);
+}
+
+// Two tenants' jobs of one name, which wait for different ranks, are each logged once.
+TEST(WaitLogTest, JobsOfOneNameAreLoggedOnceEach) {
+  const std::string text = logged(false, [](Log& log) {
+    WaitLog waits(&log);
+    AggregatorStatus status;
+    for (int i = 0; i < 2; ++i) {
+      AggregatorJobStatus& job = status.jobs.emplace_back();
+      job.name = "bench";
+      job.id = std::to_string(i);
+      job.state = "running";
+      job.waiting_for = {i};
+      job.waiting_ms = 2000;
+    }
+    for (int i = 0; i < 50; ++i) waits.look(status);
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
 }
 
 TEST(LogTest, PlainValuesStayPlain) {
