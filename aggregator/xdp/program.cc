@@ -256,13 +256,15 @@ int XdpProgram::attached() const {
   }));
 }
 
-namespace {
-
-struct SlotValue {  // as the map holds it
+struct XdpProgram::SlotValue {  // as the map holds it
   uint32_t turn = 0, reserved = 0;
   netsum_slot slot{};
 };
+
+namespace {
+
 constexpr int kSlotLooks = 100;
+constexpr uint32_t kSlotsAtOnce = 256;
 
 }  // namespace
 
@@ -270,24 +272,48 @@ uint64_t XdpProgram::slot_bytes(uint32_t payload_bytes) {
   return sizeof(SlotValue) + 2 * uint64_t{payload_bytes};
 }
 
+// By system calls of many slots each. The copy between two others with the same even turn is consistent.
 std::vector<netsum_slot> XdpProgram::slots(uint32_t first_slot, uint32_t count) const {
   std::vector<netsum_slot> all(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t slot = first_slot + i;
-    const auto look = [&](SlotValue* value) {
-      return bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.slots), &slot, value) == 0;
-    };
-    // The copy between two others with the same even turn is consistent.
-    SlotValue before, value, after;
-    for (int look_of = 0; look_of < kSlotLooks; ++look_of) {
-      if (!look(&before) || !look(&value) || !look(&after)) break;
-      if (before.turn == after.turn && before.turn % 2 == 0) {
-        all[i] = value.slot;
-        break;
-      }
+  std::vector<SlotValue> before, values, after;
+  for (uint32_t done = 0; done < count;) {
+    const uint32_t some = std::min(count - done, kSlotsAtOnce);
+    if (!read_slots(first_slot + done, some, &before) || !read_slots(first_slot + done, some, &values) ||
+        !read_slots(first_slot + done, some, &after))
+      break;
+    for (uint32_t i = 0; i < some; ++i) {
+      if (before[i].turn == after[i].turn && before[i].turn % 2 == 0)
+        all[done + i] = values[i].slot;
+      else
+        all[done + i] = busy_slot(first_slot + done + i);
     }
+    done += some;
   }
   return all;
+}
+
+bool XdpProgram::read_slots(uint32_t first_slot, uint32_t count, std::vector<SlotValue>* values) const {
+  values->resize(count);
+  uint32_t keys[kSlotsAtOnce];
+  // A batch begins after the key that it is given.
+  uint32_t before = first_slot - 1, last = 0, got = count;
+  const int result =
+      bpf_map_lookup_batch(bpf_map__fd(skeleton_->maps.slots), first_slot == 0 ? nullptr : &before, &last,
+                           keys, values->data(), &got, nullptr);
+  return (result == 0 || errno == ENOENT) && got == count;  // ENOENT: these were the last ones
+}
+
+// One that CPUs work on, alone: nothing of it if they hold it without a pause.
+netsum_slot XdpProgram::busy_slot(uint32_t slot) const {
+  const auto look = [&](SlotValue* value) {
+    return bpf_map_lookup_elem(bpf_map__fd(skeleton_->maps.slots), &slot, value) == 0;
+  };
+  SlotValue before, value, after;
+  for (int look_of = 0; look_of < kSlotLooks; ++look_of) {
+    if (!look(&before) || !look(&value) || !look(&after)) break;
+    if (before.turn == after.turn && before.turn % 2 == 0) return value.slot;
+  }
+  return {};
 }
 
 Status XdpProgram::set_slot(uint32_t slot, const netsum_slot& state, bool held) {

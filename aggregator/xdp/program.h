@@ -1,6 +1,6 @@
 // The loaded XDP program and its maps. Uses no sockets, so that tests can run the program on their own frames.
 //
-// Thread rule: one thread at a time, except counter(), which any thread may call.
+// Thread rule: one thread at a time, except counter() and slots(), which any thread may call.
 #ifndef NETSUM_AGGREGATOR_XDP_PROGRAM_H_
 #define NETSUM_AGGREGATOR_XDP_PROGRAM_H_
 
@@ -76,7 +76,10 @@ class XdpProgram {
   Status set_slot(uint32_t slot, const netsum_slot& state, bool held = false);
 
  private:
+  struct SlotValue;
   explicit XdpProgram(const Options& options) : options_(options) {}
+  bool read_slots(uint32_t first_slot, uint32_t count, std::vector<SlotValue>* values) const;
+  netsum_slot busy_slot(uint32_t slot) const;
   Status open();
   void configure(uint32_t jobs, uint32_t slots);
   bpf_devmap_val target(uint32_t ifindex) const;

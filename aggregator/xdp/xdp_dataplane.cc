@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -97,14 +98,14 @@ class XdpDataplane final : public Dataplane {
 
   std::vector<AggregatorCounter> counters() const override;
 
+  // Reads the slots without the lock, which HELLOs need.
   JobProgress progress(uint16_t job, uint16_t epoch) const override {
-    const std::lock_guard lock(mutex_);
-    const auto found = jobs_.find(job);
-    if (found == jobs_.end() || found->second.job.epoch != epoch) return {};
-    const DataplaneJob& spec = found->second.job;
+    const std::optional<Job> before = find(job, epoch);
+    if (!before) return {};
     const std::vector<netsum_slot> slots =
-        program_->slots(found->second.first_slot, spec.data_slots + spec.scale_slots);
-    const SlotProgress progress = slot_progress(slots, spec.data_slots, spec.members);
+        program_->slots(before->first_slot, before->job.data_slots + before->job.scale_slots);
+    if (!find(job, epoch)) return {};  // the slots may be another job's now
+    const SlotProgress progress = slot_progress(slots, before->job.data_slots, before->job.members);
     return {progress.rounds, progress.open_slots, progress.missing, progress.oldest};
   }
 
@@ -113,6 +114,18 @@ class XdpDataplane final : public Dataplane {
     DataplaneJob job;
     uint32_t first_slot = 0;
   };
+
+  // Without its keys.
+  std::optional<Job> find(uint16_t job, uint16_t epoch) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(job);
+    if (found == jobs_.end() || found->second.job.epoch != epoch) return std::nullopt;
+    Job copy{.job = {}, .first_slot = found->second.first_slot};
+    copy.job.data_slots = found->second.job.data_slots;
+    copy.job.scale_slots = found->second.job.scale_slots;
+    copy.job.members = found->second.job.members;
+    return copy;
+  }
 
   void forget(uint16_t index) {
     const auto found = jobs_.find(index);

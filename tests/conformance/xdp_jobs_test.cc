@@ -1,5 +1,7 @@
 // Jobs of the XDP program under what is not in the vectors: traffic while they are removed and granted again,
 // recorded packets that somebody sends again, and the limit of their rate.
+#include <bpf/bpf.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <linux/bpf.h>
 
@@ -13,6 +15,16 @@
 #include "tests/conformance/frames.h"
 #include "tests/conformance/vector_writer.h"
 #include "tests/conformance/xdp_fixture.h"
+
+static std::atomic<uint64_t> lookups{0};
+
+// Counts the look-ups of single values, in place of libbpf's own.
+extern "C" int bpf_map_lookup_elem(int fd, const void* key, void* value) {
+  static const auto real =
+      reinterpret_cast<decltype(&bpf_map_lookup_elem)>(dlsym(RTLD_NEXT, "bpf_map_lookup_elem"));
+  ++lookups;
+  return real(fd, key, value);
+}
 
 namespace netsum::conformance {
 namespace {
@@ -122,6 +134,26 @@ TEST_F(XdpJobs, APacketOfASlotThatStaysHeldIsDroppedAndCounted) {
   XdpRun::run(program_, contribution);
   EXPECT_EQ(program_->counter(NETSUM_XDP_SLOT_HELD), before + 1);
   EXPECT_EQ(program_->slots(slot, 1)[0].current, 1u) << "what the member sends again is taken";
+}
+
+// A status report reads the slots of all jobs ten times a second.
+TEST_F(XdpJobs, ManySlotsAreReadByFewSystemCalls) {
+  constexpr uint32_t kFirst = 3, kCount = 1000, kHeld = 700;
+  const auto state = [](uint32_t slot) {
+    netsum_slot value{};
+    value.current = static_cast<decltype(value.current)>(slot * 7 + 1);
+    return value;
+  };
+  for (uint32_t slot = kFirst; slot < kFirst + kCount; ++slot)
+    ASSERT_TRUE(program_->set_slot(slot, state(slot), slot == kHeld).ok());
+  const uint64_t before = lookups;
+  const std::vector<netsum_slot> slots = program_->slots(kFirst, kCount);
+  EXPECT_LE(lookups - before, 300u) << "of the one that is held";
+  ASSERT_EQ(slots.size(), kCount);
+  for (uint32_t i = 0; i < kCount; ++i)
+    EXPECT_EQ(slots[i].current, kFirst + i == kHeld ? 0 : state(kFirst + i).current) << i;
+  for (uint32_t slot = 0; slot < kFirst + kCount; ++slot)
+    ASSERT_TRUE(program_->set_slot(slot, netsum_slot{}).ok());
 }
 
 // Two threads contribute to one slot, as two CPUs do whose queues have packets of one round.
