@@ -77,6 +77,10 @@ Status check_quota(const AggregatorOptions& options) {
                                              std::to_string(options.job_packets_per_second)};
   if (options.job_memory_bytes < 0)
     return {ErrorCode::kInvalidArgument, "job_memory_bytes must not be negative"};
+  if (options.tenant_jobs < 0 || options.tenant_jobs > 4096)
+    return out_of_range("tenant_jobs", options.tenant_jobs, 0, 4096);
+  if (options.tenant_slots != 0 && (options.tenant_slots < kLeastSlots || options.tenant_slots > 65536))
+    return out_of_range("tenant_slots", options.tenant_slots, kLeastSlots, 65536);
   return {};
 }
 
@@ -292,6 +296,7 @@ Result<std::unique_ptr<Aggregator>> Aggregator::start(const AggregatorOptions& o
   control.parent_token = options.parent_token;
   control.on_event = options.on_event;
   control.place = place_for(options, *ports);
+  control.tenant = {.jobs = options.tenant_jobs, .slots = static_cast<uint32_t>(options.tenant_slots)};
   auto service = ControlService::start(control, dataplane.value().get());
   if (!service.ok()) return service.status();
   return std::unique_ptr<Aggregator>(

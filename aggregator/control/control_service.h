@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/control/job_table.h"
 #include "aggregator/dataplane/dataplane.h"
 #include "netsum/aggregator.h"
 #include "netsum/options.h"
@@ -21,13 +22,15 @@ struct ControlServiceOptions {
   TlsOptions tls;
   int max_jobs = 64;
   std::chrono::milliseconds join_timeout{60'000};
-  // A member that does not read an event for this time is dropped: its process hangs, or tries to exhaust memory.
+  // A caller that does not send its request, or does not read an event or a reply, for this time is dropped: its process
+  // hangs, or tries to exhaust memory.
   std::chrono::milliseconds read_timeout{10'000};
   std::function<void(const AggregatorEvent&)> on_event;  // see AggregatorOptions; may be null
   // Hierarchy: the parent's address and its token. `tls` applies to this connection, too.
   std::string parent;
   std::string parent_token;
   PlaceInfo place;  // of this aggregator, without what place_of() adds
+  TenantQuota tenant;
 };
 
 class ControlService {

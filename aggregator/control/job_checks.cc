@@ -2,13 +2,13 @@
 #include "aggregator/control/job_table.h"
 #include "aggregator/control/request_checks.h"
 #include "src/base/text.h"
-#include "src/job/place_path.h"
-#include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
 namespace netsum {
 namespace {
+
+constexpr uint32_t kMaxShardSlots = 65536;
 
 std::string number(uint64_t value) {
   return std::to_string(value);
@@ -38,6 +38,9 @@ Status JobTable::check_job(const JobSpec& spec) const {
   if (Status status = check_version(spec); !status.ok()) return status;
   if (Status status = check_aggregator_token(spec.aggregator_token()); !status.ok()) return status;
   if (Status status = check_spec(spec); !status.ok()) return status;
+  if (members_bring_shards_ && spec.slots() > kMaxShardSlots)
+    return invalid(number(spec.slots()) + " slots are out of range: a shard has at most " +
+                   number(kMaxShardSlots) + ", and 256 is usual");
   // The smaller payload, that over IPv6: the grant limits the payload if members use IPv4.
   const uint32_t payload = wire::payload_for_mtu(static_cast<int>(spec.mtu()), 6);
   if (payload <= payload_limit()) return {};
@@ -69,15 +72,38 @@ Status JobTable::check_quota(const JobSpec& spec) const {
   return {};
 }
 
-Status JobTable::check_entry(int64_t now_us, const JobSpec& spec) const {
+Status JobTable::check_tenant(const JobSpec& spec, const std::string& tenant) const {
+  int jobs = 0;
+  uint64_t slots = uint64_t{spec.slots()} + kScaleSlots;
+  for (const auto& [number, job] : jobs_) {
+    const bool is_succeeded = job.succession_id != 0 && job.succession_id == spec.succeeds();
+    if (job.tenant != tenant || job.state == State::kFailed || is_succeeded) continue;
+    ++jobs;
+    slots += job.spec.slots() + kScaleSlots;
+  }
+  const std::string who = "the jobs begun from " + printable(tenant) + " ";
+  const auto refused = [&](const std::string& has) -> Status {
+    return {ErrorCode::kResourceExhausted,
+            who + has + " for one address: wait for one to end, or start the aggregator with a larger quota"};
+  };
+  if (options_.tenant.jobs != 0 && jobs >= options_.tenant.jobs)
+    return refused("are " + std::to_string(jobs) + " already, as many as this aggregator's quota of jobs");
+  if (options_.tenant.slots != 0 && slots > options_.tenant.slots)
+    return refused("would take " + number(slots) + " slots per stripe; this aggregator's quota of slots is " +
+                   number(options_.tenant.slots));
+  return {};
+}
+
+Status JobTable::check_entry(int64_t now_us, const JobSpec& spec, const std::string& tenant) const {
   if (draining_) return {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"};
   const auto away = turned_away_.find(identity_of(spec));
   if (away != turned_away_.end() && now_us < away->second)
     return {ErrorCode::kResourceExhausted,
             "there was no room for job '" + spec.name() + "' when its first rank joined"};
+  if (Status status = check_tenant(spec, tenant); !status.ok()) return status;
   if (Status status = check_room(spec); !status.ok()) return status;
-  // A job that succeeds another one has waited before.
-  if (!queue_.empty() && spec.succeeds() == 0)
+  // A job that succeeds another one has waited before, if that one was here.
+  if (!queue_.empty() && !succeeds_a_job_of_here(now_us, spec))
     return {ErrorCode::kResourceExhausted, "there is no room for job '" + spec.name() + "': " +
                                                number(queue_.size()) + " jobs that came earlier are waiting"};
   return {};
@@ -166,20 +192,6 @@ Status JobTable::check_shard(const MemberRequest& request) const {
     return invalid(who + "'s shard has index " + number(request.shard_job) + " for the job; at most " +
                    number(UINT16_MAX) + " is possible");
   return {};
-}
-
-Status JobTable::check_sharing(const MemberRequest& request) {
-  if (!request.sharing) return {};
-  const std::string who = "rank " + number(request.rank);
-  const LinkRate& link = request.sharing->link();
-  for (const double bps : {link.in_bps(), link.out_bps()}) {
-    if (Status status = plan::check_declared_rate(bps, (who + "'s link rate").c_str()); !status.ok())
-      return status;
-  }
-  for (const PlaceInfo& place : request.sharing->other_places()) {
-    if (Status status = check_path(place, who); !status.ok()) return status;
-  }
-  return check_path(request.sharing->first_place(), who);
 }
 
 }  // namespace netsum

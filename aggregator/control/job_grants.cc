@@ -16,15 +16,6 @@
 #include "wire/mtu.h"
 
 namespace netsum {
-namespace {
-
-// Adds the rank to the trees of the aggregators that it names. False: they are not those of the other ranks.
-bool add_to_all(const std::vector<PlaceInfo>& paths, std::vector<PlaceInfo>* trees) {
-  return std::equal(paths.begin(), paths.end(), trees->begin(), trees->end(),
-                    [](const PlaceInfo& path, PlaceInfo& tree) { return add_rank(path, &tree); });
-}
-
-}  // namespace
 
 PlaceInfo place_of(PlaceInfo place, const Dataplane& dataplane) {
   const auto stripes = static_cast<uint32_t>(dataplane.endpoints().size());
@@ -39,31 +30,48 @@ bool JobGrant::has_shards() const {
                      [](const StripeGrant& stripe) { return stripe.embedded; });
 }
 
-void JobTable::make_ready(int64_t now_us, JobNumber number) {
+void JobTable::start(JobNumber number) {
   Job& job = jobs_.at(number);
-  Result<JobGrant> grant = grant_for(job);
-  if (grant.ok()) job.delivery = grant_multicast_group(job, &*grant);
-  if (grant.ok()) job.plan = grant->plan.text();
-  if (grant.ok())
-    if (Status status = dataplane_->install(grant->job); !status.ok()) grant = status;
+  job.state = State::kStarting;
+  job.attempt = next_attempt_++;
+  if (!is_planned(job)) return install(number, nullptr);
+  tasks_.push_back(
+      {.kind = JobTask::Kind::kPlan, .number = number, .attempt = job.attempt, .input = plan_input(job)});
+}
+
+void JobTable::install(JobNumber number, const Result<plan::JobPlan>* plan) {
+  Job& job = jobs_.at(number);
+  Result<JobGrant> grant = grant_for(job, plan);
   if (!grant.ok()) return fail(number, grant.status(), kNoRank);
+  job.delivery = grant_multicast_group(job, &*grant);
+  job.starting = std::make_shared<JobGrant>(std::move(grant).value());
+  job.installed = true;
+  tasks_.push_back(
+      {.kind = JobTask::Kind::kInstall, .number = number, .attempt = job.attempt, .job = job.starting->job});
+}
+
+void JobTable::run(int64_t now_us, JobNumber number) {
+  Job& job = jobs_.at(number);
+  const std::shared_ptr<const JobGrant> grant = std::exchange(job.starting, nullptr);
+  job.plan = grant->plan.text();
   job.grant = grant->job;
+  job.succession_id = grant->succession_id;
   job.state = State::kRunning;
+  successors_.erase(identity_of(job.spec));
   for (auto& member : job.members) member->heard_us = now_us;
   std::vector<uint16_t> member_of_rank = grant->member_of_rank;
   for (size_t rank = member_of_rank.size(); rank < job.members.size(); ++rank)
     member_of_rank.push_back(static_cast<uint16_t>(rank));
   job.watch = JobWatch(std::move(member_of_rank));
   note(AggregatorEvent::Kind::kJobRunning, job);
-  const auto shared = std::make_shared<const JobGrant>(std::move(*grant));
   for (const auto& member : job.members)
-    events_.push_back({member->id, JobEvent::Kind::kReady, {}, shared, {}});
+    events_.push_back({member->id, JobEvent::Kind::kReady, {}, grant, {}});
   if (!draining_) return;
   for (const auto& member : job.members)
     events_.push_back({member->id, JobEvent::Kind::kDraining, {}, nullptr, {}});
 }
 
-Result<JobGrant> JobTable::grant_for(const Job& job) {
+Result<JobGrant> JobTable::grant_for(const Job& job, const Result<plan::JobPlan>* plan) {
   JobGrant grant;
   grant.job = job.grant;
   grant.job.spec = without_tokens(job.spec);
@@ -79,7 +87,7 @@ Result<JobGrant> JobTable::grant_for(const Job& job) {
   for (const auto& member : job.members) grant.completed = std::min(grant.completed, member->completed);
   grant.dataplane = dataplane_->kind();
   grant_hosts(job, &grant);
-  if (Status status = grant_stripes(job, &grant); !status.ok()) return status;
+  if (Status status = grant_stripes(job, plan, &grant); !status.ok()) return status;
   grant.capabilities = capabilities_for(job, grant);
   grant.job.sums_values = sums_partial_floats(grant.capabilities);
   if (Status status = group_by_rack(job, &grant); !status.ok()) return status;
@@ -119,10 +127,10 @@ Capabilities JobTable::capabilities_for(const Job& job, const JobGrant& grant) c
   return can;
 }
 
-Status JobTable::grant_stripes(const Job& job, JobGrant* grant) const {
+Status JobTable::grant_stripes(const Job& job, const Result<plan::JobPlan>* plan, JobGrant* grant) const {
   for (const Address& endpoint : dataplane_->endpoints())
     grant->stripes.push_back({endpoint.to_string(), kNoRank, false, grant->job.job});
-  const Result<std::vector<uint32_t>> shards = plan_shares(job, grant);
+  const Result<std::vector<uint32_t>> shards = plan_shares(job, plan, grant);
   if (!shards.ok()) return shards.status();
   for (size_t rank = 0; rank < shards->size(); ++rank) {
     if ((*shards)[rank] == 0) continue;
@@ -135,52 +143,35 @@ bool JobTable::is_planned(const Job& job) {
   return std::all_of(job.members.begin(), job.members.end(), [](const std::optional<Member>& member) {
     if (!member->sharing) return false;
     // An aggregator of an older release does not say that it is below this one.
-    return member->rack.empty() == member->sharing->first_place().below().empty();
+    return member->rack.empty() == !member->sent_below;
   });
 }
 
-Result<plan::JobTopology> JobTable::topology_of(const Job& job) const {
-  plan::JobTopology topology{.links = {}, .shards = true, .places = {}};
-  const PlaceInfo own = place_of(options_.place, *dataplane_);
-  for (size_t rank = 0; rank < job.members.size(); ++rank) {
-    const Member& member = *job.members[rank];
-    const auto& others = member.sharing->other_places();
-    std::vector<PlaceInfo> paths;
-    if (!members_bring_shards_) paths.push_back(path_from(own, member.sharing->first_place()));
-    paths.insert(paths.end(), others.begin(), others.end());
-    if (rank == 0) std::transform(paths.begin(), paths.end(), std::back_inserter(topology.places), top_of);
-    if (!add_to_all(paths, &topology.places))
-      return Status(
-          ErrorCode::kInvalidArgument,
-          describe_rank(static_cast<int>(rank), member.host) + " names other aggregators than " +
-              describe_rank(0, job.members.front()->host) +
-              ", or in another order, or one was restarted meanwhile: name the same ones on all ranks, or, "
-              "below parents, those with the same parents",
-          static_cast<int>(rank));
-    topology.links.push_back(member.sharing->link());
-    topology.shards &= !member.shard_endpoint.empty();
-  }
-  return topology;
+PlanInput JobTable::plan_input(const Job& job) const {
+  PlanInput input{.ranks = {},
+                  .own_sums = !members_bring_shards_,
+                  .own = place_of(options_.place, *dataplane_),
+                  .shares = static_cast<Shares>(job.spec.shares())};
+  for (const auto& member : job.members)
+    input.ranks.push_back({member->host, member->sharing, !member->shard_endpoint.empty()});
+  return input;
 }
 
-// Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
-Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, JobGrant* grant) const {
+Result<std::vector<uint32_t>> JobTable::plan_shares(const Job& job, const Result<plan::JobPlan>* plan,
+                                                    JobGrant* grant) const {
   const std::vector<uint32_t> equal(job.members.size(), members_bring_shards_ ? 1 : 0);
-  if (!is_planned(job)) return equal;
-  const Result<plan::JobTopology> topology = topology_of(job);
-  if (!topology.ok()) return topology.status();
+  if (plan == nullptr) return equal;
   const auto shares = static_cast<Shares>(job.spec.shares());
-  Result<plan::JobPlan> plan = plan::plan_job(*topology, shares);
-  if (!plan.ok() && shares != Shares::kOff) return plan.status();
-  if (!plan.ok()) return equal;  // with equal shares, the plan is only a description
-  grant->plan = std::move(plan->summary);
+  if (!plan->ok() && (shares != Shares::kOff || plan->status().rank() != kNoRank)) return plan->status();
+  if (!plan->ok()) return equal;  // with equal shares, the plan is only a description
+  grant->plan = (*plan)->summary;
   if (shares == Shares::kOff) return equal;
-  if (shares == Shares::kAuto) grant->plan.set_adapts(plan->places > 1);
-  for (const uint32_t weight : plan->of_places) grant->plan.add_weights(weight);
-  for (const uint32_t weight : plan->of_shards) {
+  if (shares == Shares::kAuto) grant->plan.set_adapts((*plan)->places > 1);
+  for (const uint32_t weight : (*plan)->of_places) grant->plan.add_weights(weight);
+  for (const uint32_t weight : (*plan)->of_shards) {
     if (weight > 0) grant->plan.add_weights(weight);
   }
-  return std::move(plan->of_shards);
+  return (*plan)->of_shards;
 }
 
 Status JobTable::grant_shard(const Job& job, size_t rank, JobGrant* grant) const {

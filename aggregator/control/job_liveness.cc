@@ -3,52 +3,70 @@
 #include <utility>
 
 #include "aggregator/control/job_table.h"
+#include "aggregator/control/request_checks.h"
 #include "src/job/ranks.h"
 
 namespace netsum {
+namespace {
+
+// In a row: as many times a quarter of the liveness timeout.
+constexpr int kMostForgiven = 32;
+
+}  // namespace
 
 // A contribution counts as a heartbeat: on a network that loses packets, heartbeats may be delayed by TCP while data
 // arrives.
-void JobTable::hear_data(int64_t now_us, Job& job) const {
-  const std::vector<int64_t> heard_us = dataplane_->heard(job.grant.job, job.grant.epoch);
+void JobTable::hear_data(int64_t now_us, Job& job, const JobLook& look) {
   bool all_contribute = false;
-  if (heard_us.empty()) {
+  if (look.heard_us.empty()) {
     // Every completed round contains a contribution of every member. The time is unknown, so check again soon.
-    const uint64_t rounds = dataplane_->progress(job.grant.job, job.grant.epoch).rounds;
+    const uint64_t rounds = look.progress.rounds;
     all_contribute = std::exchange(job.rounds_heard, rounds) != rounds;
   }
   for (size_t rank = 0; rank < job.members.size(); ++rank) {
     if (!job.members[rank]) continue;
     Member& member = *job.members[rank];
+    const int64_t before_us = member.heard_us;
     // The contribution of a rack is no sign of life of each of its ranks.
-    if (rank < heard_us.size() && member.rack.empty())
-      member.heard_us = std::max(member.heard_us, heard_us[rank]);
+    if (rank < look.heard_us.size() && member.rack.empty())
+      member.heard_us = std::max(member.heard_us, look.heard_us[rank]);
     if (all_contribute) member.heard_us = std::max(member.heard_us, now_us - member.liveness_us * 3 / 4);
+    if (member.heard_us != before_us) member.forgiven = 0;
   }
 }
 
-void JobTable::fail_silent(int64_t now_us, JobNumber number) {
-  Job& job = jobs_.at(number);
-  hear_data(now_us, job);
-  for (const int rank : job.ranks(true)) {
-    Member& member = *job.members[static_cast<size_t>(rank)];
-    const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
-    if (member.liveness_us == 0 || overdue_us < 0) continue;
-    // If this check runs late, or no other member was heard, this process itself may have been stopped, with the
-    // heartbeats still unread.
-    const bool others_are_heard = std::any_of(job.members.begin(), job.members.end(), [&](const auto& other) {
-      return other && now_us - other->heard_us <= member.liveness_us / 2;
-    });
-    if (overdue_us > member.liveness_us / 4 || !others_are_heard) {
+Status JobTable::silence_of(int64_t now_us, Job& job, size_t rank) const {
+  Member& member = *job.members[rank];
+  const int64_t overdue_us = now_us - (member.heard_us + member.liveness_us);
+  if (member.liveness_us == 0 || overdue_us < 0) return {};
+  // If this check runs late, or no other member was heard, this process itself may have been stopped, with the
+  // heartbeats still unread. A process that runs has read them long before the last time that this is assumed.
+  bool has_others = false, others_are_heard = false;
+  for (const auto& other : job.members) {
+    if (!other || &*other == &member) continue;
+    has_others = true;
+    others_are_heard |= now_us - other->heard_us <= member.liveness_us / 2;
+  }
+  if (overdue_us > member.liveness_us / 4 || (has_others && !others_are_heard)) {
+    if (member.forgiven < kMostForgiven) {
+      ++member.forgiven;
       member.heard_us = now_us - member.liveness_us * 3 / 4;  // a quarter more; too old for others_are_heard
-      continue;
+      return {};
     }
-    return fail(number,
-                {ErrorCode::kPeerLost,
-                 describe_rank(rank, member.host) + " has sent no heartbeat and no data for " +
-                     describe_ms((now_us - member.heard_us) / 1000) + ": it is stopped or unreachable",
-                 rank},
-                kNoRank);
+  }
+  return {ErrorCode::kPeerLost,
+          describe_rank(static_cast<int>(rank), member.host) + " has sent no heartbeat and no data for " +
+              describe_ms((now_us - member.heard_us + member.forgiven * member.liveness_us / 4) / 1000) +
+              ": it is stopped or unreachable",
+          static_cast<int>(rank)};
+}
+
+void JobTable::fail_silent(int64_t now_us, JobNumber number, const JobLook& look) {
+  Job& job = jobs_.at(number);
+  hear_data(now_us, job, look);
+  for (const int rank : job.ranks(true)) {
+    if (const Status silence = silence_of(now_us, job, static_cast<size_t>(rank)); !silence.ok())
+      return fail(number, silence, kNoRank);
   }
 }
 
@@ -65,25 +83,27 @@ void JobTable::describe_progress(const Job& job, AggregatorJobStatus* status) {
   status->slots = job.grant.data_slots + job.grant.scale_slots;
 }
 
-std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us) {
+std::vector<AggregatorJobStatus> JobTable::jobs(int64_t now_us, const JobLooks& looks) {
   std::vector<AggregatorJobStatus> all;
   for (auto& [number, job] : jobs_) {
     AggregatorJobStatus status;
     status.name = job.spec.name();
     status.world_size = static_cast<int>(job.spec.world_size());
     status.verify = verify_name(job.spec);
+    status.id = name_of_token(identity_key_, job.spec.token());
     status.joined = job.ranks(true);
     status.state = job.state == State::kQueued    ? "queued"
-                   : job.state == State::kJoining ? "joining"
                    : job.state == State::kRunning ? "running"
-                                                  : "failed: " + job.failure;
+                   : job.state == State::kFailed  ? "failed: " + job.failure
+                                                  : "joining";
     status.age_ms = static_cast<uint64_t>((now_us - job.created_us) / 1000);
     for (const auto& member : job.members) status.hosts.push_back(member ? member->host : "");
     if (job.waits_for_ranks()) {
       status.waiting_for = job.ranks(false);
       status.waiting_ms = status.age_ms;
     } else if (job.state == State::kRunning) {
-      job.watch.look(now_us, dataplane_->progress(job.grant.job, job.grant.epoch));
+      const auto look = looks.find(job.key());
+      if (look != looks.end()) job.watch.look(now_us, look->second.progress);
       describe_progress(job, &status);
     }
     all.push_back(std::move(status));

@@ -30,15 +30,20 @@ class JobService {
   virtual void drain() = 0;
   virtual void stop(const Status& reason) = 0;
 
-  // Handles deadlines until halt(), on a thread of the caller.
+  // Each on a thread of the caller, until halt(): handles deadlines; starts and removes jobs, whose dataplane may block
+  // (watch_deadlines() does it, too, if the members bring the shards); and passes events to those who log them, and may block.
   virtual void watch_deadlines() = 0;
+  virtual void run_tasks() = 0;
+  virtual void write_events() = 0;
   virtual void halt() = 0;
 
   // Returns false if `deadline` passed first.
   virtual bool wait_until_empty(std::chrono::steady_clock::time_point deadline) = 0;
 
   virtual Status check_aggregator_token(const std::string& presented) = 0;
-  virtual std::vector<AggregatorJobStatus> jobs() = 0;
+  // Jobs whose progress jobs() reports, if it is given looks at them.
+  virtual std::vector<JobKey> running_jobs() = 0;
+  virtual std::vector<AggregatorJobStatus> jobs(const JobLooks& looks) = 0;
   // Jobs that have failed, by error code. Empty: the parent counts them.
   virtual std::vector<AggregatorCounter> failures() = 0;
   virtual Result<control::TopologyReply> topology(const std::string& job) = 0;

@@ -18,6 +18,15 @@
 namespace netsum {
 namespace {
 
+// Those who are refused by a quota of tenants have many addresses only if their network gives them many: of IPv6, a host has
+// a prefix of 64 bits.
+std::string tenant_of(const Address& peer) {
+  Address network = peer;
+  network.port = 0;
+  if (network.family == 6) std::fill(network.ip.begin() + 8, network.ip.end(), uint8_t{0});
+  return network.valid() ? network.to_string() : "unknown";
+}
+
 std::string host_of(const Address& address) {
   if (!address.valid()) return "unknown host";
   const std::string text = address.to_string();
@@ -79,26 +88,28 @@ uint32_t JobTable::payload_limit() const {
   return std::min<uint32_t>(dataplane_->limits().capabilities.payload_bytes(), NETSUM_MAX_PAYLOAD);
 }
 
-Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSpec& spec,
-                                                     int64_t patience_us) {
+Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const MemberRequest& request) {
+  const JobSpec& spec = request.job;
   const Identity identity = identity_of(spec);
   if (const auto named = by_name_.find(identity); named != by_name_.end()) {
     const Job& job = jobs_.at(named->second);
     // A job that has started without all ranks has another world size; admit() refuses the late rank.
-    const bool renumbered = job.state == State::kRunning && job.may_start_without_all();
-    if (Status status = check_same(job.spec, spec); !renumbered && !status.ok()) return status;
+    if (Status status = check_same(job.spec, spec); !job.is_closed() && !status.ok()) return status;
     return named->second;
   }
-  const Status entry = check_entry(now_us, spec);
+  const std::string tenant = tenant_of(request.peer);
+  const Status entry = check_entry(now_us, spec, tenant);
   const bool full = entry.code() == ErrorCode::kResourceExhausted;
+  if (full && frees_room()) return entry;  // to be asked again
   if (full && when_full_of(spec) == WhenFull::kHosts) {
     std::erase_if(turned_away_, [&](const auto& away) { return away.second <= now_us; });
     // If too many are remembered already, a later rank of this job may be admitted without the first one; both then end
     // at their deadlines.
     if (turned_away_.size() < kMaxTurnedAway)
-      turned_away_.emplace(identity, join_deadline_us(now_us, patience_us));
+      turned_away_.emplace(identity, join_deadline_us(now_us, request.deadline_us));
   }
   const bool waits = full && when_full_of(spec) == WhenFull::kWait && fits_when_empty(spec) &&
+                     check_tenant(spec, tenant).ok() &&
                      queue_.size() < static_cast<size_t>(options_.max_jobs);
   if (!entry.ok() && !waits) return entry;
   Job job;
@@ -106,6 +117,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSp
   job.created_us = now_us;
   job.deadline_us = join_deadline_us(now_us, 0);
   job.members.resize(spec.world_size());
+  job.tenant = tenant;
   if (waits) job.state = State::kQueued;
   const JobNumber number = next_number_++;
   if (waits)
@@ -119,17 +131,7 @@ Result<JobTable::JobNumber> JobTable::find_or_create(int64_t now_us, const JobSp
 }
 
 JobTable::Identity JobTable::identity_of(const JobSpec& spec) const {
-  netsum_sip hash = netsum_sip_begin(&identity_key_);
-  const auto word_at = [&](size_t at, size_t bytes) {
-    uint64_t word = 0;
-    std::memcpy(&word, spec.token().data() + at, bytes);
-    return word;
-  };
-  size_t at = 0;
-  for (; at + 8 <= spec.token().size(); at += 8) netsum_sip_word(&hash, word_at(at, 8));
-  const uint64_t rest = word_at(at, spec.token().size() - at);
-  return {spec.name(), netsum_sip_end(&hash, rest, static_cast<uint32_t>(spec.token().size())),
-          spec.succeeds()};
+  return {spec.name(), hash_of_token(identity_key_, spec.token()), spec.succeeds()};
 }
 
 int64_t JobTable::join_deadline_us(int64_t now_us, int64_t patience_us) const {
@@ -149,7 +151,7 @@ void JobTable::reserve(Job& job) {
 }
 
 // First come, first served: a small job behind a large one waits, too; otherwise the large one might never be admitted.
-void JobTable::promote(int64_t now_us) {
+void JobTable::promote() {
   room_changed_ = false;
   while (!queue_.empty() && check_room(jobs_.at(queue_.front()).spec).ok()) {
     const JobNumber number = queue_.front();
@@ -157,33 +159,53 @@ void JobTable::promote(int64_t now_us) {
     queue_.pop_front();
     job.state = State::kJoining;
     reserve(job);
-    if (job.ranks(false).empty()) make_ready(now_us, number);
+    if (job.ranks(false).empty()) start(number);
   }
 }
 
 Result<MemberId> JobTable::join(int64_t now_us, const MemberRequest& request) {
+  now_us_ = now_us;
   Result<MemberId> id = admit(now_us, request);
-  if (!id.ok()) {
-    notes_.push_back({AggregatorEvent::Kind::kJoinRefused, printable(request.job.name(), kMaxJobNameBytes),
-                      static_cast<int>(std::min<uint32_t>(request.rank, std::numeric_limits<int>::max())),
-                      host_of(request.peer), 0, 0, id.status().to_string()});
-  }
+  if (!id.ok() && !must_wait(id.status())) note_refusal(now_us, request, id.status());
+  settle(now_us);
   return id;
+}
+
+void JobTable::note_refusal(int64_t now_us, const MemberRequest& request, const Status& why) {
+  const double passed_s = static_cast<double>(now_us - std::exchange(refusal_noted_us_, now_us)) * 1e-6;
+  refusals_to_note_ = std::min(kRefusalsAtOnce, refusals_to_note_ + passed_s * kRefusalsPerSecond);
+  if (refusals_to_note_ < 1) {
+    ++refusals_left_out_;
+    return;
+  }
+  refusals_to_note_ -= 1;
+  std::string reason = why.to_string();
+  if (const uint64_t left_out = std::exchange(refusals_left_out_, 0); left_out > 0)
+    reason += " (" + std::to_string(left_out) + " earlier refusals are not in this log)";
+  notes_.push_back({AggregatorEvent::Kind::kJoinRefused, printable(request.job.name(), kMaxJobNameBytes),
+                    static_cast<int>(std::min<uint32_t>(request.rank, std::numeric_limits<int>::max())),
+                    host_of(request.peer), 0, 0, std::move(reason)});
 }
 
 Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   if (Status status = check_job(request.job); !status.ok()) return status;
   if (Status status = check_member(request); !status.ok()) return status;
   if (Status status = check_shard(request); !status.ok()) return status;
-  if (Status status = check_sharing(request); !status.ok()) return status;
   if (Status status = check_rack(request); !status.ok()) return status;
   if (Status status = check_capabilities(request); !status.ok()) return status;
-  const Result<JobNumber> number = find_or_create(now_us, request.job, request.deadline_us);
+  auto sharing = request.sharing ? std::make_shared<const std::string>(request.sharing->SerializeAsString())
+                                 : SharingText();
+  const size_t sharing_bytes = sharing ? sharing->size() : 0;
+  if (sharing_bytes_ + sharing_bytes > kMaxSharingBytesOfAll)
+    return Status(ErrorCode::kResourceExhausted,
+                  "the members of this aggregator have declared " + std::to_string(sharing_bytes_) +
+                      " bytes of links and aggregators, and at most " +
+                      std::to_string(kMaxSharingBytesOfAll) + " are kept: wait for a job to end");
+  const Result<JobNumber> number = find_or_create(now_us, request);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
   const int rank = static_cast<int>(request.rank);
-  if (job.state == State::kRunning && job.may_start_without_all())
-    return RegroupRule::came_too_late(rank, job.former_ranks);
+  if (job.is_closed()) return RegroupRule::came_too_late(rank, job.former_ranks);
   if (const auto& holder = job.members[request.rank])
     return Status(ErrorCode::kInvalidArgument,
                   "rank " + std::to_string(rank) + " of job '" + request.job.name() +
@@ -204,7 +226,9 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   member.rack_slots = request.rack_slots;
   member.rack_stripes = request.rack_stripes;
   member.dataplane = request.dataplane;
-  member.sharing = request.sharing;
+  member.sharing = std::move(sharing);
+  sharing_bytes_ += sharing_bytes;
+  member.sent_below = request.sharing && !request.sharing->first_place().below().empty();
   member.shard_job = request.shard_job;
   member.multicast = request.multicast;
   member.deadline_us =
@@ -217,7 +241,7 @@ Result<MemberId> JobTable::admit(int64_t now_us, const MemberRequest& request) {
   members_[id] = {*number, rank};
   note(AggregatorEvent::Kind::kMemberJoined, job, rank, host_of(request.peer));
   notify_missing(job);
-  if (job.ranks(false).empty() && job.state == State::kJoining) make_ready(now_us, *number);
+  if (job.ranks(false).empty() && job.state == State::kJoining) start(*number);
   return id;
 }
 
@@ -245,14 +269,21 @@ Status JobTable::leave(const MemberClaim& claim) {
   const Result<JobNumber> number = find_member(claim);
   if (!number.ok()) return number.status();
   Job& job = jobs_.at(*number);
-  const std::string host = job.members[claim.rank]->host;
-  job.members[claim.rank].reset();
+  const std::string host = remove_member(job, claim.rank);
   note(AggregatorEvent::Kind::kMemberLeft, job, static_cast<int>(claim.rank), host);
   members_.erase(claim.member);
   if (job.state != State::kFailed) events_.push_back({claim.member, JobEvent::Kind::kEnd, {}, nullptr, {}});
   if (job.state != State::kFailed) notify_missing(job);
   if (job.state == State::kRunning) unlink_name(*number);
-  forget_if_over(*number);
+  if (job.state == State::kStarting && job.has_members()) {
+    const int rank = static_cast<int>(claim.rank);
+    fail(*number,
+         {ErrorCode::kPeerLost, describe_rank(rank, host) + " has left while the job was started", rank},
+         kNoRank);
+  } else {
+    forget_if_over(*number);
+  }
+  settle(now_us_);
   return {};
 }
 
@@ -268,13 +299,16 @@ Status JobTable::report(const MemberClaim& claim, const Status& failure) {
       describe_rank(rank, job.members[claim.rank]->host) + " reported: " + printable(failure.message()),
       names_a_rank ? failure.rank() : kNoRank);
   fail(*number, told, rank);
+  settle(now_us_);
   return {};
 }
 
 Status JobTable::alive(int64_t now_us, const MemberClaim& claim) {
   const Result<JobNumber> number = find_member(claim);
   if (!number.ok()) return number.status();
-  jobs_.at(*number).members[claim.rank]->heard_us = now_us;
+  Member& member = *jobs_.at(*number).members[claim.rank];
+  member.heard_us = now_us;
+  member.forgiven = 0;
   return {};
 }
 
@@ -284,26 +318,35 @@ void JobTable::stream_ended(MemberId id) {
   const auto [number, rank] = found->second;
   members_.erase(found);
   Job& job = jobs_.at(number);
-  const std::string host = job.members[static_cast<size_t>(rank)]->host;
+  const std::string host = remove_member(job, static_cast<size_t>(rank));
   const std::string who = describe_rank(rank, host);
-  job.members[static_cast<size_t>(rank)].reset();
   // The members of a failed job have been told to end their streams.
   if (job.state != State::kFailed) note(AggregatorEvent::Kind::kMemberLost, job, rank, host);
   if (job.state == State::kFailed) return forget_if_over(number);
   if (job.waits_for_ranks() && job.may_start_without_all()) {
     notify_missing(job);
-    return forget_if_over(number);
+    forget_if_over(number);
+  } else {
+    fail(number,
+         {ErrorCode::kPeerLost,
+          who + " disconnected without leaving: its process died or hangs, or its host is unreachable", rank},
+         kNoRank);
   }
-  fail(number,
-       {ErrorCode::kPeerLost,
-        who + " disconnected without leaving: its process died or hangs, or its host is unreachable", rank},
-       kNoRank);
+  settle(now_us_);
+}
+
+// Returns its host.
+std::string JobTable::remove_member(Job& job, size_t rank) {
+  const Member gone = *std::exchange(job.members[rank], std::nullopt);
+  if (gone.sharing) sharing_bytes_ -= gone.sharing->size();
+  return gone.host;
 }
 
 void JobTable::fail(JobNumber number, const Status& failure, int except_rank) {
   Job& job = jobs_.at(number);
   unlink_name(number);
   release(number);
+  remember_end(job);
   job.state = State::kFailed;
   job.failure = failure.to_string();
   ++failures_[failure.code()];
@@ -324,10 +367,20 @@ void JobTable::release(JobNumber number) {
     std::erase(queue_, number);
     return;
   }
+  if (!job.installed) return give_back(job.grant, job.reserved_slots);
+  // What is under way of this job comes before it.
+  JobTask& removal = tasks_.emplace_back(JobTask{.kind = JobTask::Kind::kRemove});
+  removal.job.job = job.grant.job;
+  removal.job.epoch = job.grant.epoch;
+  removal.job.first_slot = job.grant.first_slot;
+  removal.slots = job.reserved_slots;
+  ++removals_;
+}
+
+void JobTable::give_back(const DataplaneJob& grant, uint32_t slots) {
   room_changed_ = true;
-  if (job.state == State::kRunning) dataplane_->remove(job.grant.job, job.grant.epoch);
-  if (job.reserved_slots > 0) slots_.give_back(*job.grant.first_slot, job.reserved_slots);
-  free_indices_.push_back({job.grant.job, static_cast<uint16_t>(job.grant.epoch + 1)});
+  if (slots > 0) slots_.give_back(*grant.first_slot, slots);
+  free_indices_.push_back({grant.job, static_cast<uint16_t>(grant.epoch + 1)});
 }
 
 void JobTable::unlink_name(JobNumber number) {
@@ -341,6 +394,7 @@ void JobTable::forget_if_over(JobNumber number) {
   if (job.state != State::kFailed) {
     unlink_name(number);
     release(number);
+    remember_end(job);
   }
   note(AggregatorEvent::Kind::kJobEnded, job);
   jobs_.erase(number);
@@ -360,7 +414,8 @@ void JobTable::close_ranks(Job& job) {
   job.spec.set_world_size(static_cast<uint32_t>(job.members.size()));
 }
 
-void JobTable::on_tick(int64_t now_us) {
+void JobTable::on_tick(int64_t now_us, const JobLooks& looks) {
+  now_us_ = now_us;
   std::vector<JobNumber> late, gathered, silent;
   for (const auto& [number, job] : jobs_) {
     if (job.state == State::kJoining && now_us >= job.gather_deadline_us())
@@ -372,16 +427,71 @@ void JobTable::on_tick(int64_t now_us) {
   }
   for (const JobNumber number : gathered) {
     close_ranks(jobs_.at(number));
-    make_ready(now_us, number);
+    start(number);
   }
-  for (const JobNumber number : silent) fail_silent(now_us, number);
+  for (const JobNumber number : silent) {
+    const auto look = looks.find(jobs_.at(number).key());
+    if (look != looks.end()) fail_silent(now_us, number, look->second);
+  }
   for (const JobNumber number : late) {
     const Job& job = jobs_.at(number);
     const int64_t waited_ms = (now_us - job.created_us) / 1000;
     fail(number, job.state == State::kQueued ? still_full(number, waited_ms) : not_whole(number, waited_ms),
          kNoRank);
   }
-  promote(now_us);
+  promote();
+  settle(now_us);
+}
+
+std::vector<JobKey> JobTable::silent_jobs(int64_t now_us) const {
+  std::vector<JobKey> keys;
+  for (const auto& [number, job] : jobs_)
+    if (now_us >= job.silence_deadline_us()) keys.push_back(job.key());
+  return keys;
+}
+
+std::vector<JobKey> JobTable::running_jobs() const {
+  std::vector<JobKey> keys;
+  for (const auto& [number, job] : jobs_)
+    if (job.state == State::kRunning) keys.push_back(job.key());
+  return keys;
+}
+
+std::optional<JobTask> JobTable::take_task() {
+  while (!tasks_.empty()) {
+    JobTask task = std::move(tasks_.front());
+    tasks_.pop_front();
+    // The plan of a job that has ended meanwhile is not made. What is installed is removed later.
+    const auto job = jobs_.find(task.number);
+    const bool over =
+        job == jobs_.end() || job->second.state != State::kStarting || job->second.attempt != task.attempt;
+    if (task.kind != JobTask::Kind::kPlan || !over) return task;
+  }
+  return std::nullopt;
+}
+
+void JobTable::finish(int64_t now_us, JobTask task) {
+  now_us_ = now_us;
+  if (task.kind == JobTask::Kind::kRemove) {
+    --removals_;
+    return give_back(task.job, task.slots);
+  }
+  const auto found = jobs_.find(task.number);
+  if (found == jobs_.end() || found->second.state != State::kStarting ||
+      found->second.attempt != task.attempt)
+    return;
+  if (task.kind == JobTask::Kind::kPlan) return install(task.number, &*task.plan);
+  found->second.installed = task.installed.ok();
+  if (!task.installed.ok()) return fail(task.number, task.installed, kNoRank);
+  run(now_us, task.number);
+}
+
+void JobTable::settle(int64_t now_us) {
+  if (options_.defer_tasks) return;
+  while (std::optional<JobTask> task = take_task()) {
+    task->run(dataplane_);
+    finish(now_us, std::move(*task));
+  }
 }
 
 Status JobTable::not_whole(JobNumber number, int64_t waited_ms) const {
@@ -429,6 +539,7 @@ void JobTable::drain() {
   for (const JobNumber number : std::deque(queue_))
     fail(number, {ErrorCode::kUnreachable, "this aggregator is shutting down and takes no new jobs"},
          kNoRank);
+  settle(now_us_);
   for (const auto& [number, job] : jobs_)
     if (job.state != State::kFailed)
       for (const auto& member : job.members)
@@ -441,13 +552,37 @@ void JobTable::stop(const Status& reason) {
   for (const auto& [number, job] : jobs_)
     if (job.state != State::kFailed) alive.push_back(number);
   for (const JobNumber number : alive) fail(number, reason, kNoRank);
+  settle(now_us_);
 }
 
 void JobTable::dataplane_lost(const Status& reason) {
   std::vector<JobNumber> running;
   for (const auto& [number, job] : jobs_)
-    if (job.state == State::kRunning) running.push_back(number);
+    if (job.state != State::kFailed && job.installed) running.push_back(number);
   for (const JobNumber number : running) fail(number, reason, kNoRank);
+  settle(now_us_);
+}
+
+// Its members may regroup here. Their job has room before those that wait, but only one, of the same name and token.
+void JobTable::remember_end(const Job& job) {
+  if (job.succession_id == 0) return;
+  Identity successor = identity_of(job.spec);
+  std::get<2>(successor) = job.succession_id;
+  std::erase_if(successors_, [&](const auto& known) { return known.second <= now_us_; });
+  if (successors_.size() < kMaxEndedJobs)
+    successors_.emplace(std::move(successor), join_deadline_us(now_us_, 0));
+}
+
+bool JobTable::succeeds_a_job_of_here(int64_t now_us, const JobSpec& spec) const {
+  if (spec.succeeds() == 0) return false;
+  const auto known = successors_.find(identity_of(spec));
+  if (known != successors_.end() && now_us < known->second) return true;
+  // Some of its members may still be running.
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    const Job& job = entry.second;
+    return job.succession_id == spec.succeeds() && job.spec.name() == spec.name() &&
+           equal_in_constant_time(job.spec.token(), spec.token());
+  });
 }
 
 bool JobTable::empty() const {

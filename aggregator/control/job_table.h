@@ -1,10 +1,12 @@
 // The jobs of one aggregator: decides which ranks may join, what each job is granted, and which events its members get.
-// Without side effects: time and randomness are parameters, it calls only the Dataplane interface, and it returns what
-// is to be sent as events. Not thread-safe: LocalJobs calls it with its lock held.
+// Without side effects: time and randomness are parameters, and it returns what is to be sent as events. Not thread-safe:
+// LocalJobs calls it with its lock held. Heartbeats need this lock, so what takes long or may block (plans, and calls of the
+// dataplane) is a task, which is run without it: take_task(), JobTask::run(), finish().
 //
-//             queued --(there is room)--> joining --(all ranks are here)--> running --(all have left)--> gone
-//               |                            |                                |
-//               +----------------------------+--(see below)-------------------+--> failed --(all streams have ended)--> gone
+//   queued --(there is room)--> joining --(all ranks are here)--> starting --(planned, installed)--> running --(all have left)--> gone
+//     |                            |                                 |                                |
+//     +----------------------------+--(see below)--------------------+--------------------------------+--> failed
+//                                                                            failed --(all streams have ended)--> gone
 //
 // A job fails when a member's stream breaks, a member reports a failure, a deadline passes, a member is silent for too
 // long, or the aggregator stops. A queued or joining job whose last member leaves is gone, too.
@@ -31,6 +33,8 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/control/job_plans.h"
+#include "aggregator/control/job_task.h"
 #include "aggregator/control/job_watch.h"
 #include "aggregator/dataplane/dataplane.h"
 #include "aggregator/dataplane/slot_ranges.h"
@@ -52,6 +56,12 @@ using MemberId = uint64_t;
 inline constexpr uint32_t kScaleSlots = 16;
 inline constexpr size_t kMaxHostBytes = 128;
 inline constexpr size_t kMaxTurnedAway = 1024;
+// Limits of what strangers can make the table remember.
+inline constexpr size_t kMaxSharingBytes = 16 << 10;       // of one request
+inline constexpr size_t kMaxSharingBytesOfAll = 64 << 20;  // of all members
+inline constexpr size_t kMaxEndedJobs = 4096;
+// The least that CommunicatorOptions::liveness_timeout can be.
+inline constexpr int64_t kLeastLivenessUs = 20'000;
 
 struct MemberRequest {
   JobSpec job;
@@ -110,6 +120,12 @@ struct JobGrant {
   bool has_shards() const;
 };
 
+// What one tenant, the address that the first rank of a job has joined from, may have at the same time. 0: all that there is.
+struct TenantQuota {
+  int jobs = 0;
+  uint32_t slots = 0;  // on each stripe, scale slots among them
+};
+
 // Adds to `place` what the dataplane knows: stripes, cores and multicast.
 PlaceInfo place_of(PlaceInfo place, const Dataplane& dataplane);
 
@@ -127,6 +143,9 @@ struct JobTableOptions {
   int max_jobs = 64;
   int64_t join_timeout_us = 60'000'000;
   PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
+  TenantQuota tenant;
+  // Tasks wait for take_task(). Otherwise each call runs them before it returns.
+  bool defer_tasks = false;
 };
 
 class JobTable {
@@ -144,9 +163,24 @@ class JobTable {
   // The member's stream has ended, for any reason. Unknown members are ignored.
   void stream_ended(MemberId id);
   // Fails jobs whose members have not joined in time or are silent, starts jobs that wait no longer for missing ranks,
-  // and admits queued jobs.
-  void on_tick(int64_t now_us);
+  // and admits queued jobs. Members of a job that has no look count as silent at a later call.
+  void on_tick(int64_t now_us, const JobLooks& looks);
+  void on_tick(int64_t now_us) { on_tick(now_us, look_for_members(*dataplane_, silent_jobs(now_us))); }
   std::optional<int64_t> next_deadline_us() const;
+  // Jobs with a member that has sent no heartbeat for its liveness timeout: on_tick() needs to know whether it contributes.
+  std::vector<JobKey> silent_jobs(int64_t now_us) const;
+  std::vector<JobKey> running_jobs() const;
+
+  // The next task, to be run in this order, one after the other; and what becomes of the job when it is done.
+  std::optional<JobTask> take_task();
+  bool has_task() const { return !tasks_.empty(); }
+  void finish(int64_t now_us, JobTask task);
+  // Whether room becomes free as soon as tasks are done: who is refused for lack of room should be asked again then.
+  bool frees_room() const { return removals_ > 0; }
+  // Whether this refusal of a join is one of these.
+  bool must_wait(const Status& refusal) const {
+    return frees_room() && refusal.code() == ErrorCode::kResourceExhausted;
+  }
   // Creates no further jobs. Members are notified.
   void drain();
   // Fails every job.
@@ -158,21 +192,36 @@ class JobTable {
   bool draining() const { return draining_; }
   bool empty() const;  // no job is joining or running
   uint32_t payload_limit() const;
-  // Samples the progress of each running job. Repeated calls show which ranks a job waits for (JobWatch).
-  std::vector<AggregatorJobStatus> jobs(int64_t now_us);
+  // Repeated calls with fresh looks show which ranks a job waits for (JobWatch).
+  std::vector<AggregatorJobStatus> jobs(int64_t now_us, const JobLooks& looks);
+  std::vector<AggregatorJobStatus> jobs(int64_t now_us) {
+    return jobs(now_us, look_at_progress(*dataplane_, running_jobs()));
+  }
   // Jobs that have failed, by error code: "jobs_failed_wrong_sum" and so on, for every code.
   std::vector<AggregatorCounter> failures() const;
   // What the plan of a running job is made from; "" names the only one. Errors: kInvalidArgument: no such job, or several;
   // kUnsupported: this aggregator has made no plan for it.
-  Result<control::TopologyReply> topology(const std::string& name) const;
+  Result<control::TopologyReply> topology(const std::string& name) const {
+    const Result<TopologyInput> input = topology_input(name);
+    return input.ok() ? topology_reply(*input) : input.status();
+  }
+  // The same in two steps, of which the second needs no table.
+  struct TopologyInput {
+    std::string job;
+    std::string plan;
+    PlanInput input;
+  };
+  Result<TopologyInput> topology_input(const std::string& name) const;
+  static Result<control::TopologyReply> topology_reply(const TopologyInput& input);
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
   // Events since the last call, for logs.
   std::vector<AggregatorEvent> take_notes() { return std::exchange(notes_, {}); }
 
  private:
   enum class State {
-    kQueued,   // waits for room: members join, but it has no index and no slots
-    kJoining,  // waits for its ranks
+    kQueued,    // waits for room: members join, but it has no index and no slots
+    kJoining,   // waits for its ranks
+    kStarting,  // all are here: it is planned and installed
     kRunning,
     kFailed,  // its members are notified; it waits for the end of their streams
   };
@@ -181,6 +230,7 @@ class JobTable {
   // those who know its token. The hash is keyed, so that the duration of a look-up reveals nothing about tokens.
   using Identity = std::tuple<std::string, uint64_t, uint64_t>;
 
+  using SharingText = std::shared_ptr<const std::string>;
   struct Member {
     MemberId id = 0;
     std::string host;              // for messages
@@ -193,14 +243,16 @@ class JobTable {
     uint32_t rack_payload_bytes = 0;
     uint32_t rack_slots = 0;
     uint32_t rack_stripes = 0;
-    Capabilities dataplane;  // of the shard or the rack
-    std::optional<control::Sharing> sharing;
+    Capabilities dataplane;   // of the shard or the rack
+    SharingText sharing;      // PlanInput::Rank::sharing; null: it has sent none
+    bool sent_below = false;  // it says that an aggregator is below this one
     uint32_t shard_job = 0;
     bool multicast = false;
     int64_t deadline_us = 0;  // when the member stops waiting for the others
     uint64_t completed = 0;
     int64_t liveness_us = 0;
     int64_t heard_us = 0;  // the last sign of life, while running
+    int forgiven = 0;      // how often its silence has been forgiven since
   };
   struct Job {
     JobSpec spec;
@@ -210,6 +262,11 @@ class JobTable {
     std::vector<std::optional<Member>> members;  // by rank; empty: has not joined, or has left
     int64_t gathered_us = 0;                     // while it waits for ranks: when the last one joined
     std::vector<int> former_ranks;               // if members were renumbered
+    std::string tenant;
+    uint64_t attempt = 0;                // to start it: tells its tasks from earlier ones
+    std::shared_ptr<JobGrant> starting;  // while it is installed
+    bool installed = false;              // the dataplane has it, or is about to get it
+    uint64_t succession_id = 0;          // 0: it has not run
     DataplaneJob grant;
     uint32_t reserved_slots = 0;  // from grant.first_slot on; 0 while queued
     std::string delivery;         // how results are delivered, as text for status reports
@@ -222,11 +279,20 @@ class JobTable {
     bool has_members() const;
     bool waits_for_ranks() const { return state == State::kQueued || state == State::kJoining; }
     bool may_start_without_all() const { return spec.min_members() > 0; }
+    // Ranks that come now are not waited for.
+    bool is_closed() const {
+      return (state == State::kStarting || state == State::kRunning) && may_start_without_all();
+    }
+    JobKey key() const { return {grant.job, grant.epoch}; }
     int64_t join_deadline_us() const;
     // When it starts without the missing ranks; never while fewer than min_members have joined.
     int64_t gather_deadline_us() const;
     int64_t silence_deadline_us() const;  // when the first member has been silent for too long
   };
+  // Notes of refused joins, of which strangers can cause any number: at once, and per second.
+  static constexpr double kRefusalsAtOnce = 64;
+  static constexpr double kRefusalsPerSecond = 8;
+
   struct Index {
     uint16_t index = 0;
     uint16_t epoch = 0;
@@ -238,39 +304,50 @@ class JobTable {
   Status check_room(const JobSpec& spec) const;
   bool fits_when_empty(const JobSpec& spec) const;
   Status check_shard(const MemberRequest& request) const;
-  static Status check_sharing(const MemberRequest& request);
+  Status check_tenant(const JobSpec& spec, const std::string& tenant) const;
   Status check_rack(const MemberRequest& request) const;
   // Whether the dataplanes that would sum for the job have the capabilities that it needs.
   Status check_capabilities(const MemberRequest& request) const;
 
   Result<MemberId> admit(int64_t now_us, const MemberRequest& request);
-  // `patience_us`: how long the rank waits for the others.
-  Result<JobNumber> find_or_create(int64_t now_us, const JobSpec& spec, int64_t patience_us);
+  Result<JobNumber> find_or_create(int64_t now_us, const MemberRequest& request);
   Identity identity_of(const JobSpec& spec) const;
   // The error of a job whose ranks have not all joined in time.
   Status not_whole(JobNumber number, int64_t waited_ms) const;
   // `patience_us` 0: the limit of the table.
   int64_t join_deadline_us(int64_t now_us, int64_t patience_us) const;
   // Whether a new job can be admitted now.
-  Status check_entry(int64_t now_us, const JobSpec& spec) const;
+  Status check_entry(int64_t now_us, const JobSpec& spec, const std::string& tenant) const;
+  // Whether the job that `spec` succeeds has run here, under the same name and token, and may be regrouping.
+  bool succeeds_a_job_of_here(int64_t now_us, const JobSpec& spec) const;
+  void remember_end(const Job& job);
+  void note_refusal(int64_t now_us, const MemberRequest& request, const Status& why);
   // Takes an index and slots; check_room() has succeeded.
   void reserve(Job& job);
-  void promote(int64_t now_us);
+  void promote();
   Result<JobNumber> find_member(const MemberClaim& claim) const;
-  void fail_silent(int64_t now_us, JobNumber number);
-  void hear_data(int64_t now_us, Job& job) const;
+  void fail_silent(int64_t now_us, JobNumber number, const JobLook& look);
+  static void hear_data(int64_t now_us, Job& job, const JobLook& look);
+  Status silence_of(int64_t now_us, Job& job, size_t rank) const;
   void close_ranks(Job& job);
   void notify_missing(const Job& job);
-  void make_ready(int64_t now_us, JobNumber number);
-  Result<JobGrant> grant_for(const Job& job);
+  // The steps of a job whose ranks are all here: plan, install, run.
+  void start(JobNumber number);
+  void install(JobNumber number, const Result<plan::JobPlan>* plan);
+  void run(int64_t now_us, JobNumber number);
+  // Runs all tasks, unless they are deferred.
+  void settle(int64_t now_us);
+  // `plan`: null if this aggregator makes none for the job, as below.
+  Result<JobGrant> grant_for(const Job& job, const Result<plan::JobPlan>* plan);
   // Adds the dataplane's stripes, and those of the members' shards to which the plan gives a weight.
-  Status grant_stripes(const Job& job, JobGrant* grant) const;
-  Result<std::vector<uint32_t>> plan_shares(const Job& job, JobGrant* grant) const;
+  Status grant_stripes(const Job& job, const Result<plan::JobPlan>* plan, JobGrant* grant) const;
+  // Returns the weight of each rank's shard, and writes those of all stripes with a weight to grant->plan.
+  Result<std::vector<uint32_t>> plan_shares(const Job& job, const Result<plan::JobPlan>* plan,
+                                            JobGrant* grant) const;
   Result<const Job*> running(const std::string& name) const;
-  // Whether this aggregator makes a plan for the job. Requires that all members are there, as does topology_of().
+  // Whether this aggregator makes a plan for the job. Requires that all members are there, as does plan_input().
   static bool is_planned(const Job& job);
-  // Error: kInvalidArgument (a rank names other aggregators than rank 0).
-  Result<plan::JobTopology> topology_of(const Job& job) const;
+  PlanInput plan_input(const Job& job) const;
   Status grant_shard(const Job& job, size_t rank, JobGrant* grant) const;
   Capabilities capabilities_for(const Job& job, const JobGrant& grant) const;
   std::string grant_multicast_group(const Job& job, JobGrant* grant) const;
@@ -282,6 +359,8 @@ class JobTable {
   void note(AggregatorEvent::Kind kind, const Job& job, int rank = kNoRank, std::string host = {},
             std::string reason = {});
   void release(JobNumber number);
+  void give_back(const DataplaneJob& grant, uint32_t slots);
+  std::string remove_member(Job& job, size_t rank);
   Status still_full(JobNumber number, int64_t waited_ms) const;
   void unlink_name(JobNumber number);
 
@@ -305,6 +384,17 @@ class JobTable {
   // The one unused for longest first, so that delayed packets of its previous job are unlikely to arrive.
   std::deque<Index> free_indices_;
   std::map<ErrorCode, uint64_t> failures_;  // number of jobs
+  std::deque<JobTask> tasks_;
+  size_t removals_ = 0;  // tasks that free room, waiting or running
+  uint64_t next_attempt_ = 1;
+  size_t sharing_bytes_ = 0;  // of all members
+  // Jobs that have ended: their successors, until when they may come (remember_end()).
+  std::map<Identity, int64_t> successors_;
+  int64_t now_us_ = 0;  // of the last call that was told
+  // Notes of refused joins: how many may be written now, since when, and how many were not.
+  double refusals_to_note_ = kRefusalsAtOnce;
+  int64_t refusal_noted_us_ = 0;
+  uint64_t refusals_left_out_ = 0;
   std::vector<JobEvent> events_;
   std::vector<AggregatorEvent> notes_;
 };

@@ -30,7 +30,7 @@ Result<const JobTable::Job*> JobTable::running(const std::string& name) const {
                                                  (others.empty() ? "" : "; there are " + others));
 }
 
-Result<control::TopologyReply> JobTable::topology(const std::string& name) const {
+Result<JobTable::TopologyInput> JobTable::topology_input(const std::string& name) const {
   const Result<const Job*> found = running(name);
   if (!found.ok()) return found.status();
   const Job& job = **found;
@@ -38,12 +38,16 @@ Result<control::TopologyReply> JobTable::topology(const std::string& name) const
   if (!is_planned(job))
     return unplanned(job.spec.name(),
                      "has no plan here: ask the aggregator that its ranks name first, or the one above it");
-  const Result<plan::JobTopology> topology = topology_of(job);
+  return TopologyInput{job.spec.name(), job.plan, plan_input(job)};
+}
+
+Result<control::TopologyReply> JobTable::topology_reply(const TopologyInput& input) {
+  const Result<plan::JobTopology> topology = topology_of(input.input);
   if (!topology.ok()) return topology.status();
   control::TopologyReply reply;
-  reply.set_job(job.spec.name());
+  reply.set_job(input.job);
   reply.set_shards(topology->shards);
-  reply.set_plan(job.plan);
+  reply.set_plan(input.plan);
   for (const LinkRate& link : topology->links) *reply.add_links() = link;
   for (const PlaceInfo& place : topology->places) *reply.add_places() = place;
   return reply;

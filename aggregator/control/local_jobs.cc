@@ -9,6 +9,9 @@
 namespace netsum {
 namespace {
 
+constexpr std::chrono::seconds kHaltPatience{10};
+constexpr std::chrono::milliseconds kFlushPatience{1000};
+
 void enqueue(MemberStream& stream, const JobEvent& told) {
   control::Event event;
   switch (told.kind) {
@@ -41,15 +44,14 @@ auto LocalJobs::with_table(Function function) {
   std::vector<std::shared_ptr<MemberStream>> touched;
   std::unique_lock lock(mutex_);
   auto result = function(table_);
+  retry_joins(&touched);
   for (const JobEvent& event : table_.take_events()) {
     const auto stream = streams_.find(event.to);
     if (stream == streams_.end()) continue;
     enqueue(*stream->second, event);
     touched.push_back(stream->second);
   }
-  for (const AggregatorEvent& note : table_.take_notes()) {
-    if (on_event_) on_event_(note);
-  }
+  for (AggregatorEvent& note : table_.take_notes()) events_.push(std::move(note));
   changed_.notify_all();
   lock.unlock();
   for (const auto& stream : touched) stream->pump();
@@ -59,8 +61,14 @@ auto LocalJobs::with_table(Function function) {
 LocalJobs::LocalJobs(JobTableOptions options, Dataplane* dataplane,
                      std::function<void(const AggregatorEvent&)> on_event)
     : dataplane_(dataplane),
-      on_event_(std::move(on_event)),
-      table_(std::move(options), dataplane, system_random) {
+      tasks_do_not_block_(dataplane->limits().members_bring_shards),
+      events_(std::move(on_event)),
+      table_(
+          [&] {
+            options.defer_tasks = true;
+            return std::move(options);
+          }(),
+          dataplane, system_random) {
   dataplane_->set_on_lost([this](const Status& reason) {
     with_table([&](JobTable& table) {
       table.dataplane_lost(reason);
@@ -73,25 +81,56 @@ LocalJobs::~LocalJobs() {
   dataplane_->set_on_lost({});
 }
 
+Status LocalJobs::try_join(WaitingJoin join) {
+  const Result<MemberId> id = table_.join(monotonic_us(), join.request);
+  if (id.ok()) {
+    streams_[*id] = join.to;
+    member_of_stream_[join.stream] = *id;
+    return {};
+  }
+  if (!table_.must_wait(id.status())) {
+    member_of_stream_.erase(join.stream);
+    return id.status();
+  }
+  waiting_joins_.push_back(std::move(join));
+  return {};
+}
+
+void LocalJobs::retry_joins(std::vector<std::shared_ptr<MemberStream>>* touched) {
+  if (table_.frees_room() && !table_.draining()) return;
+  for (WaitingJoin& join : std::exchange(waiting_joins_, {})) {
+    const std::shared_ptr<MemberStream> stream = join.to;
+    const Status status = try_join(std::move(join));
+    if (status.ok()) continue;
+    stream->enqueue_end(to_rpc_status(status));
+    touched->push_back(stream);
+  }
+}
+
 void LocalJobs::join(const control::JoinRequest& request, const Address& peer,
                      const std::shared_ptr<MemberStream>& stream) {
-  const MemberRequest member = to_member_request(request, peer);
-  const Status status = with_table([&](JobTable& table) -> Status {
-    const Result<MemberId> id = table.join(monotonic_us(), member);
-    if (!id.ok()) return id.status();
-    streams_[*id] = stream;
-    stream->set_on_over([self = shared_from_this(), id = *id] { self->stream_over(id); });
-    return {};
+  WaitingJoin join{.stream = 0, .request = to_member_request(request, peer), .to = stream};
+  const Status status = with_table([&](JobTable&) -> Status {
+    join.stream = next_stream_++;
+    member_of_stream_[join.stream] = 0;
+    stream->set_on_over([self = shared_from_this(), over = join.stream] { self->stream_over(over); });
+    return try_join(std::move(join));
   });
   if (status.ok()) return;
   stream->enqueue_end(to_rpc_status(status));
   stream->pump();
 }
 
-void LocalJobs::stream_over(MemberId id) {
+void LocalJobs::stream_over(uint64_t stream) {
   with_table([&](JobTable& table) {
+    const auto found = member_of_stream_.find(stream);
+    if (found == member_of_stream_.end()) return false;
+    const MemberId id = found->second;
+    member_of_stream_.erase(found);
+    std::erase_if(waiting_joins_, [&](const WaitingJoin& join) { return join.stream == stream; });
+    if (id == 0) return false;
     table.stream_ended(id);
-    return streams_.erase(id);
+    return streams_.erase(id) > 0;
   });
 }
 
@@ -123,9 +162,13 @@ void LocalJobs::stop(const Status& reason) {
 
 void LocalJobs::watch_deadlines() {
   while (true) {
+    while (tasks_do_not_block_ && run_task()) {
+    }
+    std::vector<JobKey> silent;
     {
       std::unique_lock lock(mutex_);
       if (halted_) return;
+      if (tasks_do_not_block_ && table_.has_task()) continue;
       const std::optional<int64_t> next_us = table_.next_deadline_us();
       const int64_t now_us = monotonic_us();
       // Every change of the table wakes this thread, so an idle one may sleep for long.
@@ -134,23 +177,61 @@ void LocalJobs::watch_deadlines() {
         changed_.wait_for(lock, std::chrono::microseconds(sleep_us));
         continue;
       }
+      silent = table_.silent_jobs(now_us);
     }
-    with_table([](JobTable& table) {
-      table.on_tick(monotonic_us());
+    const JobLooks looks = look_for_members(*dataplane_, silent);
+    with_table([&](JobTable& table) {
+      table.on_tick(monotonic_us(), looks);
       return true;
     });
   }
 }
 
+bool LocalJobs::run_task() {
+  std::optional<JobTask> task;
+  {
+    const std::lock_guard lock(mutex_);
+    task = table_.take_task();
+  }
+  if (!task) return false;
+  task->run(dataplane_);
+  return with_table([&](JobTable& table) {
+    table.finish(monotonic_us(), std::move(*task));
+    return true;
+  });
+}
+
+// After halt(), what is installed is still removed, unless the dataplane does not answer.
+void LocalJobs::run_tasks() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return table_.has_task() || halted_; });
+      if (halted_ && std::chrono::steady_clock::now() > halted_at_ + kHaltPatience) return;
+      if (!table_.has_task()) return;
+    }
+    run_task();
+  }
+}
+
 void LocalJobs::halt() {
-  const std::lock_guard lock(mutex_);
-  halted_ = true;
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    halted_ = true;
+    halted_at_ = std::chrono::steady_clock::now();
+    changed_.notify_all();
+  }
+  events_.halt();
 }
 
 bool LocalJobs::wait_until_empty(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
+  bool empty = false;
+  {
+    std::unique_lock lock(mutex_);
+    empty = changed_.wait_until(lock, deadline, [&] { return table_.empty(); });
+  }
+  events_.flush(kFlushPatience);
+  return empty;
 }
 
 Status LocalJobs::check_aggregator_token(const std::string& presented) {
@@ -158,9 +239,14 @@ Status LocalJobs::check_aggregator_token(const std::string& presented) {
   return table_.check_aggregator_token(presented);
 }
 
-std::vector<AggregatorJobStatus> LocalJobs::jobs() {
+std::vector<JobKey> LocalJobs::running_jobs() {
   const std::lock_guard lock(mutex_);
-  return table_.jobs(monotonic_us());
+  return table_.running_jobs();
+}
+
+std::vector<AggregatorJobStatus> LocalJobs::jobs(const JobLooks& looks) {
+  const std::lock_guard lock(mutex_);
+  return table_.jobs(monotonic_us(), looks);
 }
 
 std::vector<AggregatorCounter> LocalJobs::failures() {
@@ -169,8 +255,11 @@ std::vector<AggregatorCounter> LocalJobs::failures() {
 }
 
 Result<control::TopologyReply> LocalJobs::topology(const std::string& job) {
-  const std::lock_guard lock(mutex_);
-  return table_.topology(job);
+  const auto input = [&] {
+    const std::lock_guard lock(mutex_);
+    return table_.topology_input(job);
+  }();
+  return input.ok() ? JobTable::topology_reply(*input) : input.status();
 }
 
 uint32_t LocalJobs::payload_limit() {

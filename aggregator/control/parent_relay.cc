@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kCallTimeout{1000};
 constexpr std::chrono::milliseconds kLeaveTimeout{5000};
 constexpr std::chrono::milliseconds kHaltPatience{1000};
 constexpr std::chrono::milliseconds kCancelPatience{50};
+constexpr std::chrono::seconds kTaskPatience{10};
 
 std::string random_name() {
   char text[17];
@@ -64,6 +65,7 @@ ParentRelay::ParentRelay(RelayOptions options, Dataplane* dataplane, std::shared
       parent_(std::move(parent)),
       stub_(control::Aggregator::NewStub(parent_)),
       rack_(random_name()),
+      token_key_{system_random(), system_random()},
       slots_(dataplane_->limits().slots_per_stripe) {
   const int jobs = std::min(options_.max_jobs, dataplane_->limits().max_jobs);
   for (int i = 0; i < jobs; ++i)
@@ -159,7 +161,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
     } else if (sessions_.size() >= kMostSessions) {
       refusal = {ErrorCode::kResourceExhausted,
                  "this aggregator has " + std::to_string(kMostSessions) + " members and can serve no more"};
-    } else if (!reservation.ok() && !may_wait(request.job)) {
+    } else if (!reservation.ok() && !may_wait(request.job) && removals_ == 0) {
       refusal = reservation.status();
     } else {
       const SessionId id = next_session_++;
@@ -186,7 +188,7 @@ void ParentRelay::join(const control::JoinRequest& message, const Address& peer,
 
 void ParentRelay::on_event(SessionId id, const control::Event& event, const std::string& parent_peer) {
   std::shared_ptr<MemberStream> stream;
-  std::optional<std::pair<control::MemberRequest, Status>> failure;
+  std::function<void()> report;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
@@ -195,24 +197,24 @@ void ParentRelay::on_event(SessionId id, const control::Event& event, const std:
     stream = session.stream;
     if (event.has_joined()) session.member = event.joined().member();
     if (event.has_ready()) {
-      const Result<control::Ready> ready = grant(session, event.ready(), parent_peer);
-      if (ready.ok()) {
-        control::Event own;
-        *own.mutable_ready() = *ready;
-        stream->enqueue(std::move(own));
-      } else {
-        end_with(*stream, ready.status());
-        failure = {claim_of(session), ready.status()};
-        session.has_failed = true;
-        ++session.unanswered;
-      }
+      const Status granted = grant(id, session, event.ready(), parent_peer);
+      if (!granted.ok()) report = fail(id, session, granted);
     } else {
       stream->enqueue(event);
       if (event.has_failed()) stream->enqueue_end(grpc::Status::OK);
     }
   }
   stream->pump();
-  if (failure) send_failure(id, failure->first, failure->second);
+  if (report) report();
+}
+
+std::function<void()> ParentRelay::fail(SessionId id, Session& session, const Status& failure) {
+  end_with(*session.stream, failure);
+  session.has_failed = true;
+  ++session.unanswered;
+  return [self = shared_from_this(), id, claim = claim_of(session), failure] {
+    self->send_failure(id, claim, failure);
+  };
 }
 
 void ParentRelay::on_call_over(SessionId id, const grpc::Status& status, std::shared_ptr<ParentRelay> self,
@@ -486,6 +488,9 @@ void ParentRelay::halt() {
     changed_.wait_for(lock, kHaltPatience, all_over);
   }
   const std::vector<EndedCall> ended = std::exchange(ended_, {});
+  no_more_tasks_ = true;
+  tasks_end_ = std::chrono::steady_clock::now() + kTaskPatience;
+  changed_.notify_all();
   lock.unlock();  // a call that ends later keeps the relay for ever
 }
 
@@ -494,17 +499,23 @@ bool ParentRelay::wait_until_empty(std::chrono::steady_clock::time_point deadlin
   return changed_.wait_until(lock, deadline, [&] { return sessions_.empty(); });
 }
 
-std::vector<AggregatorJobStatus> ParentRelay::jobs() {
+std::vector<AggregatorJobStatus> ParentRelay::jobs(const JobLooks&) {
   const std::lock_guard lock(mutex_);
-  std::map<std::pair<std::string, std::string>, AggregatorJobStatus> jobs;  // by name and state
-  for (const auto& [id, session] : sessions_) {
-    const std::string state = session.job ? "running" : session.waits() ? "queued" : "joining";
-    AggregatorJobStatus& job = jobs[{session.spec.name(), state}];
+  // By name, token and state.
+  std::map<std::tuple<std::string, std::string, std::string>, AggregatorJobStatus> jobs;
+  for (const auto& [number, session] : sessions_) {
+    const Grant* grant = session.job ? &grants_.at(*session.job) : nullptr;
+    const std::string state = grant != nullptr && grant->installed ? "running"
+                              : session.waits()                    ? "queued"
+                                                                   : "joining";
+    const std::string id = name_of_token(token_key_, session.spec.token());
+    AggregatorJobStatus& job = jobs[{session.spec.name(), id, state}];
     job.name = session.spec.name();
+    job.id = id;
     job.world_size = static_cast<int>(session.spec.world_size());
     job.joined.push_back(session.rank);
     job.state = state;
-    if (session.job) job.plan = grants_.at(*session.job).plan;
+    if (grant != nullptr) job.plan = grant->plan;
     job.age_ms = std::max(job.age_ms, static_cast<uint64_t>((monotonic_us() - session.began_us) / 1000));
   }
   std::vector<AggregatorJobStatus> all;

@@ -35,6 +35,8 @@ struct RelayOptions {
   PlaceInfo place;  // of this aggregator; its stripes are the dataplane's
 };
 
+// Heartbeats need the lock: nothing that can block or take long is done with it, as in LocalJobs.
+//
 // Calls and streams share ownership until halt() has returned. Destroy it after halt(), and not on
 // a gRPC thread. Any thread may call any method.
 class ParentRelay final : public JobService, public std::enable_shared_from_this<ParentRelay> {
@@ -51,10 +53,13 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   void drain() override;
   void stop(const Status& reason) override;
   void watch_deadlines() override;
+  void run_tasks() override;
+  void write_events() override {}
   void halt() override;
   bool wait_until_empty(std::chrono::steady_clock::time_point deadline) override;
   Status check_aggregator_token(const std::string& presented) override;
-  std::vector<AggregatorJobStatus> jobs() override;
+  std::vector<JobKey> running_jobs() override { return {}; }
+  std::vector<AggregatorJobStatus> jobs(const JobLooks&) override;
   std::vector<AggregatorCounter> failures() override { return {}; }
   Result<control::TopologyReply> topology(const std::string&) override {
     return Status(ErrorCode::kUnsupported,
@@ -70,7 +75,8 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
  private:
   class ParentCall;  // one Join at the parent
   using SessionId = uint64_t;
-  static constexpr size_t kMostSessions = 65536;
+  // Each is a stream of the connection to the parent, which allows 4096, with room for other calls.
+  static constexpr size_t kMostSessions = 4000;
 
   // An index and slots of each stripe, reserved for a job from its first join here to its end. The last session or
   // grant that refers to it releases it, with the lock held.
@@ -114,6 +120,16 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
     std::vector<uint16_t> member_of_rank;
     std::string plan;  // the shares, as text for status reports
     int sessions = 0;
+    bool installed = false;
+    std::vector<std::pair<SessionId, control::Ready>>
+        waiting;  // until it is: what the parent has sent to them
+  };
+  // What is asked of the dataplane, which may block, in this order and without the lock.
+  struct Task {
+    bool install = false;  // else remove
+    ParentJob key;
+    DataplaneJob job;
+    std::shared_ptr<Reservation> reservation;
   };
 
   // The error names the first rule that the request violates.
@@ -137,9 +153,16 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   // Admits waiting sessions that now find slots, and refuses those whose deadline has passed. Returns false if there
   // were none; otherwise it has released the lock in between.
   bool serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_us);
-  // Returns the Ready for the member, made from that of the parent, or why the job cannot be summed here.
-  Result<control::Ready> grant(Session& session, const control::Ready& ready, const std::string& parent_peer);
-  Result<Grant> install(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  // The parent has granted the session's job: the member is told when the job is installed. Error: why it cannot be summed
+  // here.
+  Status grant(SessionId id, Session& session, const control::Ready& ready, const std::string& parent_peer);
+  Result<Grant> prepare(const Session& session, const control::Ready& ready, const std::string& parent_peer);
+  // The Ready for the member, made from that of the parent.
+  control::Ready ready_for(const Grant& grant, const control::Ready& above) const;
+  // With the lock held: what follows from the end of the task. Call the returned function without the lock.
+  std::function<void()> finish(const Task& task, const Status& installed);
+  // Ends the session with the failure. Call the returned function without the lock: it tells the parent.
+  std::function<void()> fail(SessionId id, Session& session, const Status& failure);
   // Whether the session belongs to `job`, by name and token, has a reservation, and is not granted yet.
   static bool waits_for(const Session& session, const JobSpec& job);
   // Whether all members that join `job` here can receive from a multicast group.
@@ -168,6 +191,7 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   const std::shared_ptr<grpc::Channel> parent_;
   const std::unique_ptr<control::Aggregator::Stub> stub_;
   const std::string rack_;  // names this aggregator to the parent
+  const netsum_key token_key_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -187,6 +211,11 @@ class ParentRelay final : public JobService, public std::enable_shared_from_this
   std::deque<SessionId> waiting_;  // sessions that wait for slots, in order of arrival
   bool room_changed_ = false;      // since serve_waiting() last checked
   std::map<ParentJob, Grant> grants_;
+  std::deque<Task> tasks_;
+  size_t removals_ = 0;  // tasks that free room, waiting or running
+  // After halt(): what is installed is still removed, unless the dataplane does not answer.
+  bool no_more_tasks_ = false;
+  std::chrono::steady_clock::time_point tasks_end_;
 };
 
 }  // namespace netsum

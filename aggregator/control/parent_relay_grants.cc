@@ -1,6 +1,8 @@
 // The part of ParentRelay that installs jobs that the parent has granted: their slots and members here.
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "aggregator/control/parent_relay.h"
 #include "src/control/channel.h"
@@ -9,19 +11,31 @@
 
 namespace netsum {
 
-Result<control::Ready> ParentRelay::grant(Session& session, const control::Ready& ready,
-                                          const std::string& parent_peer) {
+Status ParentRelay::grant(SessionId id, Session& session, const control::Ready& ready,
+                          const std::string& parent_peer) {
   const ParentJob key{ready.job(), ready.epoch(), {ready.key_0(), ready.key_1()}};
   auto entry = grants_.find(key);
   if (entry == grants_.end()) {
-    Result<Grant> fresh = install(session, ready, parent_peer);
+    Result<Grant> fresh = prepare(session, ready, parent_peer);
     if (!fresh.ok()) return fresh.status();
     entry = grants_.emplace(key, std::move(fresh).value()).first;
+    tasks_.push_back({true, key, entry->second.job, entry->second.reservation});
+    changed_.notify_all();
   }
   Grant& grant = entry->second;
   ++grant.sessions;
   session.job = key;
+  if (!grant.installed) {
+    grant.waiting.emplace_back(id, ready);
+    return {};
+  }
+  control::Event event;
+  *event.mutable_ready() = ready_for(grant, ready);
+  session.stream->enqueue(std::move(event));
+  return {};
+}
 
+control::Ready ParentRelay::ready_for(const Grant& grant, const control::Ready& ready) const {
   JobGrant own;
   own.job = grant.job;
   own.dataplane = std::string(dataplane_->kind()) + " below " + ready.dataplane() + " at " + options_.parent;
@@ -36,7 +50,7 @@ Result<control::Ready> ParentRelay::grant(Session& session, const control::Ready
   return to_ready(own);
 }
 
-Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const control::Ready& ready,
+Result<ParentRelay::Grant> ParentRelay::prepare(const Session& session, const control::Ready& ready,
                                                 const std::string& parent_peer) {
   const Result<Membership> above = to_membership(ready, peer_address(parent_peer));
   if (!above.ok()) return above.status();
@@ -86,7 +100,6 @@ Result<ParentRelay::Grant> ParentRelay::install(const Session& session, const co
     grant.job.multicast_group = multicast_group_of(*dataplane_, grant.job.job);
   grant.job.parent = std::move(parent);
   grant.plan = above->plan.text();
-  if (Status status = dataplane_->install(grant.job); !status.ok()) return status;
   slots_.give_back(reservation.first_slot + granted, reservation.slots - granted);
   if (granted < reservation.slots) notify_room();
   reservation.slots = granted;
@@ -137,9 +150,64 @@ void ParentRelay::release(const Session& session) {
   if (!session.job) return;
   const auto entry = grants_.find(*session.job);
   if (entry == grants_.end() || --entry->second.sessions > 0) return;
-  const DataplaneJob& job = entry->second.job;
-  dataplane_->remove(job.job, job.epoch);
+  tasks_.push_back({false, entry->first, entry->second.job, entry->second.reservation});
+  ++removals_;
   grants_.erase(entry);
+  changed_.notify_all();
+}
+
+std::function<void()> ParentRelay::finish(const Task& task, const Status& installed) {
+  if (!task.install) {
+    --removals_;
+    notify_room();
+    return {};
+  }
+  const auto entry = grants_.find(task.key);
+  if (entry == grants_.end()) return {};  // all have left meanwhile
+  Grant& grant = entry->second;
+  grant.installed = installed.ok();
+  std::vector<std::shared_ptr<MemberStream>> streams;
+  std::vector<std::function<void()>> reports;
+  for (const auto& [id, ready] : std::exchange(grant.waiting, {})) {
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) continue;
+    Session& session = found->second;
+    streams.push_back(session.stream);
+    if (!installed.ok()) {
+      reports.push_back(fail(id, session, installed));
+      continue;
+    }
+    control::Event event;
+    *event.mutable_ready() = ready_for(grant, ready);
+    session.stream->enqueue(std::move(event));
+  }
+  return [streams, reports] {
+    for (const auto& stream : streams) stream->pump();
+    for (const auto& report : reports) report();
+  };
+}
+
+void ParentRelay::run_tasks() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return no_more_tasks_ || !tasks_.empty(); });
+    if (tasks_.empty() || (no_more_tasks_ && std::chrono::steady_clock::now() > tasks_end_)) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    Status installed;
+    if (task.install)
+      installed = dataplane_->install(task.job);
+    else
+      dataplane_->remove(task.job.job, task.job.epoch);
+    lock.lock();
+    const std::function<void()> then = finish(task, installed);
+    task.reservation.reset();  // with the lock held
+    if (!then) continue;
+    lock.unlock();
+    then();
+    lock.lock();
+  }
 }
 
 }  // namespace netsum

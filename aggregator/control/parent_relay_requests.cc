@@ -11,6 +11,9 @@
 namespace netsum {
 namespace {
 
+// For callers without a deadline.
+constexpr std::chrono::seconds kPlacePatience{60};
+
 // A GetPlace in progress. It ends when the call that needs it ends.
 struct PlaceCall {
   std::unique_ptr<grpc::ClientContext> context;
@@ -55,7 +58,8 @@ void ParentRelay::place(const grpc::CallbackServerContext& call, PlaceInfo own,
                         std::function<void(const Result<PlaceInfo>&)> done) {
   auto query = std::make_shared<PlaceCall>();
   query->context = grpc::ClientContext::FromCallbackServerContext(call);
-  query->context->set_deadline(call.deadline() - std::chrono::milliseconds(kHeadStartMs));
+  query->context->set_deadline(std::min(call.deadline() - std::chrono::milliseconds(kHeadStartMs),
+                                        std::chrono::system_clock::now() + kPlacePatience));
   query->context->set_wait_for_ready(true);  // as for Join
   query->request.set_aggregator_token(options_.parent_token);
   call_began();

@@ -44,7 +44,14 @@ bool ParentRelay::serve_waiting(std::unique_lock<std::mutex>& lock, int64_t now_
       Session& session = sessions_.at(id);
       auto reservation = reserve(session.spec, is_next);
       is_next &= reservation.ok();
-      if (!reservation.ok()) continue;
+      if (!reservation.ok() && (removals_ > 0 || may_wait(session.spec))) continue;
+      if (!reservation.ok()) {
+        // It was to wait until jobs that had ended were removed, and no longer.
+        ended.push_back(session.stream);
+        session.stream->enqueue_end(to_rpc_status(reservation.status()));
+        forget_waiting(id);
+        continue;
+      }
       std::erase(waiting_, id);
       starts.push_back(admit(session, std::move(reservation).value()));
     }

@@ -1,8 +1,11 @@
 #include "aggregator/control/request_checks.h"
 
-#include <bit>
+#include <cstdio>
+#include <cstring>
 
 #include "src/base/text.h"
+#include "src/job/place_path.h"
+#include "src/plan/job_plan.h"
 #include "wire/ids.h"
 #include "wire/mtu.h"
 
@@ -49,6 +52,24 @@ MemberClaim to_member_claim(const control::MemberRequest& member) {
   return {member.job(), member.token(), member.aggregator_token(), member.rank(), member.member()};
 }
 
+uint64_t hash_of_token(const netsum_key& key, const std::string& token) {
+  netsum_sip hash = netsum_sip_begin(&key);
+  const auto word_at = [&](size_t at, size_t bytes) {
+    uint64_t word = 0;
+    std::memcpy(&word, token.data() + at, bytes);
+    return word;
+  };
+  size_t at = 0;
+  for (; at + 8 <= token.size(); at += 8) netsum_sip_word(&hash, word_at(at, 8));
+  return netsum_sip_end(&hash, word_at(at, token.size() - at), static_cast<uint32_t>(token.size()));
+}
+
+std::string name_of_token(const netsum_key& key, const std::string& token) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(hash_of_token(key, token) >> 32));
+  return text;
+}
+
 Status check_member(const MemberRequest& request) {
   const std::string who = "rank " + number(request.rank);
   if (request.rank >= request.job.world_size())
@@ -61,7 +82,29 @@ Status check_member(const MemberRequest& request) {
     return status;
   if (request.rack.empty() && !request.origin.empty())
     return invalid(who + " gives an origin, which only an aggregator that joins for its ranks may do");
-  return check_text(who + "'s origin", request.origin, kMaxJobNameBytes);
+  if (Status status = check_text(who + "'s origin", request.origin, kMaxJobNameBytes); !status.ok())
+    return status;
+  if (request.liveness_us != 0 && request.liveness_us < kLeastLivenessUs)
+    return invalid(who + "'s liveness timeout is " +
+                   number(static_cast<uint64_t>(request.liveness_us) / 1000) + " ms; it must be at least " +
+                   number(kLeastLivenessUs / 1000) + " ms, or 0 for never");
+  if (Status status = check_lists(request.dataplane, who + "'s dataplane"); !status.ok()) return status;
+  return check_sharing(request);
+}
+
+Status check_sharing(const MemberRequest& request) {
+  if (!request.sharing) return {};
+  const std::string who = "rank " + number(request.rank);
+  if (const size_t bytes = request.sharing->ByteSizeLong(); bytes > kMaxSharingBytes)
+    return {ErrorCode::kResourceExhausted, who + " declares links and aggregators in " + number(bytes) +
+                                               " bytes; at most " + number(kMaxSharingBytes) +
+                                               " are possible: name fewer aggregators"};
+  std::vector<const PlaceInfo*> paths = {&request.sharing->first_place()};
+  for (const PlaceInfo& place : request.sharing->other_places()) paths.push_back(&place);
+  for (const PlaceInfo* path : paths) {
+    if (Status status = check_path(*path, who); !status.ok()) return status;
+  }
+  return plan::check_declared(request.sharing->link(), paths, who);
 }
 
 Status check_family(const MemberRequest& request, const std::vector<Address>& endpoints) {

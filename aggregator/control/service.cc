@@ -1,13 +1,20 @@
 // The gRPC service: passes calls to a JobService and reports the aggregator's status.
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <thread>
+#include <vector>
 
+#include "aggregator/control/connections.h"
 #include "aggregator/control/control_service.h"
-#include "aggregator/control/listen.h"
+#include "aggregator/control/dataplane_looks.h"
 #include "aggregator/control/local_jobs.h"
 #include "aggregator/control/parent_relay.h"
 #include "aggregator/control/request_checks.h"
@@ -25,99 +32,184 @@ namespace {
 
 // Requests of workers are much smaller.
 constexpr int kMaxRequestBytes = 64 << 10;
+// Of a connection: so many calls may take memory, some 20 KB each, before this code knows of the first. An aggregator below
+// this one has one connection for all members of its jobs (ParentRelay::kMostSessions).
+constexpr int kMaxStreamsOfConnection = 4096;
+constexpr int kMaxIdleMs = 300'000;  // of a connection without calls
+constexpr int kHandshakeTimeoutMs = 10'000;
+// gRPC then refuses connections and ends calls.
+constexpr size_t kMaxMemoryBytes = size_t{1} << 30;
 // For the last events to the members.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
 
-class Service final : public ControlService, public control::Aggregator::CallbackService {
+// All methods are served by a generic service, because only it knows of a call before its request has come.
+class Service final : public ControlService, public grpc::CallbackGenericService {
  public:
   Service(const ControlServiceOptions& options, Dataplane* dataplane, std::shared_ptr<JobService> jobs)
-      : read_timeout_(options.read_timeout),
+      : patience_(options.read_timeout),
         place_(options.place),
+        writes_events_(options.on_event != nullptr),
         dataplane_(dataplane),
-        jobs_(std::move(jobs)) {}
+        jobs_(std::move(jobs)),
+        looks_(dataplane, [jobs = jobs_.get()] { return jobs->running_jobs(); }) {}
 
   ~Service() override {
+    connections_.stop();
     jobs_->stop({ErrorCode::kAggregatorLost, "the aggregator at " + address_ + " was stopped"});
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    looks_.halt();
     jobs_->halt();
-    if (watcher_.joinable()) watcher_.join();
+    for (std::thread& thread : threads_)
+      if (thread.joinable()) thread.join();
   }
 
   Status listen(const std::string& listen, const TlsOptions& tls);
 
   std::string address() const override { return address_; }
-  AggregatorStatus status() const override;
+  AggregatorStatus status() const override { return status(*looks_.fresh()); }
   bool drain(std::chrono::milliseconds deadline) override {
     jobs_->drain();
     return jobs_->wait_until_empty(std::chrono::steady_clock::now() + bounded(deadline));
   }
 
  private:
-  grpc::ServerWriteReactor<control::Event>* Join(grpc::CallbackServerContext* context,
-                                                 const control::JoinRequest* request) override {
-    const auto stream = MemberStream::create(context, read_timeout_);
-    jobs_->join(*request, peer_address(context->peer()), stream);
-    return stream.get();
+  using Call = std::shared_ptr<MemberStream>;
+  // Answers the call, now or later.
+  using Method = void (Service::*)(grpc::CallbackServerContext* context, const Call& call,
+                                   const grpc::ByteBuffer& request);
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+  static Method method_of(const std::string& name);
+
+  void join(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void leave(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void fail(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void alive(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void get_status(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void get_place(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+  void get_topology(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request);
+
+  Status start_threads(std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor);
+  AggregatorStatus status(const DataplaneLook& look) const;
+  control::StatusReply status_reply(const DataplaneLook& look) const;
+
+  // Returns false, and ends the call, if `request` is no such message.
+  static bool parse(const grpc::ByteBuffer& request, google::protobuf::MessageLite* message,
+                    const Call& call) {
+    if (from_buffer(request, message)) return true;
+    call->enqueue_end({grpc::StatusCode::INVALID_ARGUMENT, "the request cannot be parsed"});
+    return false;
+  }
+  static void answer(const Call& call, const google::protobuf::MessageLite& reply) {
+    call->enqueue_reply(to_buffer(reply));
+    call->pump();
+  }
+  static void answer(const Call& call, const Status& status) {
+    if (status.ok()) return answer(call, control::Empty());
+    call->enqueue_end(to_rpc_status(status));
+    call->pump();
   }
 
-  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const control::MemberRequest* request,
-                                  control::Empty*) override {
-    return answer(context, jobs_->leave(to_member_claim(*request)));
-  }
-
-  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context, const control::FailRequest* request,
-                                 control::Empty*) override {
-    return answer(context,
-                  jobs_->report(to_member_claim(request->member()), from_failed(request->failure())));
-  }
-
-  grpc::ServerUnaryReactor* Alive(grpc::CallbackServerContext* context, const control::MemberRequest* request,
-                                  control::Empty*) override {
-    return answer(context, jobs_->alive(to_member_claim(*request)));
-  }
-
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const control::StatusRequest* request,
-                                      control::StatusReply* reply) override;
-
-  grpc::ServerUnaryReactor* GetPlace(grpc::CallbackServerContext* context,
-                                     const control::StatusRequest* request, PlaceInfo* reply) override {
-    const Status refusal = jobs_->check_aggregator_token(request->aggregator_token());
-    if (!refusal.ok()) return answer(context, refusal);
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    jobs_->place(*context, place_of(place_, *dataplane_), [reactor, reply](const Result<PlaceInfo>& path) {
-      if (path.ok()) *reply = *path;
-      reactor->Finish(to_rpc_status(path.status()));
-    });
-    return reactor;
-  }
-
-  grpc::ServerUnaryReactor* GetTopology(grpc::CallbackServerContext* context,
-                                        const control::TopologyRequest* request,
-                                        control::TopologyReply* reply) override {
-    Status refusal = jobs_->check_aggregator_token(request->aggregator_token());
-    if (!refusal.ok()) return answer(context, refusal);
-    Result<control::TopologyReply> topology = jobs_->topology(request->job());
-    if (!topology.ok()) return answer(context, topology.status());
-    *reply = std::move(topology).value();
-    return answer(context, {});
-  }
-
-  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, const Status& status) {
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(to_rpc_status(status));
-    return reactor;
-  }
-
-  const std::chrono::milliseconds read_timeout_;
+  const std::chrono::milliseconds patience_;
   const PlaceInfo place_;
+  const bool writes_events_;
   Dataplane* const dataplane_;
   const std::shared_ptr<JobService> jobs_;
+  const std::shared_ptr<CallLimits> limits_ = std::make_shared<CallLimits>();
+  mutable DataplaneLooks looks_;
   std::string address_;
   forked_children::TcpSockets sockets_;  // the process of an embedded service may fork
+  Connections connections_;
   std::unique_ptr<grpc::Server> server_;
-  std::thread watcher_;
+  std::vector<std::thread> threads_;
 };
+
+Service::Method Service::method_of(const std::string& name) {
+  static const std::map<std::string, Method> methods = {
+      {"/netsum.control.Aggregator/Join", &Service::join},
+      {"/netsum.control.Aggregator/Leave", &Service::leave},
+      {"/netsum.control.Aggregator/Fail", &Service::fail},
+      {"/netsum.control.Aggregator/Alive", &Service::alive},
+      {"/netsum.control.Aggregator/GetStatus", &Service::get_status},
+      {"/netsum.control.Aggregator/GetPlace", &Service::get_place},
+      {"/netsum.control.Aggregator/GetTopology", &Service::get_topology}};
+  const auto found = methods.find(name);
+  return found == methods.end() ? nullptr : found->second;
+}
+
+grpc::ServerGenericBidiReactor* Service::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  const auto refuse = [&](grpc::Status status) {
+    const Call call = MemberStream::create(context, patience_, nullptr, nullptr);
+    call->enqueue_end(std::move(status));
+    call->pump();
+    return call.get();
+  };
+  const Method method = method_of(context->method());
+  if (method == nullptr) return refuse({grpc::StatusCode::UNIMPLEMENTED, "there is no such method"});
+  Address peer = peer_address(context->peer());
+  peer.port = 0;
+  std::unique_ptr<CallLimits::Ticket> ticket = limits_->take(peer.valid() ? peer.to_string() : "");
+  if (ticket == nullptr)
+    return refuse(to_rpc_status({ErrorCode::kResourceExhausted,
+                                 "too many calls to this aggregator are in progress, from this address (" +
+                                     std::to_string(CallLimits::kMostOfOnePeer) + ") or from all (" +
+                                     std::to_string(CallLimits::kMost) + ")"}));
+  const auto on_request = [this, context, method](const Call& call, const grpc::ByteBuffer& request) {
+    (this->*method)(context, call, request);
+  };
+  return MemberStream::create(context, patience_, on_request, std::move(ticket)).get();
+}
+
+void Service::join(grpc::CallbackServerContext* context, const Call& call, const grpc::ByteBuffer& request) {
+  control::JoinRequest message;
+  if (!parse(request, &message, call)) return;
+  call->release_ticket();
+  jobs_->join(message, peer_address(context->peer()), call);
+}
+
+void Service::leave(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
+  control::MemberRequest message;
+  if (parse(request, &message, call)) answer(call, jobs_->leave(to_member_claim(message)));
+}
+
+void Service::fail(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
+  control::FailRequest message;
+  if (!parse(request, &message, call)) return;
+  answer(call, jobs_->report(to_member_claim(message.member()), from_failed(message.failure())));
+}
+
+void Service::alive(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
+  control::MemberRequest message;
+  if (parse(request, &message, call)) answer(call, jobs_->alive(to_member_claim(message)));
+}
+
+void Service::get_status(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
+  control::StatusRequest message;
+  if (!parse(request, &message, call)) return;
+  if (Status refusal = jobs_->check_aggregator_token(message.aggregator_token()); !refusal.ok())
+    return answer(call, refusal);
+  looks_.recent([this, call](const DataplaneLooks::Look& look) { answer(call, status_reply(*look)); });
+}
+
+void Service::get_place(grpc::CallbackServerContext* context, const Call& call,
+                        const grpc::ByteBuffer& request) {
+  control::StatusRequest message;
+  if (!parse(request, &message, call)) return;
+  if (Status refusal = jobs_->check_aggregator_token(message.aggregator_token()); !refusal.ok())
+    return answer(call, refusal);
+  jobs_->place(*context, place_of(place_, *dataplane_), [call](const Result<PlaceInfo>& path) {
+    path.ok() ? answer(call, *path) : answer(call, path.status());
+  });
+}
+
+void Service::get_topology(grpc::CallbackServerContext*, const Call& call, const grpc::ByteBuffer& request) {
+  control::TopologyRequest message;
+  if (!parse(request, &message, call)) return;
+  if (Status refusal = jobs_->check_aggregator_token(message.aggregator_token()); !refusal.ok())
+    return answer(call, refusal);
+  const Result<control::TopologyReply> topology = jobs_->topology(message.job());
+  topology.ok() ? answer(call, *topology) : answer(call, topology.status());
+}
 
 Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const TlsOptions& tls) {
   const auto invalid = [](const char* what) { return Status(ErrorCode::kInvalidArgument, what); };
@@ -141,13 +233,15 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   if (!address.ok()) return address.status();
   const auto creds = credentials(tls);
   if (!creds.ok()) return creds.status();
-  if (Status status = check_listen(*address); !status.ok()) return status;
+  if (Status status = connections_.listen(*address); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(address->to_string(), *creds, &port);
-  // By default, gRPC shares the port with other processes that listen on it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *creds);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.SetResourceQuota(grpc::ResourceQuota("netsum control").Resize(kMaxMemoryBytes));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -155,11 +249,9 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveTimeMs / 2);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-  builder.RegisterService(this);
+  builder.RegisterCallbackGenericService(this);
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port == 0) {
-    server_.reset();
-    if (Status status = check_listen(*address); !status.ok()) return status;  // another process was faster
+  if (server_ == nullptr) {
     return {
         ErrorCode::kInvalidArgument,
         "cannot serve on " + listen +
@@ -168,23 +260,40 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
                            : ": gRPC gave no reason")};
   }
   const bool v6 = parts->host.find(':') != std::string::npos;
-  sockets_ = forked_children::TcpSockets::with_local_port(static_cast<uint16_t>(port));
-  address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(port);
-  return start_thread(
-      "for deadlines", [jobs = jobs_] { jobs->watch_deadlines(); }, &watcher_);
+  sockets_ = forked_children::TcpSockets::with_local_port(connections_.port());
+  address_ = (v6 ? "[" + parts->host + "]" : parts->host) + ":" + std::to_string(connections_.port());
+  return start_threads(std::move(acceptor));
 }
 
-AggregatorStatus Service::status() const {
+Status Service::start_threads(std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor) {
+  const auto start = [this](const char* what, std::function<void()> run) {
+    return start_thread(what, std::move(run), &threads_.emplace_back());
+  };
+  if (Status status = start("for deadlines", [jobs = jobs_] { jobs->watch_deadlines(); }); !status.ok())
+    return status;
+  // The shards that members bring do not block, because this process does not call them.
+  if (!dataplane_->limits().members_bring_shards) {
+    if (Status status = start("for jobs that start", [jobs = jobs_] { jobs->run_tasks(); }); !status.ok())
+      return status;
+  }
+  if (writes_events_) {
+    if (Status status = start("for events", [jobs = jobs_] { jobs->write_events(); }); !status.ok())
+      return status;
+  }
+  return start("for connections", [this, acceptor] { connections_.accept_for(*acceptor); });
+}
+
+AggregatorStatus Service::status(const DataplaneLook& look) const {
   AggregatorStatus status;
   status.version = NETSUM_VERSION_STRING;
-  status.jobs = jobs_->jobs();
+  status.jobs = jobs_->jobs(look.jobs);
   status.draining = jobs_->draining();
   status.unix_time_ms = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
                                                   std::chrono::system_clock::now().time_since_epoch())
                                                   .count());
   for (const Address& endpoint : dataplane_->endpoints())
     status.data_addresses.push_back(endpoint.to_string());
-  for (const DataplanePort& port : dataplane_->ports()) {
+  for (const DataplanePort& port : look.ports) {
     status.ports.push_back({.address = split_host_port(port.address.to_string())->host,
                             .link_rate_bps = port.rate_bps,
                             .packets_received = port.packets_received,
@@ -192,33 +301,30 @@ AggregatorStatus Service::status() const {
                             .packets_sent = port.packets_sent,
                             .bytes_sent = port.bytes_sent});
   }
-  status.counters = dataplane_->counters();
+  status.counters = look.counters;
   for (AggregatorCounter& counter : jobs_->failures()) status.counters.push_back(std::move(counter));
   status.dataplane = dataplane_->kind();
   status.verify_modes = verify_modes_of(dataplane_->limits().capabilities);
   status.slots_per_core = dataplane_->limits().slots_per_stripe;
-  status.slots_free = dataplane_->free_slots();
+  status.slots_free = look.free_slots;
   return status;
 }
 
-grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* context,
-                                             const control::StatusRequest* request,
-                                             control::StatusReply* reply) {
-  if (Status refusal = jobs_->check_aggregator_token(request->aggregator_token()); !refusal.ok())
-    return answer(context, refusal);
-  const AggregatorStatus now = status();
-  reply->set_version(now.version);
-  reply->set_protocol_version(NETSUM_VERSION);
-  reply->set_dataplane(now.dataplane);
-  reply->set_payload_bytes(jobs_->payload_limit());
-  reply->set_unix_time_ms(now.unix_time_ms);
-  reply->set_draining(now.draining);
-  reply->set_slots_per_core(now.slots_per_core);
-  reply->set_slots_free(now.slots_free);
-  for (const std::string& endpoint : now.data_addresses) reply->add_data_endpoints(endpoint);
-  for (const std::string& mode : now.verify_modes) reply->add_verify_modes(mode);
+control::StatusReply Service::status_reply(const DataplaneLook& look) const {
+  const AggregatorStatus now = status(look);
+  control::StatusReply reply;
+  reply.set_version(now.version);
+  reply.set_protocol_version(NETSUM_VERSION);
+  reply.set_dataplane(now.dataplane);
+  reply.set_payload_bytes(jobs_->payload_limit());
+  reply.set_unix_time_ms(now.unix_time_ms);
+  reply.set_draining(now.draining);
+  reply.set_slots_per_core(now.slots_per_core);
+  reply.set_slots_free(now.slots_free);
+  for (const std::string& endpoint : now.data_addresses) reply.add_data_endpoints(endpoint);
+  for (const std::string& mode : now.verify_modes) reply.add_verify_modes(mode);
   for (const AggregatorPortStatus& port : now.ports) {
-    control::PortStatus& entry = *reply->add_ports();
+    control::PortStatus& entry = *reply.add_ports();
     entry.set_address(port.address);
     entry.set_link_rate_bps(port.link_rate_bps);
     entry.set_packets_received(port.packets_received);
@@ -227,7 +333,7 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     entry.set_bytes_sent(port.bytes_sent);
   }
   for (const AggregatorJobStatus& job : now.jobs) {
-    control::JobStatus& entry = *reply->add_jobs();
+    control::JobStatus& entry = *reply.add_jobs();
     entry.set_name(job.name);
     entry.set_world_size(static_cast<uint32_t>(job.world_size));
     for (const int rank : job.joined) entry.add_joined(static_cast<uint32_t>(rank));
@@ -244,13 +350,14 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     entry.set_delivery(job.delivery);
     entry.set_plan(job.plan);
     entry.set_verify(job.verify);
+    entry.set_id(job.id);
   }
   for (const AggregatorCounter& counter : now.counters) {
-    control::Counter& entry = *reply->add_counters();
+    control::Counter& entry = *reply.add_counters();
     entry.set_name(counter.name);
     entry.set_value(counter.value);
   }
-  return answer(context, {});
+  return reply;
 }
 
 Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions& options,
@@ -258,8 +365,11 @@ Result<std::shared_ptr<JobService>> make_job_service(const ControlServiceOptions
   const auto join_timeout = bounded(options.join_timeout);
   if (options.parent.empty()) {
     return std::shared_ptr<JobService>(std::make_shared<LocalJobs>(
-        JobTableOptions{options.token, options.max_jobs, std::chrono::microseconds(join_timeout).count(),
-                        options.place},
+        JobTableOptions{.token = options.token,
+                        .max_jobs = options.max_jobs,
+                        .join_timeout_us = std::chrono::microseconds(join_timeout).count(),
+                        .place = options.place,
+                        .tenant = options.tenant},
         dataplane, options.on_event));
   }
   auto channel = make_channel(options.parent, options.tls);

@@ -41,6 +41,7 @@ AggregatorJobStatus from_job(const control::JobStatus& job) {
   status.delivery = text(job.delivery());
   status.plan = text(job.plan());
   status.verify = text(job.verify());
+  status.id = text(job.id());
   return status;
 }
 

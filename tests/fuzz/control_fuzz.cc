@@ -2,6 +2,7 @@
 // as bytes of their messages, while a job of others runs. Nothing aborts; the other job never hears of it; whatever
 // has been taken is there again when everybody has gone.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -47,7 +48,8 @@ class Input {
     return choices[byte() % N];
   }
   std::string bytes() {
-    const size_t size = std::min<size_t>(byte(), static_cast<size_t>(end_ - data_));
+    const size_t asked = byte();
+    const size_t size = std::min(asked, static_cast<size_t>(end_ - data_));
     std::string text(reinterpret_cast<const char*>(data_), size);
     data_ += size;
     return text;
@@ -142,21 +144,53 @@ class Run {
     return request;
   }
 
+  double some_number() {
+    static const double kNumbers[] = {0,    1e9,    1e10, 1,    -1,       1e300, 5e-324, 1e-300,
+                                      1e18, 1.1e18, 1e3,  1e14, INFINITY, NAN,   999,    1};
+    return input_.pick(kNumbers);
+  }
+
+  Capabilities structured_capabilities() {
+    Capabilities can = input_.byte() & 1 ? standard_capabilities(1440) : Capabilities();
+    const uint8_t odd = input_.byte();
+    if (odd & 1) can.add_formats(input_.byte());
+    if (odd & 2) can.add_byte_orders(input_.byte());
+    if (odd & 4) can.add_tags(input_.byte());
+    if (odd & 8) can.set_payload_bytes(input_.byte() * 32u);
+    if (odd & 16) can.set_max_members(input_.byte());
+    can.set_multicast(odd & 32);
+    can.set_no_lanes(odd & 64);
+    can.set_brief(odd & 128);
+    if (odd == 255)
+      for (uint32_t i = 0; i < 300; ++i) can.add_formats(i);
+    return can;
+  }
+
   // Aggregators below each other, or beside each other where only one can be.
   PlaceInfo structured_place() {
-    static const double kRates[] = {0, 1e9, 1e10, 1, -1, 1e300};
     PlaceInfo top;
     PlaceInfo* place = &top;
-    for (int levels = input_.byte() % 8;; --levels) {
+    for (int levels = input_.byte() % 10;; --levels) {
       const uint8_t odd = input_.byte();
       place->set_id(odd % 4);
       place->set_address(odd & 4 ? input_.bytes() : "10.0.0.8:5151");
       place->set_cores(odd & 8 ? input_.byte() : 2);
       place->set_stripes(odd & 16 ? input_.byte() : 2);
       if (odd & 32) place->set_kind(PlaceInfo::SWITCH);
-      if (odd & 64) place->mutable_uplink()->set_in_bps(input_.pick(kRates));
-      if (odd & 64) place->mutable_uplink()->set_out_bps(input_.pick(kRates));
-      if (odd & 128) place->add_ports()->mutable_link()->set_in_bps(input_.pick(kRates));
+      if (odd & 64) place->mutable_uplink()->set_in_bps(some_number());
+      if (odd & 64) place->mutable_uplink()->set_out_bps(some_number());
+      for (int ports = odd & 128 ? input_.byte() % 80 : 0; ports > 0; --ports) {
+        place->add_ports()->mutable_link()->set_in_bps(some_number());
+        place->mutable_ports(place->ports_size() - 1)->mutable_link()->set_out_bps(some_number());
+        if (odd & 4) place->mutable_ports(0)->set_address(input_.bytes());
+      }
+      const uint8_t more = input_.byte();
+      if (more & 1) place->set_adds_per_second(some_number());
+      if (more & 2) place->set_stream_bps(some_number());
+      if (more & 4) place->set_ranks(more & 8 ? 0xFFFFFFFF : input_.byte());
+      place->set_multicast(more & 16);
+      if (more & 32) place->set_cores(0xFFFFFFFF);
+      if (more & 64) place->set_stripes(0xFFFFFFFF);
       if (levels == 0) return top;
       if (odd == 255) place->add_below();
       place = place->add_below();
@@ -168,7 +202,9 @@ class Run {
     const uint8_t how = input_.byte();
     if (how & 1) *sharing.mutable_first_place() = structured_place();
     for (int others = how >> 1 & 3; others > 0; --others) *sharing.add_other_places() = structured_place();
-    if (how & 8) sharing.mutable_link()->set_in_bps(1e9);
+    if (how & 8) sharing.mutable_link()->set_in_bps(some_number());
+    if (how & 16) sharing.mutable_link()->set_out_bps(some_number());
+    for (int empty = how == 255 ? 100 : 0; empty > 0; --empty) sharing.add_other_places();
     return sharing;
   }
 
@@ -198,7 +234,19 @@ class Run {
     }
     if (more & 16) request.set_deadline_ms(input_.pick(kTimes));
     if (more & 32) request.set_liveness_ms(input_.pick(kTimes));
-    if (more & 64) request.set_host(input_.bytes());
+    if (more & 64) {
+      const uint8_t odd = input_.byte();
+      if (odd & 1) request.set_host(input_.bytes());
+      if (odd & 2) *request.mutable_dataplane() = structured_capabilities();
+      if (odd & 4) *job.mutable_needs() = structured_capabilities();
+      if (odd & 8) job.set_verify(input_.pick(kCounts));
+      if (odd & 16) request.set_completed(input_.pick(kIds));
+      if (odd & 32) request.set_shard_job(input_.pick(kSlotCounts));
+      if (odd & 64) request.set_shard_slots(input_.pick(kSlotCounts));
+      if (odd & 128) request.set_shard_payload_bytes(input_.pick(kSlotCounts));
+      request.set_multicast(odd & 3);
+      job.set_predict_scales(odd & 5);
+    }
     if (more & 128) {
       const uint8_t odd = input_.byte();
       request.set_rack(odd & 1 ? input_.bytes() : "rack");
@@ -211,6 +259,19 @@ class Run {
       if (odd & 128) request.set_rank(input_.pick(kCounts));
     }
     return request;
+  }
+
+  // All ranks of a job, which differ in nothing but their ranks or, for some, in what they declare.
+  void join_whole_job() {
+    control::JoinRequest request = structured_join();
+    const uint32_t ranks = 1 + input_.byte() % NETSUM_MAX_MEMBERS;
+    request.mutable_job()->set_world_size(ranks);
+    const int differs = input_.byte();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      request.set_rank(rank);
+      if (rank == static_cast<uint32_t>(differs)) *request.mutable_sharing() = structured_sharing();
+      join(request);
+    }
   }
 
   bool join(const control::JoinRequest& message, bool others = false) {
@@ -258,8 +319,10 @@ class Run {
   }
 
   void step() {
-    switch (input_.byte() % 11) {
+    switch (input_.byte() % 12) {
       case 0:
+        join_whole_job();
+        return;
       case 1:
       case 2:
         join(structured_join());

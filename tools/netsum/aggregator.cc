@@ -183,6 +183,14 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
                    "dropped (drop_over_rate), and the members slow down as after loss. 0: no limit")
       ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))
       ->capture_default_str();
+  app_->add_option("--tenant-jobs", options_.tenant_jobs,
+                   "Quota: jobs at the same time whose first rank has joined from one address; 0: no limit")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app_->add_option("--tenant-slots", options_.tenant_slots,
+                   "Quota: slots per core of these jobs together, with 16 of each for scales; 0: no limit")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
   app_->add_option("--mtu", options_.mtu, "Largest IP packet accepted, in bytes")
       ->check(CLI::Range(576, 9000))
       ->capture_default_str();
@@ -338,6 +346,7 @@ int AggregatorCommand::drain(Aggregator& aggregator, const StopSignals& signals,
   while (!done) {
     if (signals.wait(milliseconds(50)) != 0) {
       log.warn("second signal: stopping at once");
+      log.flush();
       // The drainer cannot be interrupted; members see their connections close, as after any death.
       std::_Exit(kExitUndrained);
     }

@@ -32,6 +32,8 @@ Words words(AggregatorEvent::Kind kind) {
       return {"join refused", nullptr};
     case AggregatorEvent::Kind::kDraining:
       return {"draining", nullptr};
+    case AggregatorEvent::Kind::kEventsLeftOut:
+      return {"events left out", nullptr};
   }
   return {"unknown event", nullptr};
 }
@@ -53,7 +55,8 @@ void log_event(const AggregatorEvent& event, Log* log) {
   if (!event.plan.empty()) fields["plan"] = event.plan;
   const bool trouble = event.kind == AggregatorEvent::Kind::kMemberLost ||
                        event.kind == AggregatorEvent::Kind::kJobFailed ||
-                       event.kind == AggregatorEvent::Kind::kJoinRefused;
+                       event.kind == AggregatorEvent::Kind::kJoinRefused ||
+                       event.kind == AggregatorEvent::Kind::kEventsLeftOut;
   if (trouble) {
     log->warn(message, fields);
   } else {
@@ -62,7 +65,7 @@ void log_event(const AggregatorEvent& event, Log* log) {
 }
 
 void WaitLog::look(const AggregatorStatus& status) {
-  std::map<std::string, std::string> now;
+  std::map<Job, std::string> now;
   for (const AggregatorJobStatus& job : status.jobs) {
     if (job.state != "running" || job.waiting_for.empty() || job.waiting_ms < kLongWaitMs) continue;
     std::string ranks;
@@ -70,13 +73,13 @@ void WaitLog::look(const AggregatorStatus& status) {
       if (!ranks.empty()) ranks += ',';
       ranks += std::to_string(rank);
     }
-    std::string& known = waiting_[job.name];
+    std::string& known = waiting_[{job.name, job.id}];
     if (known != ranks)
       log_->warn("job waits", {{"job", job.name}, {"ranks", ranks}, {"ms", job.waiting_ms}});
-    now[job.name] = ranks;
+    now[{job.name, job.id}] = ranks;
   }
   for (const AggregatorJobStatus& job : status.jobs) {
-    const bool waited = waiting_.contains(job.name) && !now.contains(job.name);
+    const bool waited = waiting_.contains({job.name, job.id}) && !now.contains({job.name, job.id});
     if (waited && job.state == "running") log_->info("job goes on", {{"job", job.name}});
   }
   waiting_ = std::move(now);

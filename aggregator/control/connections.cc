@@ -1,0 +1,134 @@
+#include "aggregator/control/connections.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace netsum {
+namespace {
+
+Status cannot_listen(const Address& address, int error) {
+  const std::string what = "cannot listen on " + address.to_string() + ": ";
+  switch (error) {
+    case EADDRINUSE:
+      return {ErrorCode::kAddressInUse,
+              what + "another process uses this port; is an aggregator running there?"};
+    case EADDRNOTAVAIL:
+      return {ErrorCode::kInvalidArgument, what + "this host has no such address"};
+    case EACCES:
+      return {ErrorCode::kPermissionDenied,
+              what + std::strerror(error) + "; ports below 1024 need privileges"};
+    default:
+      return {ErrorCode::kInvalidArgument, what + std::strerror(error)};
+  }
+}
+
+// Returns 0 or errno.
+int open_at(const Address& address, FileDescriptor* listening) {
+  sockaddr_storage storage{};
+  const uint32_t length = address.to_sockaddr(&storage);
+  FileDescriptor fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return errno;
+  // So that closing connections of an earlier process do not count as in use.
+  const int on = 1, off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (address.family == 6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length) != 0 ||
+      ::listen(fd.get(), SOMAXCONN) != 0)
+    return errno;
+  *listening = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+bool Connections::Open::is_open() const {
+  struct stat now {};
+  return ::fstat(fd, &now) == 0 && now.st_ino == socket;
+}
+
+Status Connections::listen(const Address& address) {
+  stop_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC));
+  if (!stop_.valid()) return cannot_listen(address, errno);
+  // A wildcard is that of both versions of IP, where the host has both.
+  Address both = address;
+  if (address.is_wildcard()) {
+    both = Address();
+    both.family = 6;
+    both.port = address.port;
+  }
+  int error = open_at(both, &listening_);
+  if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) error = open_at(address, &listening_);
+  if (error != 0) return cannot_listen(address, error);
+  sockaddr_storage bound{};
+  socklen_t length = sizeof bound;
+  ::getsockname(listening_.get(), reinterpret_cast<sockaddr*>(&bound), &length);
+  port_ = Address::from_sockaddr(bound).port;
+  return {};
+}
+
+void Connections::forget_closed(std::vector<Open>* connections) {
+  count_ -= std::erase_if(*connections, [](const Open& connection) { return !connection.is_open(); });
+}
+
+bool Connections::has_room_for(const std::string& peer) {
+  if (count_ >= kMost) {
+    for (auto& [other, connections] : open_) forget_closed(&connections);
+    std::erase_if(open_, [](const auto& entry) { return entry.second.empty(); });
+  }
+  const auto found = open_.find(peer);
+  if (found != open_.end() && found->second.size() >= kMostOfOnePeer) forget_closed(&found->second);
+  return count_ < kMost && (found == open_.end() || found->second.size() < kMostOfOnePeer);
+}
+
+void Connections::accept_for(grpc::experimental::ExternalConnectionAcceptor& acceptor) {
+  pollfd ready[] = {{listening_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  while (true) {
+    ready[0].events = POLLIN;
+    ::poll(ready, 2, -1);
+    if (ready[1].revents != 0) {
+      listening_ = FileDescriptor();  // refuses those who come now
+      return;
+    }
+    sockaddr_storage from{};
+    socklen_t length = sizeof from;
+    const int fd = ::accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from), &length,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      // Without file descriptors or memory, the connection stays in the queue.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        ::poll(&ready[1], 1, 100);
+      continue;
+    }
+    Address address = Address::from_sockaddr(from);
+    address.port = 0;
+    const std::string peer = address.to_string();
+    struct stat socket {};
+    if (!has_room_for(peer) || ::fstat(fd, &socket) != 0) {
+      ::close(fd);
+      continue;
+    }
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    open_[peer].push_back({fd, socket.st_ino});
+    ++count_;
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening_.get();
+    connection.fd = fd;
+    acceptor.HandleNewConnection(&connection);
+  }
+}
+
+void Connections::stop() {
+  const uint64_t one = 1;
+  if (stop_.valid()) static_cast<void>(::write(stop_.get(), &one, sizeof one));
+}
+
+}  // namespace netsum
