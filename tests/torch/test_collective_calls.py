@@ -162,9 +162,9 @@ def with_checking_layer():
 @pytest.mark.network
 def test_checking_layer_of_pytorch():
     """PyTorch reads the variable when it is imported."""
-    script = "import test_collective_calls\ntest_collective_calls.with_checking_layer()"
     folder = str(pathlib.Path(__file__).parent)
-    result = ranks.run_script(script, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "PYTHONPATH": folder})
+    script = f"import sys\nsys.path.insert(0, {folder!r})\nimport test_collective_calls as t\nt.with_checking_layer()"
+    result = ranks.run_script(script, env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
     assert result.returncode == 0, result.stderr
 
 
