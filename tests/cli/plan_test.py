@@ -44,6 +44,11 @@ BAD_FILES = [
     (WORKERS + "places:\n  - {name: s, links: []}\n", 4, ["'links:' is empty"]),
     (WORKERS + "places:\n  - {name: s, link: 1G, slots: {count: 5}}\n", 4, ["'slots:' needs 'bytes:'"]),
     (WORKERS + "places:\n  - {name: s, link: 1G, adds: 0}\n", 4, ["'adds: 0'", "above 0"]),
+    (
+        WORKERS + "places:\n  - {name: s, link: 1G, adds: 1e-300}\n",
+        None,
+        ["'s'", "additions per second is 1e-300", "0 for no limit"],
+    ),
     (WORKERS + "racks:\n  - {name: r}\n", 4, ["'r'", "no 'uplink:'"]),
     (
         WORKERS + "racks:\n  - {name: a, uplink: 1G, inside: b}\n  - {name: b, uplink: 1G, inside: a}\n",
