@@ -21,8 +21,8 @@ constexpr Call kReduce{OpType::REDUCE, "reduce", "netsum:reduce"};
 constexpr Call kReduceScatter{OpType::REDUCE_SCATTER, "reduce_scatter", "netsum:reduce_scatter"};
 constexpr Call kReduceScatterTensor{OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
                                     "netsum:reduce_scatter"};
-constexpr Call kReduceScatterTensorCoalesced{OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-                                             "reduce_scatter_tensor_coalesced", "netsum:reduce_scatter"};
+constexpr Call kReduceScatterTensorCoalesced{OpType::COALESCED, "reduce_scatter_tensor_coalesced",
+                                             "netsum:reduce_scatter"};
 constexpr Call kBroadcast{OpType::BROADCAST, "broadcast", "netsum:broadcast"};
 constexpr Call kAllGather{OpType::ALLGATHER, "all_gather", "netsum:all_gather"};
 constexpr Call kAllGatherIntoTensor{OpType::_ALLGATHER_BASE, "all_gather_into_tensor", "netsum:all_gather"};
