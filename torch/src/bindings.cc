@@ -360,6 +360,7 @@ void bind_process_group(py::module_& module) {
            })
       .def("error", &error_of)
       .def_property_readonly("job", &ProcessGroupNetsum::job)
+      .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",
                              [](const ProcessGroupNetsum& group) { return group.stats().metrics_address; })
       .def_property_readonly("store", &ProcessGroupNetsum::store)

@@ -69,6 +69,7 @@ class ProcessGroupNetsum : public c10d::Backend {
   CallCounts calls() const;
 
   c10::intrusive_ptr<c10d::Store> store() const { return store_; }
+  bool sums_only() const { return sums_only_; }  // the communicator reduces by sums and means only
   const std::string& job() const { return job_; }
   std::chrono::milliseconds timeout() const { return options_->timeout; }
 

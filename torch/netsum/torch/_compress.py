@@ -205,16 +205,12 @@ class Compression:
         self._pass.set_agreed()
 
     def _check_maxima(self):
-        """The job computes none if its sums are verified: told here, not in the backward pass."""
-        try:
-            dist.all_reduce(torch.zeros(1), dist.ReduceOp.MAX, group=self._group)
-        except _C.Error as error:
-            if error.code != "unsupported":
-                raise
+        """Told here, on all ranks, not in the backward pass."""
+        if _group.backend_of(self._group).sums_only:
             raise ValueError(
-                f"compression: the ranks must agree on maxima, such as common scales, which this job does not compute ({error}). "
-                "Use a method without them, such as 'bf16' or 'topk', or set NETSUM_VERIFY=packet"
-            ) from error
+                "compression: the ranks must agree on maxima, such as common scales, which a job that verifies its sums does not "
+                "compute in the network. Use a method without them, such as 'bf16' or 'topk', or set NETSUM_VERIFY=packet"
+            )
 
     def _watched(self, future):
         self._pass.started()
