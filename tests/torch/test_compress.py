@@ -600,7 +600,9 @@ def test_a_state_of_another_model_is_refused_by_name_and_shape():
         with pytest.raises(ValueError, match=r"lacks deep.weight, and has x.weight besides"):
             state.load_state_dict(saved)
         saved = netsum.torch.Compression(Chosen(), "dgc").state_dict()
-        with pytest.raises(ValueError, match=r"is one of 'topk .*, memory dgc, .*, and this is 'topk .*, memory residual, "):
+        with pytest.raises(
+            ValueError, match=r"is one of 'topk .*, memory dgc, .*, and this is 'topk .*, memory residual, "
+        ):
             state.load_state_dict(saved)
         with pytest.raises(ValueError, match="version None"):
             state.load_state_dict({})
