@@ -97,11 +97,15 @@ class Rack:
         return [default, *(one for one in others if one != default)]
 
     def set_congestion_control(self, name):
-        """Of the connections that the workers make from then on."""
+        """Of the connections that the workers make from then on: by their routes, because in a namespace the sysctl takes only
+        what the host's allows."""
         for worker in range(self.workers):
-            space = f"netsum-{self.name}-w{worker}"
-            write = ["ip", "netns", "exec", space, "sysctl", "-q", "-w", f"net.ipv4.tcp_congestion_control={name}"]
-            subprocess.run(write, capture_output=True, check=True)
+            ip = ["ip", "-n", f"netsum-{self.name}-w{worker}", "route"]
+            shown = subprocess.run([*ip, "show", "dev", "eth0"], capture_output=True, text=True, check=True).stdout
+            for route in shown.splitlines():
+                words = route.partition(" congctl ")[0].split()
+                change = [*ip, "change", *words, "dev", "eth0", "congctl", name]
+                subprocess.run(change, capture_output=True, text=True, check=True)
 
     def status(self):
         listed = subprocess.run([self.netsum, "rack", "status", "--json"], capture_output=True, check=True)

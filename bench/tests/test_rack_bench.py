@@ -1,6 +1,8 @@
 """The benchmarks themselves: the clock rule, the arithmetic of the tables, and small real runs."""
 
+import os
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,7 @@ from netsum_bench import (
     loss_bench,
     machine,
     one_host,
+    rack,
     rack_bench,
     rack_report,
     records,
@@ -240,6 +243,34 @@ def test_every_congestion_control_is_tried_on_lossy_links(monkeypatch):
     assert rack.controls == ["bbr", "cubic"], "the default is that of all other connections"
     gloo.close()
     assert all(ranks.closed for ranks in opened)
+
+
+@needs_root
+def test_workers_connect_with_the_congestion_control_that_is_set():
+    made = object.__new__(rack.Rack)
+    made.name, made.workers = f"cc{os.getpid()}", 1
+    space, peer = f"netsum-{made.name}-w0", f"netsum-{made.name}-peer"
+
+    def ip(*words):
+        return subprocess.run(["ip", *words], capture_output=True, text=True, check=True).stdout
+
+    try:
+        ip("netns", "add", space)
+        ip("netns", "add", peer)
+        ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer)
+        for namespace, address in ((space, "10.77.0.1/16"), (peer, "10.77.0.2/16")):
+            ip("-n", namespace, "addr", "add", address, "dev", "eth0")
+            ip("-n", namespace, "link", "set", "eth0", "up")
+        default, *others = made.congestion_controls()
+        asks = "import socket; s = socket.socket(); s.setblocking(False); s.connect_ex(('10.77.0.2', 9)); print(s.getsockopt(6, 13, 16))"
+        for control in (*others, default):
+            made.set_congestion_control(control)
+            used = ip("netns", "exec", space, sys.executable, "-c", asks)
+            assert control in used, f"{control}: {used}"
+        assert ip("-n", space, "route", "show", "dev", "eth0").count("congctl") == 1
+    finally:
+        for namespace in (space, peer):
+            subprocess.run(["ip", "netns", "del", namespace], capture_output=True, check=False)
 
 
 def test_settings_of_open_mpi_in_the_shell_have_no_effect(monkeypatch):
