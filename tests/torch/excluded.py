@@ -3,7 +3,6 @@
 Not listed: tests that PyTorch itself marks as skipped for Gloo, as NCCL's or as broken; those carry PyTorch's reason.
 """
 
-NEEDS_GPUS = "it uses GPUs themselves, not only tensors on them"
 NEEDS_EIGHT_RANKS = "PyTorch skips it below eight ranks"
 
 _BY_NAME = "torch.distributed.monitored_barrier() refuses every backend that is not named gloo"
@@ -166,13 +165,17 @@ _FAIL_ON_CPU = {
     "test_ddp_native_mixed_precision_grad_as_bucket_view_set_grad_to_none": _EVENTS,
     "test_ddp_native_mixed_precision_no_grad_as_bucket_view_no_set_grad_none": _EVENTS,
     "test_ddp_native_mixed_precision_no_grad_as_bucket_view_set_grad_to_none": _EVENTS,
+    "test_ddp_uneven_inputs": "its convolutions take minutes on a processor",
     "test_ddp_uneven_inputs_stop_iteration_sync_bn": _SYNC_BATCH_NORM,
     "test_monitored_barrier_allreduce_hang": _WORDS_OF_NCCL,
     "test_monitored_barrier_allreduce_hang_wait_all_ranks": _WORDS_OF_NCCL,
     "test_sync_bn_logged": _SYNC_BATCH_NORM,
 }
 
-ON_CPU = frozenset(_FOR_GPUS) - _FAIL_ON_CPU.keys()
+# With eight ranks.
+_GROUPS_FOR_GPUS = ("test_barrier_full_group_cuda", "test_barrier_group_cuda")
+
+ON_CPU = frozenset(_FOR_GPUS + _GROUPS_FOR_GPUS) - _FAIL_ON_CPU.keys()
 EXCLUDED.update(_FAIL_ON_CPU)
 
 # Those in which netsum runs a collective other than a barrier. test_pytorch_suite.py counts, and fails if others do or one of
@@ -254,8 +257,6 @@ USE_NETSUM = (
 
 # What keeps them from running where there are eight ranks.
 _WITH_EIGHT_RANKS = {
-    "test_barrier_full_group_cuda": NEEDS_GPUS,
-    "test_barrier_group_cuda": NEEDS_GPUS,
     "test_monitored_barrier_failure_order": _BY_NAME,
     "test_monitored_barrier_wait_all_ranks": _BY_NAME,
 }
