@@ -180,6 +180,7 @@ TEST(CAbiTest, SettingsAreWrittenAsOptions) {
       {"NETSUM_LANE_BITS", "32"},
       {"NETSUM_SHARES", "planned"},
       {"NETSUM_VERIFY", "both"},
+      {"NETSUM_NUMERICS", "fixed"},
       {"NETSUM_PREDICT_SCALES", "0"},
       {"NETSUM_LINK_RATE", "2.5gbit"},
       {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
@@ -214,6 +215,7 @@ TEST(CAbiTest, SettingsAreWrittenAsOptions) {
   EXPECT_EQ(o.shares, NETSUM_SHARES_PLANNED);
   EXPECT_EQ(o.verify, NETSUM_VERIFY_BOTH);
   EXPECT_EQ(o.no_predict_scales, 1);
+  EXPECT_EQ(o.numerics, NETSUM_NUMERICS_FIXED);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
   EXPECT_STREQ(o.bind_address, "10.0.0.1");
   EXPECT_EQ(o.connect_timeout_ms, 1500);

@@ -30,6 +30,7 @@ void Settings::write(netsum_comm_options* out) const {
   out->lane_bits = in.lane_bits;
   out->shares = static_cast<netsum_shares>(static_cast<int>(in.shares) + NETSUM_SHARES_OFF);
   out->verify = static_cast<netsum_verify>(in.verify);
+  out->numerics = static_cast<netsum_numerics>(in.numerics);
   out->link_rate_bps = in.link_rate_bps;
   out->connect_timeout_ms = in.connect_timeout.count();
   out->liveness_timeout_ms = milliseconds(in.liveness_timeout);

@@ -193,10 +193,8 @@ std::unique_ptr<CollectiveComm> CollectiveComm::connect(const Handle& root, int 
     warn("the plug-in of rank 0 is not this version of netsum: install the same on every host");
     return nullptr;
   }
-  Environment environment;  // an invalid one is reported by join(), to all ranks
-  std::chrono::milliseconds limit = std::chrono::seconds(30);
-  if (environment.read(process_environment, 0).empty())
-    limit = std::chrono::milliseconds(environment.options().connect_timeout_ms);
+  const auto settings = Settings::read(process_environment);  // join() reports invalid ones to all ranks
+  const auto limit = (settings.ok() ? settings->options() : CommunicatorOptions()).connect_timeout;
   Star star(ranks, rank, Clock::now() + 2 * limit);
   if (!star.open(root, listener)) {
     warn("CollNet is not used: the " + std::to_string(ranks) + " ranks did not all meet at " +

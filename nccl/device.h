@@ -6,7 +6,7 @@
 #include <string>
 
 #include "src/plugin/addresses.h"
-#include "src/plugin/environment.h"
+#include "src/plugin/join.h"
 
 namespace netsum::nccl {
 

@@ -69,6 +69,7 @@ TEST(Settings, EveryVariableIsRead) {
                                {"NETSUM_LANE_BITS", "32"},
                                {"NETSUM_SHARES", "planned"},
                                {"NETSUM_VERIFY", "both"},
+                               {"NETSUM_NUMERICS", "fixed"},
                                {"NETSUM_PREDICT_SCALES", "0"},
                                {"NETSUM_LINK_RATE", "2.5 Gbit"},
                                {"NETSUM_BIND_ADDRESS", "10.0.0.1"},
@@ -106,6 +107,7 @@ TEST(Settings, EveryVariableIsRead) {
   EXPECT_EQ(o.lane_bits, 32);
   EXPECT_EQ(o.shares, Shares::kPlanned);
   EXPECT_EQ(o.verify, Verify::kBoth);
+  EXPECT_EQ(o.numerics, Numerics::kFixed);
   EXPECT_FALSE(o.predict_scales);
   EXPECT_EQ(o.link_rate_bps, 2.5e9);
   EXPECT_EQ(o.bind_address, "10.0.0.1");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "src/plugin/addresses.h"
@@ -81,17 +82,21 @@ class Agreement {
   }
 
   bool invite() {
-    problem_ = environment_.read(options_.lookup, options_.local_rank);
-    settings_ = netsum::to_text(environment_.shared()) + options_.plugin_settings;
+    if (auto read = Settings::read(options_.lookup, options_.local_rank); read.ok()) {
+      settings_ = std::move(read).value();
+    } else {
+      problem_ = read.status().message();
+    }
+    shared_ = settings_.shared() + options_.plugin_settings;
     if (first()) {
       const std::string word = random_word(8);
       const std::string token = random_word(32);
       if (word.empty()) problem_ = "the kernel gives no random numbers";
-      const std::string& prefix = environment_.job_prefix();
-      put(invitation_.settings, settings_);
+      const std::string& prefix = settings_.job_prefix();
+      put(invitation_.settings, shared_);
       put(invitation_.job, (prefix.empty() ? options_.default_prefix : prefix).substr(0, 128) + "-" + word);
       put(invitation_.token, token);
-      if (settings_.size() >= sizeof(invitation_.settings) && problem_.empty())
+      if (shared_.size() >= sizeof(invitation_.settings) && problem_.empty())
         problem_ = "the settings are too long: NETSUM_AGGREGATOR and NETSUM_FALLBACK_AGGREGATORS";
     }
     return meeting_.broadcast(&invitation_, sizeof(invitation_));
@@ -99,12 +104,12 @@ class Agreement {
 
   bool answer() {
     Answer mine = {};
-    const int most = environment_.most_ranks();
+    const int most = settings_.most_ranks();
     if (problem_.empty() && meeting_.size() > most)
       problem_ = "netsum sums over at most " + std::to_string(most) + " ranks" +
                  (most < 512 ? ", and up to 512 below a hierarchy of aggregators (NETSUM_HIERARCHY)" : "") +
                  "; there are " + std::to_string(meeting_.size());
-    if (problem_.empty()) problem_ = first_difference(settings_, invitation_.settings);
+    if (problem_.empty()) problem_ = Settings::difference(shared_, invitation_.settings, "here");
     put(mine.problem, problem_);
     put(mine.host, host_identity());
     std::string addresses;
@@ -120,7 +125,7 @@ class Agreement {
   // Rank 0's address that the others can reach: that of the route to the first rank on another host. Addresses that
   // both hosts have, such as those of container bridges, are not on a route between them.
   std::string own_address() const {
-    if (!environment_.bind_address().empty()) return environment_.bind_address();
+    if (!settings_.options().bind_address.empty()) return settings_.options().bind_address;
     const Answer& mine = answers_[static_cast<size_t>(meeting_.rank())];
     for (size_t r = 0; r < answers_.size(); ++r) {
       if (std::string(answers_[r].host) == mine.host) continue;
@@ -138,14 +143,16 @@ class Agreement {
   }
 
   Joined connect() {
-    netsum_comm_options options = environment_.options();
+    netsum_comm_options options = {};
+    options.struct_size = sizeof(options);
+    settings_.write(&options);
     options.rank = meeting_.rank();
     options.world_size = meeting_.size();
     options.job = invitation_.job;
     options.token = invitation_.token;
     options.timeout_ms = options_.timeout_ms;
     std::string address, root;
-    if (environment_.needs_root()) {
+    if (settings_.needs_root()) {
       address = own_address();
       options.bind_address = address.c_str();
       if (first()) {
@@ -167,7 +174,7 @@ class Agreement {
       code = connect_with_what_there_is(options, &comm);
       text = code == NETSUM_OK ? netsum_comm_describe(comm) : netsum_last_error();
     }
-    if (first() && environment_.needs_root() && !announced_) announce_root("", text);
+    if (first() && settings_.needs_root() && !announced_) announce_root("", text);
     return finish(comm, code, text);
   }
 
@@ -231,8 +238,8 @@ class Agreement {
 
   Meeting& meeting_;
   const JoinOptions& options_;
-  Environment environment_;
-  std::string problem_, settings_;
+  Settings settings_;
+  std::string problem_, shared_;
   Invitation invitation_ = {};
   std::vector<Answer> answers_;
   Root root_ = {};
@@ -240,6 +247,11 @@ class Agreement {
 };
 
 }  // namespace
+
+std::string process_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value != nullptr ? value : "";
+}
 
 Joined join(Meeting& meeting, const JoinOptions& options) {
   return Agreement(meeting, options).join();

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "netsum/netsum.h"
-#include "src/plugin/environment.h"
+#include "netsum/settings.h"
 
 namespace netsum {
 
@@ -25,10 +25,13 @@ class Meeting {
   virtual bool gather(const void* mine, void* all, size_t bytes) = 0;
 };
 
+// The value of an environment variable, "" if it is not set.
+std::string process_environment(const std::string& name);
+
 struct JoinOptions {
-  Lookup lookup = process_environment;
-  int local_rank = 0;          // of this process among those of its host
-  std::string default_prefix;  // of the job's name, if NETSUM_JOB is not set
+  Settings::Lookup lookup = process_environment;  // of settings
+  int local_rank = 0;                             // of this process among those of its host
+  std::string default_prefix;                     // of the job's name, if NETSUM_JOB is not set
   std::string
       plugin_settings;     // "NAME=value\n" for each setting of the plug-in that must be equal on all ranks
   int64_t timeout_ms = 0;  // deadline of operations; 0: that of netsum_comm_options

@@ -128,7 +128,7 @@ class Scribbler(dist.Store):
         return self.store.delete_key(key)
 
 
-HELLO = {"settings": {}, "job": "j", "token": "t"}
+HELLO = {"settings": "", "host": {}, "job": "j", "token": "t"}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ HELLO = {"settings": {}, "job": "j", "token": "t"}
         pytest.param("hello/0", b"[" * 5000, id="deep"),
         pytest.param("hello/0", b"[1, 2]", id="list"),
         pytest.param("hello/0", json.dumps({**HELLO, "settings": 7}).encode(), id="settings_of_another_type"),
-        pytest.param("hello/0", json.dumps({"settings": {}}).encode(), id="without_a_job"),
+        pytest.param("hello/0", json.dumps({"settings": ""}).encode(), id="without_a_job"),
         pytest.param("hello/1", b'{"problem": 3}', id="problem_of_another_type"),
         pytest.param("root", b'{"address": 5151}', id="root"),
     ],
@@ -150,7 +150,11 @@ def test_what_another_program_wrote_is_refused(store_port, name, text):
 
 def test_settings_of_another_version_are_named(store_port):
     assert_refused(
-        store_port, "hello/0", json.dumps({**HELLO, "settings": {"NETSUM_NEW": 1}}).encode(), "mismatch", "NETSUM_"
+        store_port,
+        "hello/0",
+        json.dumps({**HELLO, "settings": "NETSUM_NEW=1"}).encode(),
+        "mismatch",
+        "different versions",
     )
 
 

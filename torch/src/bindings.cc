@@ -21,6 +21,7 @@
 
 #include "netsum/communicator.h"
 #include "netsum/regroup.h"
+#include "netsum/settings.h"
 #include "netsum/version.h"
 #include "torch/src/compressed_buckets.h"
 #include "torch/src/compression.h"
@@ -64,74 +65,38 @@ void bind_error(py::module_& module) {
   });
 }
 
+// What PyTorch's ranks add to the options that the environment sets; all others pass through Settings.
 void bind_options(py::module_& module) {
-  py::class_<TlsOptions>(module, "TlsOptions")
-      .def(py::init<>())
-      .def_readwrite("ca_cert", &TlsOptions::ca_cert)
-      .def_readwrite("cert", &TlsOptions::cert)
-      .def_readwrite("private_key", &TlsOptions::private_key);
-  py::enum_<PacketIoKind>(module, "PacketIoKind")
-      .value("UDP", PacketIoKind::kUdp)
-      .value("AF_XDP", PacketIoKind::kAfXdp);
-  py::enum_<FailurePolicy>(module, "FailurePolicy")
-      .value("FAIL", FailurePolicy::kFail)
-      .value("FAILOVER", FailurePolicy::kFailover);
-  py::enum_<WhenFull>(module, "WhenFull")
-      .value("FAIL", WhenFull::kFail)
-      .value("WAIT", WhenFull::kWait)
-      .value("HOSTS", WhenFull::kHosts);
-  py::enum_<Shares>(module, "Shares")
-      .value("OFF", Shares::kOff)
-      .value("AUTO", Shares::kAuto)
-      .value("PLANNED", Shares::kPlanned);
-  py::enum_<Verify>(module, "Verify")
-      .value("PACKET", Verify::kPacket)
-      .value("BOTH", Verify::kBoth)
-      .value("SUM", Verify::kSum);
-  py::enum_<Numerics>(module, "Numerics").value("AUTO", Numerics::kAuto).value("FIXED", Numerics::kFixed);
   py::enum_<SparseMode>(module, "SparseMode")
       .value("AUTO", SparseMode::kAuto)
       .value("ON", SparseMode::kOn)
       .value("OFF", SparseMode::kOff);
-  py::class_<InjectedFaults>(module, "InjectedFaults")
-      .def(py::init<>())
-      .def_readwrite("loss", &InjectedFaults::loss)
-      .def_readwrite("seed", &InjectedFaults::seed);
+  py::class_<InjectedFaults>(module, "InjectedFaults").def_readonly("loss", &InjectedFaults::loss);
   py::class_<CommunicatorOptions>(module, "CommunicatorOptions")
-      .def(py::init<>())
       .def_readwrite("rank", &CommunicatorOptions::rank)
       .def_readwrite("world_size", &CommunicatorOptions::world_size)
       .def_readwrite("job", &CommunicatorOptions::job)
       .def_readwrite("token", &CommunicatorOptions::token)
-      .def_readwrite("aggregator_token", &CommunicatorOptions::aggregator_token)
-      .def_readwrite("aggregators", &CommunicatorOptions::aggregators)
       .def_readwrite("root", &CommunicatorOptions::root)
       .def_readwrite("on_root_bound", &CommunicatorOptions::on_root_bound)
       .def_readwrite("bind_address", &CommunicatorOptions::bind_address)
-      .def_readwrite("tls", &CommunicatorOptions::tls)
-      .def_readwrite("connect_timeout", &CommunicatorOptions::connect_timeout)
       .def_readwrite("timeout", &CommunicatorOptions::timeout)
-      .def_readwrite("liveness_timeout", &CommunicatorOptions::liveness_timeout)
-      .def_readwrite("on_failure", &CommunicatorOptions::on_failure)
-      .def_readwrite("fallback_aggregators", &CommunicatorOptions::fallback_aggregators)
-      .def_readwrite("failover_timeout", &CommunicatorOptions::failover_timeout)
-      .def_readwrite("when_full", &CommunicatorOptions::when_full)
-      .def_readwrite("mtu", &CommunicatorOptions::mtu)
-      .def_readwrite("slots", &CommunicatorOptions::slots)
-      .def_readwrite("packet_io", &CommunicatorOptions::packet_io)
-      .def_readwrite("spin", &CommunicatorOptions::spin)
-      .def_readwrite("engine_threads", &CommunicatorOptions::engine_threads)
-      .def_readwrite("shared_memory", &CommunicatorOptions::shared_memory)
-      .def_readwrite("host", &CommunicatorOptions::host)
-      .def_readwrite("lane_bits", &CommunicatorOptions::lane_bits)
-      .def_readwrite("shares", &CommunicatorOptions::shares)
-      .def_readwrite("verify", &CommunicatorOptions::verify)
-      .def_readwrite("numerics", &CommunicatorOptions::numerics)
-      .def_readwrite("predict_scales", &CommunicatorOptions::predict_scales)
-      .def_readwrite("link_rate_bps", &CommunicatorOptions::link_rate_bps)
-      .def_readwrite("inject", &CommunicatorOptions::inject)
-      .def_readwrite("metrics_address", &CommunicatorOptions::metrics_address)
-      .def_readwrite("trace_path", &CommunicatorOptions::trace_path);
+      .def_readonly("connect_timeout", &CommunicatorOptions::connect_timeout)
+      .def_readonly("inject", &CommunicatorOptions::inject);
+  py::class_<Settings>(module, "Settings")
+      .def(py::init([](const Settings::Lookup& lookup, int local_rank) {
+             auto settings = Settings::read(lookup, local_rank);
+             if (!settings.ok()) throw py::value_error(settings.status().message());
+             return std::move(settings).value();
+           }),
+           py::arg("lookup"), py::arg("local_rank") = 0)
+      .def_property_readonly("options", [](const Settings& settings) { return settings.options(); })
+      .def_property_readonly("hierarchy", &Settings::hierarchy)
+      .def_property_readonly("job_prefix", &Settings::job_prefix)
+      .def_property_readonly("needs_root", &Settings::needs_root)
+      .def_property_readonly("most_ranks", &Settings::most_ranks)
+      .def("shared", &Settings::shared)
+      .def_static("difference", &Settings::difference);
 }
 
 py::dict to_dict(const std::map<std::string_view, uint64_t>& counts) {

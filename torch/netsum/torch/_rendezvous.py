@@ -21,7 +21,6 @@ remain, because no rank knows which of them the others have read.
 import concurrent.futures
 import contextlib
 import dataclasses
-import datetime
 import json
 import os
 import secrets
@@ -34,8 +33,6 @@ import torch.distributed as dist
 from netsum.torch import _C, _addresses, _settings
 
 _POLL_S = 0.005
-# Settings that are not an option of the communicator by themselves: communicator_options() uses them.
-_NOT_OPTIONS = {"hierarchy", "job_prefix", "tls_ca", "tls_cert", "tls_key", "inject_loss", "inject_seed"}
 
 
 def fresh_store(store, rank, size, timeout):
@@ -116,9 +113,9 @@ def meet(store, rank, size, group_name, timeout):
         problem = error
     hello = {"problem": str(problem)}
     if settings:
-        hello = {"settings": settings.shared(), "host": _addresses.describe(store, settings.bind_address)}
+        hello = {"settings": settings.shared(), "host": _addresses.describe(store, settings.options.bind_address)}
     if settings and rank == 0:
-        hello["job"] = f"{settings.job_prefix}-{group_name}-{secrets.token_hex(8)}"
+        hello["job"] = f"{settings.job_prefix or 'torch'}-{group_name}-{secrets.token_hex(8)}"
         hello["token"] = secrets.token_hex(32)
     store.set(f"hello/{rank}", json.dumps(hello))
     if problem:
@@ -126,7 +123,7 @@ def meet(store, rank, size, group_name, timeout):
     hellos = _gather_hellos(store, size, timeout)
     _check_hellos(hellos)
     address = _choose_address([hello["host"] for hello in hellos], rank)
-    most = _C.MAX_RANKS if settings.hierarchy else _C.MAX_MEMBERS
+    most = settings.most_ranks
     if size > most:
         if rank == 0:
             more = "" if settings.hierarchy else f", and up to {_C.MAX_RANKS} below a hierarchy of aggregators"
@@ -141,7 +138,7 @@ def meet(store, rank, size, group_name, timeout):
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    settings: _settings.Settings
+    settings: _C.Settings
     job: str
     token: str = dataclasses.field(repr=False)
 
@@ -276,7 +273,7 @@ def _gather_hellos(store, size, timeout):
             "timeout",
             missing[0],
         )
-    of_any = {"settings": dict, "host": dict}
+    of_any = {"settings": str, "host": dict}
     of_first = {**of_any, "job": str, "token": str}
     return [_read(store, key, r, of_any if r else of_first) for r, key in enumerate(keys)]
 
@@ -285,14 +282,9 @@ def _check_hellos(hellos):
     for r, hello in enumerate(hellos):
         if "problem" in hello:
             raise new_error(f"rank {r} cannot take part: {hello['problem']}", "invalid_argument", r)
-        for name in hello["settings"].keys() | hellos[0]["settings"].keys():
-            value, first = (h["settings"].get(name, "unknown") for h in (hello, hellos[0]))
-            if value != first:
-                raise new_error(
-                    f'{name} is "{value}" on rank {r} but "{first}" on rank 0; set it to the same on every rank',
-                    "mismatch",
-                    r,
-                )
+        difference = _C.Settings.difference(hello["settings"], hellos[0]["settings"], f"on rank {r}")
+        if difference:
+            raise new_error(difference, "mismatch", r)
 
 
 def communicator_options(agreement, store, rank, size, timeout, address=_addresses.LOOPBACK):
@@ -301,46 +293,26 @@ def communicator_options(agreement, store, rank, size, timeout, address=_address
     With embedded shards it waits until rank 0 listens. The caller must then join the job without first waiting for
     other ranks.
     """
-    settings = agreement.settings
-    options = _C.CommunicatorOptions()
-    _copy(settings, options)
+    options = agreement.settings.options
     options.rank = rank
     options.world_size = size
     options.job = agreement.job
     options.token = agreement.token
     options.timeout = timeout
-    tls = _C.TlsOptions()
-    tls.ca_cert, tls.cert, tls.private_key = settings.tls_ca, settings.tls_cert, settings.tls_key
-    options.tls = tls
-    if settings.inject_loss > 0:
+    if options.inject.loss > 0:
         warnings.warn(
-            f"netsum: FAULTS ARE INJECTED (NETSUM_INJECT_LOSS): {settings.inject_loss:.6%} of the packets received are "
+            f"netsum: FAULTS ARE INJECTED (NETSUM_INJECT_LOSS): {options.inject.loss:.6%} of the packets received are "
             "dropped on purpose; not for production",
             stacklevel=2,
         )
-        faults = _C.InjectedFaults()
-        faults.loss, faults.seed = settings.inject_loss, settings.inject_seed
-        options.inject = faults
-    if not settings.aggregators or "hosts" in (*settings.fallback_aggregators, settings.when_full):
-        options.bind_address = settings.bind_address or address
+    if agreement.settings.needs_root:
+        options.bind_address = options.bind_address or address
         if rank == 0:
             options.root = _with_port(options.bind_address, 0)
             options.on_root_bound = lambda address: store.set("root", json.dumps({"address": address}))
         else:
             options.root = _wait_for_root(store, options.connect_timeout, options.bind_address)
     return options
-
-
-def _copy(settings, options):
-    """Copies every setting to the option of the same name. Seconds ("..._s") become the option without the unit, and names
-    of choices become values of the option's enum."""
-    for name, value in vars(settings).items():
-        if name in _NOT_OPTIONS:
-            continue
-        if name.endswith("_s"):
-            name, value = name.removesuffix("_s"), datetime.timedelta(seconds=value)
-        choices = getattr(type(getattr(options, name)), "__members__", None)
-        setattr(options, name, choices[value.upper()] if choices else value)
 
 
 def _wait_for_root(store, connect_timeout, own_address):
