@@ -103,13 +103,17 @@ void HostWork::end_with(std::exception_ptr error) {
   complete_with(error);
 }
 
-// The future first: it is complete when wait() returns.
+// As CollectiveWork::finish_work().
 void HostWork::complete_with(const std::exception_ptr& error) {
-  auto callbacks = error ? torch_backend::fail(future_, error)
-                   : results_.size() > 1
-                       ? complete(future_, c10::IValue(results_))
-                       : complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
-  finish(error);
+  std::function<void()> callbacks;
+  {
+    const std::lock_guard lock(ending_mutex_);
+    finish(error);
+    callbacks = error ? torch_backend::fail(future_, error)
+                : results_.size() > 1
+                    ? complete(future_, c10::IValue(results_))
+                    : complete(future_, c10::IValue(results_.empty() ? Tensors() : results_.front()));
+  }
   group_->callbacks().push(std::move(callbacks));
 }
 
@@ -124,6 +128,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     return cv_.wait_for(lock, slice, [this] { return completed_; });
   });
+  const std::lock_guard lock(ending_mutex_);
   return Work::wait(milliseconds(1));
 }
 

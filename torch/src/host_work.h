@@ -73,6 +73,7 @@ class HostWork final : public c10d::Work {
   std::vector<Tensors> results_;
   std::function<void(const Buffers&)> unpack_;
   const FuturePtr future_;
+  std::mutex ending_mutex_;
   std::mutex waiting_mutex_;  // one thread at a time waits for point_to_point_
   c10::intrusive_ptr<c10d::Work> point_to_point_;
 };

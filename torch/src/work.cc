@@ -54,13 +54,13 @@ void CollectiveWork::end_on_completion() {
   group_->work_ended();
 }
 
+// Under the lock, which wait() takes at its end: the work has ended when its future is done, and the future is done when wait()
+// returns.
 void CollectiveWork::finish_work() {
-  {
-    const std::lock_guard lock(ending_mutex_);
-    finished_ = true;
-    if (future_) callbacks_ = complete_future();
-  }
+  const std::lock_guard lock(ending_mutex_);
+  finished_ = true;
   finish(error_);
+  if (future_) callbacks_ = complete_future();
 }
 
 // With the lock. Returns the callbacks.
@@ -114,6 +114,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     return cv_.wait_for(lock, slice, [this] { return completed_; });
   });
+  const std::lock_guard lock(ending_mutex_);
   return Work::wait(milliseconds(1));
 }
 
