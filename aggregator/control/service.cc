@@ -226,6 +226,17 @@ Result<std::shared_ptr<grpc::ServerCredentials>> credentials(const TlsOptions& t
   return grpc::SslServerCredentials(options);
 }
 
+// gRPC tells it only of a port of its own.
+bool are_usable(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  grpc::CallbackGenericService nothing;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix-abstract:netsum-" + std::to_string(system_random()), credentials);
+  builder.RegisterCallbackGenericService(&nothing);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server != nullptr) server->Shutdown();
+  return server != nullptr;
+}
+
 Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   const Result<HostPort> parts = split_host_port(listen);
   if (!parts.ok()) return parts.status();
@@ -233,6 +244,12 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   if (!address.ok()) return address.status();
   const auto creds = credentials(tls);
   if (!creds.ok()) return creds.status();
+  if (tls.enabled() && !are_usable(*creds))
+    return {
+        ErrorCode::kInvalidArgument,
+        "cannot serve on " + listen +
+            ": the TLS certificate, its key or the CA certificate is not valid PEM, or they do not belong "
+            "together"};
   if (Status status = connections_.listen(*address); !status.ok()) return status;
 
   grpc::ServerBuilder builder;
@@ -252,12 +269,7 @@ Status Service::listen(const std::string& listen, const TlsOptions& tls) {
   builder.RegisterCallbackGenericService(this);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
-    return {
-        ErrorCode::kInvalidArgument,
-        "cannot serve on " + listen +
-            (tls.enabled() ? ": the TLS certificate, its key or the CA certificate is not valid PEM, or they "
-                             "do not belong together"
-                           : ": gRPC gave no reason")};
+    return {ErrorCode::kInvalidArgument, "cannot serve on " + listen + ": gRPC gave no reason"};
   }
   const bool v6 = parts->host.find(':') != std::string::npos;
   sockets_ = forked_children::TcpSockets::with_local_port(connections_.port());
