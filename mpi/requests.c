@@ -11,7 +11,7 @@
 
 /* How often Open MPI is called, by the time since it had something to do or the wait began: at once, because more is likely to
  * come; soon; or now and then, so that a rank that waits for long leaves the processor to others. */
-enum { kAtOnceForUs = 100, kSoonForUs = 1000, kSoonUs = 50, kIdleUs = 1000 };
+enum { kAtOnceForUs = 100, kSoonForUs = 1000000, kSoonUs = 50, kIdleUs = 1000 };
 
 typedef struct attention {
   int64_t began_ns,

@@ -116,7 +116,7 @@ class TestMpi(CommandTest):
 
     @pytest.mark.parametrize("btl", ["self,vader", "self,tcp"])
     def test_messages_pass_a_rank_that_waits(self, programs, btl):
-        """It looks for more as soon as there has been one, so few of them find it in a wait of a millisecond."""
+        """It looks for them every 50 us for a second, so few of them find it in a wait of a millisecond."""
         run = mpirun(2, programs / "waiting", "progress", btl=btl)
         assert run.returncode == 0 and " 0 wrong" in run.stdout, run.stdout + run.stderr
         assert run.stdout.count("of 200 messages after a long wait") == 2
