@@ -119,32 +119,6 @@ TEST(FailoverOrderTest, NothingIsWrittenToATensorAfterItsWorkHasEnded) {
   EXPECT_EQ(mine, next);
 }
 
-// Nothing is in flight, so nothing is repeated: the ranks may go on where floats are added in another way.
-TEST(FailoverOrderTest, BetweenOperationsTheRanksMoveToAnotherOrderOfAdditions) {
-  const auto parent = start_aggregator_at("127.0.0.1:0");
-  AggregatorOptions below;
-  below.listen = "127.0.0.1:0";
-  below.in_switch = true;
-  below.parent = parent->control_address();
-  TwoRanks job;
-  job.second = Aggregator::start(below).value();
-  job.connect({}, {});
-  const auto sum = [&](int rank) {
-    std::vector<float> data = {2.25f, 1e9f};
-    const Status status = sum_in_place(*job.ranks[rank], data).wait();
-    EXPECT_TRUE(status.ok()) << status.to_string();
-    EXPECT_EQ(data, (std::vector<float>{4.5f, 2e9f}));
-    EXPECT_TRUE(job.ranks[rank]->barrier(kPatience).ok());
-  };
-  for (uint64_t failovers = 0; failovers < 2; ++failovers) {
-    auto other = std::async(std::launch::async, [&] { sum(1); });
-    sum(0);
-    other.get();
-    EXPECT_EQ(job.ranks[0]->stats().failovers, failovers);
-    if (failovers == 0) job.first.reset();
-  }
-}
-
 // Rank 0 has two operations in flight when its session is lost. The second one's report comes when the session has been
 // taken out already.
 TEST(FailoverOrderTest, ALaterReportIsNoLossOfTheNextSession) {
