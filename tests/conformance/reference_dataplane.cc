@@ -7,6 +7,7 @@
 
 #include "aggregator/slot/lanes.h"
 #include "src/base/assert.h"
+#include "src/kernels/half.h"
 
 namespace netsum::conformance {
 
@@ -19,15 +20,37 @@ T element(const Bytes& bytes, size_t index) {
   return value;
 }
 
-// docs/numerics.md: float32 additions, in the order of the members.
-void sum_floats(const std::map<uint16_t, Bytes>& values, size_t count, bool average, uint8_t* out) {
+struct Float32 {
+  using Bits = float;
+  static float read(float value) { return value; }
+  static float write(float value) {
+    return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+  }
+};
+struct BFloat16 {
+  using Bits = uint16_t;
+  static float read(uint16_t bits) { return kernels::bfloat16_to_float(bits); }
+  static uint16_t write(float value) { return kernels::float_to_bfloat16(value); }
+};
+struct Float16 {
+  using Bits = uint16_t;
+  static float read(uint16_t bits) { return kernels::float16_to_float(bits); }
+  static uint16_t write(float value) { return kernels::float_to_float16(value); }
+};
+
+// docs/numerics.md: float32 additions, in the order of the members, rounded once at the end.
+template <typename Type>
+void sum_floats(const netsum_fields& f, const std::map<uint16_t, Bytes>& values, uint8_t* out) {
+  using Bits = typename Type::Bits;
+  const bool average = f.format >> 4 == NETSUM_OP_AVG_FLOATS;
+  const size_t count = f.payload_bytes / sizeof(Bits);
   for (size_t i = 0; i < count; ++i) {
     auto member = values.begin();
-    float sum = element<float>(member->second, i);
-    while (++member != values.end()) sum += element<float>(member->second, i);
+    float sum = Type::read(element<Bits>(member->second, i));
+    while (++member != values.end()) sum += Type::read(element<Bits>(member->second, i));
     if (average) sum /= static_cast<float>(values.size());
-    if (std::isnan(sum)) sum = std::numeric_limits<float>::quiet_NaN();
-    std::memcpy(out + i * sizeof sum, &sum, sizeof sum);
+    const Bits result = Type::write(sum);
+    std::memcpy(out + i * sizeof result, &result, sizeof result);
   }
 }
 
@@ -44,12 +67,20 @@ bool sum_integers(const std::map<uint16_t, Bytes>& values, size_t count, uint8_t
   return fits;
 }
 
-// Returns 1 if a sum does not fit its type. float32, int32 and int64 only.
+// Returns 1 if a sum does not fit its type.
 int sum_values(const netsum_fields& f, const std::map<uint16_t, Bytes>& values, uint8_t* out) {
   switch (f.format) {
     case NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F32):
     case NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F32):
-      sum_floats(values, f.payload_bytes / 4, f.format >> 4 == NETSUM_OP_AVG_FLOATS, out);
+      sum_floats<Float32>(f, values, out);
+      return 0;
+    case NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_BF16):
+    case NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_BF16):
+      sum_floats<BFloat16>(f, values, out);
+      return 0;
+    case NETSUM_FORMAT(NETSUM_OP_SUM_FLOATS, NETSUM_FLOAT_F16):
+    case NETSUM_FORMAT(NETSUM_OP_AVG_FLOATS, NETSUM_FLOAT_F16):
+      sum_floats<Float16>(f, values, out);
       return 0;
     case NETSUM_FORMAT(NETSUM_OP_SUM_VALUES, NETSUM_VALUE_I32):
       return !sum_integers<int32_t>(values, f.payload_bytes / 4, out);

@@ -16,7 +16,7 @@ namespace netsum::conformance {
 namespace {
 
 constexpr uint16_t kFirstPeerPort = 1000;
-constexpr uint32_t kSlots = 64;
+constexpr uint32_t kSlots = 1024;
 constexpr int kMaxJobs = 8;
 constexpr uint32_t kPayload = 1440;
 
