@@ -5,6 +5,8 @@ shift
 mkdir -p "$(dirname "$file")"
 "$@"
 status=$?
-# The second line of `times` has the children's user and system time, such as 0m1.250s.
-times | sed -n 2p >> "$file"
+# The second line of `times` has the children's user and system time, such as 0m1.250s. In a pipe it would be another shell's.
+times > "$file.times"
+sed -n 2p "$file.times" >> "$file"
+rm "$file.times"
 exit $status

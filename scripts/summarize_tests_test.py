@@ -1,6 +1,7 @@
 """summarize_tests.py: what did not run, or cannot be read, is a failure."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -288,3 +289,14 @@ class TestRunsAgain:
         assert failures == (0, ["a_test", "tests.a_test.test_a", "tests.a_test.test_b"])
         results.write("pytest.xml", junit(PYTEST_ERROR.format("test_a"), TIMING_ERROR.format("test_b")))
         assert self.summary(results, monkeypatch, capsys, "--timing-failures") == (0, [])
+
+
+def test_processor_seconds_are_those_of_the_command(tmp_path):
+    script = summarize_tests.pathlib.Path(summarize_tests.__file__).with_name("cpu_seconds.sh")
+    busy = "import time\nwhile time.process_time() < 0.2: pass"
+    done = subprocess.run(
+        [script, tmp_path / "cpu/a", sys.executable, "-c", f"{busy}\nraise SystemExit(3)"], check=False
+    )
+    assert done.returncode == 3
+    assert summarize_tests.cpu_seconds(tmp_path / "cpu/a") >= 0.2
+    assert [path.name for path in (tmp_path / "cpu").iterdir()] == ["a"]
