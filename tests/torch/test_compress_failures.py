@@ -175,7 +175,6 @@ def test_a_backward_pass_that_fails_is_taken_back(method):
         model.module.wide.weight.register_hook(fail)
         with pytest.raises((netsum.torch.Error, RuntimeError)):
             backward(model, gradient_of(rank, 2))
-        assert calls > 0
         assert_same(state.state_dict(), saved)
         # DDP refuses another pass.
         bucket = Bucket([model.module.deep.weight])
@@ -184,8 +183,11 @@ def test_a_backward_pass_that_fails_is_taken_back(method):
             with pytest.raises((netsum.torch.Error, RuntimeError)):
                 state._reduce(bucket).wait()
         assert_same(state.state_dict(), saved)
+        return calls
 
-    ranks.run(on_rank)
+    assert any(ranks.run(on_rank)), (
+        "one rank at least was in the midst of its pass; it may have ended those of the others"
+    )
 
 
 def test_a_level_of_auto_is_taken_back():

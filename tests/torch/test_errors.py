@@ -324,10 +324,13 @@ def test_a_ranks_own_reason_comes_before_what_gloo_says_of_it(monkeypatch):
     with pytest.raises(netsum.torch.Error), _rendezvous.sharing_errors(store, 1, 2):
         raise _rendezvous.new_error("wrong token", "permission_denied", None)
 
-    def closed_by_peer(*_args, **_more):
-        raise RuntimeError("Connection closed by peer")
+    class ClosedByPeer:
+        _Options, create_device = dist.ProcessGroupGloo._Options, dist.ProcessGroupGloo.create_device
 
-    monkeypatch.setattr(dist, "ProcessGroupGloo", closed_by_peer)
+        def __init__(self, *_args, **_more):
+            raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(dist, "ProcessGroupGloo", ClosedByPeer)
     refused = pytest.raises(netsum.torch.Error, match="rank 1 cannot take part: wrong token")
     with refused as raised, _rendezvous.sharing_errors(store, 0, 2):
         _rendezvous.connect_hosts(store, 0, 2, datetime.timedelta(seconds=1))

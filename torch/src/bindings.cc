@@ -94,7 +94,6 @@ void bind_options(py::module_& module) {
       .def_property_readonly("hierarchy", &Settings::hierarchy)
       .def_property_readonly("job_prefix", &Settings::job_prefix)
       .def_property_readonly("needs_root", &Settings::needs_root)
-      .def_property_readonly("most_ranks", &Settings::most_ranks)
       .def("shared", &Settings::shared)
       .def_static("difference", &Settings::difference);
 }

@@ -123,7 +123,7 @@ def meet(store, rank, size, group_name, timeout):
     hellos = _gather_hellos(store, size, timeout)
     _check_hellos(hellos)
     address = _choose_address([hello["host"] for hello in hellos], rank)
-    most = settings.most_ranks
+    most = _C.MAX_RANKS if settings.hierarchy else _C.MAX_MEMBERS
     if size > most:
         if rank == 0:
             more = "" if settings.hierarchy else f", and up to {_C.MAX_RANKS} below a hierarchy of aggregators"
@@ -199,14 +199,14 @@ def connect_hosts(store, rank, size, timeout, address=_addresses.LOOPBACK):
     address that the others reach.
     """
     named = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    store = dist.PrefixStore("hosts", store)
+    hosts = dist.PrefixStore("hosts", store)
     try:
         if named:
-            return interruptible(dist.ProcessGroupGloo, store, rank, size, timeout=timeout)
+            return interruptible(dist.ProcessGroupGloo, hosts, rank, size, timeout=timeout)
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-        return interruptible(dist.ProcessGroupGloo, store, rank, size, options)
+        return interruptible(dist.ProcessGroupGloo, hosts, rank, size, options)
     except RuntimeError as error:
         # A rank that fails after Gloo has connected it tells why, and then closes the connections of the others.
         for failed, (code, text) in _errors_told(store, size).items():
