@@ -67,6 +67,10 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
                           .on_failed = [this](const Status& failure) { on_engine_failure(failure); }});
     status = path_->open(deadline);
   }
+  // A sum after the deadline could end on the other ranks, which would begin without this one.
+  if (status.ok() && Clock::now() >= deadline)
+    status = {ErrorCode::kTimeout, "job '" + options_.job + "': all ranks have joined, but rank " +
+                                       std::to_string(rank_) + " had no time left to connect its data path"};
   // All ranks wait for each other here, so that the first operation of one rank cannot fail the connect() of another.
   if (status.ok()) {
     const Status reception = check_reception(memberships_);
