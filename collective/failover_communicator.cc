@@ -434,6 +434,7 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
   }
   const Clock::time_point deadline = deadline_after(options_.failover_timeout);
   Status last = why;
+  bool any_answer = false;
   for (milliseconds dwell = kFirstDwell;; dwell = std::min(2 * dwell, kLongestDwell)) {
     for (size_t i = 0; i < places.size(); ++i) {
       if (any_trusted && distrusted_.contains(i)) continue;
@@ -444,17 +445,22 @@ FailoverCommunicator::SessionResult FailoverCommunicator::meet(const Status& why
       if (Clock::now() >= deadline)
         return Status(ErrorCode::kAggregatorLost,
                       why.message() + "; no other aggregator was found within " +
-                          std::to_string(options_.failover_timeout.count()) +
-                          " ms; the last attempt ended with: " + last.to_string(),
+                          std::to_string(options_.failover_timeout.count()) + " ms; the last attempt" +
+                          (any_answer ? " that was answered" : "") + " ended with: " + last.to_string(),
                       last.rank());
       const Clock::time_point join_deadline = std::min(Clock::now() + dwell, deadline);
       auto session =
           opener_.move({places[i], completed, join_deadline,
                         std::min(join_deadline + kPathPatience, deadline), failure_callback(), began_fixed});
-      last = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
-      if (!last.ok()) continue;
-      place_ = i;
-      return session;
+      const Status ended = session.ok() ? check_moved(**session, oldest_kept, completed) : session.status();
+      if (ended.ok()) {
+        place_ = i;
+        return session;
+      }
+      // That nothing answers, as at the lost aggregator or at the end of the time, tells less than why an answer was of no use.
+      const bool answered = ended.code() != ErrorCode::kUnreachable;
+      if (answered || !any_answer) last = ended;
+      any_answer |= answered;
     }
   }
 }
