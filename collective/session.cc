@@ -75,7 +75,9 @@ Status Session::connect(Clock::time_point join_deadline, Clock::time_point deadl
   if (status.ok()) {
     const Status reception = check_reception(memberships_);
     // Half the time, if results may be lost on this host alone: the others are told why before their time has passed.
+    knows_reason_.store(!reception.ok());
     status = sum_one(time_left(deadline) / (reception.ok() ? 1 : 2));
+    knows_reason_.store(false);
     const bool silent = status.code() == ErrorCode::kTimeout || status.code() == ErrorCode::kUnreachable ||
                         status.code() == ErrorCode::kAggregatorLost;
     if (silent && !reception.ok()) status = reception;
@@ -145,7 +147,7 @@ Status Session::for_other_ranks(const Status& status) const {
 }
 
 void Session::on_engine_failure(const Status& status) {
-  report(for_other_ranks(status));
+  if (!knows_reason_.load()) report(for_other_ranks(status));
   if (on_failure_) on_failure_(status);
 }
 

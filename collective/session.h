@@ -120,6 +120,8 @@ class Session {
   std::string lacks_words_;
   std::unique_ptr<DataPath> path_;
   std::atomic<bool> connected_{false};  // when true, the members above do not change
+  // If the first sum fails, connect() tells the others why: what the engine would report is only the consequence.
+  std::atomic<bool> knows_reason_{false};
 
   // Operations of the caller, without barriers.
   std::atomic<uint64_t> submitted_{0}, completed_{0}, failed_{0};
