@@ -11,7 +11,6 @@ namespace {
 using namespace options;  // the types of settings
 using O = CommunicatorOptions;
 
-constexpr int kRanksWithoutHierarchy = 64, kRanksInHierarchy = 512;
 constexpr bool kSame = true, kOwn = false;  // whether all ranks must have the same value
 
 struct Row {
@@ -219,7 +218,7 @@ Result<Settings> Settings::read(const Lookup& lookup, int local_rank) {
 }
 
 int Settings::most_ranks() const {
-  return hierarchy() ? kRanksInHierarchy : kRanksWithoutHierarchy;
+  return hierarchy() ? kMaxRanks : kMaxMembers;
 }
 
 bool Settings::needs_root() const {
