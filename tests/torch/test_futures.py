@@ -174,6 +174,6 @@ def test_power_sgd_of_pytorch():
 
 # Gloo may hang or fail here: the sum of no elements, with which the hook begins, takes it some time.
 def test_power_sgd_of_pytorch_with_several_buckets():
-    (first, buckets), (second, _) = power_sgd("netsum", bias=False, bucket_cap_mb=0.04)
-    assert buckets >= 2
+    (first, buckets), (second, _) = power_sgd("netsum", bias=False, bucket_cap_mb=0.02)
+    assert buckets >= 3
     assert torch.equal(first, second) and first.isfinite().all()
