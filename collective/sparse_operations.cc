@@ -116,6 +116,7 @@ void SparseOperations::run() {
     lock.unlock();
     for (const Event& event : events) handle(event);
     advance();
+    events.clear();  // here, since it may hold the last reference to an operation
     lock.lock();
   }
 }
@@ -140,9 +141,10 @@ void SparseOperations::advance() {
       finish_if_done(issuing_);
     }
     Waiting waiting;
+    OperationPtr issued;  // ends, and with it what its request refers to, after the lock
     {
       const std::lock_guard lock(mailbox_->mutex);
-      issuing_ = nullptr;
+      issued = std::move(issuing_);
       if (line_.empty() || stop_) {
         is_busy_ = false;
         mailbox_->changed.notify_all();

@@ -74,7 +74,8 @@ class SparseOperations {
     uint64_t number;
     Status status;
   };
-  // What other threads use, perhaps after the end of this object.
+  // What other threads use, perhaps after the end of this object. Nothing of a request may be destroyed with the mutex locked: what
+  // it refers to is the caller's, and may take locks, such as Python's, whose owners wait for this one.
   struct Mailbox {
     std::mutex mutex;
     std::condition_variable changed;

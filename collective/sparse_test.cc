@@ -1,10 +1,13 @@
 // Sparse all-reduces through the public API, on every data path: ranks are threads of this process.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <barrier>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collective/placed_job.h"
@@ -292,6 +295,31 @@ TEST_P(SparseTest, RanksThatDifferGetAMismatch) {
       EXPECT_FALSE(communicator.all_reduce(TensorView{&one, &one, 1}, {}).wait().ok());
     });
   }
+}
+
+// What the caller gave may take a lock when it is destroyed, Python's for example, whose owner may call the library.
+TEST(SparseLifeTest, WhatTheCallerGaveIsDestroyedWithoutALock) {
+  PlacedJob(Place::kShards).run([](Communicator& communicator) {
+    constexpr int kOperations = 20;
+    std::vector<std::future<SparseStats>> others;  // what another thread asks for meanwhile
+    std::atomic<int> destroyed = 0, answered = 0;
+    for (int i = 0; i < kOperations; ++i) {
+      Collected result;
+      std::shared_ptr<void> given(nullptr, [&](void*) {
+        others.push_back(std::async(std::launch::async, [&] { return sparse_stats(communicator); }));
+        if (others.back().wait_for(seconds(10)) == std::future_status::ready) ++answered;
+        ++destroyed;
+      });
+      const Coo rows = rows_of(communicator.rank(), 1, 100, 1);
+      const Work work = sparse_all_reduce(
+          communicator, view_of(rows, 100, 1),
+          [given = std::move(given), allocate = result.allocator()](size_t count) { return allocate(count); },
+          {});
+      ASSERT_TRUE(work.wait().ok()) << work.wait().to_string();
+      while (destroyed <= i) std::this_thread::yield();
+      ASSERT_EQ(answered, i + 1);
+    }
+  });
 }
 
 TEST(SparseLifeTest, OperationsInFlightEndWhenTheCommunicatorIsClosed) {

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -197,6 +198,12 @@ uint64_t without_barriers(const std::map<std::string_view, uint64_t>& calls) {
   return sum;
 }
 
+// What takes locks of the library, whose owners may wait for Python's.
+auto without_python_lock(const auto& get) {
+  const py::gil_scoped_release unlocked;
+  return get();
+}
+
 // "; by Gloo: 4 of 10 calls (all_reduce 3, send 1), 2.5 % of their bytes", or nothing if the network ran all calls.
 std::string describe_hosts(const ProcessGroupNetsum::CallCounts& calls) {
   const uint64_t hosts = without_barriers(calls.hosts), all = hosts + without_barriers(calls.netsum);
@@ -215,13 +222,16 @@ std::string describe_hosts(const ProcessGroupNetsum::CallCounts& calls) {
 }
 
 std::string describe(const ProcessGroupNetsum& group) {
+  const py::gil_scoped_release unlocked;
   const auto communicator = group.communicator();
   return (communicator ? communicator->describe() : "summed by the hosts") + describe_hosts(group.calls());
 }
 
 py::object error_of(const ProcessGroupNetsum& group) {
-  const auto communicator = group.communicator();
-  const Status status = communicator ? communicator->status() : Status();
+  const Status status = without_python_lock([&] {
+    const auto communicator = group.communicator();
+    return communicator ? communicator->status() : Status();
+  });
   if (status.ok()) return py::none();
   return to_python(BackendError("on rank " + std::to_string(group.getRank()), status));
 }
@@ -309,8 +319,9 @@ void bind_process_group(py::module_& module) {
           py::call_guard<py::gil_scoped_release>())
       .def("stats",
            [](const ProcessGroupNetsum& group) {
-             py::dict result = to_dict(group.stats(), group.sparse_stats());
-             const auto calls = group.calls();
+             const auto [stats, sparse_stats, calls] = without_python_lock(
+                 [&] { return std::tuple(group.stats(), group.sparse_stats(), group.calls()); });
+             py::dict result = to_dict(stats, sparse_stats);
              result["netsum_calls"] = to_dict(calls.netsum);
              result["gloo_calls"] = to_dict(calls.hosts);
              result["netsum_call_bytes"] = calls.netsum_bytes;
@@ -319,14 +330,16 @@ void bind_process_group(py::module_& module) {
            })
       .def("packet_counts",
            [](const ProcessGroupNetsum& group) {
-             const CommunicatorStats stats = group.stats();
+             const CommunicatorStats stats = without_python_lock([&] { return group.stats(); });
              return std::pair(stats.packets_sent, stats.retransmissions);
            })
       .def("error", &error_of)
       .def_property_readonly("job", &ProcessGroupNetsum::job)
       .def_property_readonly("sums_only", &ProcessGroupNetsum::sums_only)
       .def_property_readonly("metrics_address",
-                             [](const ProcessGroupNetsum& group) { return group.stats().metrics_address; })
+                             [](const ProcessGroupNetsum& group) {
+                               return without_python_lock([&] { return group.stats().metrics_address; });
+                             })
       .def_property_readonly("store", &ProcessGroupNetsum::store)
       .def_property_readonly("timeout", &ProcessGroupNetsum::timeout)
       .def_property_readonly("options", &ProcessGroupNetsum::getBackendOptions)

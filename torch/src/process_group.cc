@@ -65,8 +65,11 @@ CommunicatorStats ProcessGroupNetsum::stats() const {
 }
 
 SparseStats ProcessGroupNetsum::sparse_stats() const {
-  const std::lock_guard lock(mutex_);
-  return communicator_ ? netsum::sparse_stats(*communicator_) : last_sparse_stats_;
+  std::unique_lock lock(mutex_);
+  const auto comm = communicator_;
+  if (!comm) return last_sparse_stats_;
+  lock.unlock();
+  return netsum::sparse_stats(*comm);
 }
 
 ProcessGroupNetsum::CallCounts ProcessGroupNetsum::calls() const {
