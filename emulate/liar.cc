@@ -48,10 +48,11 @@ void Liar::hear(const Round& round, const netsum_fields& fields, const uint8_t* 
   contributions_.push_back({round, fields.member, fields.format, {payload, payload + fields.payload_bytes}});
 }
 
-// Another contribution of the same shape to put in the place of this one.
+// Another contribution of the same shape to put in the place of this one: the first from a random place on.
 const Liar::Contribution* Liar::another(Lie lie, const Contribution& than) {
-  for (int tries = 0; tries < 20; ++tries) {
-    const Contribution& other = contributions_[rng_.below(contributions_.size())];
+  const size_t first = rng_.below(contributions_.size());
+  for (size_t i = 0; i < contributions_.size(); ++i) {
+    const Contribution& other = contributions_[(first + i) % contributions_.size()];
     const Round &a = other.round, &b = than.round;
     if (other.format != than.format || other.lanes.size() != than.lanes.size()) continue;
     const bool same_job = a.job == b.job && a.epoch == b.epoch;

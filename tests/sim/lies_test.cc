@@ -335,6 +335,8 @@ TEST(Lies, NoneIsBelievedInRandomRuns) {
   }
   std::printf("%s", describe(tally).c_str());
   EXPECT_GT(tally.lies_told(), 2 * runs);
+  for (size_t kind = 0; kind < tally.lies.told.size(); ++kind)
+    EXPECT_GT(tally.lies.told[kind], 0u) << name_of(static_cast<Lie>(kind));
   EXPECT_GT(tally.runs_upwards, runs / 20);
   EXPECT_GT(tally.runs_switches, runs / 20);
   EXPECT_GT(tally.lies.wrong_refused, runs);
