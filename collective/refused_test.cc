@@ -1,6 +1,7 @@
 // What is refused leaves a job as it was, also one that moves when its aggregator is lost.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <functional>
@@ -85,18 +86,18 @@ TEST_P(RefusedTest, WhatIsNoSumWhereSumsAreVerified) {
 INSTANTIATE_TEST_SUITE_P(Modes, RefusedTest, ::testing::Values(Verify::kBoth, Verify::kSum),
                          [](const auto& mode) { return mode.param == Verify::kBoth ? "Both" : "Sum"; });
 
-// The user-space dataplane of an older release, which cannot combine words.
-class OlderDataplane final : public Dataplane {
+// The user-space dataplane without the formats that `lacks` names.
+class LesserDataplane final : public Dataplane {
  public:
-  OlderDataplane() : inner_(start()) {}
+  explicit LesserDataplane(int (*lacks)(uint8_t format)) : inner_(start()), lacks_(lacks) {}
 
-  std::string_view kind() const override { return "older"; }
+  std::string_view kind() const override { return "lesser"; }
   DataplaneLimits limits() const override {
     DataplaneLimits limits = inner_->limits();
     const auto formats = limits.capabilities.formats();
     limits.capabilities.clear_formats();
     for (const uint32_t format : formats)
-      if (!netsum_is_words(static_cast<uint8_t>(format))) limits.capabilities.add_formats(format);
+      if (lacks_(static_cast<uint8_t>(format)) == 0) limits.capabilities.add_formats(format);
     return limits;
   }
   std::vector<Address> endpoints() const override { return inner_->endpoints(); }
@@ -116,23 +117,25 @@ class OlderDataplane final : public Dataplane {
   }
 
   const std::unique_ptr<Dataplane> inner_;
+  int (*const lacks_)(uint8_t format);
 };
 
-struct OlderAggregator {
-  OlderDataplane dataplane;
+struct LesserAggregator {
+  explicit LesserAggregator(int (*lacks)(uint8_t format)) : dataplane(lacks) {}
+  LesserDataplane dataplane;
   std::unique_ptr<ControlService> service = std::move(ControlService::start({}, &dataplane)).value();
 };
 
 TEST(RefusedTest, WhatAnAggregatorCannotCombine) {
-  auto first = std::make_unique<OlderAggregator>();
-  const OlderAggregator second;
+  auto first = std::make_unique<LesserAggregator>(netsum_is_words);
+  const LesserAggregator second(netsum_is_words);
   expect_refused(options_for({first->service->address(), second.service->address()}),
                  {ReduceOp::kMax, ReduceOp::kBitXor}, "cannot combine lanes", [&] { first.reset(); });
 }
 
 // Alike with either policy: also where the ranks of a host share memory, and sum over the network with others.
 TEST(RefusedTest, WhatAnAggregatorCannotCombineOnSeveralHosts) {
-  const OlderAggregator aggregator;
+  const LesserAggregator aggregator(netsum_is_words);
   CommunicatorOptions options = options_for({aggregator.service->address()});
   options.on_failure = FailurePolicy::kFail;
   run_ranks(
@@ -148,7 +151,7 @@ TEST(RefusedTest, WhatAnAggregatorCannotCombineOnSeveralHosts) {
 // Operations of the job may need what the place lacks, so it goes on to the next one.
 TEST(RefusedTest, AJobDoesNotMoveToAnAggregatorThatCanDoLess) {
   auto first = start_aggregator_at("127.0.0.1:0");
-  const OlderAggregator older;
+  const LesserAggregator older(netsum_is_words);
   const auto last = start_aggregator_at("127.0.0.1:0");
   std::barrier ready(kRanks);
   run_ranks(kRanks,
@@ -162,6 +165,52 @@ TEST(RefusedTest, AJobDoesNotMoveToAnAggregatorThatCanDoLess) {
               EXPECT_EQ(communicator->stats().failovers, 1u);
               ready.arrive_and_wait();
             });
+}
+
+// Whether sums had ended on rank 0 alone when their aggregator was lost, and were refused on rank 1, which loses half of what it
+// receives.
+bool sums_are_refused_elsewhere(uint64_t seed) {
+  auto first = start_aggregator_at("127.0.0.1:0");
+  const LesserAggregator second(netsum_is_values);
+  CommunicatorOptions options = options_for({first->control_address(), second.service->address()});
+  options.failover_timeout = seconds(3);
+  std::barrier summed(kRanks);
+  bool refused = false;
+  run_ranks(
+      kRanks, options,
+      [&](int rank, std::unique_ptr<Communicator>& communicator) {
+        std::vector<std::array<float, 2>> data(16, {1e-4f, 1e4f});
+        std::vector<Work> works;
+        for (auto& pair : data)
+          works.push_back(communicator->all_reduce(TensorView{pair.data(), pair.data(), pair.size()},
+                                                   {.timeout = seconds(60)}));
+        if (rank == 0) {
+          for (const Work& work : works) EXPECT_TRUE(work.wait().ok()) << work.wait().to_string();
+          first.reset();
+        }
+        for (size_t i = 0; i < works.size(); ++i) {
+          const Status status = works[i].wait();
+          if (status.ok()) {
+            EXPECT_THAT(data[i], testing::ElementsAre(2e-4f, 2e4f));
+          } else {
+            EXPECT_EQ(rank, 1);
+            EXPECT_EQ(status.code(), ErrorCode::kAggregatorLost) << status.to_string();
+            refused |= status.message().find("results would differ in bits") != std::string::npos;
+          }
+        }
+        summed.arrive_and_wait();
+      },
+      [&](CommunicatorOptions& of_rank) {
+        if (of_rank.rank == 1) of_rank.inject = {.loss = 0.5, .seed = seed};
+      });
+  return refused;
+}
+
+// Another place would add the floats in fixed point, and rank 1 would get other bits than rank 0 has.
+TEST(RefusedTest, ASumThatOneRankHasIsNotMadeInAnotherWayForTheOther) {
+  for (uint64_t seed = 1; seed <= 30; ++seed)
+    if (sums_are_refused_elsewhere(seed)) return;
+  FAIL() << "in 30 jobs, no sum had ended on rank 0 alone";
 }
 
 }  // namespace
