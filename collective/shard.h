@@ -66,7 +66,7 @@ class Shard {
   uint64_t sends_refused() const { return counter("sends_refused"); }
 
   // After an orderly end: waits, at most until `deadline`, until no rank needs a result of this shard any more. A rank without a
-  // result probes at least four times a second.
+  // result probes at least four times a second, where a round trip takes at most a third of one.
   void linger(std::chrono::steady_clock::time_point deadline) const;
 
  private:

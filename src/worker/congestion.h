@@ -31,22 +31,28 @@ class RoundTrip {
   // earlier, by the gap in the results.
   int64_t timeout_us() const {
     if (srtt_us_ == 0) return kInitialTimeoutUs;
-    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinTimeoutUs, kMaxTimeoutUs);
+    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinTimeoutUs, max_timeout_us());
   }
 
   // The same for a packet that later packets have overtaken. It is already late, so the minimum is small (as in RFC 8985,
   // RACK).
   int64_t overtaken_us() const {
-    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinOvertakenUs, kMaxTimeoutUs);
+    return std::clamp(static_cast<int64_t>(srtt_us_ + 4 * variation_us_), kMinOvertakenUs, max_timeout_us());
   }
 
   static constexpr int64_t kInitialTimeoutUs = 20'000;
   static constexpr int64_t kMinTimeoutUs = 5'000;
-  static constexpr int64_t kMaxTimeoutUs = 500'000;
+  static constexpr int64_t kMaxTimeoutUs = 500'000;  // of round trips up to a third of a second
+  static constexpr int64_t kMaxSlowTimeoutUs =
+      4'000'000;  // of longer ones: a software switch may take a second
   static constexpr int64_t kMinOvertakenUs = 200;
   static constexpr double kQueueUs = 4'000;
 
  private:
+  int64_t max_timeout_us() const {
+    return std::clamp(static_cast<int64_t>(1.5 * srtt_us_), kMaxTimeoutUs, kMaxSlowTimeoutUs);
+  }
+
   double least_us_ = std::numeric_limits<double>::infinity();
   double srtt_us_ = 0;
   double variation_us_ = 0;

@@ -26,7 +26,15 @@ TEST(RoundTrip, TimeoutHasBounds) {
   EXPECT_GE(fast.srtt_us(), 1);
   EXPECT_EQ(fast.timeout_us(), RoundTrip::kMinTimeoutUs);
   slow.sample(100'000'000);
-  EXPECT_EQ(slow.timeout_us(), RoundTrip::kMaxTimeoutUs);
+  EXPECT_EQ(slow.timeout_us(), RoundTrip::kMaxSlowTimeoutUs);
+}
+
+TEST(RoundTrip, TheTimeoutOfASlowPathIsLongerThanItsRoundTrip) {
+  RoundTrip rtt;
+  rtt.sample(300'000);
+  EXPECT_EQ(rtt.timeout_us(), RoundTrip::kMaxTimeoutUs);
+  for (int i = 0; i < 100; ++i) rtt.sample(i % 2 == 0 ? 900'000 : 1'100'000);
+  EXPECT_GT(rtt.timeout_us(), 1'100'000);
 }
 
 TEST(RoundTrip, WhatWasOvertakenIsAskedForSooner) {

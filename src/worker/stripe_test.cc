@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "src/worker/stripe_testing.h"
@@ -174,6 +175,30 @@ TEST_F(StripeTest, AnOverdueStepIsAskedForAndSentAgainOnlyIfItIsMissing) {
   now_ += kRoundTripUs / 2;
   EXPECT_TRUE(status(probes[1], 0b101).ok());
   EXPECT_TRUE(collect().empty());
+}
+
+// A software switch takes as long. Once the round trip is known, no result that is merely on its way is asked for.
+TEST_F(StripeTest, ARoundTripOfASecondNeedsNoProbes) {
+  constexpr int64_t kSlowUs = 1'000'000, kStepUs = 10'000;
+  std::deque<std::pair<int64_t, Sent>> on_their_way;
+  for (const Sent& data : start(32)) on_their_way.emplace_back(now_ + kSlowUs, data);
+  uint32_t results = 0, probes = 0;
+  while (!on_their_way.empty()) {
+    now_ += kStepUs;
+    while (!on_their_way.empty() && on_their_way.front().first <= now_) {
+      ASSERT_TRUE(result(on_their_way.front().second).ok());
+      on_their_way.pop_front();
+      ++results;
+    }
+    for (const Sent& sent : collect()) {
+      if (sent.fields.type == NETSUM_TYPE_CONTRIBUTION)
+        on_their_way.emplace_back(now_ + kSlowUs, sent);
+      else if (results >= 16)
+        ++probes;
+    }
+  }
+  EXPECT_EQ(results, 32u);
+  EXPECT_EQ(probes, 0u);
 }
 
 TEST_F(StripeTest, ALostResultIsHadByContributingAgain) {
