@@ -507,6 +507,39 @@ TEST(CompressionSettingsTest, WhatIsNoPayloadIsAMismatch) {
   }
 }
 
+// Rank 2 is another version, whose payload is longer than what it has sent.
+TEST(CompressionSettingsTest, APayloadLongerThanWhatCameIsAMismatch) {
+  PlacedJob job(Place::kOneHost);
+  const auto compression = Compression::make(std::make_shared<Boaster>(16), {.memory = "none"});
+  ASSERT_TRUE(compression.ok()) << compression.status().to_string();
+  job.run([&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto tensor = (*compression)->tensor(7, 10, rank, kRanks);
+    if (rank == 2) {
+      constexpr size_t kSent = 16;
+      std::vector<uint64_t> sizes(kRanks, 0), payloads(kRanks * kSent / 8, 0);
+      sizes[2] = kSent;
+      payloads[2 * kSent / 8] = kSent + 1;
+      for (auto& [words, bytes] : {std::pair{&sizes, sizeof(uint64_t)}, std::pair{&payloads, kSent}}) {
+        std::vector<BufferView> parts;
+        for (size_t r = 0; r < kRanks; ++r) {
+          uint64_t* const part = words->data() + r * bytes / 8;
+          parts.push_back({.input = r == 2 ? part : nullptr, .output = part, .bytes = bytes});
+        }
+        const Status status = communicator.all_gather(parts, {.tag = tensor->tag()}).wait();
+        ASSERT_TRUE(status.ok()) << status.to_string();
+      }
+      return;
+    }
+    CompressionBuffers buffers;
+    std::vector<float> values(10, 1);
+    const Status status =
+        compressed_all_reduce(communicator, **compression, *tensor, values.data(), values.data(), buffers);
+    EXPECT_EQ(status.code(), ErrorCode::kMismatch) << status.to_string();
+    EXPECT_EQ(status.rank(), 2);
+  });
+}
+
 TEST(CompressionSettingsTest, RanksThatDifferAreToldOnAllRanks) {
   PlacedJob job(Place::kOneHost);
   job.run([](Communicator& communicator) {

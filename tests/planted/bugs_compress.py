@@ -189,7 +189,7 @@ BUGS = [
     Bug("compress", "step_of_the_rank", "after a regroup, each rank goes on with its own step", API,
         "if (largest != tensors[i]->step())", "if (false)", "compression_collective_test CompressionLifeTest*"),
     Bug("compress", "length_of_a_payload_trusted", "a payload that says that it is longer than what came is decoded", API,
-        "used > sizes[r] - payload_at", "false", "compression_collective_test CompressionSettingsTest.WhatIsNoPayload*"),
+        "used > sizes[r] - payload_at", "false", "compression_collective_test CompressionSettingsTest.APayloadLonger*"),
     Bug("compress", "step_of_the_next", "a payload is decompressed as that of the next step", TENSOR,
         "    if (compressed.step > 0) --compressed.step;\n", "", "compress_test MethodsTest.RandomKWithAMemoryKeepsWhatItDoesNotSend"),
     Bug("compress", "restored_without_the_step", "a restored tensor begins at its first step again", TENSOR,
