@@ -104,8 +104,8 @@ TEST(CAbiTest, SpinIsSwitchedOffOrGivenATime) {
   };
   EXPECT_EQ(answer_to(1, 0), "connected");
   EXPECT_EQ(answer_to(0, 10'000), "connected");
-  EXPECT_THAT(answer_to(0, -1), HasSubstr("spin is -1 us"));
-  EXPECT_THAT(answer_to(0, 60'000'001), HasSubstr("spin is 60000001 us"));
+  EXPECT_THAT(answer_to(0, -1), HasSubstr("spin is -1us"));
+  EXPECT_THAT(answer_to(0, 60'000'001), HasSubstr("spin is 60000001us"));
   EXPECT_THAT(answer_to(1, 10'000), HasSubstr("no_spin is set, and spin_us is 10000"));
 }
 

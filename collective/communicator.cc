@@ -12,18 +12,16 @@
 #include "collective/session.h"
 #include "collective/session_opener.h"
 #include "collective/work_state.h"
-#include "src/base/spin_setting.h"
+#include "netsum/settings.h"
 #include "src/base/timeout.h"
 #include "src/kernels/kernels.h"
 #include "src/plan/job_plan.h"
-#include "wire/mtu.h"
 
 namespace netsum {
 namespace {
 
 // With a shorter timeout, a late timer would be a false alarm.
 constexpr int64_t kLeastLivenessMs = 20;
-constexpr int kMaxEngineThreads = 64;
 
 Status invalid(const std::string& message) {
   return Status(ErrorCode::kInvalidArgument, message);
@@ -58,23 +56,8 @@ Status check(const CommunicatorOptions& options) {
     return invalid("rank is " + std::to_string(options.rank) + "; it must be 0 to world_size - 1 (" + world +
                    " ranks)");
   }
-  if (options.mtu < wire::kMinMtu || options.mtu > wire::kMaxMtu) {
-    return invalid("mtu is " + std::to_string(options.mtu) + "; it must be " + std::to_string(wire::kMinMtu) +
-                   " to " + std::to_string(wire::kMaxMtu) + " bytes");
-  }
-  if (options.slots < 1 || options.slots > 1024 || (options.slots & (options.slots - 1)) != 0) {
-    return invalid("slots is " + std::to_string(options.slots) + "; it must be a power of two, 1 to 1024");
-  }
-  if (options.engine_threads < 0 || options.engine_threads > kMaxEngineThreads) {
-    return invalid("engine_threads is " + std::to_string(options.engine_threads) + "; it must be 1 to " +
-                   std::to_string(kMaxEngineThreads) + ", or 0 (automatic)");
-  }
-  if (Status status = check_spin(options.spin); !status.ok()) return status;
-  if (options.lane_bits != 0 && options.lane_bits != 8 && options.lane_bits != 16 &&
-      options.lane_bits != 32) {
-    return invalid("lane_bits is " + std::to_string(options.lane_bits) +
-                   "; it must be 0 (automatic), 8, 16 or 32");
-  }
+  for (const char* name : {"mtu", "slots", "engine_threads", "spin", "lane_bits"})
+    if (Status status = check_value(name, options); !status.ok()) return status;
   if (options.lane_bits == 8 && options.world_size > kernels::kMaxMembers8) {
     return invalid("lane_bits is 8 and world_size is " + world + "; 8 bits hold sums of at most " +
                    std::to_string(kernels::kMaxMembers8) + " ranks: set lane_bits to 0, 16 or 32");

@@ -111,7 +111,7 @@ TEST(Lanes8, OptionsThatDoNotGoTogetherAreRefused) {
   options.world_size = 2;
   options.lane_bits = 12;
   EXPECT_THAT(Communicator::connect(options).status().to_string(),
-              HasSubstr("it must be 0 (automatic), 8, 16 or 32"));
+              HasSubstr("it must be 8, 16, 32, or 0 for automatic"));
 }
 
 TEST(Lanes8, RanksThatDoNotAgreeAreToldWhenTheyJoin) {

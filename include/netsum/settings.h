@@ -34,6 +34,12 @@ struct SettingValues {
   std::string job_prefix;  // of job names; "" if NETSUM_JOB is not set
 };
 
+// Sets the value of the row of this name from text, as its variable does. kInvalidArgument: the message says what is allowed, or
+// that there is no such row.
+NETSUM_EXPORT Status set_value(std::string_view name, const std::string& text, SettingValues* values);
+// kInvalidArgument: the value of the row of this name is not one that the row allows; the message says what is.
+NETSUM_EXPORT Status check_value(std::string_view name, const CommunicatorOptions& options);
+
 // The settings of one rank. Thread-safe as const.
 class NETSUM_EXPORT Settings {
  public:

@@ -29,6 +29,23 @@ bool is_address(const std::string& text, int least_port) {
   return parse(std::string_view(text).substr(colon + 1), &port) && port >= least_port && port < 65536;
 }
 
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+// A number and the name of its unit, in units of factor 1; NaN if it is none.
+double number_with(std::initializer_list<Unit> units, std::string_view text) {
+  double number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc()) return NAN;
+  const std::string_view name(end, static_cast<size_t>(last - end));
+  const auto* const unit =
+      std::find_if(units.begin(), units.end(), [&](const Unit& one) { return one.name == name; });
+  return unit == units.end() ? NAN : number * unit->factor;
+}
+
 std::string number_text(double number) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof(text), number);
@@ -81,18 +98,18 @@ SettingType one_of(Place<int> place, std::initializer_list<int> numbers, const s
 SettingType on_or_off(Place<bool> place) {
   return {"1 or 0",
           [=](const std::string& given, SettingValues& into) {
-            place(into) = given == "1";
-            return given == "1" || given == "0";
+            place(into) = given == "1" || given == "true";
+            return place(into) || given == "0" || given == "false";
           },
           [=](SettingValues& from) { return std::string(place(from) ? "1" : "0"); }};
 }
 
 SettingType seconds(Place<std::chrono::milliseconds> place, bool or_zero) {
-  return {std::string("a number of seconds, above 0 and at most 86400") + (or_zero ? ", or 0 for never" : ""),
+  return {std::string("a time above 0 and at most 86400 s, such as 30 (seconds), 500ms or 2m") +
+              (or_zero ? "; or 0 for never" : ""),
           [=](const std::string& given, SettingValues& into) {
-            double number = -1;
-            if (!parse(given, &number) || !(number > 0 || (or_zero && number == 0)) || number > kLongestS)
-              return false;
+            const double number = number_with({{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}}, given);
+            if (!(number > 0 || (or_zero && number == 0)) || number > kLongestS) return false;
             const auto ms = std::chrono::milliseconds(std::llround(number * 1e3));
             place(into) = number > 0 ? std::max(ms, std::chrono::milliseconds(1)) : ms;
             return true;
@@ -107,13 +124,9 @@ SettingType polling_time(Place<std::chrono::microseconds> place) {
               place(into) = CommunicatorOptions().spin;
               return true;
             }
-            double number = 0;
-            const char* const last = given.data() + given.size();
-            const auto [end, error] = std::from_chars(given.data(), last, number);
-            const std::string unit(end, last);
-            const double us = number * (unit == "us" ? 1 : unit == "ms" ? 1e3 : unit == "s" ? 1e6 : NAN);
-            const bool off = given == "0" || given == "false" || (error == std::errc() && us == 0);
-            if (!off && !(error == std::errc() && us >= 1 && us <= kLongestPollingUs)) return false;
+            const double us = number_with({{"us", 1}, {"ms", 1e3}, {"s", 1e6}}, given);
+            const bool off = given == "0" || given == "false" || us == 0;
+            if (!off && !(us >= 1 && us <= kLongestPollingUs)) return false;
             place(into) = std::chrono::microseconds(off ? 0 : std::llround(us));
             return true;
           },

@@ -146,6 +146,13 @@ const std::vector<Row>& table() {
   return rows;
 }
 
+// Null: there is none of this name.
+const Row* find_row(std::string_view name) {
+  const auto row =
+      std::find_if(table().begin(), table().end(), [&](const Row& one) { return one.name == name; });
+  return row == table().end() ? nullptr : &*row;
+}
+
 // "/path/trace.json" is "/path/trace-{job}-rank{rank}.json", so that every communicator of each rank has its own file.
 std::string trace_path(const std::string& path) {
   if (path.empty() || (path.find("{rank}") != std::string::npos && path.find("{job}") != std::string::npos))
@@ -192,6 +199,26 @@ std::vector<SettingInfo> setting_table() {
         {row.name, row.variable, row.type.values, row.type.write(usual), row.same_on_all_ranks, row.help});
   }
   return infos;
+}
+
+Status set_value(std::string_view name, const std::string& text, SettingValues* values) {
+  const Row* const row = find_row(name);
+  if (row == nullptr)
+    return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
+  const std::string given = options::trimmed(text);
+  if (!given.empty() && row->type.read(given, *values)) return Status();
+  return Status(ErrorCode::kInvalidArgument, "'" + given + "' is not " + row->type.values);
+}
+
+Status check_value(std::string_view name, const CommunicatorOptions& options) {
+  const Row* const row = find_row(name);
+  if (row == nullptr)
+    return Status(ErrorCode::kInvalidArgument, "there is no option '" + std::string(name) + "'");
+  SettingValues values{.options = options};
+  const std::string value = row->type.write(values);
+  if (row->type.read(value, values)) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                std::string(name) + " is " + value + "; it must be " + row->type.values);
 }
 
 Result<Settings> Settings::read(const Lookup& lookup, int local_rank) {

@@ -193,6 +193,49 @@ TEST(Settings, PollingIsASwitchOrATime) {
   EXPECT_EQ(spin("0ms"), microseconds(0));
   EXPECT_EQ(spin("500us"), microseconds(500));
   EXPECT_EQ(spin(" 1.5s"), milliseconds(1500));
+  EXPECT_EQ(spin("60s"), milliseconds(60'000));
+  for (const char* text : {"2", "10", "-1", "-10ms", "0.5us", "61s", "1e9s", "nan", "nans", "ms", "10 ms",
+                           "10msx", "1m", "fast"})
+    EXPECT_THAT(problem({{"NETSUM_SPIN", text}}), HasSubstr("such as 10ms")) << text;
+}
+
+TEST(Settings, TimesAreSecondsOrHaveAUnit) {
+  const auto time = [](const std::string& text) {
+    return read({{"NETSUM_CONNECT_TIMEOUT", text}}).value().options().connect_timeout;
+  };
+  EXPECT_EQ(time("1.5"), milliseconds(1500));
+  EXPECT_EQ(time("1.5s"), milliseconds(1500));
+  EXPECT_EQ(time("200ms"), milliseconds(200));
+  EXPECT_EQ(time("2m"), milliseconds(120'000));
+  for (const char* text : {"0", "0ms", "-1s", "86401", "25h", "nan", "s", "1 s", "1us", "soon"})
+    EXPECT_THAT(problem({{"NETSUM_CONNECT_TIMEOUT", text}}), HasSubstr("such as 30 (seconds)")) << text;
+}
+
+TEST(Settings, AValueIsSetByTheNameOfItsRow) {
+  SettingValues values;
+  EXPECT_TRUE(set_value("liveness_timeout", "0ms", &values).ok());
+  EXPECT_EQ(values.options.liveness_timeout, milliseconds(0));
+  EXPECT_TRUE(set_value("shares", " planned ", &values).ok());
+  EXPECT_EQ(values.options.shares, Shares::kPlanned);
+  EXPECT_TRUE(set_value("predict_scales", "false", &values).ok());
+  EXPECT_FALSE(values.options.predict_scales);
+  const Status refused = set_value("mtu", "90", &values);
+  EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "'90' is not a whole number from 144 to 9000");
+  EXPECT_FALSE(set_value("mtu", "", &values).ok());
+  EXPECT_THAT(set_value("mut", "1500", &values).message(), HasSubstr("no option 'mut'"));
+}
+
+TEST(Settings, AValueIsCheckedByTheNameOfItsRow) {
+  CommunicatorOptions options;
+  for (const SettingInfo& row : setting_table())
+    if (!row.usual.empty() && row.name != "hierarchy")
+      EXPECT_TRUE(check_value(row.name, options).ok()) << row.name;
+  options.slots = 48;
+  EXPECT_EQ(check_value("slots", options).message(),
+            "slots is 48; it must be a power of two from 1 to 1024, such as 256");
+  options.spin = microseconds(-1);
+  EXPECT_EQ(check_value("spin", options).code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(Settings, RatesAreThoseOfTheCommand) {

@@ -23,7 +23,7 @@ BAD_FILES = [
     ("hosts:\n  - {name: a, link: 1G}\n  - {name: a, link: 1G}\n", 3, ["'a' is given twice", "line 2", "rename"]),
     ("hosts:\n  - {name: a, link: fast}\n", 2, ["'fast' is no rate", "100Mbit/s"]),
     ("hosts:\n  - {name: a, link: 10GB/s}\n", 2, ["'10GB/s' is no rate", "bits per second"]),
-    ("hosts:\n  - {name: a, link: -1G}\n", 2, ["'-1G'", "check the unit"]),
+    ("hosts:\n  - {name: a, link: -1G}\n", 2, ["'-1G' is no rate", "from 1 kbit/s"]),
     ("hosts:\n  - {name: a, link: 0G}\n", 2, ["'0G'"]),
     ("hosts:\n  - {name: a, link: nanG}\n", 2, ["'nanG'"]),
     ("hosts:\n  - {name: a, link: 900T}\n", 2, ["'900T'", "100 Tbit/s"]),

@@ -160,7 +160,16 @@ AggregatorCommand::AggregatorCommand(CLI::App& root) {
           "address is a stripe")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  add_parsed(*app_, "--spin", options_.spin, parse_spin, kSpinText)->default_str("1");
+  add_parsed(
+      *app_, "--spin", options_.spin,
+      [](const std::string& text) -> Result<std::chrono::microseconds> {
+        SettingValues values;
+        if (Status status = set_value("spin", text, &values); !status.ok()) return status;
+        return values.options.spin;
+      },
+      "For how long threads that wait poll before they sleep. 1: up to 50 us, while that pays; 0: never;\n"
+      "a time up to 60s, such as 10ms: always, for aggregators with a core for each thread")
+      ->default_str("1");
   app_->add_flag("--pin", options_.pin,
                  "Each data-path thread stays on a processor core of its own, of those that the process may\n"
                  "use (taskset, cpusets); needs at least --cores of them");

@@ -17,7 +17,6 @@
 #include "tools/netsum/compression_text.h"
 #include "tools/netsum/exit_codes.h"
 #include "tools/netsum/flags.h"
-#include "tools/netsum/plan_file.h"
 #include "tools/netsum/subcommand.h"
 #include "tools/netsum/trace_merge.h"
 
@@ -38,12 +37,6 @@ const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
                                                 {"float16", DataType::kFloat16},
                                                 {"int32", DataType::kInt32},
                                                 {"int64", DataType::kInt64}};
-const std::map<std::string, Shares> kShares = {
-    {"auto", Shares::kAuto}, {"planned", Shares::kPlanned}, {"off", Shares::kOff}};
-const std::map<std::string, WhenFull> kWhenFull = {
-    {"fail", WhenFull::kFail}, {"wait", WhenFull::kWait}, {"hosts", WhenFull::kHosts}};
-const std::map<std::string, FailurePolicy> kOnFailure = {{"fail", FailurePolicy::kFail},
-                                                         {"failover", FailurePolicy::kFailover}};
 const std::map<std::string, BenchPattern> kPatterns = {
     {"varied", BenchPattern::kVaried}, {"steady", BenchPattern::kSteady}, {"normal", BenchPattern::kNormal}};
 const std::map<std::string, ReduceOp> kOps = {{"sum", ReduceOp::kSum}, {"avg", ReduceOp::kAvg}};
@@ -97,7 +90,8 @@ class BenchCommand {
   CLI::Option* job_option_ = nullptr;
 
   BenchSettings settings_;
-  CommunicatorOptions options_;
+  SettingValues values_;
+  CommunicatorOptions& options_ = values_.options;
   int workers_ = 2;
   bool with_aggregator_ = false;
   int racks_ = 0;
@@ -138,12 +132,7 @@ void BenchCommand::declare_what() {
   add_choice(*app_, "--dtype", settings_.type, kTypes, "Element type");
   if (sums(settings_.collective)) {
     add_choice(*app_, "--op", settings_.op, kOps, "Reduction; avg for floating-point types only");
-    app_->add_option("--lane-bits", settings_.lane_bits,
-                     "Bits on the wire for bfloat16 and float16: 16 or 32; 0: 16 up to 16 ranks, else 32. 8: "
-                     "for these "
-                     "and float32, up to 64 ranks")
-        ->check(CLI::IsMember({0, 8, 16, 32}))
-        ->capture_default_str();
+    add_setting(*app_, "--lane-bits", "lane_bits", values_);
   }
   if (settings_.collective == BenchCollective::kAllReduce) {
     add_parsed(*app_, "--compress", settings_.compression, parse_compression,
@@ -182,17 +171,13 @@ void BenchCommand::declare_where() {
   app_->add_option("--world-size", options_.world_size, "With --rank: number of ranks of the job")
       ->check(CLI::Range(1, kMaxRanks))
       ->needs(rank_option_);
-  add_parsed(*app_, "--aggregator", options_.aggregators, parse_addresses,
-             "Aggregators, host:port[,host:port...]; none: every rank embeds a shard")
-      ->envname("NETSUM_AGGREGATOR");
+  add_setting(*app_, "--aggregator", "aggregators", values_);
   app_->add_option("--root", options_.root,
                    "With --rank, without an aggregator: address of rank 0, host:port")
       ->check(host_port())
       ->needs(rank_option_);
-  app_->add_option("--metrics", options_.metrics_address,
-                   "With --rank: address at which to serve the rank's metrics, host:port")
-      ->check(host_port())
-      ->needs(rank_option_);
+  // The variable would ask for it with --workers, too.
+  add_setting(*app_, "--metrics", "metrics_address", values_)->envname("")->needs(rank_option_);
   app_->add_flag("--with-aggregator", with_aggregator_, "Start an aggregator for the duration of the run")
       ->excludes(rank_option_);
   app_->add_option("--racks", racks_,
@@ -209,33 +194,18 @@ void BenchCommand::declare_where() {
   job_token_.declare(*app_, "File with the job's token");
   aggregator_token_.declare(*app_, "File with the token that the aggregator requires");
   tls_.declare_client(*app_);
-  app_->add_option("--mtu", options_.mtu, "Largest IP packet on the path, in bytes")
-      ->check(CLI::Range(576, 9000))
-      ->capture_default_str();
-  app_->add_option("--slots", options_.slots, "Chunks in flight per stripe, a power of two")
-      ->check(CLI::Range(1, 1 << 20))
-      ->check(power_of_two())
-      ->capture_default_str();
-  add_choice(*app_, "--packet-io", options_.packet_io,
-             {{"udp", PacketIoKind::kUdp}, {"af_xdp", PacketIoKind::kAfXdp}},
-             "Packet I/O; if af_xdp is not available, udp is used, and the report gives the reason")
-      ->envname("NETSUM_PACKET_IO");
-  add_parsed(*app_, "--spin", options_.spin, parse_spin, kSpinText)->envname("NETSUM_SPIN")->default_str("1");
-  app_->add_option(
-          "--engine-threads", options_.engine_threads,
-          "Threads that send and receive, among which the stripes are divided; 0: as many as the link needs")
-      ->check(CLI::Range(0, 64))
-      ->envname("NETSUM_ENGINE_THREADS")
-      ->capture_default_str();
+  add_setting(*app_, "--mtu", "mtu", values_);
+  add_setting(*app_, "--slots", "slots", values_);
+  add_setting(*app_, "--packet-io", "packet_io", values_);
+  add_setting(*app_, "--spin", "spin", values_);
+  add_setting(*app_, "--engine-threads", "engine_threads", values_);
   declare_inject_flags(*app_, options_.inject, "NETSUM_INJECT_LOSS");
   options_.shared_memory = false;  // measure the network, also on one machine
   app_->add_flag("--shared-memory", options_.shared_memory,
                  "Ranks of one host sum in shared memory first, as programs do by default");
   add_parsed(*app_, "--timeout", options_.timeout, parse_duration, "Deadline of an operation")
       ->default_str("30s");
-  add_parsed(*app_, "--connect-timeout", options_.connect_timeout, parse_duration,
-             "Deadline for all ranks to join")
-      ->default_str("30s");
+  add_setting(*app_, "--connect-timeout", "connect_timeout", values_);
   // For benchmarks beside other systems (bench/netsum_bench); with --rank, as it takes ranks on one machine.
   app_->add_option("--start-gate", settings_.start_gate)->group("")->needs(rank_option_);
   // For the ranks of --workers, which report to their parent; hidden in --help.
@@ -243,44 +213,16 @@ void BenchCommand::declare_where() {
 }
 
 void BenchCommand::declare_failures() {
-  add_parsed(*app_, "--liveness-timeout", options_.liveness_timeout, parse_duration_or_zero,
-             "Time without heartbeats after which a rank or an aggregator counts as lost; 0ms: never")
-      ->default_str("5s");
-  add_choice(*app_, "--on-failure", options_.on_failure, kOnFailure,
-             "When the aggregator is lost, fail, or continue at another one");
-  add_parsed(*app_, "--fallback", options_.fallback_aggregators, parse_addresses,
-             "With failover: further aggregators, host:port[,host:port...]; tried after those of "
-             "--aggregator, which may have restarted");
-  add_choice(
-      *app_, "--when-full", options_.when_full, kWhenFull,
-      "When the aggregator has no room, fail, wait in its queue, or sum in the hosts (embedded shards)");
-  options_.shares = Shares::kAuto;
-  add_choice(*app_, "--shares", options_.shares, kShares,
-             "Plan how the chunks are divided between aggregators and embedded shards, from the rates\n"
-             "of the links, and correct that while the job runs (auto) or not (planned); or divide them\n"
-             "equally between the aggregators")
-      ->envname("NETSUM_SHARES");
-  add_choice(*app_, "--verify", options_.verify, kVerifyModes,
-             "What is protected by a tag: each packet, each sum (the ranks verify that aggregators add "
-             "right), or both")
-      ->envname("NETSUM_VERIFY");
-  add_choice(
-      *app_, "--numerics", options_.numerics, kNumerics,
-      "Add small floating-point tensors as floats where processors sum (auto), or sum all in block fixed\n"
-      "point")
-      ->envname("NETSUM_NUMERICS");
-  app_->add_option(
-          "--predict-scales", options_.predict_scales,
-          "Data of operations that recur goes with the scales of the time before, in one round trip;\n"
-          "0: it waits until scales are agreed on")
-      ->envname("NETSUM_PREDICT_SCALES")
-      ->capture_default_str();
-  add_parsed(*app_, "--link-rate", options_.link_rate_bps, parse_link_rate,
-             "Rate of each worker's link, such as 25gbit; default: what its interface reports")
-      ->envname("NETSUM_LINK_RATE");
-  add_parsed(*app_, "--failover-timeout", options_.failover_timeout, parse_duration,
-             "With failover: how long to search for an aggregator")
-      ->default_str("30s");
+  add_setting(*app_, "--liveness-timeout", "liveness_timeout", values_);
+  add_setting(*app_, "--on-failure", "on_failure", values_);
+  add_setting(*app_, "--fallback", "fallback_aggregators", values_);
+  add_setting(*app_, "--failover-timeout", "failover_timeout", values_);
+  add_setting(*app_, "--when-full", "when_full", values_);
+  add_setting(*app_, "--shares", "shares", values_);
+  add_setting(*app_, "--verify", "verify", values_);
+  add_setting(*app_, "--numerics", "numerics", values_);
+  add_setting(*app_, "--predict-scales", "predict_scales", values_);
+  add_setting(*app_, "--link-rate", "link_rate_bps", values_);
 }
 
 void BenchCommand::check_together() const {
@@ -327,7 +269,7 @@ void BenchCommand::load_options() {
   options_.token = job_token_.load();
   options_.aggregator_token = aggregator_token_.load();
   options_.tls = tls_.load();
-  options_.lane_bits = settings_.lane_bits;
+  settings_.lane_bits = options_.lane_bits;
   if (settings_.compression) settings_.op = ReduceOp::kAvg;
   options_.trace_path = trace_;
 }

@@ -1,8 +1,11 @@
 #include "tools/netsum/flags.h"
 
+#include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "src/net/address.h"
@@ -30,6 +33,33 @@ std::string read_pem(const std::string& flag, const std::string& path) {
 }
 
 }  // namespace
+
+namespace {
+
+// The table's help is Markdown: without marks of code, and of a link only its text.
+std::string plain(const std::string& markdown) {
+  static const std::regex kLink(R"(\[([^\]]*)\]\([^)]*\))");
+  std::string text = std::regex_replace(markdown, kLink, "$1");
+  std::erase(text, '`');
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+}  // namespace
+
+CLI::Option* add_setting(CLI::App& app, const std::string& flag, std::string_view row,
+                         SettingValues& values) {
+  const auto rows = setting_table();
+  const auto info =
+      std::find_if(rows.begin(), rows.end(), [&](const SettingInfo& one) { return one.name == row; });
+  const auto take = [&values, flag, name = std::string(row)](const std::string& text) {
+    if (Status status = set_value(name, text, &values); !status.ok())
+      throw CLI::ValidationError(flag, status.message());
+  };
+  return app.add_option_function<std::string>(flag, take, plain(info->help) + "; expects " + info->values)
+      ->default_str(info->usual)
+      ->envname(info->variable);
+}
 
 Result<std::vector<std::string>> parse_addresses(std::string_view text) {
   std::vector<std::string> addresses;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "netsum/options.h"
+#include "netsum/settings.h"
 #include "netsum/status.h"
 #include "tools/netsum/quantity.h"
 
@@ -50,16 +51,13 @@ CLI::Option* add_choice(CLI::App& app, const std::string& flag, T& value,
   return add_parsed(app, flag, value, parse, what + ": " + all)->default_str(now);
 }
 
+// Declares an option of a communicator by its row in the table of settings: with its help, what is allowed, its default and its
+// variable of the environment.
+CLI::Option* add_setting(CLI::App& app, const std::string& flag, std::string_view row, SettingValues& values);
+
 // Of --verify.
 inline const std::map<std::string, Verify> kVerifyModes = {
     {"packet", Verify::kPacket}, {"both", Verify::kBoth}, {"sum", Verify::kSum}};
-inline const std::map<std::string, Numerics> kNumerics = {{"auto", Numerics::kAuto},
-                                                          {"fixed", Numerics::kFixed}};
-
-// Of --spin.
-inline constexpr const char* kSpinText =
-    "For how long threads that wait poll before they sleep. 1: up to 50 us, while that pays; 0: never;\n"
-    "a time up to 60s, such as 10ms: always, for ranks and aggregators with a core for each thread";
 
 // "host:port[,host:port...]"; empty parts are left out.
 Result<std::vector<std::string>> parse_addresses(std::string_view text);

@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "netsum/settings.h"
 #include "src/base/text.h"
 #include "tools/netsum/flags.h"
 
@@ -16,12 +17,6 @@ namespace netsum::tool {
 namespace {
 
 constexpr size_t kMostFileBytes = 1 << 20;
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return result;
-}
 
 std::string join(std::initializer_list<const char*> words) {
   std::string list;
@@ -288,24 +283,11 @@ class Parser {
 }  // namespace
 
 Result<double> parse_link_rate(std::string_view text) {
-  const Status wrong(
-      ErrorCode::kInvalidArgument,
-      "'" + std::string(text) + "' is no rate; use e.g. 100Mbit/s, 2.5Gbit/s or 25G, in bits per second");
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return wrong;
-  const std::string_view written(end, static_cast<size_t>(text.data() + text.size() - end));
-  const std::string unit = lower(written.substr(written.starts_with(' ') ? 1 : 0));
-  const size_t prefix = std::string_view("kmgt").find(unit.substr(0, 1));
-  if (unit.empty() || prefix == std::string_view::npos) return wrong;
-  const std::string rest = unit.substr(1);
-  if (rest != "" && rest != "bit" && rest != "bit/s" && rest != "bps") return wrong;
-  for (size_t i = 0; i <= prefix; ++i) value *= 1000;
-  if (!(value >= plan::kMinRateBps && value <= plan::kMaxRateBps)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "'" + std::string(text) + "' is not a rate from 1 kbit/s to 100 Tbit/s; check the unit");
-  }
-  return value;
+  SettingValues values;
+  if (set_value("link_rate_bps", std::string(text), &values).ok()) return values.options.link_rate_bps;
+  return Status(ErrorCode::kInvalidArgument,
+                "'" + std::string(text) + "' is no rate from 1 kbit/s to 100 Tbit/s; use e.g. 100Mbit/s, " +
+                    "2.5Gbit/s or 25G, in bits per second");
 }
 
 plan::Topology parse_topology(const std::string& text, const std::string& file) {

@@ -7,10 +7,6 @@
 #include <optional>
 #include <span>
 
-#include "src/base/spin_setting.h"
-#include "src/base/spin_wait.h"
-#include "src/base/text.h"
-
 namespace netsum::tool {
 namespace {
 
@@ -23,7 +19,6 @@ constexpr Unit kBytes[] = {{"Ki", 0x1p10}, {"ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi"
                            {"Ti", 0x1p40}, {"K", 1e3},     {"k", 1e3},     {"M", 1e6},
                            {"G", 1e9},     {"T", 1e12},    {"", 1}};
 constexpr Unit kMilliseconds[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"", 1000}};
-constexpr Unit kMicroseconds[] = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}};
 constexpr Unit kBits[] = {{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}};
 constexpr Unit kProbabilities[] = {{"%", 0.01}, {"", 1}};
 
@@ -68,17 +63,6 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
 Result<std::chrono::milliseconds> parse_duration_or_zero(std::string_view text) {
   if (parse(text, kMilliseconds, 0, 0)) return std::chrono::milliseconds(0);
   return parse_duration(text);
-}
-
-Result<std::chrono::microseconds> parse_spin(std::string_view text) {
-  using std::chrono::microseconds;
-  if (text == "0" || text == "false" || parse(text, kMicroseconds, 0, 0)) return microseconds(0);
-  if (text == "1" || text == "true") return microseconds(SpinWait::kSpinUs);
-  if (const auto us = parse(text, kMicroseconds, 1, static_cast<double>(kLongestSpin.count())))
-    return microseconds(static_cast<int64_t>(*us));
-  return invalid(printable(text, 40),
-                 "how long to poll; expected 0 (never), 1 (up to 50 us, while that pays), or a time from 1us "
-                 "to 60s, such as 10ms");
 }
 
 Result<uint64_t> parse_rate(std::string_view text) {

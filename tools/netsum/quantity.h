@@ -15,8 +15,6 @@ namespace netsum::tool {
 Result<uint64_t> parse_bytes(std::string_view text);  // "64M" (10^6), "64Mi" (2^20), "64MiB", "4096"
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);  // "1.5s", "200ms", "2m", "30" (s)
 Result<std::chrono::milliseconds> parse_duration_or_zero(std::string_view text);  // "0ms", too
-// How long threads that wait poll: "0" or "false" (never), "1" or "true" (the default), or a time: "500us", "10ms", "1s".
-Result<std::chrono::microseconds> parse_spin(std::string_view text);
 Result<uint64_t> parse_rate(std::string_view text);       // bit/s: "100mbit", "2.5gbit", "none" (0)
 Result<double> parse_probability(std::string_view text);  // "0.01", "1%"
 

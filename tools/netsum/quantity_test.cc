@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/spin_setting.h"
-#include "src/base/spin_wait.h"
-
 namespace netsum::tool {
 namespace {
 
@@ -63,27 +60,6 @@ TEST(ParseProbability, TakesPercent) {
   EXPECT_EQ(parse_probability("100%").value(), 1);
   for (const char* bad : {"", "%", "1.01", "101%", "-0.1", "nan", "1 %", "0.1x"}) {
     EXPECT_FALSE(parse_probability(bad).ok()) << bad;
-  }
-}
-
-TEST(Spin, IsASwitchOrATime) {
-  for (const char* never : {"0", "false", "0ms", "0s"})
-    EXPECT_EQ(parse_spin(never).value(), std::chrono::microseconds(0));
-  for (const char* usual : {"1", "true", "50us"})
-    EXPECT_EQ(parse_spin(usual).value(), std::chrono::microseconds(SpinWait::kSpinUs));
-  EXPECT_EQ(parse_spin("1us").value(), std::chrono::microseconds(1));
-  EXPECT_EQ(parse_spin("10ms").value(), std::chrono::microseconds(10'000));
-  EXPECT_EQ(parse_spin("1.5s").value(), std::chrono::microseconds(1'500'000));
-  EXPECT_EQ(parse_spin("60s").value(), kLongestSpin);
-}
-
-TEST(Spin, OtherTextsAreRefused) {
-  for (const char* text : {"", "2", "10", "-1", "-10ms", "0.5us", "61s", "1e9s", "nan", "nans", "ms", "10 ms",
-                           "10msx", "1m", "fast"}) {
-    const auto parsed = parse_spin(text);
-    ASSERT_FALSE(parsed.ok()) << text;
-    EXPECT_EQ(parsed.status().code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(parsed.status().message().find("such as 10ms"), std::string::npos);
   }
 }
 
