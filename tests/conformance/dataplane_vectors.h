@@ -1,7 +1,7 @@
 // Golden vectors: packets with meaning and the replies that every dataplane must give, and a replayer.
 //
 // A dataplane joins by implementing DataplaneUnderTest and calling replay() on every vector of
-// wire/vectors (see vectors_test.cc). The files' format: wire/vectors/README.md.
+// wire/vectors (see vectors_test.cc). The files' format: wire/PROTOCOL.md, section 11.
 #ifndef NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_
 #define NETSUM_TESTS_CONFORMANCE_DATAPLANE_VECTORS_H_
 

@@ -24,13 +24,18 @@ STUCK = "acceptance cycle"
 
 # name: model, definitions, whether progress is checked (else assertions and dead ends), error to be found
 CASES = {
+    # No wrong sum, no deadlock, no packet ahead of its round; with progress, all members get all results if their probes pass.
     "slot": ("slot.pml", ["-DN=4", "-DR=6"], False, None),
     "slot_progress": ("slot.pml", ["-DN=3", "-DR=4"], True, None),
+    # Without the result of the previous round, a member waits for ever.
     "slot_that_forgets_is_caught": ("slot.pml", ["-DN=2", "-DR=3", "-DFORGETS"], True, STUCK),
+    # SwitchML's rule (two sets, an alternating bit, no round numbers) adds stale packets, except on a network that keeps order.
     "switchml_in_order": ("slot.pml", ["-DN=3", "-DR=4", "-DSWITCHML", "-DIN_ORDER"], False, None),
     "switchml_is_caught": ("slot.pml", ["-DN=2", "-DR=4", "-DSWITCHML"], False, WRONG_SUM),
+    # Crashes or missed deadlines, of workers or the aggregator: no contribution and no result crosses epochs; all complete.
     "membership": ("membership.pml", ["-DR=3", "-DFAILURES=2"], False, None),
     "membership_progress": ("membership.pml", ["-DR=2", "-DFAILURES=1"], True, None),
+    # Without epochs in packets, or without new slots in each epoch, sums are wrong.
     "no_epoch_is_caught": ("membership.pml", ["-DNO_EPOCH"], False, WRONG_SUM),
     "old_slots_are_caught": ("membership.pml", ["-DOLD_SLOTS"], False, WRONG_SUM),
 }
